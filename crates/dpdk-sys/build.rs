@@ -1,0 +1,85 @@
+//! Finds libdpdk, compiles the shim, makes the bindings.
+
+use std::{env, path::Path, path::PathBuf};
+
+/// Drivers: their constructors register them, so a static link has to take them whole. One that is not there is left out.
+const DRIVERS: &[&str] = &[
+    "bus_vdev", "bus_pci", "bus_auxiliary", "bus_vmbus", "mempool_ring", "mempool_stack",
+    // software
+    "net_null", "net_ring", "net_tap", "net_af_packet", "net_af_xdp", "net_memif", "net_vhost", "net_virtio", "net_bond",
+    // hardware that needs no library of its own
+    "net_e1000", "net_igc", "net_ixgbe", "net_i40e", "net_iavf", "net_ice", "net_fm10k", "net_ena", "net_gve", "net_vmxnet3", "net_bnxt", "net_netvsc",
+];
+/// Libraries that the drivers and the shim draw on; the linker takes what it needs, in any order.
+const LIBS: &[&str] = &[
+    "eal", "kvargs", "telemetry", "ring", "rcu", "mempool", "mbuf", "net", "meter", "ethdev", "pci", "cmdline", "metrics", "hash", "timer",
+    "bpf", "cryptodev", "security", "dmadev", "gso", "gro", "ip_frag", "vhost", "sched", "stack", "common_iavf", "log", "argparse",
+];
+/// Shared libraries behind the above.
+const SHARED: &[&str] = &["numa", "bsd", "elf", "z", "m", "dl", "pthread"];
+
+fn main() {
+    for file in ["shim.h", "shim.c", "build.rs"] {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let dynamic = env::var_os("CARGO_FEATURE_DYNAMIC").is_some();
+    let lib = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(dynamic).probe("libdpdk").unwrap_or_else(|e| {
+        panic!("libdpdk 22.11 or later is needed (Debian, Ubuntu: `make setup`, or apt-get install libdpdk-dev libclang-dev): {e}")
+    });
+    let libdir = pkg_config::get_variable("libdpdk", "libdir").expect("libdpdk.pc names its libdir");
+    if !dynamic {
+        link_static(Path::new(&libdir));
+    }
+
+    // pkg-config's crate drops these two; without them headers and library disagree about layouts
+    let mut flags = vec!["-include".to_owned(), "rte_config.h".to_owned()];
+    if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|a| a == "x86_64") {
+        flags.push("-march=corei7".to_owned());
+    }
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bindgen::Builder::default()
+        .header("shim.h")
+        .clang_args(lib.include_paths.iter().map(|p| format!("-I{}", p.display())))
+        .clang_args(&flags)
+        .use_core()
+        .allowlist_function("bs_.*|rte_pktmbuf_free_bulk|rte_mempool_avail_count|rte_mempool_free|rte_thread_register|rte_thread_unregister|rte_strerror|rte_version|rte_eal_cleanup|rte_eth_call_[rt]x_callbacks")
+        .allowlist_var("BS_.*|rte_eth_fp_ops")
+        .allowlist_type("bs_.*")
+        // packed types that contain aligned ones, which rustc refuses (E0588); none is used
+        .opaque_type("rte_arp_.*|rte_l2tpv2_.*|rte_gre_.*")
+        .opaque_type("rte_mbuf|rte_mempool")
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .generate_comments(false)
+        .generate()
+        .expect("bindgen reads shim.h")
+        .write_to_file(out.join("bindings.rs"))
+        .expect("OUT_DIR is writable");
+
+    let mut shim = cc::Build::new();
+    shim.file("shim.c").includes(&lib.include_paths).opt_level(3).flag("-Wno-unused-parameter");
+    for flag in &flags {
+        shim.flag(flag);
+    }
+    shim.compile("bondstone_dpdk_shim");
+    println!("cargo:include={}", env::join_paths(&lib.include_paths).expect("no colon in paths").display());
+}
+
+fn link_static(libdir: &Path) {
+    println!("cargo:rustc-link-search=native={}", libdir.display());
+    let there = |name: &str| libdir.join(format!("librte_{name}.a")).exists();
+    for name in DRIVERS.iter().filter(|n| there(n)) {
+        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
+    }
+    for name in LIBS.iter().filter(|n| there(n)) {
+        println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
+    }
+    for name in SHARED {
+        println!("cargo:rustc-link-lib=dylib={name}");
+    }
+    if there("net_af_xdp") {
+        println!("cargo:rustc-link-lib=dylib=xdp");
+        println!("cargo:rustc-link-lib=dylib=bpf");
+    }
+}

@@ -1,0 +1,78 @@
+/* All of libdpdk that Bondstone touches. Structures whose layout moves between releases stay behind these functions. */
+#include <stddef.h>
+#include <stdint.h>
+#include <rte_config.h>
+#include <rte_version.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_ethdev.h>
+
+/* Where this release keeps what packet::Mbuf names. */
+enum {
+	BS_MBUF_SIZE = sizeof(struct rte_mbuf),
+	BS_OFF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
+	BS_OFF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
+	BS_OFF_REFCNT = offsetof(struct rte_mbuf, refcnt),
+	BS_OFF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),
+	BS_OFF_PORT = offsetof(struct rte_mbuf, port),
+	BS_OFF_OL_FLAGS = offsetof(struct rte_mbuf, ol_flags),
+	BS_OFF_PACKET_TYPE = offsetof(struct rte_mbuf, packet_type),
+	BS_OFF_PKT_LEN = offsetof(struct rte_mbuf, pkt_len),
+	BS_OFF_DATA_LEN = offsetof(struct rte_mbuf, data_len),
+	BS_OFF_VLAN_TCI = offsetof(struct rte_mbuf, vlan_tci),
+	BS_OFF_RSS = offsetof(struct rte_mbuf, hash.rss),
+	BS_OFF_VLAN_TCI_OUTER = offsetof(struct rte_mbuf, vlan_tci_outer),
+	BS_OFF_BUF_LEN = offsetof(struct rte_mbuf, buf_len),
+	BS_OFF_POOL = offsetof(struct rte_mbuf, pool),
+	BS_OFF_NEXT = offsetof(struct rte_mbuf, next),
+	BS_OFF_TX_OFFLOAD = offsetof(struct rte_mbuf, tx_offload),
+	BS_OFF_SHINFO = offsetof(struct rte_mbuf, shinfo),
+	BS_OFF_PRIV_SIZE = offsetof(struct rte_mbuf, priv_size),
+	BS_OFF_TIMESYNC = offsetof(struct rte_mbuf, timesync),
+	BS_OFF_DYNFIELD = offsetof(struct rte_mbuf, dynfield1),
+	BS_HEADROOM = RTE_PKTMBUF_HEADROOM,
+	BS_RSS_HASH_BIT = 1, /* RTE_MBUF_F_RX_RSS_HASH is 1 << this; shim.c asserts it */
+};
+
+int bs_errno(void);
+unsigned bs_lcore_id(void);
+
+/* Starts the EAL; returns 0 or -rte_errno. argv must live for ever. */
+int bs_eal_init(int argc, char **argv);
+/* From now on DPDK logs into memory. bs_log_take copies what has come since into buf (NUL-terminated, its end if too long). */
+int bs_log_capture(void);
+size_t bs_log_take(char *buf, size_t room);
+/* Reserves the dynamic field at `offset` (`size` bytes) and the dynamic flag `bit`; 0 or -rte_errno. */
+int bs_reserve_dynamic(size_t offset, size_t size, unsigned bit);
+
+/* n mbufs with `room` bytes (headroom included). spread: do not keep each within one page, which without huge pages lays
+ * every header into one L1 set. NULL and rte_errno on failure. */
+struct rte_mempool *bs_pool_create(const char *name, unsigned n, unsigned cache, uint16_t room, int spread);
+struct rte_mbuf *bs_alloc(struct rte_mempool *pool);
+int bs_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **at, unsigned n);
+/* Puts back n direct, single-segment, sole-reference mbufs, of any pools. */
+void bs_free(struct rte_mbuf **at, unsigned n);
+/* Copies, joins or frees received mbufs that are not direct, single and sole; returns how many are left at the front. */
+unsigned bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
+
+struct bs_port_info {
+	char driver[32];
+	uint16_t max_rx_queues, max_tx_queues, rss, rx_desc_max, tx_desc_max;
+	int socket;
+};
+struct bs_port_stats {
+	uint64_t rx_packets, tx_packets, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_no_buffer;
+};
+/* A device string ("net_null0,size=64" or "0000:01:00.0") becomes a port; its number or a negative errno. */
+int bs_port_probe(const char *device, const char *name);
+int bs_port_info(uint16_t port, struct bs_port_info *info);
+/* rss: spread flows over the queues in hardware. */
+int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, struct rte_mempool *pool);
+int bs_port_stop(uint16_t port);
+int bs_port_stats(uint16_t port, struct bs_port_stats *stats);
+int bs_port_mac(uint16_t port, uint8_t mac[6]);
+/* 1 up, 0 down, negative errno. */
+int bs_port_link(uint16_t port);

@@ -1,0 +1,320 @@
+//! Ports and their queues.
+
+use crate::{Eal, Mempool, Result, check};
+use core::ffi::{CStr, c_void};
+use core::fmt;
+use dpdk_sys as sys;
+use packet::{BURST, Batch};
+use std::ffi::CString;
+use std::sync::Arc;
+
+/// An opened device, not yet started.
+pub struct Port {
+    device: Device,
+}
+
+/// What a device is and can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// DPDK's name of the driver.
+    pub driver: String,
+    /// Receive queues it can have.
+    pub max_rx_queues: u16,
+    /// Transmit queues it can have.
+    pub max_tx_queues: u16,
+    /// Whether it spreads flows over its receive queues by itself.
+    pub rss: bool,
+    /// NUMA node, or -1.
+    pub socket: i32,
+}
+
+/// How a port is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Receive queues.
+    pub rx_queues: u16,
+    /// Transmit queues.
+    pub tx_queues: u16,
+    /// Descriptors in each queue; the driver rounds to what it can.
+    pub descriptors: u16,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024 }
+    }
+}
+
+/// The queues of a started port. The port stops, closes and is removed when the last of them is dropped.
+pub struct Queues {
+    /// Receive queues.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues.
+    pub tx: Vec<TxQueue>,
+}
+
+/// The driver's own counts since the port started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortStats {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes received, without FCS.
+    pub rx_bytes: u64,
+    /// Bytes sent, without FCS.
+    pub tx_bytes: u64,
+    /// Packets that the device lost because its queue was full.
+    pub rx_missed: u64,
+    /// Packets received broken.
+    pub rx_errors: u64,
+    /// Packets accepted for sending that did not leave.
+    pub tx_errors: u64,
+    /// Times the pool had no packet for the device.
+    pub rx_no_buffer: u64,
+}
+
+struct Device {
+    id: u16,
+    name: String,
+    // what the driver holds in its rings goes home when it closes, so the pool has to be there then
+    pool: Option<Arc<Mempool>>,
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: no queue handle is left, so no thread polls the port.
+        unsafe { sys::bs_port_stop(self.id) };
+    }
+}
+
+impl Port {
+    /// Opens a device: a driver's virtual one (`net_null0`, with its arguments) or a PCI address.
+    ///
+    /// # Errors
+    /// The driver's reason, with what it logged.
+    pub fn open(_: Eal, name: &str, arguments: &str) -> Result<Port> {
+        let what = || format!("opening device {name:?} ({arguments:?})");
+        let string = if arguments.is_empty() { name.to_owned() } else { format!("{name},{arguments}") };
+        let (Ok(string), Ok(c_name)) = (CString::new(string), CString::new(name)) else {
+            return check(what, -libc::EINVAL).map(|_| unreachable!("an error code is an error"));
+        };
+        crate::eal::take_log();
+        // SAFETY: both strings are NUL-terminated; the EAL runs.
+        let id = check(what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
+        Ok(Port { device: Device { id: id as u16, name: name.to_owned(), pool: None } })
+    }
+
+    /// What it is and can do.
+    ///
+    /// # Errors
+    /// When the device has gone.
+    pub fn info(&self) -> Result<PortInfo> {
+        // SAFETY: the structure is plain data, filled by the call.
+        unsafe {
+            let mut info: sys::bs_port_info = core::mem::zeroed();
+            check(|| format!("asking device {:?} what it is", self.device.name), sys::bs_port_info(self.device.id, &mut info))?;
+            Ok(PortInfo {
+                driver: CStr::from_ptr(info.driver.as_ptr()).to_string_lossy().into_owned(),
+                max_rx_queues: info.max_rx_queues,
+                max_tx_queues: info.max_tx_queues,
+                rss: info.rss != 0,
+                socket: info.socket,
+            })
+        }
+    }
+
+    /// Configures and starts it. Each queue's only handle is in what returns.
+    ///
+    /// # Errors
+    /// The driver's reason, with what it logged.
+    pub fn start(mut self, config: &PortConfig, pool: &Arc<Mempool>) -> Result<Queues> {
+        let PortConfig { rx_queues, tx_queues, descriptors } = *config;
+        let info = self.info()?;
+        let rss = info.rss && rx_queues > 1;
+        self.device.pool = Some(pool.clone());
+        // SAFETY: the pool is live and stays so while the device is; queue counts are checked by the driver.
+        let rc = unsafe {
+            sys::bs_port_start(self.device.id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), pool.raw())
+        };
+        let what = || format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name);
+        check(what, rc)?;
+        // these two hand on what they were given, or allocate plainly; every other driver is checked packet by packet
+        let plain = matches!(info.driver.as_str(), "net_ring" | "net_null");
+        let device = Arc::new(self.device);
+        Ok(Queues {
+            rx: (0..rx_queues).map(|queue| RxQueue { device: device.clone(), queue, plain, unusable: 0, bytes: 0 }).collect(),
+            tx: (0..tx_queues).map(|queue| TxQueue { device: device.clone(), queue }).collect(),
+        })
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("id", &self.device.id).field("name", &self.device.name).finish()
+    }
+}
+
+impl Device {
+    fn stats(&self) -> PortStats {
+        // SAFETY: plain data, filled by the call.
+        unsafe {
+            let mut s: sys::bs_port_stats = core::mem::zeroed();
+            sys::bs_port_stats(self.id, &mut s);
+            PortStats {
+                rx_packets: s.rx_packets,
+                tx_packets: s.tx_packets,
+                rx_bytes: s.rx_bytes,
+                tx_bytes: s.tx_bytes,
+                rx_missed: s.rx_missed,
+                rx_errors: s.rx_errors,
+                tx_errors: s.tx_errors,
+                rx_no_buffer: s.rx_no_buffer,
+            }
+        }
+    }
+}
+
+/// A receive queue's only handle.
+pub struct RxQueue {
+    device: Arc<Device>,
+    queue: u16,
+    plain: bool,
+    unusable: u64,
+    bytes: u64,
+}
+
+/// A transmit queue's only handle.
+pub struct TxQueue {
+    device: Arc<Device>,
+    queue: u16,
+}
+
+/// The function table that DPDK's inline burst functions read.
+#[inline(always)]
+fn ops(port: u16) -> *const sys::rte_eth_fp_ops {
+    (&raw const sys::rte_eth_fp_ops).cast::<sys::rte_eth_fp_ops>().wrapping_add(port as usize)
+}
+
+impl RxQueue {
+    /// Receives what is there, up to the room in the batch; how many came.
+    #[inline(always)]
+    pub fn receive(&mut self, batch: &mut Batch) -> usize {
+        let have = batch.len();
+        // SAFETY: rte_eth_rx_burst's body: the port is started while a handle lives, `&mut self` makes this the only
+        // poller, and the slots behind `have` are free. Buffers that are not plain do not get past `tidy`.
+        unsafe {
+            let at = batch.buffers().add(have);
+            let room = (BURST - have) as u16;
+            let ops = ops(self.device.id);
+            let queue = self.queue as usize;
+            let receive = (*ops).rx_pkt_burst.unwrap_unchecked();
+            let mut n = receive(*(*ops).rxq.data.add(queue), at.cast(), room);
+            let callbacks = *(*ops).rxq.clbk.add(queue);
+            if !callbacks.is_null() {
+                n = self.callbacks(at.cast(), n, room, callbacks.cast());
+            }
+            let n = if self.plain || n == 0 { n as usize } else { self.tidy(at.cast(), n) };
+            batch.set_len(have + n);
+            n
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn callbacks(&self, at: *mut *mut sys::rte_mbuf, n: u16, room: u16, callbacks: *mut c_void) -> u16 {
+        // SAFETY: the caller's burst, and the chain that the table named.
+        unsafe { sys::rte_eth_call_rx_callbacks(self.device.id, self.queue, at, n, room, callbacks) }
+    }
+
+    /// Makes sure that every buffer is one segment, held once and owns its bytes; counts bytes on the way.
+    #[inline]
+    unsafe fn tidy(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
+        /// RTE_MBUF_F_INDIRECT and RTE_MBUF_F_EXTERNAL.
+        const BORROWED: u64 = 1 << 62 | 1 << 61;
+        let (mut odd, mut bytes) = (false, 0);
+        for i in 0..n as usize {
+            // SAFETY: the driver wrote n buffer pointers; layout.rs proves the cast.
+            let m = unsafe { &*(*at.add(i)).cast::<packet::Mbuf>() };
+            odd |= m.nb_segs != 1 || m.refcnt != 1 || m.ol_flags & BORROWED != 0 || m.pool.is_null();
+            bytes += u64::from(m.pkt_len);
+        }
+        self.bytes += bytes;
+        if !odd {
+            return n as usize;
+        }
+        let pool = self.device.pool.as_ref().map_or(core::ptr::null_mut(), |p| p.raw());
+        // SAFETY: n buffers from the driver and the port's own pool.
+        let kept = unsafe { sys::bs_tidy(at, n.into(), pool) } as usize;
+        self.unusable += (n as usize - kept) as u64;
+        kept
+    }
+
+    /// Packets, since the start, that came in a form no packet can have (several segments longer than a buffer, or no
+    /// buffer to join them in) and were dropped.
+    #[inline(always)]
+    pub fn unusable(&self) -> u64 {
+        self.unusable
+    }
+
+    /// Bytes received since the start, without FCS. Ports that lead nowhere outside (ring, null) are not counted.
+    #[inline(always)]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The driver's own counts for the whole port.
+    pub fn stats(&self) -> PortStats {
+        self.device.stats()
+    }
+}
+
+impl TxQueue {
+    /// Sends what the driver takes, from the front; how many. The others stay in the batch, in order.
+    #[inline(always)]
+    pub fn send(&mut self, batch: &mut Batch) -> usize {
+        // SAFETY: rte_eth_tx_burst's body: the port is started while a handle lives and `&mut self` makes this the only
+        // sender; the driver owns the buffers that it says it took.
+        unsafe {
+            let ops = ops(self.device.id);
+            let queue = self.queue as usize;
+            let mut n = batch.len() as u16;
+            let at = batch.buffers().cast();
+            let callbacks = *(*ops).txq.clbk.add(queue);
+            if !callbacks.is_null() {
+                // a callback may have freed some; what it left stands at the front
+                n = self.callbacks(at, n, callbacks.cast());
+                batch.set_len(n as usize);
+            }
+            let send = (*ops).tx_pkt_burst.unwrap_unchecked();
+            let n = send(*(*ops).txq.data.add(queue), at, n) as usize;
+            batch.forget_front(n);
+            n
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn callbacks(&self, at: *mut *mut sys::rte_mbuf, n: u16, callbacks: *mut c_void) -> u16 {
+        // SAFETY: the caller's burst, and the chain that the table named.
+        unsafe { sys::rte_eth_call_tx_callbacks(self.device.id, self.queue, at, n, callbacks) }
+    }
+
+    /// The driver's own counts for the whole port.
+    pub fn stats(&self) -> PortStats {
+        self.device.stats()
+    }
+
+    /// The port's MAC address, where it has one.
+    pub fn mac(&self) -> Option<[u8; 6]> {
+        let mut mac = [0; 6];
+        // SAFETY: six bytes, as the call writes.
+        (unsafe { sys::bs_port_mac(self.device.id, mac.as_mut_ptr()) } == 0).then_some(mac)
+    }
+
+    /// Whether the other side is there.
+    pub fn link_up(&self) -> bool {
+        // SAFETY: the port is started.
+        unsafe { sys::bs_port_link(self.device.id) == 1 }
+    }
+}
