@@ -1,4 +1,5 @@
-//! Classic pcap: a 24-byte header, then records of 16 bytes and a frame (pcap-savefile(5), draft-ietf-opsawg-pcap §4, §5).
+//! Classic pcap: a 24-byte header, then records of 16 bytes and a frame (pcap-savefile(5),
+//! draft-ietf-opsawg-pcap §4, §5).
 
 use std::io::Read;
 
@@ -11,7 +12,7 @@ use crate::{LinkType, MAX_FRAME};
 pub(crate) const MAGIC_US: u32 = 0xa1b2_c3d4;
 /// Magic number of files with nanoseconds.
 pub(crate) const MAGIC_NS: u32 = 0xa1b2_3c4d;
-/// The only version written since 1998; earlier ones order the two lengths differently.
+/// The version written since 1998. Up to 2.3 the two lengths of a record stood in either order (libpcap, sf-pcap.c).
 pub(crate) const VERSION: [u16; 2] = [2, 4];
 /// Bytes before a frame.
 pub(crate) const RECORD_HEADER: usize = 16;
@@ -34,6 +35,8 @@ pub(crate) struct Classic {
     /// Nanoseconds per unit of the fraction of a timestamp: 1 or 1000.
     unit_ns: u64,
     link_type: LinkType,
+    /// Version below 2.4: of the two lengths the lesser is the captured one.
+    unordered_lengths: bool,
 }
 
 impl Classic {
@@ -60,15 +63,16 @@ impl Classic {
     pub(crate) fn open<R: Read>(input: &mut Input<R>, order: Order, unit_ns: u64) -> Result<Self, Fault> {
         let header: [u8; FILE_HEADER] = input.array()?.ok_or(Fault::Cut)?;
         let [_, _, _, _, _, link] = order.words(&header);
-        let version = [order.u16([header[4], header[5]]), order.u16([header[6], header[7]])];
-        if version != VERSION {
+        let major = order.u16([header[4], header[5]]);
+        let minor = order.u16([header[6], header[7]]);
+        if major != VERSION[0] || minor > VERSION[1] {
             return Err(Fault::Format {
-                problem: format!("pcap version {}.{} is not supported, only 2.4 is", version[0], version[1]),
-                cure: "convert it: editcap -F pcap IN OUT",
+                problem: format!("pcap version {major}.{minor} is not supported, only 2.0 to 2.4 are"),
+                cure: "convert it to pcapng with the program that wrote it",
             });
         }
         // The upper half tells about a frame check sequence (draft-ietf-opsawg-pcap §4); it is left in the frame.
-        Ok(Self { order, unit_ns, link_type: LinkType(link as u16) })
+        Ok(Self { order, unit_ns, link_type: LinkType(link as u16), unordered_lengths: minor < VERSION[1] })
     }
 
     /// The next record, or `None` at the end.
@@ -78,7 +82,10 @@ impl Classic {
         let Some(header) = input.array::<RECORD_HEADER>()? else {
             return if input.available().is_empty() { Ok(None) } else { Err(Fault::Cut) };
         };
-        let [seconds, fraction, length, original_len] = self.order.words(&header);
+        let [seconds, fraction, mut length, mut original_len] = self.order.words(&header);
+        if self.unordered_lengths {
+            (length, original_len) = (length.min(original_len), length.max(original_len));
+        }
         if length as usize > MAX_FRAME {
             return Err(Fault::TooLong(length));
         }
@@ -135,17 +142,25 @@ mod tests {
     fn modified_variants_and_other_versions_are_named() {
         for (magic, name) in super::MODIFIED {
             for bytes in [magic.to_le_bytes(), magic.to_be_bytes()] {
-                let error = Reader::new(&bytes[..]).err().expect("refused").to_string();
+                let error = Reader::new(&bytes[..]).unwrap_err().to_string();
                 assert!(error.contains(name) && error.contains("editcap"), "{error}");
             }
         }
         let mut file = classic(false, super::MAGIC_US, 1, &[]);
-        file[6] = 3;
-        let error = Reader::new(&file[..]).err().expect("refused").to_string();
-        assert_eq!(
-            error,
-            "capture: pcap version 2.3 is not supported, only 2.4 is; convert it: editcap -F pcap IN OUT"
-        );
+        file[6] = 5;
+        let error = Reader::new(&file[..]).unwrap_err().to_string();
+        assert!(error.starts_with("capture: pcap version 2.5 is not supported, only 2.0 to 2.4 are; "), "{error}");
+    }
+
+    #[test]
+    fn before_version_2_4_the_lesser_length_is_the_captured_one() {
+        let records = [(1, 0, 3, 60, &[1, 2, 3][..]), (2, 0, 60, 2, &[4, 5])];
+        let mut file = classic(true, super::MAGIC_US, 1, &records);
+        file[7] = 3;
+        let (records, end) = read_all(&file);
+        assert!(end.is_none(), "{end:?}");
+        assert!(records.iter().all(|r| r.original_len == 60));
+        assert_eq!(records.iter().map(|r| r.frame.len()).collect::<Vec<_>>(), [3, 2]);
     }
 
     #[test]

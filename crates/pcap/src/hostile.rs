@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::testing::{Bytes, classic, every_block, read_all, records};
-use crate::{Error, LinkType, Reader, Writer};
+use crate::{Error, LinkType, MAX_FRAME, Reader, Writer};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -74,7 +74,7 @@ fn every_single_bit_flip() {
 
 #[test]
 fn empty_and_foreign_files() {
-    let text = |bytes: &[u8]| Reader::new(bytes).err().expect("refused").to_string();
+    let text = |bytes: &[u8]| Reader::new(bytes).unwrap_err().to_string();
     assert!(text(b"").starts_with("capture: empty"));
     assert!(text(&gzip(b"")).starts_with("capture: empty"));
     assert!(text(b"#!/bin/sh").contains("not a capture (starts with [23, 21, 2f, 62]); give a pcap"));
@@ -114,7 +114,7 @@ fn gzip_with_a_wrong_checksum_is_reported_after_the_records() {
     assert!(matches!(end, Some(Error::Gzip { records_read: 3, .. })), "{end:?}");
 }
 
-/// Gives `head`, then `again` without end; counts what was read.
+/// Gives `head`, then `again` without end (nothing, if it is empty), by short reads; counts what was read.
 struct Endless {
     head: io::Cursor<Vec<u8>>,
     again: Vec<u8>,
@@ -132,6 +132,25 @@ impl Read for Endless {
         self.given += n;
         Ok(n)
     }
+}
+
+#[test]
+fn frames_of_all_lengths_survive_the_moving_window_and_short_reads() {
+    let mut writer = Writer::new(Vec::new(), LinkType::ETHERNET).unwrap();
+    let frame = |i: usize| vec![i as u8; if i.is_multiple_of(3) { i } else { i * 7919 % (MAX_FRAME + 1) }];
+    for i in 0..200 {
+        writer.write(i as u64, 0, &frame(i)).unwrap();
+    }
+    let file = writer.finish().unwrap();
+    let mut short = Endless { head: io::Cursor::new(file.clone()), again: Vec::new(), given: 0 };
+    let mut reader = Reader::new(&mut short).unwrap();
+    for i in 0..200 {
+        let record = reader.next().unwrap().expect("200 records");
+        assert!(record.timestamp_ns == i as u64 && record.frame == frame(i), "{i}");
+    }
+    assert!(reader.next().unwrap().is_none());
+    assert_eq!(short.given, file.len());
+    assert_eq!(read_all(&gzip(&file)).0, read_all(&file).0);
 }
 
 #[test]

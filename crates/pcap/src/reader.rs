@@ -1,5 +1,6 @@
 //! Captures in.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -51,6 +52,15 @@ pub struct Reader<R> {
     format: Format,
     file: FileName,
     records_read: u64,
+}
+
+impl<R> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("file", &self.file)
+            .field("records_read", &self.records_read)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Reader<File> {

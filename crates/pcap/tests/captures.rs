@@ -35,14 +35,14 @@ fn installed(tool: &str) -> bool {
     found
 }
 
-/// Time in ns, original length, frame.
-type Row = (u64, u32, Vec<u8>);
+/// Time in ns, original length, link type, frame.
+type Row = (u64, u32, u32, Vec<u8>);
 
 fn read(path: &Path) -> Result<Vec<Row>, Error> {
     let mut reader = Reader::open(path)?;
     let mut rows = Vec::new();
     while let Some(record) = reader.next()? {
-        rows.push((record.timestamp_ns, record.original_len, record.frame.to_vec()));
+        rows.push((record.timestamp_ns, record.original_len, u32::from(record.link_type.0), record.frame.to_vec()));
     }
     Ok(rows)
 }
@@ -66,7 +66,8 @@ fn counts_and_sizes_are_those_of_capinfos() {
     eprintln!("compared {} files with capinfos", files.len());
 }
 
-/// editcap rewrites each file as classic pcap with nanoseconds: times, lengths and bytes as Wireshark understands them.
+/// editcap rewrites each file as classic pcap with nanoseconds: times, lengths, link type and bytes as Wireshark
+/// understands them.
 #[test]
 fn every_record_is_what_editcap_reads() {
     let files = captures();
@@ -84,7 +85,7 @@ fn every_record_is_what_editcap_reads() {
             assert_eq!(ours, theirs, "{}: record {}", path.display(), number + 1);
         }
         records += ours.len();
-        captured += ours.iter().map(|row| row.2.len()).sum::<usize>();
+        captured += ours.iter().map(|row| row.3.len()).sum::<usize>();
     }
     eprintln!("compared {records} records, {captured} captured bytes, of {} files with editcap", files.len());
 }
@@ -92,12 +93,14 @@ fn every_record_is_what_editcap_reads() {
 /// Little-endian classic pcap with nanoseconds, taken apart without the crate under test.
 fn plain_records(file: &[u8]) -> Vec<Row> {
     assert_eq!(file[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+    let link_type = u32::from_le_bytes(file[20..24].try_into().unwrap());
     let mut rest = &file[24..];
     let mut rows = Vec::new();
     while !rest.is_empty() {
         let word = |i: usize| u32::from_le_bytes(rest[4 * i..4 * i + 4].try_into().unwrap());
         let end = 16 + word(2) as usize;
-        rows.push((u64::from(word(0)) * 1_000_000_000 + u64::from(word(1)), word(3), rest[16..end].to_vec()));
+        let timestamp_ns = u64::from(word(0)) * 1_000_000_000 + u64::from(word(1));
+        rows.push((timestamp_ns, word(3), link_type, rest[16..end].to_vec()));
         rest = &rest[end..];
     }
     rows

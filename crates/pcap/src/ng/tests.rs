@@ -122,7 +122,13 @@ fn contradictions_are_named() {
     damaged(file().u32(5).u32(8).u32(8), 0, "block length 8 is below 12");
     damaged(file().u32(5).u32(14).raw(&[0; 6]), 0, "no multiple of 4");
     damaged(file().u32(5).u32(16).u32(0).u32(20), 0, "block length is 16 before the block and 20 behind");
-    damaged(file().block(6, |b| drop(b.u32(0).u32(0))), 0, "too short");
+    damaged(
+        file().block(6, |b| {
+            b.u64(0);
+        }),
+        0,
+        "too short",
+    );
     damaged(
         file().interface(1, 0, |b| {
             b.u16(9).u16(2).u32(0);
