@@ -1,1 +1,50 @@
+//! The chain file: ports, network functions, chains and edges.
+//!
+//! ```toml
+//! bondstone = 1                                # version of the format
+//!
+//! [port.lan]
+//! device = "tap:lan0"                          # KIND:TARGET[,driver arguments]; see Device
+//! [port.wan]
+//! device = "0000:01:00.0"
+//!
+//! [port.log]
+//! device = "pcap:copies.pcap"
+//!
+//! [nf.guard]                                   # an NF: its kind, then its settings
+//! kind = "ttl"
+//!
+//! [nf.probe]
+//! kind = "tee"
+//!
+//! [[chain]]
+//! path = ["lan", "guard", "probe", "wan"]      # port, NFs (`nf:input` for another input than the first), port
+//! cores = [1]                                  # one copy of the chain on each; chosen when left out
+//!
+//! [[edge]]
+//! from = "probe.copy"                          # any output but the one along the path
+//! to = "log"                                   # an NF (`nf:input`) or a port
+//! ```
+//!
+//! [`ChainFile::read`] reads and checks all that does not depend on the machine, and reports every fault it finds with
+//! line, value and cure.
 
+mod check;
+mod device;
+mod file;
+mod locate;
+mod plan;
+
+pub use device::Device;
+pub use plan::{Chain, ChainFile, NfUse, Port, WorkerPlan};
+
+/// The settings of one NF, as read from a file, each with its place.
+pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;
+
+/// Reads settings alone, as they stand below `kind` in a file.
+///
+/// # Errors
+/// When the text is not TOML.
+pub fn settings(text: &str) -> Result<Settings<'_>, toml::de::Error> {
+    toml::de::DeTable::parse(text)
+}

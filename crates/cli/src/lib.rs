@@ -1,1 +1,70 @@
+//! The command line, as a library: a program with NFs of its own is this with another registry.
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     bondstone::main(nf::registry() /* .with::<MyNf>() */)
+//! }
+//! ```
+#![forbid(unsafe_code)]
 
+mod check;
+mod doctor;
+mod exit;
+mod nf;
+mod run;
+mod table;
+
+use clap::{Parser, Subcommand};
+use exit::Exit;
+use graph::Registry;
+use std::process::ExitCode;
+
+/// Build, run, isolate and measure software network functions.
+#[derive(Parser)]
+#[command(
+    name = "bondstone",
+    version,
+    max_term_width = 120,
+    after_help = "\
+Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user lacks something, 4 the run failed, 130 interrupted.
+
+Examples:
+  bondstone run examples/demo.toml --for 10s
+  bondstone check examples/demo.toml
+  bondstone nf show ttl
+  bondstone doctor"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Run),
+    Check(check::Check),
+    /// Lists and explains network functions.
+    #[command(subcommand)]
+    Nf(nf::Nf),
+    Doctor(doctor::Doctor),
+}
+
+/// Runs the program on the process's arguments, with the NFs of `registry`.
+pub fn main(registry: Registry) -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(run) => run.run(&registry),
+        Command::Check(check) => check.run(&registry),
+        Command::Nf(nf) => nf.run(&registry),
+        Command::Doctor(doctor) => doctor.run(),
+    };
+    result
+        .unwrap_or_else(|e: anyhow::Error| {
+            // a reader that has closed our output is no failure of ours
+            if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+                return Exit::Done;
+            }
+            eprintln!("error: {e:#}");
+            exit::of(&e)
+        })
+        .into()
+}

@@ -124,7 +124,9 @@ fn init(memory: Memory, pci: &[String]) -> core::result::Result<(), i32> {
         return Err(rc);
     }
     // SAFETY: the EAL is up, and no pool exists yet; the field is ours by layout.rs's offsets.
-    let rc = unsafe { sys::bs_reserve_dynamic(layout::CAPTURE_OFFSET, layout::CAPTURE_SIZE, packet::TIMESTAMPED.trailing_zeros()) };
+    let rc = unsafe {
+        sys::bs_reserve_dynamic(layout::CAPTURE_OFFSET, layout::CAPTURE_SIZE, packet::TIMESTAMPED.trailing_zeros())
+    };
     if rc < 0 {
         return Err(rc);
     }

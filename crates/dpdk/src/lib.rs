@@ -26,7 +26,7 @@ mod port;
 
 pub use eal::{Eal, LcoreGuard, Memory};
 pub use pool::Mempool;
-pub use port::{Port, PortConfig, PortInfo, PortStats, Queues, RxQueue, TxQueue};
+pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
 
 use core::ffi::CStr;
 

@@ -51,6 +51,13 @@ pub struct Queues {
     pub rx: Vec<RxQueue>,
     /// Transmit queues.
     pub tx: Vec<TxQueue>,
+    /// The port itself, to watch it.
+    pub port: PortHandle,
+}
+
+/// A started port, for whoever watches it.
+pub struct PortHandle {
+    device: Arc<Device>,
 }
 
 /// The driver's own counts since the port started.
@@ -113,7 +120,10 @@ impl Port {
         // SAFETY: the structure is plain data, filled by the call.
         unsafe {
             let mut info: sys::bs_port_info = core::mem::zeroed();
-            check(|| format!("asking device {:?} what it is", self.device.name), sys::bs_port_info(self.device.id, &mut info))?;
+            check(
+                || format!("asking device {:?} what it is", self.device.name),
+                sys::bs_port_info(self.device.id, &mut info),
+            )?;
             Ok(PortInfo {
                 driver: CStr::from_ptr(info.driver.as_ptr()).to_string_lossy().into_owned(),
                 max_rx_queues: info.max_rx_queues,
@@ -137,14 +147,19 @@ impl Port {
         let rc = unsafe {
             sys::bs_port_start(self.device.id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), pool.raw())
         };
-        let what = || format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name);
+        let what = || {
+            format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
+        };
         check(what, rc)?;
         // these two hand on what they were given, or allocate plainly; every other driver is checked packet by packet
         let plain = matches!(info.driver.as_str(), "net_ring" | "net_null");
         let device = Arc::new(self.device);
         Ok(Queues {
-            rx: (0..rx_queues).map(|queue| RxQueue { device: device.clone(), queue, plain, unusable: 0, bytes: 0 }).collect(),
-            tx: (0..tx_queues).map(|queue| TxQueue { device: device.clone(), queue }).collect(),
+            rx: (0..rx_queues)
+                .map(|queue| RxQueue { device: device.clone(), queue, plain, unusable: 0, bytes: 0 })
+                .collect(),
+            tx: (0..tx_queues).map(|queue| TxQueue { device: device.clone(), queue, plain, bytes: 0 }).collect(),
+            port: PortHandle { device },
         })
     }
 }
@@ -188,6 +203,13 @@ pub struct RxQueue {
 pub struct TxQueue {
     device: Arc<Device>,
     queue: u16,
+    plain: bool,
+    bytes: u64,
+}
+
+/// Bytes in a batch.
+fn total(batch: &Batch) -> u64 {
+    batch.iter().map(|p| p.len() as u64).sum()
 }
 
 /// The function table that DPDK's inline burst functions read.
@@ -262,11 +284,6 @@ impl RxQueue {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-
-    /// The driver's own counts for the whole port.
-    pub fn stats(&self) -> PortStats {
-        self.device.stats()
-    }
 }
 
 impl TxQueue {
@@ -286,9 +303,13 @@ impl TxQueue {
                 n = self.callbacks(at, n, callbacks.cast());
                 batch.set_len(n as usize);
             }
+            let offered = if self.plain { 0 } else { total(batch) };
             let send = (*ops).tx_pkt_burst.unwrap_unchecked();
             let n = send(*(*ops).txq.data.add(queue), at, n) as usize;
             batch.forget_front(n);
+            if !self.plain {
+                self.bytes += offered - total(batch);
+            }
             n
         }
     }
@@ -300,6 +321,14 @@ impl TxQueue {
         unsafe { sys::rte_eth_call_tx_callbacks(self.device.id, self.queue, at, n, callbacks) }
     }
 
+    /// Bytes sent since the start, without FCS. Ports that lead nowhere outside (ring, null) are not counted.
+    #[inline(always)]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl PortHandle {
     /// The driver's own counts for the whole port.
     pub fn stats(&self) -> PortStats {
         self.device.stats()

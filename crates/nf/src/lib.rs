@@ -1,1 +1,42 @@
+//! The network functions that Bondstone ships, one per file.
+#![forbid(unsafe_code)]
 
+mod cells;
+mod count;
+mod discard;
+mod l2fwd;
+mod mac;
+mod tee;
+mod ttl;
+
+pub use cells::Cells;
+pub use count::Count;
+pub use discard::Discard;
+pub use l2fwd::L2fwd;
+pub use mac::Mac;
+pub use tee::Tee;
+pub use ttl::Ttl;
+
+#[cfg(test)]
+mod kit;
+
+/// All of them.
+pub fn registry() -> graph::Registry {
+    graph::Registry::new().with::<Cells>().with::<Count>().with::<Discard>().with::<L2fwd>().with::<Tee>().with::<Ttl>()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_kind_documents_its_settings_and_refuses_unknown_ones() {
+        for kind in crate::registry().iter() {
+            let schema = kind.schema();
+            assert_eq!(schema["additionalProperties"], false, "{}", kind.name);
+            for (name, setting) in schema["properties"].as_object().into_iter().flatten() {
+                assert!(setting["description"].is_string(), "{}.{name}", kind.name);
+                assert!(setting.get("default").is_some(), "{}.{name}", kind.name);
+            }
+            assert!(kind.about.ends_with('.'), "{}", kind.name);
+        }
+    }
+}

@@ -33,9 +33,7 @@ impl HeapPool {
 
 impl Pool for HeapPool {
     fn alloc(&self) -> Option<Packet> {
-        self.in_use
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < self.capacity).then_some(n + 1))
-            .ok()?;
+        self.in_use.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < self.capacity).then_some(n + 1)).ok()?;
         // SAFETY: LAYOUT has a size; the result is checked; zeros are a valid Mbuf; the buffer follows the header.
         unsafe {
             let raw = alloc_zeroed(LAYOUT);

@@ -203,11 +203,7 @@ impl Meta {
 
     /// When and how the frame was captured, where that is known.
     pub const fn stamp(&self) -> Option<Stamp> {
-        if self.0.ol_flags & TIMESTAMPED != 0 {
-            Some(Stamp { ns: self.0.timestamp, cut: self.0.cut })
-        } else {
-            None
-        }
+        if self.0.ol_flags & TIMESTAMPED != 0 { Some(Stamp { ns: self.0.timestamp, cut: self.0.cut }) } else { None }
     }
 
     /// Says when and how the frame was captured.

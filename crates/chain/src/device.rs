@@ -1,0 +1,207 @@
+//! Device strings: what a port is.
+
+use std::fmt;
+
+/// What a port is. The text after the first comma goes to DPDK's driver as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// `pcap:FILE`: a capture file (pcap or pcapng, also gzipped), read when a path begins with the port, written when
+    /// one ends with it.
+    Pcap(String),
+    /// A device of DPDK's: a virtual one by its driver's name and arguments, or a PCI address.
+    Dpdk {
+        /// The device's name, such as `net_tap_lan` or `0000:01:00.0`.
+        name: String,
+        /// The driver's arguments; may be empty.
+        arguments: String,
+        /// How the user wrote it.
+        written: String,
+    },
+}
+
+/// Kinds of device, the argument their target becomes, and what they are; also the order in which help names them.
+pub(crate) const KINDS: [(&str, &str, &str); 9] = [
+    ("pcap", "", "a capture file"),
+    ("null", "", "blank frames in, nothing out"),
+    ("ring", "", "a queue in memory: what is sent to it is received from it"),
+    ("tap", "net_tap,iface", "a new kernel interface"),
+    ("af_packet", "net_af_packet,iface", "an existing kernel interface"),
+    ("af_xdp", "net_af_xdp,iface", "an existing kernel interface, by AF_XDP"),
+    ("memif", "net_memif,socket-abstract=no,socket", "shared memory with one trusted process"),
+    ("vhost", "net_vhost,iface", "shared memory with a VM or virtio-user process, as its switch"),
+    ("virtio-user", "net_virtio_user,path", "shared memory with a vhost-user switch"),
+];
+
+impl Device {
+    /// Reads a device string; `port` is the name of the port, from which the DPDK device is named.
+    ///
+    /// # Errors
+    /// What is wrong with it, and the cure.
+    pub fn parse(text: &str, port: &str) -> Result<Device, (String, String)> {
+        let (head, extra) = text.split_once(',').map_or((text, None), |(h, e)| (h, Some(e)));
+        if is_pci(head) {
+            return Ok(Self::dpdk(head.to_owned(), extra.unwrap_or_default().to_owned(), text));
+        }
+        if head.starts_with("net_") || head.starts_with("eth_") {
+            return Ok(Self::dpdk(head.to_owned(), extra.unwrap_or_default().to_owned(), text));
+        }
+        let (kind, target) = head.split_once(':').map_or((head, None), |(k, t)| (k, Some(t)));
+        let Some((_, driver, _)) = KINDS.iter().find(|(k, ..)| *k == kind) else {
+            let known: Vec<_> = KINDS.iter().map(|(k, ..)| *k).collect();
+            let near = crate::locate::nearest(kind, known.iter().copied());
+            let cure = near.map_or_else(
+                || {
+                    format!(
+                        "use one of {}:TARGET, a PCI address like 0000:01:00.0, or a DPDK device like net_null0",
+                        known.join(":, ")
+                    )
+                },
+                |near| format!("did you mean {near:?}?"),
+            );
+            return Err((format!("no kind of device is called {kind:?}"), cure));
+        };
+        let name = format!("net_{}_{port}", kind.replace('-', "_"));
+        match (kind, target.filter(|t| !t.is_empty())) {
+            ("pcap", Some(_)) => {
+                // a file's name may hold commas
+                Ok(Device::Pcap(text["pcap:".len()..].to_owned()))
+            }
+            ("null", None) | ("ring", _) => {
+                let name = if kind == "ring" { format!("net_ring_{}", target.unwrap_or(port)) } else { name };
+                Ok(Self::dpdk(name, extra.unwrap_or_default().to_owned(), text))
+            }
+            ("null", Some(t)) => {
+                Err((format!("a null device has no target {t:?}"), "write null, or null,size=128".into()))
+            }
+            (_, None) => Err((format!("{kind} needs a target"), format!("write {kind}:{}", example(kind)))),
+            (_, Some(target)) => {
+                if target.contains([',', '=']) || target.contains(char::is_whitespace) {
+                    return Err((format!("{target:?} cannot be a target"), format!("write {kind}:{}", example(kind))));
+                }
+                let (driver, argument) = driver.split_once(',').unwrap_or((driver, ""));
+                let mut arguments = format!("{argument}={target}");
+                match (kind, extra.is_some_and(|e| e.contains("role="))) {
+                    // the first to come is the server, as with vhost
+                    ("memif", false) => arguments.push_str(",role=server"),
+                    ("virtio-user", _) if extra.is_none_or(|e| !e.contains("queue_size=")) => {
+                        arguments.push_str(",queue_size=256")
+                    }
+                    _ => {}
+                }
+                if let Some(extra) = extra {
+                    arguments.push(',');
+                    arguments.push_str(extra);
+                }
+                // one driver matches its devices by prefix alone
+                Ok(Self::dpdk(format!("{driver}_{port}"), arguments, text))
+            }
+        }
+    }
+
+    fn dpdk(name: String, arguments: String, written: &str) -> Device {
+        Device::Dpdk { name, arguments, written: written.to_owned() }
+    }
+
+    /// Every kind of device and what it is, for help.
+    pub fn kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+        KINDS.iter().map(|(kind, _, about)| (*kind, *about))
+    }
+
+    /// What must not be opened twice.
+    pub fn identity(&self) -> String {
+        match self {
+            Device::Pcap(file) => format!("pcap:{file}"),
+            Device::Dpdk { written, name, .. } if written.starts_with("null") => name.clone(),
+            Device::Dpdk { written, name, .. } if written.starts_with("ring") => name.clone(),
+            Device::Dpdk { written, .. } => written.split(',').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// The PCI address, when it is one.
+    pub fn pci(&self) -> Option<&str> {
+        match self {
+            Device::Dpdk { name, .. } if is_pci(name) => Some(name),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Pcap(file) => write!(f, "pcap:{file}"),
+            Device::Dpdk { written, .. } => f.write_str(written),
+        }
+    }
+}
+
+fn example(kind: &str) -> &'static str {
+    match kind {
+        "pcap" => "capture.pcap",
+        "memif" | "vhost" | "virtio-user" => "/run/bondstone/port.sock",
+        "tap" => "lan0",
+        _ => "eth0",
+    }
+}
+
+/// `0000:01:00.0` or `01:00.0`.
+fn is_pci(text: &str) -> bool {
+    let Some((address, function)) = text.rsplit_once('.') else { return false };
+    let parts: Vec<_> = address.split(':').collect();
+    let hex = |s: &str, n: usize| s.len() == n && s.bytes().all(|b| b.is_ascii_hexdigit());
+    let address = match parts[..] {
+        [domain, bus, device] => hex(domain, 4) && hex(bus, 2) && hex(device, 2),
+        [bus, device] => hex(bus, 2) && hex(device, 2),
+        _ => false,
+    };
+    address && hex(function, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dpdk(text: &str) -> (String, String) {
+        match Device::parse(text, "p").unwrap() {
+            Device::Dpdk { name, arguments, .. } => (name, arguments),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_device() {
+        let is = |text, name: &str, arguments: &str| assert_eq!(dpdk(text), (name.into(), arguments.into()), "{text}");
+        assert_eq!(Device::parse("pcap:a,b.pcap", "p").unwrap(), Device::Pcap("a,b.pcap".into()));
+        is("null", "net_null_p", "");
+        is("null,size=128", "net_null_p", "size=128");
+        is("ring", "net_ring_p", "");
+        is("ring:mid", "net_ring_mid", "");
+        is("tap:lan0", "net_tap_p", "iface=lan0");
+        is("af_packet:eth0", "net_af_packet_p", "iface=eth0");
+        is("af_packet:eth0,qpairs=2", "net_af_packet_p", "iface=eth0,qpairs=2");
+        is("af_xdp:eth0", "net_af_xdp_p", "iface=eth0");
+        is("memif:/m", "net_memif_p", "socket-abstract=no,socket=/m,role=server");
+        is("memif:/m,role=client", "net_memif_p", "socket-abstract=no,socket=/m,role=client");
+        is("vhost:/v", "net_vhost_p", "iface=/v");
+        is("virtio-user:/v", "net_virtio_user_p", "path=/v,queue_size=256");
+        is("0000:01:00.0", "0000:01:00.0", "");
+        is("net_null7,copy=1", "net_null7", "copy=1");
+        assert_eq!(Device::parse("0000:01:00.0", "p").unwrap().pci(), Some("0000:01:00.0"));
+        assert_eq!(Device::parse("tap:x", "p").unwrap().pci(), None);
+    }
+
+    #[test]
+    fn what_is_no_device_is_told_with_a_cure() {
+        for (text, problem, cure) in [
+            ("tapp:lan0", "tapp", "tap"),
+            ("tap", "needs a target", "tap:lan0"),
+            ("tap:", "needs a target", "tap:lan0"),
+            ("null:x", "no target", "null"),
+            ("af_packet:a b", "cannot be", "eth0"),
+            ("", "no kind", "PCI"),
+        ] {
+            let (p, c) = Device::parse(text, "p").unwrap_err();
+            assert!(p.contains(problem) && c.contains(cure), "{text}: {p} / {c}");
+        }
+    }
+}

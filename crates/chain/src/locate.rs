@@ -1,0 +1,60 @@
+//! From bytes of the text to lines, and from what was written to what was meant.
+
+use graph::Diagnostic;
+use std::ops::Range;
+use std::path::Path;
+
+/// The file's text and name, to say where something stands.
+pub(crate) struct Source<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) file: &'a Path,
+}
+
+impl Source<'_> {
+    /// Puts a diagnostic in its place.
+    pub(crate) fn at(&self, span: Range<usize>, mut d: Diagnostic) -> Diagnostic {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        d.file = Some(self.file.to_owned());
+        d.line = Some(before.matches('\n').count() + 1);
+        d.column = Some(before[line_start..].chars().count() + 1);
+        d
+    }
+
+    /// A fault that the TOML reader found, put in place, with the value it names and the likely cure.
+    pub(crate) fn toml(&self, e: &toml::de::Error) -> Diagnostic {
+        let mut d = Diagnostic::new(e.message().trim());
+        let quoted: Vec<_> = e.message().split('`').skip(1).step_by(2).collect();
+        if e.message().starts_with("unknown") {
+            if let Some((wrong, known)) = quoted.split_first() {
+                d.problem = e.message().split(',').next().unwrap_or_default().to_owned();
+                d.cure = Some(match nearest(wrong, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if known.is_empty() => "remove it".to_owned(),
+                    None => format!("use one of: {}", known.join(", ")),
+                });
+            }
+        } else if e.message().starts_with("invalid type") || e.message().starts_with("invalid value") {
+            d.cure = e.message().split("expected ").nth(1).map(|what| format!("write {what}"));
+        }
+        match e.span() {
+            Some(span) => {
+                let value = self.text.get(span.clone()).unwrap_or_default();
+                if !value.is_empty() && !value.contains('\n') && value.len() <= 80 {
+                    d.value = Some(value.trim_matches('"').to_owned());
+                }
+                self.at(span, d)
+            }
+            None => self.at(0..0, d),
+        }
+    }
+}
+
+/// The known word that the wrong one was probably meant to be.
+pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|k| (strsim::damerau_levenshtein(wrong, k), k))
+        .filter(|(d, k)| *d <= 1 + k.len().min(wrong.len()) / 4)
+        .min()
+        .map(|(_, k)| k)
+}

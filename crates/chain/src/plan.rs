@@ -1,0 +1,163 @@
+//! What a checked file says.
+
+use crate::Device;
+use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
+use std::path::{Path, PathBuf};
+
+/// A chain file, read and checked.
+pub struct ChainFile {
+    /// Where it came from.
+    pub file: PathBuf,
+    /// The ports, by name.
+    pub ports: Vec<Port>,
+    /// The NFs, by name.
+    pub nfs: Vec<NfUse>,
+    /// The chains, in the file's order.
+    pub chains: Vec<Chain>,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Diagnostic>,
+    /// All visits to NFs, of all chains.
+    pub(crate) hops: Vec<HopPlan>,
+    /// For each NF, where its outputs lead; the first is not used.
+    pub(crate) edges: Vec<Vec<Target>>,
+}
+
+/// A port of the file.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub device: Device,
+    /// Descriptors in each of its queues.
+    pub descriptors: u16,
+    /// How often a capture is read; 0: until stopped.
+    pub repeat: u64,
+    /// Whether a capture is read at the pace at which it was taken.
+    pub timed: bool,
+    /// Whether packets enter by it.
+    pub received_from: bool,
+    /// Whether packets leave by it.
+    pub sent_to: bool,
+}
+
+/// An NF of the file.
+pub struct NfUse {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its settings, ready to make copies.
+    pub factory: Box<dyn Factory>,
+    /// The bytes of the file that hold each setting, to place what building finds.
+    pub(crate) places: Vec<(String, std::ops::Range<usize>)>,
+}
+
+/// A chain of the file.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Its name.
+    pub name: String,
+    /// Number of the port that packets enter by.
+    pub port: usize,
+    /// Where they go from there.
+    pub entry: Target,
+    /// The path as written.
+    pub path: Vec<String>,
+    /// CPUs that run a copy of it; empty: to be chosen.
+    pub cores: Vec<usize>,
+}
+
+/// The part of a file that one worker runs.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerPlan {
+    /// Its graph; port numbers are those of [`ChainFile::ports`].
+    pub blueprint: Blueprint,
+    /// For each node of the graph, the number of its NF.
+    pub nfs: Vec<usize>,
+    /// For each chain asked for, in order, where its packets enter.
+    pub entries: Vec<Target>,
+}
+
+impl ChainFile {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Every fault found, each with its place, the value and a cure.
+    pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        /// Largest file that is read, in bytes.
+        const LARGEST: u64 = 16 << 20;
+        let fail = |problem: String, cure: &str| {
+            vec![Diagnostic { file: Some(file.to_owned()), problem, cure: Some(cure.to_owned()), ..Default::default() }]
+        };
+        let size =
+            std::fs::metadata(file).map_err(|e| fail(format!("cannot be read: {e}"), "name a chain file"))?.len();
+        if size > LARGEST {
+            return Err(fail(format!("has {size} bytes, more than {LARGEST}"), "is this a chain file?"));
+        }
+        let text =
+            std::fs::read_to_string(file).map_err(|e| fail(format!("cannot be read: {e}"), "is this a chain file?"))?;
+        crate::check::check(&text, file, registry)
+    }
+
+    /// Reads and checks the text of a file; relative paths in it count from the folder of `file`.
+    ///
+    /// # Errors
+    /// As [`ChainFile::read`].
+    pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        crate::check::check(text, file, registry)
+    }
+
+    /// The folder from which relative paths in the file count.
+    pub fn folder(&self) -> &Path {
+        match self.file.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        }
+    }
+
+    /// The part of the graph that the chains of these numbers can reach.
+    pub fn worker(&self, chains: &[usize]) -> WorkerPlan {
+        let mut plan = WorkerPlan::default();
+        let mut hop_of = vec![None::<u16>; self.hops.len()];
+        let mut node_of = vec![None::<u16>; self.nfs.len()];
+        let mut todo: Vec<u16> = vec![];
+        let mut number = |t: Target, todo: &mut Vec<u16>| match t {
+            Target::Hop(Hop(h)) => Target::Hop(Hop(*hop_of[h as usize].get_or_insert_with(|| {
+                todo.push(h);
+                todo.len() as u16 - 1
+            }))),
+            other => other,
+        };
+        plan.entries = chains.iter().map(|&c| number(self.chains[c].entry, &mut todo)).collect();
+        let mut at = 0;
+        while at < todo.len() {
+            let hop = self.hops[todo[at] as usize];
+            let node = match node_of[hop.node as usize] {
+                Some(node) => node,
+                None => {
+                    let edges = self.edges[hop.node as usize].iter().map(|&t| number(t, &mut todo)).collect();
+                    let nf = hop.node as usize;
+                    plan.nfs.push(nf);
+                    plan.blueprint.nodes.push(NodePlan { name: self.nfs[nf].name.clone(), edges });
+                    *node_of[nf].insert(plan.nfs.len() as u16 - 1)
+                }
+            };
+            let next = number(hop.next, &mut todo);
+            plan.blueprint.hops.push(HopPlan { node, input: hop.input, next });
+            at += 1;
+        }
+        plan
+    }
+
+    /// Puts a fault that building an NF found in its place in the file.
+    pub fn place(&self, nf: usize, mut d: Diagnostic) -> Diagnostic {
+        let nf = &self.nfs[nf];
+        let place = d.key.and_then(|key| nf.places.iter().find(|(k, _)| k == key)).or(nf.places.first());
+        d.problem = format!("nf {:?} ({}): {}", nf.name, nf.kind.name, d.problem);
+        match (place, std::fs::read_to_string(&self.file)) {
+            (Some((_, span)), Ok(text)) => crate::locate::Source { text: &text, file: &self.file }.at(span.clone(), d),
+            _ => Diagnostic { file: Some(self.file.clone()), ..d },
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `bondstone check`.
+
+use crate::exit::{Exit, Faults};
+use chain::ChainFile;
+use graph::{BuildCx, Diagnostic, Registry};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Checks a chain file without running it: its format, names, paths, edges, files and every NF's settings.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  bondstone check examples/demo.toml")]
+pub(crate) struct Check {
+    /// The chain file.
+    chain: PathBuf,
+    /// Prints the faults as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+        let (faults, warnings, file) = match ChainFile::read(&self.chain, registry) {
+            Ok(file) => (settings(&file), file.warnings.clone(), Some(file)),
+            Err(faults) => (faults, vec![], None),
+        };
+        if self.json {
+            let verdict = json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
+            println!("{verdict:#}");
+            return Ok(if faults.is_empty() { Exit::Done } else { Exit::Input });
+        }
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        match file {
+            Some(file) if faults.is_empty() => {
+                println!(
+                    "{}: {} ports, {} NFs, {} chains, no fault",
+                    self.chain.display(),
+                    file.ports.len(),
+                    file.nfs.len(),
+                    file.chains.len()
+                );
+                for chain in &file.chains {
+                    let cores: Vec<_> = chain.cores.iter().map(ToString::to_string).collect();
+                    let cores = if cores.is_empty() {
+                        "a CPU to be chosen".to_owned()
+                    } else {
+                        format!("CPU {}", cores.join(", "))
+                    };
+                    println!("  {}: {} on {cores}", chain.name, chain.path.join(" -> "));
+                }
+                Ok(Exit::Done)
+            }
+            _ => Err(Faults(faults).into()),
+        }
+    }
+}
+
+/// Faults that only building an NF finds.
+fn settings(file: &ChainFile) -> Vec<Diagnostic> {
+    let build = |(n, nf): (usize, &chain::NfUse)| {
+        let cx = BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1) };
+        nf.factory.build(&cx).err().map(|d| file.place(n, d))
+    };
+    file.nfs.iter().enumerate().filter_map(build).collect()
+}

@@ -1,0 +1,221 @@
+//! `bondstone run`.
+
+use crate::exit::{Exit, Faults};
+use crate::table::{Table, count, rate};
+use chain::ChainFile;
+use graph::Registry;
+use runtime::{Cycles, Engine, Summary};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Runs a chain file: opens its ports, takes packets along its chains, counts every one of them.
+///
+/// Counts appear each second; a summary follows when all captures are read, when the time given is over, or on Ctrl-C.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Ports (device = \"...\" in the file; what follows a comma goes to DPDK's driver):
+  pcap:FILE           a capture, read (pcap, pcapng, gzipped) or written; repeat = N reads it N times (0: until stopped),
+                      timed = true keeps its gaps
+  null                blank 64-byte frames in, nothing out        ring:NAME         a queue in memory, out and in
+  tap:NAME            a new kernel interface                      af_packet:IF      a kernel interface
+  af_xdp:IF           the same, by AF_XDP                         memif:SOCKET      shared memory with one trusted process
+  vhost:SOCKET        the switch's side of a VM or container      virtio-user:SOCKET  the other side
+  0000:01:00.0        a NIC by PCI address                        net_null0,size=9  any device that DPDK has a driver for
+
+Examples:
+  bondstone run examples/demo.toml
+  bondstone run edge.toml --for 10s --json > result.json")]
+pub(crate) struct Run {
+    /// The chain file.
+    chain: PathBuf,
+    /// Stops after this long, such as 10s, 500ms or 2m.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Prints the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+enum Event {
+    Interrupt,
+}
+
+impl Run {
+    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+        let file = ChainFile::read(&self.chain, registry).map_err(Faults)?;
+        for warning in &file.warnings {
+            eprintln!("warning: {warning}");
+        }
+        let (interrupt, events) = channel();
+        ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;
+        let engine = Engine::start(&file)?;
+        for note in engine.notes() {
+            eprintln!("note: {note}");
+        }
+        let mut before = engine.snapshot();
+        for (cpu, chains) in &before.workers {
+            eprintln!("CPU {cpu} runs {}", chains.join(", "));
+        }
+        let start = Instant::now();
+        let mut next = Duration::from_secs(1);
+        let mut interrupted = false;
+        while !engine.is_finished() {
+            let elapsed = start.elapsed();
+            if self.time.is_some_and(|t| elapsed >= t) {
+                break;
+            }
+            if elapsed >= next {
+                let now = engine.snapshot();
+                eprintln!("{}", live(&before, &now));
+                tell_links(&before, &now);
+                before = now;
+                next += Duration::from_secs(1);
+            }
+            let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
+            match events.recv_timeout(due.min(Duration::from_millis(20))) {
+                Ok(Event::Interrupt) => {
+                    eprintln!("interrupted: stopping");
+                    interrupted = true;
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+        let summary = engine.stop();
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &summary)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", text(&summary))?;
+        }
+        for fault in &summary.faults {
+            eprintln!("error: {fault}");
+        }
+        Ok(match () {
+            () if !summary.balanced => {
+                eprintln!("error: the counts of packets do not add up; this is a bug in Bondstone");
+                Exit::Failed
+            }
+            () if !summary.faults.is_empty() => Exit::Failed,
+            () if interrupted => Exit::Interrupted,
+            () => Exit::Done,
+        })
+    }
+}
+
+/// One second in one line.
+fn live(before: &Summary, now: &Summary) -> String {
+    let seconds = (now.seconds - before.seconds).max(1e-9);
+    let per_second = |now: u64, before: u64| rate((now - before) as f64 / seconds);
+    let ports: Vec<String> = before
+        .ports
+        .iter()
+        .zip(&now.ports)
+        .map(|(b, n)| {
+            format!("{} in {}pps out {}pps", n.name, per_second(n.received, b.received), per_second(n.sent, b.sent))
+        })
+        .collect();
+    let dropped = per_second(now.totals.dropped, before.totals.dropped);
+    format!("{:>5.0} s  {}  dropped {dropped}pps", now.seconds, ports.join("  "))
+}
+
+/// Says when a port's other side comes or goes.
+fn tell_links(before: &Summary, now: &Summary) {
+    for (b, n) in before.ports.iter().zip(&now.ports) {
+        match (b.link, n.link) {
+            (Some(true), Some(false)) => eprintln!("warning: port {:?} ({}) has lost its link", n.name, n.device),
+            (Some(false), Some(true)) => eprintln!("note: port {:?} ({}) has its link", n.name, n.device),
+            _ => {}
+        }
+    }
+}
+
+/// The summary for people.
+fn text(s: &Summary) -> String {
+    let t = &s.totals;
+    let mut out = format!("\n{}: {:.2} s on {}\n\n", s.file, s.seconds, s.memory);
+
+    let mut ports = Table::new(&["port", "device", "received", "bytes", "Mpps", "sent", "bytes", "Mpps", "dropped"]);
+    for p in &s.ports {
+        let mpps = |n: u64| format!("{:.3}", n as f64 / s.seconds / 1e6);
+        let bytes = |packets: u64, bytes: u64| if bytes == 0 && packets != 0 { "-".to_owned() } else { count(bytes) };
+        ports.row([
+            p.name.clone(),
+            p.device.clone(),
+            count(p.received),
+            bytes(p.received, p.received_bytes),
+            mpps(p.received),
+            count(p.sent),
+            bytes(p.sent, p.sent_bytes),
+            mpps(p.sent),
+            reasons(&p.drops),
+        ]);
+    }
+    out += &format!("{ports}\n");
+
+    let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counts"]);
+    for n in &s.nfs {
+        let counters: Vec<_> =
+            n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c))).collect();
+        nfs.row([
+            n.name.clone(),
+            n.kind.to_owned(),
+            count(n.packets),
+            if n.batches == 0 { "-".to_owned() } else { format!("{:.1}", n.packets as f64 / n.batches as f64) },
+            count(n.created),
+            reasons(&n.drops),
+            counters.join(", "),
+        ]);
+    }
+    if !nfs.is_empty() {
+        out += &format!("{nfs}\n");
+    }
+
+    let mut cycles = Table::new(&["cycles per packet", "", "share"]);
+    let node = |name: String, c: &Cycles| c.per_packet().map(|p| (name, p));
+    let nodes: Vec<(String, f64)> = s
+        .ports
+        .iter()
+        .filter_map(|p| node(format!("receive {}", p.name), &p.receive))
+        .chain(s.nfs.iter().filter_map(|n| node(n.name.clone(), &n.cycles)))
+        .chain(s.ports.iter().filter_map(|p| node(format!("send {}", p.name), &p.send)))
+        .collect();
+    let all: f64 = nodes.iter().map(|n| n.1).sum();
+    for (name, per_packet) in &nodes {
+        cycles.row([name.clone(), format!("{per_packet:.1}"), format!("{:.0} %", per_packet / all * 100.0)]);
+    }
+    if !cycles.is_empty() {
+        out += &format!("{cycles}\n");
+    }
+
+    out += &format!(
+        "  received {} + created {} = sent {} + held {} + dropped {}{}\n",
+        count(t.received),
+        count(t.created),
+        count(t.sent),
+        count(t.held),
+        count(t.dropped),
+        if s.balanced { "" } else { "   (DOES NOT ADD UP)" }
+    );
+    for (reason, n) in &s.drops {
+        out += &format!("    {reason} {}\n", count(*n));
+    }
+    for p in s.ports.iter().filter(|p| p.held + p.missed + p.send_errors != 0) {
+        out += &format!(
+            "  port {}: {} left in its queue, {} missed by the device, {} not sent by it\n",
+            p.name, p.held, p.missed, p.send_errors
+        );
+    }
+    out
+}
+
+fn reasons(drops: &BTreeMap<&'static str, u64>) -> String {
+    if drops.is_empty() {
+        return "0".to_owned();
+    }
+    drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,295 @@
+//! Nodes joined into a graph, and the loop that takes batches through it.
+
+use crate::cx::Tally;
+use crate::stats::{NF_PANIC, NO_EDGE, VANISHED};
+use crate::{Cx, Node, NodeStats};
+use packet::{BURST, Batch, Packet, Pool, clock};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Where packets go next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a hop.
+    Hop(Hop),
+    /// To the port of this number.
+    Port(u16),
+    /// Nowhere: they are dropped as `no_edge`.
+    Nowhere,
+}
+
+/// A visit to a node by one of its inputs; number in [`Blueprint::hops`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hop(pub u16);
+
+/// A graph to be built: which nodes there are and how packets go from one to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Blueprint {
+    /// The nodes, each one NF of the file.
+    pub nodes: Vec<NodePlan>,
+    /// The visits to them. A node that stands in several paths has several.
+    pub hops: Vec<HopPlan>,
+}
+
+/// A node to be built.
+#[derive(Clone, Debug)]
+pub struct NodePlan {
+    /// Name of the NF.
+    pub name: String,
+    /// Where each output but the first leads; index 0 is not used, the first output leads where the hop says.
+    pub edges: Vec<Target>,
+}
+
+/// A visit to a node.
+#[derive(Clone, Copy, Debug)]
+pub struct HopPlan {
+    /// Number of the node.
+    pub node: u16,
+    /// Number of the input.
+    pub input: u8,
+    /// Where the first output leads.
+    pub next: Target,
+}
+
+impl Blueprint {
+    /// The nodes of a loop in which packets could go round for ever, if there is one.
+    pub fn find_loop(&self) -> Option<Vec<u16>> {
+        // depth first: 0 unseen, 1 on the current way, 2 done
+        fn visit(b: &Blueprint, hop: u16, state: &mut [u8], way: &mut Vec<u16>) -> bool {
+            match state[hop as usize] {
+                1 => {
+                    let from = way.iter().position(|&h| h == hop).unwrap_or(0);
+                    way.drain(..from);
+                    return true;
+                }
+                2 => return false,
+                _ => state[hop as usize] = 1,
+            }
+            way.push(hop);
+            let plan = b.hops[hop as usize];
+            let edges = b.nodes[plan.node as usize].edges.iter().skip(1);
+            for target in std::iter::once(&plan.next).chain(edges) {
+                if let Target::Hop(Hop(next)) = *target
+                    && visit(b, next, state, way)
+                {
+                    return true;
+                }
+            }
+            way.pop();
+            state[hop as usize] = 2;
+            false
+        }
+        let mut state = vec![0; self.hops.len()];
+        let mut way = vec![];
+        (0..self.hops.len() as u16)
+            .any(|hop| visit(self, hop, &mut state, &mut way))
+            .then(|| way.iter().map(|&h| self.hops[h as usize].node).collect())
+    }
+}
+
+/// Where a graph's packets leave it.
+pub trait Sink {
+    /// Takes all packets of the batch and leaves it empty. What cannot be sent is dropped there, and counted there.
+    fn send(&mut self, port: u16, batch: &mut Batch, timed: bool);
+}
+
+/// A panic in a node, caught.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    /// Name of the node.
+    pub node: String,
+    /// What it said.
+    pub message: String,
+    /// Packets lost with it.
+    pub packets: u64,
+}
+
+/// Nodes on one core, joined.
+pub struct Graph {
+    hops: Box<[HopPlan]>,
+    slots: Box<[Slot]>,
+    /// What was emitted and waits, for each hop and output.
+    outboxes: Box<[Box<[Vec<Packet>]>]>,
+    /// Hops and outputs with packets waiting, newest last.
+    backlog: Vec<(Hop, u8)>,
+    tally: Tally,
+    pool: Arc<dyn Pool + Send + Sync>,
+    /// Node that is running, and packets that went into it.
+    running: (u16, usize),
+}
+
+struct Slot {
+    name: String,
+    node: Box<dyn Node>,
+    stats: Arc<NodeStats>,
+    edges: Box<[Target]>,
+}
+
+/// Takes the place of a node that has panicked: everything that comes is dropped as `nf_panic`.
+struct Closed;
+
+impl Node for Closed {
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        let reason = cx.stats.drops.len() - NodeStats::EVERY.len() + NF_PANIC;
+        batch.drain().for_each(|p| cx.drop(reason as u8, p));
+    }
+}
+
+impl Graph {
+    /// Joins `nodes`, one for each of the blueprint's, in order. Packets that nodes create come from `pool`.
+    ///
+    /// # Panics
+    /// When the blueprint names what is not there, or has a loop ([`Blueprint::find_loop`] tells).
+    pub fn new(blueprint: &Blueprint, nodes: Vec<Box<dyn Node>>, pool: Arc<dyn Pool + Send + Sync>) -> Self {
+        assert_eq!(nodes.len(), blueprint.nodes.len(), "one node for each planned");
+        assert_eq!(blueprint.find_loop(), None, "packets would go round for ever");
+        let real = |t: &Target| !matches!(t, Target::Hop(Hop(h)) if *h as usize >= blueprint.hops.len());
+        assert!(
+            blueprint.hops.iter().all(|h| (h.node as usize) < nodes.len() && real(&h.next)),
+            "hops lead to what is there"
+        );
+        let slots = nodes.into_iter().zip(&blueprint.nodes).map(|(node, plan)| {
+            assert!(plan.edges.iter().all(real), "edges lead to what is there");
+            Slot {
+                name: plan.name.clone(),
+                stats: Arc::new(NodeStats::new(&*node)),
+                edges: plan.edges.clone().into(),
+                node,
+            }
+        });
+        let slots: Box<[Slot]> = slots.collect();
+        let outbox = |h: &HopPlan| slots[h.node as usize].edges.iter().map(|_| Vec::with_capacity(2 * BURST)).collect();
+        Graph {
+            outboxes: blueprint.hops.iter().map(outbox).collect(),
+            slots,
+            hops: blueprint.hops.clone().into(),
+            backlog: Vec::with_capacity(16),
+            tally: Tally { gone: Batch::new(), dropped: 0, emitted: 0, created: 0 },
+            pool,
+            running: (0, 0),
+        }
+    }
+
+    /// The nodes' names and counts, in the blueprint's order.
+    pub fn stats(&self) -> impl Iterator<Item = (&str, &Arc<NodeStats>)> {
+        self.slots.iter().map(|s| (s.name.as_str(), &s.stats))
+    }
+
+    /// Takes a batch through the graph from `entry` until every packet has left it or was dropped; the batch is empty
+    /// then. With `timed`, cycles are measured.
+    #[inline]
+    pub fn run(&mut self, entry: Target, batch: &mut Batch, sink: &mut impl Sink, timed: bool) {
+        self.walk(entry, batch, sink, timed);
+        if !self.backlog.is_empty() {
+            self.catch_up(sink, timed);
+        }
+    }
+
+    #[inline]
+    fn walk(&mut self, mut target: Target, batch: &mut Batch, sink: &mut impl Sink, timed: bool) {
+        let mut from = if timed { clock::cycles() } else { 0 };
+        loop {
+            let at = match target {
+                Target::Hop(at) => at,
+                Target::Port(port) => return sink.send(port, batch, timed),
+                Target::Nowhere => return batch.clear(),
+            };
+            let hop = self.hops[at.0 as usize];
+            let slot = &mut self.slots[hop.node as usize];
+            let n = batch.len();
+            slot.stats.packets.add(n as u64);
+            slot.stats.batches.add(1);
+            self.running = (hop.node, n);
+            let outbox = &mut self.outboxes[at.0 as usize];
+            let mut cx = Cx { tally: &mut self.tally, outbox, stats: &slot.stats, pool: &*self.pool };
+            slot.node.process(&mut cx, hop.input, batch);
+            if timed {
+                let now = clock::cycles();
+                slot.stats.timed_cycles.add(now - from);
+                slot.stats.timed_packets.add(n as u64);
+                from = now;
+            }
+            if batch.len() != n || self.tally.touched() {
+                self.settle(at, n, batch);
+                if batch.is_empty() {
+                    return;
+                }
+            }
+            target = hop.next;
+            if target == Target::Nowhere {
+                self.slots[hop.node as usize].stats.drop_every(NO_EDGE, batch.len() as u64);
+            }
+        }
+    }
+
+    /// Books what a node did besides changing its batch in place.
+    #[inline(never)]
+    fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
+        let Tally { gone, dropped, emitted, created } = &mut self.tally;
+        gone.clear();
+        let accounted = batch.len() + *dropped + *emitted;
+        let vanished = (n + *created).saturating_sub(accounted);
+        if vanished != 0 {
+            let node = self.hops[at.0 as usize].node;
+            self.slots[node as usize].stats.drop_every(VANISHED, vanished as u64);
+        }
+        if *emitted != 0 {
+            let waiting = self.outboxes[at.0 as usize].iter().enumerate().filter(|(_, packets)| !packets.is_empty());
+            self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
+        }
+        (*dropped, *emitted, *created) = (0, 0, 0);
+    }
+
+    /// Takes what nodes emitted through the rest of the graph.
+    #[inline(never)]
+    fn catch_up(&mut self, sink: &mut impl Sink, timed: bool) {
+        while let Some((at, output)) = self.backlog.pop() {
+            let hop = self.hops[at.0 as usize];
+            let target = match output {
+                0 => hop.next,
+                _ => self.slots[hop.node as usize].edges[output as usize],
+            };
+            loop {
+                let waiting = &mut self.outboxes[at.0 as usize][output as usize];
+                let mut batch = Batch::new();
+                for packet in waiting.drain(..waiting.len().min(BURST)) {
+                    batch.push(packet).unwrap_or_else(drop);
+                }
+                if batch.is_empty() {
+                    break;
+                }
+                if target == Target::Nowhere {
+                    self.slots[hop.node as usize].stats.drop_every(NO_EDGE, batch.len() as u64);
+                }
+                self.walk(target, &mut batch, sink, timed);
+            }
+        }
+    }
+
+    /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and closes the node, which from now
+    /// on drops what comes for that reason.
+    pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Panicked {
+        let (node, n) = self.running;
+        let Tally { gone, dropped, emitted, created } = &mut self.tally;
+        gone.clear();
+        // what the node held in its hands went home while the stack unwound
+        let in_hand = (n + *created).saturating_sub(batch.len() + *dropped + *emitted);
+        let waiting: usize = self.outboxes.iter_mut().flatten().map(|o| o.drain(..).count()).sum();
+        let packets = (batch.len() + in_hand + waiting) as u64;
+        (*dropped, *emitted, *created) = (0, 0, 0);
+        batch.clear();
+        self.backlog.clear();
+        let slot = &mut self.slots[node as usize];
+        slot.stats.drop_every(NF_PANIC, packets);
+        slot.node = Box::new(Closed);
+        let message = cause.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| cause.downcast_ref().cloned());
+        Panicked { node: slot.name.clone(), message: message.unwrap_or_default(), packets }
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn touched(&self) -> bool {
+        self.dropped | self.emitted | self.created != 0
+    }
+}

@@ -1,0 +1,191 @@
+//! What a network function is, and the register of those that can be named in a file.
+
+use crate::{Counter, Cx, Diagnostic};
+use packet::Batch;
+use schemars::JsonSchema;
+use serde::Deserialize as _;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toml::Spanned;
+use toml::de::DeTable;
+
+/// A network function: its name, its settings, and how it is built.
+///
+/// It is built on the control thread, once for each core that runs it, and then moves there: state in it belongs to that
+/// core and needs no lock.
+pub trait Nf: 'static {
+    /// What can be set; every field has a default, doc comments become help. Derive with
+    /// `#[serde(default, deny_unknown_fields)]`.
+    type Settings: DeserializeOwned + JsonSchema + Default + Send + Sync + 'static;
+    /// Name of the kind in a chain file.
+    const KIND: &'static str;
+    /// What it does, in a sentence.
+    const ABOUT: &'static str;
+    /// How flows have to be spread over its copies.
+    const SPREAD: Spread = Spread::Any;
+    /// Names of the inputs; a path enters by the first unless it says `nf:input`.
+    const INPUTS: &'static [&'static str] = &["in"];
+    /// Names of the outputs; the first is where the path goes on.
+    const OUTPUTS: &'static [&'static str] = &["out"];
+    /// Settings that show it at work, as they stand in a chain file below `kind`.
+    const EXAMPLE: &'static str = "";
+
+    /// Builds one copy.
+    ///
+    /// # Errors
+    /// A setting that makes no sense; name it by [`Diagnostic::key`].
+    fn build(settings: &Self::Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic>;
+}
+
+/// One copy of a network function, on one core.
+pub trait Node: Send {
+    /// Reasons for which it drops packets; their places are the numbers given to [`Cx::drop`].
+    fn drops(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// Outputs that it uses, in the order of [`Nf::OUTPUTS`].
+    fn outputs(&self) -> &[&'static str] {
+        &["out"]
+    }
+
+    /// Counts of its own, with their names, which are shown beside packets and drops.
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        vec![]
+    }
+
+    /// Processes a batch that came by `input`. What is left in the batch goes on by the first output.
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch);
+}
+
+/// How packets may be spread over the copies of an NF on several cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// Any copy may see any packet.
+    Any,
+    /// All packets of a flow, in one direction, go to one copy.
+    Flow,
+    /// Both directions of a flow go to one copy.
+    Symmetric,
+}
+
+/// What an NF may know when it is built.
+#[derive(Clone, Debug, Default)]
+pub struct BuildCx {
+    /// Name of the NF in its file.
+    pub name: String,
+    /// Folder of the file, from which relative paths in settings count.
+    pub folder: PathBuf,
+    /// Which copy this is, from 0, and how many there are.
+    pub copy: (usize, usize),
+}
+
+impl BuildCx {
+    /// A path in a setting, seen from the file's folder.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.folder.join(path)
+    }
+}
+
+/// Settings that have been read and now make copies of an NF.
+pub trait Factory: Send + Sync {
+    /// Makes one copy.
+    ///
+    /// # Errors
+    /// A setting that makes no sense.
+    fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic>;
+}
+
+/// A kind of NF that can be named in a file.
+#[derive(Clone)]
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub about: &'static str,
+    /// Settings that show it at work.
+    pub example: &'static str,
+    /// Names of its inputs.
+    pub inputs: &'static [&'static str],
+    /// Names of its outputs.
+    pub outputs: &'static [&'static str],
+    /// How its copies want packets spread.
+    pub spread: Spread,
+    schema: fn() -> serde_json::Value,
+    read: fn(Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>,
+}
+
+impl Kind {
+    fn of<N: Nf>() -> Self {
+        Kind {
+            name: N::KIND,
+            about: N::ABOUT,
+            example: N::EXAMPLE,
+            inputs: N::INPUTS,
+            outputs: N::OUTPUTS,
+            spread: N::SPREAD,
+            schema: || schemars::schema_for!(N::Settings).into(),
+            read: |table| Ok(Box::new(Settings::<N>(N::Settings::deserialize(table.into_deserializer())?))),
+        }
+    }
+
+    /// The JSON Schema of its settings.
+    pub fn schema(&self) -> serde_json::Value {
+        (self.schema)()
+    }
+
+    /// Reads settings.
+    ///
+    /// # Errors
+    /// What is not a setting of this kind, with its place.
+    pub fn read(&self, settings: Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error> {
+        (self.read)(settings)
+    }
+}
+
+struct Settings<N: Nf>(N::Settings);
+
+impl<N: Nf> Factory for Settings<N> {
+    fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
+        let node = N::build(&self.0, cx)?;
+        if !N::OUTPUTS.starts_with(node.outputs()) {
+            let (says, has) = (N::OUTPUTS, node.outputs());
+            return Err(Diagnostic::new(format!("its outputs are {has:?}, but Nf::OUTPUTS says {says:?}"))
+                .value(N::KIND)
+                .cure("name the outputs in the order in which the operators use them"));
+        }
+        Ok(Box::new(node))
+    }
+}
+
+/// The kinds of NF that a program knows.
+#[derive(Clone, Default)]
+pub struct Registry {
+    kinds: BTreeMap<&'static str, Kind>,
+}
+
+impl Registry {
+    /// Knows no kind yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kind; a later one of the same name takes the place of an earlier.
+    pub fn with<N: Nf>(mut self) -> Self {
+        self.kinds.insert(N::KIND, Kind::of::<N>());
+        self
+    }
+
+    /// The kind of this name.
+    pub fn get(&self, name: &str) -> Option<&Kind> {
+        self.kinds.get(name)
+    }
+
+    /// All kinds, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.values()
+    }
+}

@@ -1,0 +1,209 @@
+//! Operators: each does one thing to one packet; a chain of them is one fused loop over a batch.
+
+mod compose;
+mod deparse;
+mod divert;
+mod filter;
+mod group_by;
+mod parse;
+mod transform;
+
+pub use compose::Composed;
+pub use deparse::Deparse;
+pub use divert::Divert;
+pub use filter::Filter;
+pub use group_by::{Branches, GroupBy};
+pub use parse::{Parse, ParseIf};
+pub use transform::Transform;
+
+use crate::{Layered, On, Raw, Stack, View};
+use core::marker::PhantomData;
+
+/// How a packet leaves a chain of operators early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Goes on with the batch, past the remaining operators.
+    Pass,
+    /// Is dropped, for the reason of this number.
+    Drop(u8),
+    /// Leaves by the output of this number.
+    Emit(u8),
+}
+
+/// The names that a chain's operators give to drop reasons and outputs; their places are their numbers.
+#[derive(Debug, Default)]
+pub struct Reasons {
+    pub(crate) drops: Vec<&'static str>,
+    pub(crate) outputs: Vec<&'static str>,
+}
+
+impl Reasons {
+    /// The number of the drop reason `name`.
+    pub fn drop(&mut self, name: &'static str) -> u8 {
+        number(&mut self.drops, name)
+    }
+
+    /// The number of the output `name`.
+    pub fn output(&mut self, name: &'static str) -> u8 {
+        number(&mut self.outputs, name)
+    }
+}
+
+fn number(names: &mut Vec<&'static str>, name: &'static str) -> u8 {
+    let at = names.iter().position(|n| *n == name).unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    });
+    u8::try_from(at).expect("a chain of operators has fewer than 256 names")
+}
+
+/// A chain of operators: takes a packet seen through the headers `I`, leaves it seen through [`Operator::Output`].
+///
+/// A packet's way through it is inlined: three operators cost as much as one closure that does all three.
+pub trait Operator<I: Stack = Raw>: Send {
+    /// The headers known behind it.
+    type Output: Stack;
+
+    /// Gives the drop reasons and outputs of the chain their numbers.
+    fn name(&mut self, names: &mut Reasons);
+
+    /// Takes one packet through the chain.
+    ///
+    /// # Errors
+    /// The way out of a packet that does not go through to the end.
+    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit>;
+
+    /// Parses `H` behind the headers parsed so far. A packet that announces something else is dropped as `not_h`, one
+    /// whose `H` is cut short or contradicts itself as `malformed_h`.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4, Tcp};
+    /// let tcp_only = frame().parse::<Ethernet>().parse::<Ipv4>().parse::<Tcp>().compose();
+    /// ```
+    #[inline(always)]
+    fn parse<H: On<Self::Output>>(self) -> Parse<H, Self>
+    where
+        Self: Sized,
+    {
+        Parse::new(self)
+    }
+
+    /// As [`parse`](Operator::parse), but a packet that announces something else passes the remaining operators
+    /// untouched.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let leaves_arp_alone = frame().parse::<Ethernet>().parse_if::<Ipv4>().transform(|ip| ip.header_mut().set_ttl(9));
+    /// ```
+    #[inline(always)]
+    fn parse_if<H: On<Self::Output>>(self) -> ParseIf<H, Self>
+    where
+        Self: Sized,
+    {
+        ParseIf::new(self)
+    }
+
+    /// Steps back out of the innermost header.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let swaps = frame().parse::<Ethernet>().parse::<Ipv4>().deparse().transform(|e| e.header_mut().swap_addrs());
+    /// ```
+    #[inline(always)]
+    fn deparse(self) -> Deparse<Self>
+    where
+        Self: Sized,
+        Self::Output: Layered,
+    {
+        Deparse::new(self)
+    }
+
+    /// Changes headers, payload or metadata.
+    #[inline(always)]
+    fn transform<F>(self, f: F) -> Transform<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&mut View<'_, Self::Output>) + Send,
+    {
+        Transform::new(self, f)
+    }
+
+    /// Keeps the packets for which `f` holds; the others are dropped for `reason`.
+    #[inline(always)]
+    fn filter<F>(self, reason: &'static str, f: F) -> Filter<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> bool + Send,
+    {
+        Filter::new(self, reason, f)
+    }
+
+    /// Sends the packets for which `f` holds out of `output`, to whatever an edge of the chain file joins to it.
+    #[inline(always)]
+    fn divert<F>(self, output: &'static str, f: F) -> Divert<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> bool + Send,
+    {
+        Divert::new(self, output, f)
+    }
+
+    /// Takes each packet through the branch whose number `f` gives (the last one for any higher number); behind it the
+    /// branches are merged, and packets keep their order.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4, IpProtocol, Udp};
+    /// let by_protocol = frame().parse::<Ethernet>().parse::<Ipv4>().group_by(
+    ///     |ip| usize::from(ip.header().protocol() != IpProtocol::UDP),
+    ///     (
+    ///         graph::Start::default().parse::<Udp>().filter("dns", |udp| udp.header().dst_port() != 53),
+    ///         graph::Start::default(),
+    ///     ),
+    /// );
+    /// ```
+    #[inline(always)]
+    fn group_by<F, B>(self, f: F, branches: B) -> GroupBy<Self, F, B>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> usize + Send,
+        B: Branches<Self::Output>,
+    {
+        GroupBy::new(self, f, branches)
+    }
+
+    /// Makes the chain a node. What comes after it owns its packets alone.
+    #[inline]
+    fn compose(self) -> Composed<Self>
+    where
+        Self: Sized + Operator<Raw>,
+    {
+        Composed::new(self)
+    }
+}
+
+/// The beginning of a chain, or of a branch: changes nothing.
+pub struct Start<S>(PhantomData<fn(S)>);
+
+impl<S> Default for Start<S> {
+    fn default() -> Self {
+        Start(PhantomData)
+    }
+}
+
+/// Begins a chain of operators on whole frames.
+pub fn frame() -> Start<Raw> {
+    Start::default()
+}
+
+impl<S: Stack> Operator<S> for Start<S> {
+    type Output = S;
+    fn name(&mut self, _: &mut Reasons) {}
+    #[inline(always)]
+    fn run<'p>(&mut self, view: View<'p, S>) -> Result<View<'p, S>, Exit> {
+        Ok(view)
+    }
+}

@@ -1,0 +1,49 @@
+//! A chain of operators as a node.
+
+use crate::{Cx, Exit, Node, Operator, Raw, Reasons, View};
+use packet::Batch;
+
+/// [`Operator::compose`].
+pub struct Composed<O> {
+    chain: O,
+    names: Reasons,
+}
+
+impl<O: Operator<Raw>> Composed<O> {
+    pub(crate) fn new(mut chain: O) -> Self {
+        let mut names = Reasons { drops: vec![], outputs: vec!["out"] };
+        chain.name(&mut names);
+        Composed { chain, names }
+    }
+}
+
+impl<O: Operator<Raw>> Node for Composed<O> {
+    fn drops(&self) -> &[&'static str] {
+        &self.names.drops
+    }
+
+    fn outputs(&self) -> &[&'static str] {
+        &self.names.outputs
+    }
+
+    #[inline]
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        let chain = &mut self.chain;
+        batch.sift(
+            #[inline(always)]
+            |packet| {
+                let (meta, bytes) = packet.split_mut();
+                match chain.run(View { meta, bytes, stack: Raw }) {
+                    Ok(_) | Err(Exit::Pass) => None,
+                    Err(exit) => Some(exit),
+                }
+            },
+            #[inline(always)]
+            |exit, packet| match exit {
+                Exit::Drop(reason) => cx.drop(reason, packet),
+                Exit::Emit(output) => cx.emit(output, packet),
+                Exit::Pass => drop(packet),
+            },
+        );
+    }
+}

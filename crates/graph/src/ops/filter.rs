@@ -1,0 +1,35 @@
+//! Keeping some packets, dropping the others for a reason.
+
+use crate::{Exit, Operator, Reasons, Stack, View};
+
+/// [`Operator::filter`].
+pub struct Filter<U, F> {
+    up: U,
+    name: &'static str,
+    reason: u8,
+    f: F,
+}
+
+impl<U, F> Filter<U, F> {
+    pub(crate) fn new(up: U, name: &'static str, f: F) -> Self {
+        Filter { up, name, reason: 0, f }
+    }
+}
+
+impl<I: Stack, U: Operator<I>, F> Operator<I> for Filter<U, F>
+where
+    F: FnMut(&View<'_, U::Output>) -> bool + Send,
+{
+    type Output = U::Output;
+
+    fn name(&mut self, names: &mut Reasons) {
+        self.up.name(names);
+        self.reason = names.drop(self.name);
+    }
+
+    #[inline(always)]
+    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.up.run(view)?;
+        if (self.f)(&view) { Ok(view) } else { Err(Exit::Drop(self.reason)) }
+    }
+}

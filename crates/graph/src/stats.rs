@@ -1,0 +1,76 @@
+//! Counters with one writer and any number of readers.
+
+use crate::Node;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// A monotone count. One thread adds, any thread reads; neither waits.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Only ever called from the one thread that owns the count.
+    #[inline(always)]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    #[inline(always)]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one node on one core has done. Packets are always counted; cycles are measured on a sample of the batches.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct NodeStats {
+    /// Packets that came in.
+    pub packets: Counter,
+    /// Batches that came in.
+    pub batches: Counter,
+    /// Packets that the node made.
+    pub created: Counter,
+    /// Cycles spent on the batches that were timed.
+    pub timed_cycles: Counter,
+    /// Packets in the batches that were timed.
+    pub timed_packets: Counter,
+    /// Names of the reasons for which packets are dropped: the node's own, then those of [`NodeStats::EVERY`].
+    pub reasons: Box<[&'static str]>,
+    /// Packets dropped, by reason.
+    pub drops: Box<[Counter]>,
+    /// The node's own counts.
+    pub counters: Vec<(String, Arc<Counter>)>,
+}
+
+impl NodeStats {
+    /// Reasons that every node has behind its own: lost in a panic, let go by the node without a word, left by an output
+    /// that leads nowhere.
+    pub const EVERY: [&'static str; 3] = ["nf_panic", "vanished", "no_edge"];
+
+    /// Zeroed counts for a node.
+    pub fn new(node: &dyn Node) -> Self {
+        let reasons = node.drops();
+        let reasons: Box<[_]> = reasons.iter().copied().chain(Self::EVERY).collect();
+        let drops = reasons.iter().map(|_| Counter::default()).collect();
+        NodeStats { reasons, drops, counters: node.counters(), ..Default::default() }
+    }
+
+    /// Counts packets dropped for one of the reasons in [`NodeStats::EVERY`].
+    pub(crate) fn drop_every(&self, every: usize, n: u64) {
+        self.drops[self.drops.len() - Self::EVERY.len() + every].add(n);
+    }
+
+    /// Packets dropped for all reasons.
+    pub fn dropped(&self) -> u64 {
+        self.drops.iter().map(Counter::get).sum()
+    }
+}
+
+/// Index in [`NodeStats::EVERY`].
+pub(crate) const NF_PANIC: usize = 0;
+/// Index in [`NodeStats::EVERY`].
+pub(crate) const VANISHED: usize = 1;
+/// Index in [`NodeStats::EVERY`].
+pub(crate) const NO_EDGE: usize = 2;

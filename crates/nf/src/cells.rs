@@ -1,0 +1,83 @@
+//! NetBricks' array benchmark.
+
+use graph::{BuildCx, Diagnostic, Nf, Node, Operator, frame};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use wire::{Ethernet, Ipv4, Udp};
+
+/// `cells`: updates cells of a 512 KiB array, chosen by the UDP source port (OSDI'16 §5.2, Fig. 1: the cost of bounds
+/// checks).
+pub struct Cells;
+
+/// Settings of [`Cells`].
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Cells to update per packet, 1 to 32.
+    cells: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { cells: 1 }
+    }
+}
+
+/// 65,536 cells of 8 bytes are 512 KiB, and a 16-bit number names each.
+const CELLS: usize = 1 << 16;
+
+/// The cell after `cell`: a full-period linear congruential generator (multiplier 1 mod 4, odd increment).
+#[inline(always)]
+fn next(cell: u16) -> u16 {
+    cell.wrapping_mul(25173).wrapping_add(13849)
+}
+
+impl Nf for Cells {
+    type Settings = Settings;
+    const KIND: &'static str = "cells";
+    const ABOUT: &'static str = "Updates cells of a 512 KiB array chosen by the UDP source port, as NetBricks' Fig. 1 does; what is not UDP over IPv4 is dropped.";
+    const EXAMPLE: &'static str = "cells = 8";
+
+    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+        let n = settings.cells;
+        if !(1..=32).contains(&n) {
+            return Err(Diagnostic::new("is not a number of cells").key("cells").value(n).cure("write 1 to 32"));
+        }
+        let mut array: Box<[u64; CELLS]> = vec![0; CELLS].try_into().expect("as many as it has");
+        Ok(frame()
+            .parse::<Ethernet>()
+            .parse::<Ipv4>()
+            .parse::<Udp>()
+            .transform(move |udp| {
+                let mut cell = udp.header().src_port();
+                for _ in 0..n {
+                    cell = next(cell);
+                    array[cell as usize] += 1;
+                }
+            })
+            .compose())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kit::Bench;
+
+    #[test]
+    fn the_cells_of_a_port_are_all_different() {
+        let mut seen = [false; CELLS];
+        let mut cell = 0;
+        for _ in 0..CELLS {
+            cell = next(cell);
+            assert!(!std::mem::replace(&mut seen[cell as usize], true));
+        }
+    }
+
+    #[test]
+    fn too_many_cells_are_refused() {
+        assert!(Bench::try_of("cells", "cells = 33").err().unwrap().contains("33"));
+        assert!(Bench::try_of("cells", "cells = 0").is_err());
+        Bench::of("cells", "cells = 32");
+    }
+}

@@ -1,0 +1,187 @@
+//! What a run has done, in numbers that add up.
+
+use crate::LinkStats;
+use graph::NodeStats;
+use packet::clock;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a run has done so far. While it runs, packets on their way make `received + created` run ahead.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Chain file.
+    pub file: String,
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// Where packets are kept: `huge pages` or `ordinary pages`.
+    pub memory: &'static str,
+    /// Cycles of the time-stamp counter in a second; all cycles here are of this counter.
+    pub cycles_per_second: u64,
+    /// All packets.
+    pub totals: Totals,
+    /// Whether `received + created = sent + held + dropped`. Certain only at the end.
+    pub balanced: bool,
+    /// Packets dropped, by reason, everywhere.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// By port, in the order of their names.
+    pub ports: Vec<PortSummary>,
+    /// By NF, in the order of their names.
+    pub nfs: Vec<NfSummary>,
+    /// CPUs with a worker, and the chains on each.
+    pub workers: BTreeMap<usize, Vec<String>>,
+    /// What went wrong while running.
+    pub faults: Vec<String>,
+}
+
+/// Counts of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Came in by a port.
+    pub received: u64,
+    /// Were made by NFs.
+    pub created: u64,
+    /// Were accepted by a port.
+    pub sent: u64,
+    /// Are in queues.
+    pub held: u64,
+    /// Were dropped.
+    pub dropped: u64,
+}
+
+impl Totals {
+    /// Whether every packet is accounted for.
+    pub fn balanced(&self) -> bool {
+        self.received + self.created == self.sent + self.held + self.dropped
+    }
+}
+
+/// Cycles on the batches that were timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Cycles {
+    /// Cycles spent.
+    pub cycles: u64,
+    /// Packets that they were spent on.
+    pub packets: u64,
+}
+
+impl Cycles {
+    /// Cycles per packet, when any was timed.
+    pub fn per_packet(&self) -> Option<f64> {
+        (self.packets != 0).then(|| self.cycles as f64 / self.packets as f64)
+    }
+
+    fn add(&mut self, cycles: &graph::Counter, packets: &graph::Counter) {
+        self.cycles += cycles.get();
+        self.packets += packets.get();
+    }
+}
+
+/// One port.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortSummary {
+    /// Its name.
+    pub name: String,
+    /// Its device.
+    pub device: String,
+    /// Packets received.
+    pub received: u64,
+    /// Bytes received, without FCS; 0 for rings and null devices.
+    pub received_bytes: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Bytes sent, without FCS; 0 for rings and null devices.
+    pub sent_bytes: u64,
+    /// Packets in its queue at the end.
+    pub held: u64,
+    /// Packets dropped at it, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Packets that the device lost before anybody received them; outside the totals.
+    pub missed: u64,
+    /// Packets that the device accepted and failed to send.
+    pub send_errors: u64,
+    /// Cycles spent receiving.
+    pub receive: Cycles,
+    /// Cycles spent sending.
+    pub send: Cycles,
+    /// Whether the other side is there, for devices that can tell.
+    pub link: Option<bool>,
+}
+
+/// One NF.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NfSummary {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: &'static str,
+    /// Packets that came in.
+    pub packets: u64,
+    /// Batches that they came in.
+    pub batches: u64,
+    /// Packets that it made.
+    pub created: u64,
+    /// Packets that it dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Its own counts.
+    pub counters: BTreeMap<String, u64>,
+    /// Cycles spent in it.
+    pub cycles: Cycles,
+}
+
+impl PortSummary {
+    pub(crate) fn add_received(&mut self, stats: &LinkStats) {
+        self.received += stats.packets.get();
+        self.received_bytes += stats.bytes.get();
+        self.receive.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+    }
+
+    pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
+        self.sent += stats.packets.get();
+        self.sent_bytes += stats.bytes.get();
+        self.send.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+    }
+}
+
+impl NfSummary {
+    pub(crate) fn add(&mut self, stats: &NodeStats) {
+        self.packets += stats.packets.get();
+        self.batches += stats.batches.get();
+        self.created += stats.created.get();
+        self.cycles.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, &stats.reasons, &stats.drops);
+        for (name, count) in &stats.counters {
+            *self.counters.entry(name.clone()).or_default() += count.get();
+        }
+    }
+}
+
+fn add_drops(to: &mut BTreeMap<&'static str, u64>, reasons: &[&'static str], counts: &[graph::Counter]) {
+    for (reason, count) in reasons.iter().zip(counts) {
+        if count.get() != 0 {
+            *to.entry(reason).or_default() += count.get();
+        }
+    }
+}
+
+impl Summary {
+    /// Adds up ports and NFs.
+    pub(crate) fn total(&mut self) {
+        self.cycles_per_second = clock::hz();
+        let (ports, nfs) = (&self.ports, &self.nfs);
+        for drops in ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops)) {
+            for (reason, n) in drops {
+                *self.drops.entry(reason).or_default() += n;
+            }
+        }
+        self.totals = Totals {
+            received: ports.iter().map(|p| p.received).sum(),
+            created: nfs.iter().map(|n| n.created).sum(),
+            sent: ports.iter().map(|p| p.sent).sum(),
+            held: 0,
+            dropped: self.drops.values().sum(),
+        };
+        self.balanced = self.totals.balanced();
+    }
+}

@@ -1,0 +1,226 @@
+//! One core's loop.
+
+use crate::{LinkStats, Receive, Transmit};
+use graph::{Graph, Panicked, Sink, Target};
+use packet::{BURST, Batch, clock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// One batch in so many is timed, per worker: a time-stamp costs as much as forwarding a packet or two.
+const TIMED: u32 = 32;
+/// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
+const PATIENCE: u32 = 1 << 14;
+/// How long it then sleeps.
+const NAP: Duration = Duration::from_micros(50);
+/// How long a stopped worker lets run out what is inside.
+const DRAIN: Duration = Duration::from_millis(300);
+/// How long a batch from a source that can wait is offered to a port that takes none of it.
+const OFFER: Duration = Duration::from_millis(100);
+
+/// A port that a worker polls.
+pub struct Input {
+    /// Where packets come from.
+    pub from: Box<dyn Receive>,
+    /// Where they go.
+    pub entry: Target,
+    /// What has come.
+    pub stats: Arc<LinkStats>,
+    /// Whether the source can wait: then a full port is waited for, and nothing is dropped as `tx_full`.
+    pub patient: bool,
+    /// Whose packets they are, for a stop to know what to wait for.
+    pub origin: Origin,
+}
+
+/// Where an input's packets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From outside: polling ends with a stop.
+    Outside,
+    /// From a ring in memory: what is in it when stopped is let run out, unless it goes round.
+    Ring,
+    /// From another core of the same chain: polled until that core has ended.
+    Core,
+}
+
+/// A port that a worker sends to.
+pub struct Output {
+    /// Where packets go.
+    pub to: Box<dyn Transmit>,
+    /// What has gone.
+    pub stats: Arc<LinkStats>,
+}
+
+/// One core's inputs, graph and outputs. Its loop takes a batch from each input in turn and runs it to completion.
+pub struct Worker {
+    inputs: Vec<Input>,
+    graph: Graph,
+    outputs: Outputs,
+    batch: Batch,
+    tick: u32,
+}
+
+struct Outputs {
+    ports: Vec<Option<Output>>,
+    stop: Arc<AtomicBool>,
+    patient: bool,
+}
+
+impl Worker {
+    /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
+    pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
+        let outputs = Outputs { ports: outputs, stop, patient: false };
+        Worker { inputs, graph, outputs, batch: Batch::new(), tick: 0 }
+    }
+
+    /// The graph that it runs.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Takes one batch from each input to its end; how many packets came.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        self.round(|_| true)
+    }
+
+    #[inline(always)]
+    fn round(&mut self, which: impl Fn(&Input) -> bool) -> usize {
+        let mut all = 0;
+        for input in &mut self.inputs {
+            if !which(input) {
+                continue;
+            }
+            let timed = self.tick.is_multiple_of(TIMED);
+            let from = if timed { clock::cycles() } else { 0 };
+            let n = input.from.receive(&mut self.batch);
+            if n == 0 {
+                continue;
+            }
+            input.stats.packets.add(n as u64);
+            if timed {
+                input.stats.timed_cycles.add(clock::cycles() - from);
+                input.stats.timed_packets.add(n as u64);
+                input.settle();
+            }
+            self.outputs.patient = input.patient;
+            self.graph.run(input.entry, &mut self.batch, &mut self.outputs, timed);
+            self.tick = self.tick.wrapping_add(1);
+            all += n;
+        }
+        all
+    }
+
+    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside. Panics of
+    /// NFs are caught, and handed to `panicked`.
+    pub fn run(&mut self, mut panicked: impl FnMut(Panicked)) {
+        while let Err(cause) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
+            panicked(self.graph.contain(&mut self.batch, &*cause));
+        }
+        self.inputs.iter_mut().for_each(Input::settle);
+        self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
+    }
+
+    /// Takes out and counts what is left in rings in memory; by number of the input.
+    pub fn empty_rings(&mut self) -> Vec<(usize, u64)> {
+        let mut found = vec![];
+        for (n, input) in self.inputs.iter_mut().enumerate().filter(|(_, i)| i.origin == Origin::Ring) {
+            let mut held = 0;
+            while input.from.receive(&mut self.batch) != 0 {
+                held += self.batch.len() as u64;
+                self.batch.clear();
+            }
+            found.push((n, held));
+        }
+        found
+    }
+
+    fn spin(&mut self) {
+        let mut idle = 0u32;
+        while !self.outputs.stop.load(Ordering::Relaxed) {
+            if self.poll() != 0 {
+                idle = 0;
+                continue;
+            }
+            if self.inputs.iter().all(|i| i.from.finished()) {
+                break;
+            }
+            idle += 1;
+            if idle < PATIENCE {
+                core::hint::spin_loop();
+            } else {
+                idle = PATIENCE;
+                self.inputs.iter_mut().for_each(Input::settle);
+                self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
+                std::thread::sleep(NAP);
+            }
+        }
+        // what other cores and memory rings still bring, unless it goes round for ever
+        let deadline = Instant::now() + DRAIN;
+        let mut quiet = 0;
+        let open = |i: &Input| i.origin == Origin::Core && !i.from.finished();
+        while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {
+            quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
+        }
+    }
+}
+
+impl Input {
+    /// Books what the source counts itself.
+    fn settle(&mut self) {
+        self.stats.bytes.add(self.from.bytes() - self.stats.bytes.get());
+        let stats = &self.stats;
+        self.from.dropped(&mut |reason, n| {
+            // it was received, and goes no further
+            let new = n - stats.count(reason).get();
+            stats.count(reason).add(new);
+            stats.packets.add(new);
+        });
+    }
+}
+
+impl Output {
+    fn settle(&mut self) {
+        self.stats.bytes.add(self.to.bytes() - self.stats.bytes.get());
+    }
+}
+
+impl Sink for Outputs {
+    #[inline]
+    fn send(&mut self, port: u16, batch: &mut Batch, timed: bool) {
+        let Some(Some(output)) = self.ports.get_mut(port as usize) else {
+            unreachable!("the plan gives every target a port");
+        };
+        let from = if timed { clock::cycles() } else { 0 };
+        let n = output.to.send(batch);
+        output.stats.packets.add(n as u64);
+        if timed {
+            output.stats.timed_cycles.add(clock::cycles() - from);
+            output.stats.timed_packets.add(n as u64);
+            output.settle();
+        }
+        if !batch.is_empty() {
+            refused(output, batch, self.patient, &self.stop);
+        }
+    }
+}
+
+/// Offers the rest again where the source can wait, and drops what is left.
+#[cold]
+fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicBool) {
+    let mut until = Instant::now() + OFFER;
+    while patient && !batch.is_empty() && Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        let n = output.to.send(batch);
+        if n == 0 {
+            std::thread::yield_now();
+        } else {
+            output.stats.packets.add(n as u64);
+            until = Instant::now() + OFFER;
+        }
+    }
+    output.stats.count(output.to.refusal()).add(batch.len() as u64);
+    batch.clear();
+}
+
+const _: () = assert!(BURST <= u32::BITS as usize, "Batch::sift marks packets in a u32");

@@ -1,0 +1,163 @@
+//! Which flow a packet belongs to.
+
+use crate::ethernet::EtherType;
+use crate::{Ethernet, Header, IpProtocol, Ipv4, Ipv6, Vlan, fixed, ipv6};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// VLAN tags that [`FiveTuple::of_frame`] looks behind; a frame with more has no tuple.
+pub const MAX_TAGS: usize = 4;
+
+/// Addresses, ports and protocol of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FiveTuple {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address, of the same version.
+    pub dst: IpAddr,
+    /// Source port; 0 for fragments and for protocols other than TCP and UDP.
+    pub src_port: u16,
+    /// Destination port; 0 where [`src_port`](Self::src_port) is.
+    pub dst_port: u16,
+    /// The protocol behind extension headers; for a fragment, the one its fragment header names.
+    pub protocol: IpProtocol,
+}
+
+impl FiveTuple {
+    /// A tuple of IPv4 addresses.
+    #[inline(always)]
+    pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, protocol: IpProtocol) -> Self {
+        Self { src: IpAddr::V4(src), dst: IpAddr::V4(dst), src_port, dst_port, protocol }
+    }
+
+    /// A tuple of IPv6 addresses.
+    #[inline(always)]
+    pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16, dst_port: u16, protocol: IpProtocol) -> Self {
+        Self { src: IpAddr::V6(src), dst: IpAddr::V6(dst), src_port, dst_port, protocol }
+    }
+
+    /// The tuple of an Ethernet frame, looking behind up to [`MAX_TAGS`] VLAN tags.
+    ///
+    /// `None` if the frame does not carry a well-formed IPv4 or IPv6 header. All fragments of a datagram, the first
+    /// included, have the same tuple, with ports 0; so do packets too short for ports.
+    ///
+    /// ```
+    /// use wire::{build, flow::FiveTuple, IpProtocol};
+    ///
+    /// let frame = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53).vlan(5).to_vec();
+    /// let flow = FiveTuple::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1000, 53, IpProtocol::UDP);
+    /// assert_eq!(FiveTuple::of_frame(&frame), Some(flow));
+    /// assert_eq!(flow.symmetric_hash(), flow.reversed().symmetric_hash());
+    /// ```
+    #[inline]
+    pub fn of_frame(frame: &[u8]) -> Option<Self> {
+        let mut ether_type = fixed::<Ethernet>(frame).ok()?.ether_type();
+        let mut bytes = frame.get(size_of::<Ethernet>()..)?;
+        for _ in 0..MAX_TAGS {
+            if !ether_type.is_vlan() {
+                break;
+            }
+            ether_type = fixed::<Vlan>(bytes).ok()?.ether_type();
+            bytes = bytes.get(size_of::<Vlan>()..)?;
+        }
+        match ether_type {
+            EtherType::IPV4 => Self::of_ipv4(bytes),
+            EtherType::IPV6 => Self::of_ipv6(bytes),
+            _ => None,
+        }
+    }
+
+    /// The tuple of a packet that starts with its IPv4 header; `None` if that is malformed.
+    #[inline]
+    pub fn of_ipv4(packet: &[u8]) -> Option<Self> {
+        let len = Ipv4::check(packet).ok()?;
+        let header = fixed::<Ipv4>(packet).ok()?;
+        let upper = packet.get(len..Ipv4::extent(packet))?;
+        let (src_port, dst_port) = ports(header.protocol(), header.is_fragment(), upper);
+        Some(Self::v4(header.src(), header.dst(), src_port, dst_port, header.protocol()))
+    }
+
+    /// The tuple of a packet that starts with its IPv6 header; `None` if that is malformed.
+    #[inline]
+    pub fn of_ipv6(packet: &[u8]) -> Option<Self> {
+        let len = Ipv6::check(packet).ok()?;
+        let header = fixed::<Ipv6>(packet).ok()?;
+        let upper = packet.get(len..Ipv6::extent(packet))?;
+        let (protocol, fragment) = ipv6::flow_protocol(packet.get(..len)?);
+        let (src_port, dst_port) = ports(protocol, fragment, upper);
+        Some(Self::v6(header.src(), header.dst(), src_port, dst_port, protocol))
+    }
+
+    /// The tuple of the opposite direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port, ..self }
+    }
+
+    /// A hash of all five fields, well spread in all its bits: take as few as needed, from either end.
+    ///
+    /// Stable within one version of this crate only. Not keyed: whoever chooses the addresses can choose the hash.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self) -> u32 {
+        let ports = u64::from(self.src_port) << 16 | u64::from(self.dst_port);
+        let rest = u64::from(self.protocol.0) << 32 | ports;
+        let mixed = match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                mix(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()), rest, KEYS[0])
+            }
+            (src, dst) => {
+                let (src, dst) = (bits(src), bits(dst));
+                let src = mix((src >> 64) as u64, src as u64, KEYS[1]);
+                let dst = mix((dst >> 64) as u64, dst as u64, KEYS[2]);
+                mix(src, dst.rotate_left(32) ^ rest, KEYS[0])
+            }
+        };
+        let mixed = mix(mixed, rest, KEYS[3]);
+        (mixed ^ mixed >> 32) as u32
+    }
+
+    /// A hash that is the same for both directions of a flow, as good as [`hash`](Self::hash).
+    #[inline]
+    #[must_use]
+    pub fn symmetric_hash(&self) -> u32 {
+        if (self.src, self.src_port) <= (self.dst, self.dst_port) { self.hash() } else { self.reversed().hash() }
+    }
+}
+
+#[inline(always)]
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Odd numbers without pattern: the fractional digits of pi.
+const KEYS: [[u64; 2]; 4] = [
+    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7345],
+    [0xa409_3822_299f_31d1, 0x082e_fa98_ec4e_6c89],
+    [0x4528_21e6_38d0_1377, 0xbe54_66cf_34e9_0c6d],
+    [0xc0ac_29b7_c97c_50dd, 0x3f84_d5b5_b547_0917],
+];
+
+/// The two halves of a 128-bit product, folded: every input bit reaches every output bit.
+#[inline(always)]
+fn mix(a: u64, b: u64, keys: [u64; 2]) -> u64 {
+    let product = u128::from(a ^ keys[0]) * u128::from(b ^ keys[1]);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Source and destination port at the start of `upper`.
+#[inline(always)]
+fn ports(protocol: IpProtocol, fragment: bool, upper: &[u8]) -> (u16, u16) {
+    match upper {
+        [a, b, c, d, ..] if !fragment && matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) => {
+            (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
+        }
+        _ => (0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests;
