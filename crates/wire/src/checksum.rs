@@ -32,8 +32,8 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        // Native order throughout: the sum does not depend on it (RFC 1071 §2.B) and `finish` swaps once. Each step adds
-        // 32-bit halves to 64 bits, so nothing is lost below 16 GiB.
+        // Native order throughout: the sum does not depend on it (RFC 1071 §2.B) and `finish` swaps once.
+        // Each step adds 32-bit halves to 64 bits, so nothing is lost below 16 GiB.
         let (words, tail) = bytes.as_chunks::<8>();
         let mut sum = self.0;
         for word in words {

@@ -515,7 +515,7 @@ impl Repr {
     pub fn emit(&self, out: &mut [u8]) -> Result<(), Malformed> {
         let len = self.len();
         let total = u16::try_from(len + usize::from(self.payload_len)).map_err(|_| Malformed::Range)?;
-        if self.dscp > 63 || self.ecn > 3 || self.fragment_offset % 8 != 0 {
+        if self.dscp > 63 || self.ecn > 3 || !self.fragment_offset.is_multiple_of(8) {
             return Err(Malformed::Range);
         }
         let out = out.get_mut(..len).ok_or(Malformed::Short)?;

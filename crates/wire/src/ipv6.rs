@@ -200,12 +200,14 @@ struct Walk {
     fragment: Option<IpProtocol>,
 }
 
-/// Length in bytes of the extension header `kind` at the start of `bytes`; `None` if the bytes end before.
+/// Length in bytes of the extension header `kind` at the start of `bytes`; `None` if the bytes end before, or for an
+/// authentication header without its 12 fixed bytes (RFC 4302 §2).
 #[inline(always)]
 fn extension_len(kind: IpProtocol, bytes: &[u8]) -> Option<usize> {
     let units = usize::from(*bytes.get(1)?);
     let len = match kind {
         IpProtocol::FRAGMENT => 8,
+        IpProtocol::AH if units == 0 => return None,
         IpProtocol::AH => (units + 2) * 4,
         _ => (units + 1) * 8,
     };

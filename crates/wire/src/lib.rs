@@ -4,12 +4,18 @@
 //!
 //! * a **header** ([`Ipv4`], [`Tcp`], ...): the fixed part, laid over packet bytes without copying. Any bit pattern
 //!   is a valid header, so its getters and setters never fail; [`Header::check`] says whether the bytes are one.
-//! * a **checked view** ([`ipv4::Packet`], [`tcp::Segment`], ...): bytes that passed the check, with options and payload.
-//! * a **value** ([`ipv4::Repr`], [`tcp::Repr`], ...): plain fields that can be parsed from a view and emitted to bytes.
+//! * a **checked view** ([`ipv4::Packet`], [`tcp::Segment`], ...): bytes that passed the check, with options and
+//!   payload.
+//! * a **value** ([`ipv4::Repr`], [`tcp::Repr`], ...): plain fields, parsed from a view and emitted to bytes.
+//!
+//! [`Follows`] says which header may stand above which, [`checksum`] computes and updates checksums, [`flow`] tells
+//! packets apart, and [`build`] makes whole frames for tests and tools.
 //!
 //! No function in this crate panics whatever bytes it is given, unless its documentation says so.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod against_etherparse;
 pub mod arp;
 pub mod build;
 pub mod checksum;

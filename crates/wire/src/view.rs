@@ -138,7 +138,8 @@ mod tests {
             first in prop::sample::select(vec![0x45_u8, 0x46, 0x4f, 0x60, 0x44]),
             length in 0_u8..120,
             next in prop::sample::select(vec![0_u8, 4, 6, 17, 41, 43, 44, 51, 58, 60, 135]),
-            mut bytes in prop::collection::vec(prop::sample::select(vec![0_u8, 1, 2, 3, 4, 6, 8, 17, 43, 44, 51, 60]), 20..120),
+            mut bytes in prop::collection::vec(
+                prop::sample::select(vec![0_u8, 1, 2, 3, 4, 6, 8, 17, 43, 44, 51, 60]), 20..120),
         ) {
             let at = if first == 0x60 { [5, 6] } else { [3, 9] };
             (bytes[0], bytes[at[0] - 1], bytes[at[0]], bytes[at[1]]) = (first, 0, length, next);
@@ -146,7 +147,9 @@ mod tests {
         }
 
         #[test]
-        fn mutated_packets_never_panic(index in any::<prop::sample::Index>(), value: u8, cut in any::<prop::sample::Index>()) {
+        fn mutated_packets_never_panic(
+            index: prop::sample::Index, value: u8, cut: prop::sample::Index,
+        ) {
             for mut frame in samples::frames() {
                 let at = index.index(frame.len());
                 frame[at] = value;

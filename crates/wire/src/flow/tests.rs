@@ -64,14 +64,14 @@ fn excess(flows: &[FiveTuple], buckets: u32, hash: impl Fn(&FiveTuple) -> u32) -
     // Low bits, high bits, and the multiply-shift that serves any number of buckets.
     let low = worst(&|hash| hash % buckets);
     let high = worst(&|hash| hash.rotate_left(8) % buckets);
-    low.max(high).max(worst(&|hash| (u64::from(hash) * u64::from(buckets) >> 32) as u32))
+    low.max(high).max(worst(&|hash| ((u64::from(hash) * u64::from(buckets)) >> 32) as u32))
 }
 
 #[test]
 fn regular_flows_spread_evenly() {
     let (a, b) = (Ipv4Addr::from(A).to_bits(), Ipv4Addr::from(B).to_bits());
     let udp = IpProtocol::UDP;
-    let tuple = |i: u32, j: u32, s: u16, d: u16| FiveTuple::v4((a + i).into(), (b + j).into(), s, d, udp);
+    let tuple = |i: u32, j: u32, s: u16, d: u16| FiveTuple::v4((a + i).into(), b.wrapping_add(j).into(), s, d, udp);
     let six = |i: u8, j: u8, s: u16| FiveTuple::v6(ip6(i).into(), ip6(j).into(), s, 443, udp);
     let families: [(&str, Vec<FiveTuple>); 7] = [
         ("source ports", (0..16384).map(|i| tuple(0, 0, 1024 + i, 80)).collect()),

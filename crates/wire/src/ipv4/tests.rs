@@ -140,7 +140,8 @@ fn values_that_do_not_fit() {
 proptest! {
     #[test]
     fn value_round_trip(dscp in 0_u8..64, ecn in 0_u8..4, id: u16, flags: (bool, bool), blocks in 0_u16..8192, ttl: u8,
-        protocol: u8, src: u32, dst: u32, data in prop::collection::vec(any::<u8>(), 0..39), payload_len in 0_u16..300) {
+        protocol: u8, src: u32, dst: u32, data in prop::collection::vec(any::<u8>(), 0..39),
+        payload_len in 0_u16..300) {
         let repr = Repr {
             dscp,
             ecn,

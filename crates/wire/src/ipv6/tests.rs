@@ -79,6 +79,16 @@ fn extension_headers_stay_inside_the_payload() {
 }
 
 #[test]
+fn authentication_headers_have_a_minimum() {
+    let mut bytes = build::udp6(ip6(1), ip6(2), 1, 2).extension(IpProtocol::AH, &[0; 14]).to_vec()[14..].to_vec();
+    let mut with = |units| {
+        bytes[41] = units;
+        Ipv6::check(&bytes)
+    };
+    assert_eq!((with(0), with(1), with(2)), (Err(Malformed::Option), Ok(52), Ok(56)));
+}
+
+#[test]
 fn extension_headers_are_bounded() {
     let with = |count| {
         let frame = build::udp6(ip6(1), ip6(2), 1, 2);
