@@ -1,5 +1,6 @@
 //! A packet seen through the headers parsed so far.
 
+use core::hint::cold_path;
 use core::marker::PhantomData;
 use packet::Meta;
 use wire::{Ethernet, Follows, Header};
@@ -155,6 +156,12 @@ impl<'p, S: Stack> View<'p, S> {
         self.bytes
     }
 
+    /// The whole frame, to change it.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+
     /// The bytes behind the innermost header, as far as that header says they belong to it.
     #[inline(always)]
     pub fn payload(&self) -> &[u8] {
@@ -187,6 +194,12 @@ impl<'p, S: Stack> View<'p, S> {
         lay_mut(self.bytes, self.stack.at().0)
     }
 
+    /// Whether the innermost header says that `H` comes next.
+    #[inline(always)]
+    pub fn announces<H: On<S>>(&self) -> bool {
+        H::announced(self.bytes, self.stack)
+    }
+
     /// A whole header parsed so far, options included.
     #[inline(always)]
     pub fn whole<H: Header, I>(&self) -> &[u8]
@@ -202,23 +215,25 @@ impl<'p, S: Stack> View<'p, S> {
         View { meta: self.meta, bytes: self.bytes, stack }
     }
 
-    /// Lays `H` over the bytes behind the innermost header: fails with true when malformed, with false when something else is announced.
+    /// Lays `H` over the bytes behind the innermost header; fails with true when it is malformed, with false when
+    /// something else is announced.
     #[inline(always)]
-    #[allow(clippy::type_complexity, reason = "a result, an option and a view are what it is")]
-    pub(crate) fn parse<H: On<S>>(self) -> Result<View<'p, Over<H, S>>, (View<'p, S>, bool)> {
-        if !H::announced(self.bytes, self.stack) {
-            return Err((self, false));
+    pub(crate) fn parse<H: On<S>>(self) -> Result<View<'p, Over<H, S>>, bool> {
+        if !self.announces::<H>() {
+            return Err(false);
         }
         let (at, end) = self.stack.payload(self.bytes.len());
-        let Some(bytes) = self.bytes.get(at..end) else { return Err((self, true)) };
+        let Some(bytes) = self.bytes.get(at..end) else { return Err(true) };
         match H::check(bytes) {
             Ok(len) => {
                 let end = at + H::extent(bytes);
-                let stack =
-                    Over { below: self.stack, at: at as u32, len: len as u32, end: end as u32, header: PhantomData };
+                let stack = Over { below: self.stack, at: at as u32, len: len as u32, end: end as u32, header: PhantomData };
                 Ok(self.with(stack))
             }
-            Err(_) => Err((self, true)),
+            Err(_) => {
+                cold_path();
+                Err(true)
+            }
         }
     }
 }

@@ -33,8 +33,7 @@ impl Nf for L2fwd {
             .transform(move |ethernet| {
                 let header = ethernet.header_mut();
                 if swap {
-                    header.swap_addrs();
-                    return;
+                    return header.swap_addrs();
                 }
                 if let Some(src) = src {
                     header.set_src(src);

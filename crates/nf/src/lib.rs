@@ -15,7 +15,7 @@ pub use discard::Discard;
 pub use l2fwd::L2fwd;
 pub use mac::Mac;
 pub use tee::Tee;
-pub use ttl::Ttl;
+pub use ttl::{Ttl, age};
 
 #[cfg(test)]
 mod kit;

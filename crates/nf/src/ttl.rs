@@ -1,9 +1,9 @@
 //! What every router does to a packet's lifetime.
 
-use graph::{BuildCx, Diagnostic, Layered, Nf, Node, On, Operator, Stack, Start, frame};
+use graph::{BuildCx, Diagnostic, Layered, Nf, Node, On, Operator, Over, Raw, Stack, Start, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wire::{EtherType, Ethernet, Ipv4, Ipv6, Vlan};
+use wire::{Ethernet, Ipv4, Ipv6, Vlan};
 
 /// `ttl`: takes one off the time to live (IPv4, RFC 1812 §5.3.1) or hop limit (IPv6, RFC 8200 §3).
 pub struct Ttl;
@@ -20,31 +20,38 @@ impl Nf for Ttl {
          that have none left; other frames pass.";
 
     fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
-        Ok(frame()
-            .parse::<Ethernet>()
-            .group_by(
-                |ethernet| match ethernet.header().ether_type() {
-                    EtherType::IPV4 => 0,
-                    EtherType::IPV6 => 1,
-                    t if t.is_vlan() => 2,
-                    _ => 3,
-                },
-                (
-                    v4(),
-                    v6(),
-                    Start::default().parse::<Vlan>().group_by(
-                        |vlan| match vlan.header().ether_type() {
-                            EtherType::IPV4 => 0,
-                            EtherType::IPV6 => 1,
-                            _ => 2,
-                        },
-                        (v4(), v6(), Start::default()),
-                    ),
-                    Start::default(),
-                ),
-            )
-            .compose())
+        Ok(age(frame().parse::<Ethernet>()).compose())
     }
+}
+
+/// Adds to a chain of operators what `ttl` does.
+pub fn age<U>(up: U) -> impl Operator<Output = Over<Ethernet, Raw>>
+where
+    U: Operator<Output = Over<Ethernet, Raw>>,
+{
+    // closures written here would carry the type of `up` in theirs, and double it with each call
+    up.group_by(kind, (v4(), v6(), tagged(), start()))
+}
+
+#[inline(always)]
+fn kind(ethernet: &View<'_, Over<Ethernet, Raw>>) -> usize {
+    match () {
+        () if ethernet.announces::<Ipv4>() => 0,
+        () if ethernet.announces::<Ipv6>() => 1,
+        () if ethernet.announces::<Vlan>() => 2,
+        () => 3,
+    }
+}
+
+fn tagged() -> impl Operator<Over<Ethernet, Raw>> {
+    start::<Over<Ethernet, Raw>>().parse::<Vlan>().group_by(
+        |vlan| match () {
+            () if vlan.announces::<Ipv4>() => 0,
+            () if vlan.announces::<Ipv6>() => 1,
+            () => 2,
+        },
+        (v4(), v6(), start()),
+    )
 }
 
 /// An IPv4 packet behind the headers `S`.

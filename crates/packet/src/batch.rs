@@ -17,6 +17,8 @@ const AHEAD: usize = 8;
 pub struct Batch {
     slots: [MaybeUninit<Packet>; BURST],
     len: u32,
+    /// Whether nobody has looked at the packets since a driver put them in.
+    fresh: bool,
 }
 
 impl Default for Batch {
@@ -36,7 +38,7 @@ impl Batch {
     /// An empty batch.
     #[inline(always)]
     pub const fn new() -> Self {
-        Batch { slots: [const { MaybeUninit::uninit() }; BURST], len: 0 }
+        Batch { slots: [const { MaybeUninit::uninit() }; BURST], len: 0, fresh: false }
     }
 
     /// Packets in it.
@@ -114,7 +116,7 @@ impl Batch {
         Drain { batch: core::mem::take(self), at: 0 }
     }
 
-    /// Visits every packet, fetching the bytes of those ahead.
+    /// Visits every packet; fetches their bytes together before, when nobody has yet.
     #[inline(always)]
     pub fn for_each(&mut self, mut f: impl FnMut(&mut Packet)) {
         self.sift(
@@ -128,15 +130,17 @@ impl Batch {
         );
     }
 
-    /// Visits every packet, fetching the bytes of those ahead; one for which `f` returns a way out leaves the batch, in
+    /// Visits every packet, as [`for_each`](Self::for_each) does; one for which `f` returns a way out leaves the batch, in
     /// order, through `out`. The others keep their order. Should `f` panic, every packet is still in the batch.
     #[inline(always)]
     pub fn sift<W: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<W>, mut out: impl FnMut(W, Packet)) {
         let mut gone = 0u32;
         let mut ways = [const { MaybeUninit::<W>::uninit() }; BURST];
+        let fresh = core::mem::take(&mut self.fresh);
         let packets = self.as_mut_slice();
+        let ahead = if fresh { AHEAD } else { BURST };
         for i in 0..packets.len() {
-            if let Some(next) = packets.get(i + AHEAD) {
+            if let Some(next) = packets.get(i + ahead) {
                 prefetch(next);
             }
             if let Some(way) = f(&mut packets[i]) {
@@ -180,7 +184,7 @@ impl Batch {
         self.slots.as_mut_ptr().cast()
     }
 
-    /// Says how many slots hold packets now.
+    /// Says how many slots hold packets now, of which some may be new.
     ///
     /// # Safety
     /// The first `n` slots hold packets under the terms of [`Packet::from_raw`], `n <= BURST`; whatever else the
@@ -188,6 +192,7 @@ impl Batch {
     #[inline(always)]
     pub const unsafe fn set_len(&mut self, n: usize) {
         self.len = n as u32;
+        self.fresh = true;
     }
 
     /// Forgets the first `n` packets, which a driver has taken, and moves the others to the front.

@@ -182,7 +182,13 @@ impl Ethernet {
     /// Exchanges source and destination.
     #[inline(always)]
     pub fn swap_addrs(&mut self) {
-        core::mem::swap(&mut self.dst, &mut self.src);
+        // as two overlapping words: two loads, two double shifts, two stores
+        let word = |b: &[u8; 8]| u64::from_le_bytes(*b);
+        let bytes = self.as_mut_bytes();
+        let (Some(front), Some(back)) = (bytes[..12].first_chunk(), bytes[..12].last_chunk()) else { return };
+        let (front, back) = (word(front), word(back));
+        bytes[..8].copy_from_slice(&(back >> 16 | front << 48).to_le_bytes());
+        bytes[4..12].copy_from_slice(&(back >> 48 | front << 16).to_le_bytes());
     }
 }
 

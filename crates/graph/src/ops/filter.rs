@@ -1,5 +1,6 @@
 //! Keeping some packets, dropping the others for a reason.
 
+use super::dropped;
 use crate::{Exit, Operator, Reasons, Stack, View};
 
 /// [`Operator::filter`].
@@ -30,6 +31,6 @@ where
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
         let view = self.up.run(view)?;
-        if (self.f)(&view) { Ok(view) } else { Err(Exit::Drop(self.reason)) }
+        if (self.f)(&view) { Ok(view) } else { Err(dropped::<Self>(&self.reason)) }
     }
 }

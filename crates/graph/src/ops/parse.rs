@@ -1,5 +1,6 @@
 //! Parsing one header more.
 
+use super::dropped;
 use crate::{Exit, On, Operator, Over, Reasons, Stack, View};
 use core::marker::PhantomData;
 
@@ -31,8 +32,11 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let (not, malformed) = (self.not, self.malformed);
-        self.up.run(view)?.parse::<H>().map_err(|(_, bad)| Exit::Drop(if bad { malformed } else { not }))
+        match self.up.run(view)?.parse::<H>() {
+            Ok(view) => Ok(view),
+            Err(true) => Err(dropped::<(H, U)>(&self.malformed)),
+            Err(false) => Err(dropped::<(U, H)>(&self.not)),
+        }
     }
 }
 
@@ -62,7 +66,10 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let malformed = self.malformed;
-        self.up.run(view)?.parse::<H>().map_err(|(_, bad)| if bad { Exit::Drop(malformed) } else { Exit::Pass })
+        match self.up.run(view)?.parse::<H>() {
+            Ok(view) => Ok(view),
+            Err(true) => Err(dropped::<(H, U)>(&self.malformed)),
+            Err(false) => Err(Exit::Pass),
+        }
     }
 }

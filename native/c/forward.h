@@ -1,0 +1,101 @@
+/* The loop around a network function: receive a burst, process it, send it, count. */
+#include <stdint.h>
+#include <string.h>
+#include <immintrin.h>
+#include <rte_branch_prediction.h>
+#include <rte_byteorder.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_memcpy.h>
+#include <rte_prefetch.h>
+
+#define BURST 32
+/* Packets ahead whose header and first bytes are fetched. */
+#define AHEAD 8
+
+/* What every lcore of a DPDK application counts. */
+struct counts {
+	uint64_t received, sent, tx_full;
+	uint64_t dropped[4];
+};
+
+/* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides). */
+struct port {
+	uint16_t ethdev;
+	struct rte_mbuf **slots; /* NULL: an ethdev */
+	uint32_t mask, head, tail;
+};
+
+/* Processes n packets; keeps those that go on at the front, in order, and returns how many. */
+typedef uint16_t (*nf_fn)(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state);
+
+static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf **p, int memory)
+{
+	if (!memory)
+		return rte_eth_rx_burst(port->ethdev, 0, p, BURST);
+	rte_memcpy(p, port->slots + (port->head & port->mask), BURST * sizeof(*p));
+	port->head += BURST;
+	return BURST;
+}
+
+static __rte_always_inline uint16_t transmit(struct port *port, struct rte_mbuf **p, uint16_t n, int memory)
+{
+	if (!memory)
+		return rte_eth_tx_burst(port->ethdev, 0, p, n);
+	rte_memcpy(port->slots + (port->tail & port->mask), p, n * sizeof(*p));
+	port->tail += n;
+	return n;
+}
+
+/* Takes bursts in turn from a to b and from b to a. */
+static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t bursts, struct counts *c, nf_fn nf, void *state, int memory)
+{
+	struct rte_mbuf *p[BURST] __rte_cache_aligned;
+	for (uint32_t k = 0; k < bursts; k++) {
+		struct port *rx = k & 1 ? b : a, *tx = k & 1 ? a : b;
+		uint16_t n = receive(rx, p, memory);
+		if (unlikely(n == 0))
+			continue;
+		c->received += n;
+		n = nf(p, n, c, state);
+		uint16_t sent = transmit(tx, p, n, memory);
+		c->sent += sent;
+		if (unlikely(sent < n)) {
+			c->tx_full += n - sent;
+			rte_pktmbuf_free_bulk(p + sent, n - sent);
+		}
+	}
+}
+
+/* A network function as two loops, one for each kind of port. */
+#define NETWORK_FUNCTION(name, nf)                                                                                   \
+	void native_##name(struct port *a, struct port *b, uint32_t bursts, struct counts *c, void *state)            \
+	{                                                                                                             \
+		if (a->slots != NULL)                                                                                  \
+			forward(a, b, bursts, c, nf, state, 1);                                                        \
+		else                                                                                                   \
+			forward(a, b, bursts, c, nf, state, 0);                                                        \
+	}
+
+/* Fetches a packet's header line and first bytes, assuming the standard headroom so as not to wait for the header. */
+static __rte_always_inline void fetch(struct rte_mbuf **p, uint16_t i, uint16_t n)
+{
+	if (i + AHEAD < n) {
+		rte_prefetch0(p[i + AHEAD]);
+		rte_prefetch0((char *)p[i + AHEAD] + sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM);
+	}
+}
+
+/* Takes the marked packets out of the burst and frees them together. */
+static __rte_noinline uint16_t discard(struct rte_mbuf **p, uint16_t n, uint32_t gone)
+{
+	struct rte_mbuf *out[BURST];
+	uint16_t kept = 0, freed = 0;
+	for (uint16_t i = 0; i < n; i++)
+		if (gone & 1u << i)
+			out[freed++] = p[i];
+		else
+			p[kept++] = p[i];
+	rte_pktmbuf_free_bulk(out, freed);
+	return kept;
+}

@@ -1,0 +1,180 @@
+//! Packets, ports and the C functions.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use dpdk::{Mempool, Port, PortConfig, Queues};
+use packet::{BURST, Batch, Mbuf, Packet, Pool};
+use runtime::{Receive, Transmit};
+use std::sync::Arc;
+
+/// `struct port` of forward.h.
+#[repr(C)]
+pub(crate) struct CPort {
+    pub(crate) ethdev: u16,
+    pub(crate) slots: *mut *mut Mbuf,
+    pub(crate) mask: u32,
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+}
+
+/// `struct counts` of forward.h.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    pub(crate) tx_full: u64,
+    pub(crate) dropped: [u64; 4],
+}
+
+/// `struct cells` of cells.c.
+#[repr(C)]
+pub(crate) struct CellsState {
+    pub(crate) n: u32,
+    pub(crate) array: *mut u64,
+}
+
+pub(crate) type CLoop = unsafe extern "C" fn(*mut CPort, *mut CPort, u32, *mut Counts, *mut c_void);
+
+unsafe extern "C" {
+    pub(crate) fn native_io(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_l2fwd(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_ttl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_ttl10(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+}
+
+/// Packets that go round in memory: what is sent is what is received, in order. Both sides work on the same structure.
+pub(crate) struct Memory {
+    pub(crate) port: NonNull<CPort>,
+}
+
+// SAFETY: the benchmark is one thread; the worker only asks for Send so that workers may start elsewhere.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// A structure with room for `room` packets (a power of two), that lives as long as the process.
+    pub(crate) fn new(room: usize) -> Memory {
+        let slots: &'static mut [*mut Mbuf] = Box::leak(vec![core::ptr::null_mut(); room].into_boxed_slice());
+        let port = CPort { ethdev: 0, slots: slots.as_mut_ptr(), mask: room as u32 - 1, head: 0, tail: 0 };
+        Memory { port: NonNull::from(Box::leak(Box::new(port))) }
+    }
+
+    pub(crate) fn handle(&self) -> Memory {
+        Memory { port: self.port }
+    }
+
+    /// Puts a packet in.
+    pub(crate) fn give(&self, packet: Packet) {
+        // SAFETY: one thread; the mask keeps the slot inside, and the caller gives no more than there is room for.
+        unsafe {
+            let port = &mut *self.port.as_ptr();
+            *port.slots.add((port.tail & port.mask) as usize) = packet.into_raw().as_ptr();
+            port.tail += 1;
+        }
+    }
+
+    /// Takes all packets out, in order.
+    pub(crate) fn take(&self) -> Vec<Packet> {
+        // SAFETY: the slots between head and tail hold packets that nobody else owns.
+        unsafe {
+            let port = &mut *self.port.as_ptr();
+            let taken = (port.head..port.tail)
+                .map(|at| Packet::from_raw(NonNull::new_unchecked(*port.slots.add((at & port.mask) as usize))))
+                .collect();
+            port.head = port.tail;
+            taken
+        }
+    }
+}
+
+impl Receive for Memory {
+    #[inline]
+    fn receive(&mut self, batch: &mut Batch) -> usize {
+        // SAFETY: the batch is empty, as the worker's always is here; a burst of packets stands at head.
+        unsafe {
+            let port = &mut *self.port.as_ptr();
+            let from = port.slots.add((port.head & port.mask) as usize).cast::<[u64; BURST]>();
+            batch.buffers().cast::<[u64; BURST]>().write(from.read());
+            port.head = port.head.wrapping_add(BURST as u32);
+            batch.set_len(BURST);
+        }
+        BURST
+    }
+}
+
+impl Transmit for Memory {
+    #[inline]
+    fn send(&mut self, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        // SAFETY: head has left these slots, and tail stays a multiple of the burst while every packet goes on.
+        unsafe {
+            let port = &mut *self.port.as_ptr();
+            let to = port.slots.add((port.tail & port.mask) as usize);
+            if n == BURST {
+                to.cast::<[u64; BURST]>().write(batch.buffers().cast::<[u64; BURST]>().read());
+            } else {
+                core::ptr::copy_nonoverlapping(batch.buffers().cast(), to, n);
+            }
+            port.tail = port.tail.wrapping_add(n as u32);
+            batch.forget_front(n);
+        }
+        n
+    }
+}
+
+/// A ring of DPDK's as a port.
+pub(crate) fn ring(eal: dpdk::Eal, name: &str, pool: &Arc<Mempool>) -> dpdk::Result<Queues> {
+    Port::open(eal, &format!("net_ring_{name}"), "")?.start(&PortConfig::default(), pool)
+}
+
+/// Packets made anew before each sample: 60 bytes (64 with FCS), UDP over IPv4, each its own source port.
+pub(crate) struct Packets {
+    all: Vec<NonNull<Mbuf>>,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Packets {
+    /// `n` packets, each handed to `give`, which lets it go round.
+    pub(crate) fn new(pool: &Mempool, n: usize, mut give: impl FnMut(usize, Packet)) -> Packets {
+        let mut random = 88_172_645_463_325_252u64;
+        let mut packets = Packets { all: vec![], frames: vec![] };
+        for i in 0..n {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (src, dst) = ([10, 0, 0, 1], [10, 1, (random >> 8) as u8, random as u8]);
+            let frame = wire::build::udp4(src, dst, (random >> 16) as u16, 9).ttl(255).pad_to(60).to_vec();
+            let packet = pool.alloc_from(&frame).expect("the pool has as many as the benchmark needs");
+            let raw = packet.into_raw();
+            packets.all.push(raw);
+            packets.frames.push(frame);
+            // SAFETY: just given up, and taken up again at once.
+            give(i, unsafe { Packet::from_raw(raw) });
+        }
+        packets
+    }
+
+    /// Writes every packet as it was at first, wherever it is now.
+    pub(crate) fn reset(&self) {
+        for (mbuf, frame) in self.all.iter().zip(&self.frames) {
+            // SAFETY: between samples nothing else touches packets; none is ever freed while going round.
+            unsafe {
+                let m = mbuf.as_ref();
+                core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len()).copy_from_slice(frame);
+            }
+        }
+    }
+
+    /// The bytes of every packet now.
+    pub(crate) fn bytes(&self) -> Vec<Vec<u8>> {
+        let bytes = |mbuf: &NonNull<Mbuf>| {
+            // SAFETY: as in `reset`.
+            unsafe {
+                let m = mbuf.as_ref();
+                core::slice::from_raw_parts(m.buf_addr.add(m.data_off as usize), m.data_len as usize).to_vec()
+            }
+        };
+        self.all.iter().map(bytes).collect()
+    }
+}

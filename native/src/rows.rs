@@ -1,0 +1,241 @@
+//! The rows of the table.
+
+use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
+use crate::sample::{Compared, Cost, compare};
+use crate::{testpmd, verify};
+use core::ffi::c_void;
+use dpdk::{Eal, Mempool};
+use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Operator, Target};
+use packet::BURST;
+use runtime::{Drain, Input, Origin, Output, Source, Worker};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Packets processed between two resets, at the least.
+const SAMPLE: usize = 40_000;
+
+/// One row, as `native.json` has it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    nf: String,
+    source: &'static str,
+    flows: usize,
+    frame: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cells: Option<u32>,
+    bondstone: Cost,
+    native: Cost,
+    ratio: f64,
+    ratio_lower: f64,
+    ratio_upper: f64,
+}
+
+pub(crate) struct Rows {
+    pub(crate) rows: Vec<Row>,
+    io: Option<Cost>,
+    fused_and_composed: Option<(f64, f64)>,
+}
+
+/// An NF, in both languages.
+struct Pair<'a> {
+    name: String,
+    nodes: Box<dyn Fn() -> Vec<Box<dyn Node>> + 'a>,
+    native: CLoop,
+    cells: Option<u32>,
+    /// Times that a packet may pass before its time to live ends.
+    passes: usize,
+}
+
+/// What packets go round on.
+enum Lap {
+    /// Two DPDK rings, 256 packets each.
+    Rings,
+    /// So many packets in memory.
+    Memory(usize),
+}
+
+pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
+    let registry = nf::registry();
+    let kind = registry.get(kind).expect("a shipped NF");
+    let settings = chain::settings(settings).expect("TOML");
+    kind.read(settings).expect("settings").build(&BuildCx::default()).expect("an NF")
+}
+
+/// Ten times `ttl` as one chain of operators.
+fn fused() -> Box<dyn Node> {
+    use nf::age;
+    let chain = graph::frame().parse::<wire::Ethernet>();
+    Box::new(age(age(age(age(age(age(age(age(age(age(chain)))))))))).compose())
+}
+
+pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
+    let pool = Mempool::new(eal, (1 << 16) - 1)?;
+    let wanted = |name: &str| name.contains(only);
+    let mut bench = Bench { eal, pool, pairs, rings: 0, array: vec![0; 1 << 16] };
+    let ttl = |n: usize| move || (0..n).map(|_| node("ttl", "")).collect::<Vec<_>>();
+    let pair = |name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native, passes| Pair { name: name.into(), nodes, native, cells: None, passes };
+    let mut list = vec![
+        pair("io", Box::new(Vec::new), fixture::native_io, usize::MAX),
+        pair("l2fwd", Box::new(|| vec![node("l2fwd", "")]), fixture::native_l2fwd, usize::MAX),
+        pair("ttl", Box::new(ttl(1)), fixture::native_ttl, 250),
+    ];
+    for n in [1, 2, 4, 8, 16, 32] {
+        let nodes = move || vec![node("cells", &format!("cells = {n}"))];
+        list.push(Pair { cells: Some(n), ..pair("cells", Box::new(nodes), fixture::native_cells, usize::MAX) });
+    }
+    list.push(pair("ttl x10 fused", Box::new(|| vec![fused()]), fixture::native_ttl10, 25));
+    list.push(pair("ttl x10 composed", Box::new(ttl(10)), fixture::native_ttl10, 25));
+
+    let mut rows = Rows { rows: vec![], io: None, fused_and_composed: None };
+    let (mut fused, mut composed) = (None, None);
+    for pair in list.iter().filter(|p| wanted(&p.name)) {
+        let state = bench.state(pair);
+        verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, state)?;
+        for source in [Lap::Rings, Lap::Memory(1024), Lap::Memory(16384)] {
+            let (compared, name, flows) = bench.row(pair, &source)?;
+            let Compared { ours, theirs, ratio, bounds } = compared;
+            let cells = pair.cells.map_or_else(String::new, |n| format!(" {n}"));
+            println!(
+                "{:<34} {flows:>6} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {ratio:>7.3} {:>7.3}",
+                format!("{}{cells}, {name}", pair.name),
+                ours.p05,
+                ours.median,
+                theirs.p05,
+                theirs.median,
+                bounds.1
+            );
+            if matches!(source, Lap::Rings) {
+                match pair.name.as_str() {
+                    "io" => rows.io = Some(ours),
+                    "ttl x10 fused" => fused = Some(ours.median),
+                    "ttl x10 composed" => composed = Some(ours.median),
+                    _ => {}
+                }
+            }
+            rows.rows.push(Row {
+                nf: pair.name.clone(),
+                source: name,
+                flows,
+                frame: 64,
+                cells: pair.cells,
+                bondstone: ours,
+                native: theirs,
+                ratio,
+                ratio_lower: bounds.0,
+                ratio_upper: bounds.1,
+            });
+        }
+    }
+    rows.fused_and_composed = fused.zip(composed);
+    Ok(rows)
+}
+
+impl Rows {
+    /// The comparisons that are no rows: a hop's cost, and DPDK's own forwarder.
+    pub(crate) fn compare(&self, core: usize) -> anyhow::Result<()> {
+        if let Some((fused, composed)) = self.fused_and_composed {
+            println!("\nten composed ttl over ten fused: {:.2} cycles per NF", (composed - fused) / 10.0);
+        }
+        if let Some(io) = self.io {
+            match testpmd::io(core)? {
+                Some(cost) => println!("ring to ring without NF: {:.2} cycles, testpmd io {:.2}: {:.2} times", io.median, cost.median, io.median / cost.median),
+                None => println!("ring to ring without NF: {:.2} cycles; skipped: no dpdk-testpmd to compare with (Debian: dpdk-dev)", io.median),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Bench {
+    eal: Eal,
+    pool: Arc<Mempool>,
+    pairs: usize,
+    rings: usize,
+    array: Vec<u64>,
+}
+
+impl Bench {
+    fn state(&mut self, pair: &Pair<'_>) -> *mut c_void {
+        let state = CellsState { n: pair.cells.unwrap_or(0), array: self.array.as_mut_ptr() };
+        core::ptr::from_mut(Box::leak(Box::new(state))).cast()
+    }
+
+    fn row(&mut self, pair: &Pair<'_>, source: &Lap) -> anyhow::Result<(Compared, &'static str, usize)> {
+        let state = self.state(pair);
+        match *source {
+            Lap::Rings => {
+                self.rings += 2;
+                let mut a = fixture::ring(self.eal, &format!("{}", self.rings), &self.pool)?;
+                let mut b = fixture::ring(self.eal, &format!("{}", self.rings + 1), &self.pool)?;
+                let mut batch = packet::Batch::new();
+                let packets = Packets::new(&self.pool, 512, |i, p| {
+                    batch.push(p).expect("it has room");
+                    if i % 32 == 31 {
+                        let to = if i < 256 { &mut a.tx[0] } else { &mut b.tx[0] };
+                        to.send(&mut batch);
+                        assert!(batch.is_empty(), "a ring holds 256 packets");
+                    }
+                });
+                let c = |q: &dpdk::Queues| CPort { ethdev: q.port.id(), slots: core::ptr::null_mut(), mask: 0, head: 0, tail: 0 };
+                let (mut ca, mut cb) = (c(&a), c(&b));
+                let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
+                let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
+                let mut worker = worker((pair.nodes)(), receivers, senders, &self.pool);
+                let compared = self.alternate(pair, &packets, 512, &mut worker, (&mut ca, &mut cb), state)?;
+                worker.empty_rings();
+                Ok((compared, "ring", 512))
+            }
+            Lap::Memory(n) => {
+                let memory = Memory::new(n);
+                let packets = Packets::new(&self.pool, n, |_, p| memory.give(p));
+                let (receive, send) = (Source::Other(Box::new(memory.handle())), Drain::Other(Box::new(memory.handle())));
+                let mut worker = worker((pair.nodes)(), vec![receive], vec![send], &self.pool);
+                // SAFETY: one thread; C and Rust take turns.
+                let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
+                let compared = self.alternate(pair, &packets, n, &mut worker, (a, b), state)?;
+                drop(memory.take());
+                Ok((compared, "memory", n))
+            }
+        }
+    }
+
+    fn alternate(&self, pair: &Pair<'_>, packets: &Packets, n: usize, worker: &mut Worker, (a, b): (*mut CPort, *mut CPort), state: *mut c_void) -> anyhow::Result<Compared> {
+        // whole passes, so that every packet passes as often on either side
+        let bursts = (SAMPLE / n).clamp(1, pair.passes) * n / BURST;
+        let polls = if std::ptr::eq(a, b) { bursts } else { bursts / 2 };
+        let mut counts = Counts::default();
+        let mut ours = || (0..polls).map(|_| worker.poll() as u64).sum();
+        let mut theirs = || {
+            let before = counts.sent;
+            // SAFETY: ports, counts and state live through the call, on this one thread.
+            unsafe { (pair.native)(a, b, bursts as u32, &mut counts, state) };
+            counts.sent - before
+        };
+        packets.reset();
+        let (x, ours_out) = (ours(), packets.bytes());
+        packets.reset();
+        let (y, theirs_out) = (theirs(), packets.bytes());
+        anyhow::ensure!(x == y && x == 32 * bursts as u64, "{}: {x} packets from Bondstone, {y} from C", pair.name);
+        anyhow::ensure!(ours_out == theirs_out, "{}: the packets differ", pair.name);
+        Ok(compare(self.pairs, || packets.reset(), ours, theirs))
+    }
+}
+
+/// A worker with one path from each port to the next, all through the same nodes.
+pub(crate) fn worker(nodes: Vec<Box<dyn Node>>, receivers: Vec<Source>, senders: Vec<Drain>, pool: &Arc<Mempool>) -> Worker {
+    let mut blueprint = Blueprint::default();
+    blueprint.nodes.extend((0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: vec![Target::Nowhere] }));
+    let ports = senders.len() as u16;
+    let mut inputs = vec![];
+    for (at, from) in receivers.into_iter().enumerate() {
+        let mut next = Target::Port((at as u16 + 1) % ports);
+        for node in (0..nodes.len() as u16).rev() {
+            blueprint.hops.push(HopPlan { node, input: 0, next });
+            next = Target::Hop(Hop(blueprint.hops.len() as u16 - 1));
+        }
+        inputs.push(Input { from, entry: next, stats: Arc::default(), patient: false, origin: Origin::Ring });
+    }
+    let outputs = senders.into_iter().map(|to| Some(Output { to, stats: Arc::default() })).collect();
+    let graph = Graph::new(&blueprint, nodes, pool.clone());
+    Worker::new(inputs, graph, outputs, Arc::default())
+}
