@@ -94,8 +94,8 @@ impl Receive for Memory {
         // SAFETY: the batch is empty, as the worker's always is here; a burst of packets stands at head.
         unsafe {
             let port = &mut *self.port.as_ptr();
-            let from = port.slots.add((port.head & port.mask) as usize).cast::<[u64; BURST]>();
-            batch.buffers().cast::<[u64; BURST]>().write(from.read());
+            let from = port.slots.add((port.head & port.mask) as usize);
+            core::ptr::copy_nonoverlapping(from, batch.buffers().cast(), BURST);
             port.head = port.head.wrapping_add(BURST as u32);
             batch.set_len(BURST);
         }
@@ -112,7 +112,7 @@ impl Transmit for Memory {
             let port = &mut *self.port.as_ptr();
             let to = port.slots.add((port.tail & port.mask) as usize);
             if n == BURST {
-                to.cast::<[u64; BURST]>().write(batch.buffers().cast::<[u64; BURST]>().read());
+                core::ptr::copy_nonoverlapping(batch.buffers().cast(), to, BURST);
             } else {
                 core::ptr::copy_nonoverlapping(batch.buffers().cast(), to, n);
             }

@@ -78,6 +78,9 @@ impl Device {
                 if target.contains([',', '=']) || target.contains(char::is_whitespace) {
                     return Err((format!("{target:?} cannot be a target"), format!("write {kind}:{}", example(kind))));
                 }
+                if let Some(fault) = target_fault(kind, target) {
+                    return Err(fault);
+                }
                 let (driver, argument) = driver.split_once(',').unwrap_or((driver, ""));
                 let mut arguments = format!("{argument}={target}");
                 match (kind, extra.is_some_and(|e| e.contains("role="))) {
@@ -133,6 +136,21 @@ impl fmt::Display for Device {
             Device::Dpdk { written, .. } => f.write_str(written),
         }
     }
+}
+
+/// Why the kernel would not take the name of an interface or socket.
+fn target_fault(kind: &str, target: &str) -> Option<(String, String)> {
+    /// Longest name of an interface (`IFNAMSIZ`) and longest path of a socket (`sun_path`), without the NUL.
+    const LONGEST: (usize, usize) = (15, 107);
+    let socket = matches!(kind, "memif" | "vhost" | "virtio-user");
+    if !socket && (target.contains(['/', ':']) || matches!(target, "." | "..")) {
+        return Some((format!("{target:?} is no name of an interface"), format!("write {kind}:{}", example(kind))));
+    }
+    let longest = if socket { LONGEST.1 } else { LONGEST.0 };
+    (target.len() > longest).then(|| {
+        let problem = format!("{target:?} is too long: the kernel takes {longest} bytes");
+        (problem, "choose a shorter one".to_owned())
+    })
 }
 
 fn example(kind: &str) -> &'static str {
@@ -198,6 +216,8 @@ mod tests {
             ("tap:", "needs a target", "tap:lan0"),
             ("null:x", "no target", "null"),
             ("af_packet:a b", "cannot be", "eth0"),
+            ("tap:sixteen-letters-", "too long: the kernel takes 15", "shorter"),
+            ("af_xdp:../x", "no name of an interface", "eth0"),
             ("", "no kind", "PCI"),
         ] {
             let (p, c) = Device::parse(text, "p").unwrap_err();

@@ -36,6 +36,7 @@ mod locate;
 mod plan;
 
 pub use device::Device;
+pub use locate::nearest;
 pub use plan::{Chain, ChainFile, NfUse, Port, WorkerPlan};
 
 /// The settings of one NF, as read from a file, each with its place.

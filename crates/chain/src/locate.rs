@@ -11,10 +11,20 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// The line that holds a byte.
+    fn line(&self, at: usize) -> &str {
+        let (before, after) = self.text.split_at_checked(at).unwrap_or((self.text, ""));
+        let start = before.rfind('\n').map_or(0, |i| i + 1);
+        let end = after.find('\n').map_or(self.text.len(), |i| before.len() + i);
+        self.text[start..end].trim()
+    }
+
     /// Puts a diagnostic in its place.
     pub(crate) fn at(&self, span: Range<usize>, mut d: Diagnostic) -> Diagnostic {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        d.problem = printable(&d.problem);
+        d.cure = d.cure.as_deref().map(printable);
         d.file = Some(self.file.to_owned());
         d.line = Some(before.matches('\n').count() + 1);
         d.column = Some(before[line_start..].chars().count() + 1);
@@ -35,11 +45,22 @@ impl Source<'_> {
                 });
             }
         } else if e.message().starts_with("invalid type") || e.message().starts_with("invalid value") {
-            d.cure = e.message().split("expected ").nth(1).map(|what| format!("write {what}"));
+            d.cure = e.message().split("expected ").nth(1).map(|what| match what {
+                "a sequence" => "write a list, in square brackets".to_owned(),
+                what => format!("write {what}"),
+            });
+        } else if let Some(field) = e.message().strip_prefix("missing field ") {
+            d.cure = Some(format!("add {} = ...", field.trim_matches('`')));
+        } else if e.message().starts_with("duplicate key") {
+            d.cure = Some("write each key once".to_owned());
+        } else if let Some((_, what)) = e.message().split_once("expected ") {
+            d.cure = Some(format!("write {what} here"));
         }
         match e.span() {
             Some(span) => {
                 let value = self.text.get(span.clone()).unwrap_or_default();
+                // where something is missing, the line shows what it is missing from
+                let value = if value.trim().is_empty() { self.line(span.start) } else { value };
                 if !value.is_empty() && !value.contains('\n') && value.len() <= 80 {
                     d.value = Some(value.trim_matches('"').to_owned());
                 }
@@ -50,8 +71,14 @@ impl Source<'_> {
     }
 }
 
+/// The text without what a terminal would take for commands: a file may come from a stranger.
+fn printable(text: &str) -> String {
+    let escape = |c: char| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
 /// The known word that the wrong one was probably meant to be.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|k| (strsim::damerau_levenshtein(wrong, k), k))
         .filter(|(d, k)| *d <= 1 + k.len().min(wrong.len()) / 4)

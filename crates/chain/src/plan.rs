@@ -2,6 +2,8 @@
 
 use crate::Device;
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A chain file, read and checked.
@@ -66,6 +68,8 @@ pub struct Chain {
     pub path: Vec<String>,
     /// CPUs that run a copy of it; empty: to be chosen.
     pub cores: Vec<usize>,
+    /// Each CPU as a fault of the file, for when it turns out not to be there.
+    pub(crate) absent: Vec<(usize, Diagnostic)>,
 }
 
 /// The part of a file that one worker runs.
@@ -90,13 +94,14 @@ impl ChainFile {
         let fail = |problem: String, cure: &str| {
             vec![Diagnostic { file: Some(file.to_owned()), problem, cure: Some(cure.to_owned()), ..Default::default() }]
         };
-        let size =
-            std::fs::metadata(file).map_err(|e| fail(format!("cannot be read: {e}"), "name a chain file"))?.len();
-        if size > LARGEST {
-            return Err(fail(format!("has {size} bytes, more than {LARGEST}"), "is this a chain file?"));
+        let mut text = String::new();
+        // pipes and devices have no size to ask for
+        File::open(file)
+            .and_then(|f| f.take(LARGEST + 1).read_to_string(&mut text))
+            .map_err(|e| fail(format!("cannot be read: {e}"), "name a chain file that this user may read"))?;
+        if text.len() as u64 > LARGEST {
+            return Err(fail(format!("has more than {LARGEST} bytes"), "is this a chain file?"));
         }
-        let text =
-            std::fs::read_to_string(file).map_err(|e| fail(format!("cannot be read: {e}"), "is this a chain file?"))?;
         crate::check::check(&text, file, registry)
     }
 
@@ -148,6 +153,13 @@ impl ChainFile {
             at += 1;
         }
         plan
+    }
+
+    /// A fault for every CPU that the file names and `allowed` lacks.
+    pub fn absent_cpus(&self, allowed: &[usize]) -> Vec<Diagnostic> {
+        let absent = self.chains.iter().flat_map(|c| &c.absent).filter(|(cpu, _)| !allowed.contains(cpu));
+        let list = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        absent.map(|(_, d)| d.clone().cure(format!("use some of: {list}"))).collect()
     }
 
     /// Puts a fault that building an NF found in its place in the file.

@@ -20,7 +20,11 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let (faults, warnings, file) = match ChainFile::read(&self.chain, registry) {
-            Ok(file) => (settings(&file), file.warnings.clone(), Some(file)),
+            Ok(file) => {
+                // the file may be meant for another machine
+                let absent = file.absent_cpus(&runtime::allowed_cpus());
+                (settings(&file), [file.warnings.clone(), absent].concat(), Some(file))
+            }
             Err(faults) => (faults, vec![], None),
         };
         if self.json {

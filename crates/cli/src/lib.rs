@@ -44,7 +44,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     /// Lists and explains network functions.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
     Doctor(doctor::Doctor),
 }

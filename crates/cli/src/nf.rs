@@ -41,9 +41,11 @@ impl Nf {
             Nf::Show { name, json } => {
                 let Some(kind) = registry.get(name) else {
                     let known: Vec<_> = registry.iter().map(|k| k.name).collect();
-                    let d = Diagnostic::new("there is no such kind of NF")
-                        .value(name)
-                        .cure(format!("use one of {}", known.join(", ")));
+                    let cure = match chain::nearest(name, known.iter().copied()) {
+                        Some(near) => format!("did you mean {near:?}?"),
+                        None => format!("use one of {}", known.join(", ")),
+                    };
+                    let d = Diagnostic::new("there is no such kind of NF").value(name).cure(cure);
                     return Err(Faults(vec![d]).into());
                 };
                 if *json { println!("{:#}", document(kind)?) } else { print!("{}", page(kind)?) }
@@ -140,7 +142,7 @@ fn example(kind: &Kind) -> String {
         out += &format!("{}\n", kind.example);
     }
     let [path, edge] = match kind.outputs {
-        [] => [format!("[\"in\", \"tee\", \"out\"]"), format!("\n[[edge]]\nfrom = \"tee.copy\"\nto = \"{name}\"\n")],
+        [] => ["[\"in\", \"tee\", \"out\"]".to_owned(), format!("\n[[edge]]\nfrom = \"tee.copy\"\nto = \"{name}\"\n")],
         [_] => [format!("[\"in\", \"{name}\", \"out\"]"), String::new()],
         [_, rest @ ..] => {
             let edges = rest.iter().map(|o| format!("\n[[edge]]\nfrom = \"{name}.{o}\"\nto = \"drop\"\n"));

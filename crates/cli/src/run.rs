@@ -49,6 +49,10 @@ impl Run {
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
+        let absent = file.absent_cpus(&runtime::allowed_cpus());
+        if !absent.is_empty() {
+            return Err(Faults(absent).into());
+        }
         let (interrupt, events) = channel();
         ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;
         let engine = Engine::start(&file)?;
@@ -165,7 +169,7 @@ fn text(s: &Summary) -> String {
             n.name.clone(),
             n.kind.to_owned(),
             count(n.packets),
-            if n.batches == 0 { "-".to_owned() } else { format!("{:.1}", n.packets as f64 / n.batches as f64) },
+            if n.cycles.batches == 0 { "-".to_owned() } else { format!("{:.1}", n.cycles.packets as f64 / n.cycles.batches as f64) },
             count(n.created),
             reasons(&n.drops),
             counters.join(", "),

@@ -56,6 +56,7 @@ pub struct Queues {
 }
 
 /// A started port, for whoever watches it.
+#[derive(Clone)]
 pub struct PortHandle {
     device: Arc<Device>,
 }
@@ -156,9 +157,9 @@ impl Port {
         let device = Arc::new(self.device);
         Ok(Queues {
             rx: (0..rx_queues)
-                .map(|queue| RxQueue { device: device.clone(), queue, plain, unusable: 0, bytes: 0 })
+                .map(|queue| RxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, unusable: 0, bytes: 0 })
                 .collect(),
-            tx: (0..tx_queues).map(|queue| TxQueue { device: device.clone(), queue, plain, bytes: 0 }).collect(),
+            tx: (0..tx_queues).map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, bytes: 0 }).collect(),
             port: PortHandle { device },
         })
     }
@@ -192,6 +193,7 @@ impl Device {
 
 /// A receive queue's only handle.
 pub struct RxQueue {
+    ops: Ops,
     device: Arc<Device>,
     queue: u16,
     plain: bool,
@@ -201,6 +203,7 @@ pub struct RxQueue {
 
 /// A transmit queue's only handle.
 pub struct TxQueue {
+    ops: Ops,
     device: Arc<Device>,
     queue: u16,
     plain: bool,
@@ -212,10 +215,19 @@ fn total(batch: &Batch) -> u64 {
     batch.iter().map(|p| p.len() as u64).sum()
 }
 
-/// The function table that DPDK's inline burst functions read.
-#[inline(always)]
-fn ops(port: u16) -> *const sys::rte_eth_fp_ops {
-    (&raw const sys::rte_eth_fp_ops).cast::<sys::rte_eth_fp_ops>().wrapping_add(port as usize)
+/// A port's row in the function table that DPDK's inline burst functions read.
+#[derive(Clone, Copy)]
+struct Ops(*const sys::rte_eth_fp_ops);
+
+// SAFETY: the table is static; DPDK writes a row only while its port is being started or stopped.
+unsafe impl Send for Ops {}
+// SAFETY: as above.
+unsafe impl Sync for Ops {}
+
+impl Ops {
+    fn of(port: u16) -> Self {
+        Ops((&raw const sys::rte_eth_fp_ops).cast::<sys::rte_eth_fp_ops>().wrapping_add(port as usize))
+    }
 }
 
 impl RxQueue {
@@ -228,7 +240,7 @@ impl RxQueue {
         unsafe {
             let at = batch.buffers().add(have);
             let room = (BURST - have) as u16;
-            let ops = ops(self.device.id);
+            let ops = self.ops.0;
             let queue = self.queue as usize;
             let receive = (*ops).rx_pkt_burst.unwrap_unchecked();
             let mut n = receive(*(*ops).rxq.data.add(queue), at.cast(), room);
@@ -293,7 +305,7 @@ impl TxQueue {
         // SAFETY: rte_eth_tx_burst's body: the port is started while a handle lives and `&mut self` makes this the only
         // sender; the driver owns the buffers that it says it took.
         unsafe {
-            let ops = ops(self.device.id);
+            let ops = self.ops.0;
             let queue = self.queue as usize;
             let mut n = batch.len() as u16;
             let at = batch.buffers().cast();
@@ -329,6 +341,11 @@ impl TxQueue {
 }
 
 impl PortHandle {
+    /// DPDK's number of the port.
+    pub fn id(&self) -> u16 {
+        self.device.id
+    }
+
     /// The driver's own counts for the whole port.
     pub fn stats(&self) -> PortStats {
         self.device.stats()

@@ -198,7 +198,6 @@ impl Graph {
             let slot = &mut self.slots[hop.node as usize];
             let n = batch.len();
             slot.stats.packets.add(n as u64);
-            slot.stats.batches.add(1);
             self.running = (hop.node, n);
             let outbox = &mut self.outboxes[at.0 as usize];
             let mut cx = Cx { tally: &mut self.tally, outbox, stats: &slot.stats, pool: &*self.pool };
@@ -207,6 +206,7 @@ impl Graph {
                 let now = clock::cycles();
                 slot.stats.timed_cycles.add(now - from);
                 slot.stats.timed_packets.add(n as u64);
+                slot.stats.timed_batches.add(1);
                 from = now;
             }
             if batch.len() != n || self.tally.touched() {

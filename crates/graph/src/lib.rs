@@ -56,7 +56,7 @@ mod view;
 pub use cx::Cx;
 pub use diagnostic::Diagnostic;
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Sink, Target};
-pub use nf::{BuildCx, Factory, Kind, Nf, Node, Registry, Spread};
+pub use nf::{BuildCx, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Start, Transform,
     frame,

@@ -60,6 +60,45 @@ pub trait Node: Send {
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch);
 }
 
+/// One of two nodes, decided when it is built.
+pub enum Either<A, B> {
+    /// The one.
+    A(A),
+    /// The other.
+    B(B),
+}
+
+impl<A: Node, B: Node> Node for Either<A, B> {
+    fn drops(&self) -> &[&'static str] {
+        match self {
+            Either::A(a) => a.drops(),
+            Either::B(b) => b.drops(),
+        }
+    }
+
+    fn outputs(&self) -> &[&'static str] {
+        match self {
+            Either::A(a) => a.outputs(),
+            Either::B(b) => b.outputs(),
+        }
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        match self {
+            Either::A(a) => a.counters(),
+            Either::B(b) => b.counters(),
+        }
+    }
+
+    #[inline]
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        match self {
+            Either::A(a) => a.process(cx, input, batch),
+            Either::B(b) => b.process(cx, input, batch),
+        }
+    }
+}
+
 /// How packets may be spread over the copies of an NF on several cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -28,14 +28,14 @@ impl Counter {
 pub struct NodeStats {
     /// Packets that came in.
     pub packets: Counter,
-    /// Batches that came in.
-    pub batches: Counter,
     /// Packets that the node made.
     pub created: Counter,
     /// Cycles spent on the batches that were timed.
     pub timed_cycles: Counter,
     /// Packets in the batches that were timed.
     pub timed_packets: Counter,
+    /// Batches that were timed.
+    pub timed_batches: Counter,
     /// Names of the reasons for which packets are dropped: the node's own, then those of [`NodeStats::EVERY`].
     pub reasons: Box<[&'static str]>,
     /// Packets dropped, by reason.

@@ -138,15 +138,24 @@ impl Batch {
         let mut ways = [const { MaybeUninit::<W>::uninit() }; BURST];
         let fresh = core::mem::take(&mut self.fresh);
         let packets = self.as_mut_slice();
-        let ahead = if fresh { AHEAD } else { BURST };
-        for i in 0..packets.len() {
-            if let Some(next) = packets.get(i + ahead) {
-                prefetch(next);
+        let mut next = 0;
+        if fresh {
+            packets.iter().take(AHEAD).for_each(prefetch);
+            while let Some(ahead) = packets.get(next + AHEAD) {
+                prefetch(ahead);
+                if let Some(way) = f(&mut packets[next]) {
+                    ways[next].write(way);
+                    gone |= 1 << next;
+                }
+                next += 1;
             }
-            if let Some(way) = f(&mut packets[i]) {
-                ways[i].write(way);
-                gone |= 1 << i;
+        }
+        while next < packets.len() {
+            if let Some(way) = f(&mut packets[next]) {
+                ways[next].write(way);
+                gone |= 1 << next;
             }
+            next += 1;
         }
         if gone != 0 {
             self.take(

@@ -45,11 +45,13 @@
 mod batch;
 pub mod clock;
 mod heap;
+mod lanes;
 mod mbuf;
 mod packet;
 
 pub use batch::{BURST, Batch, Drain};
 pub use heap::HeapPool;
+pub use lanes::permute16;
 pub use mbuf::{FreeHook, Mbuf, TIMESTAMPED, set_free_hook};
 pub use packet::{Meta, Packet, Stamp};
 

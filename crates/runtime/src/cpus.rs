@@ -14,7 +14,7 @@ pub fn allowed_cpus() -> Vec<usize> {
 ///
 /// # Errors
 /// When the CPU is not there or not allowed.
-pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
+pub fn pin(cpu: usize) -> std::io::Result<()> {
     // SAFETY: as above; the caller's CPUs are below CPU_SETSIZE by the chain file's check.
     let rc = unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();

@@ -1,16 +1,16 @@
 //! From a chain file to running workers, and back.
 
 use crate::cpus::{allowed_cpus, choose, pin};
-use crate::ports::{self, CaptureReader, CaptureWriter, Faults, Shared};
+use crate::ports::{self, CaptureReader, CaptureWriter, Faults, Shared, Watch};
 use crate::summary::{NfSummary, PortSummary, Summary};
-use crate::{Input, LinkStats, Origin, Output, Receive, Transmit, Worker};
+use crate::{Drain, Input, LinkStats, Origin, Output, Source, Worker};
 use chain::{ChainFile, Device, WorkerPlan};
-use dpdk::{Eal, Memory, Mempool, Port, PortConfig, PortHandle, RxQueue, TxQueue};
+use dpdk::{Eal, Memory, Mempool, Port, PortConfig, RxQueue, TxQueue};
 use graph::{BuildCx, Diagnostic, Graph, NodeStats, Spread, Target};
 use packet::Batch;
 use pcap::LinkType;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -39,13 +39,17 @@ pub struct Engine {
     stop: Arc<AtomicBool>,
     faults: Faults,
     workers: Vec<Running>,
-    handles: Vec<(usize, PortHandle)>,
+    handles: Vec<(usize, Watch)>,
     /// Receive queues of rings, which may hold packets that no chain takes out.
     rings: Vec<(usize, RxQueue)>,
     captures: Vec<CaptureWriter>,
     pool: Arc<Mempool>,
+    /// Packet buffers that drivers may keep for good.
+    drivers_own: usize,
     memory: Memory,
     notes: Vec<String>,
+    /// Packets that had come when last asked whether all is done.
+    seen: AtomicU64,
 }
 
 struct Names {
@@ -59,6 +63,7 @@ struct Running {
     nodes: Vec<(usize, Arc<NodeStats>)>,
     received: Vec<(usize, Arc<LinkStats>)>,
     sent: Vec<(usize, Arc<LinkStats>)>,
+    dry: Arc<AtomicBool>,
     thread: Option<JoinHandle<Worker>>,
 }
 
@@ -91,10 +96,11 @@ impl Engine {
             handles: vec![],
             rings: vec![],
             captures: vec![],
+            drivers_own: 0,
             notes: notes(eal),
         };
         opening.all(&mut workers)?;
-        let Opening { stop, faults, handles, rings, captures, notes, .. } = opening;
+        let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
@@ -110,7 +116,9 @@ impl Engine {
             captures,
             memory: eal.memory(),
             pool,
+            drivers_own,
             notes,
+            seen: AtomicU64::new(u64::MAX),
         };
         for placed in workers {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
@@ -126,6 +134,7 @@ impl Engine {
         let sent = outputs.iter().enumerate().filter_map(|(p, o)| Some((p, o.as_ref()?.stats.clone()))).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
+        let dry = worker.dry();
         let faults = self.faults.clone();
         let run = move || {
             let tell = |fault| faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
@@ -149,13 +158,20 @@ impl Engine {
                 cure: "raise the limit of threads: ulimit -u".into(),
             })?;
         let chains = chains.iter().map(|&c| file.chains[c].name.clone()).collect();
-        self.workers.push(Running { cpu, chains, nodes, received, sent, thread: Some(thread) });
+        self.workers.push(Running { cpu, chains, nodes, received, sent, dry, thread: Some(thread) });
         Ok(())
     }
 
-    /// Whether every worker has come to its end by itself, as when all captures are read.
+    /// Whether all is done: every worker has come to its end by itself, as when all captures are read, or waits for others
+    /// that wait too, and nothing has moved since this was last asked.
     pub fn is_finished(&self) -> bool {
-        self.workers.iter().all(|w| w.thread.as_ref().is_none_or(JoinHandle::is_finished))
+        let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        if self.workers.iter().all(ended) {
+            return true;
+        }
+        let received: u64 = self.workers.iter().flat_map(|w| &w.received).map(|(_, s)| s.packets.get()).sum();
+        let still = self.seen.swap(received, Ordering::Relaxed) == received;
+        still && self.workers.iter().all(|w| ended(w) || w.dry.load(Ordering::Relaxed))
     }
 
     /// What has been done so far.
@@ -186,10 +202,10 @@ impl Engine {
             worker.received.iter().for_each(|(port, stats)| s.ports[*port].add_received(stats));
         }
         for (port, handle) in &self.handles {
-            let (stats, port) = (handle.stats(), &mut s.ports[*port]);
+            let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
             port.send_errors = stats.tx_errors;
-            port.link = Some(handle.link_up());
+            port.link = handle.link();
         }
         s.total();
         s
@@ -238,7 +254,7 @@ impl Engine {
         // with the last queue handle a port closes and gives back what its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
         let leaked = self.pool.in_use();
-        if leaked != 0 {
+        if leaked > self.drivers_own {
             summary.faults.push(format!("{leaked} packet buffers were not given back"));
         }
         summary
@@ -309,7 +325,8 @@ fn memory(file: &ChainFile, workers: &[Placed]) -> Result<(Eal, Arc<Mempool>), E
     let pci: Vec<String> = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned).collect();
     let eal = Eal::start(Memory::best(), &pci).map_err(|e| failed(&e))?;
     let queues = workers.len() as u32 + 1;
-    let in_ports: u32 = file.ports.iter().map(|p| 2 * queues * u32::from(p.descriptors)).sum();
+    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
+    let in_ports: u32 = devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum();
     let size = (in_ports + queues * 2048).next_power_of_two().clamp(POOL.0, POOL.1) - 1;
     let pool = Mempool::new(eal, size).map_err(|e| failed(&e))?;
     Ok((eal, pool))
@@ -331,19 +348,22 @@ struct Opening<'a> {
     pool: Arc<Mempool>,
     stop: Arc<AtomicBool>,
     faults: Faults,
-    handles: Vec<(usize, PortHandle)>,
+    handles: Vec<(usize, Watch)>,
     rings: Vec<(usize, RxQueue)>,
     captures: Vec<CaptureWriter>,
+    drivers_own: usize,
     notes: Vec<String>,
 }
 
 impl Opening<'_> {
     fn all(&mut self, workers: &mut [Placed]) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..self.file.ports.len()).collect();
-        // a client finds its server only when that has been started
-        order.sort_by_key(|&p| {
-            let device = self.file.ports[p].device.to_string();
-            device.starts_with("virtio-user:") || device.contains("role=client")
+        // a client finds its server only when that has been started; captures wait for the links of the others
+        order.sort_by_key(|&p| match &self.file.ports[p].device {
+            Device::Pcap(_) => 2,
+            Device::Dpdk { written, .. } => {
+                u8::from(written.starts_with("virtio-user:") || written.contains("role=client"))
+            }
         });
         for port in order {
             match self.file.ports[port].device.clone() {
@@ -362,13 +382,15 @@ impl Opening<'_> {
         };
         let polled = workers.iter().enumerate().filter_map(|(n, w)| Some((n, entry(w)?))).collect();
         let to = Target::Port(port as u16);
-        let sends = |w: &&Placed| {
-            let b = &w.plan.blueprint;
-            let edges = b.nodes.iter().flat_map(|n| n.edges.iter().skip(1));
-            w.plan.entries.iter().chain(b.hops.iter().map(|h| &h.next)).chain(edges).any(|t| *t == to)
-        };
-        let senders = (0..workers.len()).filter(|&n| sends(&&workers[n])).collect();
+        let senders = (0..workers.len()).filter(|&n| targets(&workers[n].plan).any(|t| *t == to)).collect();
         (polled, senders)
+    }
+
+    /// Ports that packets of this port can leave by.
+    fn leads_to(&self, port: usize) -> Vec<usize> {
+        let chains = self.file.chains.iter().enumerate().filter(|(_, c)| c.port == port).map(|(n, _)| n);
+        let plan = self.file.worker(&chains.collect::<Vec<_>>());
+        (0..self.file.ports.len()).filter(|&p| targets(&plan).any(|t| *t == Target::Port(p as u16))).collect()
     }
 
     fn environment(&self, port: usize, problem: &str, cure: String) -> Error {
@@ -391,23 +413,34 @@ impl Opening<'_> {
                     path.display()
                 ));
             }
-            let reader = CaptureReader::open(&path, p.repeat, p.timed, self.pool.clone(), self.faults.clone())
+            let to = self.leads_to(port);
+            let links: Vec<_> = self.handles.iter().filter(|(port, _)| to.contains(port)).collect();
+            for (unlinked, _) in links.iter().filter(|(_, link)| link.link() == Some(false)) {
+                self.notes.push(format!(
+                    "capture {} is read once port {:?} has a link",
+                    path.display(),
+                    self.file.ports[*unlinked].name
+                ));
+            }
+            let links = links.into_iter().map(|(_, link)| link.clone()).collect();
+            let reader = CaptureReader::open(&path, p.repeat, p.timed, links, self.pool.clone(), self.faults.clone())
                 .map_err(failed)?;
-            self.poll_with(port, Box::new(reader), &polled, workers, true, Origin::Outside);
+            self.poll_with(port, Source::Other(Box::new(reader)), &polled, workers, true, Origin::Outside);
         }
         if !senders.is_empty() {
-            let writer = CaptureWriter::create(&path, self.link_type(), self.faults.clone()).map_err(failed)?;
+            let writer = CaptureWriter::create(&path, self.link_type(port), self.faults.clone()).map_err(failed)?;
             for n in senders {
-                send_with(port, Box::new(writer.clone()), &mut workers[n]);
+                send_with(port, Drain::Other(Box::new(writer.clone())), &mut workers[n]);
             }
             self.captures.push(writer);
         }
         Ok(())
     }
 
-    /// The link type that all captures read have in common, or Ethernet.
-    fn link_type(&self) -> LinkType {
-        let read = self.file.ports.iter().filter(|p| p.received_from).map(|p| match &p.device {
+    /// The link type that all ports that lead to this one have in common, or Ethernet.
+    fn link_type(&self, to: usize) -> LinkType {
+        let from = (0..self.file.ports.len()).filter(|&p| self.leads_to(p).contains(&to));
+        let read = from.map(|p| match &self.file.ports[p].device {
             Device::Pcap(name) => ports::first_link_type(&self.file.folder().join(name)).ok().flatten(),
             Device::Dpdk { .. } => Some(LinkType::ETHERNET),
         });
@@ -420,6 +453,8 @@ impl Opening<'_> {
         let (polled, senders) = self.users(port, workers);
         let plan = &self.file.ports[port];
         let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::cure(&plan.device, &e));
+        ports::claim_socket(&plan.device)
+            .map_err(|e| self.environment(port, &e, "name another socket, or stop that process".to_owned()))?;
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
         let info = opened.info().map_err(fail)?;
         let ring = info.driver == "net_ring";
@@ -440,15 +475,17 @@ impl Opening<'_> {
             descriptors: plan.descriptors,
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
-        self.handles.push((port, queues.port));
+        self.handles.push((port, Watch::new(&plan.device, queues.port)));
+        self.drivers_own += ports::drivers_own(&info, &config);
+        self.notes.extend(ports::note(&plan.name, &plan.device));
         let mut rx = queues.rx.into_iter();
         let origin = if ring { Origin::Ring } else { Origin::Outside };
         if hardware {
             for (user, queue) in polled.iter().zip(rx.by_ref()) {
-                self.poll_with(port, Box::new(queue), std::slice::from_ref(user), workers, false, origin);
+                self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, false, origin);
             }
         } else if let (false, Some(queue)) = (polled.is_empty(), rx.next()) {
-            self.poll_with(port, Box::new(queue), &polled, workers, false, origin);
+            self.poll_with(port, Source::Queue(queue), &polled, workers, false, origin);
         }
         if ring {
             self.rings.extend(rx.map(|queue| (port, queue)));
@@ -468,7 +505,7 @@ impl Opening<'_> {
     fn poll_with(
         &self,
         port: usize,
-        from: Box<dyn Receive>,
+        from: Source,
         users: &[(usize, Target)],
         workers: &mut [Placed],
         patient: bool,
@@ -479,8 +516,8 @@ impl Opening<'_> {
             sources.push((from, origin));
         } else {
             let (own, others) = ports::spread(from, users.len(), patient, self.stop.clone());
-            sources.push((Box::new(own), origin));
-            sources.extend(others.into_iter().map(|o| (Box::new(o) as Box<dyn Receive>, Origin::Core)));
+            sources.push((Source::Other(Box::new(own)), origin));
+            sources.extend(others.into_iter().map(|o| (Source::Other(Box::new(o)), Origin::Core)));
         }
         for ((from, origin), &(n, entry)) in sources.into_iter().zip(users) {
             workers[n].inputs.push((port, Input { from, entry, stats: Arc::default(), patient, origin }));
@@ -488,7 +525,14 @@ impl Opening<'_> {
     }
 }
 
-fn send_with(port: usize, to: Box<dyn Transmit>, worker: &mut Placed) {
+/// Everywhere that packets of a plan can go.
+fn targets(plan: &WorkerPlan) -> impl Iterator<Item = &Target> {
+    let b = &plan.blueprint;
+    let edges = b.nodes.iter().flat_map(|n| n.edges.iter().skip(1));
+    plan.entries.iter().chain(b.hops.iter().map(|h| &h.next)).chain(edges)
+}
+
+fn send_with(port: usize, to: Drain, worker: &mut Placed) {
     worker.outputs[port] = Some(Output { to, stats: Arc::default() });
 }
 
@@ -498,11 +542,11 @@ fn transmit(port: usize, tx: Vec<TxQueue>, senders: &[usize], workers: &mut [Pla
         let Some(queue) = tx.next() else { return };
         let queue = Arc::new(Mutex::new(queue));
         for &n in senders {
-            send_with(port, Box::new(Shared::new(&queue)), &mut workers[n]);
+            send_with(port, Drain::Other(Box::new(Shared::new(&queue))), &mut workers[n]);
         }
         return;
     }
     for (&n, queue) in senders.iter().zip(tx) {
-        send_with(port, Box::new(queue), &mut workers[n]);
+        send_with(port, Drain::Queue(queue), &mut workers[n]);
     }
 }

@@ -13,8 +13,8 @@ mod ports;
 mod summary;
 mod worker;
 
-pub use cpus::allowed_cpus;
+pub use cpus::{allowed_cpus, pin};
 pub use engine::{Engine, Error};
 pub use link::{LinkStats, Receive, Transmit};
 pub use summary::{Cycles, NfSummary, PortSummary, Summary, Totals};
-pub use worker::{Input, Origin, Output, Worker};
+pub use worker::{Drain, Input, Origin, Output, Source, Worker};

@@ -20,6 +20,9 @@ pub trait Receive: Send {
     fn finished(&self) -> bool {
         false
     }
+
+    /// Nothing more will be asked for but its counts.
+    fn close(&mut self) {}
 }
 
 /// Somewhere packets go to.

@@ -2,8 +2,9 @@
 
 mod capture;
 mod device;
+mod kernel;
 mod spread;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, Faults, first_link_type};
-pub(crate) use device::{Shared, cure};
+pub(crate) use device::{Shared, Watch, claim_socket, cure, drivers_own, note};
 pub(crate) use spread::spread;

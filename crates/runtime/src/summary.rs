@@ -62,6 +62,8 @@ pub struct Cycles {
     pub cycles: u64,
     /// Packets that they were spent on.
     pub packets: u64,
+    /// Batches that these came in; counted for NFs.
+    pub batches: u64,
 }
 
 impl Cycles {
@@ -116,8 +118,6 @@ pub struct NfSummary {
     pub kind: &'static str,
     /// Packets that came in.
     pub packets: u64,
-    /// Batches that they came in.
-    pub batches: u64,
     /// Packets that it made.
     pub created: u64,
     /// Packets that it dropped, by reason.
@@ -147,7 +147,7 @@ impl PortSummary {
 impl NfSummary {
     pub(crate) fn add(&mut self, stats: &NodeStats) {
         self.packets += stats.packets.get();
-        self.batches += stats.batches.get();
+        self.cycles.batches += stats.timed_batches.get();
         self.created += stats.created.get();
         self.cycles.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, &stats.reasons, &stats.drops);

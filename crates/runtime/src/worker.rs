@@ -1,6 +1,7 @@
 //! One core's loop.
 
 use crate::{LinkStats, Receive, Transmit};
+use dpdk::{RxQueue, TxQueue};
 use graph::{Graph, Panicked, Sink, Target};
 use packet::{BURST, Batch, clock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// One batch in so many is timed, per worker: a time-stamp costs as much as forwarding a packet or two.
-const TIMED: u32 = 32;
+const TIMED: u32 = 128;
 /// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
 const PATIENCE: u32 = 1 << 14;
 /// How long it then sleeps.
@@ -22,7 +23,7 @@ const OFFER: Duration = Duration::from_millis(100);
 /// A port that a worker polls.
 pub struct Input {
     /// Where packets come from.
-    pub from: Box<dyn Receive>,
+    pub from: Source,
     /// Where they go.
     pub entry: Target,
     /// What has come.
@@ -47,9 +48,80 @@ pub enum Origin {
 /// A port that a worker sends to.
 pub struct Output {
     /// Where packets go.
-    pub to: Box<dyn Transmit>,
+    pub to: Drain,
     /// What has gone.
     pub stats: Arc<LinkStats>,
+}
+
+/// What an input polls. A device's queue, the common case, costs no dynamic call.
+pub enum Source {
+    /// A device's queue.
+    Queue(RxQueue),
+    /// Anything else.
+    Other(Box<dyn Receive>),
+}
+
+/// What an output sends to.
+pub enum Drain {
+    /// A device's queue.
+    Queue(TxQueue),
+    /// Anything else.
+    Other(Box<dyn Transmit>),
+}
+
+impl Receive for Source {
+    #[inline(always)]
+    fn receive(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            Source::Queue(queue) => queue.receive(batch),
+            Source::Other(other) => other.receive(batch),
+        }
+    }
+    fn bytes(&self) -> u64 {
+        match self {
+            Source::Queue(queue) => queue.bytes(),
+            Source::Other(other) => other.bytes(),
+        }
+    }
+    fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        match self {
+            Source::Queue(queue) => each("rx_unusable", queue.unusable()),
+            Source::Other(other) => other.dropped(each),
+        }
+    }
+    fn finished(&self) -> bool {
+        match self {
+            Source::Queue(_) => false,
+            Source::Other(other) => other.finished(),
+        }
+    }
+    fn close(&mut self) {
+        if let Source::Other(other) = self {
+            other.close();
+        }
+    }
+}
+
+impl Transmit for Drain {
+    #[inline(always)]
+    fn send(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            Drain::Queue(queue) => queue.send(batch),
+            Drain::Other(other) => other.send(batch),
+        }
+    }
+    fn bytes(&self) -> u64 {
+        match self {
+            Drain::Queue(queue) => queue.bytes(),
+            Drain::Other(other) => other.bytes(),
+        }
+    }
+    fn refusal(&self) -> &'static str {
+        match self {
+            Drain::Queue(_) => "tx_full",
+            Drain::Other(other) => other.refusal(),
+        }
+    }
 }
 
 /// One core's inputs, graph and outputs. Its loop takes a batch from each input in turn and runs it to completion.
@@ -59,6 +131,7 @@ pub struct Worker {
     outputs: Outputs,
     batch: Batch,
     tick: u32,
+    dry: Arc<AtomicBool>,
 }
 
 struct Outputs {
@@ -71,12 +144,17 @@ impl Worker {
     /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
     pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
         let outputs = Outputs { ports: outputs, stop, patient: false };
-        Worker { inputs, graph, outputs, batch: Batch::new(), tick: 0 }
+        Worker { inputs, graph, outputs, batch: Batch::new(), tick: 0, dry: Arc::default() }
     }
 
     /// The graph that it runs.
     pub fn graph(&self) -> &Graph {
         &self.graph
+    }
+
+    /// Set once nothing will ever come from outside again: what may still come is in rings, or with other cores.
+    pub fn dry(&self) -> Arc<AtomicBool> {
+        self.dry.clone()
     }
 
     /// Takes one batch from each input to its end; how many packets came.
@@ -120,6 +198,7 @@ impl Worker {
         }
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
+        self.inputs.iter_mut().for_each(|input| input.from.close());
     }
 
     /// Takes out and counts what is left in rings in memory; by number of the input.
@@ -145,6 +224,9 @@ impl Worker {
             }
             if self.inputs.iter().all(|i| i.from.finished()) {
                 break;
+            }
+            if idle == PATIENCE && self.inputs.iter().all(|i| i.origin != Origin::Outside || i.from.finished()) {
+                self.dry.store(true, Ordering::Relaxed);
             }
             idle += 1;
             if idle < PATIENCE {

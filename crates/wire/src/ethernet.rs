@@ -183,10 +183,9 @@ impl Ethernet {
     #[inline(always)]
     pub fn swap_addrs(&mut self) {
         // as two overlapping words: two loads, two double shifts, two stores
-        let word = |b: &[u8; 8]| u64::from_le_bytes(*b);
         let bytes = self.as_mut_bytes();
         let (Some(front), Some(back)) = (bytes[..12].first_chunk(), bytes[..12].last_chunk()) else { return };
-        let (front, back) = (word(front), word(back));
+        let (front, back) = (u64::from_le_bytes(*front), u64::from_le_bytes(*back));
         bytes[..8].copy_from_slice(&(back >> 16 | front << 48).to_le_bytes());
         bytes[4..12].copy_from_slice(&(back >> 48 | front << 16).to_le_bytes());
     }

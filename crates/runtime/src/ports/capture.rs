@@ -1,5 +1,6 @@
 //! Capture files as ports.
 
+use super::Watch;
 use crate::{Receive, Transmit};
 use dpdk::Mempool;
 use packet::{Batch, Packet, Pool, Stamp};
@@ -7,10 +8,12 @@ use pcap::{LinkType, Reader, Writer};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of frames up to which a capture that is read more than once stays in memory.
 const CACHE: usize = 64 << 20;
+/// How often a port without a link is asked again.
+const ASK: Duration = Duration::from_millis(1);
 
 /// What went wrong at ports while running, to be told at the end.
 pub(crate) type Faults = Arc<Mutex<Vec<String>>>;
@@ -36,6 +39,9 @@ pub(crate) struct CaptureReader {
     path: PathBuf,
     pool: Arc<Mempool>,
     faults: Faults,
+    /// Ports that it leads to and that had no link when last asked: before they have, nothing is read.
+    unlinked: Vec<Watch>,
+    asked: Option<Instant>,
     source: Source,
     link_type: Option<LinkType>,
     /// Times that it is still to be read after this; `None`: until stopped.
@@ -64,6 +70,8 @@ struct Cache {
     bytes: Vec<u8>,
     /// Where each frame ends in `bytes`, and its stamp.
     frames: Vec<(usize, Stamp)>,
+    /// Frames of the capture that are not here: too long, and of another link type.
+    dropped: (u64, u64),
 }
 
 /// Keeps the gaps between frames.
@@ -82,11 +90,12 @@ impl Pace {
 }
 
 impl CaptureReader {
-    /// Opens a capture to be read `repeat` times (0: until stopped).
+    /// Opens a capture to be read `repeat` times (0: until stopped), once each of the ports that it leads to has a link.
     pub(crate) fn open(
         path: &Path,
         repeat: u64,
         timed: bool,
+        leads_to: Vec<Watch>,
         pool: Arc<Mempool>,
         faults: Faults,
     ) -> Result<Self, pcap::Error> {
@@ -95,6 +104,8 @@ impl CaptureReader {
             source: Source::File(Reader::open(path)?),
             pool,
             faults,
+            unlinked: leads_to,
+            asked: None,
             link_type: None,
             repeats: repeat.checked_sub(1),
             cache: (repeat != 1).then(Cache::default),
@@ -105,6 +116,16 @@ impl CaptureReader {
             other_link_type: 0,
             any: false,
         })
+    }
+
+    /// Whether every port that it leads to has had its link.
+    #[cold]
+    fn linked(&mut self) -> bool {
+        if self.asked.is_none_or(|at| at.elapsed() >= ASK) {
+            self.unlinked.retain(|port| port.link() == Some(false));
+            self.asked = Some(Instant::now());
+        }
+        self.unlinked.is_empty()
     }
 
     /// The next packet; `None` at the end, or while the pool is empty.
@@ -163,12 +184,19 @@ impl CaptureReader {
     /// At the end of the capture: begins anew, or ends for good.
     #[cold]
     fn again(&mut self) {
+        if let (Source::File(_), Some(cache)) = (&self.source, &mut self.cache) {
+            cache.dropped = (self.too_long, self.other_link_type);
+        }
         let more = self.any && self.repeats != Some(0);
         self.repeats = self.repeats.map(|n| n.saturating_sub(1));
         self.pace = self.pace.take().map(|_| Pace::default());
         self.source = match (more, &self.cache) {
             (false, _) => Source::Done,
-            (true, Some(_)) => Source::Memory(0),
+            (true, Some(cache)) => {
+                self.too_long += cache.dropped.0;
+                self.other_link_type += cache.dropped.1;
+                Source::Memory(0)
+            }
             (true, None) => match Reader::open(&self.path) {
                 Ok(reader) => Source::File(reader),
                 Err(e) => {
@@ -182,6 +210,9 @@ impl CaptureReader {
 
 impl Receive for CaptureReader {
     fn receive(&mut self, batch: &mut Batch) -> usize {
+        if !self.unlinked.is_empty() && !self.linked() {
+            return 0;
+        }
         let before = batch.len();
         while !batch.is_full() {
             let Some(packet) = self.staged.take().or_else(|| self.fetch()) else { break };

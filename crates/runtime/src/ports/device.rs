@@ -1,33 +1,15 @@
 //! DPDK's devices.
 
-use crate::{Receive, Transmit};
+use super::kernel;
+use crate::Transmit;
 use chain::Device;
-use dpdk::{RxQueue, TxQueue};
+use dpdk::{PortConfig, PortHandle, PortInfo, TxQueue};
 use packet::Batch;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-
-impl Receive for RxQueue {
-    #[inline]
-    fn receive(&mut self, batch: &mut Batch) -> usize {
-        RxQueue::receive(self, batch)
-    }
-    fn bytes(&self) -> u64 {
-        RxQueue::bytes(self)
-    }
-    fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        each("rx_unusable", self.unusable());
-    }
-}
-
-impl Transmit for TxQueue {
-    #[inline]
-    fn send(&mut self, batch: &mut Batch) -> usize {
-        TxQueue::send(self, batch)
-    }
-    fn bytes(&self) -> u64 {
-        TxQueue::bytes(self)
-    }
-}
 
 /// A transmit queue of a device that has fewer of them than there are workers.
 pub(crate) struct Shared {
@@ -53,6 +35,110 @@ impl Transmit for Shared {
     fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// A port as those see it who only watch it.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    pub(crate) port: PortHandle,
+    interface: Interface,
+}
+
+/// The kernel's side of a port.
+#[derive(Clone)]
+enum Interface {
+    None,
+    /// Made by the port's driver.
+    Made(String),
+    /// There before.
+    Found(String),
+}
+
+impl Watch {
+    pub(crate) fn new(device: &Device, port: PortHandle) -> Self {
+        let interface = match kind_and_target(device) {
+            Some(("tap", name)) => Interface::Made(name.to_owned()),
+            Some(("af_packet" | "af_xdp", name)) => Interface::Found(name.to_owned()),
+            _ => Interface::None,
+        };
+        Watch { port, interface }
+    }
+
+    /// Whether the other side is there; `None` when that cannot be known.
+    pub(crate) fn link(&self) -> Option<bool> {
+        match &self.interface {
+            // these drivers call it up from start to stop
+            Interface::Found(name) => Some(kernel::running(name)),
+            // once it is in another network namespace, its driver asks after it in vain and calls it down
+            Interface::Made(name) if !kernel::exists(name) => None,
+            _ => Some(self.port.link_up()),
+        }
+    }
+}
+
+/// `KIND:TARGET` of a device that is written so.
+fn kind_and_target(device: &Device) -> Option<(&str, &str)> {
+    let Device::Dpdk { written, .. } = device else { return None };
+    written.split(',').next()?.split_once(':').filter(|_| device.pci().is_none())
+}
+
+/// Makes sure that nobody has the socket that a device would listen at, and removes one that was left behind, as by a
+/// process that was killed. DPDK's drivers refuse the latter, and take the former away from whoever has it.
+///
+/// # Errors
+/// When somebody listens there.
+pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
+    let Device::Dpdk { written, .. } = device else { return Ok(()) };
+    let (address, more) = written.split_once(',').unwrap_or((written, ""));
+    let client = more.contains("role=client") || more.contains("client=1");
+    let path = match address.split_once(':') {
+        Some(("vhost" | "memif", path)) if !client => Path::new(path),
+        _ => return Ok(()),
+    };
+    if !std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        return Ok(());
+    }
+    let taken = || Err(format!("somebody listens at {} already", path.display()));
+    match UnixStream::connect(path).map_err(|e| (e.kind(), e.raw_os_error())) {
+        Ok(_) | Err((_, Some(libc::EPROTOTYPE))) => taken(),
+        // whatever kind of socket it is, only one that nobody holds refuses; when it cannot be removed the driver tells
+        Err((ErrorKind::ConnectionRefused, _)) => {
+            let _ = std::fs::remove_file(path);
+            Ok(())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Packet buffers that a device's driver may keep for good when it closes.
+pub(crate) fn drivers_own(info: &PortInfo, config: &PortConfig) -> usize {
+    /// Packets in the fill ring and in the completion ring of an AF_XDP socket.
+    const RINGS: usize = 2 * 2048;
+    // it forgets those that the kernel holds
+    let own = if info.driver == "net_af_xdp" { RINGS + usize::from(config.descriptors) } else { 0 };
+    own * usize::from(config.rx_queues)
+}
+
+/// What the user may want to know about a device before wondering where packets are.
+pub(crate) fn note(port: &str, device: &Device) -> Option<String> {
+    /// Longest frame that the driver's ring holds, and the Ethernet header that an MTU leaves out.
+    const AF_PACKET: (u32, u32) = (1982, 14);
+    let (kind @ ("af_packet" | "af_xdp"), interface) = kind_and_target(device)? else { return None };
+    if kernel::driver(interface).as_deref() == Some("veth") {
+        // that end is often in another namespace, where nobody here can look
+        return Some(format!(
+            "port {port:?}: {interface} is an end of a veth pair, and the kernel leaves checksums and segmentation undone \
+             between such ends; at the other end: ethtool -K INTERFACE tx off tso off gso off"
+        ));
+    }
+    let (longest, header) = AF_PACKET;
+    let long = kernel::mtu(interface).is_some_and(|mtu| mtu + header > longest);
+    (kind == "af_packet" && (long || kernel::joins_packets(interface))).then(|| {
+        format!(
+            "port {port:?}: frames longer than {longest} bytes are cut, and {interface} may bring such: \
+             ip link set {interface} mtu 1500; ethtool -K {interface} gro off lro off"
+        )
+    })
 }
 
 /// What probably mends a device that does not open.
@@ -87,9 +173,9 @@ pub(crate) fn cure(device: &Device, e: &dpdk::Error) -> String {
         "memif" => format!(
             "make sure that the folder of {target} is there and writable; the side that comes second says role=client"
         ),
-        _ if e.errno == libc::ENODEV || e.errno == libc::EINVAL => {
+        _ if [libc::ENODEV, libc::EINVAL, libc::EFAULT].contains(&e.errno) => {
             format!("check the driver's name and its arguments in {written:?}")
         }
-        _ => "see what DPDK said above".to_owned(),
+        _ => format!("check the arguments in {written:?}; bondstone doctor finds what DPDK lacks on this machine"),
     }
 }

@@ -1,6 +1,6 @@
 //! Spreading flows over cores in software, where a device does not.
 
-use crate::Receive;
+use crate::{Receive, Source};
 use packet::{Batch, Packet};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const ROOM: usize = 1024;
 /// Polls a port, keeps the packets of its own core's flows and hands the others to their cores, which count them as
 /// received. Both directions of a flow go to one core; what has no five-tuple stays.
 pub(crate) struct Spreader {
-    from: Box<dyn Receive>,
+    from: Source,
     others: Vec<Producer<Packet>>,
     full: u64,
     /// Whether the source can wait for a core that has no room.
@@ -25,12 +25,7 @@ pub(crate) struct Spreader {
 pub(crate) struct Handed(Consumer<Packet>);
 
 /// Splits a source over `cores` cores: the end for the core that polls, and those for the others.
-pub(crate) fn spread(
-    from: Box<dyn Receive>,
-    cores: usize,
-    patient: bool,
-    stop: Arc<AtomicBool>,
-) -> (Spreader, Vec<Handed>) {
+pub(crate) fn spread(from: Source, cores: usize, patient: bool, stop: Arc<AtomicBool>) -> (Spreader, Vec<Handed>) {
     let (others, ends) = (1..cores).map(|_| RingBuffer::new(ROOM)).map(|(p, c)| (p, Handed(c))).unzip();
     (Spreader { from, others, full: 0, patient, stop }, ends)
 }
@@ -38,7 +33,7 @@ pub(crate) fn spread(
 /// Which of `cores` has the flow of this frame.
 fn core_of(frame: &[u8], cores: usize) -> usize {
     let hash = FiveTuple::of_frame(frame).map_or(0, |t| t.symmetric_hash());
-    (u64::from(hash) * cores as u64 >> 32) as usize
+    ((u64::from(hash) * cores as u64) >> 32) as usize
 }
 
 impl Receive for Spreader {
@@ -75,6 +70,12 @@ impl Receive for Spreader {
     fn finished(&self) -> bool {
         self.from.finished()
     }
+
+    fn close(&mut self) {
+        // the other cores see that this one has ended
+        self.others.clear();
+        self.from.close();
+    }
 }
 
 impl Receive for Handed {
@@ -97,8 +98,8 @@ mod tests {
     use super::*;
     use packet::{HeapPool, Pool};
 
-    struct Source(Vec<Packet>);
-    impl Receive for Source {
+    struct Packets(Vec<Packet>);
+    impl Receive for Packets {
         fn receive(&mut self, batch: &mut Batch) -> usize {
             let n = self.0.len().min(packet::BURST - batch.len());
             self.0.drain(..n).for_each(|p| batch.push(p).unwrap());
@@ -123,8 +124,8 @@ mod tests {
     #[test]
     fn both_directions_of_a_flow_meet_on_one_core_and_nothing_is_lost() {
         let pool = HeapPool::new(1000);
-        let source = Source(frames().iter().map(|f| pool.alloc_from(f).unwrap()).collect());
-        let (mut own, mut others) = spread(Box::new(source), 3, false, Arc::default());
+        let source = Packets(frames().iter().map(|f| pool.alloc_from(f).unwrap()).collect());
+        let (mut own, mut others) = spread(Source::Other(Box::new(source)), 3, false, Arc::default());
         let mut seen = vec![vec![]; 3];
         let mut batch = Batch::new();
         while !own.finished() {
@@ -146,7 +147,7 @@ mod tests {
         }
         assert!(seen.iter().all(|s| s.len() > 5), "every core has its share");
         assert!(!others[0].finished());
-        drop(own);
+        own.close();
         assert!(others[0].finished());
     }
 
@@ -154,8 +155,8 @@ mod tests {
     fn a_core_without_room_costs_packets_and_they_are_counted() {
         let pool = HeapPool::new(2 * ROOM);
         let flow = frames().into_iter().find(|f| core_of(f, 2) == 1).unwrap();
-        let source = Source((0..ROOM + 7).map(|_| pool.alloc_from(&flow).unwrap()).collect());
-        let (mut own, _others) = spread(Box::new(source), 2, false, Arc::default());
+        let source = Packets((0..ROOM + 7).map(|_| pool.alloc_from(&flow).unwrap()).collect());
+        let (mut own, _others) = spread(Source::Other(Box::new(source)), 2, false, Arc::default());
         let mut batch = Batch::new();
         while !own.finished() {
             assert_eq!(own.receive(&mut batch), 0);

@@ -1,0 +1,163 @@
+//! NICs and what reaches them.
+
+use super::text::{list, read};
+use super::{Check, State};
+use std::path::Path;
+
+pub(super) fn look() -> Vec<Check> {
+    let exists = |path: &str| Path::new(path).exists();
+    let groups = list("/sys/kernel/iommu_groups").len();
+    let nics = nics();
+    let mut checks =
+        vec![iommu(groups, exists("/dev/vfio/vfio")), drivers(&list("/sys/bus/pci/drivers"), &list("/sys/module"))];
+    if nics.is_empty() {
+        let adds =
+            "line rate by DPDK's own drivers; without, ports are virtual devices, kernel interfaces and captures";
+        checks.push(
+            Check::new("PCI network devices", State::Missing, "none", adds)
+                .cure("a machine with a NIC, or a virtual function passed to this VM"),
+        );
+    }
+    checks.extend(nics.iter().map(|nic| nic.check(groups != 0)));
+    checks
+}
+
+fn iommu(groups: usize, device: bool) -> Check {
+    let found = match (groups, device) {
+        (0, _) => "none".to_owned(),
+        (n, true) => format!("{n} groups, /dev/vfio/vfio is there"),
+        (n, false) => format!("{n} groups, but no /dev/vfio/vfio"),
+    };
+    let (state, cure) = match (groups, device) {
+        (0, _) => (State::Missing, "switch it on in the firmware; kernel command line: intel_iommu=on iommu=pt"),
+        (_, false) => (State::Better, "sudo modprobe vfio-pci"),
+        (_, true) => (State::Ok, ""),
+    };
+    Check::new("IOMMU", state, found, "physical NICs that reach only their own memory, also as a plain user").cure(cure)
+}
+
+fn drivers(pci: &[String], modules: &[String]) -> Check {
+    let known = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+    let there = |d: &&str| pci.iter().any(|p| p == d) || modules.iter().any(|m| *m == d.replace('-', "_"));
+    let found: Vec<&str> = known.into_iter().filter(there).collect();
+    let adds = "a driver that hands a NIC to DPDK (Mellanox NICs need none)";
+    match found[..] {
+        [] => Check::new("vfio or uio", State::Missing, "no driver loaded", adds).cure("sudo modprobe vfio-pci"),
+        _ => Check::new("vfio or uio", State::Ok, found.join(", "), adds),
+    }
+}
+
+/// A network device on the PCI bus.
+#[derive(Clone, Debug, Default)]
+struct Nic {
+    address: String,
+    /// Vendor and device, such as `8086:1572`.
+    id: String,
+    driver: Option<String>,
+    /// Its interfaces in the kernel.
+    interfaces: Vec<String>,
+    node: Option<String>,
+}
+
+fn nics() -> Vec<Nic> {
+    let all = list("/sys/bus/pci/devices").into_iter().filter_map(|address| {
+        let base = Path::new("/sys/bus/pci/devices").join(&address);
+        is_network(&read(base.join("class"))?).then(|| Nic {
+            id: id(&read(base.join("vendor")).unwrap_or_default(), &read(base.join("device")).unwrap_or_default()),
+            driver: std::fs::read_link(base.join("driver"))
+                .ok()
+                .and_then(|d| Some(d.file_name()?.to_string_lossy().into_owned())),
+            // a virtio device has them one level down
+            interfaces: std::iter::once(String::new())
+                .chain(list(&base).into_iter().filter(|n| n.starts_with("virtio")))
+                .flat_map(|sub| list(base.join(sub).join("net")))
+                .collect(),
+            node: read(base.join("numa_node")).filter(|n| !n.starts_with('-')),
+            address,
+        })
+    });
+    all.collect()
+}
+
+/// Whether a PCI class is that of a network controller.
+fn is_network(class: &str) -> bool {
+    class.strip_prefix("0x").and_then(|c| u32::from_str_radix(c, 16).ok()).is_some_and(|c| c >> 16 == 2)
+}
+
+fn id(vendor: &str, device: &str) -> String {
+    let hex = |s: &str| s.trim_start_matches("0x").to_owned();
+    format!("{}:{}", hex(vendor), hex(device))
+}
+
+impl Nic {
+    fn check(&self, iommu: bool) -> Check {
+        let driver = self.driver.as_deref();
+        let usable = driver.is_some_and(|d| d.starts_with("vfio") || d.contains("uio"));
+        // its kernel driver and DPDK's share the device
+        let bifurcated = driver.is_some_and(|d| d.starts_with("mlx"));
+        let mut found = format!("{}, driver {}", self.id, driver.unwrap_or("none"));
+        if !self.interfaces.is_empty() {
+            found += &format!(", the kernel's {}", self.interfaces.join(", "));
+        }
+        if let Some(node) = &self.node {
+            found += &format!(", NUMA node {node}");
+        }
+        let state = if usable || bifurcated { State::Ok } else { State::Better };
+        let adds = match self.interfaces[..] {
+            [] => "a port at line rate".to_owned(),
+            _ => format!("a port at line rate; the kernel then has no {} any more", self.interfaces.join(", ")),
+        };
+        let with = if iommu { "vfio-pci" } else { "uio_pci_generic" };
+        Check::new(format!("NIC {}", self.address), state, found, adds)
+            .cure(format!("sudo modprobe {with} && sudo dpdk-devbind.py -b {with} {}", self.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_class_says() {
+        for (class, network) in [
+            ("0x020000", true),
+            ("0x028000", true),
+            ("0x010000", false),
+            ("", false),
+            ("x", false),
+            ("0x0200zz", false),
+        ] {
+            assert_eq!(is_network(class), network, "{class:?}");
+        }
+        assert_eq!(id("0x8086", "0x1572"), "8086:1572");
+    }
+
+    #[test]
+    fn a_nic_tells_how_to_bind_it() {
+        let nic = |driver: &str, interfaces: &[&str]| Nic {
+            address: "0000:01:00.0".into(),
+            driver: Some(driver.into()),
+            interfaces: interfaces.iter().map(|i| (*i).to_owned()).collect(),
+            ..Default::default()
+        };
+        let kernel = nic("i40e", &["eth0"]).check(true);
+        assert!(kernel.cure.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.adds.contains("no eth0"));
+        assert!(nic("i40e", &[]).check(false).cure.unwrap().contains("uio_pci_generic"));
+        for ready in ["vfio-pci", "uio_pci_generic", "mlx5_core"] {
+            assert_eq!(nic(ready, &[]).check(true).state, State::Ok, "{ready}");
+        }
+        assert_eq!(Nic::default().check(true).state, State::Better);
+    }
+
+    #[test]
+    fn iommu_and_drivers() {
+        assert_eq!(
+            [(0, false), (0, true), (4, false), (4, true)].map(|(g, d)| iommu(g, d).state),
+            [State::Missing, State::Missing, State::Better, State::Ok]
+        );
+        let names = |n: &[&str]| n.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+        assert_eq!(drivers(&names(&["e1000e"]), &[]).state, State::Missing);
+        assert_eq!(drivers(&names(&["vfio-pci"]), &[]).found, "vfio-pci");
+        assert_eq!(drivers(&[], &names(&["uio_pci_generic"])).found, "uio_pci_generic");
+    }
+}

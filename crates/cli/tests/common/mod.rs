@@ -1,0 +1,79 @@
+//! What the tests of the program share.
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
+
+mod running;
+
+pub use running::{Ended, LIMIT, Running, Summary};
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A folder of a test's own, removed with all that is in it when the test ends.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty folder.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("bondstone-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    /// Where a file in it is.
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file in it.
+    pub(crate) fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Writes a capture of `frames` Ethernet frames of 60 bytes, a microsecond apart, the first byte counting up.
+    pub(crate) fn capture(&self, name: impl AsRef<Path>, frames: u32) -> PathBuf {
+        let path = self.path(name);
+        let mut writer = pcap::Writer::create(&path, pcap::LinkType::ETHERNET).unwrap();
+        for n in 0..frames {
+            let mut frame = [0; 60];
+            frame[0] = n as u8;
+            writer.write(u64::from(n) * 1000, 60, &frame).unwrap();
+        }
+        writer.finish().unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // a test that fails shall tell why, not that its folder is still in use
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How the program ended and what it said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Exit status; `None` when a signal ended it.
+    pub(crate) status: Option<i32>,
+    /// Standard output.
+    pub(crate) out: String,
+    /// Standard error.
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
+        Said { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn bondstone<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Said {
+    Command::new(env!("CARGO_BIN_EXE_bondstone")).args(arguments).output().unwrap().into()
+}
