@@ -235,7 +235,7 @@ pub(crate) fn worker(nodes: Vec<Box<dyn Node>>, receivers: Vec<Source>, senders:
         }
         inputs.push(Input { from, entry: next, stats: Arc::default(), patient: false, origin: Origin::Ring });
     }
-    let outputs = senders.into_iter().map(|to| Some(Output { to, stats: Arc::default() })).collect();
+    let outputs = senders.into_iter().map(|to| Some(Output::new(to))).collect();
     let graph = Graph::new(&blueprint, nodes, pool.clone());
     Worker::new(inputs, graph, outputs, Arc::default())
 }

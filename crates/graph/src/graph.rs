@@ -1,6 +1,6 @@
 //! Nodes joined into a graph, and the loop that takes batches through it.
 
-use crate::cx::Tally;
+use crate::cx::Desk;
 use crate::stats::{NF_PANIC, NO_EDGE, VANISHED};
 use crate::{Cx, Node, NodeStats};
 use packet::{BURST, Batch, Packet, Pool, clock};
@@ -90,7 +90,7 @@ impl Blueprint {
 /// Where a graph's packets leave it.
 pub trait Sink {
     /// Takes all packets of the batch and leaves it empty. What cannot be sent is dropped there, and counted there.
-    fn send(&mut self, port: u16, batch: &mut Batch, timed: bool);
+    fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch);
 }
 
 /// A panic in a node, caught.
@@ -112,8 +112,7 @@ pub struct Graph {
     outboxes: Box<[Box<[Vec<Packet>]>]>,
     /// Hops and outputs with packets waiting, newest last.
     backlog: Vec<(Hop, u8)>,
-    tally: Tally,
-    pool: Arc<dyn Pool + Send + Sync>,
+    desk: Desk,
     /// Node that is running, and packets that went into it.
     running: (u16, usize),
 }
@@ -164,8 +163,7 @@ impl Graph {
             slots,
             hops: blueprint.hops.clone().into(),
             backlog: Vec::with_capacity(16),
-            tally: Tally { gone: Batch::new(), dropped: 0, emitted: 0, created: 0 },
-            pool,
+            desk: Desk { pool, gone: Batch::new(), dropped: 0, emitted: 0, created: 0, touched: false },
             running: (0, 0),
         }
     }
@@ -176,22 +174,22 @@ impl Graph {
     }
 
     /// Takes a batch through the graph from `entry` until every packet has left it or was dropped; the batch is empty
-    /// then. With `timed`, cycles are measured.
-    #[inline]
-    pub fn run(&mut self, entry: Target, batch: &mut Batch, sink: &mut impl Sink, timed: bool) {
-        self.walk(entry, batch, sink, timed);
+    /// then. When `TIMED`, cycles are measured.
+    #[inline(always)]
+    pub fn run<const TIMED: bool>(&mut self, entry: Target, batch: &mut Batch, sink: &mut impl Sink) {
+        self.walk::<TIMED>(entry, batch, sink);
         if !self.backlog.is_empty() {
-            self.catch_up(sink, timed);
+            self.catch_up::<TIMED>(sink);
         }
     }
 
-    #[inline]
-    fn walk(&mut self, mut target: Target, batch: &mut Batch, sink: &mut impl Sink, timed: bool) {
-        let mut from = if timed { clock::cycles() } else { 0 };
+    #[inline(always)]
+    fn walk<const TIMED: bool>(&mut self, mut target: Target, batch: &mut Batch, sink: &mut impl Sink) {
+        let mut from = if TIMED { clock::cycles() } else { 0 };
         loop {
             let at = match target {
                 Target::Hop(at) => at,
-                Target::Port(port) => return sink.send(port, batch, timed),
+                Target::Port(port) => return sink.send::<TIMED>(port, batch),
                 Target::Nowhere => return batch.clear(),
             };
             let hop = self.hops[at.0 as usize];
@@ -200,16 +198,16 @@ impl Graph {
             slot.stats.packets.add(n as u64);
             self.running = (hop.node, n);
             let outbox = &mut self.outboxes[at.0 as usize];
-            let mut cx = Cx { tally: &mut self.tally, outbox, stats: &slot.stats, pool: &*self.pool };
+            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats };
             slot.node.process(&mut cx, hop.input, batch);
-            if timed {
+            if TIMED {
                 let now = clock::cycles();
                 slot.stats.timed_cycles.add(now - from);
                 slot.stats.timed_packets.add(n as u64);
                 slot.stats.timed_batches.add(1);
                 from = now;
             }
-            if batch.len() != n || self.tally.touched() {
+            if batch.len() != n || self.desk.touched {
                 self.settle(at, n, batch);
                 if batch.is_empty() {
                     return;
@@ -225,7 +223,7 @@ impl Graph {
     /// Books what a node did besides changing its batch in place.
     #[inline(never)]
     fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
-        let Tally { gone, dropped, emitted, created } = &mut self.tally;
+        let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
         gone.clear();
         let accounted = batch.len() + *dropped + *emitted;
         let vanished = (n + *created).saturating_sub(accounted);
@@ -237,12 +235,12 @@ impl Graph {
             let waiting = self.outboxes[at.0 as usize].iter().enumerate().filter(|(_, packets)| !packets.is_empty());
             self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
         }
-        (*dropped, *emitted, *created) = (0, 0, 0);
+        (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
     }
 
     /// Takes what nodes emitted through the rest of the graph.
     #[inline(never)]
-    fn catch_up(&mut self, sink: &mut impl Sink, timed: bool) {
+    fn catch_up<const TIMED: bool>(&mut self, sink: &mut impl Sink) {
         while let Some((at, output)) = self.backlog.pop() {
             let hop = self.hops[at.0 as usize];
             let target = match output {
@@ -261,7 +259,7 @@ impl Graph {
                 if target == Target::Nowhere {
                     self.slots[hop.node as usize].stats.drop_every(NO_EDGE, batch.len() as u64);
                 }
-                self.walk(target, &mut batch, sink, timed);
+                self.walk::<TIMED>(target, &mut batch, sink);
             }
         }
     }
@@ -270,13 +268,13 @@ impl Graph {
     /// on drops what comes for that reason.
     pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Panicked {
         let (node, n) = self.running;
-        let Tally { gone, dropped, emitted, created } = &mut self.tally;
+        let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
         gone.clear();
         // what the node held in its hands went home while the stack unwound
         let in_hand = (n + *created).saturating_sub(batch.len() + *dropped + *emitted);
         let waiting: usize = self.outboxes.iter_mut().flatten().map(|o| o.drain(..).count()).sum();
         let packets = (batch.len() + in_hand + waiting) as u64;
-        (*dropped, *emitted, *created) = (0, 0, 0);
+        (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
         batch.clear();
         self.backlog.clear();
         let slot = &mut self.slots[node as usize];
@@ -284,12 +282,5 @@ impl Graph {
         slot.node = Box::new(Closed);
         let message = cause.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| cause.downcast_ref().cloned());
         Panicked { node: slot.name.clone(), message: message.unwrap_or_default(), packets }
-    }
-}
-
-impl Tally {
-    #[inline(always)]
-    fn touched(&self) -> bool {
-        self.dropped | self.emitted | self.created != 0
     }
 }

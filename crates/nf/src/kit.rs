@@ -15,7 +15,7 @@ pub(crate) struct Bench {
 struct Collect(Vec<Vec<Packet>>);
 
 impl Sink for Collect {
-    fn send(&mut self, port: u16, batch: &mut Batch, _: bool) {
+    fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
         self.0[port as usize].extend(batch.drain());
     }
 }
@@ -60,7 +60,7 @@ impl Bench {
             for frame in burst {
                 batch.push(self.pool.alloc_from(frame.as_ref()).unwrap()).unwrap();
             }
-            self.graph.run(Target::Hop(Hop(0)), &mut batch, &mut out, false);
+            self.graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
             assert!(batch.is_empty());
         }
         let sent: usize = out.0.iter().map(Vec::len).sum();

@@ -533,7 +533,7 @@ fn targets(plan: &WorkerPlan) -> impl Iterator<Item = &Target> {
 }
 
 fn send_with(port: usize, to: Drain, worker: &mut Placed) {
-    worker.outputs[port] = Some(Output { to, stats: Arc::default() });
+    worker.outputs[port] = Some(Output::new(to));
 }
 
 fn transmit(port: usize, tx: Vec<TxQueue>, senders: &[usize], workers: &mut [Placed], shared: bool) {

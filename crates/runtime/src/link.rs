@@ -16,6 +16,11 @@ pub trait Receive: Send {
     /// Names packets received so far and not added to a batch, with the reason.
     fn dropped(&self, _each: &mut dyn FnMut(&'static str, u64)) {}
 
+    /// Whether the last [`receive`](Receive::receive) that brought nothing had nothing else to do either.
+    fn idle(&self) -> bool {
+        true
+    }
+
     /// Whether nothing will ever come again.
     fn finished(&self) -> bool {
         false

@@ -51,6 +51,15 @@ pub struct Output {
     pub to: Drain,
     /// What has gone.
     pub stats: Arc<LinkStats>,
+    /// Packets that had gone when it last took nothing for a whole [`OFFER`].
+    gave_up: Option<u64>,
+}
+
+impl Output {
+    /// An output that has not sent anything yet.
+    pub fn new(to: Drain) -> Self {
+        Output { to, stats: Arc::default(), gave_up: None }
+    }
 }
 
 /// What an input polls. A device's queue, the common case, costs no dynamic call.
@@ -87,6 +96,12 @@ impl Receive for Source {
         match self {
             Source::Queue(queue) => each("rx_unusable", queue.unusable()),
             Source::Other(other) => other.dropped(each),
+        }
+    }
+    fn idle(&self) -> bool {
+        match self {
+            Source::Queue(_) => true,
+            Source::Other(other) => other.idle(),
         }
     }
     fn finished(&self) -> bool {
@@ -170,21 +185,12 @@ impl Worker {
             if !which(input) {
                 continue;
             }
-            let timed = self.tick.is_multiple_of(TIMED);
-            let from = if timed { clock::cycles() } else { 0 };
-            let n = input.from.receive(&mut self.batch);
-            if n == 0 {
-                continue;
-            }
-            input.stats.packets.add(n as u64);
-            if timed {
-                input.stats.timed_cycles.add(clock::cycles() - from);
-                input.stats.timed_packets.add(n as u64);
-                input.settle();
-            }
-            self.outputs.patient = input.patient;
-            self.graph.run(input.entry, &mut self.batch, &mut self.outputs, timed);
-            self.tick = self.tick.wrapping_add(1);
+            let n = if self.tick.is_multiple_of(TIMED) {
+                input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch)
+            } else {
+                input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch)
+            };
+            self.tick = self.tick.wrapping_add(u32::from(n != 0));
             all += n;
         }
         all
@@ -218,7 +224,7 @@ impl Worker {
     fn spin(&mut self) {
         let mut idle = 0u32;
         while !self.outputs.stop.load(Ordering::Relaxed) {
-            if self.poll() != 0 {
+            if self.poll() != 0 || !self.inputs.iter().all(|i| i.from.idle()) {
                 idle = 0;
                 continue;
             }
@@ -249,6 +255,31 @@ impl Worker {
 }
 
 impl Input {
+    /// Takes a batch to its end; how many packets came.
+    #[inline(always)]
+    fn visit<const TIMED: bool>(&mut self, graph: &mut Graph, outputs: &mut Outputs, batch: &mut Batch) -> usize {
+        let from = if TIMED { clock::cycles() } else { 0 };
+        let n = self.from.receive(batch);
+        if n == 0 {
+            return 0;
+        }
+        self.stats.packets.add(n as u64);
+        if TIMED {
+            self.stats.timed_cycles.add(clock::cycles() - from);
+            self.stats.timed_packets.add(n as u64);
+            self.settle();
+        }
+        outputs.patient = self.patient;
+        graph.run::<TIMED>(self.entry, batch, outputs);
+        n
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn visit_timed(&mut self, graph: &mut Graph, outputs: &mut Outputs, batch: &mut Batch) -> usize {
+        self.visit::<true>(graph, outputs, batch)
+    }
+
     /// Books what the source counts itself.
     fn settle(&mut self) {
         self.stats.bytes.add(self.from.bytes() - self.stats.bytes.get());
@@ -269,15 +300,15 @@ impl Output {
 }
 
 impl Sink for Outputs {
-    #[inline]
-    fn send(&mut self, port: u16, batch: &mut Batch, timed: bool) {
+    #[inline(always)]
+    fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
         let Some(Some(output)) = self.ports.get_mut(port as usize) else {
             unreachable!("the plan gives every target a port");
         };
-        let from = if timed { clock::cycles() } else { 0 };
+        let from = if TIMED { clock::cycles() } else { 0 };
         let n = output.to.send(batch);
         output.stats.packets.add(n as u64);
-        if timed {
+        if TIMED {
             output.stats.timed_cycles.add(clock::cycles() - from);
             output.stats.timed_packets.add(n as u64);
             output.settle();
@@ -288,11 +319,15 @@ impl Sink for Outputs {
     }
 }
 
-/// Offers the rest again where the source can wait, and drops what is left.
+/// Offers the rest again where the source can wait, and drops what is left. A port that took nothing for as long as that
+/// is not waited for again until it has taken something.
 #[cold]
+#[inline(never)]
 fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicBool) {
     let mut until = Instant::now() + OFFER;
-    while patient && !batch.is_empty() && Instant::now() < until && !stop.load(Ordering::Relaxed) {
+    let taken = output.stats.packets.get();
+    let offer = patient && output.gave_up != Some(taken);
+    while offer && !batch.is_empty() && Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let n = output.to.send(batch);
         if n == 0 {
             std::thread::yield_now();
@@ -300,6 +335,9 @@ fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicB
             output.stats.packets.add(n as u64);
             until = Instant::now() + OFFER;
         }
+    }
+    if !batch.is_empty() {
+        output.gave_up = Some(output.stats.packets.get());
     }
     output.stats.count(output.to.refusal()).add(batch.len() as u64);
     batch.clear();

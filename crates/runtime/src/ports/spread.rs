@@ -18,6 +18,8 @@ pub(crate) struct Spreader {
     full: u64,
     /// Whether the source can wait for a core that has no room.
     patient: bool,
+    /// Whether the last batch held packets of other cores.
+    handed: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -27,7 +29,7 @@ pub(crate) struct Handed(Consumer<Packet>);
 /// Splits a source over `cores` cores: the end for the core that polls, and those for the others.
 pub(crate) fn spread(from: Source, cores: usize, patient: bool, stop: Arc<AtomicBool>) -> (Spreader, Vec<Handed>) {
     let (others, ends) = (1..cores).map(|_| RingBuffer::new(ROOM)).map(|(p, c)| (p, Handed(c))).unzip();
-    (Spreader { from, others, full: 0, patient, stop }, ends)
+    (Spreader { from, others, full: 0, patient, handed: false, stop }, ends)
 }
 
 /// Which of `cores` has the flow of this frame.
@@ -39,7 +41,7 @@ fn core_of(frame: &[u8], cores: usize) -> usize {
 impl Receive for Spreader {
     fn receive(&mut self, batch: &mut Batch) -> usize {
         let before = batch.len();
-        self.from.receive(batch);
+        self.handed = self.from.receive(batch) != 0;
         let (others, full, patient, stop) = (&mut self.others, &mut self.full, self.patient, &self.stop);
         let cores = others.len() + 1;
         batch.sift(
@@ -65,6 +67,10 @@ impl Receive for Spreader {
     fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
         self.from.dropped(each);
         each("spread_full", self.full);
+    }
+
+    fn idle(&self) -> bool {
+        !self.handed && self.from.idle()
     }
 
     fn finished(&self) -> bool {
