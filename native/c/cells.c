@@ -21,6 +21,7 @@ static __rte_always_inline uint16_t cells(struct rte_mbuf **p, uint16_t n, struc
 	uint64_t *array = s->array;
 	const uint32_t updates = s->n;
 	uint32_t gone = 0;
+	fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		fetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);

@@ -19,32 +19,29 @@ struct counts {
 	uint64_t dropped[4];
 };
 
-/* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides). */
+/* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides),
+ * called through a pointer as an ethdev's burst functions are, here and in Rust. */
 struct port {
 	uint16_t ethdev;
 	struct rte_mbuf **slots; /* NULL: an ethdev */
 	uint32_t mask, head, tail;
 };
+uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n);
+uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n);
+extern uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t);
+extern uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 
 /* Processes n packets; keeps those that go on at the front, in order, and returns how many. */
 typedef uint16_t (*nf_fn)(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state);
 
 static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf **p, int memory)
 {
-	if (!memory)
-		return rte_eth_rx_burst(port->ethdev, 0, p, BURST);
-	rte_memcpy(p, port->slots + (port->head & port->mask), BURST * sizeof(*p));
-	port->head += BURST;
-	return BURST;
+	return memory ? memory_rx_burst(port, p, BURST) : rte_eth_rx_burst(port->ethdev, 0, p, BURST);
 }
 
 static __rte_always_inline uint16_t transmit(struct port *port, struct rte_mbuf **p, uint16_t n, int memory)
 {
-	if (!memory)
-		return rte_eth_tx_burst(port->ethdev, 0, p, n);
-	rte_memcpy(port->slots + (port->tail & port->mask), p, n * sizeof(*p));
-	port->tail += n;
-	return n;
+	return memory ? memory_tx_burst(port, p, n) : rte_eth_tx_burst(port->ethdev, 0, p, n);
 }
 
 /* Takes bursts in turn from a to b and from b to a. */
@@ -83,6 +80,15 @@ static __rte_always_inline void fetch(struct rte_mbuf **p, uint16_t i, uint16_t 
 	if (i + AHEAD < n) {
 		rte_prefetch0(p[i + AHEAD]);
 		rte_prefetch0((char *)p[i + AHEAD] + sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM);
+	}
+}
+
+/* As fetch, for the packets that no other is AHEAD of. */
+static __rte_always_inline void fetch_first(struct rte_mbuf **p, uint16_t n)
+{
+	for (uint16_t i = 0; i < AHEAD && i < n; i++) {
+		rte_prefetch0(p[i]);
+		rte_prefetch0((char *)p[i] + sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM);
 	}
 }
 

@@ -7,6 +7,7 @@ static __rte_always_inline uint16_t l2fwd(struct rte_mbuf **p, uint16_t n, struc
 {
 	const __m128i swap = _mm_set_epi8(15, 14, 13, 12, 5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 7, 6);
 	uint32_t gone = 0;
+	fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		fetch(p, i, n);
 		if (unlikely(p[i]->data_len < RTE_ETHER_HDR_LEN)) {

@@ -94,6 +94,7 @@ static __rte_noinline int tagged(uint8_t *d, uint32_t len)
 static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	uint32_t gone = 0;
+	fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		fetch(p, i, n);
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);

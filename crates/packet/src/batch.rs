@@ -116,6 +116,12 @@ impl Batch {
         Drain { batch: core::mem::take(self), at: 0 }
     }
 
+    /// Begins to fetch the bytes of the first packets, for a visit that follows soon.
+    #[inline(always)]
+    pub fn fetch(&self) {
+        self.iter().take(AHEAD).for_each(prefetch);
+    }
+
     /// Visits every packet; fetches their bytes together before, when nobody has yet.
     #[inline(always)]
     pub fn for_each(&mut self, mut f: impl FnMut(&mut Packet)) {
@@ -140,7 +146,6 @@ impl Batch {
         let packets = self.as_mut_slice();
         let mut next = 0;
         if fresh {
-            packets.iter().take(AHEAD).for_each(prefetch);
             while let Some(ahead) = packets.get(next + AHEAD) {
                 prefetch(ahead);
                 if let Some(way) = f(&mut packets[next]) {

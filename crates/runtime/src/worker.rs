@@ -263,6 +263,7 @@ impl Input {
         if n == 0 {
             return 0;
         }
+        batch.fetch();
         self.stats.packets.add(n as u64);
         if TIMED {
             self.stats.timed_cycles.add(clock::cycles() - from);
