@@ -3,11 +3,20 @@
 fn main() {
     println!("cargo:rerun-if-changed=c");
     println!("cargo:rerun-if-changed=build.rs");
-    let lib = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(false).probe("libdpdk").expect("libdpdk (make setup)");
+    let lib = pkg_config::Config::new()
+        .atleast_version("22.11")
+        .cargo_metadata(false)
+        .probe("libdpdk")
+        .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c"]).includes(&lib.include_paths).opt_level(3).warnings(true);
+    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c"])
+        .includes(&lib.include_paths)
+        .opt_level(3)
+        .warnings(true);
     // -march=native has to come last
-    for flag in ["-include", "rte_config.h", "-march=corei7", "-march=native", "-Wno-unused-parameter", "-Wno-unused-function"] {
+    for flag in
+        ["-include", "rte_config.h", "-march=corei7", "-march=native", "-Wno-unused-parameter", "-Wno-unused-function"]
+    {
         c.flag(flag);
     }
     c.compile("bondstone_native");

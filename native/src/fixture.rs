@@ -161,7 +161,8 @@ impl Packets {
             // SAFETY: between samples nothing else touches packets; none is ever freed while going round.
             unsafe {
                 let m = mbuf.as_ref();
-                core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len()).copy_from_slice(frame);
+                core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len())
+                    .copy_from_slice(frame);
             }
         }
     }

@@ -57,7 +57,8 @@ fn main() -> anyhow::Result<()> {
     if let Some(dir) = args.json.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    std::fs::write(&args.json, serde_json::to_string_pretty(&rows.rows)?).with_context(|| args.json.display().to_string())?;
+    std::fs::write(&args.json, serde_json::to_string_pretty(&rows.rows)?)
+        .with_context(|| args.json.display().to_string())?;
     println!("\nwritten to {}", args.json.display());
     rows.compare(core)
 }

@@ -73,7 +73,13 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
     let wanted = |name: &str| name.contains(only);
     let mut bench = Bench { eal, pool, pairs, rings: 0, array: vec![0; 1 << 16] };
     let ttl = |n: usize| move || (0..n).map(|_| node("ttl", "")).collect::<Vec<_>>();
-    let pair = |name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native, passes| Pair { name: name.into(), nodes, native, cells: None, passes };
+    let pair = |name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native, passes| Pair {
+        name: name.into(),
+        nodes,
+        native,
+        cells: None,
+        passes,
+    };
     let mut list = vec![
         pair("io", Box::new(Vec::new), fixture::native_io, usize::MAX),
         pair("l2fwd", Box::new(|| vec![node("l2fwd", "")]), fixture::native_l2fwd, usize::MAX),
@@ -138,8 +144,16 @@ impl Rows {
         }
         if let Some(io) = self.io {
             match testpmd::io(core)? {
-                Some(cost) => println!("ring to ring without NF: {:.2} cycles, testpmd io {:.2}: {:.2} times", io.median, cost.median, io.median / cost.median),
-                None => println!("ring to ring without NF: {:.2} cycles; skipped: no dpdk-testpmd to compare with (Debian: dpdk-dev)", io.median),
+                Some(cost) => println!(
+                    "ring to ring without NF: {:.2} cycles, testpmd io {:.2}: {:.2} times",
+                    io.median,
+                    cost.median,
+                    io.median / cost.median
+                ),
+                None => println!(
+                    "ring to ring without NF: {:.2} cycles; skipped: no dpdk-testpmd to compare with (Debian: dpdk-dev)",
+                    io.median
+                ),
             }
         }
         Ok(())
@@ -176,7 +190,13 @@ impl Bench {
                         assert!(batch.is_empty(), "a ring holds 256 packets");
                     }
                 });
-                let c = |q: &dpdk::Queues| CPort { ethdev: q.port.id(), slots: core::ptr::null_mut(), mask: 0, head: 0, tail: 0 };
+                let c = |q: &dpdk::Queues| CPort {
+                    ethdev: q.port.id(),
+                    slots: core::ptr::null_mut(),
+                    mask: 0,
+                    head: 0,
+                    tail: 0,
+                };
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
                 let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
@@ -188,7 +208,8 @@ impl Bench {
             Lap::Memory(n) => {
                 let memory = Memory::new(n);
                 let packets = Packets::new(&self.pool, n, |_, p| memory.give(p));
-                let (receive, send) = (Source::Other(Box::new(memory.handle())), Drain::Other(Box::new(memory.handle())));
+                let (receive, send) =
+                    (Source::Other(Box::new(memory.handle())), Drain::Other(Box::new(memory.handle())));
                 let mut worker = worker((pair.nodes)(), vec![receive], vec![send], &self.pool);
                 // SAFETY: one thread; C and Rust take turns.
                 let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
@@ -199,7 +220,15 @@ impl Bench {
         }
     }
 
-    fn alternate(&self, pair: &Pair<'_>, packets: &Packets, n: usize, worker: &mut Worker, (a, b): (*mut CPort, *mut CPort), state: *mut c_void) -> anyhow::Result<Compared> {
+    fn alternate(
+        &self,
+        pair: &Pair<'_>,
+        packets: &Packets,
+        n: usize,
+        worker: &mut Worker,
+        (a, b): (*mut CPort, *mut CPort),
+        state: *mut c_void,
+    ) -> anyhow::Result<Compared> {
         // whole passes, so that every packet passes as often on either side
         let bursts = (SAMPLE / n).clamp(1, pair.passes) * n / BURST;
         let polls = if std::ptr::eq(a, b) { bursts } else { bursts / 2 };
@@ -222,7 +251,12 @@ impl Bench {
 }
 
 /// A worker with one path from each port to the next, all through the same nodes.
-pub(crate) fn worker(nodes: Vec<Box<dyn Node>>, receivers: Vec<Source>, senders: Vec<Drain>, pool: &Arc<Mempool>) -> Worker {
+pub(crate) fn worker(
+    nodes: Vec<Box<dyn Node>>,
+    receivers: Vec<Source>,
+    senders: Vec<Drain>,
+    pool: &Arc<Mempool>,
+) -> Worker {
     let mut blueprint = Blueprint::default();
     blueprint.nodes.extend((0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: vec![Target::Nowhere] }));
     let ports = senders.len() as u16;

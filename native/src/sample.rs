@@ -24,7 +24,12 @@ pub(crate) struct Compared {
 }
 
 /// Runs both sides in turn, `pairs` times after a warm-up; each call forwards a number of packets and returns it.
-pub(crate) fn compare(pairs: usize, before: impl Fn(), mut ours: impl FnMut() -> u64, mut theirs: impl FnMut() -> u64) -> Compared {
+pub(crate) fn compare(
+    pairs: usize,
+    before: impl Fn(),
+    mut ours: impl FnMut() -> u64,
+    mut theirs: impl FnMut() -> u64,
+) -> Compared {
     let time = |side: &mut dyn FnMut() -> u64| {
         before();
         let from = clock::cycles();

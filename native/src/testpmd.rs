@@ -27,7 +27,15 @@ pub(crate) fn io(core: usize) -> anyhow::Result<Option<Cost>> {
             "--vdev=net_ring0",
             "--vdev=net_ring1",
         ])
-        .args(["--", "-i", "--nb-cores=1", "--forward-mode=io", "--record-core-cycles", "--no-mlockall", "--total-num-mbufs=16384"])
+        .args([
+            "--",
+            "-i",
+            "--nb-cores=1",
+            "--forward-mode=io",
+            "--record-core-cycles",
+            "--no-mlockall",
+            "--total-num-mbufs=16384",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

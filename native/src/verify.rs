@@ -53,7 +53,8 @@ pub(crate) fn same(
     let bytes = |to: &Memory| to.take().iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
 
     fill();
-    let mut worker = worker(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
+    let mut worker =
+        worker(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
     worker.poll();
     worker.poll();
     let ours = bytes(&to);
@@ -66,6 +67,12 @@ pub(crate) fn same(
         unsafe { native(a, b, 1, &mut counts, state) };
     }
     let theirs = bytes(&theirs_to);
-    anyhow::ensure!(ours == theirs, "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ", frames().len(), ours.len(), theirs.len());
+    anyhow::ensure!(
+        ours == theirs,
+        "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ",
+        frames().len(),
+        ours.len(),
+        theirs.len()
+    );
     Ok(())
 }

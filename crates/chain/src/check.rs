@@ -19,6 +19,9 @@ use toml::de::{DeTable, DeValue};
 /// Ports that a file may have (DPDK's `RTE_MAX_ETHPORTS`).
 const MOST_PORTS: usize = 32;
 
+/// Faults that are reported of a file. To place one, and to guess what was meant, takes as long as the file is large.
+const MOST_FAULTS: usize = 100;
+
 type Faults = Vec<Diagnostic>;
 
 pub(crate) fn check(text: &str, path: &Path, registry: &Registry) -> Result<ChainFile, Faults> {
@@ -48,8 +51,14 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, cure: impl Into<String>) {
-        let d = Diagnostic::new(problem).value(value).cure(cure);
-        self.faults.push(self.source.at(span, d));
+        if !self.enough() {
+            let d = Diagnostic::new(problem).value(value).cure(cure);
+            self.faults.push(self.source.at(span, d));
+        }
+    }
+
+    fn enough(&self) -> bool {
+        self.faults.len() >= MOST_FAULTS
     }
 
     /// Whether the file's few top-level keys are the tables that they have to be.
@@ -254,10 +263,28 @@ impl Checker<'_> {
         match kind.read(Spanned::new(span, table)) {
             Ok(factory) => Some(NfUse { name: name.get_ref().to_string(), kind, factory, places }),
             Err(e) => {
-                let d = self.source.toml(&e);
-                self.faults.push(d);
+                if !self.enough() {
+                    let d = self.source.toml(&e);
+                    self.faults.push(d);
+                }
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_nothing_but_faults_is_refused_soon() {
+        let nfs: String = (0..10_000).map(|i| format!("[nf.nf{i}]\nkind = \"tee\"\n")).collect();
+        let path: Vec<_> = (0..10_000).map(|i| format!("\"unknown{i}\"")).collect();
+        let text = format!("bondstone = 1\n[port.p]\ndevice = \"null\"\n{nfs}[[chain]]\npath = [{}]\n", path.join(","));
+        let begun = std::time::Instant::now();
+        let faults = check(&text, Path::new("many.toml"), &nf::registry()).err().expect("it has faults");
+        assert_eq!(faults.len(), MOST_FAULTS);
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }
 }

@@ -26,8 +26,8 @@
 //! to = "log"                                   # an NF (`nf:input`) or a port
 //! ```
 //!
-//! [`ChainFile::read`] reads and checks all that does not depend on the machine, and reports every fault it finds with
-//! line, value and cure.
+//! [`ChainFile::read`] reads and checks all that does not depend on the machine, and reports every fault it finds (the
+//! first hundred of a file that has more) with line, value and cure.
 
 mod check;
 mod device;

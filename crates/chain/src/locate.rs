@@ -79,9 +79,30 @@ fn printable(text: &str) -> String {
 
 /// The known word that the wrong one was probably meant to be.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Longest word that is compared, bytes: the comparison takes memory by the product of both lengths.
+    const LONGEST: usize = 64;
     known
+        .filter(|k| k.len() <= LONGEST && wrong.len() <= LONGEST)
         .map(|k| (strsim::damerau_levenshtein(wrong, k), k))
         .filter(|(d, k)| *d <= 1 + k.len().min(wrong.len()) / 4)
         .min()
         .map(|(_, k)| k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_mended_and_a_stranger_is_not() {
+        assert_eq!(nearest("tpa", ["tap", "null"].into_iter()), Some("tap"));
+        assert_eq!(nearest("wide", ["tap", "null"].into_iter()), None);
+    }
+
+    #[test]
+    fn long_words_are_not_compared() {
+        // their product would be terabytes
+        let (wrong, known) = ("a".repeat(1 << 20), "b".repeat(1 << 20));
+        assert_eq!(nearest(&wrong, ["tap", &known].into_iter()), None);
+    }
 }

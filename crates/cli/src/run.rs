@@ -169,7 +169,11 @@ fn text(s: &Summary) -> String {
             n.name.clone(),
             n.kind.to_owned(),
             count(n.packets),
-            if n.cycles.batches == 0 { "-".to_owned() } else { format!("{:.1}", n.cycles.packets as f64 / n.cycles.batches as f64) },
+            if n.cycles.batches == 0 {
+                "-".to_owned()
+            } else {
+                format!("{:.1}", n.cycles.packets as f64 / n.cycles.batches as f64)
+            },
             count(n.created),
             reasons(&n.drops),
             counters.join(", "),

@@ -10,6 +10,7 @@
     unused_qualifications,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
     reason = "generated code"
 )]
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

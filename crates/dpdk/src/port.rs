@@ -157,9 +157,18 @@ impl Port {
         let device = Arc::new(self.device);
         Ok(Queues {
             rx: (0..rx_queues)
-                .map(|queue| RxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, unusable: 0, bytes: 0 })
+                .map(|queue| RxQueue {
+                    ops: Ops::of(device.id),
+                    device: device.clone(),
+                    queue,
+                    plain,
+                    unusable: 0,
+                    bytes: 0,
+                })
                 .collect(),
-            tx: (0..tx_queues).map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, bytes: 0 }).collect(),
+            tx: (0..tx_queues)
+                .map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, bytes: 0 })
+                .collect(),
             port: PortHandle { device },
         })
     }

@@ -154,8 +154,11 @@ pub struct Kind {
     /// How its copies want packets spread.
     pub spread: Spread,
     schema: fn() -> serde_json::Value,
-    read: fn(Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>,
+    read: Read,
 }
+
+/// Reads settings and makes a factory of them.
+type Read = fn(Spanned<DeTable<'_>>) -> Result<Box<dyn Factory>, toml::de::Error>;
 
 impl Kind {
     fn of<N: Nf>() -> Self {

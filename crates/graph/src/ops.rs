@@ -34,8 +34,9 @@ pub enum Exit {
 /// registers from the others.
 #[cold]
 #[inline(never)]
-fn dropped<Site>(reason: &u8) -> Exit {
-    Exit::Drop(*reason)
+#[allow(clippy::extra_unused_type_parameters, reason = "it makes a function for each site")]
+fn dropped<Site>(reason: u8) -> Exit {
+    Exit::Drop(reason)
 }
 
 /// The names that a chain's operators give to drop reasons and outputs; their places are their numbers.
@@ -46,23 +47,19 @@ pub struct Reasons {
 }
 
 impl Reasons {
-    /// The number of the drop reason `name`.
-    pub fn drop(&mut self, name: &'static str) -> u8 {
-        number(&mut self.drops, name)
+    /// Adds a drop reason. Two operators may give the same name; their counts are added up where they are shown.
+    pub fn drop(&mut self, name: &'static str) {
+        self.drops.push(name);
     }
 
     /// The number of the output `name`.
     pub fn output(&mut self, name: &'static str) -> u8 {
-        number(&mut self.outputs, name)
+        let at = self.outputs.iter().position(|n| *n == name).unwrap_or_else(|| {
+            self.outputs.push(name);
+            self.outputs.len() - 1
+        });
+        u8::try_from(at).expect("a chain of operators has fewer than 256 outputs")
     }
-}
-
-fn number(names: &mut Vec<&'static str>, name: &'static str) -> u8 {
-    let at = names.iter().position(|n| *n == name).unwrap_or_else(|| {
-        names.push(name);
-        names.len() - 1
-    });
-    u8::try_from(at).expect("a chain of operators has fewer than 256 names")
 }
 
 /// A chain of operators: takes a packet seen through the headers `I`, leaves it seen through [`Operator::Output`].
@@ -72,14 +69,17 @@ pub trait Operator<I: Stack = Raw>: Send {
     /// The headers known behind it.
     type Output: Stack;
 
-    /// Gives the drop reasons and outputs of the chain their numbers.
+    /// Drop reasons that the chain has.
+    const REASONS: u8;
+
+    /// Names the drop reasons and outputs of the chain: [`REASONS`](Operator::REASONS) of them, in their order.
     fn name(&mut self, names: &mut Reasons);
 
-    /// Takes one packet through the chain.
+    /// Takes one packet through the chain, whose drop reasons are numbered from `first`.
     ///
     /// # Errors
     /// The way out of a packet that does not go through to the end.
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit>;
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit>;
 
     /// Parses `H` behind the headers parsed so far. A packet that announces something else is dropped as `not_h`, one
     /// whose `H` is cut short or contradicts itself as `malformed_h`.
@@ -209,9 +209,10 @@ pub fn frame() -> Start<Raw> {
 
 impl<S: Stack> Operator<S> for Start<S> {
     type Output = S;
+    const REASONS: u8 = 0;
     fn name(&mut self, _: &mut Reasons) {}
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, S>) -> Result<View<'p, S>, Exit> {
+    fn run<'p>(&mut self, view: View<'p, S>, _: u8) -> Result<View<'p, S>, Exit> {
         Ok(view)
     }
 }

@@ -227,7 +227,8 @@ impl<'p, S: Stack> View<'p, S> {
         match H::check(bytes) {
             Ok(len) => {
                 let end = at + H::extent(bytes);
-                let stack = Over { below: self.stack, at: at as u32, len: len as u32, end: end as u32, header: PhantomData };
+                let stack =
+                    Over { below: self.stack, at: at as u32, len: len as u32, end: end as u32, header: PhantomData };
                 Ok(self.with(stack))
             }
             Err(_) => {

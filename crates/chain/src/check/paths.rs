@@ -76,6 +76,9 @@ impl<'a> Builder<'a> {
     }
 
     fn unknown(&mut self, element: &Spanned<String>, what: &str) {
+        if self.checker.enough() {
+            return;
+        }
         // an NF or port whose own table is faulty has been reported already
         if !self.checker.faults.is_empty()
             && self.declared(element.get_ref().split([':', '.']).next().unwrap_or_default())
@@ -401,11 +404,8 @@ impl<'a> Builder<'a> {
         for nf in &self.nfs {
             if !self.used.contains(&nf.name) {
                 let span = nf.places.first().map_or(0..0, |(_, s)| s.clone());
-                let d = Diagnostic::new("no path and no edge leads to this NF")
-                    .value(&nf.name)
-                    .cure("put it in a path, or remove it");
-                let d = self.checker.source.at(span, d);
-                self.checker.faults.push(d);
+                let problem = "no path and no edge leads to this NF";
+                self.checker.fault(span, &nf.name, problem, "put it in a path, or remove it");
             }
         }
     }

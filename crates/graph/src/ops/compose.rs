@@ -13,6 +13,7 @@ impl<O: Operator<Raw>> Composed<O> {
     pub(crate) fn new(mut chain: O) -> Self {
         let mut names = Reasons { drops: vec![], outputs: vec!["out"] };
         chain.name(&mut names);
+        debug_assert_eq!(names.drops.len(), usize::from(O::REASONS));
         Composed { chain, names }
     }
 }
@@ -33,7 +34,7 @@ impl<O: Operator<Raw>> Node for Composed<O> {
             #[inline(always)]
             |packet| {
                 let (meta, bytes) = packet.split_mut();
-                match chain.run(View { meta, bytes, stack: Raw }) {
+                match chain.run(View { meta, bytes, stack: Raw }, 0) {
                     Ok(_) | Err(Exit::Pass) => None,
                     Err(exit) => Some(exit),
                 }

@@ -18,14 +18,15 @@ where
     U::Output: Layered,
 {
     type Output = <U::Output as Layered>::Below;
+    const REASONS: u8 = U::REASONS;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view)?;
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.up.run(view, first)?;
         let below = view.stack.below();
         Ok(view.with(below))
     }

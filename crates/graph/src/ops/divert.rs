@@ -21,6 +21,7 @@ where
     F: FnMut(&View<'_, U::Output>) -> bool + Send,
 {
     type Output = U::Output;
+    const REASONS: u8 = U::REASONS;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
@@ -28,8 +29,8 @@ where
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view)?;
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.up.run(view, first)?;
         if (self.f)(&view) { Err(Exit::Emit(self.output)) } else { Ok(view) }
     }
 }

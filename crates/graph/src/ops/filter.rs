@@ -7,13 +7,12 @@ use crate::{Exit, Operator, Reasons, Stack, View};
 pub struct Filter<U, F> {
     up: U,
     name: &'static str,
-    reason: u8,
     f: F,
 }
 
 impl<U, F> Filter<U, F> {
     pub(crate) fn new(up: U, name: &'static str, f: F) -> Self {
-        Filter { up, name, reason: 0, f }
+        Filter { up, name, f }
     }
 }
 
@@ -22,15 +21,16 @@ where
     F: FnMut(&View<'_, U::Output>) -> bool + Send,
 {
     type Output = U::Output;
+    const REASONS: u8 = U::REASONS + 1;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
-        self.reason = names.drop(self.name);
+        names.drop(self.name);
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view)?;
-        if (self.f)(&view) { Ok(view) } else { Err(dropped::<Self>(&self.reason)) }
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.up.run(view, first)?;
+        if (self.f)(&view) { Ok(view) } else { Err(dropped::<Self>(first + U::REASONS)) }
     }
 }

@@ -17,31 +17,39 @@ impl<U, F, B> GroupBy<U, F, B> {
 
 /// A tuple of two to eight chains that all begin with the headers `S`.
 pub trait Branches<S: Stack>: Send {
-    /// Gives the drop reasons and outputs of all branches their numbers.
+    /// Drop reasons that all branches have.
+    const REASONS: u8;
+
+    /// Names the drop reasons and outputs of all branches.
     fn name(&mut self, names: &mut Reasons);
 
-    /// Takes one packet through branch number `branch`, or the last. The headers known are afterwards those known before.
+    /// Takes one packet through branch number `branch`, or the last; drop reasons are numbered from `first`. The headers known are afterwards those known before.
     ///
     /// # Errors
     /// The way out of a packet that does not go through to the end.
-    fn run<'p>(&mut self, branch: usize, view: View<'p, S>) -> Result<View<'p, S>, Exit>;
+    fn run<'p>(&mut self, branch: usize, view: View<'p, S>, first: u8) -> Result<View<'p, S>, Exit>;
 }
 
 macro_rules! branches {
     ($($B:ident $n:tt),+; $Last:ident $last:tt) => {
         impl<S: Stack, $($B: Operator<S>,)+ $Last: Operator<S>> Branches<S> for ($($B,)+ $Last) {
+            const REASONS: u8 = $($B::REASONS +)+ $Last::REASONS;
+
             fn name(&mut self, names: &mut Reasons) {
                 $(self.$n.name(names);)+
                 self.$last.name(names);
             }
 
             #[inline(always)]
-            fn run<'p>(&mut self, branch: usize, view: View<'p, S>) -> Result<View<'p, S>, Exit> {
+            fn run<'p>(&mut self, branch: usize, view: View<'p, S>, first: u8) -> Result<View<'p, S>, Exit> {
                 let stack = view.stack;
-                Ok(match branch {
-                    $($n => self.$n.run(view)?.with(stack),)+
-                    _ => self.$last.run(view)?.with(stack),
-                })
+                $(
+                    if branch == $n {
+                        return Ok(self.$n.run(view, first)?.with(stack));
+                    }
+                    let first = first + $B::REASONS;
+                )+
+                Ok(self.$last.run(view, first)?.with(stack))
             }
         }
     };
@@ -60,6 +68,7 @@ where
     B: Branches<U::Output>,
 {
     type Output = U::Output;
+    const REASONS: u8 = U::REASONS + B::REASONS;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
@@ -67,9 +76,9 @@ where
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view)?;
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.up.run(view, first)?;
         let branch = (self.f)(&view);
-        self.branches.run(branch, view)
+        self.branches.run(branch, view, first + U::REASONS)
     }
 }

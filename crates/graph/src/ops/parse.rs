@@ -7,14 +7,12 @@ use core::marker::PhantomData;
 /// [`Operator::parse`].
 pub struct Parse<H, U> {
     up: U,
-    not: u8,
-    malformed: u8,
     header: PhantomData<fn() -> H>,
 }
 
 impl<H, U> Parse<H, U> {
     pub(crate) fn new(up: U) -> Self {
-        Parse { up, not: 0, malformed: 0, header: PhantomData }
+        Parse { up, header: PhantomData }
     }
 }
 
@@ -23,19 +21,20 @@ where
     H: On<U::Output>,
 {
     type Output = Over<H, U::Output>;
+    const REASONS: u8 = U::REASONS + 2;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
-        self.not = names.drop(H::NOT);
-        self.malformed = names.drop(H::MALFORMED);
+        names.drop(H::NOT);
+        names.drop(H::MALFORMED);
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        match self.up.run(view)?.parse::<H>() {
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        match self.up.run(view, first)?.parse::<H>() {
             Ok(view) => Ok(view),
-            Err(true) => Err(dropped::<(H, U)>(&self.malformed)),
-            Err(false) => Err(dropped::<(U, H)>(&self.not)),
+            Err(true) => Err(dropped::<(H, U)>(first + U::REASONS + 1)),
+            Err(false) => Err(dropped::<(U, H)>(first + U::REASONS)),
         }
     }
 }
@@ -43,13 +42,12 @@ where
 /// [`Operator::parse_if`].
 pub struct ParseIf<H, U> {
     up: U,
-    malformed: u8,
     header: PhantomData<fn() -> H>,
 }
 
 impl<H, U> ParseIf<H, U> {
     pub(crate) fn new(up: U) -> Self {
-        ParseIf { up, malformed: 0, header: PhantomData }
+        ParseIf { up, header: PhantomData }
     }
 }
 
@@ -58,17 +56,18 @@ where
     H: On<U::Output>,
 {
     type Output = Over<H, U::Output>;
+    const REASONS: u8 = U::REASONS + 1;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
-        self.malformed = names.drop(H::MALFORMED);
+        names.drop(H::MALFORMED);
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        match self.up.run(view)?.parse::<H>() {
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        match self.up.run(view, first)?.parse::<H>() {
             Ok(view) => Ok(view),
-            Err(true) => Err(dropped::<(H, U)>(&self.malformed)),
+            Err(true) => Err(dropped::<(H, U)>(first + U::REASONS)),
             Err(false) => Err(Exit::Pass),
         }
     }

@@ -19,14 +19,15 @@ where
     F: FnMut(&mut View<'_, U::Output>) + Send,
 {
     type Output = U::Output;
+    const REASONS: u8 = U::REASONS;
 
     fn name(&mut self, names: &mut Reasons) {
         self.up.name(names);
     }
 
     #[inline(always)]
-    fn run<'p>(&mut self, view: View<'p, I>) -> Result<View<'p, Self::Output>, Exit> {
-        let mut view = self.up.run(view)?;
+    fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
+        let mut view = self.up.run(view, first)?;
         (self.f)(&mut view);
         Ok(view)
     }

@@ -1,0 +1,47 @@
+# Bondstone. `make` alone lists what there is.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+CAPTURE ?= examples/demo.pcap
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+.PHONY: help setup build demo test check bench lint docs fuzz soak clean
+
+help: ## Lists these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Installs what is missing of the system packages (apt; sudo when not root), says what and why
+	@scripts/setup.sh build
+
+build: setup ## Builds the program: target/release/bondstone
+	$(CARGO) build --release --locked
+
+demo: build ## Runs a chain over a capture at full speed, unprivileged; CAPTURE=my.pcap for another
+	@scripts/demo.sh "$(CAPTURE)"
+
+test: ## Sets up and runs every test
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+check: ## The quick part of the tests: format, lints, unit tests, no traffic
+	@scripts/setup.sh build
+	@scripts/test.sh check
+
+bench: build ## Measures every NF beside its C baseline, in one interleaved run; writes target/bench/native.json
+	@scripts/bench.sh
+
+lint: setup ## Format, clippy, shellcheck, licences
+	@scripts/lint.sh
+
+docs: setup ## Builds the API documentation and the book, without warnings
+	@scripts/docs.sh
+
+fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
+	@scripts/setup.sh build
+	@fuzz/run.sh $${TIME:-600} $(TARGET)
+
+soak: build ## The long tests: fuzzing for an hour
+	@fuzz/run.sh $${TIME:-3600}
+
+clean: ## Removes what was built
+	$(CARGO) clean

@@ -1,0 +1,146 @@
+//! The shipped NFs, one or two in a row: every packet is accounted for, and nothing changes that has no reason to.
+#![no_main]
+
+use bondstone_fuzz::Made;
+use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Kind, Node, NodePlan, NodeStats, Sink, Target};
+use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use packet::{BURST, Batch, HeapPool, Pool as _};
+use std::sync::{Arc, LazyLock};
+use wire::{EtherType, ethernet, ipv4};
+
+static REGISTRY: LazyLock<graph::Registry> = LazyLock::new(nf::registry);
+
+/// What came out: the port and the bytes. The path ends at port 0, other outputs of NF `n` lead to port `n + 1`.
+struct Collect(Vec<(u16, Vec<u8>)>);
+
+impl Sink for Collect {
+    fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
+        self.0.extend(batch.drain().map(|packet| (port, packet.data().to_vec())));
+    }
+}
+
+impl Collect {
+    fn by(&self, port: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter(move |(by, _)| usize::from(*by) == port).map(|(_, bytes)| &bytes[..])
+    }
+}
+
+/// One of the kinds, with its example's settings, none, or a fuzzed number for each that takes one.
+fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, Option<Box<dyn Node>>)> {
+    let kinds: Vec<_> = REGISTRY.iter().collect();
+    let kind = *u.choose(&kinds)?;
+    let mut text = if u.arbitrary()? { kind.example.to_owned() } else { String::new() };
+    if text.is_empty() {
+        let schema = kind.schema();
+        for (name, setting) in schema["properties"].as_object().into_iter().flatten() {
+            if setting["type"] == "integer" && u.arbitrary()? {
+                text += &format!("{name} = {}\n", u.int_in_range(0..=40)?);
+            }
+        }
+    }
+    let settings = kind.read(chain::settings(&text).expect("a table")).expect("settings as the schema has them");
+    Ok((kind, settings.build(&BuildCx::default()).ok()))
+}
+
+/// Those of a capture, if that is what is left, or made of what is left.
+fn frames(u: &mut Unstructured<'_>) -> Vec<Made> {
+    let mut made = vec![];
+    if let Some(Ok(mut reader)) = u.peek_bytes(u.len()).map(pcap::Reader::new) {
+        while let (true, Ok(Some(record))) = (made.len() < 4 * BURST, reader.next()) {
+            made.push(Made { bytes: record.frame[..record.frame.len().min(2048)].to_vec(), sound: false });
+        }
+        return made;
+    }
+    while made.len() < 2 * BURST && !u.is_empty() {
+        made.extend(Made::arbitrary(u));
+    }
+    made
+}
+
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let (burst, spare, twice) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=64)?, u.arbitrary()?);
+    let mut chosen = vec![choose(u)?];
+    if twice && !chosen[0].0.outputs.is_empty() {
+        chosen.push(choose(u)?);
+    }
+    let (mut blueprint, mut nodes) = (Blueprint::default(), vec![]);
+    for (n, (kind, node)) in chosen.iter_mut().enumerate() {
+        let Some(node) = node.take() else { return Ok(()) };
+        nodes.push(node);
+        let edges = vec![Target::Port(n as u16 + 1); kind.outputs.len().max(1)];
+        blueprint.nodes.push(NodePlan { name: kind.name.to_owned(), edges });
+        let next = if kind.outputs.is_empty() { Target::Nowhere } else { Target::Port(0) };
+        blueprint.hops.push(HopPlan { node: n as u16, input: 0, next });
+    }
+    if nodes.len() == 2 {
+        blueprint.hops[0].next = Target::Hop(Hop(1));
+    }
+    let frames = frames(u);
+    let pool = Arc::new(HeapPool::new(burst + spare));
+    let mut graph = Graph::new(&blueprint, nodes, pool.clone());
+    let mut out = Collect(vec![]);
+    for frames in frames.chunks(burst) {
+        let mut batch = Batch::new();
+        for frame in frames {
+            batch.push(pool.alloc_from(&frame.bytes).expect("room for a burst")).expect("a burst");
+        }
+        graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
+        assert!(batch.is_empty());
+        assert_eq!(pool.in_use(), 0, "a packet was leaked");
+    }
+    let stats: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
+    account(&stats, frames.len() as u64, &out);
+    if let [(kind, _)] = chosen[..] {
+        unchanged(kind.name, &stats[0], &frames, &out);
+    }
+    Ok(())
+}
+
+/// What went into each NF came out of it or was dropped for a reason of its own.
+fn account(stats: &[Arc<NodeStats>], mut received: u64, out: &Collect) {
+    for (n, node) in stats.iter().enumerate() {
+        assert_eq!(node.packets.get(), received);
+        for (reason, count) in node.reasons.iter().zip(&node.drops) {
+            assert!(!NodeStats::EVERY.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
+        }
+        let through = stats.get(n + 1).map_or_else(|| out.by(0).count() as u64, |next| next.packets.get());
+        let aside = out.by(n + 1).count() as u64;
+        assert_eq!(received + node.created.get(), through + aside + node.dropped(), "accounting");
+        received = through;
+    }
+}
+
+/// What is known of each kind's way with packets.
+fn unchanged(kind: &str, stats: &NodeStats, frames: &[Made], out: &Collect) {
+    let mut sent = out.by(0);
+    let sound = frames.iter().all(|frame| frame.sound);
+    match kind {
+        "count" | "tee" => assert!(sent.eq(frames.iter().map(|f| &f.bytes[..]))),
+        "drop" => assert!(out.0.is_empty()),
+        "cells" | "l2fwd" | "ttl" => {
+            // headers that these write end before byte 34
+            let writes = if kind == "cells" { 0 } else { 34 };
+            let same =
+                |was: &Made, now: &[u8]| was.bytes.len() == now.len() && was.bytes.get(writes..) == now.get(writes..);
+            let mut before = frames.iter();
+            assert!(sent.all(|now| before.any(|was| same(was, now))), "packets keep their order, length and payload");
+        }
+        _ => {}
+    }
+    if kind == "ttl" && sound {
+        let ip = |frame| ethernet::Frame::new(frame).ok().filter(|e| e.header().ether_type() == EtherType::IPV4);
+        for frame in out.by(0).filter_map(ip) {
+            let packet = ipv4::Packet::new(frame.payload()).expect("it was well-formed");
+            assert!(packet.header().ttl() != 0 && packet.checksum_ok());
+        }
+    }
+    if sound && matches!(kind, "l2fwd" | "ttl") {
+        assert!(stats.reasons.iter().zip(&stats.drops).all(|(r, n)| *r == "ttl_expired" || n.get() == 0));
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    // bytes that run out make no NF, which is no fault
+    let _ = run(&mut Unstructured::new(bytes));
+});

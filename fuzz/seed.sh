@@ -1,0 +1,32 @@
+#!/bin/bash
+# Fills fuzz/corpus from the captures of $BONDSTONE_DATA (../shared/data if unset), the example chain files and fuzz/seeds.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+data=${BONDSTONE_DATA:-../../shared/data}
+mkdir -p corpus/{capture,chain_file,nf,wire}
+
+for target in corpus/*; do
+    kept=seeds/$(basename "$target")
+    [[ -d $kept ]] && cp -n "$kept"/* "$target/"
+done
+while IFS= read -r file; do
+    cp -n "$file" corpus/chain_file/
+done < <(find ../examples -name '*.toml' 2>/dev/null)
+
+if [[ ! -d $data/dpi ]]; then
+    echo "no captures in $data/dpi: fuzzing begins from fuzz/seeds alone"
+    exit 0
+fi
+nf=0
+# The first 60 of up to 8 KiB: small inputs are mutated faster.
+while IFS= read -r file; do
+    name=$(basename "$file")
+    [[ -e corpus/capture/$name ]] && continue
+    cp --no-preserve=mode "$file" "corpus/capture/$name"
+    gzip -cn "$file" >"corpus/capture/$name.gz"
+    # The frame behind the header of a pcap file and that of its first record.
+    tail -c +41 "$file" | head -c 1500 >"corpus/wire/$name"
+    # Burst, spare buffers, one NF, each in turn, with its example's settings; then the capture.
+    { printf '\37\40\0%b\1' "\\$((nf = (nf + 1) % 8))" && cat "$file"; } >"corpus/nf/$name"
+done < <(find "$data/dpi" -name '*.pcap*' -size -9k | LC_ALL=C sort | head -n 60)

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Measures every NF beside its C baseline. Reserves huge pages for the time of the run where it may.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+pages=/proc/sys/vm/nr_hugepages
+before=$(cat $pages)
+if [ "$before" -lt 512 ] && [ -w $pages ]; then
+	trap 'echo "$before" > $pages' EXIT
+	echo 512 > $pages
+fi
+cargo build --release --locked -p bondstone-native
+target/release/native-bench "$@"

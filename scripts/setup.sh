@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Installs the system packages that are missing. setup.sh build: to build and run; setup.sh test: for every test as well.
+set -euo pipefail
+
+# package, and why
+build_needs=(
+	"libdpdk-dev:DPDK, which moves the packets"
+	"libclang-dev:reads DPDK's headers for the Rust binding"
+	"clang:headers of the above"
+	"pkg-config:finds DPDK"
+	"gcc:compiles the C shim and the C baselines"
+	"libnuma-dev:DPDK is linked statically with these"
+	"libbsd-dev:DPDK is linked statically with these"
+	"libelf-dev:DPDK is linked statically with these"
+	"zlib1g-dev:DPDK is linked statically with these"
+	"libxdp-dev:AF_XDP ports"
+	"libbpf-dev:AF_XDP ports"
+)
+test_needs=(
+	"dpdk-dev:testpmd, to compare with"
+	"iproute2:namespaces and interfaces"
+	"iputils-ping:traffic"
+	"curl:traffic"
+	"nginx-light:traffic"
+	"iperf3:traffic"
+	"ethtool:switches offloads off"
+	"tshark:an independent reader of captures"
+	"util-linux:running as another user"
+	"shellcheck:checks the scripts"
+)
+
+needs=("${build_needs[@]}")
+[ "${1:-build}" = test ] && needs+=("${test_needs[@]}")
+
+if ! command -v cargo >/dev/null; then
+	echo "Rust is missing: install rustup first (Debian, Ubuntu: apt-get install rustup && rustup default stable)" >&2
+	exit 3
+fi
+if ! command -v apt-get >/dev/null; then
+	echo "note: this is no Debian or Ubuntu; install by hand: $(printf '%s ' "${needs[@]%%:*}")" >&2
+	exit 0
+fi
+
+missing=()
+for need in "${needs[@]}"; do
+	package=${need%%:*}
+	# a package may be there under a versioned name that provides it
+	if ! dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed'; then
+		missing+=("$package")
+		echo "needs $package: ${need#*:}"
+	fi
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+sudo=()
+if [ "$(id -u)" != 0 ]; then
+	sudo=(sudo)
+	echo "installing them with sudo apt-get"
+fi
+"${sudo[@]}" apt-get update -qq
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Every test; test.sh check: the quick part alone. Reserves huge pages for the time of the run where it may.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+only=${1:-all}
+step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
+
+pages=/proc/sys/vm/nr_hugepages
+before=$(cat $pages 2>/dev/null || echo 0)
+if [ "$before" -lt 512 ] && [ -w $pages ]; then
+	trap 'echo "$before" > $pages' EXIT
+	echo 512 > $pages
+fi
+
+step "format, lints, scripts, licences"
+scripts/lint.sh
+step "documentation"
+scripts/docs.sh
+step "unit, property and documentation tests"
+cargo test --release --locked --workspace --lib --bins
+cargo test --release --locked --workspace --doc
+step "the packet crate under miri"
+if cargo +nightly miri --version >/dev/null 2>&1; then
+	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" cargo +nightly miri test -p bondstone-packet --lib
+else
+	echo "skipped: needs miri (rustup +nightly component add miri)"
+fi
+if [ "$only" = check ]; then
+	step "done"
+	exit 0
+fi
+
+step "through the command line: captures, processes, namespaces, wrong input"
+cargo test --release --locked -p bondstone -p bondstone-pcap --tests -- --nocapture
+step "examples"
+for file in examples/*.toml; do
+	target/release/bondstone check "$file"
+done
+step "C baselines give the same packets"
+cargo build --release --locked -p bondstone-native
+target/release/native-bench --pairs 5 --json target/bench/test.json
+step "fuzzing, briefly"
+fuzz/run.sh 10
+step "done"
