@@ -160,27 +160,29 @@ pub trait Operator<I: Stack = Raw>: Send {
     }
 
     /// Takes each packet through the branch whose number `f` gives (the last one for any higher number); behind it the
-    /// branches are merged, and packets keep their order.
+    /// branches are merged, and packets keep their order. `branches` makes two to eight of them, each from a start that
+    /// knows the headers parsed so far.
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use wire::{Ethernet, Ipv4, IpProtocol, Udp};
     /// let by_protocol = frame().parse::<Ethernet>().parse::<Ipv4>().group_by(
     ///     |ip| usize::from(ip.header().protocol() != IpProtocol::UDP),
-    ///     (
-    ///         graph::Start::default().parse::<Udp>().filter("dns", |udp| udp.header().dst_port() != 53),
-    ///         graph::Start::default(),
+    ///     |start| (
+    ///         start.parse::<Udp>().filter("dns", |udp| udp.header().dst_port() != 53),
+    ///         start.transform(|ip| ip.header_mut().set_ttl(64)),
     ///     ),
     /// );
     /// ```
     #[inline(always)]
-    fn group_by<F, B>(self, f: F, branches: B) -> GroupBy<Self, F, B>
+    fn group_by<F, M, B>(self, f: F, branches: M) -> GroupBy<Self, F, B>
     where
         Self: Sized,
         F: FnMut(&View<'_, Self::Output>) -> usize + Send,
+        M: FnOnce(Start<Self::Output>) -> B,
         B: Branches<Self::Output>,
     {
-        GroupBy::new(self, f, branches)
+        GroupBy::new(self, f, branches(Start::default()))
     }
 
     /// Makes the chain a node. What comes after it owns its packets alone.
@@ -195,6 +197,13 @@ pub trait Operator<I: Stack = Raw>: Send {
 
 /// The beginning of a chain, or of a branch: changes nothing.
 pub struct Start<S>(PhantomData<fn(S)>);
+
+impl<S> Clone for Start<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<S> Copy for Start<S> {}
 
 impl<S> Default for Start<S> {
     fn default() -> Self {

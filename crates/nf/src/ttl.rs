@@ -30,7 +30,7 @@ where
     U: Operator<Output = Over<Ethernet, Raw>>,
 {
     // closures written here would carry the type of `up` in theirs, and double it with each call
-    up.group_by(kind, (v4(), v6(), tagged(), start()))
+    up.group_by(kind, |start| (v4(), v6(), tagged(), start))
 }
 
 #[inline(always)]
@@ -50,7 +50,7 @@ fn tagged() -> impl Operator<Over<Ethernet, Raw>> {
             () if vlan.announces::<Ipv6>() => 1,
             () => 2,
         },
-        (v4(), v6(), start()),
+        |start| (v4(), v6(), start),
     )
 }
 
@@ -113,7 +113,7 @@ mod tests {
             2,
         ]);
         f.resize(34 + 4 * options, 1);
-        let sum = checksum::ones_complement(&f[14..]);
+        let sum = checksum::of(&f[14..]);
         f[24..26].copy_from_slice(&sum.to_be_bytes());
         f.resize(60.max(f.len()), 0);
         f
@@ -144,7 +144,7 @@ mod tests {
                 let mut expected = frame.clone();
                 expected[at + 8] -= 1;
                 expected[at + 10..at + 12].fill(0);
-                let sum = checksum::ones_complement(&expected[at..at + 20 + 4 * options]);
+                let sum = checksum::of(&expected[at..at + 20 + 4 * options]);
                 expected[at + 10..at + 12].copy_from_slice(&sum.to_be_bytes());
                 prop_assert_eq!(out, expected);
             }
