@@ -3,7 +3,6 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 CAPTURE ?= examples/demo.pcap
-SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 .PHONY: help setup build demo test check bench lint docs fuzz soak clean
 

@@ -176,7 +176,7 @@ fn every_header_of_the_stack_can_be_reached() {
         .transform(|ip| ip.header_mut().set_ttl(10))
         .compose();
     let sent = build::tcp4(A, B, 1, 2).ttl(9).vlan(7).payload(b"abc").to_vec();
-    let out = feed(&mut single(Box::new(node), &pool), Target::Hop(Hop(0)), &pool, &[sent.clone()]);
+    let out = feed(&mut single(Box::new(node), &pool), Target::Hop(Hop(0)), &pool, std::slice::from_ref(&sent));
     let mut expected = sent;
     expected[15] = 8;
     expected[26] = 10;

@@ -347,6 +347,7 @@ mod tests {
             let sent = sent.min(n);
             let pool = HeapPool::new(BURST);
             let mut b = batch(&pool, n);
+            // SAFETY: the first `sent` slots hold packets.
             let taken: Vec<_> = (0..sent).map(|i| unsafe { *b.buffers().add(i) }).collect();
             // SAFETY: `taken` has them now.
             unsafe { b.forget_front(sent) };
