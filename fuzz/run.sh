@@ -65,13 +65,18 @@ for target in "${targets[@]}"; do
     echo "$target: $seconds s $sanitizer"
     status=0
     "$built/$target" "${options[@]}" "$corpus" >"$log" 2>&1 || status=$?
+    # libFuzzer's way to say that Ctrl-C stopped it.
+    if ((status == 72)); then
+        echo "stopped"
+        exit 130
+    fi
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
     reached=$(grep -o 'cov: [0-9]* ft: [0-9]* corp: [0-9]*' "$log" | tail -n 1 || true)
     echo "$target: ${runs:-?} runs, ${rate:-?} a second, ${reached:-no coverage}"
     if ((status != 0)); then
         failed=1
-        grep -m 1 -A 5 'panicked at' "$log" | cut -c 1-400 || true
+        grep -m 1 -A 3 'panicked at' "$log" | cut -c 1-400 || true
         grep 'SUMMARY:' "$log" || true
         input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
         echo "$target: FAILED (status $status), log: fuzz/$log"
