@@ -26,7 +26,7 @@ check: ## The quick part of the tests: format, lints, unit tests, no traffic
 	@scripts/setup.sh build
 	@scripts/test.sh check
 
-bench: build ## Measures every NF beside its C baseline, in one interleaved run; writes target/bench/native.json
+bench: build ## Measures NFs beside their C baselines, in one interleaved run; writes target/bench/native.json
 	@scripts/bench.sh
 
 lint: setup ## Format, clippy, shellcheck, licences

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures every NF beside its C baseline. Reserves huge pages for the time of the run where it may.
+# Measures NFs beside their C baselines. Reserves huge pages for the time of the run where it may.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pages=/proc/sys/vm/nr_hugepages

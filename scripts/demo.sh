@@ -7,9 +7,13 @@ if [ ! -f "$capture" ]; then
 	echo "there is no capture $1: name one with CAPTURE=my.pcap" >&2
 	exit 2
 fi
+if [ "$capture" = "$(realpath examples/demo.pcap)" ]; then
+	echo "bondstone run examples/demo.toml"
+	exec target/release/bondstone run examples/demo.toml
+fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 ln -s "$capture" "$dir/demo.pcap"
 cp examples/demo.toml "$dir/demo.toml"
-echo "bondstone run examples/demo.toml, over $1"
+echo "bondstone run examples/demo.toml, with $1 as its demo.pcap"
 target/release/bondstone run "$dir/demo.toml"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 if command -v mdbook >/dev/null; then
-	mdbook build docs --dest-dir ../target/book
+	mdbook build docs
 else
 	echo "skipped: the book as HTML needs mdbook (cargo install --locked mdbook); docs/SUMMARY.md is its table of contents"
 fi

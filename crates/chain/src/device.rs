@@ -146,6 +146,10 @@ fn target_fault(kind: &str, target: &str) -> Option<(String, String)> {
     if !socket && (target.contains(['/', ':']) || matches!(target, "." | "..")) {
         return Some((format!("{target:?} is no name of an interface"), format!("write {kind}:{}", example(kind))));
     }
+    if socket && !target.starts_with('/') {
+        let problem = format!("{target:?} is not a full path, which both sides of a socket can agree on");
+        return Some((problem, format!("write {kind}:{}", example(kind))));
+    }
     let longest = if socket { LONGEST.1 } else { LONGEST.0 };
     (target.len() > longest).then(|| {
         let problem = format!("{target:?} is too long: the kernel takes {longest} bytes");
@@ -216,6 +220,7 @@ mod tests {
             ("tap:", "needs a target", "tap:lan0"),
             ("null:x", "no target", "null"),
             ("af_packet:a b", "cannot be", "eth0"),
+            ("memif:m.sock", "full path", "/run"),
             ("tap:sixteen-letters-", "too long: the kernel takes 15", "shorter"),
             ("af_xdp:../x", "no name of an interface", "eth0"),
             ("", "no kind", "PCI"),

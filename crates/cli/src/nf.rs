@@ -62,7 +62,14 @@ fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
         .read(table)?
         .build(&BuildCx::default())
         .map_err(|d| anyhow!("the example of {} is wrong: {d}", kind.name))?;
-    Ok(node.drops().to_vec())
+    let mut drops: Vec<_> = vec![];
+    // operators that stand in several branches name theirs several times
+    node.drops().iter().for_each(|d| {
+        if !drops.contains(d) {
+            drops.push(*d)
+        }
+    });
+    Ok(drops)
 }
 
 fn toml_table(text: &str) -> anyhow::Result<chain::Settings<'_>> {

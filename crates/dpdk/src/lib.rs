@@ -20,6 +20,7 @@
 //! ```
 
 mod eal;
+pub mod kernel;
 mod layout;
 mod pool;
 mod port;

@@ -44,6 +44,7 @@
 //! let mut kept = None;
 //! frame().parse::<wire::Ethernet>().transform(move |v| kept = Some(v.header()));
 //! ```
+#![forbid(unsafe_code)]
 
 mod cx;
 mod diagnostic;

@@ -1,13 +1,11 @@
 //! CPUs: which there are, and staying on one.
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// CPUs that this process may run on.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: cpu_set_t is plain bits; size and index stay within it.
-    unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    }
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 /// Keeps the calling thread on one CPU.
@@ -15,13 +13,11 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// # Errors
 /// When the CPU is not there or not allowed.
 pub fn pin(cpu: usize) -> std::io::Result<()> {
-    // SAFETY: as above; the caller's CPUs are below CPU_SETSIZE by the chain file's check.
-    let rc = unsafe {
-        let mut set: libc::cpu_set_t = core::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// CPUs for chains that name none: in turn, and not the first where there are others, so that control has one.

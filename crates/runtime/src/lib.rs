@@ -5,6 +5,7 @@
 //! stops a worker: counts are read while it runs, a stop is a flag that it looks at between batches. At any time, and for
 //! every worker, `received + created = sent + held + dropped`, and every drop has a reason; [`Summary::balanced`] says
 //! whether that held.
+#![forbid(unsafe_code)]
 
 mod cpus;
 mod engine;

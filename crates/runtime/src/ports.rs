@@ -2,7 +2,6 @@
 
 mod capture;
 mod device;
-mod kernel;
 mod spread;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, Faults, first_link_type};

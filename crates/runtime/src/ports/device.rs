@@ -1,8 +1,8 @@
 //! DPDK's devices.
 
-use super::kernel;
 use crate::Transmit;
 use chain::Device;
+use dpdk::kernel;
 use dpdk::{PortConfig, PortHandle, PortInfo, TxQueue};
 use packet::Batch;
 use std::io::ErrorKind;
@@ -144,8 +144,7 @@ pub(crate) fn note(port: &str, device: &Device) -> Option<String> {
 /// What probably mends a device that does not open.
 pub(crate) fn cure(device: &Device, e: &dpdk::Error) -> String {
     let Device::Dpdk { written, name, .. } = device else { return String::new() };
-    // SAFETY: a plain call.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = rustix::process::geteuid().is_root();
     let as_root = |capability: &str, what: &str| {
         if root {
             format!("check that {what}, and that no other process has it")

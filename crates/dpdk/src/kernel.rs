@@ -1,4 +1,4 @@
-//! What the kernel says of its interfaces.
+//! What the kernel says of its interfaces, on which some of DPDK's drivers sit.
 
 use core::ptr::null_mut;
 use std::ffi::{CStr, CString};
@@ -24,13 +24,13 @@ struct Value {
 }
 
 /// Whether there is an interface of this name in this process's network namespace.
-pub(crate) fn exists(interface: &str) -> bool {
+pub fn exists(interface: &str) -> bool {
     // SAFETY: the name is NUL-terminated.
     CString::new(interface).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
 }
 
 /// Whether it is there, up, and has somebody at its other end.
-pub(crate) fn running(interface: &str) -> bool {
+pub fn running(interface: &str) -> bool {
     // SAFETY: flags are what this request gives, and no pointer goes in.
     let flags = unsafe { ask(interface, libc::SIOCGIFFLAGS, null_mut()).map(|r| r.ifr_ifru.ifru_flags) };
     let wanted = libc::IFF_UP | libc::IFF_RUNNING;
@@ -38,14 +38,14 @@ pub(crate) fn running(interface: &str) -> bool {
 }
 
 /// Longest packet that it carries, bytes, without the Ethernet header.
-pub(crate) fn mtu(interface: &str) -> Option<u32> {
+pub fn mtu(interface: &str) -> Option<u32> {
     // SAFETY: as above.
     let mtu = unsafe { ask(interface, libc::SIOCGIFMTU, null_mut()).map(|r| r.ifr_ifru.ifru_mtu) };
     mtu.and_then(|mtu| mtu.try_into().ok())
 }
 
 /// The interface's driver, such as `veth`; `None` where the kernel does not tell.
-pub(crate) fn driver(interface: &str) -> Option<String> {
+pub fn driver(interface: &str) -> Option<String> {
     let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
     // SAFETY: the structure is the one that the command fills.
     unsafe { ask(interface, SIOCETHTOOL, (&raw mut driver).cast()) }?;
@@ -53,7 +53,7 @@ pub(crate) fn driver(interface: &str) -> Option<String> {
 }
 
 /// Whether the interface joins received packets to longer ones.
-pub(crate) fn joins_packets(interface: &str) -> bool {
+pub fn joins_packets(interface: &str) -> bool {
     let mut gro = Value { command: GET_GRO, data: 0 };
     // SAFETY: as above.
     unsafe { ask(interface, SIOCETHTOOL, (&raw mut gro).cast()) }.is_some() && gro.data != 0
