@@ -117,14 +117,27 @@ static int plain(const struct rte_mbuf *m)
 	return m->nb_segs == 1 && rte_mbuf_refcnt_read(m) == 1 && RTE_MBUF_DIRECT(m) && m->pool != NULL;
 }
 
+/* Whether every segment lies within its buffer; a driver may take lengths from its peer. */
+static int honest(const struct rte_mbuf *m)
+{
+	uint32_t all = 0;
+	uint16_t segments = 0;
+	for (const struct rte_mbuf *s = m; s != NULL; s = s->next, segments++) {
+		if ((uint32_t)s->data_off + s->data_len > s->buf_len)
+			return 0;
+		all += s->data_len;
+	}
+	return segments == m->nb_segs && all == m->pkt_len;
+}
+
 unsigned bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool)
 {
 	unsigned kept = 0;
 	for (unsigned i = 0; i < n; i++) {
 		struct rte_mbuf *m = at[i];
-		if (!plain(m)) {
+		if (!plain(m) || !honest(m)) {
 			struct rte_mbuf *c = NULL;
-			if (m->pkt_len <= (uint32_t)rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM)
+			if (honest(m) && m->pkt_len <= (uint32_t)rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM)
 				c = rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
 			rte_pktmbuf_free(m);
 			if (c == NULL)

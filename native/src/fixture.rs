@@ -88,6 +88,27 @@ impl Memory {
     }
 }
 
+/// Copies a burst of pointers as C's `rte_memcpy` does, in the widest registers; a call of `memcpy` would cost more.
+///
+/// # Safety
+/// A burst can be read at `from` and written at `to`.
+#[inline(always)]
+unsafe fn copy_burst(from: *const *mut Mbuf, to: *mut *mut Mbuf) {
+    #[cfg(target_feature = "avx")]
+    // SAFETY: the caller's promise, four pointers at a time, unaligned.
+    unsafe {
+        use core::arch::x86_64::{_mm256_loadu_si256, _mm256_storeu_si256};
+        for i in (0..BURST).step_by(4) {
+            _mm256_storeu_si256(to.add(i).cast(), _mm256_loadu_si256(from.add(i).cast()));
+        }
+    }
+    #[cfg(not(target_feature = "avx"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from, to, BURST);
+    }
+}
+
 impl Receive for Memory {
     #[inline]
     fn receive(&mut self, batch: &mut Batch) -> usize {
@@ -95,7 +116,7 @@ impl Receive for Memory {
         unsafe {
             let port = &mut *self.port.as_ptr();
             let from = port.slots.add((port.head & port.mask) as usize);
-            core::ptr::copy_nonoverlapping(from, batch.buffers().cast(), BURST);
+            copy_burst(from, batch.buffers().cast());
             port.head = port.head.wrapping_add(BURST as u32);
             batch.set_len(BURST);
         }
@@ -112,7 +133,7 @@ impl Transmit for Memory {
             let port = &mut *self.port.as_ptr();
             let to = port.slots.add((port.tail & port.mask) as usize);
             if n == BURST {
-                core::ptr::copy_nonoverlapping(batch.buffers().cast(), to, BURST);
+                copy_burst(batch.buffers().cast(), to);
             } else {
                 core::ptr::copy_nonoverlapping(batch.buffers().cast(), to, n);
             }

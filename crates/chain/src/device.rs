@@ -32,6 +32,9 @@ pub(crate) const KINDS: [(&str, &str, &str); 9] = [
     ("virtio-user", "net_virtio_user,path", "shared memory with a vhost-user switch"),
 ];
 
+/// Bytes that a packet buffer holds; DPDK's null driver makes longer frames without looking.
+const LONGEST_FRAME: u16 = 2048;
+
 impl Device {
     /// Reads a device string; `port` is the name of the port, from which the DPDK device is named.
     ///
@@ -41,6 +44,12 @@ impl Device {
         let (head, extra) = text.split_once(',').map_or((text, None), |(h, e)| (h, Some(e)));
         if is_pci(head) {
             return Ok(Self::dpdk(head.to_owned(), extra.unwrap_or_default().to_owned(), text));
+        }
+        if (head == "null" || head.starts_with("net_null") || head.starts_with("eth_null"))
+            && let Some(size) = extra.into_iter().flat_map(|e| e.split(',')).find_map(|e| e.strip_prefix("size="))
+            && !size.parse::<u16>().is_ok_and(|size| size <= LONGEST_FRAME)
+        {
+            return Err((format!("{size:?} is no size of a frame"), format!("write size=60 to size={LONGEST_FRAME}")));
         }
         if head.starts_with("net_") || head.starts_with("eth_") {
             return Ok(Self::dpdk(head.to_owned(), extra.unwrap_or_default().to_owned(), text));
@@ -221,6 +230,8 @@ mod tests {
             ("null:x", "no target", "null"),
             ("af_packet:a b", "cannot be", "eth0"),
             ("memif:m.sock", "full path", "/run"),
+            ("null,size=9000", "no size", "2048"),
+            ("net_null0,copy=1,size=60000", "no size", "2048"),
             ("tap:sixteen-letters-", "too long: the kernel takes 15", "shorter"),
             ("af_xdp:../x", "no name of an interface", "eth0"),
             ("", "no kind", "PCI"),

@@ -13,8 +13,8 @@ const ROOM: u16 = 2048 + packet::HEADROOM as u16;
 /// Packets that each worker keeps at hand.
 const CACHE: u32 = 256;
 
-/// A pool of packets. Its memory goes back when it is dropped with every packet home, and otherwise stays, because
-/// packets may outlive it.
+/// A pool of packets. Its memory stays for the process's life: packets may outlive every handle, and nobody can tell
+/// when the last thread is done giving the last one back.
 pub struct Mempool {
     raw: NonNull<sys::rte_mempool>,
     size: u32,
@@ -84,14 +84,5 @@ impl Pool for Mempool {
     fn alloc(&self) -> Option<Packet> {
         // SAFETY: a fresh mbuf is direct, single and ours; pool memory is initialised (it came zeroed from the kernel).
         unsafe { NonNull::new(sys::bs_alloc(self.raw.as_ptr())).map(|m| Packet::from_raw(m.cast())) }
-    }
-}
-
-impl Drop for Mempool {
-    fn drop(&mut self) {
-        if self.in_use() == 0 {
-            // SAFETY: every packet is home and the last handle is going.
-            unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }
-        }
     }
 }

@@ -6,7 +6,8 @@ use core::fmt;
 use dpdk_sys as sys;
 use packet::{BURST, Batch};
 use std::ffi::CString;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An opened device, not yet started.
 pub struct Port {
@@ -89,10 +90,14 @@ struct Device {
     pool: Option<Arc<Mempool>>,
 }
 
+/// Numbers of the ports that are open.
+static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: no queue handle is left, so no thread polls the port.
         unsafe { sys::bs_port_stop(self.id) };
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
@@ -109,7 +114,11 @@ impl Port {
         };
         crate::eal::take_log();
         // SAFETY: both strings are NUL-terminated; the EAL runs.
-        let id = check(what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
+        let id = check(&what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
+        // DPDK gives the same port for a device that is open already
+        if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
+            check(what, -libc::EBUSY)?;
+        }
         Ok(Port { device: Device { id: id as u16, name: name.to_owned(), pool: None } })
     }
 
@@ -152,8 +161,8 @@ impl Port {
             format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
         };
         check(what, rc)?;
-        // these two hand on what they were given, or allocate plainly; every other driver is checked packet by packet
-        let plain = matches!(info.driver.as_str(), "net_ring" | "net_null");
+        // it hands on what it was given; what every other driver brings is checked packet by packet
+        let plain = info.driver == "net_ring";
         let device = Arc::new(self.device);
         Ok(Queues {
             rx: (0..rx_queues)
@@ -219,6 +228,13 @@ pub struct TxQueue {
     bytes: u64,
 }
 
+/// Takes out what no driver can give back to a pool.
+#[cold]
+#[inline(never)]
+fn drop_heap_packets(batch: &mut Batch) {
+    batch.sift(|packet| packet.is_heap().then_some(()), |(), packet| drop(packet));
+}
+
 /// Bytes in a batch.
 fn total(batch: &Batch) -> u64 {
     batch.iter().map(|p| p.len() as u64).sum()
@@ -280,6 +296,9 @@ impl RxQueue {
             // SAFETY: the driver wrote n buffer pointers; layout.rs proves the cast.
             let m = unsafe { &*(*at.add(i)).cast::<packet::Mbuf>() };
             odd |= m.nb_segs != 1 || m.refcnt != 1 || m.ol_flags & BORROWED != 0 || m.pool.is_null();
+            // a peer's driver may believe its peer about lengths
+            odd |= u32::from(m.data_len) != m.pkt_len
+                || u32::from(m.data_off) + u32::from(m.data_len) > u32::from(m.buf_len);
             bytes += u64::from(m.pkt_len);
         }
         self.bytes += bytes;
@@ -316,6 +335,9 @@ impl TxQueue {
         unsafe {
             let ops = self.ops.0;
             let queue = self.queue as usize;
+            if packet::heap_packets_possible() {
+                drop_heap_packets(batch);
+            }
             let mut n = batch.len() as u16;
             let at = batch.buffers().cast();
             let callbacks = *(*ops).txq.clbk.add(queue);

@@ -2,7 +2,7 @@
 
 use core::hint::cold_path;
 use core::marker::PhantomData;
-use packet::Meta;
+use packet::{Meta, MetaMut};
 use wire::{Ethernet, Follows, Header};
 
 /// The headers parsed so far, innermost last.
@@ -120,7 +120,7 @@ impl<H, X, S: Has<H, I>, I> Has<H, There<I>> for Over<X, S> {
 ///
 /// Bytes and headers can be changed in place; the packet keeps its length.
 pub struct View<'p, S> {
-    pub(crate) meta: &'p mut Meta,
+    pub(crate) meta: MetaMut<'p>,
     pub(crate) bytes: &'p mut [u8],
     pub(crate) stack: S,
 }
@@ -140,14 +140,14 @@ fn lay_mut<H: Header>(bytes: &mut [u8], at: usize) -> &mut H {
 impl<'p, S: Stack> View<'p, S> {
     /// What is known of the packet besides its bytes.
     #[inline(always)]
-    pub fn meta(&self) -> &Meta {
-        self.meta
+    pub fn meta(&self) -> Meta<'_> {
+        self.meta.get()
     }
 
     /// What is known of the packet besides its bytes, to change it.
     #[inline(always)]
-    pub fn meta_mut(&mut self) -> &mut Meta {
-        self.meta
+    pub fn meta_mut(&mut self) -> &mut MetaMut<'p> {
+        &mut self.meta
     }
 
     /// The whole frame.

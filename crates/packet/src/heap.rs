@@ -4,7 +4,7 @@ use crate::{HEADROOM, Mbuf, Packet, Pool};
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const ROOM: usize = 2048;
 const LAYOUT: Layout = match Layout::from_size_align(size_of::<Mbuf>() + HEADROOM + ROOM, 64) {
@@ -17,6 +17,15 @@ const LAYOUT: Layout = match Layout::from_size_align(size_of::<Mbuf>() + HEADROO
 pub struct HeapPool {
     capacity: usize,
     in_use: Arc<AtomicUsize>,
+}
+
+/// Whether this process has ever made a heap packet.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there can be heap packets: a driver, which can only free what has a pool, must not be given one.
+#[inline(always)]
+pub fn heap_packets_possible() -> bool {
+    USED.load(Ordering::Relaxed)
 }
 
 impl HeapPool {
@@ -33,6 +42,7 @@ impl HeapPool {
 
 impl Pool for HeapPool {
     fn alloc(&self) -> Option<Packet> {
+        USED.store(true, Ordering::Relaxed);
         self.in_use.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| (n < self.capacity).then_some(n + 1)).ok()?;
         // SAFETY: LAYOUT has a size; the result is checked; zeros are a valid Mbuf; the buffer follows the header.
         unsafe {

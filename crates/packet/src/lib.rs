@@ -50,10 +50,10 @@ mod mbuf;
 mod packet;
 
 pub use batch::{BURST, Batch, Drain};
-pub use heap::HeapPool;
+pub use heap::{HeapPool, heap_packets_possible};
 pub use lanes::permute16;
 pub use mbuf::{FreeHook, Mbuf, TIMESTAMPED, set_free_hook};
-pub use packet::{Meta, Packet, Stamp};
+pub use packet::{Meta, MetaMut, Packet, Stamp};
 
 /// Where packets come from.
 pub trait Pool: Sync {

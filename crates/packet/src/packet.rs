@@ -2,6 +2,7 @@
 
 use crate::mbuf::{self, Mbuf, TIMESTAMPED};
 use core::fmt;
+use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
@@ -16,9 +17,18 @@ unsafe impl Send for Packet {}
 // SAFETY: `&Packet` gives only shared access to plain memory.
 unsafe impl Sync for Packet {}
 
-/// What is known of a packet besides its bytes.
-#[repr(transparent)]
-pub struct Meta(Mbuf);
+/// What is known of a packet besides its bytes: a handle on the header, which nobody can move out of its place.
+#[derive(Clone, Copy)]
+pub struct Meta<'p> {
+    header: NonNull<Mbuf>,
+    packet: PhantomData<&'p Packet>,
+}
+
+/// As [`Meta`], to change it.
+pub struct MetaMut<'p> {
+    header: NonNull<Mbuf>,
+    packet: PhantomData<&'p mut Packet>,
+}
 
 /// When and how a frame was captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,29 +102,26 @@ impl Packet {
 
     /// The packet's bytes and what is known besides, both to change.
     #[inline(always)]
-    pub const fn split_mut(&mut self) -> (&mut Meta, &mut [u8]) {
-        let m = self.0;
-        // SAFETY: the bytes lie in the buffer, not in the header, and Meta's methods cannot reach them;
-        // Meta is a transparent Mbuf.
-        unsafe {
-            let h = &*m.as_ptr();
-            let bytes = core::slice::from_raw_parts_mut(h.buf_addr.add(h.data_off as usize), h.data_len as usize);
-            (&mut *m.as_ptr().cast::<Meta>(), bytes)
-        }
+    pub const fn split_mut(&mut self) -> (MetaMut<'_>, &mut [u8]) {
+        let header = self.0;
+        (MetaMut { header, packet: PhantomData }, self.data_mut())
     }
 
     /// What is known of the packet besides its bytes.
     #[inline(always)]
-    pub const fn meta(&self) -> &Meta {
-        // SAFETY: Meta is a transparent Mbuf.
-        unsafe { &*self.0.as_ptr().cast::<Meta>() }
+    pub const fn meta(&self) -> Meta<'_> {
+        Meta { header: self.0, packet: PhantomData }
     }
 
     /// What is known of the packet besides its bytes, to change it.
     #[inline(always)]
-    pub const fn meta_mut(&mut self) -> &mut Meta {
-        // SAFETY: as in `meta`, and `&mut self` makes it exclusive.
-        unsafe { &mut *self.0.as_ptr().cast::<Meta>() }
+    pub const fn meta_mut(&mut self) -> MetaMut<'_> {
+        MetaMut { header: self.0, packet: PhantomData }
+    }
+
+    /// Whether it came from a heap pool.
+    pub const fn is_heap(&self) -> bool {
+        self.header().pool.is_null()
     }
 
     /// Bytes free before the data.
@@ -182,35 +189,58 @@ impl fmt::Debug for Packet {
     }
 }
 
-impl Meta {
+impl Meta<'_> {
+    #[inline(always)]
+    const fn header(&self) -> &Mbuf {
+        // SAFETY: the packet is borrowed and so is alive; no `&mut` to its header exists outside a call of these methods.
+        unsafe { self.header.as_ref() }
+    }
+
     /// Number of the port that the packet came in by.
     #[inline(always)]
     pub const fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    /// Says by which port the packet came in.
-    #[inline(always)]
-    pub const fn set_port(&mut self, port: u16) {
-        self.0.port = port;
+        self.header().port
     }
 
     /// The receive-side-scaling hash, where the device computed one.
     #[inline(always)]
     pub const fn rss_hash(&self) -> Option<u32> {
-        if self.0.ol_flags & RSS_HASH != 0 { Some(self.0.rss) } else { None }
+        let header = self.header();
+        if header.ol_flags & RSS_HASH != 0 { Some(header.rss) } else { None }
     }
 
     /// When and how the frame was captured, where that is known.
     pub const fn stamp(&self) -> Option<Stamp> {
-        if self.0.ol_flags & TIMESTAMPED != 0 { Some(Stamp { ns: self.0.timestamp, cut: self.0.cut }) } else { None }
+        let header = self.header();
+        if header.ol_flags & TIMESTAMPED != 0 { Some(Stamp { ns: header.timestamp, cut: header.cut }) } else { None }
+    }
+}
+
+impl MetaMut<'_> {
+    #[inline(always)]
+    const fn header(&mut self) -> &mut Mbuf {
+        // SAFETY: the packet is borrowed for change by this handle alone, and its bytes lie elsewhere.
+        unsafe { self.header.as_mut() }
+    }
+
+    /// The same, to read.
+    #[inline(always)]
+    pub const fn get(&self) -> Meta<'_> {
+        Meta { header: self.header, packet: PhantomData }
+    }
+
+    /// Says by which port the packet came in.
+    #[inline(always)]
+    pub const fn set_port(&mut self, port: u16) {
+        self.header().port = port;
     }
 
     /// Says when and how the frame was captured.
     pub const fn set_stamp(&mut self, stamp: Stamp) {
-        self.0.timestamp = stamp.ns;
-        self.0.cut = stamp.cut;
-        self.0.ol_flags |= TIMESTAMPED;
+        let header = self.header();
+        header.timestamp = stamp.ns;
+        header.cut = stamp.cut;
+        header.ol_flags |= TIMESTAMPED;
     }
 }
 
@@ -223,7 +253,7 @@ mod tests {
     fn metadata_does_not_touch_bytes() {
         let mut p = HeapPool::new(1).alloc_from(&[7; 60]).unwrap();
         assert_eq!((p.meta().stamp(), p.meta().rss_hash()), (None, None));
-        let (meta, bytes) = p.split_mut();
+        let (mut meta, bytes) = p.split_mut();
         meta.set_port(3);
         meta.set_stamp(Stamp { ns: 5, cut: 1 });
         bytes[0] = 8;
