@@ -8,12 +8,12 @@ if [ ! -f "$capture" ]; then
 	exit 2
 fi
 if [ "$capture" = "$(realpath examples/demo.pcap)" ]; then
-	echo "bondstone run examples/demo.toml"
-	exec target/release/bondstone run examples/demo.toml
+	echo "bondstone run examples/demo.toml --for 10s"
+	exec target/release/bondstone run examples/demo.toml --for 10s
 fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 ln -s "$capture" "$dir/demo.pcap"
 cp examples/demo.toml "$dir/demo.toml"
-echo "bondstone run examples/demo.toml, with $1 as its demo.pcap"
-target/release/bondstone run "$dir/demo.toml"
+echo "bondstone run examples/demo.toml --for 10s, with $1 as its demo.pcap"
+target/release/bondstone run "$dir/demo.toml" --for 10s

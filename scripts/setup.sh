@@ -44,7 +44,6 @@ fi
 missing=()
 for need in "${needs[@]}"; do
 	package=${need%%:*}
-	# a package may be there under a versioned name that provides it
 	if ! dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed'; then
 		missing+=("$package")
 		echo "needs $package: ${need#*:}"

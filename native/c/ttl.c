@@ -91,26 +91,31 @@ static __rte_noinline int tagged(uint8_t *d, uint32_t len)
 	return type == ETHER_IPV4 ? v4(d + 18, len - 18) : type == ETHER_IPV6 ? v6(d + 18, len - 18) : -1;
 }
 
-static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+/* -1, or the reason to drop the packet. */
+static __rte_always_inline int age(struct rte_mbuf *m)
+{
+	uint8_t *d = rte_pktmbuf_mtod(m, uint8_t *);
+	uint32_t len = m->data_len;
+	if (unlikely(len < 14))
+		return MALFORMED_ETHERNET;
+	uint16_t type = be16(d + 12);
+	if (likely(type == ETHER_IPV4))
+		return v4(d + 14, len - 14);
+	if (type == ETHER_IPV6)
+		return v6(d + 14, len - 14);
+	return type == ETHER_VLAN || type == ETHER_QINQ ? tagged(d, len) : -1;
+}
+
+/* `times` functions, one after the other on each packet. */
+static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struct counts *c, int times)
 {
 	uint32_t gone = 0;
 	fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		fetch(p, i, n);
-		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
-		uint32_t len = p[i]->data_len;
 		int bad = -1;
-		if (unlikely(len < 14))
-			bad = MALFORMED_ETHERNET;
-		else {
-			uint16_t type = be16(d + 12);
-			if (likely(type == ETHER_IPV4))
-				bad = v4(d + 14, len - 14);
-			else if (type == ETHER_IPV6)
-				bad = v6(d + 14, len - 14);
-			else if (type == ETHER_VLAN || type == ETHER_QINQ)
-				bad = tagged(d, len);
-		}
+		for (int k = 0; k < times && likely(bad < 0); k++)
+			bad = age(p[i]);
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
 			gone |= 1u << i;
@@ -119,14 +124,16 @@ static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct 
 	return likely(gone == 0) ? n : discard(p, n, gone);
 }
 
+static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+{
+	return chain(p, n, c, 1);
+}
+
 NETWORK_FUNCTION(ttl, ttl)
 
-/* Ten in one loop, one after the other on each packet. */
 static __rte_always_inline uint16_t ttl10(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
-	for (int k = 0; k < 10; k++)
-		n = ttl(p, n, c, state);
-	return n;
+	return chain(p, n, c, 10);
 }
 
 NETWORK_FUNCTION(ttl10, ttl10)

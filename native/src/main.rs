@@ -60,5 +60,5 @@ fn main() -> anyhow::Result<()> {
     std::fs::write(&args.json, serde_json::to_string_pretty(&rows.rows)?)
         .with_context(|| args.json.display().to_string())?;
     println!("\nwritten to {}", args.json.display());
-    rows.compare(core)
+    rows.compare(core, &cpus)
 }

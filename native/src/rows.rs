@@ -138,12 +138,13 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
 
 impl Rows {
     /// The comparisons that are no rows: a hop's cost, and DPDK's own forwarder.
-    pub(crate) fn compare(&self, core: usize) -> anyhow::Result<()> {
+    pub(crate) fn compare(&self, core: usize, cpus: &[usize]) -> anyhow::Result<()> {
         if let Some((fused, composed)) = self.fused_and_composed {
-            println!("\nten composed ttl over ten fused: {:.2} cycles per NF", (composed - fused) / 10.0);
+            // ten nodes are nine more than one
+            println!("\nten composed ttl over ten fused: {:.2} cycles per added NF", (composed - fused) / 9.0);
         }
         if let Some(io) = self.io {
-            match testpmd::io(core)? {
+            match testpmd::io(core, cpus)? {
                 Some(cost) => println!(
                     "ring to ring without NF: {:.2} cycles, testpmd io {:.2}: {:.2} times",
                     io.median,
@@ -151,7 +152,7 @@ impl Rows {
                     io.median / cost.median
                 ),
                 None => println!(
-                    "ring to ring without NF: {:.2} cycles; skipped: no dpdk-testpmd to compare with (Debian: dpdk-dev)",
+                    "ring to ring without NF: {:.2} cycles; skipped: dpdk-testpmd (Debian: dpdk-dev) is not there or did not start",
                     io.median
                 ),
             }
@@ -202,7 +203,7 @@ impl Bench {
                 let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
                 let mut worker = worker((pair.nodes)(), receivers, senders, &self.pool);
                 let compared = self.alternate(pair, &packets, 512, &mut worker, (&mut ca, &mut cb), state)?;
-                worker.empty_rings();
+                worker.empty_queues();
                 Ok((compared, "ring", 512))
             }
             Lap::Memory(n) => {

@@ -5,17 +5,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn all_cpus() -> Vec<usize> {
-    let n = std::thread::available_parallelism().map_or(1, usize::from);
-    (0..n.max(2)).collect()
-}
-
 /// Times that its figures are read.
 const WINDOWS: usize = 60;
 
-/// Cycles per packet of testpmd's `io` on two `net_ring` ports on the same CPU; `None` where it is not installed.
-pub(crate) fn io(core: usize) -> anyhow::Result<Option<Cost>> {
-    let cpus = all_cpus();
+/// Cycles per packet of testpmd's `io` on two `net_ring` ports on the same CPU; `None` where it is not there or
+/// does not start.
+pub(crate) fn io(core: usize, cpus: &[usize]) -> anyhow::Result<Option<Cost>> {
     let other = cpus.iter().copied().find(|c| *c != core).unwrap_or(core);
     let child = Command::new("dpdk-testpmd")
         .args([
@@ -62,6 +57,6 @@ pub(crate) fn io(core: usize) -> anyhow::Result<Option<Cost>> {
     child.wait()?;
     match said {
         Ok(Ok(())) if samples.len() > WINDOWS / 2 => Ok(Some(cost(&mut samples))),
-        _ => anyhow::bail!("dpdk-testpmd gave {} figures", samples.len()),
+        _ => Ok(None),
     }
 }

@@ -4,6 +4,7 @@ use crate::exit::{Exit, Faults};
 use chain::ChainFile;
 use graph::{BuildCx, Diagnostic, Registry};
 use serde_json::json;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 /// Checks a chain file without running it: its format, names, paths, edges, files and every NF's settings.
@@ -29,7 +30,7 @@ impl Check {
         };
         if self.json {
             let verdict = json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
-            println!("{verdict:#}");
+            writeln!(stdout(), "{verdict:#}")?;
             return Ok(if faults.is_empty() { Exit::Done } else { Exit::Input });
         }
         for warning in &warnings {
@@ -37,13 +38,14 @@ impl Check {
         }
         match file {
             Some(file) if faults.is_empty() => {
-                println!(
+                writeln!(
+                    stdout(),
                     "{}: {} ports, {} NFs, {} chains, no fault",
                     self.chain.display(),
                     file.ports.len(),
                     file.nfs.len(),
                     file.chains.len()
-                );
+                )?;
                 for chain in &file.chains {
                     let cores: Vec<_> = chain.cores.iter().map(ToString::to_string).collect();
                     let cores = if cores.is_empty() {
@@ -51,7 +53,7 @@ impl Check {
                     } else {
                         format!("CPU {}", cores.join(", "))
                     };
-                    println!("  {}: {} on {cores}", chain.name, chain.path.join(" -> "));
+                    writeln!(stdout(), "  {}: {} on {cores}", chain.name, chain.path.join(" -> "))?;
                 }
                 Ok(Exit::Done)
             }

@@ -5,6 +5,7 @@ use crate::table::Table;
 use anyhow::anyhow;
 use graph::{BuildCx, Diagnostic, Kind, Registry, Spread};
 use serde_json::{Value, json};
+use std::io::{Write, stdout};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Nf {
@@ -31,12 +32,12 @@ impl Nf {
         match self {
             Nf::List { json: true } => {
                 let all: Vec<_> = registry.iter().map(|k| json!({ "name": k.name, "about": k.about })).collect();
-                println!("{:#}", Value::from(all));
+                writeln!(stdout(), "{:#}", Value::from(all))?;
             }
             Nf::List { json: false } => {
                 let mut table = Table::new(&["nf", "what it does"]);
                 registry.iter().for_each(|k| table.row([k.name.to_owned(), k.about.to_owned()]));
-                print!("{table}");
+                write!(stdout(), "{table}")?;
             }
             Nf::Show { name, json } => {
                 let Some(kind) = registry.get(name) else {
@@ -48,7 +49,11 @@ impl Nf {
                     let d = Diagnostic::new("there is no such kind of NF").value(name).cure(cure);
                     return Err(Faults(vec![d]).into());
                 };
-                if *json { println!("{:#}", document(kind)?) } else { print!("{}", page(kind)?) }
+                if *json {
+                    writeln!(stdout(), "{:#}", document(kind)?)?;
+                } else {
+                    write!(stdout(), "{}", page(kind)?)?;
+                }
             }
         }
         Ok(Exit::Done)

@@ -24,15 +24,21 @@ pub enum Memory {
 
 /// Megabytes that the EAL takes at start without huge pages.
 const ORDINARY_MB: usize = 512;
-/// Free huge pages (2 MiB) from which they are worth using: a pool of 16,384 packets and the drivers' rings.
-const ENOUGH_PAGES: usize = 64;
+/// Huge pages (2 MiB) for what DPDK and its drivers keep beside packets.
+const ENOUGH_PAGES: usize = 48;
 
 static EAL: OnceLock<core::result::Result<Memory, (i32, String)>> = OnceLock::new();
 
 impl Memory {
-    /// Huge pages where enough are free, ordinary ones elsewhere.
+    /// Huge pages where enough are free for drivers' rings and a pool of `packets`, ordinary ones elsewhere.
+    pub fn best_for(packets: u32) -> Memory {
+        let needed = ENOUGH_PAGES + packets as usize * 2432 / (2 << 20);
+        if Self::free_huge_pages() >= needed { Memory::Huge } else { Memory::Ordinary }
+    }
+
+    /// Huge pages where enough are free for a small pool, ordinary ones elsewhere.
     pub fn best() -> Memory {
-        if Self::free_huge_pages() >= ENOUGH_PAGES { Memory::Huge } else { Memory::Ordinary }
+        Self::best_for((1 << 13) - 1)
     }
 
     /// Free 2 MiB pages on this machine.

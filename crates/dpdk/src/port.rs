@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_void};
 use core::fmt;
 use dpdk_sys as sys;
 use packet::{BURST, Batch};
-use std::ffi::CString;
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An opened device, not yet started.

@@ -87,6 +87,25 @@ impl Blueprint {
     }
 }
 
+impl Blueprint {
+    /// Ways that a packet and its copies can take from `entry` to the end, for a graph without loops: what one packet can
+    /// cost at the most.
+    pub fn ways(&self, entry: Target) -> u64 {
+        fn ways(b: &Blueprint, target: Target, known: &mut [u64]) -> u64 {
+            let Target::Hop(Hop(hop)) = target else { return 1 };
+            if known[hop as usize] == 0 {
+                let plan = b.hops[hop as usize];
+                let edges = b.nodes[plan.node as usize].edges.iter().skip(1);
+                let all = std::iter::once(&plan.next).chain(edges);
+                let sum = all.map(|t| ways(b, *t, known)).fold(0, u64::saturating_add);
+                known[hop as usize] = sum;
+            }
+            known[hop as usize]
+        }
+        ways(self, entry, &mut vec![0; self.hops.len()])
+    }
+}
+
 /// Where a graph's packets leave it.
 pub trait Sink {
     /// Takes all packets of the batch and leaves it empty. What cannot be sent is dropped there, and counted there.
@@ -104,6 +123,9 @@ pub struct Panicked {
     pub packets: u64,
 }
 
+/// No node is running.
+const NONE: u16 = u16::MAX;
+
 /// Nodes on one core, joined.
 pub struct Graph {
     hops: Box<[HopPlan]>,
@@ -113,7 +135,7 @@ pub struct Graph {
     /// Hops and outputs with packets waiting, newest last.
     backlog: Vec<(Hop, u8)>,
     desk: Desk,
-    /// Node that is running, and packets that went into it.
+    /// Node that is running, or `NONE`, and packets that went into it.
     running: (u16, usize),
 }
 
@@ -164,7 +186,7 @@ impl Graph {
             hops: blueprint.hops.clone().into(),
             backlog: Vec::with_capacity(16),
             desk: Desk { pool, gone: Batch::new(), dropped: 0, emitted: 0, created: 0, touched: false },
-            running: (0, 0),
+            running: (NONE, 0),
         }
     }
 
@@ -200,6 +222,7 @@ impl Graph {
             let outbox = &mut self.outboxes[at.0 as usize];
             let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats };
             slot.node.process(&mut cx, hop.input, batch);
+            self.running.0 = NONE;
             if TIMED {
                 let now = clock::cycles();
                 slot.stats.timed_cycles.add(now - from);
@@ -265,9 +288,13 @@ impl Graph {
     }
 
     /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and closes the node, which from now
-    /// on drops what comes for that reason.
-    pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Panicked {
+    /// on drops what comes for that reason. `None`, and no change, when it was no node that panicked.
+    pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Option<Panicked> {
         let (node, n) = self.running;
+        if node == NONE {
+            return None;
+        }
+        self.running.0 = NONE;
         let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
         gone.clear();
         // what the node held in its hands went home while the stack unwound
@@ -279,8 +306,10 @@ impl Graph {
         self.backlog.clear();
         let slot = &mut self.slots[node as usize];
         slot.stats.drop_every(NF_PANIC, packets);
-        slot.node = Box::new(Closed);
+        let old = core::mem::replace(&mut slot.node, Box::new(Closed));
+        // what has panicked once may do so again while it is dropped
+        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old))));
         let message = cause.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| cause.downcast_ref().cloned());
-        Panicked { node: slot.name.clone(), message: message.unwrap_or_default(), packets }
+        Some(Panicked { node: slot.name.clone(), message: message.unwrap_or_default(), packets })
     }
 }

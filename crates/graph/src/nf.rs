@@ -56,7 +56,8 @@ pub trait Node: Send {
         vec![]
     }
 
-    /// Processes a batch that came by `input`. What is left in the batch goes on by the first output.
+    /// Processes a batch that came by `input`. What is left in the batch goes on by the first output; what is neither left,
+    /// emitted nor dropped through `cx` is counted as `vanished`, so a node must not keep packets for later.
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch);
 }
 

@@ -138,7 +138,7 @@ proptest! {
             let run = || graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
             if let Err(cause) = catch_unwind(AssertUnwindSafe(run)) {
                 prop_assert_eq!(round, 0, "a closed node does not panic again");
-                let told = graph.contain(&mut batch, &*cause);
+                let told = graph.contain(&mut batch, &*cause).expect("a node did it");
                 prop_assert_eq!((told.node.as_str(), told.message.as_str()), ("b", "told to"));
             }
             sent += out.0.iter().map(|p| p.len() as u64).sum::<u64>();
@@ -170,6 +170,17 @@ fn an_output_that_leads_nowhere_is_a_counted_drop() {
     graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Out(vec![vec![], vec![]]));
     let stats: Vec<_> = graph.stats().map(|(_, s)| count(s, "no_edge")).collect();
     assert_eq!((stats, pool.in_use()), (vec![0, 0, 1], 0));
+}
+
+#[test]
+fn copies_of_copies_are_counted_as_ways() {
+    let n = 40;
+    let next = |h: u16| if h < n { Target::Hop(Hop(h)) } else { Target::Port(0) };
+    let nodes = (0..n).map(|h| NodePlan { name: String::new(), edges: vec![Target::Nowhere, next(h + 1)] });
+    let hops = (0..n).map(|h| HopPlan { node: h, input: 0, next: next(h + 1) });
+    let blueprint = Blueprint { nodes: nodes.collect(), hops: hops.collect() };
+    assert_eq!(blueprint.ways(Target::Hop(Hop(0))), 1 << 40);
+    assert_eq!(blueprint.ways(Target::Hop(Hop(38))), 4);
 }
 
 #[test]

@@ -235,7 +235,7 @@ impl Engine {
             }
         }
         for (worker, ports) in &mut ended {
-            for (input, n) in worker.empty_rings() {
+            for (input, n) in worker.empty_queues() {
                 *held.entry(ports[input]).or_default() += n;
             }
         }
@@ -249,7 +249,7 @@ impl Engine {
         self.captures.iter().for_each(CaptureWriter::finish);
         let mut summary = self.snapshot();
         for (port, n) in held {
-            summary.ports[port].held = n;
+            summary.hold(port, n);
         }
         // with the last queue handle a port closes and gives back what its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
@@ -258,6 +258,16 @@ impl Engine {
             summary.faults.push(format!("{leaked} packet buffers were not given back"));
         }
         summary
+    }
+}
+
+impl Drop for Engine {
+    /// Stops workers that nobody has stopped, so that none polls a port that closes.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for running in &mut self.workers {
+            drop(running.thread.take().map(JoinHandle::join));
+        }
     }
 }
 
@@ -314,7 +324,7 @@ fn build(file: &ChainFile, workers: &[Placed]) -> Result<Vec<Vec<Box<dyn graph::
     if faults.is_empty() { Ok(all) } else { Err(Error::Input(faults)) }
 }
 
-/// Starts DPDK and makes a pool that is never the bottleneck.
+/// Starts DPDK and makes a pool with a packet for every descriptor and worker, as far as the largest goes.
 fn memory(file: &ChainFile, workers: &[Placed]) -> Result<(Eal, Arc<Mempool>), Error> {
     /// Packets of the smallest pool, and of the largest.
     const POOL: (u32, u32) = (1 << 13, 1 << 17);
@@ -323,11 +333,12 @@ fn memory(file: &ChainFile, workers: &[Placed]) -> Result<(Eal, Arc<Mempool>), E
         cure: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
     };
     let pci: Vec<String> = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned).collect();
-    let eal = Eal::start(Memory::best(), &pci).map_err(|e| failed(&e))?;
     let queues = workers.len() as u32 + 1;
     let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
     let in_ports: u32 = devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum();
-    let size = (in_ports + queues * 2048).next_power_of_two().clamp(POOL.0, POOL.1) - 1;
+    let wanted = (in_ports + queues * 2048).next_power_of_two();
+    let size = wanted.clamp(POOL.0, POOL.1) - 1;
+    let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| failed(&e))?;
     let pool = Mempool::new(eal, size).map_err(|e| failed(&e))?;
     Ok((eal, pool))
 }
@@ -474,6 +485,12 @@ impl Opening<'_> {
             tx_queues: if shared { 1 } else { senders.len().max(1) as u16 },
             descriptors: plan.descriptors,
         };
+        // a tap has its queues in pairs
+        let pairs = config.rx_queues.max(config.tx_queues);
+        let config = match info.driver.as_str() {
+            "net_tap" => PortConfig { rx_queues: pairs, tx_queues: pairs, ..config },
+            _ => config,
+        };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
         self.handles.push((port, Watch::new(&plan.device, queues.port)));
         self.drivers_own += ports::drivers_own(&info, &config);
@@ -484,7 +501,9 @@ impl Opening<'_> {
             for (user, queue) in polled.iter().zip(rx.by_ref()) {
                 self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, false, origin);
             }
-        } else if let (false, Some(queue)) = (polled.is_empty(), rx.next()) {
+        } else if !polled.is_empty()
+            && let Some(queue) = rx.next()
+        {
             self.poll_with(port, Source::Queue(queue), &polled, workers, false, origin);
         }
         if ring {
@@ -533,7 +552,11 @@ fn targets(plan: &WorkerPlan) -> impl Iterator<Item = &Target> {
 }
 
 fn send_with(port: usize, to: Drain, worker: &mut Placed) {
-    worker.outputs[port] = Some(Output::new(to));
+    // a ring that this same worker empties has no more room for being waited for
+    let own = worker.inputs.iter().any(|(p, i)| *p == port && i.origin == Origin::Ring);
+    let mut output = Output::new(to);
+    output.own = own;
+    worker.outputs[port] = Some(output);
 }
 
 fn transmit(port: usize, tx: Vec<TxQueue>, senders: &[usize], workers: &mut [Placed], shared: bool) {

@@ -53,12 +53,14 @@ pub struct Output {
     pub stats: Arc<LinkStats>,
     /// Packets that had gone when it last took nothing for a whole [`OFFER`].
     gave_up: Option<u64>,
+    /// Whether it leads to a ring that the same worker empties: waiting for room there would be for ever.
+    pub(crate) own: bool,
 }
 
 impl Output {
     /// An output that has not sent anything yet.
     pub fn new(to: Drain) -> Self {
-        Output { to, stats: Arc::default(), gave_up: None }
+        Output { to, stats: Arc::default(), gave_up: None, own: false }
     }
 }
 
@@ -200,17 +202,21 @@ impl Worker {
     /// NFs are caught, and handed to `panicked`.
     pub fn run(&mut self, mut panicked: impl FnMut(Panicked)) {
         while let Err(cause) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
-            panicked(self.graph.contain(&mut self.batch, &*cause));
+            match self.graph.contain(&mut self.batch, &*cause) {
+                Some(told) => panicked(told),
+                // no NF's doing, so nothing that closing one would mend
+                None => std::panic::resume_unwind(cause),
+            }
         }
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
         self.inputs.iter_mut().for_each(|input| input.from.close());
     }
 
-    /// Takes out and counts what is left in rings in memory; by number of the input.
-    pub fn empty_rings(&mut self) -> Vec<(usize, u64)> {
+    /// Takes out and counts what is left in rings in memory and in queues from other cores; by number of the input.
+    pub fn empty_queues(&mut self) -> Vec<(usize, u64)> {
         let mut found = vec![];
-        for (n, input) in self.inputs.iter_mut().enumerate().filter(|(_, i)| i.origin == Origin::Ring) {
+        for (n, input) in self.inputs.iter_mut().enumerate().filter(|(_, i)| i.origin != Origin::Outside) {
             let mut held = 0;
             while input.from.receive(&mut self.batch) != 0 {
                 held += self.batch.len() as u64;
@@ -327,7 +333,7 @@ impl Sink for Outputs {
 fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicBool) {
     let mut until = Instant::now() + OFFER;
     let taken = output.stats.packets.get();
-    let offer = patient && output.gave_up != Some(taken);
+    let offer = patient && !output.own && output.gave_up != Some(taken);
     while offer && !batch.is_empty() && Instant::now() < until && !stop.load(Ordering::Relaxed) {
         let n = output.to.send(batch);
         if n == 0 {

@@ -14,6 +14,9 @@ use toml::Spanned;
 /// Visits to NFs that a file may have in all its paths and edges.
 const MOST_HOPS: usize = 4096;
 
+/// Ways that one packet and its copies may take through a chain.
+const MOST_WAYS: u64 = 1024;
+
 /// Turns paths and edges into hops.
 pub(super) struct Builder<'a> {
     checker: Checker<'a>,
@@ -56,11 +59,19 @@ impl<'a> Builder<'a> {
         if checker.faults.is_empty() {
             let nodes =
                 nfs.iter().zip(&edges).map(|(nf, e)| NodePlan { name: nf.name.clone(), edges: e.clone() }).collect();
-            if let Some(round) = (Blueprint { nodes, hops: hops.clone() }).find_loop() {
+            let blueprint = Blueprint { nodes, hops: hops.clone() };
+            if let Some(round) = blueprint.find_loop() {
                 let names: Vec<_> = round.iter().map(|&n| nfs[n as usize].name.as_str()).collect();
                 let span = file.edge.first().map_or(0..0, |e| e.from.span());
                 let cure = "lead one of these outputs to a port; a ring port breaks a loop on purpose";
                 checker.fault(span, &names.join(" -> "), "packets could go round here for ever", cure);
+            } else if let Some((n, chain)) =
+                chains.iter().enumerate().find(|(_, c)| blueprint.ways(c.entry) > MOST_WAYS)
+            {
+                let problem =
+                    format!("one packet could leave this chain more than {MOST_WAYS} times, copied again and again");
+                let span = file.chain.get(n).map_or(0..0, Spanned::span);
+                checker.fault(span, &chain.name, problem, "join the outputs of fewer tees to further tees");
             }
         }
         let Checker { mut faults, warnings, .. } = checker;

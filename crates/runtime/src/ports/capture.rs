@@ -10,10 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of frames up to which a capture that is read more than once stays in memory.
+/// Bytes of memory up to which a capture that is read more than once stays there.
 const CACHE: usize = 64 << 20;
 /// How often a port without a link is asked again.
 const ASK: Duration = Duration::from_millis(1);
+
+/// Latest time that a capture file can hold, ns since the Unix epoch: its seconds have 32 bits.
+const LATEST: u64 = u32::MAX as u64 * 1_000_000_000 + 999_999_999;
 
 /// What went wrong at ports while running, to be told at the end.
 pub(crate) type Faults = Arc<Mutex<Vec<String>>>;
@@ -167,7 +170,7 @@ impl CaptureReader {
                         if let Some(cache) = &mut self.cache {
                             cache.bytes.extend_from_slice(record.frame);
                             cache.frames.push((cache.bytes.len(), stamp));
-                            if cache.bytes.len() > CACHE {
+                            if cache.bytes.len() + cache.frames.len() * size_of::<(usize, Stamp)>() > CACHE {
                                 self.cache = None;
                             }
                         }
@@ -273,7 +276,8 @@ impl Transmit for CaptureWriter {
         let mut sent = 0;
         for packet in batch.iter() {
             let stamp = packet.meta().stamp().unwrap_or(Stamp { ns: now, cut: 0 });
-            if let Err(e) = writer.write(stamp.ns, packet.len() as u32 + stamp.cut, packet.data()) {
+            let length = (packet.len() as u32).saturating_add(stamp.cut);
+            if let Err(e) = writer.write(stamp.ns.min(LATEST), length, packet.data()) {
                 report(&self.faults, e.to_string());
                 // what is in its buffer cannot be written either; told once is enough
                 *file = None;
