@@ -114,7 +114,7 @@ impl Port {
         };
         crate::eal::take_log();
         // SAFETY: both strings are NUL-terminated; the EAL runs.
-        let id = check(&what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
+        let id = check(what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
         // DPDK gives the same port for a device that is open already
         if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
             check(what, -libc::EBUSY)?;
