@@ -282,6 +282,23 @@ fn edges() {
     }
 }
 
+/// Each copies what the one before has copied: one packet would become more than anybody can send.
+#[test]
+fn copies_of_copies_without_end() {
+    let scratch = Scratch::new();
+    let names: Vec<_> = (0..40).map(|n| format!("t{n}")).collect();
+    let mut text = "bondstone = 1\nport.a.device = \"null\"\nport.b.device = \"null,size=60\"\n".to_owned();
+    for (name, next) in names.iter().zip(names.iter().skip(1).map(String::as_str).chain(["b"])) {
+        text += &format!("[nf.{name}]\nkind = \"tee\"\n[[edge]]\nfrom = \"{name}.copy\"\nto = \"{next}\"\n");
+    }
+    text += &format!(
+        "[[chain]]\npath = [\"a\", {}, \"b\"]\n",
+        names.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ")
+    );
+    let ran = command("check", &scratch.write("chain.toml", text));
+    assert!(ran.status == Some(2) && ran.err.contains("copied") && ran.err.contains("cure:"), "{ran:?}");
+}
+
 #[test]
 fn a_cpu_that_is_not_there() {
     let scratch = Scratch::new();

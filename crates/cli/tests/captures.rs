@@ -375,3 +375,56 @@ fn a_signal_stops_a_run_which_tells_what_it_has_done() {
         assert!(ended.err.contains("interrupted") && ended.out.contains("received"), "{}\n{}", ended.err, ended.out);
     }
 }
+
+/// A ring that nobody reads keeps what it was sent, and that is said.
+#[test]
+fn what_is_left_in_a_ring_is_held() {
+    let _one = alone();
+    let scratch = Scratch::new();
+    write(&scratch.path("in"), &made(&[60; 5]));
+    let summary = run(&scratch, &simple("device = \"pcap:in\"", "count", "ring"));
+    assert_eq!((summary.number("/totals/sent"), summary.number("/totals/held")), (5, 5));
+    assert_eq!(summary.port("out").number("/held"), 5);
+}
+
+/// More into a ring than its own worker takes out: dropped and counted, and not waited for.
+#[test]
+fn a_worker_does_not_wait_for_a_ring_that_it_empties_itself() {
+    let _one = alone();
+    let scratch = Scratch::new();
+    write(&scratch.path("in"), &made(&[60; 20_000]));
+    let summary = run(
+        &scratch,
+        r#"bondstone = 1
+        port.in.device = "pcap:in"
+        port.middle.device = "ring"
+        port.out.device = "null"
+        chain = [{ path = ["in", "tee", "middle"], cores = [0] }, { path = ["middle", "out"], cores = [0] }]
+        edge = [{ from = "tee.copy", to = "middle" }]
+        "#,
+    );
+    let out = summary.port("out").number("/sent");
+    assert_eq!(out + summary.dropped(), 40_000);
+    assert!(out > 20_000 && summary.0["seconds"].as_f64().unwrap() < 30.0);
+}
+
+/// A time that no capture file can hold becomes the latest that one can.
+#[test]
+fn an_odd_time_costs_no_packet() {
+    let _one = alone();
+    let scratch = Scratch::new();
+    let block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    };
+    let packet = |high: u32, low: u32| {
+        let words = [0, high, low, 60, 60].map(u32::to_le_bytes).concat();
+        block(6, &[&words[..], &[7; 60]].concat())
+    };
+    let section = block(0x0a0d_0d0a, &[0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    let interface = block(1, &[1, 0, 0, 0, 0, 0, 4, 0]);
+    let file = [section, interface, packet(5, 0), packet(u32::MAX, u32::MAX), packet(5, 1)].concat();
+    std::fs::write(scratch.path("in"), file).unwrap();
+    let summary = run(&scratch, &simple("device = \"pcap:in\"", "count", "pcap:out"));
+    assert_eq!((summary.number("/totals/sent"), read(&scratch.path("out")).len()), (3, 3));
+}
