@@ -450,7 +450,7 @@ fn ports_that_do_not_open() {
         ("af_packet:nosuch0", "nosuch0"),
         ("af_xdp:nosuch0", "nosuch0"),
         ("net_nosuch0", "net_nosuch0"),
-        ("net_null0,copy=many", "copy=many"),
+        ("net_null0,sise=9", "sise=9"),
         ("0000:ff:1f.7", "vfio-pci"),
         (&client, socket.to_str().unwrap()),
         (&server, away.to_str().unwrap()),
