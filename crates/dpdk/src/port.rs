@@ -319,7 +319,7 @@ impl RxQueue {
         self.unusable
     }
 
-    /// Bytes received since the start, without FCS. Ports that lead nowhere outside (ring, null) are not counted.
+    /// Bytes received since the start, without FCS. Rings are not counted: what goes over them has been counted.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -364,7 +364,7 @@ impl TxQueue {
         unsafe { sys::rte_eth_call_tx_callbacks(self.device.id, self.queue, at, n, callbacks) }
     }
 
-    /// Bytes sent since the start, without FCS. Ports that lead nowhere outside (ring, null) are not counted.
+    /// Bytes sent since the start, without FCS. Rings are not counted: what goes over them has been counted.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -87,11 +87,11 @@ pub struct PortSummary {
     pub device: String,
     /// Packets received.
     pub received: u64,
-    /// Bytes received, without FCS; 0 for rings and null devices.
+    /// Bytes received, without FCS; 0 for rings.
     pub received_bytes: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Bytes sent, without FCS; 0 for rings and null devices.
+    /// Bytes sent, without FCS; 0 for rings.
     pub sent_bytes: u64,
     /// Packets left in its queue at the end; counted as received.
     pub held: u64,
