@@ -6,6 +6,7 @@ use common::{Running, Scratch, Summary};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pcap::{LinkType, Reader, Writer};
+use rustix::process::Signal;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -352,7 +353,7 @@ fn a_run_lasts_as_long_as_told() {
 #[test]
 fn a_signal_stops_a_run_which_tells_what_it_has_done() {
     let _one = alone();
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [Signal::INT, Signal::TERM] {
         let scratch = Scratch::new();
         let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "pcap:out.pcap.gz"));
         let mut running = Running::run(&file, &[]);

@@ -16,8 +16,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Whether this user may make namespaces and the tools are there; says so where not.
 fn possible() -> bool {
-    // SAFETY: a plain call.
-    if unsafe { libc::geteuid() } != 0 {
+    if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root");
         return false;
     }

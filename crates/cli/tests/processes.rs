@@ -4,6 +4,7 @@ mod common;
 
 use common::{Running, Scratch};
 use pcap::{LinkType, Reader, Writer};
+use rustix::process::Signal;
 use std::fmt::Write as _;
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -22,8 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn root() -> bool {
-    // SAFETY: a plain call.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 fn free_huge_pages() -> u32 {
@@ -211,7 +211,7 @@ fn a_killed_peer_costs_its_link_and_nothing_else() {
                 });
             }
             let (killed, mut left) = if kill_second { (b, a) } else { (a, b) };
-            killed.signal(libc::SIGKILL);
+            killed.signal(Signal::KILL);
             assert_eq!(killed.end().status, None);
             left.wait_for("word of the lost link", |line| line.contains("\"link\"") && line.contains("lost its link"));
             // and it goes on
@@ -253,7 +253,7 @@ fn a_peer_that_was_killed_can_come_back() {
                 links += u32::from(line.contains("\"link\"") && line.contains("has its link"));
                 links == life
             });
-            b.signal(libc::SIGKILL);
+            b.signal(Signal::KILL);
             b.end();
             let mut losses = 0;
             a.wait_for("the loss of its link", |line| {
@@ -280,7 +280,7 @@ fn a_socket_of_the_dead_is_taken_and_one_of_the_living_is_not() {
         assert_eq!(refused.status, Some(3), "{first}: {}", refused.err);
         assert!(refused.err.contains("somebody listens") && refused.err.contains("cure"), "{first}: {}", refused.err);
         assert!(socket.exists(), "{first}: it took the socket away");
-        killed.signal(libc::SIGKILL);
+        killed.signal(Signal::KILL);
         killed.end();
         assert!(socket.exists(), "{first}: nobody tidied up");
         let mut next = mode.run(&scratch, &file);

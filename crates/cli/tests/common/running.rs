@@ -1,5 +1,6 @@
 //! The program while it runs, and other programs beside it.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -107,14 +108,14 @@ impl Running {
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, signal: i32) {
-        // SAFETY: a plain call on a child that has not been waited for.
-        assert_eq!(unsafe { libc::kill(self.id() as i32, signal) }, 0);
+    pub fn signal(&self, signal: Signal) {
+        let child = Pid::from_raw(self.id() as i32).expect("a child has a number");
+        kill_process(child, signal).unwrap();
     }
 
     /// Asks it to stop, as Ctrl-C does, and waits for its end.
     pub fn interrupt(self) -> Ended {
-        self.signal(libc::SIGINT);
+        self.signal(Signal::INT);
         self.end()
     }
 
