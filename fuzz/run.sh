@@ -28,7 +28,7 @@ done
 
 # Asked of the list, as rustup would install a toolchain that a command names.
 toolchain=${FUZZ_TOOLCHAIN:-nightly}
-if ! rustup toolchain list 2>/dev/null | grep -q "^$toolchain"; then
+if ! grep -q "^$toolchain" <<<"$(rustup toolchain list 2>/dev/null)"; then
     echo "skipped: fuzzing needs a nightly toolchain (rustup toolchain install nightly)"
     exit 0
 fi

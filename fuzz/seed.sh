@@ -26,7 +26,7 @@ while IFS= read -r file; do
     cp --no-preserve=mode "$file" "corpus/capture/$name"
     gzip -cn "$file" >"corpus/capture/$name.gz"
     # The frame behind the header of a pcap file and that of its first record.
-    tail -c +41 "$file" | head -c 1500 >"corpus/wire/$name"
+    head -c 1540 "$file" | tail -c +41 >"corpus/wire/$name"
     # Burst, spare buffers, one NF, each in turn, with its example's settings; then the capture.
     { printf '\37\40\0%b\1' "\\$((nf = (nf + 1) % 8))" && cat "$file"; } >"corpus/nf/$name"
 done < <(find "$data/dpi" -name '*.pcap*' -size -9k | LC_ALL=C sort | head -n 60)

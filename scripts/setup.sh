@@ -44,7 +44,7 @@ fi
 missing=()
 for need in "${needs[@]}"; do
 	package=${need%%:*}
-	if ! dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed'; then
+	if [[ $(dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null) != *'ok installed'* ]]; then
 		missing+=("$package")
 		echo "needs $package: ${need#*:}"
 	fi

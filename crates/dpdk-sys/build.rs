@@ -93,7 +93,7 @@ fn main() {
         .clang_args(lib.include_paths.iter().map(|p| format!("-I{}", p.display())))
         .clang_args(&flags)
         .use_core()
-        .allowlist_function("bs_.*|rte_pktmbuf_free_bulk|rte_mempool_avail_count|rte_mempool_free|rte_thread_register|rte_thread_unregister|rte_strerror|rte_version|rte_eal_cleanup|rte_eth_call_[rt]x_callbacks")
+        .allowlist_function("bs_.*|rte_mempool_avail_count|rte_thread_register|rte_thread_unregister|rte_strerror|rte_version|rte_eth_call_[rt]x_callbacks")
         .allowlist_var("BS_.*|rte_eth_fp_ops")
         .allowlist_type("bs_.*")
         // packed types that contain aligned ones, which rustc refuses (E0588); none is used

@@ -171,8 +171,6 @@ int bs_port_info(uint16_t port, struct bs_port_info *info)
 	info->max_rx_queues = d.max_rx_queues;
 	info->max_tx_queues = d.max_tx_queues;
 	info->rss = (d.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0;
-	info->rx_desc_max = d.rx_desc_lim.nb_max;
-	info->tx_desc_max = d.tx_desc_lim.nb_max;
 	info->socket = rte_eth_dev_socket_id(port);
 	return 0;
 }

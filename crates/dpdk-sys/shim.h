@@ -60,7 +60,7 @@ unsigned bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
 
 struct bs_port_info {
 	char driver[32];
-	uint16_t max_rx_queues, max_tx_queues, rss, rx_desc_max, tx_desc_max;
+	uint16_t max_rx_queues, max_tx_queues, rss;
 	int socket;
 };
 struct bs_port_stats {

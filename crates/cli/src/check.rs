@@ -1,8 +1,8 @@
 //! `bondstone check`.
 
-use crate::exit::{Exit, Faults};
+use crate::exit::Exit;
 use chain::ChainFile;
-use graph::{BuildCx, Diagnostic, Registry};
+use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl Check {
                 }
                 Ok(Exit::Done)
             }
-            _ => Err(Faults(faults).into()),
+            _ => Err(Diagnostics(faults).into()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Exit statuses.
 
+use graph::Diagnostics;
 use std::process::ExitCode;
 
 /// How a command ends.
@@ -18,30 +19,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Faults in what the user wrote.
-#[derive(Debug)]
-pub(crate) struct Faults(pub(crate) Vec<graph::Diagnostic>);
-
-impl std::fmt::Display for Faults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (n, fault) in self.0.iter().enumerate() {
-            if n != 0 {
-                f.write_str("\nerror: ")?;
-            }
-            write!(f, "{fault}")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Faults {}
-
 /// The status for an error.
 pub(crate) fn of(e: &anyhow::Error) -> Exit {
     match e.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Input(_)) => Exit::Input,
         Some(runtime::Error::Environment { .. }) => Exit::Environment,
-        None if e.is::<Faults>() => Exit::Input,
+        None if e.is::<Diagnostics>() => Exit::Input,
         None => Exit::Failed,
     }
 }

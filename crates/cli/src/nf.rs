@@ -1,9 +1,9 @@
 //! `bondstone nf`.
 
-use crate::exit::{Exit, Faults};
+use crate::exit::Exit;
 use crate::table::Table;
 use anyhow::anyhow;
-use graph::{BuildCx, Diagnostic, Kind, Registry, Spread};
+use graph::{BuildCx, Diagnostic, Diagnostics, Kind, Registry, Spread};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 
@@ -47,7 +47,7 @@ impl Nf {
                         None => format!("use one of {}", known.join(", ")),
                     };
                     let d = Diagnostic::new("there is no such kind of NF").value(name).cure(cure);
-                    return Err(Faults(vec![d]).into());
+                    return Err(Diagnostics(vec![d]).into());
                 };
                 if *json {
                     writeln!(stdout(), "{:#}", document(kind)?)?;

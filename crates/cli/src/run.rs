@@ -1,9 +1,9 @@
 //! `bondstone run`.
 
-use crate::exit::{Exit, Faults};
+use crate::exit::Exit;
 use crate::table::{Table, count, rate};
 use chain::ChainFile;
-use graph::Registry;
+use graph::{Diagnostics, Registry};
 use runtime::{Cycles, Engine, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -45,13 +45,9 @@ enum Event {
 
 impl Run {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let file = ChainFile::read(&self.chain, registry).map_err(Faults)?;
+        let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
-        }
-        let absent = file.absent_cpus(&runtime::allowed_cpus());
-        if !absent.is_empty() {
-            return Err(Faults(absent).into());
         }
         let (interrupt, events) = channel();
         ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;

@@ -55,7 +55,7 @@ mod stats;
 mod view;
 
 pub use cx::Cx;
-pub use diagnostic::Diagnostic;
+pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Sink, Target};
 pub use nf::{BuildCx, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{

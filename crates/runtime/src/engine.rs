@@ -6,7 +6,7 @@ use crate::summary::{NfSummary, PortSummary, Summary};
 use crate::{Drain, Input, LinkStats, Origin, Output, Source, Worker};
 use chain::{ChainFile, Device, WorkerPlan};
 use dpdk::{Eal, Memory, Mempool, Port, PortConfig, RxQueue, TxQueue};
-use graph::{BuildCx, Diagnostic, Graph, NodeStats, Spread, Target};
+use graph::{BuildCx, Diagnostics, Graph, NodeStats, Spread, Target};
 use packet::Batch;
 use pcap::LinkType;
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use std::time::Instant;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something in the file.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Input(Vec<Diagnostic>),
+    #[error(transparent)]
+    Input(#[from] Diagnostics),
     /// Something about this machine, or what this user may do on it.
     #[error("{problem}\n  cure: {cure}")]
     Environment {
@@ -83,7 +83,11 @@ impl Engine {
     /// A setting that an NF refuses, a CPU that is not there, a port that does not open.
     pub fn start(file: &ChainFile) -> Result<Engine, Error> {
         let allowed = allowed_cpus();
-        let mut workers = place(file, &allowed)?;
+        let absent = file.absent_cpus(&allowed);
+        if !absent.is_empty() {
+            return Err(Error::Input(Diagnostics(absent)));
+        }
+        let mut workers = place(file, &allowed);
         // NFs first: a setting that makes no sense is told before any device is touched
         let mut nodes = build(file, &workers)?;
         let (eal, pool) = memory(file, &workers)?;
@@ -137,7 +141,7 @@ impl Engine {
         let dry = worker.dry();
         let faults = self.faults.clone();
         let run = move || {
-            let tell = |fault| faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            let tell = |fault| ports::report(&faults, fault);
             if let Err(e) = pin(cpu) {
                 tell(format!("a worker could not be kept on CPU {cpu}: {e}"));
             }
@@ -226,11 +230,7 @@ impl Engine {
                 Some(Ok(worker)) => {
                     ended.push((worker, running.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
                 }
-                Some(Err(_)) => self
-                    .faults
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(format!("the worker on CPU {} died", running.cpu)),
+                Some(Err(_)) => ports::report(&self.faults, format!("the worker on CPU {} died", running.cpu)),
                 None => {}
             }
         }
@@ -272,21 +272,9 @@ impl Drop for Engine {
 }
 
 /// What runs where.
-fn place(file: &ChainFile, allowed: &[usize]) -> Result<Vec<Placed>, Error> {
+fn place(file: &ChainFile, allowed: &[usize]) -> Vec<Placed> {
     let mut by_cpu: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (n, chain) in file.chains.iter().enumerate() {
-        if let Some(cpu) = chain.cores.iter().find(|c| !allowed.contains(c)) {
-            let list: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-            let d = Diagnostic::new(format!(
-                "chain {:?}: this CPU is not there, or this process may not use it",
-                chain.name
-            ));
-            let d = Diagnostic {
-                file: Some(file.file.clone()),
-                ..d.value(cpu).cure(format!("use some of: {}", list.join(", ")))
-            };
-            return Err(Error::Input(vec![d]));
-        }
         let chosen = [choose(n, allowed)];
         for &cpu in if chain.cores.is_empty() { &chosen[..] } else { &chain.cores[..] } {
             by_cpu.entry(cpu).or_default().push(n);
@@ -297,7 +285,7 @@ fn place(file: &ChainFile, allowed: &[usize]) -> Result<Vec<Placed>, Error> {
         let outputs = file.ports.iter().map(|_| None).collect();
         Placed { cpu, chains, plan, inputs: vec![], outputs }
     });
-    Ok(placed.collect())
+    placed.collect()
 }
 
 /// One copy of each NF for each worker that has it.
@@ -321,7 +309,7 @@ fn build(file: &ChainFile, workers: &[Placed]) -> Result<Vec<Vec<Box<dyn graph::
         all.push(nodes);
     }
     faults.dedup();
-    if faults.is_empty() { Ok(all) } else { Err(Error::Input(faults)) }
+    if faults.is_empty() { Ok(all) } else { Err(Error::Input(Diagnostics(faults))) }
 }
 
 /// Starts DPDK and makes a pool with a packet for every descriptor and worker, as far as the largest goes.

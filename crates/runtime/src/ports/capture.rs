@@ -21,7 +21,7 @@ const LATEST: u64 = u32::MAX as u64 * 1_000_000_000 + 999_999_999;
 /// What went wrong at ports while running, to be told at the end.
 pub(crate) type Faults = Arc<Mutex<Vec<String>>>;
 
-fn report(faults: &Faults, fault: String) {
+pub(crate) fn report(faults: &Faults, fault: String) {
     faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
 }
 
