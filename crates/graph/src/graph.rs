@@ -124,19 +124,23 @@ pub struct Panicked {
 }
 
 /// No node is running.
-const NONE: u16 = u16::MAX;
+const IDLE: (u16, usize) = (u16::MAX, 0);
 
 /// Nodes on one core, joined.
 pub struct Graph {
-    hops: Box<[HopPlan]>,
+    hops: Box<[Visit]>,
     slots: Box<[Slot]>,
-    /// What was emitted and waits, for each hop and output.
-    outboxes: Box<[Box<[Vec<Packet>]>]>,
     /// Hops and outputs with packets waiting, newest last.
     backlog: Vec<(Hop, u8)>,
     desk: Desk,
-    /// Node that is running, or `NONE`, and packets that went into it.
+    /// Node that is running, and packets that went into it.
     running: (u16, usize),
+}
+
+struct Visit {
+    plan: HopPlan,
+    /// What was emitted and waits, for each output.
+    outbox: Box<[Vec<Packet>]>,
 }
 
 struct Slot {
@@ -179,14 +183,16 @@ impl Graph {
             }
         });
         let slots: Box<[Slot]> = slots.collect();
-        let outbox = |h: &HopPlan| slots[h.node as usize].edges.iter().map(|_| Vec::with_capacity(2 * BURST)).collect();
+        let visit = |plan: &HopPlan| {
+            let edges = slots[plan.node as usize].edges.iter();
+            Visit { plan: *plan, outbox: edges.map(|_| Vec::with_capacity(2 * BURST)).collect() }
+        };
         Graph {
-            outboxes: blueprint.hops.iter().map(outbox).collect(),
+            hops: blueprint.hops.iter().map(visit).collect(),
             slots,
-            hops: blueprint.hops.clone().into(),
             backlog: Vec::with_capacity(16),
             desk: Desk { pool, gone: Batch::new(), dropped: 0, emitted: 0, created: 0, touched: false },
-            running: (NONE, 0),
+            running: IDLE,
         }
     }
 
@@ -208,21 +214,15 @@ impl Graph {
     #[inline(always)]
     fn walk<const TIMED: bool>(&mut self, mut target: Target, batch: &mut Batch, sink: &mut impl Sink) {
         let mut from = if TIMED { clock::cycles() } else { 0 };
-        loop {
-            let at = match target {
-                Target::Hop(at) => at,
-                Target::Port(port) => return sink.send::<TIMED>(port, batch),
-                Target::Nowhere => return batch.clear(),
-            };
-            let hop = self.hops[at.0 as usize];
-            let slot = &mut self.slots[hop.node as usize];
+        while let Target::Hop(at) = target {
+            let Visit { plan, outbox } = &mut self.hops[at.0 as usize];
+            let plan = *plan;
+            let slot = &mut self.slots[plan.node as usize];
             let n = batch.len();
             slot.stats.packets.add(n as u64);
-            self.running = (hop.node, n);
-            let outbox = &mut self.outboxes[at.0 as usize];
+            self.running = (plan.node, n);
             let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats };
-            slot.node.process(&mut cx, hop.input, batch);
-            self.running.0 = NONE;
+            slot.node.process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
                 slot.stats.timed_cycles.add(now - from);
@@ -233,14 +233,26 @@ impl Graph {
             if batch.len() != n || self.desk.touched {
                 self.settle(at, n, batch);
                 if batch.is_empty() {
-                    return;
+                    break;
                 }
             }
-            target = hop.next;
-            if target == Target::Nowhere {
-                self.slots[hop.node as usize].stats.drop_every(NO_EDGE, batch.len() as u64);
-            }
+            target = plan.next;
         }
+        let (node, _) = core::mem::replace(&mut self.running, IDLE);
+        match target {
+            Target::Port(port) => sink.send::<TIMED>(port, batch),
+            Target::Nowhere => self.lose(node, batch),
+            Target::Hop(_) => {}
+        }
+    }
+
+    /// Drops what a node has sent where nothing is.
+    #[cold]
+    fn lose(&mut self, node: u16, batch: &mut Batch) {
+        if let Some(slot) = self.slots.get(node as usize) {
+            slot.stats.drop_every(NO_EDGE, batch.len() as u64);
+        }
+        batch.clear();
     }
 
     /// Books what a node did besides changing its batch in place.
@@ -251,11 +263,11 @@ impl Graph {
         let accounted = batch.len() + *dropped + *emitted;
         let vanished = (n + *created).saturating_sub(accounted);
         if vanished != 0 {
-            let node = self.hops[at.0 as usize].node;
+            let node = self.hops[at.0 as usize].plan.node;
             self.slots[node as usize].stats.drop_every(VANISHED, vanished as u64);
         }
         if *emitted != 0 {
-            let waiting = self.outboxes[at.0 as usize].iter().enumerate().filter(|(_, packets)| !packets.is_empty());
+            let waiting = self.hops[at.0 as usize].outbox.iter().enumerate().filter(|(_, packets)| !packets.is_empty());
             self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
         }
         (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
@@ -265,13 +277,13 @@ impl Graph {
     #[inline(never)]
     fn catch_up<const TIMED: bool>(&mut self, sink: &mut impl Sink) {
         while let Some((at, output)) = self.backlog.pop() {
-            let hop = self.hops[at.0 as usize];
+            let hop = self.hops[at.0 as usize].plan;
             let target = match output {
                 0 => hop.next,
                 _ => self.slots[hop.node as usize].edges[output as usize],
             };
             loop {
-                let waiting = &mut self.outboxes[at.0 as usize][output as usize];
+                let waiting = &mut self.hops[at.0 as usize].outbox[output as usize];
                 let mut batch = Batch::new();
                 for packet in waiting.drain(..waiting.len().min(BURST)) {
                     batch.push(packet).unwrap_or_else(drop);
@@ -290,16 +302,15 @@ impl Graph {
     /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and closes the node, which from now
     /// on drops what comes for that reason. `None`, and no change, when it was no node that panicked.
     pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Option<Panicked> {
-        let (node, n) = self.running;
-        if node == NONE {
+        let (node, n) = core::mem::replace(&mut self.running, IDLE);
+        if node == IDLE.0 {
             return None;
         }
-        self.running.0 = NONE;
         let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
         gone.clear();
         // what the node held in its hands went home while the stack unwound
         let in_hand = (n + *created).saturating_sub(batch.len() + *dropped + *emitted);
-        let waiting: usize = self.outboxes.iter_mut().flatten().map(|o| o.drain(..).count()).sum();
+        let waiting: usize = self.hops.iter_mut().flat_map(|h| &mut h.outbox).map(|o| o.drain(..).count()).sum();
         let packets = (batch.len() + in_hand + waiting) as u64;
         (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
         batch.clear();

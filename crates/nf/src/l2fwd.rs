@@ -1,6 +1,7 @@
 //! Forwarding by rewriting MAC addresses.
 
 use crate::Mac;
+use core::hint::cold_path;
 use graph::{BuildCx, Diagnostic, Either, Nf, Node, Operator, Over, Raw, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +49,10 @@ impl Nf for L2fwd {
 fn swap(ethernet: &mut View<'_, Over<Ethernet, Raw>>) {
     match ethernet.bytes_mut().first_chunk_mut() {
         Some(front) => packet::permute16(front, &[6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15]),
-        None => ethernet.header_mut().swap_addrs(),
+        None => {
+            cold_path();
+            ethernet.header_mut().swap_addrs();
+        }
     }
 }
 

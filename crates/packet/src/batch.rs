@@ -119,7 +119,10 @@ impl Batch {
     /// Begins to fetch the bytes of the first packets, for a visit that follows soon.
     #[inline(always)]
     pub fn fetch(&self) {
-        self.iter().take(AHEAD).for_each(prefetch);
+        match self.as_slice().first_chunk::<AHEAD>() {
+            Some(first) => first.iter().for_each(prefetch),
+            None => self.iter().for_each(prefetch),
+        }
     }
 
     /// Visits every packet; fetches their bytes together before, when nobody has yet.
