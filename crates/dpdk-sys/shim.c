@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <pthread.h>
 #include <rte_dev.h>
+#include <rte_eth_ring.h>
 #include <rte_log.h>
 #include <rte_mbuf_dyn.h>
 #include <rte_mbuf_pool_ops.h>
@@ -157,6 +158,29 @@ int bs_port_probe(const char *device, const char *name)
 		return rc;
 	rc = rte_eth_dev_get_port_by_name(name, &port);
 	return rc < 0 ? rc : port;
+}
+
+int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2])
+{
+	const unsigned flags = RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ;
+	struct rte_ring *to = rte_ring_create(a, depth, SOCKET_ID_ANY, flags);
+	struct rte_ring *back = rte_ring_create(b, depth, SOCKET_ID_ANY, flags);
+	int first = -1, second = -1;
+	if (to != NULL && back != NULL) {
+		first = rte_eth_from_rings(a, &back, 1, &to, 1, rte_socket_id());
+		second = first < 0 ? -1 : rte_eth_from_rings(b, &to, 1, &back, 1, rte_socket_id());
+	}
+	if (second < 0) {
+		int rc = rte_errno != 0 ? -rte_errno : -ENOMEM;
+		if (first >= 0)
+			bs_port_stop(first);
+		rte_ring_free(to);
+		rte_ring_free(back);
+		return rc;
+	}
+	ports[0] = first;
+	ports[1] = second;
+	return 0;
 }
 
 int bs_port_info(uint16_t port, struct bs_port_info *info)

@@ -19,5 +19,22 @@ uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n)
 	return n;
 }
 
+/* As memory_receive; each packet gets the next destination of a list, with a fresh time to live and the checksum that
+ * belongs to both. */
+uint16_t memory_receive_fresh(struct port *port, struct rte_mbuf **p, uint16_t n)
+{
+	memory_receive(port, p, n);
+	const struct fresh *f = port->fresh + (port->at & port->fresh_mask);
+	port->at += BURST;
+	for (int i = 0; i < BURST; i++) {
+		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
+		memcpy(d, &port->front, 8);
+		memcpy(d + 22, &f[i].ttl_protocol_checksum, 4);
+		memcpy(d + 30, &f[i].dst, 4);
+	}
+	return BURST;
+}
+
+uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh;
 uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive;
 uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t) = memory_transmit;

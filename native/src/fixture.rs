@@ -15,6 +15,18 @@ pub(crate) struct CPort {
     pub(crate) mask: u32,
     pub(crate) head: u32,
     pub(crate) tail: u32,
+    pub(crate) fresh: *const Fresh,
+    pub(crate) fresh_mask: u32,
+    pub(crate) at: u32,
+    pub(crate) front: u64,
+}
+
+/// `struct fresh` of forward.h.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Fresh {
+    pub(crate) ttl_protocol_checksum: u32,
+    pub(crate) dst: u32,
 }
 
 /// `struct counts` of forward.h.
@@ -41,6 +53,7 @@ unsafe extern "C" {
     pub(crate) fn native_l2fwd(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_ttl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_ttl10(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_router(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
 }
 
@@ -56,8 +69,36 @@ impl Memory {
     /// A structure with room for `room` packets (a power of two), that lives as long as the process.
     pub(crate) fn new(room: usize) -> Memory {
         let slots: &'static mut [*mut Mbuf] = Box::leak(vec![core::ptr::null_mut(); room].into_boxed_slice());
-        let port = CPort { ethdev: 0, slots: slots.as_mut_ptr(), mask: room as u32 - 1, head: 0, tail: 0 };
+        let port = CPort {
+            ethdev: 0,
+            slots: slots.as_mut_ptr(),
+            mask: room as u32 - 1,
+            head: 0,
+            tail: 0,
+            fresh: core::ptr::null(),
+            fresh_mask: 0,
+            at: 0,
+            front: 0,
+        };
         Memory { port: NonNull::from(Box::leak(Box::new(port))) }
+    }
+
+    /// Has each packet that is received get the next destination of a list, whose length is a power of two.
+    pub(crate) fn freshen(&self, list: Vec<Fresh>) {
+        assert!(list.len().is_power_of_two(), "a mask takes the place of a division");
+        // SAFETY: one thread.
+        let port = unsafe { &mut *self.port.as_ptr() };
+        port.fresh_mask = list.len() as u32 - 1;
+        port.fresh = Box::leak(list.into_boxed_slice()).as_ptr();
+        port.at = 0;
+        let front = packet_to([0; 4]);
+        port.front = u64::from_ne_bytes(*front.first_chunk().expect("a frame"));
+    }
+
+    /// Begins the list anew.
+    pub(crate) fn rewind(&self) {
+        // SAFETY: one thread.
+        unsafe { (*self.port.as_ptr()).at = 0 }
     }
 
     pub(crate) fn handle(&self) -> Memory {
@@ -144,6 +185,31 @@ impl Transmit for Memory {
     }
 }
 
+/// As [`Memory`], with fresh destinations.
+pub(crate) struct Freshened(pub(crate) Memory);
+
+impl Receive for Freshened {
+    #[inline]
+    fn receive(&mut self, batch: &mut Batch) -> usize {
+        let n = self.0.receive(batch);
+        // SAFETY: the list is as long as the mask says and lives for ever; packets have 60 bytes.
+        unsafe {
+            let port = &mut *self.0.port.as_ptr();
+            let list = port.fresh.add((port.at & port.fresh_mask) as usize);
+            port.at = port.at.wrapping_add(BURST as u32);
+            for i in 0..BURST {
+                let m = batch.buffers().add(i).read().as_ref();
+                let d = m.buf_addr.add(m.data_off as usize);
+                let fresh = list.add(i).read();
+                d.cast::<u64>().write_unaligned(port.front);
+                d.add(22).cast::<u32>().write_unaligned(fresh.ttl_protocol_checksum);
+                d.add(30).cast::<u32>().write_unaligned(fresh.dst);
+            }
+        }
+        n
+    }
+}
+
 /// A ring of DPDK's as a port.
 pub(crate) fn ring(eal: dpdk::Eal, name: &str, pool: &Arc<Mempool>) -> dpdk::Result<Queues> {
     Port::open(eal, &format!("net_ring_{name}"), "")?.start(&PortConfig::default(), pool)
@@ -155,6 +221,13 @@ pub(crate) struct Packets {
     frames: Vec<Vec<u8>>,
 }
 
+/// A packet: 60 bytes, UDP over IPv4, without a UDP checksum.
+pub(crate) fn packet_to(dst: [u8; 4]) -> Vec<u8> {
+    let mut frame = wire::build::udp4([10, 0, 0, 1], dst, 0, 9).ttl(255).pad_to(60).to_vec();
+    frame[40..42].fill(0);
+    frame
+}
+
 impl Packets {
     /// `n` packets, each handed to `give`, which lets it go round.
     pub(crate) fn new(pool: &Mempool, n: usize, mut give: impl FnMut(usize, Packet)) -> Packets {
@@ -164,8 +237,9 @@ impl Packets {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            let (src, dst) = ([10, 0, 0, 1], [10, 1, (random >> 8) as u8, random as u8]);
-            let frame = wire::build::udp4(src, dst, (random >> 16) as u16, 9).ttl(255).pad_to(60).to_vec();
+            let dst = [10, 1, (random >> 8) as u8, random as u8];
+            let mut frame = packet_to(dst);
+            frame[34..36].copy_from_slice(&((random >> 16) as u16).to_be_bytes());
             let packet = pool.alloc_from(&frame).expect("the pool has as many as the benchmark needs");
             let raw = packet.into_raw();
             packets.all.push(raw);

@@ -1,6 +1,7 @@
 //! `native-bench`: every NF in Rust and in C, in turn, on the same packets, in one process on one core.
 
 mod fixture;
+mod router;
 mod rows;
 mod sample;
 mod testpmd;
@@ -52,7 +53,7 @@ fn main() -> anyhow::Result<()> {
         args.pairs
     );
     println!("{:<34} {:>6} {:>15} {:>15} {:>7} {:>7}", "", "", "bondstone", "C", "ratio", "upper");
-    println!("{:<34} {:>6} {:>7} {:>7} {:>7} {:>7}", "nf", "flows", "p05", "median", "p05", "median");
+    println!("{:<34} {:>7} {:>7} {:>7} {:>7} {:>7}", "nf", "flows", "p05", "median", "p05", "median");
     let rows = rows::run(eal, &args.only, args.pairs)?;
     if let Some(dir) = args.json.parent() {
         std::fs::create_dir_all(dir)?;

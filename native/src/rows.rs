@@ -1,13 +1,14 @@
 //! The rows of the table.
 
-use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
+use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Fresh, Freshened, Memory, Packets};
+use crate::router::Table;
 use crate::sample::{Compared, Cost, compare};
 use crate::{testpmd, verify};
 use core::ffi::c_void;
 use dpdk::{Eal, Mempool};
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Operator, Target};
 use packet::BURST;
-use runtime::{Drain, Input, Origin, Output, Source, Worker};
+use runtime::{Drain, Input, Origin, Output, Receive, Source, Worker};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -37,13 +38,13 @@ pub(crate) struct Rows {
 }
 
 /// An NF, in both languages.
-struct Pair<'a> {
-    name: String,
-    nodes: Box<dyn Fn() -> Vec<Box<dyn Node>> + 'a>,
-    native: CLoop,
-    cells: Option<u32>,
+pub(crate) struct Pair {
+    pub(crate) name: String,
+    pub(crate) nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>,
+    pub(crate) native: CLoop,
+    pub(crate) cells: Option<u32>,
     /// Times that a packet may pass before its time to live ends.
-    passes: usize,
+    pub(crate) passes: usize,
 }
 
 /// What packets go round on.
@@ -52,13 +53,19 @@ enum Lap {
     Rings,
     /// So many packets in memory.
     Memory(usize),
+    /// 1,024 packets in memory, each time with other destinations, of so many different ones.
+    Fresh(usize, Vec<Fresh>),
 }
 
-pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
+fn node(kind: &str, settings: &str) -> Box<dyn Node> {
+    node_in(kind, settings, &BuildCx::default())
+}
+
+pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildCx) -> Box<dyn Node> {
     let registry = nf::registry();
     let kind = registry.get(kind).expect("a shipped NF");
     let settings = chain::settings(settings).expect("TOML");
-    kind.read(settings).expect("settings").build(&BuildCx::default()).expect("an NF")
+    kind.read(settings).expect("settings").build(cx).expect("an NF")
 }
 
 /// Ten times `ttl` as one chain of operators.
@@ -98,18 +105,7 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
         let state = bench.state(pair);
         verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, state)?;
         for source in [Lap::Rings, Lap::Memory(1024), Lap::Memory(16384)] {
-            let (compared, name, flows) = bench.row(pair, &source)?;
-            let Compared { ours, theirs, ratio, bounds } = compared;
-            let cells = pair.cells.map_or_else(String::new, |n| format!(" {n}"));
-            println!(
-                "{:<34} {flows:>6} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {ratio:>7.3} {:>7.3}",
-                format!("{}{cells}, {name}", pair.name),
-                ours.p05,
-                ours.median,
-                theirs.p05,
-                theirs.median,
-                bounds.1
-            );
+            let ours = rows.add(&mut bench, pair, &source, state)?;
             if matches!(source, Lap::Rings) {
                 match pair.name.as_str() {
                     "io" => rows.io = Some(ours),
@@ -118,18 +114,16 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
                     _ => {}
                 }
             }
-            rows.rows.push(Row {
-                nf: pair.name.clone(),
-                source: name,
-                flows,
-                frame: 64,
-                cells: pair.cells,
-                bondstone: ours,
-                native: theirs,
-                ratio,
-                ratio_lower: bounds.0,
-                ratio_upper: bounds.1,
-            });
+        }
+    }
+    if wanted("router") {
+        let folder = tempfile::tempdir()?;
+        for table in [Some(Table::random()), Table::real()?].into_iter().flatten() {
+            let (pair, native) = (table.pair(folder.path())?, table.native()?);
+            verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, native.state())?;
+            for flows in [1 << 10, 1 << 16, 1 << 22] {
+                rows.add(&mut bench, &pair, &Lap::Fresh(flows, table.destinations(flows)), native.state())?;
+            }
         }
     }
     rows.fused_and_composed = fused.zip(composed);
@@ -137,6 +131,35 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
 }
 
 impl Rows {
+    /// Measures a row, prints it and keeps it; what Bondstone's side cost.
+    fn add(&mut self, bench: &mut Bench, pair: &Pair, source: &Lap, state: *mut c_void) -> anyhow::Result<Cost> {
+        let (compared, name, flows) = bench.row(pair, source, state)?;
+        let Compared { ours, theirs, ratio, bounds } = compared;
+        let cells = pair.cells.map_or_else(String::new, |n| format!(" {n}"));
+        println!(
+            "{:<34} {flows:>7} {:>7.2} {:>7.2} {:>7.2} {:>7.2} {ratio:>7.3} {:>7.3}",
+            format!("{}{cells}, {name}", pair.name),
+            ours.p05,
+            ours.median,
+            theirs.p05,
+            theirs.median,
+            bounds.1
+        );
+        self.rows.push(Row {
+            nf: pair.name.clone(),
+            source: name,
+            flows,
+            frame: 64,
+            cells: pair.cells,
+            bondstone: ours,
+            native: theirs,
+            ratio,
+            ratio_lower: bounds.0,
+            ratio_upper: bounds.1,
+        });
+        Ok(ours)
+    }
+
     /// The comparisons that are no rows: a hop's cost, and DPDK's own forwarder.
     pub(crate) fn compare(&self, core: usize, cpus: &[usize]) -> anyhow::Result<()> {
         if let Some((fused, composed)) = self.fused_and_composed {
@@ -170,14 +193,18 @@ struct Bench {
 }
 
 impl Bench {
-    fn state(&mut self, pair: &Pair<'_>) -> *mut c_void {
+    fn state(&mut self, pair: &Pair) -> *mut c_void {
         let state = CellsState { n: pair.cells.unwrap_or(0), array: self.array.as_mut_ptr() };
         core::ptr::from_mut(Box::leak(Box::new(state))).cast()
     }
 
-    fn row(&mut self, pair: &Pair<'_>, source: &Lap) -> anyhow::Result<(Compared, &'static str, usize)> {
-        let state = self.state(pair);
-        match *source {
+    fn row(
+        &mut self,
+        pair: &Pair,
+        source: &Lap,
+        state: *mut c_void,
+    ) -> anyhow::Result<(Compared, &'static str, usize)> {
+        match source {
             Lap::Rings => {
                 self.rings += 2;
                 let mut a = fixture::ring(self.eal, &format!("{}", self.rings), &self.pool)?;
@@ -197,34 +224,56 @@ impl Bench {
                     mask: 0,
                     head: 0,
                     tail: 0,
+                    fresh: core::ptr::null(),
+                    fresh_mask: 0,
+                    at: 0,
+                    front: 0,
                 };
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
                 let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
                 let mut worker = worker((pair.nodes)(), receivers, senders, &self.pool);
-                let compared = self.alternate(pair, &packets, 512, &mut worker, (&mut ca, &mut cb), state)?;
+                let reset = || packets.reset();
+                let compared =
+                    self.alternate(pair, (&packets, &reset, &reset), 512, &mut worker, (&mut ca, &mut cb), state)?;
                 worker.empty_queues();
                 Ok((compared, "ring", 512))
             }
-            Lap::Memory(n) => {
+            Lap::Memory(_) | Lap::Fresh(..) => {
+                let n = if let Lap::Memory(n) = source { *n } else { 1024 };
                 let memory = Memory::new(n);
                 let packets = Packets::new(&self.pool, n, |_, p| memory.give(p));
-                let (receive, send) =
-                    (Source::Other(Box::new(memory.handle())), Drain::Other(Box::new(memory.handle())));
+                let receive: Box<dyn Receive> = match source {
+                    Lap::Fresh(_, list) => {
+                        memory.freshen(list.clone());
+                        Box::new(Freshened(memory.handle()))
+                    }
+                    _ => Box::new(memory.handle()),
+                };
+                let (receive, send) = (Source::Other(receive), Drain::Other(Box::new(memory.handle())));
                 let mut worker = worker((pair.nodes)(), vec![receive], vec![send], &self.pool);
                 // SAFETY: one thread; C and Rust take turns.
                 let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
-                let compared = self.alternate(pair, &packets, n, &mut worker, (a, b), state)?;
+                let reset = || {
+                    packets.reset();
+                    memory.rewind();
+                };
+                // fresh destinations go on through their list: neither side gets what the other has just looked up
+                let before: &dyn Fn() = if let Lap::Fresh(..) = source { &|| () } else { &reset };
+                let compared = self.alternate(pair, (&packets, &reset, before), n, &mut worker, (a, b), state)?;
                 drop(memory.take());
-                Ok((compared, "memory", n))
+                match source {
+                    Lap::Fresh(flows, _) => Ok((compared, "fresh", *flows)),
+                    _ => Ok((compared, "memory", n)),
+                }
             }
         }
     }
 
     fn alternate(
         &self,
-        pair: &Pair<'_>,
-        packets: &Packets,
+        pair: &Pair,
+        (packets, reset, before): (&Packets, &dyn Fn(), &dyn Fn()),
         n: usize,
         worker: &mut Worker,
         (a, b): (*mut CPort, *mut CPort),
@@ -241,13 +290,13 @@ impl Bench {
             unsafe { (pair.native)(a, b, bursts as u32, &mut counts, state) };
             counts.sent - before
         };
-        packets.reset();
+        reset();
         let (x, ours_out) = (ours(), packets.bytes());
-        packets.reset();
+        reset();
         let (y, theirs_out) = (theirs(), packets.bytes());
         anyhow::ensure!(x == y && x == 32 * bursts as u64, "{}: {x} packets from Bondstone, {y} from C", pair.name);
         anyhow::ensure!(ours_out == theirs_out, "{}: the packets differ", pair.name);
-        Ok(compare(self.pairs, || packets.reset(), ours, theirs))
+        Ok(compare(self.pairs, before, ours, theirs))
     }
 }
 
@@ -259,7 +308,9 @@ pub(crate) fn worker(
     pool: &Arc<Mempool>,
 ) -> Worker {
     let mut blueprint = Blueprint::default();
-    blueprint.nodes.extend((0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: vec![Target::Nowhere] }));
+    blueprint.nodes.extend(
+        (0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: vec![Target::Nowhere, Target::Port(0)] }),
+    );
     let ports = senders.len() as u16;
     let mut inputs = vec![];
     for (at, from) in receivers.into_iter().enumerate() {

@@ -211,12 +211,7 @@ impl Checker<'_> {
                 && let Some(kind) = self.registry.get(name)
                 && let Ok(factory) = kind.read(Spanned::new(0..0, DeTable::new()))
             {
-                nfs.push(NfUse {
-                    name: name.to_owned(),
-                    kind: kind.clone(),
-                    factory,
-                    places: vec![("".into(), element.span())],
-                });
+                nfs.push(NfUse::new(name.to_owned(), kind.clone(), factory, vec![("".into(), element.span())]));
             }
         }
         nfs
@@ -261,7 +256,7 @@ impl Checker<'_> {
         let mut places = vec![(String::new(), name.span())];
         places.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
         match kind.read(Spanned::new(span, table)) {
-            Ok(factory) => Some(NfUse { name: name.get_ref().to_string(), kind, factory, places }),
+            Ok(factory) => Some(NfUse::new(name.get_ref().to_string(), kind, factory, places)),
             Err(e) => {
                 if !self.enough() {
                     let d = self.source.toml(&e);

@@ -16,6 +16,7 @@ pub(crate) struct File {
     pub(crate) chain: Vec<Spanned<Chain>>,
     #[serde(default)]
     pub(crate) edge: Vec<Edge>,
+    pub(crate) traffic: Option<Spanned<Traffic>>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +42,26 @@ pub(crate) struct Chain {
 pub(crate) struct Edge {
     pub(crate) from: Spanned<String>,
     pub(crate) to: Spanned<String>,
+}
+
+/// What a benchmark sends: the `[traffic]` table, which a plain run leaves alone. Every key may be left out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traffic {
+    /// Port that packets go into; the first chain's, if left out.
+    pub into: Option<String>,
+    /// Source MAC address of the frames.
+    pub src_mac: Option<String>,
+    /// Destination MAC address of the frames: that of a router's interface, where there is one.
+    pub dst_mac: Option<String>,
+    /// Source addresses, a prefix.
+    pub src: Option<String>,
+    /// Destination addresses, prefixes.
+    pub dst: Vec<String>,
+    /// A file whose first words are further prefixes of destinations, plain or gzipped: a router's file of routes.
+    pub prefixes: Option<String>,
+    /// Destination port.
+    pub dst_port: Option<u16>,
 }
 
 /// The `[nf]` tables, taken out of the rest.

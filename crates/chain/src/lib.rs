@@ -37,6 +37,7 @@ mod locate;
 mod plan;
 
 pub use device::Device;
+pub use file::Traffic;
 pub use locate::nearest;
 pub use plan::{Chain, ChainFile, NfUse, Port, WorkerPlan};
 

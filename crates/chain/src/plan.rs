@@ -1,6 +1,6 @@
 //! What a checked file says.
 
-use crate::Device;
+use crate::{Device, Traffic};
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
 use std::fs::File;
 use std::io::Read;
@@ -18,6 +18,8 @@ pub struct ChainFile {
     pub chains: Vec<Chain>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Diagnostic>,
+    /// What a benchmark sends.
+    pub traffic: Traffic,
     /// All visits to NFs, of all chains.
     pub(crate) hops: Vec<HopPlan>,
     /// For each NF, where its outputs lead; the first is not used.
@@ -51,8 +53,30 @@ pub struct NfUse {
     pub kind: Kind,
     /// Its settings, ready to make copies.
     pub factory: Box<dyn Factory>,
+    /// Names of its inputs.
+    pub inputs: Vec<String>,
+    /// Names of its outputs.
+    pub outputs: Vec<String>,
     /// The bytes of the file that hold each setting, to place what building finds.
     pub(crate) places: Vec<(String, std::ops::Range<usize>)>,
+}
+
+impl NfUse {
+    pub(crate) fn new(
+        name: String,
+        kind: Kind,
+        factory: Box<dyn Factory>,
+        places: Vec<(String, std::ops::Range<usize>)>,
+    ) -> Self {
+        let interfaces = factory.interfaces();
+        let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
+        NfUse { inputs: and(kind.inputs), outputs: and(kind.outputs), name, kind, factory, places }
+    }
+
+    /// Whether its settings give it interfaces, so that paths may end with it.
+    pub(crate) fn has_interfaces(&self) -> bool {
+        self.outputs.len() > self.kind.outputs.len()
+    }
 }
 
 /// A chain of the file.

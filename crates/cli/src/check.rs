@@ -65,7 +65,8 @@ impl Check {
 /// Faults that only building an NF finds.
 fn settings(file: &ChainFile) -> Vec<Diagnostic> {
     let build = |(n, nf): (usize, &chain::NfUse)| {
-        let cx = BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1) };
+        let cx =
+            BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1), ..Default::default() };
         nf.factory.build(&cx).err().map(|d| file.place(n, d))
     };
     file.nfs.iter().enumerate().filter_map(build).collect()

@@ -7,6 +7,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bench;
 mod check;
 mod doctor;
 mod exit;
@@ -30,6 +31,7 @@ Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user la
 
 Examples:
   bondstone run examples/demo.toml --for 10s
+  bondstone bench examples/router.toml
   bondstone check examples/demo.toml
   bondstone nf show ttl
   bondstone doctor"
@@ -42,6 +44,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Run),
+    Bench(bench::Bench),
     Check(check::Check),
     /// Lists and explains network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
@@ -53,6 +56,7 @@ enum Command {
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.run(&registry),
+        Command::Bench(bench) => bench.run(&registry),
         Command::Check(check) => check.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
         Command::Doctor(doctor) => doctor.run(),

@@ -77,6 +77,11 @@ fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
     Ok(drops)
 }
 
+/// The interfaces that its example has.
+fn interfaces(kind: &Kind) -> anyhow::Result<Vec<String>> {
+    Ok(kind.read(toml_table(kind.example)?)?.interfaces())
+}
+
 fn toml_table(text: &str) -> anyhow::Result<chain::Settings<'_>> {
     Ok(chain::settings(text)?)
 }
@@ -87,10 +92,11 @@ fn document(kind: &Kind) -> anyhow::Result<Value> {
         "about": kind.about,
         "inputs": kind.inputs,
         "outputs": kind.outputs,
+        "interfaces": !interfaces(kind)?.is_empty(),
         "drops": drops(kind)?,
         "spread": kind.spread,
         "settings": kind.schema(),
-        "example": example(kind),
+        "example": example(kind, &interfaces(kind)?),
     }))
 }
 
@@ -105,19 +111,23 @@ fn page(kind: &Kind) -> anyhow::Result<String> {
         settings.row([name.clone(), type_of(s), default, about]);
     }
     out += &if settings.is_empty() { "  It has no settings.\n".to_owned() } else { settings.to_string() };
-    let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let own = if interfaces(kind)?.is_empty() { None } else { Some("one for each interface") };
+    let list = |names: &[&str], own: Option<&'static str>| {
+        let all: Vec<_> = names.iter().copied().chain(own).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    };
     out += &format!(
         "\n  inputs   {}\n  outputs  {}\n  drops    {}\n",
-        list(kind.inputs),
-        list(kind.outputs),
-        list(&drops(kind)?)
+        list(kind.inputs, own),
+        list(kind.outputs, own),
+        list(&drops(kind)?, None)
     );
     let spread = match kind.spread {
         Spread::Any => "any packet may go to any core",
         Spread::Flow => "a flow stays on one core",
         Spread::Symmetric => "both directions of a flow stay on one core",
     };
-    out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind));
+    out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
     Ok(out)
 }
 
@@ -145,8 +155,14 @@ fn type_of(s: &Value) -> String {
 }
 
 /// A chain file that shows it at work.
-fn example(kind: &Kind) -> String {
+fn example(kind: &Kind, interfaces: &[String]) -> String {
     let name = kind.name;
+    if !interfaces.is_empty() {
+        let ports = interfaces.iter().map(|i| format!("\n[port.{i}]\ndevice = \"tap:{i}0\"\n"));
+        let chains = interfaces.iter().map(|i| format!("\n[[chain]]\npath = [\"{i}\", \"{name}\"]\n"));
+        let (ports, chains): (String, String) = (ports.collect(), chains.collect());
+        return format!("bondstone = 1\n{ports}\n[nf.{name}]\nkind = \"{name}\"\n{}\n{chains}", kind.example);
+    }
     let mut out = format!(
         "bondstone = 1\n\n[port.in]\ndevice = \"pcap:in.pcap\"\n\n[port.out]\ndevice = \"pcap:out.pcap\"\n\n[nf.{name}]\nkind = \"{name}\"\n"
     );

@@ -107,6 +107,9 @@ impl Run {
     }
 }
 
+/// Rows of an NF's table that are printed.
+const SHOWN: usize = 20;
+
 /// One second in one line.
 fn live(before: &Summary, now: &Summary) -> String {
     let seconds = (now.seconds - before.seconds).max(1e-9);
@@ -177,6 +180,14 @@ fn text(s: &Summary) -> String {
     }
     if !nfs.is_empty() {
         out += &format!("{nfs}\n");
+    }
+
+    for n in &s.nfs {
+        if let Some(shown) = n.table.as_ref().filter(|t| !t.rows.is_empty()) {
+            let mut table = Table::new(shown.columns);
+            shown.rows.iter().take(SHOWN).for_each(|row| table.row(row.clone()));
+            out += &format!("{table}\n");
+        }
     }
 
     let mut cycles = Table::new(&["cycles per packet", "", "share"]);

@@ -7,6 +7,7 @@ use dpdk_sys as sys;
 use packet::{BURST, Batch};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An opened device, not yet started.
@@ -120,6 +121,26 @@ impl Port {
             check(what, -libc::EBUSY)?;
         }
         Ok(Port { device: Device { id: id as u16, name: name.to_owned(), pool: None } })
+    }
+
+    /// Two ports joined by a wire in memory: what one sends the other receives. In each direction `depth` packets may be
+    /// under way; the rings stay when the ports close.
+    ///
+    /// # Errors
+    /// Without memory for it.
+    pub fn wire(_: Eal, depth: u32) -> Result<(Port, Port)> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|side| format!("wire{serial}{side}"));
+        let [a, b] = names.clone().map(|name| CString::new(name).expect("no NUL"));
+        let mut ids = [0; 2];
+        // SAFETY: both names are NUL-terminated, there is room for two numbers, and the EAL runs.
+        let rc = unsafe { sys::bs_wire(a.as_ptr(), b.as_ptr(), depth, ids.as_mut_ptr()) };
+        check(|| format!("making a wire for {depth} packets"), rc)?;
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
+        let [a, b] = names;
+        let port = |id, name| Port { device: Device { id, name, pool: None } };
+        Ok((port(ids[0], a), port(ids[1], b)))
     }
 
     /// What it is and can do.

@@ -2,7 +2,9 @@
 
 use crate::NodeStats;
 use packet::{Batch, Packet, Pool};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A node's way to drop, emit and make packets.
 pub struct Cx<'a> {
@@ -18,8 +20,43 @@ pub(crate) struct Desk {
     pub(crate) dropped: usize,
     pub(crate) emitted: usize,
     pub(crate) created: usize,
+    pub(crate) held: usize,
+    pub(crate) released: usize,
+    /// Output by which the batch goes on.
+    pub(crate) leave: u8,
     /// Whether any of the above is not 0.
     pub(crate) touched: bool,
+    /// Time since the graph was made.
+    pub(crate) now: Duration,
+}
+
+/// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in
+/// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out.
+pub struct Held {
+    packets: VecDeque<Packet>,
+    most: usize,
+}
+
+impl Held {
+    /// A queue for `most` packets.
+    pub fn new(most: usize) -> Self {
+        Held { packets: VecDeque::with_capacity(most.min(64)), most }
+    }
+
+    /// Packets in it.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// The packets, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
+        self.packets.iter()
+    }
 }
 
 impl Cx<'_> {
@@ -52,6 +89,43 @@ impl Cx<'_> {
         }
     }
 
+    /// Keeps a packet in a queue of the node's; gives it back when that is full.
+    ///
+    /// # Errors
+    /// The packet.
+    pub fn hold(&mut self, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
+        if queue.packets.len() >= queue.most {
+            return Err(packet);
+        }
+        queue.packets.push_back(packet);
+        self.desk.held += 1;
+        self.desk.touched = true;
+        self.stats.held.add(1);
+        Ok(())
+    }
+
+    /// Takes out the packet that has waited longest.
+    pub fn release(&mut self, queue: &mut Held) -> Option<Packet> {
+        let packet = queue.packets.pop_front()?;
+        self.desk.released += 1;
+        self.desk.touched = true;
+        self.stats.held.set(self.stats.held.get() - 1);
+        Some(packet)
+    }
+
+    /// Says by which output the batch goes on, this time, instead of the first.
+    #[inline]
+    pub fn leave_by(&mut self, output: u8) {
+        self.desk.leave = output;
+        self.desk.touched = true;
+    }
+
+    /// Time since the graph was made, to about a millisecond.
+    #[inline]
+    pub fn now(&self) -> Duration {
+        self.desk.now
+    }
+
     /// An empty packet, or `None` when the pool has no more. The node has to emit it, push it into its batch, or drop it.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
@@ -62,16 +136,23 @@ impl Cx<'_> {
         Some(packet)
     }
 
+    /// A packet with these bytes, or `None` when the pool has no more or they do not fit in a buffer. As for
+    /// [`alloc`](Cx::alloc), the node has to do something with it.
+    pub fn make(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let packet = self.desk.pool.alloc_from(bytes)?;
+        self.desk.created += 1;
+        self.desk.touched = true;
+        self.stats.created.add(1);
+        Some(packet)
+    }
+
     /// A packet of its own with the same bytes, or `None` when the pool has no more.
     pub fn copy(&mut self, packet: &Packet) -> Option<Packet> {
-        let mut copy = self.desk.pool.alloc_from(packet.data())?;
+        let mut copy = self.make(packet.data())?;
         copy.meta_mut().set_port(packet.meta().port());
         if let Some(stamp) = packet.meta().stamp() {
             copy.meta_mut().set_stamp(stamp);
         }
-        self.desk.created += 1;
-        self.desk.touched = true;
-        self.stats.created.add(1);
         Some(copy)
     }
 }

@@ -6,6 +6,7 @@ use crate::{Cx, Node, NodeStats};
 use packet::{BURST, Batch, Packet, Pool, clock};
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where packets go next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +149,8 @@ struct Slot {
     node: Box<dyn Node>,
     stats: Arc<NodeStats>,
     edges: Box<[Target]>,
+    every: Option<Duration>,
+    woken: Duration,
 }
 
 /// Takes the place of a node that has panicked: everything that comes is dropped as `nf_panic`.
@@ -179,6 +182,8 @@ impl Graph {
                 name: plan.name.clone(),
                 stats: Arc::new(NodeStats::new(&*node)),
                 edges: plan.edges.clone().into(),
+                every: node.every(),
+                woken: Duration::ZERO,
                 node,
             }
         });
@@ -191,7 +196,18 @@ impl Graph {
             hops: blueprint.hops.iter().map(visit).collect(),
             slots,
             backlog: Vec::with_capacity(16),
-            desk: Desk { pool, gone: Batch::new(), dropped: 0, emitted: 0, created: 0, touched: false },
+            desk: Desk {
+                pool,
+                gone: Batch::new(),
+                dropped: 0,
+                emitted: 0,
+                created: 0,
+                held: 0,
+                released: 0,
+                leave: 0,
+                touched: false,
+                now: Duration::ZERO,
+            },
             running: IDLE,
         }
     }
@@ -230,19 +246,19 @@ impl Graph {
                 slot.stats.timed_batches.add(1);
                 from = now;
             }
+            target = plan.next;
             if batch.len() != n || self.desk.touched {
-                self.settle(at, n, batch);
+                target = self.settle(at, n, batch);
                 if batch.is_empty() {
                     break;
                 }
             }
-            target = plan.next;
         }
         let (node, _) = core::mem::replace(&mut self.running, IDLE);
         match target {
-            Target::Port(port) => sink.send::<TIMED>(port, batch),
+            Target::Port(port) if !batch.is_empty() => sink.send::<TIMED>(port, batch),
             Target::Nowhere => self.lose(node, batch),
-            Target::Hop(_) => {}
+            _ => {}
         }
     }
 
@@ -255,13 +271,13 @@ impl Graph {
         batch.clear();
     }
 
-    /// Books what a node did besides changing its batch in place.
+    /// Books what a node did besides changing its batch in place; where the batch goes on.
     #[inline(never)]
-    fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
-        let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
+    fn settle(&mut self, at: Hop, n: usize, batch: &Batch) -> Target {
+        let Desk { gone, dropped, emitted, created, held, released, leave, touched, .. } = &mut self.desk;
         gone.clear();
-        let accounted = batch.len() + *dropped + *emitted;
-        let vanished = (n + *created).saturating_sub(accounted);
+        let accounted = batch.len() + *dropped + *emitted + *held;
+        let vanished = (n + *created + *released).saturating_sub(accounted);
         if vanished != 0 {
             let node = self.hops[at.0 as usize].plan.node;
             self.slots[node as usize].stats.drop_every(VANISHED, vanished as u64);
@@ -270,7 +286,37 @@ impl Graph {
             let waiting = self.hops[at.0 as usize].outbox.iter().enumerate().filter(|(_, packets)| !packets.is_empty());
             self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
         }
-        (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
+        let Visit { plan, .. } = &self.hops[at.0 as usize];
+        let target = match core::mem::take(leave) {
+            0 => plan.next,
+            output => self.slots[plan.node as usize].edges.get(output as usize).copied().unwrap_or(Target::Nowhere),
+        };
+        (*dropped, *emitted, *created, *held, *released, *touched) = (0, 0, 0, 0, 0, false);
+        target
+    }
+
+    /// Tells the time, which is that since the graph was made, and wakes the nodes that wait for it.
+    pub fn wake(&mut self, now: Duration, sink: &mut impl Sink) {
+        self.desk.now = now;
+        for node in 0..self.slots.len() {
+            let slot = &mut self.slots[node];
+            if slot.every.is_none_or(|every| now < slot.woken + every) {
+                continue;
+            }
+            slot.woken = now;
+            let Some(at) = self.hops.iter().position(|h| h.plan.node as usize == node) else { continue };
+            self.running = (node as u16, 0);
+            let mut cx = Cx { desk: &mut self.desk, outbox: &mut self.hops[at].outbox, stats: &slot.stats };
+            slot.node.wake(&mut cx);
+            self.running = IDLE;
+            self.settle(Hop(at as u16), 0, &Batch::new());
+            self.catch_up::<false>(sink);
+        }
+    }
+
+    /// Has every node bring up to date what it shows.
+    pub fn finish(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.node.finish());
     }
 
     /// Takes what nodes emitted through the rest of the graph.
@@ -306,16 +352,21 @@ impl Graph {
         if node == IDLE.0 {
             return None;
         }
-        let Desk { gone, dropped, emitted, created, touched, .. } = &mut self.desk;
+        let Desk { gone, dropped, emitted, created, held, released, leave, touched, .. } = &mut self.desk;
         gone.clear();
-        // what the node held in its hands went home while the stack unwound
-        let in_hand = (n + *created).saturating_sub(batch.len() + *dropped + *emitted);
+        // what the node had in its hands went home while the stack unwound
+        let in_hand = (n + *created + *released).saturating_sub(batch.len() + *dropped + *emitted + *held);
         let waiting: usize = self.hops.iter_mut().flat_map(|h| &mut h.outbox).map(|o| o.drain(..).count()).sum();
-        let packets = (batch.len() + in_hand + waiting) as u64;
-        (*dropped, *emitted, *created, *touched) = (0, 0, 0, false);
+        (*dropped, *emitted, *created, *held, *released, *leave, *touched) = (0, 0, 0, 0, 0, 0, false);
+        let in_batch = (batch.len() + in_hand + waiting) as u64;
         batch.clear();
         self.backlog.clear();
         let slot = &mut self.slots[node as usize];
+        // what it keeps goes home with it
+        let kept = slot.stats.held.get();
+        slot.stats.held.set(0);
+        slot.every = None;
+        let packets = in_batch + kept;
         slot.stats.drop_every(NF_PANIC, packets);
         let old = core::mem::replace(&mut slot.node, Box::new(Closed));
         // what has panicked once may do so again while it is dropped

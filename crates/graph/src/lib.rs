@@ -46,6 +46,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod board;
 mod cx;
 mod diagnostic;
 mod graph;
@@ -54,10 +55,11 @@ mod ops;
 mod stats;
 mod view;
 
-pub use cx::Cx;
+pub use board::{Board, Row};
+pub use cx::{Cx, Held};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Sink, Target};
-pub use nf::{BuildCx, Either, Factory, Kind, Nf, Node, Registry, Spread};
+pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Start, Transform,
     frame,

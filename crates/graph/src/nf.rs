@@ -1,13 +1,15 @@
 //! What a network function is, and the register of those that can be named in a file.
 
-use crate::{Counter, Cx, Diagnostic};
+use crate::{Board, Counter, Cx, Diagnostic};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::Deserialize as _;
 use serde::de::{DeserializeOwned, IntoDeserializer};
+use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -29,6 +31,12 @@ pub trait Nf: 'static {
     const INPUTS: &'static [&'static str] = &["in"];
     /// Names of the outputs; the first is where the path goes on.
     const OUTPUTS: &'static [&'static str] = &["out"];
+    /// Names of further inputs and outputs that the settings ask for, each one of both, behind those of
+    /// [`INPUTS`](Nf::INPUTS) and [`OUTPUTS`](Nf::OUTPUTS). A path may end with an NF that has some, and enters by the one
+    /// that is called like the path's port; an output called like a port leads to that port.
+    fn interfaces(_: &Self::Settings) -> Vec<String> {
+        vec![]
+    }
     /// Settings that show it at work, as they stand in a chain file below `kind`.
     const EXAMPLE: &'static str = "";
 
@@ -56,9 +64,25 @@ pub trait Node: Send {
         vec![]
     }
 
-    /// Processes a batch that came by `input`. What is left in the batch goes on by the first output; what is neither left,
-    /// emitted nor dropped through `cx` is counted as `vanished`, so a node must not keep packets for later.
+    /// Processes a batch that came by `input`. What is left in the batch goes on by the first output, or as
+    /// [`Cx::leave_by`] says; what is neither left, emitted, held nor dropped through `cx` is counted as `vanished`.
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch);
+
+    /// How often it wants to be woken, to the millisecond; never, if `None`.
+    fn every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what is due by now ([`Cx::now`]), between batches.
+    fn wake(&mut self, _: &mut Cx<'_>) {}
+
+    /// A table that it shows, if it has one.
+    fn board(&self) -> Option<Arc<Board>> {
+        None
+    }
+
+    /// Brings its counts and its table up to date, before the worker ends.
+    fn finish(&mut self) {}
 }
 
 /// One of two nodes, decided when it is built.
@@ -98,6 +122,34 @@ impl<A: Node, B: Node> Node for Either<A, B> {
             Either::B(b) => b.process(cx, input, batch),
         }
     }
+
+    fn every(&self) -> Option<Duration> {
+        match self {
+            Either::A(a) => a.every(),
+            Either::B(b) => b.every(),
+        }
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        match self {
+            Either::A(a) => a.wake(cx),
+            Either::B(b) => b.wake(cx),
+        }
+    }
+
+    fn board(&self) -> Option<Arc<Board>> {
+        match self {
+            Either::A(a) => a.board(),
+            Either::B(b) => b.board(),
+        }
+    }
+
+    fn finish(&mut self) {
+        match self {
+            Either::A(a) => a.finish(),
+            Either::B(b) => b.finish(),
+        }
+    }
 }
 
 /// How packets may be spread over the copies of an NF on several cores.
@@ -121,6 +173,21 @@ pub struct BuildCx {
     pub folder: PathBuf,
     /// Which copy this is, from 0, and how many there are.
     pub copy: (usize, usize),
+    /// What the copies have in common.
+    pub common: Common,
+}
+
+/// What the copies of one NF have in common, whatever it is: the first to ask for it makes it.
+#[derive(Clone, Default)]
+pub struct Common(Arc<Mutex<Known>>);
+
+/// By name of the NF and type.
+type Known = BTreeMap<(String, TypeId), Arc<dyn Any + Send + Sync>>;
+
+impl std::fmt::Debug for Common {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Common")
+    }
 }
 
 impl BuildCx {
@@ -128,10 +195,31 @@ impl BuildCx {
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.folder.join(path)
     }
+
+    /// The `T` that all copies of this NF share; the first copy makes it.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn common<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce() -> Result<T, Diagnostic>,
+    ) -> Result<Arc<T>, Diagnostic> {
+        let key = (self.name.clone(), TypeId::of::<T>());
+        let mut known = self.common.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = known.get(&key).and_then(|there| there.clone().downcast().ok()) {
+            return Ok(there);
+        }
+        let made = Arc::new(make()?);
+        known.insert(key, made.clone());
+        Ok(made)
+    }
 }
 
 /// Settings that have been read and now make copies of an NF.
 pub trait Factory: Send + Sync {
+    /// Names of the further inputs and outputs that the settings ask for ([`Nf::interfaces`]).
+    fn interfaces(&self) -> Vec<String>;
+
     /// Makes one copy.
     ///
     /// # Errors
@@ -192,6 +280,10 @@ impl Kind {
 struct Settings<N: Nf>(N::Settings);
 
 impl<N: Nf> Factory for Settings<N> {
+    fn interfaces(&self) -> Vec<String> {
+        N::interfaces(&self.0)
+    }
+
     fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
         let node = N::build(&self.0, cx)?;
         if !N::OUTPUTS.starts_with(node.outputs()) {

@@ -1,6 +1,6 @@
 //! Counters with one writer and any number of readers.
 
-use crate::Node;
+use crate::{Board, Node};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -13,6 +13,12 @@ impl Counter {
     #[inline(always)]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Puts `n` in its place, for what also goes down. Only from the thread that owns it.
+    #[inline(always)]
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
     }
 
     /// The count so far.
@@ -30,6 +36,8 @@ pub struct NodeStats {
     pub packets: Counter,
     /// Packets that the node made.
     pub created: Counter,
+    /// Packets that the node keeps for later, now.
+    pub held: Counter,
     /// Cycles spent on the batches that were timed.
     pub timed_cycles: Counter,
     /// Packets in the batches that were timed.
@@ -42,6 +50,8 @@ pub struct NodeStats {
     pub drops: Box<[Counter]>,
     /// The node's own counts.
     pub counters: Vec<(String, Arc<Counter>)>,
+    /// The node's table.
+    pub board: Option<Arc<Board>>,
 }
 
 impl NodeStats {
@@ -54,7 +64,7 @@ impl NodeStats {
         let reasons = node.drops();
         let reasons: Box<[_]> = reasons.iter().copied().chain(Self::EVERY).collect();
         let drops = reasons.iter().map(|_| Counter::default()).collect();
-        NodeStats { reasons, drops, counters: node.counters(), ..Default::default() }
+        NodeStats { reasons, drops, counters: node.counters(), board: node.board(), ..Default::default() }
     }
 
     /// Counts packets dropped for one of the reasons in [`NodeStats::EVERY`].

@@ -4,16 +4,22 @@
 mod cells;
 mod count;
 mod discard;
+mod firewall;
 mod l2fwd;
+mod l3fwd;
 mod mac;
+mod net;
 mod tee;
 mod ttl;
 
 pub use cells::Cells;
 pub use count::Count;
 pub use discard::Discard;
+pub use firewall::Firewall;
 pub use l2fwd::L2fwd;
+pub use l3fwd::L3fwd;
 pub use mac::Mac;
+pub use net::Net;
 pub use tee::Tee;
 pub use ttl::{Ttl, age};
 
@@ -22,7 +28,15 @@ mod kit;
 
 /// All of them.
 pub fn registry() -> graph::Registry {
-    graph::Registry::new().with::<Cells>().with::<Count>().with::<Discard>().with::<L2fwd>().with::<Tee>().with::<Ttl>()
+    graph::Registry::new()
+        .with::<Cells>()
+        .with::<Count>()
+        .with::<Discard>()
+        .with::<Firewall>()
+        .with::<L2fwd>()
+        .with::<L3fwd>()
+        .with::<Tee>()
+        .with::<Ttl>()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod summary;
 mod worker;
 
 pub use cpus::{allowed_cpus, pin};
-pub use engine::{Engine, Error};
+pub use engine::{End, Engine, Error};
 pub use link::{LinkStats, Receive, Transmit};
 pub use summary::{Cycles, NfSummary, PortSummary, Summary, Totals};
-pub use worker::{Drain, Input, Origin, Output, Source, Worker};
+pub use worker::{Drain, Gaps, Input, Origin, Output, Source, Worker};

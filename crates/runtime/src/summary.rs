@@ -1,7 +1,7 @@
 //! What a run has done, in numbers that add up.
 
 use crate::LinkStats;
-use graph::NodeStats;
+use graph::{Board, NodeStats};
 use packet::clock;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub struct Totals {
     pub created: u64,
     /// Were accepted by a port.
     pub sent: u64,
-    /// Were left in queues: in rings in memory, and between cores.
+    /// Were left in queues: in rings in memory, between cores, and in NFs.
     pub held: u64,
     /// Were dropped.
     pub dropped: u64,
@@ -120,12 +120,39 @@ pub struct NfSummary {
     pub packets: u64,
     /// Packets that it made.
     pub created: u64,
+    /// Packets that it keeps for later.
+    pub held: u64,
     /// Packets that it dropped, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Its own counts.
     pub counters: BTreeMap<String, u64>,
+    /// Its table, if it shows one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<Shown>,
     /// Cycles spent in it.
     pub cycles: Cycles,
+}
+
+/// The table that an NF shows; of several copies, the largest rows of all.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Shown {
+    /// Names of the columns.
+    pub columns: &'static [&'static str],
+    /// Rows, largest first.
+    pub rows: Vec<Vec<String>>,
+    #[serde(skip)]
+    weights: Vec<u64>,
+}
+
+impl Shown {
+    fn add(&mut self, board: &Board) {
+        let own = self.weights.drain(..).zip(self.rows.drain(..));
+        let mut all: Vec<_> = own.chain(board.rows()).collect();
+        all.sort_by(|a, b| b.cmp(a));
+        all.truncate(board.most());
+        self.columns = board.columns();
+        (self.weights, self.rows) = all.into_iter().unzip();
+    }
 }
 
 impl PortSummary {
@@ -154,8 +181,12 @@ impl NfSummary {
         self.packets += stats.packets.get();
         self.cycles.batches += stats.timed_batches.get();
         self.created += stats.created.get();
+        self.held += stats.held.get();
         self.cycles.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, &stats.reasons, &stats.drops);
+        if let Some(board) = &stats.board {
+            self.table.get_or_insert_default().add(board);
+        }
         for (name, count) in &stats.counters {
             *self.counters.entry(name.clone()).or_default() += count.get();
         }
@@ -193,7 +224,7 @@ impl Summary {
             received: ports.iter().map(|p| p.received).sum(),
             created: nfs.iter().map(|n| n.created).sum(),
             sent: ports.iter().map(|p| p.sent).sum(),
-            held: 0,
+            held: nfs.iter().map(|n| n.held).sum(),
             dropped: self.drops.values().sum(),
         };
         self.balanced = self.totals.balanced();

@@ -6,11 +6,13 @@ use graph::{Graph, Panicked, Sink, Target};
 use packet::{BURST, Batch, clock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// One batch in so many is timed, per worker: a time-stamp costs as much as forwarding a packet or two.
 const TIMED: u32 = 128;
+/// Rounds after which a busy worker looks at the clock.
+const ROUNDS: u32 = 32;
 /// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
 const PATIENCE: u32 = 1 << 14;
 /// How long it then sleeps.
@@ -141,6 +143,16 @@ impl Transmit for Drain {
     }
 }
 
+/// Times that a worker was away from its ports, cycles: because the system gave its core to others, or a batch took long.
+/// Whoever reads them may begin anew at 0.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// The longest, to about 50 µs.
+    pub longest: AtomicU64,
+    /// Sum of those longer than 100 µs.
+    pub sum: AtomicU64,
+}
+
 /// One core's inputs, graph and outputs. Its loop takes a batch from each input in turn and runs it to completion.
 pub struct Worker {
     inputs: Vec<Input>,
@@ -148,6 +160,13 @@ pub struct Worker {
     outputs: Outputs,
     batch: Batch,
     tick: u32,
+    began: Instant,
+    woken: u64,
+    /// Cycles in one.
+    millisecond: u64,
+    /// When it last looked at the clock.
+    looked: u64,
+    gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
 }
 
@@ -161,7 +180,19 @@ impl Worker {
     /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
     pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
         let outputs = Outputs { ports: outputs, stop, patient: false };
-        Worker { inputs, graph, outputs, batch: Batch::new(), tick: 0, dry: Arc::default() }
+        Worker {
+            inputs,
+            graph,
+            outputs,
+            batch: Batch::new(),
+            tick: 0,
+            began: Instant::now(),
+            woken: 0,
+            millisecond: clock::hz() / 1000,
+            looked: 0,
+            gaps: Arc::default(),
+            dry: Arc::default(),
+        }
     }
 
     /// The graph that it runs.
@@ -211,6 +242,8 @@ impl Worker {
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
         self.inputs.iter_mut().for_each(|input| input.from.close());
+        // a node that panics here has its packets counted already
+        drop(catch_unwind(AssertUnwindSafe(|| self.graph.finish())));
     }
 
     /// Takes out and counts what is left in rings in memory and in queues from other cores; by number of the input.
@@ -227,9 +260,34 @@ impl Worker {
         found
     }
 
+    /// How long it was away from its ports.
+    pub fn gaps(&self) -> Arc<Gaps> {
+        self.gaps.clone()
+    }
+
+    /// Looks at the clock, and tells the graph the time, once a millisecond.
+    fn wake(&mut self) {
+        let now = clock::cycles();
+        let away = now.wrapping_sub(core::mem::replace(&mut self.looked, now));
+        if away > self.millisecond / 10 {
+            self.gaps.sum.fetch_add(away, Ordering::Relaxed);
+        }
+        self.gaps.longest.fetch_max(away, Ordering::Relaxed);
+        if now.wrapping_sub(self.woken) >= self.millisecond {
+            self.woken = now;
+            self.outputs.patient = false;
+            self.graph.wake(self.began.elapsed(), &mut self.outputs);
+        }
+    }
+
     fn spin(&mut self) {
-        let mut idle = 0u32;
+        let (mut idle, mut rounds) = (0u32, 0u32);
+        self.looked = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
+            rounds = rounds.wrapping_add(1);
+            if idle >= PATIENCE || rounds.is_multiple_of(ROUNDS) {
+                self.wake();
+            }
             if self.poll() != 0 || !self.inputs.iter().all(|i| i.from.idle()) {
                 idle = 0;
                 continue;

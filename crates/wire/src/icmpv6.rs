@@ -25,6 +25,10 @@ impl Icmpv6 {
     pub const ECHO_REQUEST: u8 = 128;
     /// [`kind`](Self::kind) of an echo reply.
     pub const ECHO_REPLY: u8 = 129;
+    /// Neighbor solicitation (RFC 4861 §4.3).
+    pub const NEIGHBOR_SOLICITATION: u8 = 135;
+    /// Neighbor advertisement (RFC 4861 §4.4).
+    pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
     /// The message type.
     #[inline(always)]
@@ -184,6 +188,13 @@ pub enum Repr {
         /// 0: in transit; 1: in reassembly.
         code: u8,
     },
+    /// Neighbor solicitation; target and options follow ([`crate::ndp`]).
+    NeighborSolicitation,
+    /// Neighbor advertisement; target and options follow ([`crate::ndp`]).
+    NeighborAdvertisement {
+        /// Router, solicited and override, in the three highest bits (RFC 4861 §4.4).
+        flags: u8,
+    },
 }
 
 impl Repr {
@@ -199,6 +210,8 @@ impl Repr {
             (Icmpv6::DEST_UNREACHABLE, code) => Self::DestUnreachable { code },
             (Icmpv6::PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: header.mtu() },
             (Icmpv6::TIME_EXCEEDED, code) => Self::TimeExceeded { code },
+            (Icmpv6::NEIGHBOR_SOLICITATION, 0) => Self::NeighborSolicitation,
+            (Icmpv6::NEIGHBOR_ADVERTISEMENT, 0) => Self::NeighborAdvertisement { flags: header.rest()[0] & 0xe0 },
             _ => return Err(Malformed::Kind),
         })
     }
@@ -221,6 +234,8 @@ impl Repr {
             Self::DestUnreachable { code } => (Icmpv6::DEST_UNREACHABLE, code, [0; 4]),
             Self::PacketTooBig { mtu } => (Icmpv6::PACKET_TOO_BIG, 0, mtu.to_be_bytes()),
             Self::TimeExceeded { code } => (Icmpv6::TIME_EXCEEDED, code, [0; 4]),
+            Self::NeighborSolicitation => (Icmpv6::NEIGHBOR_SOLICITATION, 0, [0; 4]),
+            Self::NeighborAdvertisement { flags } => (Icmpv6::NEIGHBOR_ADVERTISEMENT, 0, [flags, 0, 0, 0]),
         };
         let header = fixed_mut::<Icmpv6>(out)?;
         header.set_kind(kind);
@@ -257,6 +272,8 @@ mod tests {
             Repr::DestUnreachable { code: 4 },
             Repr::PacketTooBig { mtu: 0x10000 },
             Repr::TimeExceeded { code: 1 },
+            Repr::NeighborSolicitation,
+            Repr::NeighborAdvertisement { flags: 0xa0 },
         ];
         for repr in values {
             let mut bytes = [0xee; 35];

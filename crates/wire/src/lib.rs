@@ -26,6 +26,7 @@ pub mod icmpv6;
 pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod ndp;
 pub mod options;
 #[cfg(test)]
 mod samples;

@@ -27,6 +27,8 @@ pub(super) struct Builder<'a> {
     edges: Vec<Vec<Target>>,
     /// NF and input: the hops that stand in paths.
     standing: BTreeMap<(u16, u8), Vec<u16>>,
+    /// NFs with which paths end, and their hops.
+    ends: Vec<(u16, u16)>,
     used: BTreeSet<String>,
     chain_names: BTreeSet<String>,
 }
@@ -36,10 +38,11 @@ impl<'a> Builder<'a> {
         Builder {
             checker,
             ports,
-            edges: nfs.iter().map(|nf| vec![Target::Nowhere; nf.kind.outputs.len().max(1)]).collect(),
+            edges: nfs.iter().map(|nf| vec![Target::Nowhere; nf.outputs.len().max(1)]).collect(),
             nfs,
             hops: vec![],
             standing: BTreeMap::new(),
+            ends: vec![],
             used: BTreeSet::new(),
             chain_names: BTreeSet::new(),
         }
@@ -53,6 +56,7 @@ impl<'a> Builder<'a> {
         let chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
         self.spread(file, &chains);
+        self.traffic(file);
         self.unused(file);
         self.files(file);
         let Builder { mut checker, ports, nfs, hops, edges, .. } = self;
@@ -76,7 +80,8 @@ impl<'a> Builder<'a> {
         }
         let Checker { mut faults, warnings, .. } = checker;
         if faults.is_empty() {
-            return Ok(ChainFile { file: Default::default(), ports, nfs, chains, warnings, hops, edges });
+            let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
+            return Ok(ChainFile { file: Default::default(), ports, nfs, chains, warnings, traffic, hops, edges });
         }
         faults.sort_by_key(|d| (d.line, d.column));
         Err(faults)
@@ -112,8 +117,8 @@ impl<'a> Builder<'a> {
         text.contains(&format!("[nf.{name}]")) || text.contains(&format!("[port.{name}]"))
     }
 
-    /// `nf` or `nf:input`.
-    fn input(&mut self, element: &Spanned<String>) -> Option<(u16, u8)> {
+    /// `nf` or `nf:input`, in a path from the port `from`.
+    fn input(&mut self, element: &Spanned<String>, from: Option<&str>) -> Option<(u16, u8)> {
         let (name, input) =
             element.get_ref().split_once(':').map_or((element.get_ref().as_str(), None), |(n, i)| (n, Some(i)));
         let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
@@ -121,21 +126,23 @@ impl<'a> Builder<'a> {
             return None;
         };
         self.used.insert(name.to_owned());
-        let kind = &self.nfs[nf].kind;
-        let Some(input) = input else { return Some((nf as u16, 0)) };
-        match kind.inputs.iter().position(|i| *i == input) {
-            Some(at) => Some((nf as u16, at as u8)),
-            None => {
-                let (known, kind) = (kind.inputs.join(", "), kind.name);
-                self.checker.fault(
-                    element.span(),
-                    element.get_ref(),
-                    format!("{kind} has no input {input:?}"),
-                    format!("its inputs are {known}"),
-                );
-                None
-            }
+        let nf_use = &self.nfs[nf];
+        let wanted = match input {
+            Some(input) => input,
+            None if nf_use.has_interfaces() => from.unwrap_or_default(),
+            None => return Some((nf as u16, 0)),
+        };
+        if let Some(at) = nf_use.inputs.iter().position(|i| *i == wanted) {
+            return Some((nf as u16, at as u8));
         }
+        let known = nf_use.inputs.join(", ");
+        let problem = match input {
+            Some(input) => format!("{} has no input {input:?}", nf_use.kind.name),
+            None => format!("{} has no interface that is called like the path's port", nf_use.kind.name),
+        };
+        let cure = format!("write {name}:INPUT; its inputs are {known}");
+        self.checker.fault(element.span(), element.get_ref(), problem, cure);
+        None
     }
 
     fn hop(&mut self, span: Range<usize>, plan: HopPlan) -> Target {
@@ -198,11 +205,11 @@ impl<'a> Builder<'a> {
                 Target::Port(p as u16)
             }
             None => {
-                let (nf, input) = self.input(last)?;
-                let kind = &self.nfs[nf as usize].kind;
-                if !kind.outputs.is_empty() {
+                let (nf, input) = self.input(last, Some(first.get_ref()))?;
+                let nf_use = &self.nfs[nf as usize];
+                if !nf_use.outputs.is_empty() && !nf_use.has_interfaces() {
                     let (kind, cure) =
-                        (kind.name, "end it with a port, or with an NF that has no output, such as drop");
+                        (nf_use.kind.name, "end it with a port, or with an NF that has no output, such as drop");
                     self.checker.fault(
                         last.span(),
                         last.get_ref(),
@@ -210,7 +217,11 @@ impl<'a> Builder<'a> {
                         cure,
                     );
                 }
-                self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere })
+                let hop = self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere });
+                if let Target::Hop(Hop(h)) = hop {
+                    self.ends.push((nf, h));
+                }
+                hop
             }
         };
         for element in middle.iter().rev() {
@@ -223,8 +234,8 @@ impl<'a> Builder<'a> {
                 );
                 continue;
             }
-            let Some((nf, input)) = self.input(element) else { continue };
-            if self.nfs[nf as usize].kind.outputs.is_empty() {
+            let Some((nf, input)) = self.input(element, Some(first.get_ref())) else { continue };
+            if self.nfs[nf as usize].outputs.is_empty() {
                 let kind = self.nfs[nf as usize].kind.name;
                 self.checker.fault(
                     element.span(),
@@ -283,9 +294,9 @@ impl<'a> Builder<'a> {
                 self.unknown(&edge.from, "an NF's output");
                 continue;
             };
-            let kind = &self.nfs[nf].kind;
-            let Some(at) = kind.outputs.iter().position(|o| *o == output) else {
-                let (known, kind) = (kind.outputs.join(", "), kind.name);
+            let nf_use = &self.nfs[nf];
+            let Some(at) = nf_use.outputs.iter().position(|o| *o == output) else {
+                let (known, kind) = (nf_use.outputs.join(", "), nf_use.kind.name);
                 self.checker.fault(
                     edge.from.span(),
                     edge.from.get_ref(),
@@ -317,7 +328,7 @@ impl<'a> Builder<'a> {
                 self.used.insert(edge.to.get_ref().clone());
                 Target::Port(p as u16)
             } else {
-                let Some((to, input)) = self.input(&edge.to) else { continue };
+                let Some((to, input)) = self.input(&edge.to, None) else { continue };
                 match self.standing.get(&(to, input)).map(Vec::as_slice) {
                     Some([hop]) => Target::Hop(Hop(*hop)),
                     Some([_, _, ..]) => {
@@ -344,12 +355,16 @@ impl<'a> Builder<'a> {
             }
             self.edges[nf][at] = target;
         }
+        // the first output of an NF with interfaces may lead nowhere
+        for &(nf, hop) in &self.ends {
+            self.hops[hop as usize].next = onward.get(&nf).copied().unwrap_or(Target::Nowhere);
+        }
         for (element, nf, hop) in entered {
             match onward.get(&nf) {
                 Some(target) => self.hops[hop as usize].next = *target,
-                None if self.nfs[nf as usize].kind.outputs.is_empty() => {}
+                None if self.nfs[nf as usize].outputs.is_empty() => {}
                 None => {
-                    let (name, first) = (&self.nfs[nf as usize].name, self.nfs[nf as usize].kind.outputs[0]);
+                    let (name, first) = (&self.nfs[nf as usize].name, &self.nfs[nf as usize].outputs[0]);
                     let cure = format!("add [[edge]] with from = \"{name}.{first}\"");
                     self.checker.fault(
                         element.span(),
@@ -361,14 +376,14 @@ impl<'a> Builder<'a> {
             }
         }
         for nf in 0..self.nfs.len() {
-            for at in 1..self.nfs[nf].kind.outputs.len() {
-                let output = self.nfs[nf].kind.outputs[at];
+            for at in 1..self.nfs[nf].outputs.len() {
+                let output = self.nfs[nf].outputs[at].clone();
                 if self.edges[nf][at] != Target::Nowhere {
                     continue;
                 }
-                if let Some(p) = self.port(output) {
+                if let Some(p) = self.port(&output) {
                     self.ports[p].sent_to = true;
-                    self.used.insert(output.to_owned());
+                    self.used.insert(output);
                     self.edges[nf][at] = Target::Port(p as u16);
                 } else if self.used.contains(&self.nfs[nf].name) {
                     let name = format!("{}.{output}", self.nfs[nf].name);
@@ -398,6 +413,17 @@ impl<'a> Builder<'a> {
                 let d = self.checker.source.at(span, d);
                 self.checker.faults.push(d);
             }
+        }
+    }
+
+    /// A benchmark sends into a port from which a chain receives.
+    fn traffic(&mut self, file: &File) {
+        let Some(traffic) = &file.traffic else { return };
+        let Some(into) = &traffic.get_ref().into else { return };
+        if !self.port(into).is_some_and(|p| self.ports[p].received_from) {
+            let names: Vec<_> = self.ports.iter().filter(|p| p.received_from).map(|p| p.name.as_str()).collect();
+            let cure = format!("name one of: {}", names.join(", "));
+            self.checker.fault(traffic.span(), into, "is no port with which a path begins", cure);
         }
     }
 

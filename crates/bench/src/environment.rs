@@ -1,0 +1,89 @@
+//! Where a measurement is made.
+
+use packet::clock;
+use report::Environment;
+use std::fs::read_to_string;
+
+/// What the system says of itself, for a measurement that uses these CPUs, on packets in `memory`.
+pub fn environment(cpus: &[usize], memory: &str) -> Environment {
+    let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|l| l.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let first_line = |path: &str| read_to_string(path).unwrap_or_default().trim().to_owned();
+    let virtual_machine = field("flags").is_some_and(|f| f.split(' ').any(|f| f == "hypervisor"));
+    Environment {
+        date: report::now(),
+        cpu: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        tsc_hz: clock::hz(),
+        kernel: first_line("/proc/sys/kernel/osrelease"),
+        hugepages: first_line("/proc/sys/vm/nr_hugepages").parse().unwrap_or(0),
+        memory: memory.to_owned(),
+        isolated_cpus: list(&first_line("/sys/devices/system/cpu/isolated")),
+        cpus_used: cpus.iter().map(|c| *c as u32).collect(),
+        steal_share: None,
+        dpdk_version: Some(dpdk::version()),
+        hypervisor: virtual_machine.then(|| {
+            let vendor = first_line("/sys/class/dmi/id/sys_vendor");
+            if vendor.is_empty() { "a virtual machine".to_owned() } else { vendor }
+        }),
+        more: Default::default(),
+    }
+}
+
+/// `1,4-6` as numbers.
+fn list(text: &str) -> Vec<u32> {
+    let mut all = vec![];
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse::<u32>(), to.parse::<u32>()) {
+            all.extend((from..=to).take(4096));
+        }
+    }
+    all
+}
+
+/// Time that the hypervisor gave to others, and all time, of some CPUs since the start of the system, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Steal {
+    stolen: u64,
+    all: u64,
+}
+
+impl Steal {
+    /// As it is now.
+    pub fn now(cpus: &[usize]) -> Steal {
+        let stat = read_to_string("/proc/stat").unwrap_or_default();
+        let mut sum = Steal::default();
+        for line in stat.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let cpu = words.next().and_then(|w| w.strip_prefix("cpu")?.parse::<usize>().ok());
+            if !cpu.is_some_and(|cpu| cpus.contains(&cpu)) {
+                continue;
+            }
+            let ticks: Vec<u64> = words.filter_map(|w| w.parse().ok()).collect();
+            sum.stolen += ticks.get(7).copied().unwrap_or(0);
+            sum.all += ticks.iter().take(8).sum::<u64>();
+        }
+        sum
+    }
+
+    /// Share of the time since `before` that was stolen.
+    pub fn share_since(self, before: Steal) -> Option<f64> {
+        let all = self.all.checked_sub(before.all).filter(|all| *all != 0)?;
+        Some(self.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(list("1,4-6"), [1, 4, 5, 6]);
+        assert!(list("").is_empty());
+        assert_eq!(list("x-3,7"), [7]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Trials and searches: the methods by which a device's throughput is found.
+//!
+//! A [`Search`] says which trial it wants next, whoever owns ports and clock runs it, and tells what came of it; at the end
+//! there is a [`Summary`] for each [`Goal`]. No search sends a packet. [`Wired`] does: a chain in this process on wires in
+//! memory, offered a load by the thread that asks; [`measure`] brings the two together.
+//!
+//! | method | for |
+//! |---|---|
+//! | [`Mlr`] | multiple loss ratio search (RFC 9971): several goals at once, short trials first, noise tolerated |
+//! | [`Binary`] | binary search (RFC 2544 §26.1): one trial a load |
+//! | [`LossVerify`] | binary search with loss verification (ETSI GS NFV-TST 009 §12.3.3): lossy trials are repeated |
+//!
+//! ```
+//! use bench::{Goal, Limits, Mlr, Next, Search, Trial};
+//!
+//! // A device that forwards 3.3 Mpps and not one packet more.
+//! let device = |load_pps: f64, duration_s: f64| {
+//!     let intended = (load_pps * duration_s) as u64;
+//!     let received = intended.min((3.3e6 * duration_s) as u64);
+//!     Trial { load_pps, duration_s, intended, sent: intended, received, lost: intended - received, ..Trial::default() }
+//! };
+//! let mut search = Mlr::new(vec![Goal::quick()], Limits::new(1e3, 14.88e6)?)?;
+//! let summary = loop {
+//!     match search.next() {
+//!         Next::Measure { load_pps, duration_s } => search.tell(device(load_pps, duration_s))?,
+//!         Next::Done(summary) => break summary,
+//!     }
+//! };
+//! let found = &summary.results[0];
+//! assert!(found.regular && found.lower_pps <= Some(3.3e6) && found.lower_pps > Some(3.2e6));
+//! # Ok::<(), bench::SearchError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod attempts;
+pub mod binary;
+mod environment;
+pub mod goal;
+pub mod latency_plan;
+mod ledger;
+pub mod load;
+pub mod loss_verify;
+mod measure;
+pub mod mlr;
+mod offer;
+pub mod search;
+#[cfg(test)]
+mod simulated;
+pub mod trial;
+mod wired;
+
+pub use binary::Binary;
+pub use environment::{Steal, environment};
+pub use goal::{Goal, GoalError};
+pub use loss_verify::{LossVerify, Verification};
+pub use measure::{Error as MeasureError, LATENCY_SHARE, Measured, document, measure, offer};
+pub use mlr::Mlr;
+pub use offer::flow_settings;
+pub use search::{GoalResult, LimitedBy, Limits, Method, Next, Remark, Search, SearchError, Summary};
+pub use trial::{BadTrial, PollGaps, Trial};
+pub use wired::{DEPTH, Load, Wired};

@@ -1,0 +1,236 @@
+//! One result: a throughput searched for, latency at a share of it, and what each node did.
+
+use crate::wired::{Load, Wired};
+use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Search, SearchError, Trial};
+use report::{Latency, Node, Summary};
+use runtime::{Cycles, Summary as Counts};
+use std::collections::BTreeMap;
+use traffic::{Flows, Mix, PaceError, Receiver, Template};
+
+/// Share of the throughput at which latency and cycles are measured, as in NSDI'16 and OSDI'16.
+pub const LATENCY_SHARE: f64 = 0.8;
+/// How long that takes, s, and how often it is tried while the machine is in the way.
+const LATENCY_S: f64 = 0.5;
+const LATENCY_TRIES: usize = 5;
+/// Highest load that is tried, packets a second.
+const HIGHEST: f64 = 150e6;
+/// Lowest, packets a second: a thousand in a trial of 50 ms.
+const LOWEST: f64 = 20e3;
+
+/// What was measured of one sort of frames.
+pub struct Measured {
+    /// What the search found.
+    pub found: GoalResult,
+    /// Every trial, in order.
+    pub trials: Vec<Trial>,
+    /// Latency at [`LATENCY_SHARE`] of the throughput.
+    pub latency: Option<Latency>,
+    /// What each NF and port did at that load.
+    pub nodes: Vec<Node>,
+    /// Packets dropped by the chain in all trials, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// Why a measurement came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A search that cannot be.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// A load that cannot be.
+    #[error(transparent)]
+    Pace(#[from] PaceError),
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Searches the highest load that meets `goal`, then measures latency below it. `told` sees every trial; it stops the
+/// measurement by returning false.
+///
+/// # Errors
+/// [`Error`].
+pub fn measure(
+    dut: &mut Wired,
+    flows: &Flows,
+    (template, mix): (&Template, &Mix),
+    goal: Goal,
+    mut told: impl FnMut(&Trial) -> bool,
+) -> Result<Measured, Error> {
+    let mut load = Load { template, mix, picker: flows.picker(0, 1) };
+    let before = dut.engine().snapshot();
+    // the first packets find caches cold and neighbours unknown
+    dut.trial(&mut load, 1e5, 0.05)?;
+    let mut search = Mlr::new(vec![goal], Limits::new(LOWEST, HIGHEST)?)?;
+    let found = loop {
+        match search.next() {
+            Next::Measure { load_pps, duration_s } => {
+                let (trial, _) = dut.trial(&mut load, load_pps, duration_s)?;
+                if !told(&trial) {
+                    return Err(Error::Interrupted);
+                }
+                search.tell(trial)?;
+            }
+            Next::Done(summary) => break summary.results.into_iter().next().expect("one goal, one result"),
+        }
+    };
+    let (mut latency, mut nodes) = (None, vec![]);
+    if let Some(lower) = found.lower_pps {
+        let at = (lower * LATENCY_SHARE).max(1.0);
+        for _ in 0..LATENCY_TRIES {
+            let from = dut.engine().snapshot();
+            let (trial, receiver) = dut.trial(&mut load, at, LATENCY_S)?;
+            nodes = nodes_between(&from, &dut.engine().snapshot());
+            latency = Some(latency_of(&trial, &receiver, lower));
+            if !told(&trial) {
+                return Err(Error::Interrupted);
+            }
+            if !trial.machine {
+                break;
+            }
+        }
+    }
+    let after = dut.engine().snapshot();
+    let drops =
+        after.drops.iter().map(|(reason, n)| ((*reason).to_owned(), n - before.drops.get(reason).unwrap_or(&0)));
+    Ok(Measured {
+        found,
+        trials: search.trials().to_vec(),
+        latency,
+        nodes,
+        drops: drops.filter(|(_, n)| *n != 0).collect(),
+    })
+}
+
+/// Offers one load in trials of the goal's length until its sum of time is over.
+///
+/// # Errors
+/// [`Error`].
+pub fn offer(
+    dut: &mut Wired,
+    flows: &Flows,
+    (template, mix): (&Template, &Mix),
+    goal: Goal,
+    load_pps: f64,
+    mut told: impl FnMut(&Trial) -> bool,
+) -> Result<Measured, Error> {
+    let mut load = Load { template, mix, picker: flows.picker(0, 1) };
+    dut.trial(&mut load, 1e5_f64.min(load_pps), 0.05)?;
+    let from = dut.engine().snapshot();
+    let (mut trials, mut latency, mut spent) = (vec![], None, 0.0);
+    while spent < goal.sum_s() {
+        let (trial, receiver) = dut.trial(&mut load, load_pps, goal.final_s())?;
+        latency = Some(latency_of(&trial, &receiver, load_pps));
+        spent += goal.final_s();
+        if !told(&trial) {
+            return Err(Error::Interrupted);
+        }
+        trials.push(trial);
+    }
+    let after = dut.engine().snapshot();
+    let holds = trials.iter().filter(|t| t.loss_ratio() > goal.loss_ratio()).count() as f64
+        <= goal.exceed_ratio() * trials.len() as f64;
+    let unsent: u64 = trials.iter().map(|t| t.unsent).sum();
+    let forwarded: f64 = trials.iter().map(Trial::forwarding_pps).sum::<f64>() / trials.len().max(1) as f64;
+    let found = GoalResult {
+        goal,
+        lower_pps: holds.then_some(load_pps),
+        upper_pps: (!holds).then_some(load_pps),
+        conditional_pps: Some(forwarded),
+        width: None,
+        regular: false,
+        limited_by: if unsent != 0 { LimitedBy::Generator } else { LimitedBy::Device },
+        remarks: vec![],
+    };
+    let drops = after.drops.iter().map(|(reason, n)| ((*reason).to_owned(), n - from.drops.get(reason).unwrap_or(&0)));
+    let drops = drops.filter(|(_, n)| *n != 0).collect();
+    Ok(Measured { found, trials, latency, nodes: nodes_between(&from, &after), drops })
+}
+
+fn latency_of(trial: &Trial, receiver: &Receiver, throughput: f64) -> Latency {
+    let delays = receiver.latency();
+    let at = |share: f64| delays.quantile_ns(share).unwrap_or(0) as f64;
+    Latency {
+        load_pps: trial.load_pps,
+        share_of_throughput: Some(trial.load_pps / throughput),
+        p50_ns: at(0.5),
+        p99_ns: at(0.99),
+        p999_ns: at(0.999),
+        max_ns: delays.max_ns().unwrap_or(0) as f64,
+        samples: delays.count(),
+        lost: trial.lost,
+        latency_hdr: trial.latency_hdr.clone(),
+    }
+}
+
+/// What ports and NFs did between two looks at their counts.
+fn nodes_between(from: &Counts, to: &Counts) -> Vec<Node> {
+    let drops = |a: &BTreeMap<&'static str, u64>, b: &BTreeMap<&'static str, u64>| {
+        let all = b.iter().map(|(reason, n)| ((*reason).to_owned(), n - a.get(reason).unwrap_or(&0)));
+        all.filter(|(_, n)| *n != 0).collect::<BTreeMap<_, _>>()
+    };
+    let node = |name: &str, kind: &str, packets: u64, dropped: BTreeMap<String, u64>, a: &Cycles, b: &Cycles| {
+        let (cycles, timed, batches) = (b.cycles - a.cycles, b.packets - a.packets, b.batches - a.batches);
+        let per = |n: u64, of: u64| (of != 0).then(|| n as f64 / of as f64);
+        Node {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            packets,
+            dropped,
+            cycles_per_packet: per(cycles, timed),
+            packets_per_batch: per(timed, batches),
+        }
+    };
+    let mut nodes = vec![];
+    for (a, b) in from.ports.iter().zip(&to.ports) {
+        nodes.push(node(&b.name, "receive", b.received - a.received, BTreeMap::new(), &a.receive, &b.receive));
+    }
+    for (a, b) in from.nfs.iter().zip(&to.nfs) {
+        nodes.push(node(&b.name, b.kind, b.packets - a.packets, drops(&a.drops, &b.drops), &a.cycles, &b.cycles));
+    }
+    for (a, b) in from.ports.iter().zip(&to.ports) {
+        nodes.push(node(&b.name, "send", b.sent - a.sent, drops(&a.drops, &b.drops), &a.send, &b.send));
+    }
+    nodes.retain(|n| n.packets != 0 || !n.dropped.is_empty());
+    nodes
+}
+
+impl Measured {
+    /// The bounds as a result has them.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            lower_pps: self.found.lower_pps.unwrap_or(0.0),
+            upper_pps: self.found.upper_pps,
+            conditional_pps: self.found.conditional_pps,
+        }
+    }
+
+    /// What set the limit, as a result has it.
+    pub fn limited_by(&self) -> report::LimitedBy {
+        match self.found.limited_by {
+            LimitedBy::Device | LimitedBy::Budget => report::LimitedBy::Dut,
+            LimitedBy::Generator | LimitedBy::MaxLoad => report::LimitedBy::Generator,
+            LimitedBy::Machine => report::LimitedBy::Machine,
+        }
+    }
+}
+
+/// A trial as a result has it.
+pub fn document(trial: &Trial) -> report::Trial {
+    report::Trial {
+        load_pps: trial.load_pps,
+        duration_s: trial.duration_s,
+        intended: trial.intended,
+        sent: trial.sent,
+        unsent: trial.unsent,
+        received: trial.received,
+        lost: trial.lost,
+        duplicate: trial.duplicate,
+        reordered: trial.reordered,
+        corrupt: trial.corrupt,
+        poll_gap_max_ns: trial.poll_gap_max_ns.generator.max(trial.poll_gap_max_ns.worker),
+        machine: trial.machine,
+        latency_hdr: trial.latency_hdr.clone(),
+        late_hdr: trial.late_hdr.clone(),
+    }
+}

@@ -1,0 +1,97 @@
+//! From a chain file's `[traffic]` table to flows.
+
+use chain::{ChainFile, Traffic};
+use flate2::read::MultiGzDecoder;
+use graph::Diagnostic;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::Path;
+use traffic::flows::MAX_DESTINATIONS;
+use traffic::{AddressRange, FlowSettings};
+use wire::MacAddr;
+
+/// The flows that a file asks for; `count` of them.
+///
+/// # Errors
+/// A value that is none.
+pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagnostic> {
+    let t = &file.traffic;
+    let wrong = |value: &str, problem: String, cure: &str| Diagnostic {
+        file: Some(file.file.clone()),
+        ..Diagnostic::new(format!("[traffic]: {problem}")).value(value).cure(cure)
+    };
+    let net = |text: &str| net(text).map_err(|e| wrong(text, e, "write a prefix such as 10.0.0.0/8"));
+    let mac = |text: &Option<String>, default: MacAddr| match text {
+        None => Ok(default),
+        Some(text) => {
+            text.parse().map_err(|_| wrong(text, "is no MAC address".to_owned(), "write one like 02:00:00:00:00:01"))
+        }
+    };
+    let mut settings = if is_ipv6(t) { FlowSettings::v6() } else { FlowSettings::v4() };
+    settings.count = count;
+    settings.src_mac = mac(&t.src_mac, settings.src_mac)?;
+    settings.dst_mac = mac(&t.dst_mac, settings.dst_mac)?;
+    if let Some(src) = &t.src {
+        settings.src = net(src)?;
+    }
+    let mut dst = t.dst.iter().map(|d| net(d)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(name) = &t.prefixes {
+        let path = file.folder().join(name);
+        let cure = "name a file with a prefix at the beginning of each line";
+        dst.extend(prefixes(&path, settings.src.is_ipv4()).map_err(|e| wrong(name, e, cure))?);
+    }
+    if !dst.is_empty() {
+        settings.dst = dst;
+    }
+    if let Some(port) = t.dst_port {
+        settings.dst_ports = port..=port;
+    }
+    Ok(settings)
+}
+
+fn is_ipv6(t: &Traffic) -> bool {
+    t.src.iter().chain(&t.dst).any(|text| text.contains(':'))
+}
+
+/// A prefix, or one address.
+fn net(text: &str) -> Result<AddressRange, String> {
+    let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+    let address: IpAddr = address.parse().map_err(|_| "is no prefix".to_owned())?;
+    match len {
+        None => Ok(address.into()),
+        Some(len) => {
+            let len = len.parse().map_err(|_| "has no length that is a number".to_owned())?;
+            AddressRange::prefix(address, len).map_err(|e| e.to_string())
+        }
+    }
+}
+
+/// The first words of a file's lines, where they are prefixes of that version that packets may go to.
+fn prefixes(path: &Path, ipv4: bool) -> Result<Vec<AddressRange>, String> {
+    let open = || File::open(path).map_err(|e| format!("cannot be read: {e}"));
+    let mut file = BufReader::new(open()?);
+    let gzipped = file.fill_buf().map_err(|e| e.to_string())?.starts_with(&[0x1f, 0x8b]);
+    let text: Box<dyn BufRead> =
+        if gzipped { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
+    let mut found = vec![];
+    for line in text.lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        let Some(word) = line.split_ascii_whitespace().next().filter(|w| !w.starts_with('#')) else { continue };
+        let range = net(word).map_err(|e| format!("{word:?} {e}"))?;
+        if range.is_ipv4() == ipv4 && is_unicast(range.first()) {
+            found.push(range);
+        }
+        if found.len() > MAX_DESTINATIONS {
+            return Err(format!("has more than {MAX_DESTINATIONS} prefixes"));
+        }
+    }
+    Ok(found)
+}
+
+fn is_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => !matches!(a.octets()[0], 0 | 127 | 224..),
+        IpAddr::V6(a) => !(a.is_multicast() || a.is_loopback() || a.is_unspecified() || a.is_unicast_link_local()),
+    }
+}

@@ -1,0 +1,159 @@
+//! What rules see of a frame.
+
+use tables::classifier::{FragmentKind, Key4, Key6};
+use wire::flow::MAX_TAGS;
+use wire::{EtherType, Ethernet, IpProtocol, Ipv4, Vlan, ipv4, ipv6};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a TCP header that a first fragment has to hold (RFC 1858 §3.1.1).
+const TMIN: usize = 16;
+
+/// A frame, as rules see it.
+pub(super) enum View {
+    V4(Key4),
+    V6(Key6),
+    Other,
+    Malformed,
+    /// A fragment by which TCP ports or flags could be hidden (RFC 1858).
+    TinyFragment,
+}
+
+/// What the header behind IP says.
+#[derive(Clone, Copy)]
+enum Upper {
+    Nothing,
+    Ports(u16, u16),
+    Tcp(u16, u16, u8),
+    Icmp(u8, u8),
+}
+
+/// Headers of the commonest packet: untagged, IPv4 without options.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Plain4 {
+    ethernet: Ethernet,
+    ip: Ipv4,
+    /// Of TCP as far as the flags, of UDP the whole header, or of ICMP.
+    upper: [u8; 8],
+}
+
+/// The key of an untagged, unfragmented TCP, UDP or ICMP packet over IPv4 without options.
+#[inline(always)]
+pub(super) fn plain4(frame: &[u8]) -> Option<Key4> {
+    let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
+    let ip = &h.ip;
+    let total = usize::from(ip.total_length());
+    if h.ethernet.ether_type() != EtherType::IPV4
+        || ip.as_bytes()[0] != 0x45
+        || total < size_of::<Ipv4>() + 8
+        || total > frame.len() - size_of::<Ethernet>()
+        || ip.is_fragment()
+    {
+        return None;
+    }
+    let key = Key4::new(ip.src(), ip.dst(), ip.protocol().0, FragmentKind::Whole);
+    let ports = (u16::from_be_bytes([h.upper[0], h.upper[1]]), u16::from_be_bytes([h.upper[2], h.upper[3]]));
+    match ip.protocol() {
+        IpProtocol::UDP => Some(key.with_ports(ports.0, ports.1)),
+        IpProtocol::TCP if total >= size_of::<Ipv4>() + 20 => {
+            Some(key.with_tcp(ports.0, ports.1, *frame.get(size_of::<Ethernet>() + size_of::<Ipv4>() + 13)?))
+        }
+        IpProtocol::ICMPV4 => Some(key.with_icmp(h.upper[0], h.upper[1])),
+        _ => None,
+    }
+}
+
+/// Any frame.
+pub(super) fn look(frame: &[u8]) -> View {
+    let Ok((ethernet, mut rest)) = Ethernet::ref_from_prefix(frame) else { return View::Malformed };
+    let mut ether_type = ethernet.ether_type();
+    for _ in 0..MAX_TAGS {
+        if !ether_type.is_vlan() {
+            break;
+        }
+        let Ok((vlan, behind)) = Vlan::ref_from_prefix(rest) else { return View::Malformed };
+        (ether_type, rest) = (vlan.ether_type(), behind);
+    }
+    match ether_type {
+        EtherType::IPV4 => v4(rest),
+        EtherType::IPV6 => v6(rest),
+        _ => View::Other,
+    }
+}
+
+fn v4(bytes: &[u8]) -> View {
+    let Ok(ip) = ipv4::Packet::new(bytes) else { return View::Malformed };
+    let h = ip.header();
+    let fragment = match (h.fragment_offset(), h.more_fragments()) {
+        (0, false) => FragmentKind::Whole,
+        (0, true) => FragmentKind::First,
+        _ => FragmentKind::Later,
+    };
+    if is_tiny(h.protocol(), fragment, usize::from(h.fragment_offset()), ip.payload()) {
+        return View::TinyFragment;
+    }
+    let key = Key4::new(h.src(), h.dst(), h.protocol().0, fragment);
+    View::V4(match upper(h.protocol(), fragment, ip.payload()) {
+        Upper::Nothing => key,
+        Upper::Ports(src, dst) => key.with_ports(src, dst),
+        Upper::Tcp(src, dst, flags) => key.with_tcp(src, dst, flags),
+        Upper::Icmp(kind, code) => key.with_icmp(kind, code),
+    })
+}
+
+fn v6(bytes: &[u8]) -> View {
+    let Ok(ip) = ipv6::Packet::new(bytes) else { return View::Malformed };
+    let mut kind = FragmentKind::Whole;
+    let mut offset = 0;
+    for extension in ip.extensions() {
+        if let Some(fragment) = extension.fragment() {
+            offset = usize::from(fragment.offset);
+            kind = match (fragment.offset, fragment.more) {
+                // an atomic fragment is a whole packet (RFC 6946)
+                (0, false) => FragmentKind::Whole,
+                (0, true) => FragmentKind::First,
+                _ => FragmentKind::Later,
+            };
+        }
+    }
+    let (protocol, _) = ip.upper();
+    if is_tiny(protocol, kind, offset, ip.payload()) {
+        return View::TinyFragment;
+    }
+    let key = Key6::new(ip.header().src(), ip.header().dst(), protocol.0, kind);
+    View::V6(match upper(protocol, kind, ip.payload()) {
+        Upper::Nothing => key,
+        Upper::Ports(src, dst) => key.with_ports(src, dst),
+        Upper::Tcp(src, dst, flags) => key.with_tcp(src, dst, flags),
+        Upper::Icmp(kind, code) => key.with_icmp(kind, code),
+    })
+}
+
+/// RFC 1858 §3, RFC 3128.
+fn is_tiny(protocol: IpProtocol, fragment: FragmentKind, offset: usize, payload: &[u8]) -> bool {
+    protocol == IpProtocol::TCP
+        && match fragment {
+            FragmentKind::Whole => false,
+            FragmentKind::First => payload.len() < TMIN,
+            FragmentKind::Later => offset < TMIN,
+        }
+}
+
+fn upper(protocol: IpProtocol, fragment: FragmentKind, payload: &[u8]) -> Upper {
+    if fragment == FragmentKind::Later {
+        return Upper::Nothing;
+    }
+    match (protocol, payload) {
+        (IpProtocol::TCP, [a, b, c, d, _, _, _, _, _, _, _, _, _, flags, ..]) => {
+            Upper::Tcp(u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]), *flags)
+        }
+        (IpProtocol::ICMPV4 | IpProtocol::ICMPV6, [kind, code, ..]) => Upper::Icmp(*kind, *code),
+        // UDP, DCCP, SCTP, UDP-Lite
+        (IpProtocol(17 | 33 | 132 | 136), [a, b, c, d, ..]) => {
+            Upper::Ports(u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
+        }
+        _ => Upper::Nothing,
+    }
+}
+
+const _: () = assert!(size_of::<Plain4>() == 42);

@@ -1,0 +1,186 @@
+//! Rules as they are written.
+
+use super::{Action, Settings};
+use graph::{BuildCx, Diagnostic};
+use ipnet::IpNet;
+use std::fs::read_to_string;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use tables::classifier::{Addresses, Error, FragmentMatch, MAX_RULES, Rule, TcpFlags, Upper};
+
+/// A rule.
+pub(super) struct Written {
+    pub(super) text: String,
+    pub(super) action: Action,
+    pub(super) matches: Rule,
+}
+
+const ANY4: (Ipv4Addr, u8) = (Ipv4Addr::UNSPECIFIED, 0);
+const ANY6: (Ipv6Addr, u8) = (Ipv6Addr::UNSPECIFIED, 0);
+
+/// All rules of the settings.
+pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Diagnostic> {
+    const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, each with its value";
+    let mut all = vec![];
+    for text in &settings.rules {
+        let rule = rule(text).map_err(|e| Diagnostic::new(e).key("rules").value(text).cure(CURE))?;
+        all.push(rule);
+    }
+    if let Some(file) = &settings.file {
+        let path = cx.path(file);
+        let text = read_to_string(&path).map_err(|e| {
+            let d = Diagnostic::new(format!("cannot be read: {e}")).key("file").value(path.display());
+            d.cure("name a file of rules, one a line")
+        })?;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() {
+                continue;
+            }
+            let rule = rule(line).map_err(|e| Diagnostic {
+                file: Some(path.clone()),
+                line: Some(number + 1),
+                ..Diagnostic::new(e).value(line).cure(CURE)
+            })?;
+            all.push(rule);
+        }
+    }
+    if all.len() > MAX_RULES {
+        let d = Diagnostic::new("are too many rules").key("rules").value(all.len());
+        return Err(d.cure(format!("write {MAX_RULES} or fewer")));
+    }
+    Ok(all)
+}
+
+/// One rule.
+fn rule(text: &str) -> Result<Written, String> {
+    let mut words = text.split_ascii_whitespace();
+    let action = match words.next() {
+        Some("accept") => Action::Accept,
+        Some("drop") => Action::Drop,
+        Some(word) => return Err(format!("{word:?} is neither accept nor drop")),
+        None => return Err("there is no rule".to_owned()),
+    };
+    let (mut src, mut dst) = (None::<IpNet>, None::<IpNet>);
+    let (mut sport, mut dport, mut kind, mut code) = (None, None, None, None);
+    let mut matches = Rule::ANY;
+    let mut seen = vec![];
+    while let Some(key) = words.next() {
+        let value = words.next().ok_or(format!("{key:?} has no value"))?;
+        if seen.contains(&key) {
+            return Err(format!("{key:?} stands there twice"));
+        }
+        seen.push(key);
+        match key {
+            "proto" => matches.protocol = Some(protocol(value)?),
+            "src" => src = Some(net(value)?),
+            "dst" => dst = Some(net(value)?),
+            "sport" => sport = Some(range::<u16>(value)?),
+            "dport" => dport = Some(range::<u16>(value)?),
+            "type" => kind = Some(range::<u8>(value)?),
+            "code" => code = Some(range::<u8>(value)?),
+            "flags" => matches.tcp_flags = Some(flags(value)?),
+            "fragment" => matches.fragment = fragment(value)?,
+            _ => return Err(format!("{key:?} is not understood")),
+        }
+    }
+    matches.addresses = match (addresses(src, dst)?, matches.protocol) {
+        // types are those of one version's ICMP
+        (Addresses::Any, Some(1)) => Addresses::V4 { src: ANY4, dst: ANY4 },
+        (Addresses::Any, Some(58)) => Addresses::V6 { src: ANY6, dst: ANY6 },
+        (addresses, _) => addresses,
+    };
+    matches.upper = match (sport.is_some() || dport.is_some(), kind.is_some() || code.is_some()) {
+        (true, true) => return Err("has ports and an ICMP type, and no packet has both".to_owned()),
+        (true, false) => Upper::Ports { src: sport.unwrap_or(0..=u16::MAX), dst: dport.unwrap_or(0..=u16::MAX) },
+        (false, true) => Upper::Icmp { kind: kind.unwrap_or(0..=u8::MAX), code: code.unwrap_or(0..=u8::MAX) },
+        (false, false) => Upper::Any,
+    };
+    tables::Classifier::new(std::slice::from_ref(&matches)).map_err(|e| match e {
+        Error::Rule { fault, .. } => fault.to_string(),
+        e => e.to_string(),
+    })?;
+    Ok(Written { text: text.to_owned(), action, matches })
+}
+
+fn addresses(src: Option<IpNet>, dst: Option<IpNet>) -> Result<Addresses, String> {
+    match (src, dst) {
+        (None, None) => Ok(Addresses::Any),
+        (Some(IpNet::V4(_)), Some(IpNet::V6(_))) | (Some(IpNet::V6(_)), Some(IpNet::V4(_))) => {
+            Err("has addresses of both IP versions, and no packet has both".to_owned())
+        }
+        (src, dst) => {
+            let four = |net: Option<IpNet>| match net {
+                Some(IpNet::V4(n)) => (n.network(), n.prefix_len()),
+                _ => ANY4,
+            };
+            let six = |net: Option<IpNet>| match net {
+                Some(IpNet::V6(n)) => (n.network(), n.prefix_len()),
+                _ => ANY6,
+            };
+            if matches!(src.or(dst), Some(IpNet::V4(_))) {
+                Ok(Addresses::V4 { src: four(src), dst: four(dst) })
+            } else {
+                Ok(Addresses::V6 { src: six(src), dst: six(dst) })
+            }
+        }
+    }
+}
+
+fn net(text: &str) -> Result<IpNet, String> {
+    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| format!("{text:?} is no network"))
+}
+
+fn protocol(text: &str) -> Result<u8, String> {
+    Ok(match text {
+        "icmp" => 1,
+        "tcp" => 6,
+        "udp" => 17,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "icmpv6" => 58,
+        "sctp" => 132,
+        number => number.parse().map_err(|_| {
+            format!("{text:?} is no protocol: use tcp, udp, icmp, icmpv6, sctp, gre, esp, ah or 0 to 255")
+        })?,
+    })
+}
+
+/// `80` or `80-443`.
+fn range<T: std::str::FromStr + PartialOrd + Copy>(text: &str) -> Result<RangeInclusive<T>, String> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    match (from.parse::<T>(), to.parse::<T>()) {
+        (Ok(from), Ok(to)) if from <= to => Ok(from..=to),
+        _ => Err(format!("{text:?} is no number or range such as 80-443")),
+    }
+}
+
+/// `syn,!ack`: flags that are set, and with `!` that are not.
+fn flags(text: &str) -> Result<TcpFlags, String> {
+    const NAMES: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
+    let mut flags = TcpFlags { mask: 0, value: 0 };
+    for word in text.split(',') {
+        let (name, set) = word.strip_prefix('!').map_or((word, true), |name| (name, false));
+        let bit = NAMES
+            .iter()
+            .position(|n| *n == name)
+            .ok_or(format!("{word:?} is no TCP flag: use {}", NAMES.join(", ")))?;
+        if flags.mask & 1 << bit != 0 {
+            return Err(format!("{name:?} stands there twice"));
+        }
+        flags.mask |= 1 << bit;
+        flags.value |= u8::from(set) << bit;
+    }
+    Ok(flags)
+}
+
+fn fragment(text: &str) -> Result<FragmentMatch, String> {
+    Ok(match text {
+        "no" => FragmentMatch::Whole,
+        "yes" => FragmentMatch::Fragment,
+        "first" => FragmentMatch::First,
+        "later" => FragmentMatch::Later,
+        _ => return Err(format!("{text:?} is not understood: write no, yes, first or later")),
+    })
+}

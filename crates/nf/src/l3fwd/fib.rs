@@ -1,0 +1,450 @@
+//! The routes and neighbours of a router, shared by its copies.
+//!
+//! Workers look up addresses and load adjacencies without a lock; what changes them takes the lock of [`Control`].
+
+use super::adjacency::{Adjacency, Kind};
+use super::config::{Config, Face, mask4, mask6};
+use super::routes::{self, To};
+use super::{Nowhere, Settings};
+use graph::{BuildCx, Diagnostic};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tables::{lpm4, lpm6};
+use wire::{MacAddr, ndp};
+
+/// Numbers of the adjacencies that every router has.
+const UNREACHABLE: u32 = 1;
+const BLACKHOLE: u32 = 2;
+const MARTIAN: u32 = 3;
+const BROADCAST: u32 = 4;
+const LOCAL: u32 = 5;
+/// Of the first interface's network; the others follow.
+const CONNECTED: u32 = 6;
+
+/// Different next hops and groups of them that routes may have.
+const MOST_HOPS: usize = 1 << 16;
+/// Next hops of one route.
+pub(super) const MOST_WAYS: usize = 64;
+/// How long an unanswered question is waited for.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Questions that a neighbour may leave unanswered.
+pub(super) const TRIES: u32 = 3;
+/// How long the number of a forgotten neighbour is not given to another: no worker has it in its hands any more.
+const COOLING: Duration = Duration::from_secs(2);
+
+/// See the module.
+pub(super) struct Fib {
+    adjacencies: Box<[Adjacency]>,
+    /// Adjacencies of each group.
+    groups: Box<[Box<[u32]>]>,
+    v4: lpm4::Table,
+    v6: lpm6::Table,
+    control: Mutex<Control>,
+}
+
+/// The side of the FIB that changes.
+pub(super) struct Control {
+    v4: lpm4::Writer,
+    v6: lpm6::Writer,
+    neighbours: BTreeMap<(usize, IpAddr), Neighbour>,
+    /// Whose adjacency it is, by number.
+    who: HashMap<u32, (usize, IpAddr)>,
+    /// Neighbours found because somebody sent to them; the others are next hops of routes.
+    found: usize,
+    most: usize,
+    fresh: u32,
+    cooling: VecDeque<(Duration, u32)>,
+}
+
+/// What is known of a neighbour.
+struct Neighbour {
+    adjacency: u32,
+    mac: Option<MacAddr>,
+    /// When it was last heard of.
+    heard: Duration,
+    /// When it was last asked for, and how often in vain.
+    asked: Option<Duration>,
+    tries: u32,
+    /// Named in the settings: never asked, never forgotten.
+    fixed: bool,
+    /// A next hop of routes: never forgotten.
+    gateway: bool,
+}
+
+/// What a packet's neighbour has to be sent first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    pub(super) face: usize,
+    pub(super) address: IpAddr,
+    /// Where to, if it was known before.
+    pub(super) mac: Option<MacAddr>,
+}
+
+impl Fib {
+    /// The FIB of the settings.
+    pub(super) fn new(config: &Config, s: &Settings, cx: &BuildCx) -> Result<Fib, Diagnostic> {
+        let room = CONNECTED as usize + config.faces.len() + MOST_HOPS + config.neighbours;
+        let adjacencies: Box<[Adjacency]> = (0..room).map(|_| Adjacency::default()).collect();
+        let no_macs = (MacAddr([0; 6]), MacAddr([0; 6]));
+        for (n, kind) in [
+            (UNREACHABLE, Kind::Unreachable),
+            (BLACKHOLE, Kind::Blackhole),
+            (MARTIAN, Kind::Martian),
+            (BROADCAST, Kind::Broadcast),
+            (LOCAL, Kind::Local),
+        ] {
+            adjacencies[n as usize].set(kind, 0, 0, no_macs);
+        }
+        for (n, face) in config.faces.iter().enumerate() {
+            adjacencies[CONNECTED as usize + n].set(Kind::Connected, n as u8 + 1, face.mtu, no_macs);
+        }
+        let no_memory = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).value(&cx.name);
+        let (v4, table4) = lpm4::new().map_err(no_memory)?;
+        let (v6, table6) = lpm6::new().map_err(no_memory)?;
+        let control = Control {
+            v4,
+            v6,
+            neighbours: BTreeMap::new(),
+            who: HashMap::new(),
+            found: 0,
+            most: config.neighbours,
+            fresh: CONNECTED + config.faces.len() as u32,
+            cooling: VecDeque::new(),
+        };
+        let mut fib = Fib { adjacencies, groups: Box::default(), v4: table4, v6: table6, control: Mutex::new(control) };
+        fib.fill(config, s, cx)?;
+        Ok(fib)
+    }
+
+    fn fill(&mut self, config: &Config, s: &Settings, cx: &BuildCx) -> Result<(), Diagnostic> {
+        let martians = "0.0.0.0/8 127.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ::/128 ::1/128 ff00::/8 fe80::/10";
+        for net in martians.split(' ').filter_map(|m| m.parse().ok()) {
+            self.insert(net, MARTIAN)?;
+        }
+        let mut values = HashMap::new();
+        let mut groups = vec![];
+        if let Some(file) = &s.routes {
+            let mut spare = s.via.iter().cycle();
+            let (mut v4, mut v6) = (vec![], vec![]);
+            routes::read(&cx.path(file), |net, to| {
+                let to = match to {
+                    To::Default => match spare.next() {
+                        Some(via) => To::Via(vec![*via]),
+                        None => return Err("names no next hop, and via names none for such lines".to_owned()),
+                    },
+                    to => to,
+                };
+                let value = self.value(config, &to, &mut values, &mut groups)?;
+                match net {
+                    IpNet::V4(n) => v4.push((n.network(), n.prefix_len(), value)),
+                    IpNet::V6(n) => v6.push((n.network(), n.prefix_len(), value)),
+                }
+                Ok(())
+            })?;
+            let mut control = self.control();
+            let full = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).key("routes").value(file.display());
+            control.v4.extend(v4).map_err(full)?;
+            control.v6.extend(v6).map_err(full)?;
+        }
+        for route in &s.route {
+            let to = match (route.to, route.via.as_slice()) {
+                (Some(Nowhere::Unreachable), []) => To::Unreachable,
+                (Some(Nowhere::Blackhole), []) => To::Blackhole,
+                (None, via @ [_, ..]) => To::Via(via.to_vec()),
+                _ => {
+                    let d = Diagnostic::new("a route has either next hops or no way at all");
+                    let cure = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
+                    return Err(d.key("route").value(route.prefix.0).cure(cure));
+                }
+            };
+            let value = self.value(config, &to, &mut values, &mut groups).map_err(|problem| {
+                Diagnostic::new(format!("the route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
+            })?;
+            self.insert(route.prefix.0, value)?;
+        }
+        self.groups = groups.into();
+        for (n, face) in config.faces.iter().enumerate() {
+            self.connect(n, face)?;
+        }
+        for (address, mac) in &s.neighbour {
+            let Some(face) = config.face_to(*address) else {
+                let d = Diagnostic::new("is on no interface's network").key("neighbour").value(address);
+                return Err(d.cure("add its network to an interface's addresses"));
+            };
+            let mut control = self.control();
+            let known = control.neighbour(self, &config.faces, face, *address, Duration::ZERO);
+            let Some(number) = known else {
+                return Err(Diagnostic::new("there are more neighbours than that")
+                    .key("neighbours")
+                    .value(s.neighbours));
+            };
+            if let Some(n) = control.neighbours.get_mut(&(face, *address)) {
+                (n.fixed, n.mac) = (true, Some(mac.0));
+            }
+            let f = &config.faces[face];
+            self.adjacencies[number as usize].set(Kind::Resolved, face as u8 + 1, f.mtu, (mac.0, f.mac));
+        }
+        Ok(())
+    }
+
+    /// The networks and own addresses of an interface.
+    fn connect(&mut self, n: usize, face: &Face) -> Result<(), Diagnostic> {
+        let connected = CONNECTED + n as u32;
+        for (own, len) in &face.v4 {
+            let network = mask4(*own, *len);
+            self.insert(net(network.into(), *len), connected)?;
+            if *len < 31 {
+                let last = network | u32::MAX.checked_shr((*len).into()).unwrap_or(0);
+                self.insert(net(network.into(), 32), BROADCAST)?;
+                self.insert(net(last.into(), 32), BROADCAST)?;
+            }
+        }
+        for (own, len) in &face.v6 {
+            self.insert(net6(mask6(*own, *len).into(), *len), connected)?;
+        }
+        for (own, _) in &face.v4 {
+            self.insert(net(*own, 32), LOCAL)?;
+        }
+        for own in face.v6.iter().map(|(own, _)| *own).chain([ndp::link_local(face.mac)]) {
+            self.insert(net6(own, 128), LOCAL)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
+        let mut control = self.control();
+        let done = match net {
+            IpNet::V4(n) => control.v4.insert(n.network(), n.prefix_len(), value).map(drop).map_err(|e| e.to_string()),
+            IpNet::V6(n) => control.v6.insert(n.network(), n.prefix_len(), value).map(drop).map_err(|e| e.to_string()),
+        };
+        done.map_err(|e| Diagnostic::new(e).key("route").value(net))
+    }
+
+    /// The value that the FIB holds for a route's way.
+    fn value(
+        &self,
+        config: &Config,
+        to: &To,
+        values: &mut HashMap<Vec<IpAddr>, u32>,
+        groups: &mut Vec<Box<[u32]>>,
+    ) -> Result<u32, String> {
+        let hops = match to {
+            To::Unreachable => return Ok(UNREACHABLE),
+            To::Blackhole => return Ok(BLACKHOLE),
+            To::Default => return Err("names no next hop".to_owned()),
+            To::Via(hops) => hops,
+        };
+        if let Some(value) = values.get(hops) {
+            return Ok(*value);
+        }
+        if hops.len() > MOST_WAYS {
+            return Err(format!("has {} next hops; {MOST_WAYS} are allowed", hops.len()));
+        }
+        if values.len() >= MOST_HOPS / 2 {
+            return Err(format!("has the next hop that is more than the {} allowed", MOST_HOPS / 2));
+        }
+        let mut numbers = vec![];
+        for hop in hops {
+            let Some(face) = config.face_to(*hop) else {
+                return Err(format!("leads to {hop}, which is on no interface's network"));
+            };
+            if config.faces[face].has(*hop) {
+                return Err(format!("leads to {hop}, which is the router itself"));
+            }
+            let mut control = self.control();
+            control.most += usize::from(!control.neighbours.contains_key(&(face, *hop)));
+            let number = control
+                .neighbour(self, &config.faces, face, *hop, Duration::ZERO)
+                .ok_or("has one next hop too many")?;
+            if let Some(n) = control.neighbours.get_mut(&(face, *hop)) {
+                n.gateway = true;
+            }
+            numbers.push(number);
+        }
+        let value = match numbers[..] {
+            [one] => one,
+            _ => {
+                let mut control = self.control();
+                let number = control.fresh;
+                control.fresh += 1;
+                self.adjacencies[number as usize].set_group(groups.len() as u32);
+                groups.push(numbers.into());
+                number
+            }
+        };
+        values.insert(hops.clone(), value);
+        Ok(value)
+    }
+
+    /// A worker's side of the tables.
+    pub(super) fn readers(&self) -> (lpm4::Reader, lpm6::Reader) {
+        (self.v4.reader(), self.v6.reader())
+    }
+
+    /// What a value stands for.
+    #[inline(always)]
+    pub(super) fn adjacency(&self, value: u32) -> &Adjacency {
+        self.adjacencies.get(value as usize).unwrap_or(&self.adjacencies[0])
+    }
+
+    /// What all values stand for: one at least, for no route.
+    #[inline(always)]
+    pub(super) fn adjacencies(&self) -> &[Adjacency] {
+        &self.adjacencies
+    }
+
+    /// The value of a group's member for a flow with this hash.
+    pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
+        match self.groups.get(group).map(AsRef::as_ref) {
+            Some(members @ [_, ..]) => members[((u64::from(hash) * members.len() as u64) >> 32) as usize],
+            _ => 0,
+        }
+    }
+
+    pub(super) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Control {
+    /// The number of a neighbour's adjacency, which is made if there is none; `None` when there are too many.
+    fn neighbour(&mut self, fib: &Fib, faces: &[Face], face: usize, address: IpAddr, now: Duration) -> Option<u32> {
+        if let Some(known) = self.neighbours.get(&(face, address)) {
+            return Some(known.adjacency);
+        }
+        if self.found >= self.most {
+            return None;
+        }
+        let number = match self.cooling.pop_front_if(|(cool, _)| *cool <= now) {
+            Some((_, number)) => number,
+            None if (self.fresh as usize) < fib.adjacencies.len() => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+            None => return None,
+        };
+        let inserted = match address {
+            IpAddr::V4(a) => self.v4.insert(a, 32, number).is_ok(),
+            IpAddr::V6(a) => self.v6.insert(a, 128, number).is_ok(),
+        };
+        if !inserted {
+            return None;
+        }
+        let f = &faces[face];
+        fib.adjacencies[number as usize].set(Kind::Unresolved, face as u8 + 1, f.mtu, (MacAddr([0; 6]), f.mac));
+        self.found += 1;
+        self.who.insert(number, (face, address));
+        let neighbour = Neighbour {
+            adjacency: number,
+            mac: None,
+            heard: Duration::ZERO,
+            asked: None,
+            tries: 0,
+            fixed: false,
+            gateway: false,
+        };
+        self.neighbours.insert((face, address), neighbour);
+        Some(number)
+    }
+
+    /// Who has the adjacency of this number.
+    pub(super) fn who(&self, number: u32) -> Option<(usize, IpAddr)> {
+        self.who.get(&number).copied()
+    }
+
+    /// A packet goes to a neighbour whose MAC address is not known: the number of its adjacency, and the question to send
+    /// now. `None` when it cannot be remembered.
+    pub(super) fn want(
+        &mut self,
+        fib: &Fib,
+        faces: &[Face],
+        (face, address): (usize, IpAddr),
+        now: Duration,
+    ) -> Option<(u32, Option<Question>)> {
+        self.neighbour(fib, faces, face, address, now)?;
+        let n = self.neighbours.get_mut(&(face, address))?;
+        let due = n.asked.is_none_or(|asked| now >= asked + PATIENCE) && !n.fixed;
+        if due {
+            n.asked = Some(now);
+            n.tries += 1;
+        }
+        Some((n.adjacency, due.then_some(Question { face, address, mac: None })))
+    }
+
+    /// A neighbour has been heard of. One that is not known is remembered if it has spoken to the router (`to_us`).
+    pub(super) fn heard(
+        &mut self,
+        fib: &Fib,
+        faces: &[Face],
+        (face, address): (usize, IpAddr),
+        mac: MacAddr,
+        to_us: bool,
+        now: Duration,
+    ) {
+        let f = &faces[face];
+        if !mac.is_unicast() || !f.reaches(address) || f.has(address) {
+            return;
+        }
+        // a route to a link-local address would lead there from other links as well
+        let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
+        if to_us && !link_local {
+            self.neighbour(fib, faces, face, address, now);
+        }
+        let Some(n) = self.neighbours.get_mut(&(face, address)).filter(|n| !n.fixed) else { return };
+        (n.heard, n.asked, n.tries) = (now, None, 0);
+        if n.mac.replace(mac) != Some(mac) {
+            fib.adjacencies[n.adjacency as usize].set(Kind::Resolved, face as u8 + 1, f.mtu, (mac, f.mac));
+        }
+    }
+
+    /// Asks again for neighbours that have not been heard of for long, and forgets those that do not answer.
+    pub(super) fn age(&mut self, fib: &Fib, faces: &[Face], lifetime: Duration, now: Duration) -> Vec<Question> {
+        let mut questions = vec![];
+        let mut gone = vec![];
+        for ((face, address), n) in &mut self.neighbours {
+            let waits = n.asked.is_some_and(|asked| now < asked + PATIENCE);
+            if n.fixed || waits || (n.asked.is_none() && (n.mac.is_none() || now < n.heard + lifetime)) {
+                continue;
+            }
+            if n.tries < TRIES {
+                n.asked = Some(now);
+                n.tries += 1;
+                questions.push(Question { face: *face, address: *address, mac: n.mac });
+                continue;
+            }
+            let f = &faces[*face];
+            fib.adjacencies[n.adjacency as usize].set(
+                Kind::Unresolved,
+                *face as u8 + 1,
+                f.mtu,
+                (MacAddr([0; 6]), f.mac),
+            );
+            (n.mac, n.asked, n.tries) = (None, None, 0);
+            if !n.gateway {
+                gone.push((*face, *address));
+            }
+        }
+        for who in gone {
+            let Some(n) = self.neighbours.remove(&who) else { continue };
+            match who.1 {
+                IpAddr::V4(a) => drop(self.v4.remove(a, 32)),
+                IpAddr::V6(a) => drop(self.v6.remove(a, 128)),
+            }
+            self.who.remove(&n.adjacency);
+            self.found -= 1;
+            self.cooling.push_back((now + COOLING, n.adjacency));
+        }
+        questions
+    }
+}
+
+fn net(address: Ipv4Addr, len: u8) -> IpNet {
+    IpNet::new_assert(address.into(), len)
+}
+
+fn net6(address: Ipv6Addr, len: u8) -> IpNet {
+    IpNet::new_assert(address.into(), len)
+}

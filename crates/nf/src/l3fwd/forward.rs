@@ -1,0 +1,368 @@
+//! The way of most packets: plain, to a neighbour that is known.
+
+use super::adjacency::Kind;
+use super::config::Config;
+use super::fib::Fib;
+use super::icmp::Limiter;
+use super::neighbours::Waiting;
+use core::hint::cold_path;
+use graph::{Counter, Cx, Node};
+use packet::{BURST, Batch, Packet};
+use std::sync::Arc;
+use std::time::Duration;
+use tables::{lpm4, lpm6};
+use wire::flow::FiveTuple;
+use wire::{EtherType, Ethernet, Ipv4, Ipv6, MacAddr};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Why the router drops packets; [`DROPS`] has the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Reason {
+    MalformedEthernet,
+    OtherMac,
+    NotIp,
+    MalformedArp,
+    MalformedIp,
+    BadChecksum,
+    Martian,
+    Multicast,
+    LinkBroadcast,
+    DirectedBroadcast,
+    SourceRoute,
+    TtlExpired,
+    TooBig,
+    Fragmented,
+    NoRoute,
+    Unreachable,
+    Blackhole,
+    NeighbourSilent,
+    NeighbourQueueFull,
+    NeighbourTableFull,
+    Answered,
+}
+
+/// Names of [`Reason`], in its order.
+const DROPS: [&str; 21] = [
+    "malformed_ethernet",
+    "other_mac",
+    "not_ip",
+    "malformed_arp",
+    "malformed_ip",
+    "bad_checksum",
+    "martian",
+    "multicast",
+    "link_broadcast",
+    "directed_broadcast",
+    "source_route",
+    "ttl_expired",
+    "too_big",
+    "fragmented",
+    "no_route",
+    "unreachable",
+    "blackhole",
+    "neighbour_silent",
+    "neighbour_queue_full",
+    "neighbour_table_full",
+    "answered",
+];
+
+/// How often it looks after what waits.
+const TICK: Duration = Duration::from_millis(10);
+
+/// One copy of the router.
+pub(super) struct Router {
+    pub(super) config: Config,
+    pub(super) fib: Arc<Fib>,
+    v4: lpm4::Reader,
+    v6: lpm6::Reader,
+    /// Whether it is the copy that looks after what all share.
+    pub(super) first: bool,
+    pub(super) waiting: Waiting,
+    pub(super) icmp: Limiter,
+    pub(super) counts: Counts,
+    values: [u32; BURST],
+    addresses6: [u128; BURST],
+    values6: [u32; BURST],
+    slow: Batch,
+}
+
+/// What the router counts besides packets and drops.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) icmp_sent: Arc<Counter>,
+    pub(super) icmp_limited: Arc<Counter>,
+    pub(super) asked: Arc<Counter>,
+    pub(super) no_buffer: Arc<Counter>,
+}
+
+/// The headers of a plain IPv4 packet.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Plain4 {
+    ethernet: Ethernet,
+    ip: Ipv4,
+}
+
+/// The headers of a plain IPv6 packet.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Plain6 {
+    ethernet: Ethernet,
+    ip: Ipv6,
+}
+
+/// Bytes in front of the IP header.
+pub(super) const LINK: usize = size_of::<Ethernet>();
+
+/// What is in a batch: plain IPv4 packets alone, plain IPv6 packets alone, or anything.
+const ALL4: u8 = 0;
+const ALL6: u8 = 1;
+const MIXED: u8 = 2;
+
+/// What a packet asks for beyond being rewritten.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A closer look.
+    Slow,
+    /// Another output than most of its batch.
+    By(u8),
+}
+
+impl Router {
+    pub(super) fn new(config: Config, fib: Arc<Fib>, copy: usize) -> Self {
+        let (v4, v6) = fib.readers();
+        Router {
+            waiting: Waiting::new(config.queue),
+            icmp: Limiter::new(config.icmp_rate),
+            config,
+            fib,
+            v4,
+            v6,
+            first: copy == 0,
+            counts: Counts::default(),
+            values: [0; BURST],
+            addresses6: [0; BURST],
+            values6: [0; BURST],
+            slow: Batch::new(),
+        }
+    }
+
+    /// The adjacency of one destination, a group's member chosen by the packet's flow.
+    pub(super) fn route4(&mut self, dst: u32, frame: &[u8]) -> u32 {
+        let mut value = [0];
+        self.v4.look_up(&[dst], &mut value);
+        self.choose(value[0], frame)
+    }
+
+    /// As [`route4`](Self::route4).
+    pub(super) fn route6(&mut self, dst: u128, frame: &[u8]) -> u32 {
+        let mut value = [0];
+        self.v6.look_up(&[dst], &mut value);
+        self.choose(value[0], frame)
+    }
+
+    fn choose(&self, value: u32, frame: &[u8]) -> u32 {
+        choose(&self.fib, value, frame)
+    }
+
+    pub(super) fn drop(&mut self, cx: &mut Cx<'_>, reason: Reason, packet: Packet) {
+        cx.drop(reason as u8, packet);
+    }
+}
+
+/// The value of the flow's member, where `value` stands for a group.
+#[cold]
+fn choose(fib: &Fib, value: u32, frame: &[u8]) -> u32 {
+    let seen = fib.adjacency(value).load();
+    match seen.kind() {
+        Kind::Group => fib.member(seen.group(), FiveTuple::of_frame(frame).map_or(0, |t| t.hash())),
+        _ => value,
+    }
+}
+
+/// The destination of an IPv4 packet with which nothing is wrong or special (RFC 1812 §5.2.2, §5.3.7).
+#[inline(always)]
+fn plain4(frame: &[u8], mac: MacAddr) -> Option<u32> {
+    let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
+    let ip = &h.ip;
+    let total = usize::from(ip.total_length());
+    let first = (ip.src_bits() >> 24) as u8;
+    let fine = h.ethernet.ether_type() == EtherType::IPV4
+        && h.ethernet.dst() == mac
+        && ip.as_bytes()[0] == 0x45
+        && total >= size_of::<Ipv4>()
+        && total <= frame.len() - LINK
+        && ip.ttl() > 1
+        && first.wrapping_sub(1) < 0xdf
+        && first != 127
+        && sums_up(ip);
+    fine.then(|| ip.dst_bits())
+}
+
+/// Whether the checksum of a header without options is right (RFC 1071).
+#[inline(always)]
+fn sums_up(ip: &Ipv4) -> bool {
+    let bytes = ip.as_bytes();
+    let word = |at: usize| u64::from(u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    let sum = word(0) + word(4) + word(8) + word(12) + word(16);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum == 0xffff
+}
+
+/// The destination of an IPv6 packet with which nothing is wrong or special (RFC 8200 §3, RFC 4291 §2.5).
+#[inline(always)]
+fn plain6(frame: &[u8], mac: MacAddr) -> Option<u128> {
+    let (h, _) = Plain6::ref_from_prefix(frame).ok()?;
+    let ip = &h.ip;
+    let src = u128::from_be_bytes(ip.src_octets());
+    let fine = h.ethernet.ether_type() == EtherType::IPV6
+        && h.ethernet.dst() == mac
+        && ip.version() == 6
+        && usize::from(ip.payload_length()) <= frame.len() - LINK - size_of::<Ipv6>()
+        && ip.hop_limit() > 1
+        // neither multicast, nor link-local, nor unspecified, nor loopback
+        && src >> 120 != 0xff
+        && src >> 118 != 0xfe80 >> 6
+        && src > 1;
+    fine.then(|| u128::from_be_bytes(ip.dst_octets()))
+}
+
+impl Node for Router {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn outputs(&self) -> &[&'static str] {
+        &["local"]
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let c = &self.counts;
+        [
+            ("icmp_sent", &c.icmp_sent),
+            ("icmp_limited", &c.icmp_limited),
+            ("asked", &c.asked),
+            ("no_buffer", &c.no_buffer),
+        ]
+        .map(|(name, count)| (name.to_owned(), count.clone()))
+        .into()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        let Some(face) = self.config.faces.get(usize::from(input)) else {
+            return batch.clear();
+        };
+        let mac = face.mac;
+        let n = batch.len();
+        let mut addresses = [0; BURST];
+        let (mut v4, mut v6, mut at) = (0u32, 0u32, 0);
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                if let Some(dst) = plain4(packet.data(), mac) {
+                    addresses[at & (BURST - 1)] = dst;
+                    v4 |= 1 << at;
+                } else if let Some(dst) = plain6(packet.data(), mac) {
+                    self.addresses6[at & (BURST - 1)] = dst;
+                    v6 |= 1 << at;
+                }
+                at += 1;
+            },
+        );
+        if v4 != 0 {
+            self.v4.look_up(&addresses[..n], &mut self.values[..n]);
+        }
+        if v6 != 0 {
+            self.v6.look_up(&self.addresses6[..n], &mut self.values6[..n]);
+        }
+        let all = u32::MAX >> (BURST - n);
+        let main = match () {
+            () if v4 == all => self.rewrite::<ALL4>(cx, batch, v4, v6),
+            () if v6 == all => self.rewrite::<ALL6>(cx, batch, v4, v6),
+            () => self.rewrite::<MIXED>(cx, batch, v4, v6),
+        };
+        if main != 0 {
+            cx.leave_by(main);
+        }
+        if !self.slow.is_empty() {
+            self.rest(cx, input);
+        }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.look_after(cx);
+    }
+}
+
+impl Router {
+    /// Rewrites the plain packets whose neighbour is known, sets the others aside, and emits those that do not go where the
+    /// first goes; the output of those that stay, or 0. Bits of `v4` and `v6` say which packets are plain.
+    #[inline(always)]
+    fn rewrite<const WHAT: u8>(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, v4: u32, v6: u32) -> u8 {
+        let Router { fib, values, values6, slow, .. } = self;
+        let adjacencies = fib.adjacencies();
+        let (mut at, mut main) = (0, 0);
+        batch.sift(
+            #[inline(always)]
+            |packet| {
+                let i = at & (BURST - 1);
+                at += 1;
+                let four = match WHAT {
+                    ALL4 => true,
+                    ALL6 => false,
+                    _ => v4 >> i & 1 != 0,
+                };
+                if WHAT == MIXED && (v4 | v6) >> i & 1 == 0 {
+                    return Some(Way::Slow);
+                }
+                let value = if four { values[i] } else { values6[i] };
+                let mut seen = adjacencies.get(value as usize).unwrap_or(&adjacencies[0]).load();
+                let frame = packet.data_mut();
+                if !seen.is_resolved() {
+                    seen = fib.adjacency(choose(fib, value, frame)).load();
+                    if !seen.is_resolved() {
+                        return Some(Way::Slow);
+                    }
+                }
+                if frame.len() - LINK > seen.mtu() {
+                    cold_path();
+                    return Some(Way::Slow);
+                }
+                if four {
+                    let Ok((h, _)) = Plain4::mut_from_prefix(frame) else { return Some(Way::Slow) };
+                    h.ip.decrement_ttl();
+                } else {
+                    let Ok((h, _)) = Plain6::mut_from_prefix(frame) else { return Some(Way::Slow) };
+                    h.ip.decrement_hop_limit();
+                }
+                let Some(front) = frame.first_chunk_mut() else { return Some(Way::Slow) };
+                seen.rewrite(front);
+                let output = seen.output();
+                if main == 0 {
+                    main = output;
+                }
+                (output != main).then_some(Way::By(output))
+            },
+            #[inline(always)]
+            |way, packet| match way {
+                Way::By(output) => cx.emit(output, packet),
+                Way::Slow => slow.push(packet).unwrap_or_else(drop),
+            },
+        );
+        main
+    }
+
+    /// Packets that ask for a closer look, one by one.
+    #[cold]
+    fn rest(&mut self, cx: &mut Cx<'_>, input: u8) {
+        for packet in self.slow.drain() {
+            self.closer(cx, usize::from(input), packet);
+        }
+    }
+}

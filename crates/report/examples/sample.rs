@@ -1,0 +1,47 @@
+//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`.
+//! With `one` or `chain` before the file: of one result, or of a study of longer chains.
+
+mod made_up;
+
+use report::{Frames, NfUse, Result};
+use std::error::Error;
+
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (which, file) = match arguments.as_slice() {
+        [file] => ("all", file),
+        [which, file] => (which.as_str(), file),
+        _ => return Err("name one file to write".into()),
+    };
+    let results = match which {
+        "all" => sizes(),
+        "one" => vec![made_up::result("bondstone", Frames::FrameBytes(64), 210.0)],
+        "chain" => chains()?,
+        other => return Err(format!("`{other}` is none of all, one, chain").into()),
+    };
+    std::fs::write(file, report::html(&results))?;
+    print!("{}", report::table(&results));
+    Ok(())
+}
+
+fn sizes() -> Vec<Result> {
+    let of =
+        |kind: &'static str, cycles: f64| made_up::sizes().into_iter().map(move |f| made_up::result(kind, f, cycles));
+    of("bondstone", 208.0).chain(of("native", 196.0)).collect()
+}
+
+/// Chains of 1 to 8 NFs in three kinds of isolation.
+fn chains() -> std::result::Result<Vec<Result>, report::Error> {
+    let mut out = Vec::new();
+    for (isolation, first, each) in [("inproc", 180.0, 32.0), ("process", 320.0, 260.0), ("vm", 420.0, 480.0)] {
+        for length in 1..=8u32 {
+            let mut r = made_up::result("bondstone", Frames::FrameBytes(64), first + each * f64::from(length - 1));
+            r.cell.insert("isolation".to_owned(), isolation.to_owned());
+            r.cell.insert("chain length".to_owned(), length.to_string());
+            r.dut.nfs = vec![NfUse { name: "guard".to_owned(), kind: "ttl".to_owned() }];
+            r.seal()?;
+            out.push(r);
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,32 @@
+//! Latency at one load.
+
+use crate::limit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Time from sending a packet to receiving it, by the clock of one host, at one load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Latency {
+    /// Load, packets a second.
+    pub load_pps: f64,
+    /// That load as a share of the throughput (the lower bound), where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_throughput: Option<f64>,
+    /// Median, nanoseconds.
+    pub p50_ns: f64,
+    /// 99th percentile, nanoseconds.
+    pub p99_ns: f64,
+    /// 99.9th percentile, nanoseconds.
+    pub p999_ns: f64,
+    /// Largest, nanoseconds.
+    pub max_ns: f64,
+    /// Packets measured.
+    pub samples: u64,
+    /// Packets that should have been measured and did not come back; in no percentile.
+    pub lost: u64,
+    /// All of them, nanoseconds: base64 of an HdrHistogram (second form, compressed).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::HDR))]
+    pub latency_hdr: Option<String>,
+}

@@ -1,0 +1,29 @@
+//! Results kept in a database: a SQLite file that holds documents whole, and in columns what is searched.
+//!
+//! ```no_run
+//! use results::{Filter, Store};
+//! # fn keep(result: &report::Result) -> Result<(), results::Error> {
+//! let mut store = Store::open(&results::default_path()?)?;
+//! store.add(result)?;
+//! for entry in store.list(&Filter { study: Some("netbricks/fig7".to_owned()), ..Filter::default() })? {
+//!     println!("{} {} {}", entry.date, entry.frame, entry.lower_pps);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The file is in order for other programs too: `sqlite3 results.sqlite 'select * from result_trial'`.
+#![forbid(unsafe_code)]
+
+mod entry;
+mod error;
+mod filter;
+mod migrate;
+mod path;
+mod store;
+
+pub use entry::Entry;
+pub use error::Error;
+pub use filter::Filter;
+pub use path::default_path;
+pub use store::{Added, Store};

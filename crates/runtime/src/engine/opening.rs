@@ -1,0 +1,264 @@
+//! Opening ports and giving their queues to workers.
+
+use super::{Error, Placed};
+use crate::ports::{self, CaptureReader, CaptureWriter, Faults, Shared, Watch};
+use crate::{Drain, Input, Origin, Output, Source};
+use chain::{ChainFile, Device, WorkerPlan};
+use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};
+use graph::{Spread, Target};
+use pcap::LinkType;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// Ports on their way to being open.
+pub(super) struct Opening<'a> {
+    pub(super) file: &'a ChainFile,
+    pub(super) eal: Eal,
+    pub(super) pool: Arc<Mempool>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) faults: Faults,
+    pub(super) handles: Vec<(usize, Watch)>,
+    pub(super) rings: Vec<(usize, RxQueue)>,
+    pub(super) captures: Vec<CaptureWriter>,
+    pub(super) drivers_own: usize,
+    pub(super) notes: Vec<String>,
+}
+
+impl Opening<'_> {
+    /// Puts a wire in the place of every port; the far ends.
+    pub(super) fn wires(&mut self, depth: u32, workers: &mut [Placed]) -> Result<Vec<End>, Error> {
+        (0..self.file.ports.len()).map(|port| self.wire(port, depth, workers)).collect()
+    }
+
+    fn wire(&mut self, port: usize, depth: u32, workers: &mut [Placed]) -> Result<End, Error> {
+        let (polled, senders) = self.users(port, workers);
+        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), "look at free memory".to_owned());
+        let (near, far) = Port::wire(self.eal, depth).map_err(fail)?;
+        let config = PortConfig::default();
+        let mut near = near.start(&config, &self.pool).map_err(fail)?;
+        let mut far = far.start(&config, &self.pool).map_err(fail)?;
+        if !polled.is_empty() {
+            let from = Source::Queue(near.rx.remove(0));
+            self.poll_with(port, from, &polled, workers, false, Origin::Outside);
+        }
+        transmit(port, near.tx, &senders, workers, true);
+        Ok(End { port, rx: far.rx.remove(0), tx: far.tx.remove(0) })
+    }
+
+    /// Opens every port.
+    pub(super) fn all(&mut self, workers: &mut [Placed]) -> Result<(), Error> {
+        let mut order: Vec<usize> = (0..self.file.ports.len()).collect();
+        // a client finds its server only when that has been started; captures wait for the links of the others
+        order.sort_by_key(|&p| match &self.file.ports[p].device {
+            Device::Pcap(_) => 2,
+            Device::Dpdk { written, .. } => {
+                u8::from(written.starts_with("virtio-user:") || written.contains("role=client"))
+            }
+        });
+        for port in order {
+            match self.file.ports[port].device.clone() {
+                Device::Pcap(name) => self.capture(port, &name, workers)?,
+                Device::Dpdk { name, arguments, .. } => self.device(port, &name, &arguments, workers)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Workers that poll the port, with where its packets enter their graphs; and those that send to it.
+    fn users(&self, port: usize, workers: &[Placed]) -> (Vec<(usize, Target)>, Vec<usize>) {
+        let entry = |w: &Placed| {
+            let at = w.chains.iter().position(|&c| self.file.chains[c].port == port)?;
+            Some(w.plan.entries[at])
+        };
+        let polled = workers.iter().enumerate().filter_map(|(n, w)| Some((n, entry(w)?))).collect();
+        let to = Target::Port(port as u16);
+        let senders = (0..workers.len()).filter(|&n| targets(&workers[n].plan).any(|t| *t == to)).collect();
+        (polled, senders)
+    }
+
+    /// Ports that packets of this port can leave by.
+    fn leads_to(&self, port: usize) -> Vec<usize> {
+        let chains = self.file.chains.iter().enumerate().filter(|(_, c)| c.port == port).map(|(n, _)| n);
+        let plan = self.file.worker(&chains.collect::<Vec<_>>());
+        (0..self.file.ports.len()).filter(|&p| targets(&plan).any(|t| *t == Target::Port(p as u16))).collect()
+    }
+
+    fn environment(&self, port: usize, problem: &str, cure: String) -> Error {
+        Error::Environment { problem: format!("port {:?}: {problem}", self.file.ports[port].name), cure }
+    }
+
+    fn capture(&mut self, port: usize, name: &str, workers: &mut [Placed]) -> Result<(), Error> {
+        let path = self.file.folder().join(name);
+        let (polled, senders) = self.users(port, workers);
+        let p = &self.file.ports[port];
+        let failed = |e: pcap::Error| Error::Environment {
+            problem: format!("port {:?}: {e}", p.name),
+            cure: "name a pcap or pcapng file that this user may read, or a place where it may write".into(),
+        };
+        if !polled.is_empty() {
+            if let Some(link_type) = ports::first_link_type(&path).map_err(failed)?.filter(|t| *t != LinkType::ETHERNET)
+            {
+                self.notes.push(format!(
+                    "capture {} holds {link_type} frames; NFs take every frame for Ethernet",
+                    path.display()
+                ));
+            }
+            let to = self.leads_to(port);
+            let links: Vec<_> = self.handles.iter().filter(|(port, _)| to.contains(port)).collect();
+            for (unlinked, _) in links.iter().filter(|(_, link)| link.link() == Some(false)) {
+                self.notes.push(format!(
+                    "capture {} is read once port {:?} has a link",
+                    path.display(),
+                    self.file.ports[*unlinked].name
+                ));
+            }
+            let links = links.into_iter().map(|(_, link)| link.clone()).collect();
+            let reader = CaptureReader::open(&path, p.repeat, p.timed, links, self.pool.clone(), self.faults.clone())
+                .map_err(failed)?;
+            self.poll_with(port, Source::Other(Box::new(reader)), &polled, workers, true, Origin::Outside);
+        }
+        if !senders.is_empty() {
+            let writer = CaptureWriter::create(&path, self.link_type(port), self.faults.clone()).map_err(failed)?;
+            for n in senders {
+                send_with(port, Drain::Other(Box::new(writer.clone())), &mut workers[n]);
+            }
+            self.captures.push(writer);
+        }
+        Ok(())
+    }
+
+    /// The link type that all ports that lead to this one have in common, or Ethernet.
+    fn link_type(&self, to: usize) -> LinkType {
+        let from = (0..self.file.ports.len()).filter(|&p| self.leads_to(p).contains(&to));
+        let read = from.map(|p| match &self.file.ports[p].device {
+            Device::Pcap(name) => ports::first_link_type(&self.file.folder().join(name)).ok().flatten(),
+            Device::Dpdk { .. } => Some(LinkType::ETHERNET),
+        });
+        let mut types: Vec<LinkType> = read.flatten().collect();
+        types.dedup();
+        if let [one] = types[..] { one } else { LinkType::ETHERNET }
+    }
+
+    fn device(&mut self, port: usize, name: &str, arguments: &str, workers: &mut [Placed]) -> Result<(), Error> {
+        let (polled, senders) = self.users(port, workers);
+        let plan = &self.file.ports[port];
+        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::cure(&plan.device, &e));
+        ports::claim_socket(&plan.device)
+            .map_err(|e| self.environment(port, &e, "name another socket, or stop that process".to_owned()))?;
+        let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
+        let info = opened.info().map_err(fail)?;
+        let ring = info.driver == "net_ring";
+        // both sides of these see one queue, whatever each sets up
+        let many = !ring && info.driver != "net_memif";
+        let hardware = polled.len() > 1
+            && many
+            && usize::from(info.max_rx_queues) >= polled.len()
+            && match self.spread(port) {
+                Spread::Any => true,
+                Spread::Flow => info.rss,
+                Spread::Symmetric => false,
+            };
+        let shared = !many || usize::from(info.max_tx_queues) < senders.len();
+        let config = PortConfig {
+            rx_queues: if hardware { polled.len() as u16 } else { 1 },
+            tx_queues: if shared { 1 } else { senders.len().max(1) as u16 },
+            descriptors: plan.descriptors,
+        };
+        // a tap has its queues in pairs
+        let pairs = config.rx_queues.max(config.tx_queues);
+        let config = match info.driver.as_str() {
+            "net_tap" => PortConfig { rx_queues: pairs, tx_queues: pairs, ..config },
+            _ => config,
+        };
+        let queues = opened.start(&config, &self.pool).map_err(fail)?;
+        self.handles.push((port, Watch::new(&plan.device, queues.port)));
+        self.drivers_own += ports::drivers_own(&info, &config);
+        self.notes.extend(ports::note(&plan.name, &plan.device));
+        let mut rx = queues.rx.into_iter();
+        let origin = if ring { Origin::Ring } else { Origin::Outside };
+        if hardware {
+            for (user, queue) in polled.iter().zip(rx.by_ref()) {
+                self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, false, origin);
+            }
+        } else if !polled.is_empty()
+            && let Some(queue) = rx.next()
+        {
+            self.poll_with(port, Source::Queue(queue), &polled, workers, false, origin);
+        }
+        if ring {
+            self.rings.extend(rx.map(|queue| (port, queue)));
+        }
+        transmit(port, queues.tx, &senders, workers, shared);
+        Ok(())
+    }
+
+    /// The strictest spreading that an NF behind the port asks for.
+    fn spread(&self, port: usize) -> Spread {
+        let chains = self.file.chains.iter().enumerate().filter(|(_, c)| c.port == port).map(|(n, _)| n);
+        let nfs = self.file.worker(&chains.collect::<Vec<_>>()).nfs;
+        nfs.iter().map(|&nf| self.file.nfs[nf].kind.spread).max().unwrap_or(Spread::Any)
+    }
+
+    /// Gives a source to the workers that poll it: to one, or spread over several.
+    fn poll_with(
+        &self,
+        port: usize,
+        from: Source,
+        users: &[(usize, Target)],
+        workers: &mut [Placed],
+        patient: bool,
+        origin: Origin,
+    ) {
+        let mut sources = vec![];
+        if users.len() == 1 {
+            sources.push((from, origin));
+        } else {
+            let (own, others) = ports::spread(from, users.len(), patient, self.stop.clone());
+            sources.push((Source::Other(Box::new(own)), origin));
+            sources.extend(others.into_iter().map(|o| (Source::Other(Box::new(o)), Origin::Core)));
+        }
+        for ((from, origin), &(n, entry)) in sources.into_iter().zip(users) {
+            workers[n].inputs.push((port, Input { from, entry, stats: Arc::default(), patient, origin }));
+        }
+    }
+}
+
+/// The far end of a wire that stands in the place of a port.
+pub struct End {
+    /// Number of the port in the file.
+    pub port: usize,
+    /// What the chain has sent.
+    pub rx: RxQueue,
+    /// What the chain is to receive.
+    pub tx: TxQueue,
+}
+
+/// Everywhere that packets of a plan can go.
+fn targets(plan: &WorkerPlan) -> impl Iterator<Item = &Target> {
+    let b = &plan.blueprint;
+    let edges = b.nodes.iter().flat_map(|n| n.edges.iter().skip(1));
+    plan.entries.iter().chain(b.hops.iter().map(|h| &h.next)).chain(edges)
+}
+
+fn send_with(port: usize, to: Drain, worker: &mut Placed) {
+    // a ring that this same worker empties has no more room for being waited for
+    let own = worker.inputs.iter().any(|(p, i)| *p == port && i.origin == Origin::Ring);
+    let mut output = Output::new(to);
+    output.own = own;
+    worker.outputs[port] = Some(output);
+}
+
+fn transmit(port: usize, tx: Vec<TxQueue>, senders: &[usize], workers: &mut [Placed], shared: bool) {
+    let mut tx = tx.into_iter();
+    if shared && senders.len() > 1 {
+        let Some(queue) = tx.next() else { return };
+        let queue = Arc::new(Mutex::new(queue));
+        for &n in senders {
+            send_with(port, Drain::Other(Box::new(Shared::new(&queue))), &mut workers[n]);
+        }
+        return;
+    }
+    for (&n, queue) in senders.iter().zip(tx) {
+        send_with(port, Drain::Queue(queue), &mut workers[n]);
+    }
+}

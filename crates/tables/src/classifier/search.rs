@@ -1,0 +1,214 @@
+//! Looking packets up: down the trees level by level, then each against the blocks of its leaf.
+//!
+//! Loops run over sets of packets, one bit each, so that a burst costs a mispredicted branch per level and not per packet.
+
+use super::NONE;
+use super::tree::{Entry, Tree};
+
+/// Packets looked up together: bits of a set.
+const BURST: usize = 32;
+
+/// What the processor has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Simd {
+    None,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Simd {
+    /// From the least to the most.
+    pub(super) fn all() -> Vec<Self> {
+        let mut all = vec![Self::None];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt") && has!("popcnt") {
+                all.push(Self::Avx2);
+                if has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl") {
+                    all.push(Self::Avx512);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// For each key, `W` words with addresses of `A`, the least index of the rules that match in any tree, or [`NONE`].
+#[inline]
+pub(super) fn search<const A: usize, const W: usize>(
+    trees: &[Tree<A>],
+    simd: Simd,
+    keys: &[[u32; W]],
+    out: &mut [u32],
+) {
+    const { assert!(W == 2 * A + 2) };
+    assert_eq!(keys.len(), out.len(), "one place for each key");
+    for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
+        match simd {
+            Simd::None => none::burst(trees, keys, out),
+            // SAFETY: only `Simd::all` makes one, and it has looked.
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => unsafe { avx2::burst(trees, keys, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => unsafe {
+                match trees {
+                    [tree] if tree.is_flat() => avx512::flat(tree, keys, out),
+                    _ => avx512::burst(trees, keys, out),
+                }
+            },
+        }
+    }
+}
+
+/// The least index for up to [`BURST`] keys, by functions of the same module: `leaves`; which leaves are `worth` a look and
+/// which are `unfinished`, as sets; and `first_match`.
+macro_rules! burst {
+    ($(#[$features:meta])*) => {
+        $(#[$features])*
+        pub(super) fn burst<const A: usize, const W: usize>(trees: &[Tree<A>], keys: &[[u32; W]], out: &mut [u32]) {
+            let mut best = [NONE; BURST];
+            for tree in trees {
+                let mut leaf = leaves(tree, keys);
+                // a rule that is found already may outrank the whole tree
+                let mut todo = worth(&leaf, &best, tree.best);
+                while todo != 0 {
+                    let mut found = [NONE; BURST];
+                    let mut rest = todo;
+                    while rest != 0 {
+                        let i = rest.trailing_zeros() as usize;
+                        rest &= rest - 1;
+                        found[i] = first_match(&tree.blocks[Entry(leaf[i]).at()], &keys[i]);
+                    }
+                    todo &= unfinished(&leaf, &found);
+                    for i in 0..BURST {
+                        best[i] = best[i].min(found[i]);
+                        leaf[i] = leaf[i].wrapping_add(Entry::NEXT);
+                    }
+                }
+            }
+            out.copy_from_slice(&best[..keys.len()]);
+        }
+    };
+}
+
+/// The leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
+#[inline(always)]
+fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> [u32; BURST] {
+    let mut entry = [Entry::EMPTY; BURST];
+    entry[..keys.len()].fill(tree.root);
+    let mut active = if tree.root.is_leaf() { 0 } else { ((1u64 << keys.len()) - 1) as u32 };
+    while active != 0 {
+        let mut rest = active;
+        while rest != 0 {
+            let i = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            entry[i] = tree.table[entry[i].child(&keys[i])];
+            active ^= u32::from(entry[i].is_leaf()) << i;
+        }
+    }
+    entry.map(|e| e.0)
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! block_match {
+    ($(#[$features:meta])*) => {
+        /// [`Block::first_match`], all lanes at once.
+        $(#[$features])*
+        #[inline]
+        fn first_match<const A: usize, const W: usize>(block: &Block<A>, key: &[u32; W]) -> u32 {
+            // SAFETY: lanes are 32 bytes, and the load is unaligned.
+            let load = |lanes: &[u32; LANES]| unsafe { _mm256_loadu_si256(lanes.as_ptr().cast()) };
+            // SAFETY: lanes are 8 bytes, and the load is unaligned.
+            let widen = |lanes: &[u8; LANES]| unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(lanes.as_ptr().cast())) };
+            let all = |word: u32| _mm256_set1_epi32(word as i32);
+            let port = _mm256_sub_epi16(all(key[W - 2]), load(&block.first));
+            let mut rest = _mm256_subs_epu16(port, load(&block.span));
+            for word in 0..A {
+                let src = _mm256_xor_si256(all(key[word]), load(&block.src[word]));
+                let dst = _mm256_xor_si256(all(key[A + word]), load(&block.dst[word]));
+                rest = _mm256_or_si256(rest, _mm256_srlv_epi32(src, widen(&block.src_free[word])));
+                rest = _mm256_or_si256(rest, _mm256_srlv_epi32(dst, widen(&block.dst_free[word])));
+            }
+            let meta = _mm256_xor_si256(all(key[W - 1]), load(&block.meta));
+            rest = _mm256_or_si256(rest, _mm256_and_si256(meta, load(&block.meta_mask)));
+            let hits = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(rest, _mm256_setzero_si256())));
+            block.rule[(hits as u32 | 1 << LANES).trailing_zeros() as usize]
+        }
+    };
+}
+
+mod none {
+    use super::super::block::Block;
+    use super::{BURST, Entry, NONE, Tree, leaves};
+
+    #[inline(always)]
+    fn first_match<const A: usize, const W: usize>(block: &Block<A>, key: &[u32; W]) -> u32 {
+        block.first_match(key)
+    }
+
+    /// Packets whose leaf has rules that may outrank what is found.
+    fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
+        (0..BURST).fold(0, |set, i| set | u32::from(!Entry(leaf[i]).is_empty() && best[i] > least) << i)
+    }
+
+    /// Packets without a match that have another block.
+    fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
+        (0..BURST).fold(0, |set, i| set | u32::from(Entry(leaf[i]).blocks() > 1 && found[i] == NONE) << i)
+    }
+
+    burst!();
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::super::block::{Block, LANES};
+    use super::super::tree::{AT_BITS, AT_MOST};
+    use super::{BURST, Entry, NONE, Tree, leaves};
+    use core::arch::x86_64::*;
+
+    /// The set of packets for which `test` leaves a lane all ones.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __m256i) -> u32 {
+        let mut set = 0;
+        for (i, (a, b)) in a.chunks_exact(8).zip(b.chunks_exact(8)).enumerate() {
+            // SAFETY: a chunk is 32 bytes, and loads are unaligned.
+            let (a, b) = unsafe { (_mm256_loadu_si256(a.as_ptr().cast()), _mm256_loadu_si256(b.as_ptr().cast())) };
+            set |= (_mm256_movemask_ps(_mm256_castsi256_ps(test(a, b))) as u32) << (8 * i);
+        }
+        set
+    }
+
+    /// Packets whose leaf has rules that may outrank what is found.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
+        let (at, least) = (_mm256_set1_epi32(AT_MOST as i32 - 1), _mm256_set1_epi32(least as i32));
+        set(leaf, best, |leaf, best| {
+            let empty = _mm256_cmpeq_epi32(_mm256_and_si256(leaf, at), _mm256_setzero_si256());
+            let done = _mm256_cmpeq_epi32(_mm256_min_epu32(best, least), best);
+            _mm256_andnot_si256(_mm256_or_si256(empty, done), _mm256_set1_epi32(-1))
+        })
+    }
+
+    /// Packets without a match that have another block.
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    #[inline]
+    fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
+        set(leaf, found, |leaf, found| {
+            let blocks = _mm256_srli_epi32::<{ AT_BITS as i32 + 1 }>(_mm256_slli_epi32::<1>(leaf));
+            let more = _mm256_cmpgt_epi32(blocks, _mm256_set1_epi32(1));
+            _mm256_and_si256(more, _mm256_cmpeq_epi32(found, _mm256_set1_epi32(NONE as i32)))
+        })
+    }
+
+    block_match!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]);
+    burst!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;

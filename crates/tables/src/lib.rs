@@ -1,0 +1,12 @@
+//! Look-up tables of the packet path.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod classifier;
+mod grace;
+pub mod lpm;
+pub mod lpm4;
+pub mod lpm6;
+mod memory;
+
+pub use classifier::Classifier;
+pub use memory::{Backing, Pages};

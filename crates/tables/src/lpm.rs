@@ -1,0 +1,244 @@
+//! Longest prefix match, for both families: the table, its one writer, its many readers.
+//!
+//! One structure serves both: a first level that the top 24 bits of an address index, then groups of 256 for 8 bits more
+//! each (DIR-24-8, Gupta, Lin and McKeown 1998; for IPv6 up to 13 levels of groups). A word of 32 bits is a value, or says
+//! in which group to go on. Prefixes are expanded into the words they cover, so that a look-up needs no way back.
+//!
+//! Each update changes words one by one, and every word goes from the right old answer to the right new one: a group is
+//! filled before it is linked, and unlinked when all of it answers what the word above then says. A look-up that runs
+//! meanwhile finds for each address an answer that was right at some time during that look-up. A group that was unlinked
+//! is not used again before every reader has ended the look-up in which it may have found it; a reader that never looks
+//! anything up therefore keeps groups from being used again (see [`Reader::idle`]), but stops nobody.
+
+mod address;
+mod groups;
+mod look_up;
+mod look_up4;
+mod look_up6;
+mod prefix;
+mod rules;
+mod writer;
+
+use crate::grace::{Grace, Pass};
+use crate::memory::{Backing, Memory, Pages};
+use std::sync::Arc;
+
+pub use address::Address;
+pub use look_up::Isa;
+pub use writer::{Usage, Writer};
+
+/// Bits that index the first level.
+const TOP_BITS: u32 = 24;
+/// Words of the first level.
+const TOP: usize = 1 << TOP_BITS;
+/// Words of a group.
+const GROUP: usize = 256;
+/// Set in a word that is no value: the other bits are the index of the group's first word.
+const LINK: u32 = 1 << 31;
+
+/// The largest value of a route.
+pub const MAX_VALUE: u32 = LINK - 1;
+/// The most groups that a table can be made for: their words are indexed by 31 bits.
+pub const MAX_GROUPS: usize = (LINK as usize - TOP) / GROUP;
+
+/// How large a table may grow, and on which pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Routes at most. A route takes 10 to 40 bytes of the writer's memory.
+    pub routes: usize,
+    /// Groups of 256 words at most ([`MAX_GROUPS`] at most): each 1 KiB of table and 258 bytes of the writer's memory,
+    /// taken when a route needs it. Of address space all are reserved at once.
+    pub groups: usize,
+    /// The best pages to try.
+    pub pages: Pages,
+}
+
+/// Why a route was not taken, or a table not made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such prefix length in this family.
+    #[error("prefix length {len}: it is at most {max}")]
+    Length {
+        /// The length asked for.
+        len: u8,
+        /// The address's bits.
+        max: u8,
+    },
+    /// The address has bits set behind the prefix.
+    #[error("prefix {prefix}: bits set behind its length; write {instead}")]
+    HostBits {
+        /// What was asked for.
+        prefix: String,
+        /// The same with those bits clear.
+        instead: String,
+    },
+    /// A value that cannot be told from "no route", or does not fit.
+    #[error("value {value} for {prefix}: use 1 to {MAX_VALUE} (0 means no route)")]
+    Value {
+        /// The prefix it was for.
+        prefix: String,
+        /// The value asked for.
+        value: u32,
+    },
+    /// The table is full.
+    #[error("no room for {prefix}: {limit} routes are the limit; raise `Limits::routes`")]
+    Routes {
+        /// The prefix that was one too many.
+        prefix: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// There are no groups left.
+    #[error(
+        "no room for {prefix}: all {limit} groups are taken, {waiting} of them only until every reader has announced that \
+         it no longer uses them; raise `Limits::groups`, or let readers that rest call `idle`"
+    )]
+    Groups {
+        /// The prefix that needed more.
+        prefix: String,
+        /// The limit.
+        limit: usize,
+        /// Groups that are free but for readers that may still look at them.
+        waiting: usize,
+    },
+    /// More groups than a table can have.
+    #[error("a table of {asked} groups: {MAX_GROUPS} are the most; lower `Limits::groups`")]
+    Limits {
+        /// The groups asked for.
+        asked: usize,
+    },
+    /// The system has no memory, or no address space.
+    #[error("no memory for {what}: {source}; look at `ulimit -v`, cgroup limits and free memory")]
+    Memory {
+        /// What it was for.
+        what: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// What readers and the writer share.
+struct Shared {
+    memory: Memory,
+    grace: Grace,
+}
+
+/// A table that others write: where readers come from. Clones are the same table.
+pub struct Table<A: Address> {
+    shared: Arc<Shared>,
+    family: std::marker::PhantomData<fn(A)>,
+}
+
+impl<A: Address> Clone for Table<A> {
+    fn clone(&self) -> Self {
+        Table { shared: Arc::clone(&self.shared), family: std::marker::PhantomData }
+    }
+}
+
+impl<A: Address> Table<A> {
+    fn new(limits: &Limits) -> Result<Self, Error> {
+        if limits.groups > MAX_GROUPS {
+            return Err(Error::Limits { asked: limits.groups });
+        }
+        let words = TOP + limits.groups * GROUP;
+        let memory = Memory::reserve(words, limits.pages)
+            .map_err(|e| Error::Memory { what: format!("a table of {} groups", limits.groups), source: e.into() })?;
+        Ok(Table { shared: Arc::new(Shared { memory, grace: Grace::default() }), family: std::marker::PhantomData })
+    }
+
+    /// A reader for one worker, with the widest instructions that the processor has and that were measured to pay.
+    #[must_use]
+    pub fn reader(&self) -> Reader<A> {
+        self.reader_of(Isa::best())
+    }
+
+    /// A reader that uses `isa`, or `None` where the processor does not have it.
+    #[must_use]
+    pub fn reader_with(&self, isa: Isa) -> Option<Reader<A>> {
+        isa.is_here().then(|| self.reader_of(isa))
+    }
+
+    fn reader_of(&self, isa: Isa) -> Reader<A> {
+        Reader { pass: self.shared.grace.register(), table: self.clone(), isa }
+    }
+
+    /// Readers there are.
+    #[must_use]
+    pub fn reader_count(&self) -> usize {
+        self.shared.grace.reader_count()
+    }
+
+    /// What backs the table: reads a file of the kernel's, so not for the packet path.
+    #[must_use]
+    pub fn backing(&self) -> Backing {
+        self.shared.memory.backing()
+    }
+}
+
+/// One worker's way to look addresses up. Its clone is a further reader.
+pub struct Reader<A: Address> {
+    table: Table<A>,
+    pass: Pass,
+    isa: Isa,
+}
+
+impl<A: Address> Reader<A> {
+    /// Looks up `addresses`, in host byte order, and puts the value of the longest prefix that holds `addresses[i]` at
+    /// `values[i]`, or 0 where there is none. Any number of addresses; bursts of 32 and more are fastest.
+    ///
+    /// # Panics
+    /// When the slices differ in length.
+    #[inline]
+    pub fn look_up(&mut self, addresses: &[A], values: &mut [u32]) {
+        assert_eq!(addresses.len(), values.len(), "one value for each address");
+        let shared = &*self.table.shared;
+        self.pass.enter(&shared.grace);
+        // SAFETY: the words are a table of this family that its one writer keeps: a link's group lies within, and links end
+        // at the address's last bit; the processor has `isa`, or there would be no reader of it; lengths were compared.
+        unsafe { A::look_up(shared.memory.words(), self.isa, addresses, values) };
+        self.pass.announce(&shared.grace);
+    }
+
+    /// Looks up one address: the value, or 0 when no prefix holds it.
+    #[inline]
+    pub fn look_up_one(&mut self, address: A) -> u32 {
+        let shared = &*self.table.shared;
+        let mut value = [0];
+        self.pass.enter(&shared.grace);
+        // SAFETY: as in `look_up`; every processor has the scalar instructions.
+        unsafe { A::look_up(shared.memory.words(), Isa::Scalar, &[address], &mut value) };
+        self.pass.announce(&shared.grace);
+        value[0]
+    }
+
+    /// Says that this reader looks nothing up until it next does. A worker that rests for long calls it so that the groups
+    /// which routes no longer need can be used again; the look-up after it costs a memory fence more.
+    pub fn idle(&mut self) {
+        self.pass.idle();
+    }
+
+    /// The instructions it uses.
+    #[must_use]
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The table it reads.
+    #[must_use]
+    pub fn table(&self) -> &Table<A> {
+        &self.table
+    }
+}
+
+impl<A: Address> Clone for Reader<A> {
+    fn clone(&self) -> Self {
+        self.table.reader_of(self.isa)
+    }
+}
+
+impl<A: Address> Drop for Reader<A> {
+    fn drop(&mut self) {
+        self.table.shared.grace.unregister(&self.pass);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which instructions a look-up uses, and the pieces both families share.
+
+#[cfg(target_arch = "x86_64")]
+use super::LINK;
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::{__m512i, _mm512_or_si512, _mm512_set1_epi32, _mm512_test_epi32_mask};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The instructions that a reader uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isa {
+    /// One address at a time; loads of a burst overlap as far as the processor looks ahead.
+    Scalar,
+    /// Sixteen addresses at a time, by gathers of AVX-512. Where the kernel says `Mitigation: Microcode` in
+    /// `/sys/devices/system/cpu/vulnerabilities/gather_data_sampling`, gathers are slow: measure [`Scalar`](Isa::Scalar) too.
+    Avx512,
+}
+
+impl Isa {
+    /// All, narrowest first.
+    pub const ALL: [Isa; 2] = [Isa::Scalar, Isa::Avx512];
+
+    /// Whether this processor has it.
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => is_x86_feature_detected!("avx512f"),
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx512 => false,
+        }
+    }
+
+    /// What measured fastest of those this processor has. Gathers of AVX2 were measured too and left out: on a processor
+    /// with AVX-512 they are between the two, and those without it gather slowly.
+    #[must_use]
+    pub fn best() -> Isa {
+        Isa::ALL.into_iter().rev().find(|isa| isa.is_here()).unwrap_or(Isa::Scalar)
+    }
+}
+
+/// One word.
+///
+/// # Safety
+/// `index` is within `words`.
+#[inline(always)]
+pub(super) unsafe fn load(words: &[AtomicU32], index: usize) -> u32 {
+    debug_assert!(index < words.len());
+    // SAFETY: the caller's promise. Acquire: the group that a link leads to is seen filled; a plain load on x86.
+    unsafe { words.get_unchecked(index) }.load(Ordering::Acquire)
+}
+
+/// Whether there is a link among `found`.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn any_link<const N: usize>(found: &[__m512i; N]) -> bool {
+    let mut any = found[0];
+    for more in &found[1..] {
+        any = _mm512_or_si512(any, *more);
+    }
+    _mm512_test_epi32_mask(any, _mm512_set1_epi32(LINK as i32)) != 0
+}
+
+/// Gathers of words.
+///
+/// They are assembly because they race with the writer's stores by design: the compiler takes each for
+/// atomic loads of an unknown function, whereas the intrinsics are ordinary loads, which must not race. The processor loads
+/// an aligned word whole, and later loads that depend on it later.
+#[cfg(target_arch = "x86_64")]
+pub(super) mod gather {
+    use super::super::LINK;
+    use core::arch::asm;
+    use core::arch::x86_64::{__m512i, __mmask16, _mm512_set1_epi32};
+    use std::sync::atomic::AtomicU32;
+
+    /// The words at `index` in those of 16 `lanes` that are set; 0 in the others.
+    ///
+    /// # Safety
+    /// `index` is within `words` in each of those lanes.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) unsafe fn first(words: &[AtomicU32], index: __m512i, lanes: __mmask16) -> __m512i {
+        let mut found = _mm512_set1_epi32(0);
+        // SAFETY: only words of the table are loaded, by the caller's promise.
+        unsafe {
+            asm!(
+                "vpgatherdd ({base},{index},4), {found}{{{lanes}}}",
+                found = inout(zmm_reg) found,
+                lanes = inout(kreg) lanes => _,
+                base = in(reg) words.as_ptr(),
+                index = in(zmm_reg) index,
+                options(att_syntax, readonly, nostack, preserves_flags),
+            );
+        }
+        found
+    }
+
+    /// The words at `index` in those of 16 lanes where `found` is a link; `found` in the others.
+    ///
+    /// # Safety
+    /// `index` is within `words` in each of those lanes.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) unsafe fn next(words: &[AtomicU32], index: __m512i, mut found: __m512i) -> __m512i {
+        // SAFETY: only words of the table are loaded, by the caller's promise.
+        unsafe {
+            asm!(
+                // The mask is made here because the compiler would take it through a general register.
+                "vptestmd {link}, {found}, {lanes}",
+                "vpgatherdd ({base},{index},4), {found}{{{lanes}}}",
+                found = inout(zmm_reg) found,
+                lanes = out(kreg) _,
+                link = in(zmm_reg) _mm512_set1_epi32(LINK as i32),
+                base = in(reg) words.as_ptr(),
+                index = in(zmm_reg) index,
+                options(att_syntax, readonly, nostack, preserves_flags),
+            );
+        }
+        found
+    }
+}

@@ -1,0 +1,172 @@
+use std::path::PathBuf;
+
+use pcap::Writer;
+use proptest::prelude::*;
+use wire::{build, ethernet, tcp, udp};
+
+use super::*;
+use crate::probe::Reading;
+
+const PROBES: CaptureSettings = CaptureSettings { max_bytes: MAX_BYTES, src_mac: None, dst_mac: None, probe: true };
+
+/// A capture file of whole frames, a microsecond apart.
+fn file(link: LinkType, frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), link).unwrap();
+    for (i, frame) in frames.iter().enumerate() {
+        writer.write(1_000 * (i as u64 + 1), frame.len() as u32, frame).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn read(file: &[u8], settings: CaptureSettings) -> Result<Capture, CaptureError> {
+    Capture::read(Reader::new(file)?, settings)
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let (a4, b4, a6, b6) = ([10, 0, 0, 1], [10, 0, 0, 2], [1; 16], [2; 16]);
+    let route = IpProtocol::ROUTING;
+    vec![
+        build::udp4(a4, b4, 1, 2).payload(&[9; 30]).to_vec(),
+        build::udp4(a4, b4, 1, 2).payload(&[9; 17]).to_vec(),
+        build::udp6(a6, b6, 1, 2).vlan(5).payload(&[9; 31]).to_vec(),
+        build::tcp4(a4, b4, 1, 2).payload(&[9; 18]).pad_to(90).to_vec(),
+        build::tcp6(a6, b6, 1, 2).payload(&[9; 1000]).to_vec(),
+        build::arp_request(a4, b4).to_vec(),
+        build::udp4(a4, b4, 1, 2).fragment(0, true).payload(&[9; 30]).to_vec(),
+        build::udp6(a6, b6, 1, 2).extension(route, &[0; 6]).payload(&[9; 30]).to_vec(),
+    ]
+}
+
+/// Whether the transport checksum of a frame is right, for UDP and TCP.
+fn checksum_ok(frame: &[u8]) -> bool {
+    let place = probe::payload(frame).unwrap();
+    let packet = &frame[place.network..];
+    let (upper, pseudo) = match packet[0] >> 4 {
+        4 => ipv4::Packet::new(packet).map(|ip| (ip.payload(), ip.pseudo())).unwrap(),
+        _ => ipv6::Packet::new(packet).map(|ip| (ip.payload(), ip.pseudo())).unwrap(),
+    };
+    if place.checksum + 2 == place.start {
+        udp::Datagram::new(upper).unwrap().checksum_ok(pseudo)
+    } else {
+        tcp::Segment::new(upper).unwrap().checksum_ok(pseudo)
+    }
+}
+
+#[test]
+fn frames_come_out_as_they_went_in() {
+    let capture = read(&file(LinkType::ETHERNET, &frames()), CaptureSettings::default()).unwrap();
+    assert_eq!((capture.len(), capture.probes(), capture.is_complete()), (8, 0, true));
+    let mut out = [0xee; 2000];
+    for (i, frame) in frames().into_iter().enumerate() {
+        let len = capture.fill(i, Probe::default(), &mut out);
+        assert_eq!(len, frame.len().max(60));
+        assert_eq!(out[..frame.len()], frame);
+        assert!(out[frame.len()..len].iter().all(|byte| *byte == 0));
+        assert_eq!(capture.frame(i), &out[..len]);
+        assert_eq!(capture.at_ns(i), Some(1_000 * i as u64));
+    }
+    assert_eq!(capture.fill(8, Probe::default(), &mut out), 0);
+    assert_eq!(capture.fill(4, Probe::default(), &mut out[..100]), 0);
+    assert_eq!((capture.frame(8), capture.at_ns(8)), (&[][..], None));
+    let bytes: usize = frames().iter().map(|frame| frame.len().max(60) + 4).sum();
+    assert!((capture.mean_size() - bytes as f64 / 8.0).abs() < 1e-9);
+    assert!(capture.max_pps(1_000_000_000) > 0.0);
+}
+
+#[test]
+fn probes_where_there_is_room() {
+    let mac = MacAddr([2, 1, 1, 1, 1, 1]);
+    let settings = CaptureSettings { src_mac: Some(mac), dst_mac: Some(MacAddr([4; 6])), ..PROBES };
+    let capture = read(&file(LinkType::ETHERNET, &frames()), settings).unwrap();
+    let which: Vec<usize> = (0..8).filter(|i| capture.has_probe(*i)).collect();
+    assert_eq!(which, [0, 2, 3, 4]);
+    assert_eq!(capture.probes(), 4);
+    let mut out = [0; 2000];
+    for i in 0..8 {
+        let probe = Probe { stream: 7, sequence: 1 + i as u64, stamp: 99 };
+        let len = capture.fill(i, probe, &mut out);
+        let frame = ethernet::Frame::new(&out[..len]).unwrap();
+        assert_eq!((frame.header().src(), frame.header().dst()), (mac, MacAddr([4; 6])));
+        if capture.has_probe(i) {
+            assert_eq!(Probe::read_at(&out[..len], 0).0, Reading::Probe(probe));
+            assert!(checksum_ok(&out[..len]), "frame {i}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted() {
+    let mut writer = Writer::new(Vec::new(), LinkType::ETHERNET).unwrap();
+    writer.write(0, 100, &[1; 60]).unwrap();
+    writer.write(0, 10, &[1; 10]).unwrap();
+    writer.write(0, 9213, &[1; 9213]).unwrap();
+    let mut bytes = writer.finish().unwrap();
+    let expected = Skipped { records: 3, cut: 1, long: 1, short: 1, not_ethernet: 0 };
+    assert!(matches!(read(&bytes, PROBES), Err(CaptureError::Empty(skipped)) if skipped == expected));
+    let raw = file(LinkType::RAW, &[vec![0x45; 60]]);
+    let why = read(&raw, PROBES).unwrap_err();
+    assert!(why.to_string().contains("1 not Ethernet"), "{why}");
+    // A file that breaks off serves up to there.
+    bytes = file(LinkType::ETHERNET, &frames());
+    bytes.truncate(bytes.len() - 5);
+    let capture = read(&bytes, PROBES).unwrap();
+    assert_eq!((capture.len(), capture.is_complete()), (7, false));
+    assert!(matches!(read(&bytes[..30], PROBES), Err(CaptureError::Read(_))));
+}
+
+#[test]
+fn memory_is_bounded() {
+    let many = vec![vec![7; 976]; 100];
+    let settings = CaptureSettings { max_bytes: 10_000, ..CaptureSettings::default() };
+    let capture = read(&file(LinkType::ETHERNET, &many), settings).unwrap();
+    assert_eq!((capture.len(), capture.is_complete()), (10, false));
+    assert!(capture.memory() <= 10_000);
+    let settings = CaptureSettings { max_bytes: 100, ..CaptureSettings::default() };
+    assert!(matches!(read(&file(LinkType::ETHERNET, &many), settings), Err(CaptureError::Limit(100))));
+}
+
+#[test]
+fn real_captures() {
+    let data = std::env::var_os("BONDSTONE_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let Ok(dir) = data.join("dpi").read_dir() else {
+        println!("skipped: no data in {} (set BONDSTONE_DATA)", data.display());
+        return;
+    };
+    let (mut sent, mut probed, mut out) = (0, 0, vec![0; 10_000]);
+    for path in dir.map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "pcap" && extension != "pcapng") {
+            continue;
+        }
+        let capture = match Capture::open(&path, PROBES) {
+            Ok(capture) => capture,
+            Err(CaptureError::Empty(_)) => continue,
+            Err(why) => panic!("{why}"),
+        };
+        for i in 0..capture.len() {
+            let probe = Probe { stream: 1, sequence: i as u64, stamp: 3 };
+            let len = capture.fill(i, probe, &mut out);
+            assert!(len >= 60);
+            sent += 1;
+            if capture.has_probe(i) {
+                probed += 1;
+                assert_eq!(Probe::read_at(&out[..len], 42).0, Reading::Probe(probe), "{} {i}", path.display());
+                assert!(checksum_ok(&out[..len]), "{} {i}", path.display());
+            }
+        }
+    }
+    println!("{sent} frames, {probed} with a probe");
+    assert!(sent > 1_000 && probed > sent / 4);
+}
+
+proptest! {
+    #[test]
+    fn any_frames_are_taken(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..20)) {
+        if let Ok(capture) = read(&file(LinkType::ETHERNET, &frames), PROBES) {
+            let mut out = [0; 300];
+            for i in 0..capture.len() {
+                prop_assert!(capture.fill(i, Probe::default(), &mut out) >= 60);
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Sets of flows: who talks to whom.
+//!
+//! ```
+//! use traffic::{FlowSettings, Flows};
+//!
+//! let dst = vec!["10.1.0.0/16".parse()?, "10.2.3.0/24".parse()?];
+//! let flows = Flows::new(FlowSettings { count: 100_000, dst, ..FlowSettings::v4() })?;
+//! assert_eq!(flows.tuple(7).map(|flow| flow.dst.to_string().starts_with("10.2.3.")), Some(true));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use wire::flow::FiveTuple;
+use wire::{IpProtocol, MacAddr, build};
+
+use crate::address::AddressRange;
+use crate::pick::{Alias, NotOrder, Order, Picker};
+use crate::random::scramble;
+
+/// Most flows in a set: 64 MiB of IPv4 flows, 160 MiB of IPv6 flows.
+pub const MAX_FLOWS: u32 = 1 << 22;
+/// Most destination ranges: twice today's Internet table.
+pub const MAX_DESTINATIONS: usize = 1 << 21;
+
+/// What flows carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// UDP; over IPv4 without a checksum (RFC 768 allows 0), over IPv6 with one.
+    #[default]
+    Udp,
+    /// TCP segments with ACK and PSH and an unchanging sequence number: no connection is opened, so stateful functions
+    /// may refuse them.
+    Tcp,
+}
+
+/// What to make flows from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowSettings {
+    /// How many, 1 to [`MAX_FLOWS`].
+    pub count: u32,
+    /// What they carry.
+    pub transport: Transport,
+    /// Source addresses.
+    pub src: AddressRange,
+    /// Destination addresses: one range, or many that take turns, such as the prefixes of a router's table; of each,
+    /// the flows use addresses all over it. Same version as `src`.
+    pub dst: Vec<AddressRange>,
+    /// Source ports, from 1.
+    pub src_ports: RangeInclusive<u16>,
+    /// Destination ports, from 1.
+    pub dst_ports: RangeInclusive<u16>,
+    /// Source address of the frames.
+    pub src_mac: MacAddr,
+    /// Destination address of the frames.
+    pub dst_mac: MacAddr,
+    /// Time to live or hop limit.
+    pub ttl: u8,
+    /// In which order flows take turns.
+    pub order: Order,
+    /// For the order, and for addresses within many destination ranges.
+    pub seed: u64,
+}
+
+impl FlowSettings {
+    /// One flow of UDP in the test range of RFC 2544 appendix C, 198.18.0.0/15: the lower half talks to the
+    /// upper.
+    pub fn v4() -> Self {
+        Self::between(
+            AddressRange::new([198, 18, 0, 1].into(), [198, 18, 255, 254].into()),
+            AddressRange::new([198, 19, 0, 1].into(), [198, 19, 255, 254].into()),
+        )
+    }
+
+    /// One flow of UDP in the test range of RFC 5180 §8, 2001:2::/48.
+    pub fn v6() -> Self {
+        let net = |net: u16| AddressRange::prefix([0x2001, 2, 0, net, 0, 0, 0, 0].into(), 64);
+        Self::between(net(1), net(2))
+    }
+
+    fn between<E>(src: Result<AddressRange, E>, dst: Result<AddressRange, E>) -> Self {
+        let loopback = AddressRange::from(IpAddr::from([198, 18, 0, 1]));
+        Self {
+            count: 1,
+            transport: Transport::Udp,
+            src: src.unwrap_or(loopback),
+            dst: vec![dst.unwrap_or(loopback)],
+            src_ports: 1024..=65535,
+            dst_ports: 50_000..=50_000,
+            src_mac: build::SRC_MAC,
+            dst_mac: build::DST_MAC,
+            ttl: 64,
+            order: Order::RoundRobin,
+            seed: 0,
+        }
+    }
+}
+
+/// Why a set of flows is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// None or too many.
+    #[error("{0} flows; a set has 1 to {MAX_FLOWS}")]
+    Count(u32),
+    /// More than there are different addresses and ports.
+    #[error("{count} flows, but the addresses and ports make only {possible} different ones; widen a range")]
+    Distinct {
+        /// Flows asked for.
+        count: u32,
+        /// Flows there can be.
+        possible: u128,
+    },
+    /// None or too many.
+    #[error("{0} destination ranges; a set has 1 to {MAX_DESTINATIONS}")]
+    Destinations(usize),
+    /// Source and destination are of different versions.
+    #[error("destinations {dst} cannot be reached from {src}: not the same IP version")]
+    Version {
+        /// The sources.
+        src: AddressRange,
+        /// The first destination at fault.
+        dst: AddressRange,
+    },
+    /// Empty, or contains port 0.
+    #[error("{which} ports {first}-{last}: give a range from 1 to 65535, lower end first")]
+    Ports {
+        /// `source` or `destination`.
+        which: &'static str,
+        /// Its start.
+        first: u16,
+        /// Its end.
+        last: u16,
+    },
+    /// The order's numbers make no sense.
+    #[error(transparent)]
+    Order(#[from] NotOrder),
+}
+
+/// An IPv4 flow as its header has it: addresses and ports, and what they add to checksums, in native order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct V4 {
+    pub(crate) bytes: [u8; 12],
+    pub(crate) address_sum: u16,
+    pub(crate) sum: u16,
+}
+
+/// An IPv6 flow; see [`V4`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct V6 {
+    pub(crate) bytes: [u8; 36],
+    pub(crate) sum: u16,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Table {
+    V4(Arc<[V4]>),
+    V6(Arc<[V6]>),
+}
+
+/// A set of flows. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    settings: Arc<FlowSettings>,
+    table: Table,
+    alias: Option<Arc<Alias>>,
+}
+
+impl Flows {
+    /// Makes the flows. All differ in some address or port, unless destination ranges overlap.
+    ///
+    /// # Errors
+    /// See [`FlowError`].
+    pub fn new(settings: FlowSettings) -> Result<Self, FlowError> {
+        let FlowSettings { count, src, ref dst, .. } = settings;
+        if !(1..=MAX_FLOWS).contains(&count) {
+            return Err(FlowError::Count(count));
+        }
+        if !(1..=MAX_DESTINATIONS).contains(&dst.len()) {
+            return Err(FlowError::Destinations(dst.len()));
+        }
+        if let Some(other) = dst.iter().find(|dst| dst.is_ipv4() != src.is_ipv4()) {
+            return Err(FlowError::Version { src, dst: *other });
+        }
+        let ports = |which, range: &RangeInclusive<u16>| {
+            let (first, last) = (*range.start(), *range.end());
+            if first == 0 || first > last { Err(FlowError::Ports { which, first, last }) } else { Ok(last - first + 1) }
+        };
+        let places = Places {
+            dst: if let [range] = dst[..] { range.len() } else { dst.len() as u128 },
+            src: src.len(),
+            src_ports: ports("source", &settings.src_ports)?.into(),
+            dst_ports: ports("destination", &settings.dst_ports)?.into(),
+        };
+        if places.all() < count.into() {
+            return Err(FlowError::Distinct { count, possible: places.all() });
+        }
+        let alias = match settings.order.checked()? {
+            Order::Zipf { exponent } => Some(Arc::new(Alias::zipf(count, exponent))),
+            _ => None,
+        };
+        let tuples = (0..count).map(|flow| tuple(&settings, &places, flow));
+        let table = if src.is_ipv4() {
+            Table::V4(tuples.map(|flow| V4::new(&flow)).collect())
+        } else {
+            Table::V6(tuples.map(|flow| V6::new(&flow)).collect())
+        };
+        Ok(Self { settings: settings.into(), table, alias })
+    }
+
+    /// What they were made from.
+    pub fn settings(&self) -> &FlowSettings {
+        &self.settings
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.settings.count
+    }
+
+    /// Whether they are IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        matches!(self.table, Table::V4(_))
+    }
+
+    /// Addresses, ports and protocol of flow number `flow`, if there is one.
+    pub fn tuple(&self, flow: u32) -> Option<FiveTuple> {
+        let protocol = match self.settings.transport {
+            Transport::Udp => IpProtocol::UDP,
+            Transport::Tcp => IpProtocol::TCP,
+        };
+        let port = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+        match &self.table {
+            Table::V4(flows) => {
+                let bytes = &flows.get(flow as usize)?.bytes;
+                let address = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]].into();
+                Some(FiveTuple::v4(address(0), address(4), port(bytes, 8), port(bytes, 10), protocol))
+            }
+            Table::V6(flows) => {
+                let bytes = &flows.get(flow as usize)?.bytes;
+                let (src, dst) = (bytes.first_chunk::<16>()?, bytes[16..].first_chunk::<16>()?);
+                Some(FiveTuple::v6((*src).into(), (*dst).into(), port(bytes, 32), port(bytes, 34), protocol))
+            }
+        }
+    }
+
+    /// Chooses flows in this set's order for generator core `lane` of `lanes`: taking turns, the cores share out the
+    /// flows; else each draws from all.
+    pub fn picker(&self, lane: u32, lanes: u32) -> Picker {
+        Picker::new(self.count(), self.settings.order, self.alias.clone(), self.settings.seed, lane, lanes)
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// How many choices each field of a flow has.
+struct Places {
+    dst: u128,
+    src: u128,
+    src_ports: u128,
+    dst_ports: u128,
+}
+
+impl Places {
+    fn all(&self) -> u128 {
+        self.dst.saturating_mul(self.src).saturating_mul(self.src_ports * self.dst_ports)
+    }
+}
+
+/// Flow number `flow`: its number written with one digit for each field. Each digit is then shifted by those before
+/// it, which keeps flows different and lets all fields vary from one flow to the next.
+fn tuple(settings: &FlowSettings, places: &Places, flow: u32) -> (IpAddr, IpAddr, u16, u16) {
+    let number = u128::from(flow);
+    let (a, rest) = (number % places.dst, number / places.dst);
+    let (b, rest) = (rest % places.src, rest / places.src);
+    let (c, d) = (rest % places.src_ports, rest / places.src_ports);
+    let dst = match settings.dst[..] {
+        [range] => range.nth(a),
+        ref ranges => {
+            let seed = scramble(settings.seed.wrapping_add(1)) ^ u64::from(flow);
+            let host = u128::from(scramble(seed)) << 64 | u128::from(scramble(!seed));
+            ranges[a as usize].nth(host)
+        }
+    };
+    let src = settings.src.nth((a % places.src + b) % places.src);
+    let src_port = *settings.src_ports.start() + ((a + b + c) % places.src_ports) as u16;
+    let dst_port = *settings.dst_ports.start() + ((a + b + c + d) % places.dst_ports) as u16;
+    (src, dst, src_port, dst_port)
+}
+
+/// What `bytes` add to an Internet checksum, in native order.
+pub(crate) fn native_sum(bytes: &[u8]) -> u16 {
+    (!wire::checksum::of(bytes)).to_be()
+}
+
+impl V4 {
+    fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
+        let mut bytes = [0; 12];
+        if let (IpAddr::V4(src), IpAddr::V4(dst)) = (src, dst) {
+            bytes[..4].copy_from_slice(&src.octets());
+            bytes[4..8].copy_from_slice(&dst.octets());
+        }
+        bytes[8..10].copy_from_slice(&src_port.to_be_bytes());
+        bytes[10..].copy_from_slice(&dst_port.to_be_bytes());
+        Self { bytes, address_sum: native_sum(&bytes[..8]), sum: native_sum(&bytes) }
+    }
+}
+
+impl V6 {
+    fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
+        let mut bytes = [0; 36];
+        if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) {
+            bytes[..16].copy_from_slice(&src.octets());
+            bytes[16..32].copy_from_slice(&dst.octets());
+        }
+        bytes[32..34].copy_from_slice(&src_port.to_be_bytes());
+        bytes[34..].copy_from_slice(&dst_port.to_be_bytes());
+        Self { bytes, sum: native_sum(&bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn range(text: &str) -> AddressRange {
+    text.parse().unwrap()
+}
+
+/// `len` addresses from `first` on.
+fn span(first: &str, len: u32) -> AddressRange {
+    let first: IpAddr = first.parse().unwrap();
+    let last = match first {
+        IpAddr::V4(first) => IpAddr::V4((first.to_bits() + len - 1).into()),
+        IpAddr::V6(first) => IpAddr::V6((first.to_bits() + u128::from(len) - 1).into()),
+    };
+    AddressRange::new(first, last).unwrap()
+}
+
+fn tuples(flows: &Flows) -> Vec<FiveTuple> {
+    (0..flows.count()).map(|flow| flows.tuple(flow).unwrap()).collect()
+}
+
+#[test]
+fn defaults_stay_in_the_test_ranges() {
+    let flows = Flows::new(FlowSettings { count: 200_000, ..FlowSettings::v4() }).unwrap();
+    for flow in tuples(&flows) {
+        assert!((range("198.18.0.0/16").first()..=range("198.18.0.0/16").last()).contains(&flow.src));
+        assert!((range("198.19.0.0/16").first()..=range("198.19.0.0/16").last()).contains(&flow.dst));
+        assert!(flow.src_port >= 1024 && flow.dst_port == 50_000);
+    }
+    let net = range("2001:2::/48");
+    let flows = Flows::new(FlowSettings { count: 1000, ..FlowSettings::v6() }).unwrap();
+    for flow in tuples(&flows) {
+        assert!((net.first()..=net.last()).contains(&flow.src) && (net.first()..=net.last()).contains(&flow.dst));
+    }
+    assert_eq!(flows.tuple(1000), None);
+}
+
+#[test]
+fn every_prefix_of_a_table_gets_its_turn() {
+    let dst: Vec<_> = (0..=255_u8).map(|net| range(&format!("10.{net}.0.0/16"))).collect();
+    let flows = Flows::new(FlowSettings { count: 1024, dst: dst.clone(), ..FlowSettings::v4() }).unwrap();
+    let tuples = tuples(&flows);
+    for (i, prefix) in dst.iter().enumerate() {
+        let inside = tuples.iter().filter(|flow| (prefix.first()..=prefix.last()).contains(&flow.dst)).count();
+        assert_eq!(inside, 4, "prefix {i}");
+    }
+    let hosts: HashSet<_> = tuples.iter().map(|flow| flow.dst).collect();
+    assert!(hosts.len() > 1000, "addresses all over the prefixes, {} different", hosts.len());
+}
+
+#[test]
+fn refusals() {
+    let v4 = FlowSettings::v4;
+    assert_eq!(Flows::new(FlowSettings { count: 0, ..v4() }).unwrap_err(), FlowError::Count(0));
+    assert_eq!(Flows::new(FlowSettings { count: MAX_FLOWS + 1, ..v4() }).unwrap_err(), FlowError::Count(MAX_FLOWS + 1));
+    let few = FlowSettings {
+        count: 13,
+        src: range("10.0.0.1-10.0.0.2"),
+        dst: vec![range("10.0.1.1")],
+        src_ports: 1..=3,
+        dst_ports: 5..=6,
+        ..v4()
+    };
+    assert_eq!(Flows::new(few.clone()).unwrap_err(), FlowError::Distinct { count: 13, possible: 12 });
+    assert!(Flows::new(FlowSettings { count: 12, ..few.clone() }).is_ok());
+    assert_eq!(Flows::new(FlowSettings { dst: vec![], ..v4() }).unwrap_err(), FlowError::Destinations(0));
+    let mixed = FlowSettings { dst: vec![range("10.0.0.1"), range("::1")], ..v4() };
+    assert!(matches!(Flows::new(mixed).unwrap_err(), FlowError::Version { .. }));
+    #[expect(clippy::reversed_empty_ranges, reason = "the mistake under test")]
+    let backwards = FlowSettings { src_ports: 5..=4, ..v4() };
+    assert!(matches!(Flows::new(backwards).unwrap_err(), FlowError::Ports { which: "source", .. }));
+    let zero = FlowSettings { dst_ports: 0..=4, ..v4() };
+    assert!(matches!(Flows::new(zero).unwrap_err(), FlowError::Ports { which: "destination", .. }));
+    let order = FlowSettings { order: Order::Zipf { exponent: f64::NAN }, ..v4() };
+    assert!(matches!(Flows::new(order).unwrap_err(), FlowError::Order(_)));
+}
+
+proptest! {
+    #[test]
+    fn flows_differ(
+        dst in 1_u32..50, src in 1_u32..50, src_ports in 1_u16..50, dst_ports in 1_u16..10, count in 1_u32..3000,
+        v4: bool,
+    ) {
+        let (from, to) = if v4 { ("10.0.0.250", "11.0.0.9") } else { ("2001:2::fff0", "2001:3::7") };
+        let settings = FlowSettings {
+            count,
+            src: span(from, src),
+            dst: vec![span(to, dst)],
+            src_ports: 1..=src_ports,
+            dst_ports: 9..=8 + dst_ports,
+            ..FlowSettings::v4()
+        };
+        let possible = u128::from(dst * src) * u128::from(src_ports * dst_ports);
+        match Flows::new(settings.clone()) {
+            Ok(flows) => {
+                let all = tuples(&flows);
+                prop_assert_eq!(all.iter().collect::<HashSet<_>>().len(), count as usize);
+                for flow in all {
+                    prop_assert!(flow.src >= settings.src.first() && flow.src <= settings.src.last());
+                    prop_assert!(flow.dst >= settings.dst[0].first() && flow.dst <= settings.dst[0].last());
+                    prop_assert!(settings.src_ports.contains(&flow.src_port));
+                    prop_assert!(settings.dst_ports.contains(&flow.dst_port));
+                }
+            }
+            Err(why) => prop_assert_eq!(why, FlowError::Distinct { count, possible }),
+        }
+    }
+}

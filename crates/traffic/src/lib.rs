@@ -1,0 +1,59 @@
+//! Traffic: frames, size mixes, flows, schedules, probes, and what of it came back.
+//!
+//! Nothing here sends, waits or looks at a clock: times come in as ticks or nanoseconds, frames are written into the
+//! caller's buffers. The loop that owns ports and clock asks [`Pacer`] how many frames are due, lets a [`Template`]
+//! or a [`Capture`] write them, and hands what comes back to a [`Receiver`].
+//!
+//! ```
+//! use traffic::{FlowSettings, Flows, Mix, Pace, Pacer, Probe, Receiver, Template};
+//!
+//! let mix: Mix = "imix".parse()?;
+//! let flows = Flows::new(FlowSettings { count: 1000, ..FlowSettings::v4() })?;
+//! let template = Template::new(&flows, &mix, true)?;
+//! let (mut sizes, mut picker) = (mix.cycle(), flows.picker(0, 1));
+//!
+//! // One millisecond at 1 Mpps on a clock of nanoseconds.
+//! let mut pacer = Pacer::new(Pace::new(1e6, 1e-3, 1_000_000_000), 0)?;
+//! let mut receiver = Receiver::new(template.probe_at(), 0, pacer.totals().intended, 1_000_000_000);
+//! let (mut now, mut sequence, mut frame) = (0, 0, [0; 9212]);
+//! while !pacer.is_finished() {
+//!     for _ in 0..pacer.due(now) {
+//!         let probe = Probe { stream: 0, sequence, stamp: now };
+//!         let len = template.fill(sizes.next_index(), picker.next_flow(), probe, &mut frame);
+//!         receiver.take(&frame[..len], now + 5_000);
+//!         pacer.sent(1, now);
+//!         sequence += 1;
+//!     }
+//!     now += 100;
+//! }
+//! assert_eq!(pacer.totals().sent, 1000);
+//! assert_eq!(receiver.totals(1000).lost, 0);
+//! assert_eq!(receiver.latency().min_ns(), Some(5_000));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod capture;
+pub mod flows;
+pub mod latency;
+pub mod pace;
+pub mod pick;
+pub mod probe;
+pub mod random;
+pub mod receive;
+pub mod sequence;
+pub mod size;
+pub mod template;
+
+pub use address::{AddressError, AddressRange};
+pub use capture::{Capture, CaptureError, CaptureSettings};
+pub use flows::{FlowError, FlowSettings, Flows, Transport};
+pub use latency::{Delays, HdrError};
+pub use pace::{Pace, PaceError, Pacer, PollGap};
+pub use pick::{NotOrder, Order, Picker};
+pub use probe::Probe;
+pub use receive::Receiver;
+pub use sequence::Sequence;
+pub use size::{FrameSize, Mix, SizeError};
+pub use template::{Template, TooSmall};

@@ -1,0 +1,202 @@
+//! Which flow comes next.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::random::{Random, scramble};
+
+/// In which order flows take turns.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Order {
+    /// One after the other: every flow equally often, caches of flows at their worst.
+    #[default]
+    RoundRobin,
+    /// Any, all equally likely.
+    Uniform,
+    /// Any, flow number `k` (from 0) with a likelihood in proportion to `1 / (k + 1)^exponent` (Zipf).
+    Zipf {
+        /// Above 0.0, at most 10.0; around 1.0 in measured traffic.
+        exponent: f64,
+    },
+}
+
+/// The order is none of those known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no order of flows; give `round-robin`, `uniform` or `zipf:1.1` with an exponent above 0, at most 10")]
+pub struct NotOrder(String);
+
+impl Order {
+    /// This order, if its numbers make sense.
+    pub(crate) fn checked(self) -> Result<Self, NotOrder> {
+        match self {
+            Self::Zipf { exponent } if !(exponent > 0.0 && exponent <= 10.0) => Err(NotOrder(self.to_string())),
+            _ => Ok(self),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RoundRobin => f.write_str("round-robin"),
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = NotOrder;
+
+    fn from_str(text: &str) -> Result<Self, NotOrder> {
+        let unknown = || NotOrder(text.chars().take(80).collect());
+        match text.trim() {
+            "round-robin" => Ok(Self::RoundRobin),
+            "uniform" => Ok(Self::Uniform),
+            "zipf" => Ok(Self::Zipf { exponent: 1.0 }),
+            other => match other.strip_prefix("zipf:").map(str::parse) {
+                Some(Ok(exponent)) => Self::Zipf { exponent }.checked(),
+                _ => Err(unknown()),
+            },
+        }
+    }
+}
+
+/// A likelihood for every flow, drawn from in constant time (Walker's alias method, Vose 1991).
+#[derive(Debug)]
+pub(crate) struct Alias {
+    /// A column's own share of 2³², and whom the rest belongs to.
+    columns: Box<[(u32, u32)]>,
+}
+
+impl Alias {
+    pub(crate) fn zipf(count: u32, exponent: f64) -> Self {
+        let weights: Vec<f64> = (1..=count).map(|rank| f64::from(rank).powf(-exponent)).collect();
+        let mean = weights.iter().sum::<f64>() / f64::from(count);
+        let mut shares: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
+        let mut columns: Vec<(u32, u32)> = (0..count).map(|own| (u32::MAX, own)).collect();
+        let (mut poor, mut rich): (Vec<usize>, Vec<usize>) = (0..shares.len()).partition(|i| shares[*i] < 1.0);
+        while let (Some(low), Some(&high)) = (poor.pop(), rich.last()) {
+            columns[low] = ((shares[low] * f64::from(u32::MAX)) as u32, high as u32);
+            shares[high] -= 1.0 - shares[low];
+            if shares[high] < 1.0 {
+                rich.pop();
+                poor.push(high);
+            }
+        }
+        Self { columns: columns.into() }
+    }
+
+    #[inline(always)]
+    fn draw(&self, random: &mut Random) -> u32 {
+        // The column comes from the high half of the number, the share from the low one.
+        let number = random.next_u64();
+        let column = ((number >> 32) * self.columns.len() as u64) >> 32;
+        let (share, other) = self.columns[column as usize];
+        if number as u32 <= share { column as u32 } else { other }
+    }
+}
+
+/// Chooses flows, one stream of choices for each generator core; see [`Flows::picker`](crate::Flows::picker).
+#[derive(Clone, Debug)]
+pub struct Picker {
+    count: u32,
+    way: Way,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Turns { next: u32, first: u32, step: u32 },
+    Uniform(Random),
+    Weighted(Random, Arc<Alias>),
+}
+
+impl Picker {
+    pub(crate) fn new(count: u32, order: Order, alias: Option<Arc<Alias>>, seed: u64, lane: u32, lanes: u32) -> Self {
+        let lanes = lanes.clamp(1, count);
+        let lane = lane % lanes;
+        let random = Random::new(scramble(seed) ^ scramble(u64::from(lane) + 1));
+        let way = match (order, alias) {
+            (Order::Zipf { .. }, Some(alias)) => Way::Weighted(random, alias),
+            (Order::Uniform, _) => Way::Uniform(random),
+            _ => Way::Turns { next: lane, first: lane, step: lanes },
+        };
+        Self { count, way }
+    }
+
+    /// The next flow, below the number of flows.
+    #[inline(always)]
+    pub fn next_flow(&mut self) -> u32 {
+        match &mut self.way {
+            Way::Turns { next, first, step } => {
+                let flow = *next;
+                *next = if flow + *step < self.count { flow + *step } else { *first };
+                flow
+            }
+            Way::Uniform(random) => random.below(self.count.into()) as u32,
+            Way::Weighted(random, alias) => alias.draw(random),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(mut picker: Picker, flows: usize, draws: usize) -> Vec<u32> {
+        let mut counts = vec![0; flows];
+        for _ in 0..draws {
+            counts[picker.next_flow() as usize] += 1;
+        }
+        counts
+    }
+
+    fn picker(count: u32, order: Order, lane: u32, lanes: u32) -> Picker {
+        let alias = match order {
+            Order::Zipf { exponent } => Some(Arc::new(Alias::zipf(count, exponent))),
+            _ => None,
+        };
+        Picker::new(count, order, alias, 7, lane, lanes)
+    }
+
+    #[test]
+    fn turns_are_even_and_lanes_share_nothing() {
+        assert_eq!(counts(picker(7, Order::RoundRobin, 0, 1), 7, 70), [10; 7]);
+        let lanes: Vec<_> = (0..3).map(|lane| counts(picker(7, Order::RoundRobin, lane, 3), 7, 21)).collect();
+        assert!((0..7).all(|flow| lanes.iter().filter(|lane| lane[flow] > 0).count() == 1));
+        assert_eq!(counts(picker(1, Order::RoundRobin, 5, 9), 1, 3), [3]);
+    }
+
+    #[test]
+    fn uniform_is_uniform_and_repeats_with_its_seed() {
+        let drawn = counts(picker(50, Order::Uniform, 0, 1), 50, 100_000);
+        assert!(drawn.iter().all(|count| (1_750..2_250).contains(count)), "{drawn:?}");
+        assert_eq!(drawn, counts(picker(50, Order::Uniform, 0, 1), 50, 100_000));
+        assert_ne!(drawn, counts(picker(50, Order::Uniform, 1, 2), 50, 100_000));
+    }
+
+    #[test]
+    fn zipf_has_its_proportions() {
+        let (flows, draws) = (1000, 1_000_000);
+        let drawn = counts(picker(flows as u32, Order::Zipf { exponent: 1.1 }, 0, 1), flows, draws);
+        let sum: f64 = (1..=flows).map(|rank| (rank as f64).powf(-1.1)).sum();
+        for rank in [1_usize, 2, 3, 10, 50] {
+            let expected = (rank as f64).powf(-1.1) / sum * draws as f64;
+            let off = (f64::from(drawn[rank - 1]) - expected).abs();
+            assert!(off < 5.0 * expected.sqrt(), "rank {rank}: {} against {expected}", drawn[rank - 1]);
+        }
+        assert!(drawn.iter().filter(|count| **count > 0).count() > 990);
+    }
+
+    #[test]
+    fn names() {
+        for order in [Order::RoundRobin, Order::Uniform, Order::Zipf { exponent: 0.9 }] {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert_eq!("zipf".parse(), Ok(Order::Zipf { exponent: 1.0 }));
+        for text in ["", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "random"] {
+            assert!(text.parse::<Order>().is_err(), "{text}");
+        }
+    }
+}

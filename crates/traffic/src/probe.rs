@@ -1,0 +1,325 @@
+//! The signature in a packet's payload, by which the receiver knows it again.
+//!
+//! 18 bytes at the start of the UDP or TCP payload, so that a 64-byte frame of UDP over IPv4 has room for it
+//! (14 + 20 + 8 + 18 = 60, and 4 of frame check sequence). The smallest frames for the other stacks are
+//! [`MIN_SIZE`]'s. All fields are little endian:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0–3 | [`MAGIC`] |
+//! | 4–5 | check over the rest |
+//! | 6–10 | sequence number, 40 bits: 20 hours at 14.88 Mpps before it starts over |
+//! | 11 | stream |
+//! | 12–17 | departure stamp, the low 48 bits of a tick counter: 26 hours at 3 GHz |
+//!
+//! A network function may change whatever lies outside the payload without breaking the probe: MAC addresses, VLAN
+//! tags, time to live, traffic class, addresses, ports, options, checksums. [`find`] looks for the probe behind up to
+//! four VLAN tags, behind IPv4 options and IPv6 extension headers. Fragments, tunnels and encryption hide it, unless
+//! the receiver is told another place. A payload may only be changed behind the probe, and if the receiver checks
+//! payloads, not at all.
+
+use wire::checksum::Sum;
+use wire::{EtherType, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan};
+
+/// Bytes of a probe.
+pub const LEN: usize = 18;
+/// What a probe starts with, as bytes `BsPr`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"BsPr");
+/// Bits of a sequence number.
+pub const SEQUENCE_BITS: u32 = 40;
+/// Bits of a stamp.
+pub const STAMP_BITS: u32 = 48;
+
+const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
+
+/// Smallest frames with a probe, frame check sequence included: UDP over IPv4 and IPv6, TCP over IPv4 and IPv6.
+pub const MIN_SIZE: [u16; 4] = [64, 84, 76, 96];
+
+/// What a probe says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Probe {
+    /// Which stream of packets: numbers are given out for each by itself.
+    pub stream: u8,
+    /// The packet's number in its stream; only the low 40 bits travel.
+    pub sequence: u64,
+    /// When it left, in ticks of the sender's clock; only the low 48 bits travel.
+    pub stamp: u64,
+}
+
+/// What bytes at a probe's place are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// A probe.
+    Probe(Probe),
+    /// A probe whose number, stream or stamp was damaged.
+    Corrupt,
+    /// Something else. A probe with a damaged magic counts as this.
+    Foreign,
+}
+
+impl Probe {
+    /// The bytes of the probe, as two words and a half.
+    #[inline(always)]
+    pub(crate) fn words(self) -> (u64, u64, u16) {
+        let identity = self.sequence & SEQUENCE_MASK | u64::from(self.stream) << SEQUENCE_BITS;
+        let stamp = self.stamp & STAMP_MASK;
+        let first = u64::from(MAGIC) | u64::from(check(identity, stamp)) << 32 | identity << 48;
+        (first, identity >> 16 | stamp << 32, (stamp >> 32) as u16)
+    }
+
+    /// Bytes to put in front of a payload.
+    #[inline(always)]
+    pub fn to_bytes(self) -> [u8; LEN] {
+        let (first, second, third) = self.words();
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..16].copy_from_slice(&second.to_le_bytes());
+        bytes[16..].copy_from_slice(&third.to_le_bytes());
+        bytes
+    }
+
+    /// What `bytes` are.
+    #[inline(always)]
+    pub fn read(bytes: &[u8; LEN]) -> Reading {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
+        let [i, j, k, l, m, n, o, p, q, r] = rest;
+        let first = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let second = u64::from_le_bytes([i, j, k, l, m, n, o, p]);
+        let third = u16::from_le_bytes([q, r]);
+        if first as u32 != MAGIC {
+            return Reading::Foreign;
+        }
+        let identity = first >> 48 | (second & 0xffff_ffff) << 16;
+        let stamp = second >> 32 | u64::from(third) << 32;
+        if (first >> 32) as u16 != check(identity, stamp) {
+            return Reading::Corrupt;
+        }
+        Reading::Probe(Self { stream: (identity >> SEQUENCE_BITS) as u8, sequence: identity & SEQUENCE_MASK, stamp })
+    }
+
+    /// What `bytes` are, at `at` or, if nothing like a probe is there, where the headers say the payload begins.
+    ///
+    /// The second number is where it was found.
+    #[inline(always)]
+    pub fn read_at(frame: &[u8], at: usize) -> (Reading, usize) {
+        match frame.get(at..).and_then(<[u8]>::first_chunk).map(Self::read) {
+            Some(Reading::Foreign) | None => Self::search(frame, at),
+            Some(reading) => (reading, at),
+        }
+    }
+
+    #[cold]
+    fn search(frame: &[u8], at: usize) -> (Reading, usize) {
+        match find(frame).filter(|place| *place != at) {
+            Some(place) => {
+                let bytes = frame.get(place..).and_then(<[u8]>::first_chunk);
+                (bytes.map_or(Reading::Foreign, Self::read), place)
+            }
+            None => (Reading::Foreign, at),
+        }
+    }
+
+    /// Ticks from this probe's stamp to `now`, of which only the low 48 bits matter; 0 if the stamp lies in the
+    /// future, as when two cores' counters differ by a little.
+    #[inline(always)]
+    pub fn age(self, now: u64) -> u64 {
+        let age = now.wrapping_sub(self.stamp) & STAMP_MASK;
+        if age >> (STAMP_BITS - 1) == 0 { age } else { 0 }
+    }
+}
+
+/// 16 bits in which every single changed bit of number, stream or stamp shows, and others all but 1 in 65,536 times.
+#[inline(always)]
+fn check(identity: u64, stamp: u64) -> u16 {
+    let mixed = (identity ^ stamp.rotate_left(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stamp;
+    (mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 48) as u16
+}
+
+/// Where the payload of the UDP or TCP packet in an Ethernet frame begins, if it is one, not a fragment, and has room
+/// for a probe.
+pub fn find(frame: &[u8]) -> Option<usize> {
+    payload(frame).filter(|place| place.end - place.start >= LEN).map(|place| place.start)
+}
+
+/// The payload of the UDP or TCP packet in a frame.
+pub(crate) fn payload(frame: &[u8]) -> Option<Payload> {
+    let mut ether_type = EtherType(u16::from_be_bytes(*frame.get(12..)?.first_chunk()?));
+    let mut at = 14;
+    for _ in 0..wire::flow::MAX_TAGS {
+        if !ether_type.is_vlan() {
+            break;
+        }
+        let tag = frame.get(at..)?;
+        Vlan::check(tag).ok()?;
+        ether_type = EtherType(u16::from_be_bytes([*tag.get(2)?, *tag.get(3)?]));
+        at += 4;
+    }
+    let packet = frame.get(at..)?;
+    let tuple = wire::flow::FiveTuple::of_frame(frame)?;
+    let (header, extent) = match ether_type {
+        EtherType::IPV4 => (Ipv4::check(packet).ok()?, Ipv4::extent(packet)),
+        EtherType::IPV6 => (Ipv6::check(packet).ok()?, Ipv6::extent(packet)),
+        _ => return None,
+    };
+    // A fragment's tuple has no ports; neither has a packet that is cut short or sent to port 0.
+    if tuple.src_port == 0 && tuple.dst_port == 0 {
+        return None;
+    }
+    let upper = packet.get(header..extent)?;
+    let (start, end, checksum) = match tuple.protocol {
+        IpProtocol::UDP => (Udp::check(upper).ok()?, Udp::extent(upper), 6),
+        IpProtocol::TCP => (Tcp::check(upper).ok()?, upper.len(), 16),
+        _ => return None,
+    };
+    let transport = at + header;
+    let end = transport + end;
+    Some(Payload { network: at, transport, checksum: transport + checksum, start: transport + start, end })
+}
+
+/// Places in a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Payload {
+    /// The IP header.
+    pub(crate) network: usize,
+    /// The UDP or TCP header.
+    pub(crate) transport: usize,
+    /// Its checksum field.
+    pub(crate) checksum: usize,
+    /// The payload.
+    pub(crate) start: usize,
+    /// Behind the payload, before padding.
+    pub(crate) end: usize,
+}
+
+/// What a probe adds to a checksum over its payload: to be used where the payload starts at an even place.
+#[inline(always)]
+pub(crate) fn sum((first, second, third): (u64, u64, u16)) -> u64 {
+    // The words are little endian on every machine, the sum is native: on this side of the swap it is the same.
+    let (first, second, third) = (first.to_le(), second.to_le(), third.to_le());
+    (first & 0xffff_ffff) + (first >> 32) + (second & 0xffff_ffff) + (second >> 32) + u64::from(third)
+}
+
+/// The sum of what is in `bytes`, to which [`Sum`] and this crate's sums add up.
+pub(crate) fn partial(sum: Sum) -> u16 {
+    (!sum.finish()).to_be()
+}
+
+/// The checksum field, native order, for a sum below 2⁴⁸; see RFC 1071.
+#[inline(always)]
+pub(crate) fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum + (sum >> 16)) as u16)
+}
+
+/// [`fold`] for two parts.
+#[inline(always)]
+pub(crate) fn fold_two(a: u16, b: u16) -> u16 {
+    let (sum, carry) = a.overflowing_add(b);
+    !(sum + u16::from(carry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use wire::build;
+
+    #[test]
+    fn every_flipped_bit_shows() {
+        for seed in 0..200_u64 {
+            let numbers = crate::random::scramble(seed);
+            let probe = Probe { stream: seed as u8, sequence: numbers >> 24, stamp: numbers & STAMP_MASK };
+            for bit in 0..8 * LEN {
+                let mut bytes = probe.to_bytes();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let expected = if bit < 32 { Reading::Foreign } else { Reading::Corrupt };
+                assert_eq!(Probe::read(&bytes), expected, "bit {bit} of {probe:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn random_damage_is_missed_rarely() {
+        let mut random = crate::random::Random::new(3);
+        let mut missed = 0;
+        for _ in 0..100_000 {
+            let probe =
+                Probe { stream: 1, sequence: random.next_u64() & SEQUENCE_MASK, stamp: random.next_u64() >> 16 };
+            let mut bytes = probe.to_bytes();
+            bytes[6..].copy_from_slice(&{
+                let mut noise = [0; 12];
+                noise[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+                noise
+            });
+            missed += usize::from(Probe::read(&bytes) != Reading::Corrupt);
+        }
+        assert!(missed < 20, "{missed} of 100,000");
+    }
+
+    #[test]
+    fn stamps_start_over() {
+        let probe = Probe { stamp: STAMP_MASK - 10, ..Probe::default() };
+        assert_eq!(probe.age(STAMP_MASK + 90), 100);
+        assert_eq!(probe.age(89), 100);
+        assert_eq!(probe.age(STAMP_MASK - 20), 0, "from the future");
+    }
+
+    #[test]
+    fn smallest_frames_hold_a_probe() {
+        let payload = [0; LEN];
+        let (a4, b4, a6, b6) = ([10, 0, 0, 1], [10, 0, 0, 2], [1; 16], [2; 16]);
+        let frames = [
+            build::udp4(a4, b4, 1, 2).payload(&payload).to_vec(),
+            build::udp6(a6, b6, 1, 2).payload(&payload).to_vec(),
+            build::tcp4(a4, b4, 1, 2).payload(&payload).to_vec(),
+            build::tcp6(a6, b6, 1, 2).payload(&payload).to_vec(),
+        ];
+        for (frame, size) in frames.iter().zip(MIN_SIZE) {
+            assert_eq!(frame.len() + 4, usize::from(size));
+            assert_eq!(find(frame), Some(frame.len() - LEN));
+            assert_eq!(find(&frame[..frame.len() - 1]), None);
+        }
+    }
+
+    #[test]
+    fn found_behind_what_functions_add() {
+        let probe = Probe { stream: 3, sequence: 5, stamp: 7 };
+        let bytes = probe.to_bytes();
+        let udp = || build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 2000).payload(&bytes);
+        let options = wire::ipv4::options(&[wire::ipv4::Ipv4Option::RouterAlert(0)]).unwrap();
+        let frames = [
+            (udp().to_vec(), 42),
+            (udp().ttl(1).dscp(46).src_mac(wire::MacAddr([2; 6])).to_vec(), 42),
+            (udp().vlan(7).to_vec(), 46),
+            (udp().qinq(7).vlan(8).pad_to(90).to_vec(), 50),
+            (udp().ip_options(options).to_vec(), 46),
+            (build::udp6([1; 16], [2; 16], 1, 2).extension(IpProtocol::HOP_BY_HOP, &[]).payload(&bytes).to_vec(), 70),
+            (build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&bytes).to_vec(), 54),
+        ];
+        for (frame, place) in frames {
+            assert_eq!(Probe::read_at(&frame, 42), (Reading::Probe(probe), place));
+            assert_eq!(Probe::read_at(&frame, 9999), (Reading::Probe(probe), place));
+        }
+        assert_eq!(Probe::read_at(&udp().fragment(0, true).to_vec(), 43).0, Reading::Foreign);
+        let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).pad_to(60).to_vec();
+        assert_eq!(Probe::read_at(&arp, 42), (Reading::Foreign, 42));
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(stream: u8, sequence in 0..=SEQUENCE_MASK, stamp in 0..=STAMP_MASK) {
+            let probe = Probe { stream, sequence, stamp };
+            prop_assert_eq!(Probe::read(&probe.to_bytes()), Reading::Probe(probe));
+            let expected = wire::checksum::of(&probe.to_bytes());
+            prop_assert_eq!(u16::from_be(fold(sum(probe.words()))), expected);
+        }
+
+        #[test]
+        fn any_bytes_are_read(frame in prop::collection::vec(any::<u8>(), 0..120), at in 0_usize..130) {
+            let _ = (Probe::read_at(&frame, at), find(&frame));
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The receiver's view of a trial: which frames are probes, what became of each stream, how long packets took.
+
+use crate::latency::{Delays, Jitter, Scale};
+use crate::probe::{self, Probe, Reading};
+use crate::sequence::{self, Sequence};
+use crate::template::PATTERN;
+
+/// What a received frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Arrival {
+    /// A probe of a known stream, and what its number says.
+    Probe(sequence::Arrival),
+    /// A probe whose number or, where payloads are checked, payload was damaged. Its packet counts as lost.
+    Corrupt,
+    /// No probe, or of an unknown stream.
+    Foreign,
+}
+
+/// What a receiver has counted. Those of several receivers add up.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Totals {
+    /// Packets sent, as told by who asks.
+    pub sent: u64,
+    /// Different packets received intact and in time.
+    pub received: u64,
+    /// Sent and not received.
+    pub lost: u64,
+    /// Further copies of received packets.
+    pub duplicate: u64,
+    /// Received below a number seen before. Numbers count for a stream, not a flow: a device that spreads flows over
+    /// cores reorders a stream while keeping each flow in order.
+    pub reordered: u64,
+    /// Damaged, or of a number never sent.
+    pub corrupt: u64,
+    /// Too far behind to tell whether duplicates; lost.
+    pub late: u64,
+    /// Left over from before.
+    pub stale: u64,
+    /// Frames that were no probes.
+    pub foreign: u64,
+    /// All frames.
+    pub frames: u64,
+}
+
+/// Takes in frames of one or more streams of probes.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    at: usize,
+    payload: bool,
+    /// By stream.
+    streams: Vec<Option<Sequence>>,
+    frames: u64,
+    foreign: u64,
+    corrupt: u64,
+    latency: Delays,
+    jitter: Jitter,
+    scale: Scale,
+}
+
+impl Receiver {
+    /// For stream 0, of which `intended` packets from number `first` on will be sent, with probes at byte `probe_at`
+    /// of the frame ([`Template::probe_at`](crate::Template::probe_at)); stamps and arrival times tick `ticks_hz` times
+    /// a second.
+    pub fn new(probe_at: usize, first: u64, intended: u64, ticks_hz: u64) -> Self {
+        let mut receiver = Self {
+            at: probe_at,
+            payload: false,
+            streams: Vec::new(),
+            frames: 0,
+            foreign: 0,
+            corrupt: 0,
+            latency: Delays::new(),
+            jitter: Jitter::default(),
+            scale: Scale::new(ticks_hz),
+        };
+        receiver.set_stream(0, Sequence::new(first, intended));
+        receiver
+    }
+
+    /// Adds a stream, or replaces one by one that has seen nothing.
+    pub fn set_stream(&mut self, stream: u8, sequence: Sequence) {
+        let place = usize::from(stream);
+        if self.streams.len() <= place {
+            self.streams.resize(place + 1, None);
+        }
+        self.streams[place] = Some(sequence);
+    }
+
+    /// Also compares the payload behind the probe, which only serves frames of a [`Template`](crate::Template).
+    pub fn check_payload(&mut self) {
+        self.payload = true;
+    }
+
+    /// Takes in a frame that arrived at tick `now`.
+    #[inline(always)]
+    pub fn take(&mut self, frame: &[u8], now: u64) -> Arrival {
+        self.frames += 1;
+        let probe = match Probe::read_at(frame, self.at) {
+            (Reading::Probe(probe), place) => {
+                if self.payload && !payload_intact(frame, place) {
+                    return self.damaged();
+                }
+                probe
+            }
+            (Reading::Corrupt, _) => return self.damaged(),
+            (Reading::Foreign, _) => return self.strange(),
+        };
+        let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.strange() };
+        let arrival = sequence.arrive(probe.sequence);
+        if matches!(arrival, sequence::Arrival::New | sequence::Arrival::Reordered) {
+            let ns = self.scale.ns(probe.age(now));
+            self.latency.record(ns);
+            self.jitter.record(ns);
+        }
+        Arrival::Probe(arrival)
+    }
+
+    #[cold]
+    fn damaged(&mut self) -> Arrival {
+        self.corrupt += 1;
+        Arrival::Corrupt
+    }
+
+    #[cold]
+    fn strange(&mut self) -> Arrival {
+        self.foreign += 1;
+        Arrival::Foreign
+    }
+
+    /// What became of `sent` packets of all streams. To be asked after the sender has stopped and the path is drained.
+    pub fn totals(&self, sent: u64) -> Totals {
+        let all = self.streams.iter().flatten().map(Sequence::totals);
+        let sum = all.fold(sequence::Totals::default(), sequence::Totals::plus);
+        Totals {
+            sent,
+            received: sum.received,
+            lost: sum.lost(sent),
+            duplicate: sum.duplicate,
+            reordered: sum.reordered,
+            corrupt: self.corrupt + sum.impossible,
+            late: sum.late,
+            stale: sum.stale,
+            foreign: self.foreign,
+            frames: self.frames,
+        }
+    }
+
+    /// A stream's own counts.
+    pub fn stream(&self, stream: u8) -> Option<sequence::Totals> {
+        self.streams.get(usize::from(stream))?.as_ref().map(Sequence::totals)
+    }
+
+    /// From stamp to arrival, of packets received for the first time. Software stamps: neither the store-and-forward
+    /// nor the bit-forwarding latency of RFC 1242, but from before the sender's port to behind the receiver's.
+    pub fn latency(&self) -> &Delays {
+        &self.latency
+    }
+
+    /// Jitter at the last packet, nanoseconds (RFC 3550), over all streams in order of arrival.
+    pub fn jitter_ns(&self) -> f64 {
+        self.jitter.ns()
+    }
+}
+
+/// Whether the payload that starts at `place` is a template's, from behind the probe to where the packet ends.
+fn payload_intact(frame: &[u8], place: usize) -> bool {
+    let Some(payload) = probe::payload(frame).filter(|payload| payload.start == place) else { return false };
+    match (frame.get(place + probe::LEN..payload.end), PATTERN.get(probe::LEN..payload.end - payload.start)) {
+        (Some(is), Some(should)) => is == should,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FlowSettings, Flows, Mix, Template};
+
+    fn template(flows: u32) -> Template {
+        let flows = Flows::new(FlowSettings { count: flows, ..FlowSettings::v4() }).unwrap();
+        Template::new(&flows, &Mix::imix(), true).unwrap()
+    }
+
+    fn frame(template: &Template, size: usize, flow: u32, probe: Probe) -> Vec<u8> {
+        let mut frame = vec![0; 2000];
+        let len = template.fill(size, flow, probe, &mut frame);
+        frame.truncate(len);
+        frame
+    }
+
+    #[test]
+    fn a_trial_with_everything() {
+        let template = template(10);
+        let mut receiver = Receiver::new(template.probe_at(), 100, 10, 2_000_000_000);
+        let mut take = |number: u64, now: u64| {
+            let probe = Probe { stream: 0, sequence: number, stamp: 50 };
+            receiver.take(&frame(&template, number as usize % 3, 1, probe), now)
+        };
+        use sequence::Arrival as Is;
+        assert_eq!(take(100, 2_050), Arrival::Probe(Is::New));
+        assert_eq!(take(103, 4_050), Arrival::Probe(Is::New));
+        assert_eq!(take(103, 4_050), Arrival::Probe(Is::Duplicate));
+        assert_eq!(take(102, 6_050), Arrival::Probe(Is::Reordered));
+        assert_eq!(take(99, 6_050), Arrival::Probe(Is::Stale));
+        assert_eq!(take(110, 6_050), Arrival::Probe(Is::Impossible));
+        assert_eq!(receiver.take(&[0; 60], 0), Arrival::Foreign);
+        let other = Probe { stream: 9, sequence: 101, stamp: 0 };
+        assert_eq!(receiver.take(&frame(&template, 0, 0, other), 0), Arrival::Foreign);
+        let mut damaged = frame(&template, 0, 0, Probe { sequence: 101, ..Probe::default() });
+        damaged[50] ^= 1;
+        assert_eq!(receiver.take(&damaged, 0), Arrival::Corrupt);
+        let expected = Totals {
+            sent: 10,
+            received: 3,
+            lost: 7,
+            duplicate: 1,
+            reordered: 1,
+            corrupt: 2,
+            late: 0,
+            stale: 1,
+            foreign: 2,
+            frames: 9,
+        };
+        assert_eq!(receiver.totals(10), expected);
+        // 2 GHz: 2000, 4000 and 6000 ticks.
+        assert_eq!((receiver.latency().min_ns(), receiver.latency().count()), (Some(1000), 3));
+        assert_eq!(receiver.jitter_ns(), 1000.0 / 16.0 + (1000.0 - 1000.0 / 16.0) / 16.0);
+    }
+
+    #[test]
+    fn functions_may_change_headers() {
+        let template = template(1);
+        let mut receiver = Receiver::new(template.probe_at(), 0, 100, 1_000_000_000);
+        receiver.check_payload();
+        for number in 0..3 {
+            let mut frame = frame(&template, number, 0, Probe { sequence: number as u64, ..Probe::default() });
+            // MACs, TTL and checksum, addresses, ports.
+            for at in (0..12).chain([22, 24, 25]).chain(26..38) {
+                frame[at] = frame[at].wrapping_add(1);
+            }
+            if number == 2 {
+                // A VLAN tag pushed on the way.
+                frame.splice(12..12, [0x81, 0, 0, 5]);
+            }
+            assert_eq!(receiver.take(&frame, 1), Arrival::Probe(sequence::Arrival::New), "{number}");
+        }
+        assert_eq!(receiver.totals(3).lost, 0);
+    }
+
+    #[test]
+    fn payload_damage_shows_where_asked() {
+        let template = template(1);
+        for checked in [false, true] {
+            let mut receiver = Receiver::new(template.probe_at(), 0, 2, 1_000_000_000);
+            if checked {
+                receiver.check_payload();
+            }
+            let mut frame = frame(&template, 2, 0, Probe::default());
+            *frame.last_mut().unwrap() ^= 0x80;
+            let expected = if checked { Arrival::Corrupt } else { Arrival::Probe(sequence::Arrival::New) };
+            assert_eq!(receiver.take(&frame, 0), expected);
+            assert_eq!(receiver.totals(1).lost, u64::from(checked));
+        }
+    }
+
+    #[test]
+    fn streams_are_counted_apart() {
+        let template = template(1);
+        let mut receiver = Receiver::new(template.probe_at(), 0, 5, 1_000_000_000);
+        receiver.set_stream(3, Sequence::new(50, 5));
+        for (stream, sequence) in [(0, 0), (3, 50), (0, 1), (3, 52)] {
+            receiver.take(&frame(&template, 0, 0, Probe { stream, sequence, stamp: 0 }), 10);
+        }
+        assert_eq!(receiver.stream(0).map(|totals| totals.lost(2)), Some(0));
+        assert_eq!(receiver.stream(3).map(|totals| totals.lost(3)), Some(1));
+        assert_eq!(receiver.stream(1), None);
+        assert_eq!((receiver.totals(5).lost, receiver.totals(5).reordered), (1, 0));
+    }
+}

@@ -1,0 +1,264 @@
+//! Frames made in advance: for each size a head, for each flow its addresses, ports and checksum parts.
+//!
+//! To write a frame is to copy the head, put in the flow, the probe and one or two checksums that are added up from
+//! parts, and to copy the rest of the payload. UDP over IPv4 goes without a checksum; UDP over IPv6 and TCP carry the
+//! right one. The payload is the bytes 0, 1, 2, ... 255, 0, ..., with the probe over its first 18.
+
+use wire::checksum::Pseudo;
+use wire::{IpProtocol, TcpFlags, build};
+
+use crate::flows::{Flows, Table, Transport, V4, V6, native_sum};
+use crate::probe::{self, Probe};
+use crate::size::{FCS, FrameSize, Mix};
+
+/// What a payload is filled with.
+pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
+    let mut bytes = [0; FrameSize::MAX.with_fcs() as usize];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = at as u8;
+        at += 1;
+    }
+    bytes
+};
+
+/// A frame of the mix is too small for its headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "frames of {size} bytes cannot hold {stack}{probe}; the smallest that can have {needed} bytes including FCS",
+    probe = if *.probe { " and a probe" } else { "" }
+)]
+pub struct TooSmall {
+    /// The size at fault.
+    pub size: FrameSize,
+    /// `UDP over IPv6` and the like.
+    pub stack: &'static str,
+    /// Whether frames carry a probe.
+    pub probe: bool,
+    /// Smallest size that will do, bytes including the frame check sequence.
+    pub needed: u16,
+}
+
+/// Bytes in front of the payload; the longest are TCP over IPv6.
+const fn headers(v4: bool, tcp: bool) -> usize {
+    14 + if v4 { 20 } else { 40 } + if tcp { 20 } else { 8 }
+}
+
+/// Heads are long enough for all headers and a probe, and as long as the smallest frame.
+const HEAD: usize = headers(false, true) + probe::LEN;
+
+/// Starts on a cache line, as the frames do that it is copied to.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct Size {
+    head: [u8; HEAD],
+    /// Bytes of the frame in its buffer.
+    len: usize,
+    /// Sums, native order, of the IPv4 header and of the rest that the transport checksum covers, flow and probe left
+    /// out.
+    ip_sum: u16,
+    sum: u16,
+}
+
+/// Frames of a [`Mix`] of sizes for a set of [`Flows`].
+#[derive(Clone, Debug)]
+pub struct Template {
+    flows: Flows,
+    sizes: Box<[Size]>,
+    tcp: bool,
+    probe: bool,
+    /// Where the payload starts.
+    payload: usize,
+    /// Bytes that depend on flow and probe, or belong to the smallest frame.
+    head: usize,
+}
+
+impl Template {
+    /// Prepares the frames of `mix` for `flows`, with room for a probe if `probe`.
+    ///
+    /// # Errors
+    /// [`TooSmall`] if a size of the mix cannot hold the headers, or headers and probe.
+    pub fn new(flows: &Flows, mix: &Mix, probe: bool) -> Result<Self, TooSmall> {
+        let (v4, tcp) = (flows.is_ipv4(), flows.settings().transport == Transport::Tcp);
+        let bytes = headers(v4, tcp) + if probe { probe::LEN } else { 0 };
+        let needed = FrameSize::MIN.with_fcs().max(bytes as u16 + FCS);
+        let stack = match (tcp, v4) {
+            (false, true) => "UDP over IPv4",
+            (false, false) => "UDP over IPv6",
+            (true, true) => "TCP over IPv4",
+            (true, false) => "TCP over IPv6",
+        };
+        let size = |size: FrameSize| {
+            if size.with_fcs() < needed {
+                return Err(TooSmall { size, stack, probe, needed });
+            }
+            Ok(Size::new(flows, size, probe))
+        };
+        let sizes = mix.entries().iter().map(|(bytes, _)| size(*bytes)).collect::<Result<_, _>>()?;
+        let head = bytes.max(FrameSize::MIN.without_fcs());
+        Ok(Self { flows: flows.clone(), sizes, tcp, probe, payload: headers(v4, tcp), head })
+    }
+
+    /// Where the payload starts, and so the probe.
+    pub fn probe_at(&self) -> usize {
+        self.payload
+    }
+
+    /// The flows.
+    pub fn flows(&self) -> &Flows {
+        &self.flows
+    }
+
+    /// Bytes of a frame with the mix's size number `size` in its buffer, without frame check sequence; 0 if there is
+    /// no such size.
+    #[inline(always)]
+    pub fn frame_len(&self, size: usize) -> usize {
+        self.sizes.get(size).map_or(0, |size| size.len)
+    }
+
+    /// Writes the frame with the mix's size number `size` of flow number `flow` to the front of `frame`. The probe is
+    /// left out unless the template was made with one.
+    ///
+    /// Returns the frame's length in bytes, without frame check sequence; 0, and nothing is written, if there is no
+    /// such size or flow or if `frame` is shorter.
+    #[inline(always)]
+    pub fn fill(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> usize {
+        let len = self.fill_head(size, flow, probe, frame);
+        if len > self.head {
+            let pattern = self.head - self.payload;
+            frame[self.head..len].copy_from_slice(&PATTERN[pattern..pattern + len - self.head]);
+        }
+        len
+    }
+
+    /// As [`fill`](Self::fill), but leaves everything behind headers and probe as it is: for buffers that hold a frame
+    /// of this template already, of this size or a larger one, and that nobody has written to since.
+    #[inline(always)]
+    pub fn fill_head(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> usize {
+        let Some(size) = self.sizes.get(size).filter(|size| size.len <= frame.len()) else { return 0 };
+        let written = match (self.flows.table(), self.tcp, self.probe) {
+            (Table::V4(flows), false, true) => v4::<60, true, false>(size, flows, flow, probe, frame),
+            (Table::V4(flows), false, false) => v4::<60, false, false>(size, flows, flow, probe, frame),
+            (Table::V4(flows), true, true) => v4::<72, true, true>(size, flows, flow, probe, frame),
+            (Table::V4(flows), true, false) => v4::<60, false, true>(size, flows, flow, probe, frame),
+            (Table::V6(flows), false, true) => v6::<80, true, false>(size, flows, flow, probe, frame),
+            (Table::V6(flows), false, false) => v6::<62, false, false>(size, flows, flow, probe, frame),
+            (Table::V6(flows), true, true) => v6::<92, true, true>(size, flows, flow, probe, frame),
+            (Table::V6(flows), true, false) => v6::<74, false, true>(size, flows, flow, probe, frame),
+        };
+        written.unwrap_or(0)
+    }
+}
+
+#[inline(always)]
+fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
+    frame[at..at + N].copy_from_slice(&bytes);
+}
+
+#[inline(always)]
+fn put_probe(frame: &mut [u8], at: usize, (first, second, third): (u64, u64, u16)) {
+    put(frame, at, first.to_le_bytes());
+    put(frame, at + 8, second.to_le_bytes());
+    put(frame, at + 16, third.to_le_bytes());
+}
+
+#[inline(always)]
+fn v4<const N: usize, const PROBE: bool, const TCP: bool>(
+    size: &Size,
+    flows: &[V4],
+    flow: u32,
+    probe: Probe,
+    frame: &mut [u8],
+) -> Option<usize> {
+    let flow = flows.get(flow as usize)?;
+    let frame: &mut [u8; N] = frame.first_chunk_mut()?;
+    *frame = *size.head.first_chunk()?;
+    put(frame, 24, probe::fold_two(size.ip_sum, flow.address_sum).to_ne_bytes());
+    put(frame, 26, flow.bytes);
+    let at = headers(true, TCP);
+    let words = probe.words();
+    if PROBE {
+        put_probe(frame, at, words);
+    }
+    if TCP {
+        let sum = u64::from(size.sum) + u64::from(flow.sum) + if PROBE { probe::sum(words) } else { 0 };
+        put(frame, 34 + 16, probe::fold(sum).to_ne_bytes());
+    }
+    Some(size.len)
+}
+
+#[inline(always)]
+fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
+    size: &Size,
+    flows: &[V6],
+    flow: u32,
+    probe: Probe,
+    frame: &mut [u8],
+) -> Option<usize> {
+    let flow = flows.get(flow as usize)?;
+    let frame: &mut [u8; N] = frame.first_chunk_mut()?;
+    *frame = *size.head.first_chunk()?;
+    put(frame, 22, flow.bytes);
+    let at = headers(false, TCP);
+    let words = probe.words();
+    if PROBE {
+        put_probe(frame, at, words);
+    }
+    let sum = u64::from(size.sum) + u64::from(flow.sum) + if PROBE { probe::sum(words) } else { 0 };
+    let sum = probe::fold(sum);
+    if TCP {
+        put(frame, 54 + 16, sum.to_ne_bytes());
+    } else {
+        put(frame, 54 + 6, if sum == 0 { [0xff; 2] } else { sum.to_ne_bytes() });
+    }
+    Some(size.len)
+}
+
+impl Size {
+    /// A frame of no flow and no probe, and what it adds to the checksums.
+    fn new(flows: &Flows, size: FrameSize, probe: bool) -> Self {
+        let settings = flows.settings();
+        let (v4, tcp) = (flows.is_ipv4(), settings.transport == Transport::Tcp);
+        let len = size.without_fcs();
+        let at = headers(v4, tcp);
+        let mut payload = PATTERN[..len - at].to_vec();
+        if probe {
+            payload[..probe::LEN].fill(0);
+        }
+        let (a4, a6) = ([0; 4], [0; 16]);
+        let flags = TcpFlags::ACK | TcpFlags::PSH;
+        let (src, dst, ttl) = (settings.src_mac, settings.dst_mac, settings.ttl);
+        macro_rules! bytes {
+            ($frame:expr) => {
+                $frame.src_mac(src).dst_mac(dst).ttl(ttl).payload(&payload).to_vec()
+            };
+        }
+        let mut frame = match (v4, tcp) {
+            (true, false) => bytes!(build::udp4(a4, a4, 0, 0).dont_fragment()),
+            (true, true) => bytes!(build::tcp4(a4, a4, 0, 0).dont_fragment().flags(flags)),
+            (false, false) => bytes!(build::udp6(a6, a6, 0, 0)),
+            (false, true) => bytes!(build::tcp6(a6, a6, 0, 0).flags(flags)),
+        };
+        if v4 {
+            frame[24..26].fill(0);
+        }
+        let transport = at - if tcp { 20 } else { 8 };
+        let field = transport + if tcp { 16 } else { 6 };
+        frame[field..field + 2].fill(0);
+        let protocol = if tcp { IpProtocol::TCP } else { IpProtocol::UDP };
+        let pseudo =
+            if v4 { Pseudo::v4(a4.into(), a4.into(), protocol) } else { Pseudo::v6(a6.into(), a6.into(), protocol) };
+        let mut head = [0; HEAD];
+        let known = len.min(HEAD);
+        head[..known].copy_from_slice(&frame[..known]);
+        Self {
+            len,
+            ip_sum: if v4 { native_sum(&frame[14..34]) } else { 0 },
+            sum: probe::partial(pseudo.sum(&frame[transport..])),
+            head,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
