@@ -2,7 +2,6 @@
 
 SHELL := /bin/bash
 CARGO ?= cargo
-CAPTURE ?= examples/demo.pcap
 
 .PHONY: help setup build demo test check bench lint docs fuzz soak clean
 
@@ -15,8 +14,8 @@ setup: ## Installs what is missing of the system packages (apt; sudo when not ro
 build: setup ## Builds the program: target/release/bondstone
 	$(CARGO) build --release --locked
 
-demo: build ## Runs a chain over a capture at full speed, unprivileged; CAPTURE=my.pcap for another
-	@scripts/demo.sh "$(CAPTURE)"
+demo: build ## Measures a firewall, a router and a monitor in memory, unprivileged; CAPTURE=my.pcap runs a chain over it
+	@scripts/demo.sh $(if $(CAPTURE),"$(CAPTURE)")
 
 test: ## Sets up and runs every test
 	@scripts/setup.sh test

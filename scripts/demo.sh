@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Runs examples/demo.toml over a capture. demo.sh CAPTURE
+# Measures examples/router.toml in memory; with a capture, runs examples/demo.toml over it instead. demo.sh [CAPTURE]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-capture=$(realpath -- "$1")
-if [ ! -f "$capture" ]; then
+if [ -z "${1:-}" ]; then
+	mkdir -p target/demo
+	set -- bench examples/router.toml --db target/demo/results.sqlite --report target/demo/report.html
+	echo "bondstone $*"
+	exec target/release/bondstone "$@"
+fi
+if [ ! -f "$1" ]; then
 	echo "there is no capture $1: name one with CAPTURE=my.pcap" >&2
 	exit 2
 fi
-if [ "$capture" = "$(realpath examples/demo.pcap)" ]; then
-	echo "bondstone run examples/demo.toml --for 10s"
-	exec target/release/bondstone run examples/demo.toml --for 10s
-fi
+capture=$(realpath -- "$1")
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 ln -s "$capture" "$dir/demo.pcap"

@@ -23,6 +23,7 @@ test_needs=(
 	"curl:traffic"
 	"nginx-light:traffic"
 	"iperf3:traffic"
+	"traceroute:traffic"
 	"ethtool:switches offloads off"
 	"tshark:an independent reader of captures"
 	"util-linux:running as another user"

@@ -57,6 +57,7 @@ pub fn measure(
     goal: Goal,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
+    dut.forget();
     let mut load = Load { template, mix, picker: flows.picker(0, 1) };
     let before = dut.engine().snapshot();
     // the first packets find caches cold and neighbours unknown
@@ -114,6 +115,7 @@ pub fn offer(
     load_pps: f64,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
+    dut.forget();
     let mut load = Load { template, mix, picker: flows.picker(0, 1) };
     dut.trial(&mut load, 1e5_f64.min(load_pps), 0.05)?;
     let from = dut.engine().snapshot();

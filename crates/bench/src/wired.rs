@@ -3,7 +3,7 @@
 
 use crate::trial::{PollGaps, Trial};
 use chain::ChainFile;
-use packet::{Batch, clock};
+use packet::{Batch, Packet, clock};
 use runtime::{End, Engine, Summary};
 use std::time::Duration;
 use traffic::{Mix, Pace, PaceError, Pacer, Picker, Probe, Receiver, Template};
@@ -14,6 +14,8 @@ pub const DEPTH: u32 = 1024;
 const QUIET: Duration = Duration::from_millis(5);
 /// Packets that come later than this after the last was sent are lost.
 const DRAIN: Duration = Duration::from_millis(500);
+/// Packets that are kept to be sent again.
+const SPARE: usize = 4096;
 /// Packets before a trial, 5 µs apart, and the stream that no receiver knows.
 const PRELUDE: u64 = 200;
 const PRELUDE_STREAM: u8 = 255;
@@ -26,7 +28,9 @@ pub struct Wired {
     ends: Vec<End>,
     /// The end that packets are sent into.
     into: usize,
-    /// Buffers for the next packets.
+    /// Packets that have come back, to be sent again.
+    spare: Vec<Packet>,
+    /// New buffers.
     ready: Batch,
     /// For each end what came last, and when.
     arrived: Vec<(Batch, u64)>,
@@ -53,7 +57,7 @@ impl Wired {
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
         let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
-        Ok(Wired { engine, ends, into, ready: Batch::new(), arrived, sequence: 0 })
+        Ok(Wired { engine, ends, into, spare: vec![], ready: Batch::new(), arrived, sequence: 0 })
     }
 
     /// The engine, to be asked what it counts.
@@ -77,6 +81,8 @@ impl Wired {
         let probe_at = load.template.probe_at();
         let first = self.sequence;
         let mut receiver = Receiver::new(probe_at, first, pacer.totals().intended, hz);
+        // about a million latencies a second
+        receiver.sample((load_pps / 1e6) as u64);
         let mut sizes = load.mix.cycle();
         self.engine.gaps();
         let (mut looked, mut own) = (clock::cycles(), 0);
@@ -135,27 +141,45 @@ impl Wired {
     fn send(&mut self, load: &mut Load<'_>, sizes: &mut traffic::size::Cycle, due: usize, stream: u8) {
         let mut left = due;
         while left != 0 {
-            if self.ready.is_empty() && !self.engine.pool().fill(&mut self.ready) {
-                // all buffers are under way: these packets are sent, and lost
-                self.sequence += left as u64;
-                return;
-            }
             let mut burst = Batch::new();
             let stamp = clock::cycles();
-            while left != 0
-                && let Some(mut packet) = self.ready.pop()
-            {
-                left -= 1;
+            while left != 0 && !burst.is_full() {
                 let size = sizes.next_index();
                 let probe = Probe { stream, sequence: self.sequence, stamp };
+                let flow = load.picker.next_flow();
                 self.sequence += u64::from(stream == 0);
-                if let Some(bytes) = packet.append(load.template.frame_len(size)) {
-                    load.template.fill(size, load.picker.next_flow(), probe, bytes);
+                left -= 1;
+                // without a buffer it is sent, and lost
+                if let Some(packet) = self.packet(load.template, (size, flow, probe)) {
                     burst.push(packet).unwrap_or_else(drop);
                 }
             }
             self.ends[self.into].tx.send(&mut burst);
         }
+    }
+
+    /// A packet with its bytes: one that has come back, if it has the length, or a new one. One that has come back keeps
+    /// its buffer's header, which both cores then only read, and its payload.
+    #[inline(always)]
+    fn packet(&mut self, template: &Template, (size, flow, probe): (usize, u32, Probe)) -> Option<Packet> {
+        let len = template.frame_len(size);
+        if let Some(mut packet) = self.spare.pop()
+            && packet.len() == len
+        {
+            template.fill_head(size, flow, probe, packet.data_mut());
+            return Some(packet);
+        }
+        if self.ready.is_empty() && !self.engine.pool().fill(&mut self.ready) {
+            return None;
+        }
+        let mut packet = self.ready.pop()?;
+        template.fill(size, flow, probe, packet.append(len)?);
+        Some(packet)
+    }
+
+    /// Forgets the packets that have come back: their payload is another template's.
+    pub fn forget(&mut self) {
+        self.spare.clear();
     }
 
     /// Looks at what came the last time, whose bytes have been fetched meanwhile from the other core's cache, and takes what
@@ -167,6 +191,11 @@ impl Wired {
                 arrived.for_each(|packet| {
                     receiver.take(packet.data(), *at);
                 });
+                while self.spare.len() < SPARE
+                    && let Some(packet) = arrived.pop()
+                {
+                    self.spare.push(packet);
+                }
                 arrived.clear();
             }
             let n = end.rx.receive(arrived);
@@ -184,7 +213,9 @@ impl Wired {
         self.ready.clear();
         let mut foreign = Receiver::new(0, 0, 0, clock::hz());
         while self.receive(&mut foreign) != 0 {}
-        drop(self.ends);
+        self.receive(&mut foreign);
+        self.spare.clear();
+        drop((self.ends, self.arrived));
         self.engine.stop()
     }
 }

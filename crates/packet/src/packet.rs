@@ -125,17 +125,20 @@ impl Packet {
     }
 
     /// Bytes free before the data.
+    #[inline]
     pub const fn headroom(&self) -> usize {
         self.header().data_off as usize
     }
 
     /// Bytes free behind the data.
+    #[inline]
     pub const fn tailroom(&self) -> usize {
         let m = self.header();
         m.buf_len as usize - m.data_off as usize - m.data_len as usize
     }
 
     /// Grows the packet by `n` bytes at its front and returns them, with whatever they held; `None` without room.
+    #[inline]
     pub const fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.headroom() {
             return None;
@@ -148,6 +151,7 @@ impl Packet {
     }
 
     /// Grows the packet by `n` bytes at its end and returns them, with whatever they held; `None` without room.
+    #[inline]
     pub const fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() {
             return None;
@@ -160,6 +164,7 @@ impl Packet {
     }
 
     /// Takes `n` bytes off the front; false, and no change, when there are fewer.
+    #[inline]
     pub const fn trim_front(&mut self, n: usize) -> bool {
         if n > self.len() {
             return false;
@@ -172,6 +177,7 @@ impl Packet {
     }
 
     /// Cuts the packet to its first `n` bytes; false, and no change, when there are fewer.
+    #[inline]
     pub const fn truncate(&mut self, n: usize) -> bool {
         if n > self.len() {
             return false;

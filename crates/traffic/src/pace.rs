@@ -224,23 +224,18 @@ impl Pacer {
         ((u128::from(elapsed) * u128::from(self.per_tick)) >> 64) as u64 + 1
     }
 
-    /// Takes note that `packets` left at tick `now`, of those that [`due`](Self::due) told.
+    /// Takes note that `packets` left at tick `now`, of those that [`due`](Self::due) told. All count as late as the first.
     #[inline(always)]
     pub fn sent(&mut self, packets: usize, now: u64) {
         let left = self.totals.intended - self.totals.sent - self.totals.unsent;
         let packets = (packets as u64).min(left);
         let elapsed = now.saturating_sub(self.start);
-        for rest in (1..=packets).rev() {
-            let due = (self.due >> 64) as u64;
-            if due >= elapsed {
-                // On time or early, and so are all behind it.
-                self.lateness.record_n(0, rest);
-                self.due += u128::from(rest) * self.interval;
-                break;
-            }
-            self.lateness.record(self.scale.ns(elapsed - due));
-            self.due += self.interval;
+        if packets == 0 {
+            return;
         }
+        let due = (self.due >> 64) as u64;
+        self.lateness.record_n(self.scale.ns(elapsed.saturating_sub(due)), packets);
+        self.due += u128::from(packets) * self.interval;
         self.totals.sent += packets;
     }
 

@@ -1,7 +1,9 @@
 //! What the tests of the program share.
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
+pub(crate) mod namespace;
 mod running;
+pub(crate) mod traffic;
 
 pub use running::{Ended, LIMIT, Running, Summary};
 

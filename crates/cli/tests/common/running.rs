@@ -119,6 +119,12 @@ impl Running {
         self.end()
     }
 
+    /// Asks it to stop, as a service manager does, and waits for its end.
+    pub fn terminate(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.end()
+    }
+
     /// Waits for its end.
     pub fn end(mut self) -> Ended {
         drop(self.child.stdin.take());
