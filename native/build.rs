@@ -9,7 +9,7 @@ fn main() {
         .probe("libdpdk")
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c", "c/router.c"])
+    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c", "c/router.c", "c/firewall.c"])
         .includes(&lib.include_paths)
         .opt_level(3)
         .warnings(true);
@@ -23,7 +23,7 @@ fn main() {
     // what only the baselines use of DPDK
     let libdir = pkg_config::get_variable("libdpdk", "libdir").expect("libdpdk.pc names its libdir");
     println!("cargo:rustc-link-search=native={libdir}");
-    for name in ["fib", "rib"] {
+    for name in ["fib", "rib", "acl"] {
         println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
     }
 }

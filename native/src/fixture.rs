@@ -55,6 +55,8 @@ unsafe extern "C" {
     pub(crate) fn native_ttl10(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_router(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_firewall(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_firewall_acl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
 }
 
 /// Packets that go round in memory: what is sent is what is received, in order. Both sides work on the same structure.
@@ -228,26 +230,57 @@ pub(crate) fn packet_to(dst: [u8; 4]) -> Vec<u8> {
     frame
 }
 
+/// As [`packet_to`], from anywhere to anywhere.
+pub(crate) fn packet_of(src: u32, dst: u32, src_port: u16, dst_port: u16) -> Vec<u8> {
+    let frame = wire::build::udp4(src.to_be_bytes(), dst.to_be_bytes(), src_port, dst_port);
+    let mut frame = frame.ttl(255).pad_to(60).to_vec();
+    frame[40..42].fill(0);
+    frame
+}
+
+/// Numbers that are the same in every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+}
+
+/// The bits of an address that a prefix of this length has.
+pub(crate) fn mask(len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
+}
+
+/// `n` different packets.
+pub(crate) fn frames(n: usize) -> Vec<Vec<u8>> {
+    let mut random = 88_172_645_463_325_252u64;
+    let frame = |_| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let mut frame = packet_to([10, 1, (random >> 8) as u8, random as u8]);
+        frame[34..36].copy_from_slice(&((random >> 16) as u16).to_be_bytes());
+        frame
+    };
+    (0..n).map(frame).collect()
+}
+
 impl Packets {
-    /// `n` packets, each handed to `give`, which lets it go round.
-    pub(crate) fn new(pool: &Mempool, n: usize, mut give: impl FnMut(usize, Packet)) -> Packets {
-        let mut random = 88_172_645_463_325_252u64;
-        let mut packets = Packets { all: vec![], frames: vec![] };
-        for i in 0..n {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let dst = [10, 1, (random >> 8) as u8, random as u8];
-            let mut frame = packet_to(dst);
-            frame[34..36].copy_from_slice(&((random >> 16) as u16).to_be_bytes());
-            let packet = pool.alloc_from(&frame).expect("the pool has as many as the benchmark needs");
+    /// A packet for each frame, each handed to `give`, which lets it go round.
+    pub(crate) fn new(pool: &Mempool, frames: Vec<Vec<u8>>, mut give: impl FnMut(usize, Packet)) -> Packets {
+        let mut all = vec![];
+        for (i, frame) in frames.iter().enumerate() {
+            let packet = pool.alloc_from(frame).expect("the pool has as many as the benchmark needs");
             let raw = packet.into_raw();
-            packets.all.push(raw);
-            packets.frames.push(frame);
+            all.push(raw);
             // SAFETY: just given up, and taken up again at once.
             give(i, unsafe { Packet::from_raw(raw) });
         }
-        packets
+        Packets { all, frames }
     }
 
     /// Writes every packet as it was at first, wherever it is now.

@@ -1,5 +1,6 @@
 //! `native-bench`: every NF in Rust and in C, in turn, on the same packets, in one process on one core.
 
+mod firewall;
 mod fixture;
 mod router;
 mod rows;

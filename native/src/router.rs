@@ -1,6 +1,6 @@
 //! The router's rows: tables, destinations, and the same for C.
 
-use crate::fixture::{self, Fresh};
+use crate::fixture::{self, Fresh, Random, mask, packet_to};
 use crate::rows::{Pair, node_in};
 use anyhow::Context;
 use core::ffi::c_void;
@@ -11,8 +11,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use wire::{MacAddr, checksum};
-
-use crate::fixture::packet_to;
 
 /// Next hops of the routes, in turn.
 const HOPS: u32 = 1000;
@@ -59,21 +57,6 @@ impl Native {
     pub(crate) fn state(&self) -> *mut c_void {
         self.raw
     }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
-}
-
-fn mask(len: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
 /// Whether a router forwards to it: no martian, and not on the next hops' network.
@@ -143,6 +126,7 @@ impl Table {
             native: fixture::native_router,
             cells: None,
             passes: usize::MAX,
+            agree: None,
         })
     }
 

@@ -1,15 +1,18 @@
 //! The rows of the table.
 
+use crate::firewall::Rules;
 use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Fresh, Freshened, Memory, Packets};
 use crate::router::Table;
 use crate::sample::{Compared, Cost, compare};
 use crate::{testpmd, verify};
+use anyhow::Context;
 use core::ffi::c_void;
 use dpdk::{Eal, Mempool};
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Operator, Target};
 use packet::BURST;
 use runtime::{Drain, Input, Origin, Output, Receive, Source, Worker};
 use serde::Serialize;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Packets processed between two resets, at the least.
@@ -45,6 +48,19 @@ pub(crate) struct Pair {
     pub(crate) cells: Option<u32>,
     /// Times that a packet may pass before its time to live ends.
     pub(crate) passes: usize,
+    /// What else both must agree on.
+    pub(crate) agree: Option<Rc<dyn Agree>>,
+}
+
+/// What both sides have counted, compared.
+pub(crate) trait Agree {
+    /// Has C count anew.
+    fn begin(&self);
+    /// After the same packets on both sides.
+    ///
+    /// # Errors
+    /// What differs.
+    fn check(&self, worker: &mut Worker) -> anyhow::Result<()>;
 }
 
 /// What packets go round on.
@@ -53,11 +69,13 @@ enum Lap {
     Rings,
     /// So many packets in memory.
     Memory(usize),
+    /// These packets in memory.
+    Frames(Vec<Vec<u8>>),
     /// 1,024 packets in memory, each time with other destinations, of so many different ones.
     Fresh(usize, Vec<Fresh>),
 }
 
-fn node(kind: &str, settings: &str) -> Box<dyn Node> {
+pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
     node_in(kind, settings, &BuildCx::default())
 }
 
@@ -86,6 +104,7 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
         native,
         cells: None,
         passes,
+        agree: None,
     };
     let mut list = vec![
         pair("io", Box::new(Vec::new), fixture::native_io, usize::MAX),
@@ -124,6 +143,16 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
             for flows in [1 << 10, 1 << 16, 1 << 22] {
                 rows.add(&mut bench, &pair, &Lap::Fresh(flows, table.destinations(flows)), native.state())?;
             }
+        }
+    }
+    for rules in [10, 1000].map(Rules::random) {
+        if !wanted(&rules.name()) {
+            continue;
+        }
+        let (pair, native) = rules.pair()?;
+        verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, native.state())?;
+        for n in [1024, 16_384] {
+            rows.add(&mut bench, &pair, &Lap::Frames(rules.frames(n)), native.state())?;
         }
     }
     rows.fused_and_composed = fused.zip(composed);
@@ -210,7 +239,7 @@ impl Bench {
                 let mut a = fixture::ring(self.eal, &format!("{}", self.rings), &self.pool)?;
                 let mut b = fixture::ring(self.eal, &format!("{}", self.rings + 1), &self.pool)?;
                 let mut batch = packet::Batch::new();
-                let packets = Packets::new(&self.pool, 512, |i, p| {
+                let packets = Packets::new(&self.pool, fixture::frames(512), |i, p| {
                     batch.push(p).expect("it has room");
                     if i % 32 == 31 {
                         let to = if i < 256 { &mut a.tx[0] } else { &mut b.tx[0] };
@@ -239,10 +268,15 @@ impl Bench {
                 worker.empty_queues();
                 Ok((compared, "ring", 512))
             }
-            Lap::Memory(_) | Lap::Fresh(..) => {
-                let n = if let Lap::Memory(n) = source { *n } else { 1024 };
+            Lap::Memory(_) | Lap::Frames(_) | Lap::Fresh(..) => {
+                let frames = match source {
+                    Lap::Memory(n) => fixture::frames(*n),
+                    Lap::Frames(frames) => frames.clone(),
+                    _ => fixture::frames(1024),
+                };
+                let n = frames.len();
                 let memory = Memory::new(n);
-                let packets = Packets::new(&self.pool, n, |_, p| memory.give(p));
+                let packets = Packets::new(&self.pool, frames, |_, p| memory.give(p));
                 let receive: Box<dyn Receive> = match source {
                     Lap::Fresh(_, list) => {
                         memory.freshen(list.clone());
@@ -283,20 +317,26 @@ impl Bench {
         let bursts = (SAMPLE / n).clamp(1, pair.passes) * n / BURST;
         let polls = if std::ptr::eq(a, b) { bursts } else { bursts / 2 };
         let mut counts = Counts::default();
-        let mut ours = || (0..polls).map(|_| worker.poll() as u64).sum();
+        let ours = |worker: &mut Worker| (0..polls).map(|_| worker.poll() as u64).sum();
         let mut theirs = || {
             let before = counts.sent;
             // SAFETY: ports, counts and state live through the call, on this one thread.
             unsafe { (pair.native)(a, b, bursts as u32, &mut counts, state) };
             counts.sent - before
         };
+        if let Some(agree) = &pair.agree {
+            agree.begin();
+        }
         reset();
-        let (x, ours_out) = (ours(), packets.bytes());
+        let (x, ours_out): (u64, _) = (ours(worker), packets.bytes());
         reset();
         let (y, theirs_out) = (theirs(), packets.bytes());
         anyhow::ensure!(x == y && x == 32 * bursts as u64, "{}: {x} packets from Bondstone, {y} from C", pair.name);
         anyhow::ensure!(ours_out == theirs_out, "{}: the packets differ", pair.name);
-        Ok(compare(self.pairs, before, ours, theirs))
+        if let Some(agree) = &pair.agree {
+            agree.check(worker).with_context(|| pair.name.clone())?;
+        }
+        Ok(compare(self.pairs, before, || ours(worker), theirs))
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn check(text: &str, path: &Path, registry: &Registry) -> Result<Chai
     let ports = checker.ports(&file);
     let nfs = checker.nfs(nfs, &file, &ports);
     let built = Builder::new(checker, ports, nfs).build(&file);
-    built.map(|built| ChainFile { file: path.to_owned(), ..built })
+    built.map(|built| ChainFile { file: path.to_owned(), text: text.to_owned(), ..built })
 }
 
 struct Checker<'a> {

@@ -38,7 +38,7 @@ mod plan;
 
 pub use device::Device;
 pub use file::Traffic;
-pub use locate::nearest;
+pub use locate::{Source, nearest, read};
 pub use plan::{Chain, ChainFile, NfUse, Port, WorkerPlan};
 
 /// The settings of one NF, as read from a file, each with its place.

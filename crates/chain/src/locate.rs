@@ -1,13 +1,42 @@
 //! From bytes of the text to lines, and from what was written to what was meant.
 
 use graph::Diagnostic;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
+/// Reads a file that somebody wrote, 16 MiB at most; `what` names its sort, such as `chain file`.
+///
+/// # Errors
+/// When it cannot be read, is no text or too large.
+pub fn read(file: &Path, what: &str) -> Result<String, Diagnostic> {
+    /// Largest file that is read, in bytes.
+    const LARGEST: u64 = 16 << 20;
+    let fail = |problem: String, cure: String| Diagnostic {
+        file: Some(file.to_owned()),
+        problem,
+        cure: Some(cure),
+        ..Default::default()
+    };
+    let mut text = String::new();
+    // pipes and devices have no size to ask for
+    File::open(file)
+        .and_then(|f| f.take(LARGEST + 1).read_to_string(&mut text))
+        .map_err(|e| fail(format!("cannot be read: {e}"), format!("name a {what} that this user may read")))?;
+    if text.len() as u64 > LARGEST {
+        return Err(fail(format!("has more than {LARGEST} bytes"), format!("is this a {what}?")));
+    }
+    Ok(text)
+}
+
 /// The file's text and name, to say where something stands.
-pub(crate) struct Source<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) file: &'a Path,
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// All of its text.
+    pub text: &'a str,
+    /// Where it came from.
+    pub file: &'a Path,
 }
 
 impl Source<'_> {
@@ -19,8 +48,8 @@ impl Source<'_> {
         self.text[start..end].trim()
     }
 
-    /// Puts a diagnostic in its place.
-    pub(crate) fn at(&self, span: Range<usize>, mut d: Diagnostic) -> Diagnostic {
+    /// Puts a diagnostic in its place: the line and column of the span's first byte.
+    pub fn at(&self, span: Range<usize>, mut d: Diagnostic) -> Diagnostic {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         d.problem = printable(&d.problem);
@@ -32,7 +61,7 @@ impl Source<'_> {
     }
 
     /// A fault that the TOML reader found, put in place, with the value it names and the likely cure.
-    pub(crate) fn toml(&self, e: &toml::de::Error) -> Diagnostic {
+    pub fn toml(&self, e: &toml::de::Error) -> Diagnostic {
         let mut d = Diagnostic::new(e.message().trim());
         let quoted: Vec<_> = e.message().split('`').skip(1).step_by(2).collect();
         if e.message().starts_with("unknown") {

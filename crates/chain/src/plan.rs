@@ -2,14 +2,14 @@
 
 use crate::{Device, Traffic};
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// A chain file, read and checked.
 pub struct ChainFile {
     /// Where it came from.
     pub file: PathBuf,
+    /// All of its text.
+    pub text: String,
     /// The ports, by name.
     pub ports: Vec<Port>,
     /// The NFs, by name.
@@ -113,19 +113,7 @@ impl ChainFile {
     /// # Errors
     /// Every fault found, each with its place, the value and a cure.
     pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        /// Largest file that is read, in bytes.
-        const LARGEST: u64 = 16 << 20;
-        let fail = |problem: String, cure: &str| {
-            vec![Diagnostic { file: Some(file.to_owned()), problem, cure: Some(cure.to_owned()), ..Default::default() }]
-        };
-        let mut text = String::new();
-        // pipes and devices have no size to ask for
-        File::open(file)
-            .and_then(|f| f.take(LARGEST + 1).read_to_string(&mut text))
-            .map_err(|e| fail(format!("cannot be read: {e}"), "name a chain file that this user may read"))?;
-        if text.len() as u64 > LARGEST {
-            return Err(fail(format!("has more than {LARGEST} bytes"), "is this a chain file?"));
-        }
+        let text = crate::read(file, "chain file").map_err(|d| vec![d])?;
         crate::check::check(&text, file, registry)
     }
 
@@ -191,9 +179,9 @@ impl ChainFile {
         let nf = &self.nfs[nf];
         let place = d.key.and_then(|key| nf.places.iter().find(|(k, _)| k == key)).or(nf.places.first());
         d.problem = format!("nf {:?} ({}): {}", nf.name, nf.kind.name, d.problem);
-        match (place, std::fs::read_to_string(&self.file)) {
-            (Some((_, span)), Ok(text)) => crate::locate::Source { text: &text, file: &self.file }.at(span.clone(), d),
-            _ => Diagnostic { file: Some(self.file.clone()), ..d },
+        match place {
+            Some((_, span)) => crate::Source { text: &self.text, file: &self.file }.at(span.clone(), d),
+            None => Diagnostic { file: Some(self.file.clone()), ..d },
         }
     }
 }

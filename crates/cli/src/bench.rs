@@ -218,10 +218,7 @@ impl Bench {
                 command: Some(std::env::args().collect::<Vec<_>>().join(" ")),
             },
             study: "bench".to_owned(),
-            cell: BTreeMap::from([
-                ("frames".to_owned(), name.to_owned()),
-                ("flows".to_owned(), self.flows.to_string()),
-            ]),
+            cell: BTreeMap::from([("flows".to_owned(), self.flows.to_string())]),
             dut: Dut {
                 kind: "bondstone".to_owned(),
                 version: Some(env!("CARGO_PKG_VERSION").to_owned()),

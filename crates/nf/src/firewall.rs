@@ -74,27 +74,40 @@ impl Nf for Firewall {
         let classifier = cx.common(|| {
             Classifier::new(&list).map_err(|e| Diagnostic::new(e.to_string()).key("rules").value(list.len()))
         })?;
+        let place = |action| Place { count: Arc::default(), drop: action == Action::Drop };
+        let misses = core::iter::repeat_n(settings.default, MISSES);
         Ok(Filter {
             classifier,
-            accept: rules.iter().map(|r| r.action == Action::Accept).collect(),
-            counts: rules.iter().map(|_| Arc::default()).collect(),
+            rules: rules.len(),
+            places: rules.iter().map(|r| r.action).chain(misses).map(place).collect(),
             names: rules.iter().enumerate().map(|(n, r)| format!("{} {}", n + 1, r.text)).collect(),
             by_default: Arc::default(),
-            default: settings.default,
             other: settings.other,
+            keys4: [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
             keys6: vec![Key6::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
         })
     }
 }
 
+/// Places for packets that no rule matches, taken in turn: an increment need not wait for the one before.
+const MISSES: usize = 8;
+
+/// What is counted together, and what becomes of it.
+struct Place {
+    count: Arc<Counter>,
+    drop: bool,
+}
+
 struct Filter {
     classifier: Arc<Classifier>,
-    accept: Vec<bool>,
-    counts: Vec<Arc<Counter>>,
+    /// How many rules there are.
+    rules: usize,
+    /// Of each rule, and behind them [`MISSES`] for the default, whose counts nobody reads.
+    places: Box<[Place]>,
     names: Vec<String>,
     by_default: Arc<Counter>,
-    default: Action,
     other: Action,
+    keys4: [Key4; BURST],
     keys6: Vec<Key6>,
 }
 
@@ -108,31 +121,41 @@ enum Class {
 }
 
 impl Filter {
-    /// What becomes of a packet for which the classifier has found `rule`.
+    /// The place for a rule, or for no rule in the `at`th packet.
     #[inline(always)]
-    fn verdict(&self, rule: u32) -> Option<Reason> {
-        match self.accept.get(rule as usize) {
-            Some(accept) => {
-                self.counts[rule as usize].add(1);
-                if *accept { None } else { Some(Reason::Refused) }
-            }
-            None => {
-                self.by_default.add(1);
-                if self.default == Action::Accept { None } else { Some(Reason::Default) }
-            }
+    fn place(&self, rule: u32, at: usize) -> &Place {
+        let rule = rule as usize;
+        &self.places[if rule < self.rules { rule } else { self.rules + at % MISSES }]
+    }
+
+    /// Counts a burst, of which each packet matches one of `rules`; whether any is to be dropped.
+    #[inline(always)]
+    fn count(&self, rules: &[u32]) -> bool {
+        let mut any = false;
+        for (at, &rule) in rules.iter().enumerate() {
+            let place = self.place(rule, at);
+            place.count.add(1);
+            any |= place.drop;
         }
+        self.by_default.add(rules.iter().map(|&rule| u64::from(rule as usize >= self.rules)).sum());
+        any
+    }
+
+    /// Why a packet is dropped for which the classifier has found `rule`, if it is.
+    fn verdict(&self, rule: u32) -> Option<Reason> {
+        let reason = if (rule as usize) < self.rules { Reason::Refused } else { Reason::Default };
+        self.place(rule, 0).drop.then_some(reason)
     }
 
     /// A batch of anything.
     #[inline(never)]
     fn mixed(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
-        let mut keys4 = [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST];
         let mut classes = [Class::Pass; BURST];
         let (mut n4, mut n6, mut at) = (0, 0, 0);
         batch.for_each(|packet| {
             let class = match key::look(packet.data()) {
                 View::V4(key) => {
-                    keys4[n4 & (BURST - 1)] = key;
+                    self.keys4[n4 & (BURST - 1)] = key;
                     n4 += 1;
                     Class::V4
                 }
@@ -150,8 +173,10 @@ impl Filter {
             at += 1;
         });
         let (mut rules4, mut rules6) = ([0; BURST], [0; BURST]);
-        self.classifier.classify4(&keys4[..n4], &mut rules4[..n4]);
+        self.classifier.classify4(&self.keys4[..n4], &mut rules4[..n4]);
         self.classifier.classify6(&self.keys6[..n6], &mut rules6[..n6]);
+        self.count(&rules4[..n4]);
+        self.count(&rules6[..n6]);
         let (mut rules4, mut rules6) = (rules4.iter(), rules6.iter());
         let mut classes = classes.iter();
         batch.sift(
@@ -172,40 +197,32 @@ impl Node for Filter {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        let rules = self.names.iter().cloned().zip(self.counts.iter().cloned());
+        let rules = self.names.iter().cloned().zip(self.places.iter().map(|p| p.count.clone()));
         rules.chain([("default".to_owned(), self.by_default.clone())]).collect()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
-        let mut keys = [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST];
-        let (mut at, mut odd) = (0, false);
+        let mut plain = 0;
+        let keys = &mut self.keys4;
         batch.for_each(
             #[inline(always)]
             |packet| {
-                match key::plain4(packet.data()) {
-                    Some(key) => keys[at & (BURST - 1)] = key,
-                    None => odd = true,
+                if let Some(key) = key::plain4(packet.data()) {
+                    keys[plain & (BURST - 1)] = key;
+                    plain += 1;
                 }
-                at += 1;
             },
         );
-        if odd {
+        let n = batch.len();
+        if plain != n {
             return self.mixed(cx, batch);
         }
-        let n = batch.len();
         let mut rules = [0; BURST];
-        self.classifier.classify4(&keys[..n], &mut rules[..n]);
-        let mut at = 0;
-        batch.sift(
-            #[inline(always)]
-            |_| {
-                let rule = rules[at & (BURST - 1)];
-                at += 1;
-                self.verdict(rule)
-            },
-            #[inline(always)]
-            |reason, packet| cx.drop(reason as u8, packet),
-        );
+        self.classifier.classify4(&self.keys4[..n], &mut rules[..n]);
+        if self.count(&rules[..n]) {
+            let mut rules = rules.iter();
+            batch.sift(|_| self.verdict(*rules.next()?), |reason, packet| cx.drop(reason as u8, packet));
+        }
     }
 }
 

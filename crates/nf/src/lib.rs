@@ -8,6 +8,7 @@ mod firewall;
 mod l2fwd;
 mod l3fwd;
 mod mac;
+mod monitor;
 mod net;
 mod tee;
 mod ttl;
@@ -19,6 +20,7 @@ pub use firewall::Firewall;
 pub use l2fwd::L2fwd;
 pub use l3fwd::L3fwd;
 pub use mac::Mac;
+pub use monitor::Monitor;
 pub use net::Net;
 pub use tee::Tee;
 pub use ttl::{Ttl, age};
@@ -35,6 +37,7 @@ pub fn registry() -> graph::Registry {
         .with::<Firewall>()
         .with::<L2fwd>()
         .with::<L3fwd>()
+        .with::<Monitor>()
         .with::<Tee>()
         .with::<Ttl>()
 }

@@ -29,7 +29,7 @@ impl Random {
     }
 
     fn below(&mut self, n: usize) -> usize {
-        (self.word() as u64 * n as u64 >> 32) as usize
+        ((u64::from(self.word()) * n as u64) >> 32) as usize
     }
 
     /// True `percent` times of a hundred.

@@ -6,6 +6,17 @@
 //! of a cut of that address, so they get trees of their own where that is cheaper. Up to sixteen rules need no tree.
 //! The idea is that of HiCuts and EffiCuts (Gupta and McKeown, 1999; Vamanan et al., 2010) with SIMD in the leaves.
 //!
+//! Median cycles for a packet of IPv4 (Sapphire Rapids, 2.7 GHz counter, AVX-512, bursts of 32, half of the packets aimed
+//! at a rule), by the example `classifier`; beside it `rte_acl` with AVX-512 on the same machine, rules and keys:
+//!
+//! | rules | random, /8 to /24 | access list | firewall | mixed |
+//! |---|---|---|---|---|
+//! | 10 | 6 / 27 | 6 / 27 | 6 / 26 | 6 / 26 |
+//! | 1,000 | 10 / 31 | 19 / 61 | 27 / 55 | 22 / 61 |
+//! | 10,000 | 14 / 64 | 38 / 105 | 46 / 125 | 48 / 126 |
+//!
+//! IPv6 takes 19 to 20 for ten rules, 20 to 47 for a thousand.
+//!
 //! ```
 //! use tables::Classifier;
 //! use tables::classifier::{Addresses, FragmentKind, Key4, NONE, Rule, Upper};

@@ -2,6 +2,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod classifier;
+pub mod flow;
 mod grace;
 pub mod lpm;
 pub mod lpm4;
@@ -9,4 +10,5 @@ pub mod lpm6;
 mod memory;
 
 pub use classifier::Classifier;
+pub use flow::FlowTable;
 pub use memory::{Backing, Pages};

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use tables::Pages;
-use tables::flow::{CAPACITY_MOST, Error, FlowKey, FlowTable, Full, Seed, Settings, Slot, Tuple4, Tuple6};
+use tables::flow::{CAPACITY_MOST, Error, FlowKey, FlowTable, Full, Prepared, Seed, Settings, Slot, Tuple4, Tuple6};
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
 
@@ -32,7 +32,13 @@ impl<const DIFFERENT: u64> Numbered for Poor<DIFFERENT> {
 
 impl Numbered for Tuple4 {
     fn number(n: u32) -> Self {
-        Tuple4::new(0x0a00_0000 + n / 7, 0xc000_0200 + n % 7, 1024 + n as u16, 443, if n % 5 == 0 { 17 } else { 6 })
+        Tuple4::new(
+            0x0a00_0000 + n / 7,
+            0xc000_0200 + n % 7,
+            1024 + n as u16,
+            443,
+            if n.is_multiple_of(5) { 17 } else { 6 },
+        )
     }
 }
 
@@ -49,17 +55,27 @@ fn settings(capacity: usize, full: Full) -> Settings {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(Vec<u32>),
-    LookUp(Vec<u32>),
+    Insert(Vec<u32>, Located),
+    LookUp(Vec<u32>, Located),
     Remove(u32),
     Age { buckets: usize, idle: u32 },
     Pass(u32),
 }
 
+/// Whether keys are located before they are looked up.
+#[derive(Clone, Copy, Debug)]
+enum Located {
+    Not,
+    Now,
+    /// Before the step before.
+    Long,
+}
+
 fn steps(keys: u32) -> impl Strategy<Value = Vec<Step>> {
+    let located = || prop_oneof![Just(Located::Not), Just(Located::Now), Just(Located::Long)];
     let step = prop_oneof![
-        5 => vec(0..keys, 0..80).prop_map(Step::Insert),
-        2 => vec(0..keys, 0..80).prop_map(Step::LookUp),
+        5 => (vec(0..keys, 0..80), located()).prop_map(|(keys, located)| Step::Insert(keys, located)),
+        2 => (vec(0..keys, 0..80), located()).prop_map(|(keys, located)| Step::LookUp(keys, located)),
         1 => (0..keys).prop_map(Step::Remove),
         1 => (0..12usize, 0..20u32).prop_map(|(buckets, idle)| Step::Age { buckets, idle }),
         3 => (0..10u32).prop_map(Step::Pass),
@@ -77,11 +93,27 @@ fn run<K: Numbered>(capacity: usize, full: Full, start: u32, steps: &[Step]) -> 
     let mut model: Model<K> = HashMap::new();
     let (mut now, mut id) = (start, 0);
     let (mut refused, mut evicted, mut expired, mut removed) = (0, 0, 0, 0);
-    for step in steps {
+    // keys located ahead, by their step
+    let mut ahead: HashMap<usize, Vec<Prepared<K>>> = HashMap::new();
+    for (at, step) in steps.iter().enumerate() {
+        if let Some(Step::Insert(numbers, located) | Step::LookUp(numbers, located)) = steps.get(at + 1) {
+            let mut keys: Vec<_> = numbers.iter().map(|&n| table.prepare(K::number(n))).collect();
+            if let Located::Long = located {
+                table.locate(&mut keys);
+                ahead.insert(at + 1, keys);
+            }
+        }
+        let mut prepare = |table: &FlowTable<K, u64>, keys: &[K], located: &Located| {
+            let mut prepared: Vec<_> = keys.iter().map(|&key| table.prepare(key)).collect();
+            if let Located::Now = located {
+                table.locate(&mut prepared);
+            }
+            ahead.remove(&at).unwrap_or(prepared)
+        };
         match step {
-            Step::Insert(numbers) => {
+            Step::Insert(numbers, located) => {
                 let keys: Vec<K> = numbers.iter().map(|&n| K::number(n)).collect();
-                let prepared: Vec<_> = keys.iter().map(|&key| table.prepare(key)).collect();
+                let prepared = prepare(&table, &keys, located);
                 let mut slots = vec![Slot::NONE; keys.len()];
                 let mut lost = Vec::new();
                 let before = table.len();
@@ -115,9 +147,9 @@ fn run<K: Numbered>(capacity: usize, full: Full, start: u32, steps: &[Step]) -> 
                     prop_assert!(lost.is_empty() && slots.iter().all(|s| s.is_some()), "there was room");
                 }
             }
-            Step::LookUp(numbers) => {
+            Step::LookUp(numbers, located) => {
                 let keys: Vec<K> = numbers.iter().map(|&n| K::number(n)).collect();
-                let prepared: Vec<_> = keys.iter().map(|&key| table.prepare(key)).collect();
+                let prepared = prepare(&table, &keys, located);
                 let mut slots = vec![Slot::NONE; keys.len()];
                 table.look_up(&prepared, now, &mut slots);
                 for (key, slot) in keys.iter().zip(slots) {
@@ -203,7 +235,8 @@ fn fill<K: Numbered>(table: &mut FlowTable<K, u64>, numbers: std::ops::Range<u32
     let mut refused = 0;
     let numbers: Vec<u32> = numbers.collect();
     for burst in numbers.chunks(32) {
-        let keys: Vec<_> = burst.iter().map(|&n| table.prepare(K::number(n))).collect();
+        let mut keys: Vec<_> = burst.iter().map(|&n| table.prepare(K::number(n))).collect();
+        table.locate(&mut keys);
         let mut slots = vec![Slot::NONE; keys.len()];
         table.look_up_or_insert(&keys, now, &mut slots, |_, _| {});
         refused += slots.iter().filter(|s| !s.is_some()).count();

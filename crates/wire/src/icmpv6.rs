@@ -281,7 +281,8 @@ mod tests {
             let message = Message::new(&bytes).unwrap();
             assert_eq!(Repr::parse(&message), Ok(repr));
             assert!(message.checksum_ok(pseudo));
-            assert_eq!(message.header().is_error(), !message.header().is_echo());
+            let tells = matches!(repr, Repr::NeighborSolicitation | Repr::NeighborAdvertisement { .. });
+            assert_eq!(message.header().is_error(), !message.header().is_echo() && !tells);
             bytes[34] ^= 1;
             assert!(!Message::new(&bytes).unwrap().checksum_ok(pseudo));
             assert_eq!(repr.emit(&mut bytes[..7]), Err(Malformed::Short));
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn no_value() {
-        for (kind, code) in [(128, 1), (129, 1), (135, 0), (0, 0)] {
+        for (kind, code) in [(128, 1), (129, 1), (133, 0), (135, 1), (136, 1), (0, 0)] {
             let bytes = [kind, code, 0, 0, 0, 0, 0, 0];
             assert_eq!(Repr::parse(&Message::new(&bytes).unwrap()), Err(Malformed::Kind));
         }

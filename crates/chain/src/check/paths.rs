@@ -81,7 +81,8 @@ impl<'a> Builder<'a> {
         let Checker { mut faults, warnings, .. } = checker;
         if faults.is_empty() {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
-            return Ok(ChainFile { file: Default::default(), ports, nfs, chains, warnings, traffic, hops, edges });
+            let (file, text) = Default::default();
+            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, hops, edges });
         }
         faults.sort_by_key(|d| (d.line, d.column));
         Err(faults)

@@ -127,17 +127,18 @@ impl Fib {
         let mut values = HashMap::new();
         let mut groups = vec![];
         if let Some(file) = &s.routes {
-            let mut spare = s.via.iter().cycle();
+            let of = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
+            let (mut spare4, mut spare6) = (of(true), of(false));
             let (mut v4, mut v6) = (vec![], vec![]);
             routes::read(&cx.path(file), |net, to| {
                 let to = match to {
-                    To::Default => match spare.next() {
+                    To::Default => match if net.addr().is_ipv4() { spare4.next() } else { spare6.next() } {
                         Some(via) => To::Via(vec![*via]),
-                        None => return Err("names no next hop, and via names none for such lines".to_owned()),
+                        None => return Err(format!("{net} has no next hop, and via names none of its IP version")),
                     },
                     to => to,
                 };
-                let value = self.value(config, &to, &mut values, &mut groups)?;
+                let value = self.value(config, net, &to, &mut values, &mut groups)?;
                 match net {
                     IpNet::V4(n) => v4.push((n.network(), n.prefix_len(), value)),
                     IpNet::V6(n) => v6.push((n.network(), n.prefix_len(), value)),
@@ -160,7 +161,7 @@ impl Fib {
                     return Err(d.key("route").value(route.prefix.0).cure(cure));
                 }
             };
-            let value = self.value(config, &to, &mut values, &mut groups).map_err(|problem| {
+            let value = self.value(config, route.prefix.0, &to, &mut values, &mut groups).map_err(|problem| {
                 Diagnostic::new(format!("the route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
             })?;
             self.insert(route.prefix.0, value)?;
@@ -227,6 +228,7 @@ impl Fib {
     fn value(
         &self,
         config: &Config,
+        net: IpNet,
         to: &To,
         values: &mut HashMap<Vec<IpAddr>, u32>,
         groups: &mut Vec<Box<[u32]>>,
@@ -237,6 +239,9 @@ impl Fib {
             To::Default => return Err("names no next hop".to_owned()),
             To::Via(hops) => hops,
         };
+        if let Some(other) = hops.iter().find(|hop| hop.is_ipv4() != net.addr().is_ipv4()) {
+            return Err(format!("leads to {other}, which is of the other IP version"));
+        }
         if let Some(value) = values.get(hops) {
             return Ok(*value);
         }
@@ -397,6 +402,13 @@ impl Control {
         (n.heard, n.asked, n.tries) = (now, None, 0);
         if n.mac.replace(mac) != Some(mac) {
             fib.adjacencies[n.adjacency as usize].set(Kind::Resolved, face as u8 + 1, f.mtu, (mac, f.mac));
+        }
+    }
+
+    /// A neighbour whose MAC address is known says that it is there (RFC 4861 §7.2.5).
+    pub(super) fn confirmed(&mut self, who: (usize, IpAddr), now: Duration) {
+        if let Some(n) = self.neighbours.get_mut(&who).filter(|n| n.mac.is_some()) {
+            (n.heard, n.asked, n.tries) = (now, None, 0);
         }
     }
 

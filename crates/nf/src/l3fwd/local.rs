@@ -268,9 +268,14 @@ impl Router {
                     }
                     Found::Refuse(Reason::Answered)
                 }
-                Neighbor::Advertisement { target, target_mac, .. } => {
-                    if let Some(mac) = target_mac {
-                        self.heard(cx, face, target.into(), mac, false);
+                Neighbor::Advertisement { target, flags, target_mac } => {
+                    match target_mac {
+                        Some(mac) => self.heard(cx, face, target.into(), mac, false),
+                        // who is asked at its own address need not name it (RFC 4861 §7.2.4)
+                        None if flags & ndp::SOLICITED != 0 => {
+                            self.fib.control().confirmed((face, target.into()), cx.now());
+                        }
+                        None => {}
                     }
                     Found::Refuse(Reason::Answered)
                 }

@@ -184,6 +184,27 @@ fn an_old_neighbour_is_asked_at_its_address_and_kept_when_it_answers() {
 }
 
 #[test]
+fn an_ipv6_neighbour_that_answers_without_its_mac_address_is_kept() {
+    let mut r = router("lifetime = 10\n");
+    introduce(&mut r);
+    let (host, own): (Ipv6Addr, Ipv6Addr) = ("2001:db8:1::5".parse().unwrap(), "2001:db8:1::1".parse().unwrap());
+    let mut asked = 0;
+    for ms in (0..40_000).step_by(500) {
+        let questions = r.wake(ms).swap_remove(1);
+        for frame in questions.iter().filter(|f| f[12..14] == [0x86, 0xdd]) {
+            assert_eq!(macs(frame), (HOST, LAN), "not to all");
+            asked += 1;
+            let told = Neighbor::Advertisement { target: host, flags: ndp::SOLICITED, target_mac: None };
+            r.by(FROM_LAN, &[told.frame((HOST, LAN), host, own)]);
+        }
+    }
+    assert_eq!(asked, 3);
+    let src: Ipv6Addr = "2001:db8:2::9".parse().unwrap();
+    let out = r.by(FROM_WAN, &[build::udp6(src, host, 1, 2).dst_mac(WAN).to_vec()]);
+    assert_eq!((out[1].len(), macs(&out[1][0])), (1, (HOST, LAN)), "sent at once");
+}
+
+#[test]
 fn the_sender_of_an_expired_packet_is_told() {
     let mut r = router(DEFAULT);
     introduce(&mut r);
@@ -372,6 +393,10 @@ fn a_batch_for_several_interfaces_is_parted() {
 #[test]
 fn wrong_settings_are_named() {
     for (settings, word) in [
+        (
+            "interface.lan = { addresses = [\"10.0.0.1/24\"] }\nroute = [{ prefix = \"::/0\", via = [\"10.0.0.2\"] }]",
+            "IP version",
+        ),
         ("", "interfaces"),
         ("interface.lan = { addresses = [] }", "address"),
         ("interface.lan = { addresses = [\"10.0.0.0/24\"] }", "network"),
@@ -392,4 +417,57 @@ fn wrong_settings_are_named() {
         let e = Bench::try_of("l3fwd", settings).err().unwrap_or_default();
         assert!(e.contains(word), "{settings}: {e}");
     }
+}
+
+#[test]
+fn all_of_a_real_table_is_loaded_and_agrees_with_the_longest_prefix() {
+    let data =
+        std::env::var_os("BONDSTONE_DATA").map_or_else(|| "../../../shared/data".into(), std::path::PathBuf::from);
+    let routes = data.join("routes/prefixes.txt.gz");
+    if !routes.exists() {
+        println!("skipped: there is no {}", routes.display());
+        return;
+    }
+    // each line's next hop is the next of four
+    let hop = |n: usize| format!("192.0.2.{}", 11 + n % 4);
+    let via: Vec<_> = (0..4).map(|n| format!("\"{}\", \"2001:db8:2::{}\"", hop(n), 11 + n)).collect();
+    let neighbours: Vec<_> = (0..4)
+        .map(|n| {
+            format!(
+                "\"{}\" = \"02:00:00:00:02:{n:02}\", \"2001:db8:2::{}\" = \"02:00:00:00:06:{n:02}\"",
+                hop(n),
+                11 + n
+            )
+        })
+        .collect();
+    let settings =
+        format!("routes = {routes:?}\nvia = [{}]\nneighbour = {{ {} }}\n", via.join(", "), neighbours.join(", "));
+    let mut r = router(&settings);
+    let mut text = String::new();
+    std::io::Read::read_to_string(
+        &mut flate2::read::MultiGzDecoder::new(std::fs::File::open(routes).unwrap()),
+        &mut text,
+    )
+    .unwrap();
+    let mut longest = std::collections::HashMap::new();
+    for (n, line) in text.lines().filter(|l| l.contains('.')).enumerate() {
+        let net: ipnet::Ipv4Net = line.trim().parse().unwrap();
+        longest.insert((net.network().to_bits(), net.prefix_len()), n % 4);
+    }
+    let mut random = 88_172_645_463_325_252u64;
+    let mut compared = 0;
+    for _ in 0..20_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let dst = Ipv4Addr::from_bits(random as u32);
+        let known = (0..=32u8).rev().find_map(|len| longest.get(&(super::config::mask4(dst, len), len)));
+        let special = dst.is_multicast() || dst.is_loopback() || matches!(dst.octets()[0], 0 | 240..);
+        let own = [(10, 0, 0), (192, 0, 2)].contains(&(dst.octets()[0], dst.octets()[1], dst.octets()[2]));
+        let (Some(known), false) = (known, special || own) else { continue };
+        let out = r.by(FROM_LAN, &[lan4(dst.octets()).to_vec()]);
+        assert_eq!(macs(&out[2][0]).0, MacAddr([2, 0, 0, 0, 2, *known as u8]), "{dst}");
+        compared += 1;
+    }
+    assert!(compared > 5000, "{compared}");
 }

@@ -106,7 +106,7 @@ fn samples<const A: usize>(regions: &[Region]) -> Vec<[u32; WORDS]> {
             let region = if aimed { &regions[random() as usize % regions.len()] } else { &all };
             let mut within = |field: usize| {
                 let span = region.spans[field];
-                span.lo + (u64::from(random()) * (u64::from(span.hi - span.lo) + 1) >> 32) as u32
+                span.lo + ((u64::from(random()) * (u64::from(span.hi - span.lo) + 1)) >> 32) as u32
             };
             let mut key = [0; WORDS];
             for (word, place) in key[..2 * A].iter_mut().enumerate() {

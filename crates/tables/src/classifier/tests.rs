@@ -186,7 +186,7 @@ fn raw() -> impl Strategy<Value = Raw> {
 
 /// A packet that matches the rule in most fields, at the edges of its ranges often.
 fn aim(rules: &[Rule], raw: &Raw) -> Packet {
-    let ((index, v4, choice), (a, b), (p, q, flags), (mut protocol, edge)) = raw.clone();
+    let ((index, v4, choice), (a, b), (p, q, flags), (mut protocol, edge)) = *raw;
     let rule = if rules.is_empty() { &Rule::ANY } else { index.get(rules) };
     let miss = |bit: u8| choice & 7 == bit;
     let low = |width: u8, len: u8| if len >= width { 0 } else { u128::MAX >> (128 - width + len) };

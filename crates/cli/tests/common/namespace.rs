@@ -1,0 +1,101 @@
+//! Network namespaces, and what may run in them.
+
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Workers stay on their CPUs, so runs beside each other only wait for each other.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this user may make namespaces and the tools are there, `ip` and `ethtool` besides those named; says so where
+/// not.
+pub(crate) fn possible(tools: &[&str]) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return false;
+    }
+    let missing = |tool: &&&str| Command::new(tool).arg("-V").output().is_err();
+    if let Some(tool) = ["ip", "ethtool"].iter().chain(tools).find(missing) {
+        eprintln!("skipped: no {tool} on this machine");
+        return false;
+    }
+    true
+}
+
+/// Runs a command that has to succeed.
+#[track_caller]
+pub(crate) fn done(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// A network namespace of a test's own; gone, with its interfaces, when dropped.
+pub(crate) struct Namespace(pub(crate) String);
+
+impl Namespace {
+    /// One that holds nothing but `lo`.
+    pub(crate) fn new(name: &str) -> Self {
+        let name = format!("bs-{}-{name}", std::process::id());
+        done(Command::new("ip").args(["netns", "add", &name]));
+        let namespace = Namespace(name);
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// A command that runs in it.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, program]).env("LC_ALL", "C");
+        command
+    }
+
+    /// What `ip` prints in it, with these words as arguments.
+    #[track_caller]
+    pub(crate) fn ip(&self, words: &str) -> String {
+        let output = done(Command::new("ip").args(["-n", &self.0]).args(words.split(' ')));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Gives an interface addresses, such as `10.9.0.1/24`, and brings it up; what it sends is whole and has its checksums.
+    pub(crate) fn configure(&self, interface: &str, addresses: &[&str]) {
+        self.plain(interface);
+        for address in addresses {
+            let nodad = if address.contains(':') { " nodad" } else { "" };
+            self.ip(&format!("addr add {address} dev {interface}{nodad}"));
+        }
+        self.ip(&format!("link set {interface} up"));
+    }
+
+    /// Switches off what leaves checksums and segmentation to others.
+    pub(crate) fn plain(&self, interface: &str) {
+        let off = "tx off rx off tso off gso off gro off".split(' ');
+        done(self.command("ethtool").args(["-K", interface]).args(off));
+    }
+
+    /// Keeps its kernel from sending anything of its own.
+    pub(crate) fn mute(&self) {
+        let script = "for i in all default; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done";
+        done(self.command("sh").args(["-c", script]));
+    }
+
+    /// Makes a veth pair with one end here and one there, both without address and down.
+    pub(crate) fn link(&self, near: &str, there: &Namespace, far: &str) {
+        self.ip(&format!("link add {near} type veth peer name {far} netns {}", there.0));
+    }
+
+    /// Brings an interface without addresses up.
+    pub(crate) fn raise(&self, interface: &str) {
+        self.configure(interface, &[]);
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // a test that fails shall tell why, not that this failed as well
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}

@@ -1,0 +1,353 @@
+//! Counts per flow.
+
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Nf, Node, Row, Spread};
+use packet::{BURST, Batch};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+use tables::flow::{
+    CAPACITY_MOST, FlowKey, FlowTable, Full, Prepared, Settings as TableSettings, Slot, Tuple4, Tuple6,
+};
+use wire::flow::FiveTuple;
+use wire::{EtherType, Ethernet, IpProtocol, Ipv4};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// `monitor`: packets and bytes of every flow.
+pub struct Monitor;
+
+/// Settings of [`Monitor`].
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Flows that are remembered at most, of each IP version and for each core; 88 bytes each. Beyond, the one that has
+    /// been idle longest among 32 gives way.
+    flows: u32,
+    /// Seconds without a packet after which a flow is forgotten.
+    idle: u32,
+    /// The largest flows, by bytes, that the summary shows.
+    top: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { flows: 65_536, idle: 60, top: 10 }
+    }
+}
+
+/// Rows of the summary at most.
+const MOST_SHOWN: u32 = 1 << 20;
+/// How often a part of the table is looked through, and how many buckets of 32 flows that are.
+const TICK: Duration = Duration::from_millis(1);
+const PART: usize = 64;
+const COLUMNS: [&str; 7] = ["bytes", "packets", "source", "port", "destination", "port", "protocol"];
+
+impl Nf for Monitor {
+    type Settings = Settings;
+    const KIND: &'static str = "monitor";
+    const ABOUT: &'static str = "Counts packets and bytes of every IPv4 and IPv6 flow, one direction each, and shows the largest; all packets pass.";
+    const SPREAD: Spread = Spread::Flow;
+    const EXAMPLE: &'static str = "flows = 1000000\ntop = 20";
+
+    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+        let Settings { flows, idle, top } = *settings;
+        if top > MOST_SHOWN {
+            let d = Diagnostic::new("are too many flows to show").key("top").value(top);
+            return Err(d.cure(format!("write {MOST_SHOWN} or fewer")));
+        }
+        if idle == 0 || idle > 1_000_000 {
+            let d = Diagnostic::new("is no time after which to forget a flow").key("idle").value(idle);
+            return Err(d.cure("write 1 to 1000000 seconds"));
+        }
+        let refused = |e: tables::flow::Error| {
+            let cure = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
+            Diagnostic::new(e.to_string()).key("flows").value(flows).cure(cure)
+        };
+        let table = TableSettings { full: Full::EvictOldest, ..TableSettings::new(flows as usize) };
+        Ok(Counting {
+            v4: Half::new(FlowTable::new(&table).map_err(refused)?),
+            v6: Half::new(FlowTable::new(&table).map_err(refused)?),
+            idle: idle * 1000,
+            largest: Largest::new(top as usize),
+            board: Arc::new(Board::new(&COLUMNS, top as usize)),
+            counts: Counts::default(),
+        })
+    }
+}
+
+/// What a flow has had.
+#[derive(Clone, Copy, Default, Debug)]
+struct Tally {
+    packets: u64,
+    bytes: u64,
+}
+
+/// The flows of one IP version.
+struct Half<K> {
+    table: FlowTable<K, Tally>,
+    /// Packets of this batch, and those of the one before, whose flows are on their way from memory.
+    packets: [Burst<K>; 2],
+    slots: [Slot; BURST],
+    /// Bucket that the look through has come to.
+    at: usize,
+}
+
+struct Burst<K> {
+    keys: [Prepared<K>; BURST],
+    bytes: [u32; BURST],
+    n: usize,
+}
+
+#[derive(Default)]
+struct Counts {
+    flows: Arc<Counter>,
+    other: Arc<Counter>,
+    new: Arc<Counter>,
+    forgotten: Arc<Counter>,
+    evicted: Arc<Counter>,
+    evicted_packets: Arc<Counter>,
+    evicted_bytes: Arc<Counter>,
+}
+
+struct Counting {
+    v4: Half<Tuple4>,
+    v6: Half<Tuple6>,
+    /// Milliseconds.
+    idle: u32,
+    largest: Largest,
+    board: Arc<Board>,
+    counts: Counts,
+}
+
+impl<K: FlowKey + Default> Half<K> {
+    fn new(table: FlowTable<K, Tally>) -> Self {
+        let burst = || Burst { keys: [table.prepare(K::default()); BURST], bytes: [0; BURST], n: 0 };
+        Half { packets: [burst(), burst()], slots: [Slot::NONE; BURST], at: 0, table }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, key: K, bytes: usize) {
+        let burst = &mut self.packets[0];
+        let at = burst.n & (BURST - 1);
+        (burst.keys[at], burst.bytes[at]) = (self.table.prepare(key), bytes as u32);
+        burst.n += 1;
+    }
+
+    /// Has the flows of this batch come near, and counts the batch before.
+    #[inline(always)]
+    fn count(&mut self, now: u32, counts: &Counts) {
+        let [this, before] = &mut self.packets;
+        let n = this.n.min(BURST);
+        self.table.locate(&mut this.keys[..n]);
+        if before.n != 0 {
+            self.count_before(now, counts);
+        }
+        self.packets.swap(0, 1);
+    }
+
+    #[inline(always)]
+    fn count_before(&mut self, now: u32, counts: &Counts) {
+        let before = &mut self.packets[1];
+        let n = core::mem::take(&mut before.n).min(BURST);
+        let slots = &mut self.slots[..n];
+        self.table.look_up_or_insert(&before.keys[..n], now, slots, |_, gone| {
+            counts.evicted.add(1);
+            counts.evicted_packets.add(gone.packets);
+            counts.evicted_bytes.add(gone.bytes);
+        });
+        for (slot, bytes) in slots.iter().zip(&before.bytes) {
+            if let Some(tally) = self.table.value_mut(*slot) {
+                tally.packets += 1;
+                tally.bytes += u64::from(*bytes);
+            } else {
+                // every flow of its buckets had a packet at this very millisecond
+                counts.evicted_packets.add(1);
+                counts.evicted_bytes.add(u64::from(*bytes));
+            }
+        }
+    }
+
+    /// Looks through a part of the table for flows to forget and for the largest; whether that was the last part.
+    fn look_through(
+        &mut self,
+        buckets: usize,
+        now: u32,
+        idle: u32,
+        largest: &mut Largest,
+        tuple: impl Fn(&K) -> FiveTuple,
+    ) -> (usize, bool) {
+        let gone = self.table.age(now, buckets, |_, _, since| since >= idle);
+        let to = (self.at + buckets).min(self.table.buckets());
+        for (key, tally, _) in self.table.iter(self.at..to) {
+            largest.see(tally, || tuple(key));
+        }
+        self.at = if to == self.table.buckets() { 0 } else { to };
+        (gone, self.at == 0)
+    }
+}
+
+/// The largest flows seen in a look through.
+struct Largest {
+    most: usize,
+    heap: BinaryHeap<Reverse<(u64, u64, FiveTuple)>>,
+}
+
+impl Largest {
+    fn new(most: usize) -> Self {
+        Largest { most, heap: BinaryHeap::new() }
+    }
+
+    fn see(&mut self, tally: &Tally, tuple: impl FnOnce() -> FiveTuple) {
+        if self.heap.len() >= self.most && self.heap.peek().is_none_or(|least| least.0.0 >= tally.bytes) {
+            return;
+        }
+        self.heap.push(Reverse((tally.bytes, tally.packets, tuple())));
+        if self.heap.len() > self.most {
+            self.heap.pop();
+        }
+    }
+
+    /// What was found, largest first, and begins anew.
+    fn take(&mut self) -> Vec<Row> {
+        let mut all: Vec<_> = core::mem::take(&mut self.heap).into_iter().map(|r| r.0).collect();
+        all.sort_by(|a, b| b.cmp(a));
+        let row = |(bytes, packets, t): (u64, u64, FiveTuple)| {
+            let protocol = match t.protocol {
+                IpProtocol::TCP => "tcp".to_owned(),
+                IpProtocol::UDP => "udp".to_owned(),
+                IpProtocol::ICMPV4 => "icmp".to_owned(),
+                IpProtocol::ICMPV6 => "icmpv6".to_owned(),
+                other => other.0.to_string(),
+            };
+            let words = [
+                bytes.to_string(),
+                packets.to_string(),
+                t.src.to_string(),
+                t.src_port.to_string(),
+                t.dst.to_string(),
+                t.dst_port.to_string(),
+                protocol,
+            ];
+            (bytes, words.into())
+        };
+        all.into_iter().map(row).collect()
+    }
+}
+
+/// Headers of the commonest packet.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Plain4 {
+    ethernet: Ethernet,
+    ip: Ipv4,
+    upper: [u8; 4],
+}
+
+/// The flow of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
+#[inline(always)]
+fn plain4(frame: &[u8]) -> Option<Tuple4> {
+    let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
+    let ip = &h.ip;
+    let total = usize::from(ip.total_length());
+    let plain = h.ethernet.ether_type() == EtherType::IPV4
+        && ip.as_bytes()[0] == 0x45
+        && total >= size_of::<Ipv4>() + 4
+        && total <= frame.len() - size_of::<Ethernet>()
+        && !ip.is_fragment()
+        && matches!(ip.protocol(), IpProtocol::TCP | IpProtocol::UDP);
+    let [a, b, c, d] = h.upper;
+    let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    plain.then(|| Tuple4::new(ip.src_bits(), ip.dst_bits(), src, dst, ip.protocol().0))
+}
+
+impl Counting {
+    #[cold]
+    fn any(&mut self, frame: &[u8]) {
+        let Some(t) = FiveTuple::of_frame(frame) else { return self.counts.other.add(1) };
+        match (t.src, t.dst) {
+            (core::net::IpAddr::V4(src), core::net::IpAddr::V4(dst)) => {
+                let key = Tuple4::new(src.to_bits(), dst.to_bits(), t.src_port, t.dst_port, t.protocol.0);
+                self.v4.put(key, frame.len());
+            }
+            (core::net::IpAddr::V6(src), core::net::IpAddr::V6(dst)) => {
+                let key = Tuple6::new(src.to_bits(), dst.to_bits(), t.src_port, t.dst_port, t.protocol.0);
+                self.v6.put(key, frame.len());
+            }
+            _ => self.counts.other.add(1),
+        }
+    }
+
+    /// Looks through so many buckets of both tables, and shows what was found once all have been seen.
+    fn look_through(&mut self, buckets: usize, now: u32) {
+        self.v4.count_before(now, &self.counts);
+        self.v6.count_before(now, &self.counts);
+        let (gone4, ended) = self.v4.look_through(buckets, now, self.idle, &mut self.largest, Tuple4::five_tuple);
+        let (gone6, _) = self.v6.look_through(buckets, now, self.idle, &mut self.largest, Tuple6::five_tuple);
+        self.counts.forgotten.add((gone4 + gone6) as u64);
+        if ended {
+            self.board.show(self.largest.take());
+        }
+        self.counts.flows.set((self.v4.table.len() + self.v6.table.len()) as u64);
+        let new = self.v4.table.counters().inserted + self.v6.table.counters().inserted;
+        self.counts.new.set(new);
+    }
+}
+
+impl Node for Counting {
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let c = &self.counts;
+        let all = [
+            ("flows", &c.flows),
+            ("new", &c.new),
+            ("forgotten", &c.forgotten),
+            ("evicted", &c.evicted),
+            ("evicted_packets", &c.evicted_packets),
+            ("evicted_bytes", &c.evicted_bytes),
+            ("not_ip", &c.other),
+        ];
+        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                let frame = packet.data();
+                match plain4(frame) {
+                    Some(key) => self.v4.put(key, frame.len()),
+                    None => self.any(frame),
+                }
+            },
+        );
+        let now = cx.now().as_millis() as u32;
+        self.v4.count(now, &self.counts);
+        if self.v6.packets[0].n + self.v6.packets[1].n != 0 {
+            self.v6.count(now, &self.counts);
+        }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.look_through(PART, cx.now().as_millis() as u32);
+    }
+
+    fn board(&self) -> Option<Arc<Board>> {
+        Some(self.board.clone())
+    }
+
+    fn finish(&mut self) {
+        (self.v4.at, self.v6.at) = (0, 0);
+        self.largest.take();
+        // nothing is forgotten now: whoever looks wants what there was
+        self.idle = u32::MAX;
+        self.look_through(self.v4.table.buckets(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Counts against a `HashMap`.
+
+use crate::kit::Bench;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use wire::build;
+use wire::flow::FiveTuple;
+
+type Flows = HashMap<Vec<String>, (u64, u64)>;
+
+/// The slow way.
+fn reference(frames: &[Vec<u8>]) -> Flows {
+    let mut flows = Flows::new();
+    for frame in frames {
+        let Some(t) = FiveTuple::of_frame(frame) else { continue };
+        let protocol = match t.protocol.0 {
+            1 => "icmp".to_owned(),
+            6 => "tcp".to_owned(),
+            17 => "udp".to_owned(),
+            58 => "icmpv6".to_owned(),
+            n => n.to_string(),
+        };
+        let key = vec![t.src.to_string(), t.src_port.to_string(), t.dst.to_string(), t.dst_port.to_string(), protocol];
+        let flow = flows.entry(key).or_default();
+        flow.0 += frame.len() as u64;
+        flow.1 += 1;
+    }
+    flows
+}
+
+fn shown(monitor: &mut Bench) -> Flows {
+    let number = |text: &String| text.parse::<u64>().unwrap();
+    let rows = monitor.finish();
+    assert!(rows.is_sorted_by(|a, b| number(&a[0]) >= number(&b[0])), "largest first");
+    rows.into_iter().map(|row| (row[2..].to_vec(), (number(&row[0]), number(&row[1])))).collect()
+}
+
+#[test]
+fn agrees_with_a_hash_map_on_every_capture() {
+    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
+    let folder = data.join("dpi");
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        println!("skipped: there are no captures in {}", folder.display());
+        return;
+    };
+    let mut captures = 0;
+    for file in files.map(|f| f.unwrap().path()).filter(|p| p.to_string_lossy().contains(".pcap")) {
+        let frames = frames(&file);
+        let mut monitor = Bench::of("monitor", "flows = 40000\ntop = 100000").with_buffers(64);
+        for part in frames.chunks(32) {
+            assert_eq!(monitor.all(part).0, part);
+        }
+        assert_eq!(shown(&mut monitor), reference(&frames), "{}", file.display());
+        captures += 1;
+    }
+    assert!(captures > 200, "{captures} captures");
+}
+
+/// Ethernet frames that fit in a buffer.
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let mut frames = vec![];
+    if let Ok(mut reader) = pcap::Reader::open(path) {
+        while let Ok(Some(record)) = reader.next() {
+            if record.link_type == pcap::LinkType::ETHERNET && record.frame.len() <= 2048 {
+                frames.push(record.frame.to_vec());
+            }
+        }
+    }
+    frames
+}
+
+fn flow(n: u32) -> Vec<u8> {
+    build::udp4(n, [10, 0, 0, 1], 1, 2).pad_to(60).to_vec()
+}
+
+#[test]
+fn idle_flows_are_forgotten_and_others_kept() {
+    let mut monitor = Bench::of("monitor", "idle = 2\nflows = 1000");
+    let frames: Vec<_> = (0..500).map(flow).collect();
+    monitor.all(&frames);
+    for ms in 1..1900 {
+        monitor.wake(ms);
+    }
+    monitor.all(&frames[..100]);
+    for ms in 1900..2900 {
+        monitor.wake(ms);
+    }
+    let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
+    assert_eq!((counts["flows"], counts["forgotten"], counts["new"]), (100, 400, 500));
+}
+
+#[test]
+fn a_full_table_loses_no_packet_from_its_sums() {
+    let mut monitor = Bench::of("monitor", "flows = 100\ntop = 1000");
+    let frames: Vec<_> = (0..5000).map(flow).collect();
+    for (ms, part) in frames.chunks(100).enumerate() {
+        monitor.wake(ms as u64);
+        monitor.all(part);
+    }
+    let kept: u64 = shown(&mut monitor).values().map(|f| f.1).sum();
+    let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
+    assert!(kept <= 100);
+    assert_eq!(kept + counts["evicted_packets"], 5000);
+    assert_eq!(60 * kept + counts["evicted_bytes"], 300_000);
+}
+
+#[test]
+fn only_the_largest_are_shown() {
+    let mut monitor = Bench::of("monitor", "top = 3");
+    for n in 1..=10u32 {
+        monitor.all(&vec![flow(n); n as usize]);
+    }
+    let mut packets: Vec<u64> = shown(&mut monitor).values().map(|f| f.1).collect();
+    packets.sort_unstable();
+    assert_eq!(packets, [8, 9, 10]);
+}
+
+#[test]
+fn what_is_not_ip_is_counted_and_passes() {
+    let mut monitor = Bench::of("monitor", "");
+    let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).pad_to(60).to_vec();
+    assert_eq!(monitor.all(&[arp.clone(), vec![1; 3]]).0, [arp, vec![1; 3]]);
+    assert!(monitor.counters().contains(&("not_ip".to_owned(), 2)));
+}

@@ -1,0 +1,134 @@
+//! Keys of flows, and how they are hashed.
+
+use std::hash::{BuildHasher, RandomState};
+use wire::IpProtocol;
+use wire::flow::FiveTuple;
+
+/// What a flow is known by.
+///
+/// `Default` fills slots that no flow has; its value does not matter.
+pub trait FlowKey: Copy + Eq + Default {
+    /// A hash of all of the key, good in all its bits, that nobody can tell without the seed: by [`Seed::mix`].
+    fn flow_hash(&self, seed: &Seed) -> u64;
+}
+
+/// What keys are hashed with: secret, so that nobody can choose flows that collide.
+///
+/// The hash folds products of 128 bits: fast, and unpredictable from outside, but no cryptographic function. What it could
+/// let through costs room and not time: work per packet is bounded whatever the keys.
+#[derive(Clone, Copy)]
+pub struct Seed([u64; 2]);
+
+impl Seed {
+    /// One that nobody can guess: from the system's random numbers.
+    #[must_use]
+    pub fn random() -> Self {
+        let source = RandomState::new();
+        Self([0, 1].map(|i: u64| source.hash_one(i)))
+    }
+
+    /// Always the same one for a number: for runs that are to be repeated, and for nothing that meets strangers.
+    #[must_use]
+    pub fn fixed(number: u64) -> Self {
+        // splitmix64
+        Self([1, 2].map(|i: u64| {
+            let z = number.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        }))
+    }
+
+    /// Two words more into a hash.
+    #[inline(always)]
+    #[must_use]
+    pub fn mix(&self, hash: u64, a: u64, b: u64) -> u64 {
+        let product = u128::from(a ^ self.0[0] ^ hash) * u128::from(b ^ self.0[1] ^ hash.rotate_left(32));
+        product as u64 ^ (product >> 64) as u64
+    }
+}
+
+impl core::fmt::Debug for Seed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Seed(secret)")
+    }
+}
+
+/// Addresses, ports and protocol of an IPv4 flow: 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(C)]
+pub struct Tuple4 {
+    /// Source address above destination address.
+    addresses: u64,
+    /// Protocol, source port and destination port, from bit 32 down.
+    rest: u64,
+}
+
+/// Addresses, ports and protocol of an IPv6 flow: 40 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(C)]
+pub struct Tuple6 {
+    src: [u64; 2],
+    dst: [u64; 2],
+    rest: u64,
+}
+
+#[inline(always)]
+fn rest(src_port: u16, dst_port: u16, protocol: u8) -> u64 {
+    u64::from(protocol) << 32 | u64::from(src_port) << 16 | u64::from(dst_port)
+}
+
+#[inline(always)]
+fn halves(address: u128) -> [u64; 2] {
+    [(address >> 64) as u64, address as u64]
+}
+
+impl Tuple4 {
+    /// Addresses as numbers (`10.0.0.1` is `0x0a00_0001`).
+    #[inline(always)]
+    #[must_use]
+    pub fn new(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> Self {
+        Self { addresses: u64::from(src) << 32 | u64::from(dst), rest: rest(src_port, dst_port, protocol) }
+    }
+
+    /// The same as a [`FiveTuple`].
+    #[must_use]
+    pub fn five_tuple(&self) -> FiveTuple {
+        let (src, dst) = (((self.addresses >> 32) as u32).into(), (self.addresses as u32).into());
+        let protocol = IpProtocol((self.rest >> 32) as u8);
+        FiveTuple::v4(src, dst, (self.rest >> 16) as u16, self.rest as u16, protocol)
+    }
+}
+
+impl Tuple6 {
+    /// Addresses as numbers (`::1` is 1).
+    #[inline(always)]
+    #[must_use]
+    pub fn new(src: u128, dst: u128, src_port: u16, dst_port: u16, protocol: u8) -> Self {
+        Self { src: halves(src), dst: halves(dst), rest: rest(src_port, dst_port, protocol) }
+    }
+
+    /// The same as a [`FiveTuple`].
+    #[must_use]
+    pub fn five_tuple(&self) -> FiveTuple {
+        let address = |[high, low]: [u64; 2]| (u128::from(high) << 64 | u128::from(low)).into();
+        let protocol = IpProtocol((self.rest >> 32) as u8);
+        let ports = ((self.rest >> 16) as u16, self.rest as u16);
+        FiveTuple::v6(address(self.src), address(self.dst), ports.0, ports.1, protocol)
+    }
+}
+
+impl FlowKey for Tuple4 {
+    #[inline(always)]
+    fn flow_hash(&self, seed: &Seed) -> u64 {
+        seed.mix(0, self.addresses, self.rest)
+    }
+}
+
+impl FlowKey for Tuple6 {
+    #[inline(always)]
+    fn flow_hash(&self, seed: &Seed) -> u64 {
+        let src = seed.mix(self.rest, self.src[0], self.src[1]);
+        seed.mix(src, self.dst[0], self.dst[1])
+    }
+}

@@ -1,0 +1,192 @@
+//! The firewall's rows: rules, packets, and the same for C.
+
+use crate::fixture::{self, CLoop, Random, mask, packet_of};
+use crate::rows::{Agree, Pair, node};
+use core::ffi::c_void;
+use core::net::Ipv4Addr;
+use core::ops::RangeInclusive;
+use runtime::Worker;
+use std::rc::Rc;
+
+/// Protocol of all rules and packets.
+const UDP: u8 = 17;
+
+/// `struct rule` of firewall.c.
+#[repr(C)]
+struct CRule {
+    /// Time to live, protocol, TCP flags and kind, from the lowest byte.
+    meta: u32,
+    meta_mask: u32,
+    /// Addresses and masks as on the wire.
+    src: u32,
+    src_mask: u32,
+    dst: u32,
+    dst_mask: u32,
+    first: u32,
+    span: u32,
+    drop: u32,
+    src_len: u8,
+    dst_len: u8,
+    reserved: u16,
+}
+
+unsafe extern "C" {
+    fn native_firewall_new(rules: *const CRule, n: u32, drop_by_default: i32, acl: i32) -> *mut c_void;
+    fn native_firewall_free(firewall: *mut c_void);
+    fn native_firewall_counts(firewall: *mut c_void) -> *mut u64;
+}
+
+/// UDP between two networks.
+struct Rule {
+    src: (u32, u8),
+    dst: (u32, u8),
+    dport: RangeInclusive<u16>,
+}
+
+impl Rule {
+    fn text(&self) -> String {
+        let net = |(address, len): (u32, u8)| format!("{}/{len}", Ipv4Addr::from_bits(address));
+        let ports = match (*self.dport.start(), *self.dport.end()) {
+            (0, u16::MAX) => String::new(),
+            (from, to) => format!(" dport {from}-{to}"),
+        };
+        format!("accept proto udp src {} dst {}{ports}", net(self.src), net(self.dst))
+    }
+
+    fn compiled(&self) -> CRule {
+        let (from, to) = (u32::from(*self.dport.start()), u32::from(*self.dport.end()));
+        CRule {
+            meta: u32::from(UDP) << 8,
+            meta_mask: 0xff << 8,
+            src: self.src.0.to_be(),
+            src_mask: mask(self.src.1).to_be(),
+            dst: self.dst.0.to_be(),
+            dst_mask: mask(self.dst.1).to_be(),
+            first: from << 16,
+            span: (to - from) << 16 | 0xffff,
+            drop: 0,
+            src_len: self.src.1,
+            dst_len: self.dst.1,
+            reserved: 0,
+        }
+    }
+}
+
+/// Rules that all accept; so does the default.
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// `n` random rules: networks of /8 to /24, half of them with a destination port or a thousand of them.
+    pub(crate) fn random(n: usize) -> Rules {
+        let mut random = Random(0x5eed_f11e + n as u64);
+        let rule = |_| {
+            let mut net = || {
+                let len = 8 + (random.next() % 17) as u8;
+                (random.next() & mask(len), len)
+            };
+            let (src, dst) = (net(), net());
+            let dport = match random.next() % 4 {
+                0 | 1 => 0..=u16::MAX,
+                kind => {
+                    let from = (random.next() % 60_000) as u16;
+                    from..=from + if kind == 2 { 0 } else { 1000 }
+                }
+            };
+            Rule { src, dst, dport }
+        };
+        Rules { rules: (0..n).map(rule).collect() }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("firewall {} rules", self.rules.len())
+    }
+
+    /// `n` packets, half of them aimed at a random rule.
+    pub(crate) fn frames(&self, n: usize) -> Vec<Vec<u8>> {
+        let mut random = Random(0xf4a3_e5ed);
+        let frame = |_| {
+            let (mut src, mut dst) = (random.next(), random.next());
+            let (sport, mut dport) = (random.next() as u16, random.next() as u16);
+            if random.next().is_multiple_of(2) {
+                let rule = &self.rules[random.next() as usize % self.rules.len()];
+                src = rule.src.0 | src & !mask(rule.src.1);
+                dst = rule.dst.0 | dst & !mask(rule.dst.1);
+                let (from, to) = (u32::from(*rule.dport.start()), u32::from(*rule.dport.end()));
+                dport = (from + u32::from(dport) % (to - from + 1)) as u16;
+            }
+            packet_of(src, dst, sport, dport)
+        };
+        (0..n).map(frame).collect()
+    }
+
+    /// The firewall with these rules; in C, ten are compared by AVX-512 and a thousand by rte_acl.
+    pub(crate) fn pair(&self) -> anyhow::Result<(Pair, Rc<Native>)> {
+        let acl = self.rules.len() > 64;
+        let native = Rc::new(Native::new(&self.rules, acl)?);
+        let texts: Vec<_> = self.rules.iter().map(Rule::text).collect();
+        let settings = format!("default = \"accept\"\nrules = {texts:?}");
+        let pair = Pair {
+            name: self.name(),
+            nodes: Box::new(move || vec![node("firewall", &settings)]),
+            native: if acl { fixture::native_firewall_acl } else { fixture::native_firewall } as CLoop,
+            cells: None,
+            passes: usize::MAX,
+            agree: Some(native.clone()),
+        };
+        Ok((pair, native))
+    }
+}
+
+/// A firewall in C. Its rules live as long as it does.
+pub(crate) struct Native {
+    raw: *mut c_void,
+    rules: Vec<CRule>,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: made by native_firewall_new, and nothing else has it.
+        unsafe { native_firewall_free(self.raw) }
+    }
+}
+
+impl Native {
+    fn new(rules: &[Rule], acl: bool) -> anyhow::Result<Native> {
+        let rules: Vec<_> = rules.iter().map(Rule::compiled).collect();
+        // SAFETY: an array of that length, which lives as long as the firewall.
+        let raw = unsafe { native_firewall_new(rules.as_ptr(), rules.len() as u32, 0, i32::from(acl)) };
+        anyhow::ensure!(!raw.is_null(), "rte_acl does not take the rules");
+        Ok(Native { raw, rules })
+    }
+
+    pub(crate) fn state(&self) -> *mut c_void {
+        self.raw
+    }
+
+    /// Counts: by default, then by rule.
+    #[expect(clippy::mut_from_ref, reason = "C owns them, and runs when nobody here looks")]
+    fn counts(&self) -> &mut [u64] {
+        // SAFETY: that many, and one thread.
+        unsafe { core::slice::from_raw_parts_mut(native_firewall_counts(self.raw), self.rules.len() + 1) }
+    }
+}
+
+impl Agree for Native {
+    fn begin(&self) {
+        self.counts().fill(0);
+    }
+
+    fn check(&self, worker: &mut Worker) -> anyhow::Result<()> {
+        let (_, stats) = worker.graph().stats().next().expect("one node");
+        let mut ours: Vec<u64> = stats.counters.iter().map(|(_, count)| count.get()).collect();
+        // the default is our last
+        ours.rotate_right(1);
+        let theirs = self.counts();
+        let hits: u64 = theirs[1..].iter().sum();
+        anyhow::ensure!(ours == *theirs, "the rules' counts differ: {ours:?} from Bondstone, {theirs:?} from C");
+        anyhow::ensure!(hits > 0 && theirs[0] > 0, "{hits} hits and {} by default say little", theirs[0]);
+        Ok(())
+    }
+}
