@@ -9,7 +9,7 @@ fn main() {
         .probe("libdpdk")
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c", "c/router.c", "c/firewall.c"])
+    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c", "c/router.c", "c/firewall.c", "c/monitor.c"])
         .includes(&lib.include_paths)
         .opt_level(3)
         .warnings(true);

@@ -56,6 +56,7 @@ unsafe extern "C" {
     pub(crate) fn native_router(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_firewall(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_monitor(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_firewall_acl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
 }
 

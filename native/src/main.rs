@@ -2,6 +2,7 @@
 
 mod firewall;
 mod fixture;
+mod monitor;
 mod router;
 mod rows;
 mod sample;

@@ -161,8 +161,13 @@ impl Table {
         .take(flows)
         .map(fresh())
         .collect();
-        (0..LIST).map(|_| flows[random.next() as usize % flows.len()]).collect()
+        list(|| flows[random.next() as usize % flows.len()])
     }
+}
+
+/// A list of destinations to go round.
+pub(crate) fn list(next: impl FnMut() -> Fresh) -> Vec<Fresh> {
+    core::iter::repeat_with(next).take(LIST).collect()
 }
 
 fn mac(hop: u32) -> MacAddr {
@@ -181,7 +186,7 @@ fn adjacency(hop: u32) -> [u64; 2] {
 }
 
 /// What the source writes into a packet for a destination.
-fn fresh() -> impl FnMut(u32) -> Fresh {
+pub(crate) fn fresh() -> impl FnMut(u32) -> Fresh {
     let frame = packet_to([0; 4]);
     let mut head: [u8; 20] = *frame[14..].first_chunk().expect("an IPv4 header");
     move |dst| {

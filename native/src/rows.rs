@@ -4,7 +4,7 @@ use crate::firewall::Rules;
 use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Fresh, Freshened, Memory, Packets};
 use crate::router::Table;
 use crate::sample::{Compared, Cost, compare};
-use crate::{testpmd, verify};
+use crate::{monitor, testpmd, verify};
 use anyhow::Context;
 use core::ffi::c_void;
 use dpdk::{Eal, Mempool};
@@ -155,6 +155,14 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
             rows.add(&mut bench, &pair, &Lap::Frames(rules.frames(n)), native.state())?;
         }
     }
+    let pair = monitor::pair();
+    if wanted(&pair.name) {
+        monitor::same(&bench.pool, 100_000)?;
+        for flows in [1, 10_000, 1_000_000] {
+            let native = monitor::Native::new();
+            rows.add(&mut bench, &pair, &Lap::Fresh(flows, monitor::destinations(flows)), native.state())?;
+        }
+    }
     rows.fused_and_composed = fused.zip(composed);
     Ok(rows)
 }
@@ -272,7 +280,7 @@ impl Bench {
                 let frames = match source {
                     Lap::Memory(n) => fixture::frames(*n),
                     Lap::Frames(frames) => frames.clone(),
-                    _ => fixture::frames(1024),
+                    _ => vec![fixture::packet_to([0; 4]); 1024],
                 };
                 let n = frames.len();
                 let memory = Memory::new(n);

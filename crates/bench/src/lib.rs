@@ -35,6 +35,7 @@
 mod attempts;
 pub mod binary;
 mod environment;
+mod frames;
 pub mod goal;
 pub mod latency_plan;
 mod ledger;
@@ -43,6 +44,7 @@ pub mod loss_verify;
 mod measure;
 pub mod mlr;
 mod offer;
+pub mod scenario;
 pub mod search;
 #[cfg(test)]
 mod simulated;
@@ -51,11 +53,13 @@ mod wired;
 
 pub use binary::Binary;
 pub use environment::{Steal, environment};
+pub use frames::frames;
 pub use goal::{Goal, GoalError};
 pub use loss_verify::{LossVerify, Verification};
 pub use measure::{Error as MeasureError, LATENCY_SHARE, Measured, document, measure, offer};
 pub use mlr::Mlr;
 pub use offer::flow_settings;
+pub use scenario::Scenario;
 pub use search::{GoalResult, LimitedBy, Limits, Method, Next, Remark, Search, SearchError, Summary};
 pub use trial::{BadTrial, PollGaps, Trial};
 pub use wired::{DEPTH, Load, Wired};

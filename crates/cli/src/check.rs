@@ -1,18 +1,23 @@
 //! `bondstone check`.
 
 use crate::exit::Exit;
+use bench::Scenario;
+use bench::scenario::Dut;
 use chain::ChainFile;
 use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-/// Checks a chain file without running it: its format, names, paths, edges, files and every NF's settings.
+/// Checks a chain file or a scenario without running it: format, names, paths, edges, files and every NF's settings.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  bondstone check examples/demo.toml")]
+#[command(
+    after_help = "Examples:\n  bondstone check examples/demo.toml\n  bondstone check scenarios/netbricks/lpm.toml"
+)]
 pub(crate) struct Check {
-    /// The chain file.
-    chain: PathBuf,
+    /// The chain file or scenario.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
     /// Prints the faults as JSON.
     #[arg(long)]
     json: bool,
@@ -20,7 +25,12 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let (faults, warnings, file) = match ChainFile::read(&self.chain, registry) {
+        let text = match chain::read(&self.file, "chain file") {
+            Ok(text) if Scenario::is(&text) => return self.scenario(&text, registry),
+            Ok(text) => Ok(text),
+            Err(fault) => Err(vec![fault]),
+        };
+        let (faults, warnings, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
             Ok(file) => {
                 // the file may be meant for another machine
                 let absent = file.absent_cpus(&runtime::allowed_cpus());
@@ -29,9 +39,7 @@ impl Check {
             Err(faults) => (faults, vec![], None),
         };
         if self.json {
-            let verdict = json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
-            writeln!(stdout(), "{verdict:#}")?;
-            return Ok(if faults.is_empty() { Exit::Done } else { Exit::Input });
+            return verdict(&faults, &warnings);
         }
         for warning in &warnings {
             eprintln!("warning: {warning}");
@@ -41,7 +49,7 @@ impl Check {
                 writeln!(
                     stdout(),
                     "{}: {} ports, {} NFs, {} chains, no fault",
-                    self.chain.display(),
+                    self.file.display(),
                     file.ports.len(),
                     file.nfs.len(),
                     file.chains.len()
@@ -60,6 +68,48 @@ impl Check {
             _ => Err(Diagnostics(faults).into()),
         }
     }
+
+    fn scenario(&self, text: &str, registry: &Registry) -> anyhow::Result<Exit> {
+        let (faults, scenario) = match Scenario::parse(text, &self.file, registry) {
+            Ok(scenario) => (cells(&scenario), Some(scenario)),
+            Err(faults) => (faults, None),
+        };
+        if self.json {
+            return verdict(&faults, &[]);
+        }
+        let Some(scenario) = scenario.filter(|_| faults.is_empty()) else {
+            return Err(Diagnostics(faults).into());
+        };
+        let (cells, claims) = (scenario.cells.len(), scenario.claims.len());
+        writeln!(
+            stdout(),
+            "{}: scenario {}, {cells} cells, {claims} claims, no fault",
+            self.file.display(),
+            scenario.name
+        )?;
+        for cell in &scenario.cells {
+            match &cell.dut {
+                Dut::Chain(file) => writeln!(stdout(), "  {}: {}", cell.label(), file.file.display())?,
+                Dut::Absent(why) => writeln!(stdout(), "  {}: not measured: {why}", cell.label())?,
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn verdict(faults: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exit> {
+    let verdict = json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
+    writeln!(stdout(), "{verdict:#}")?;
+    Ok(if faults.is_empty() { Exit::Done } else { Exit::Input })
+}
+
+/// Faults that only building the NFs of a scenario's cells finds.
+fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
+    let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
+        Dut::Chain(file) => Some(file),
+        Dut::Absent(_) => None,
+    });
+    chains.flat_map(|file| settings(file)).collect()
 }
 
 /// Faults that only building an NF finds.

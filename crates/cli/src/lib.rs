@@ -11,7 +11,9 @@ mod bench;
 mod check;
 mod doctor;
 mod exit;
+mod measuring;
 mod nf;
+mod reproduce;
 mod run;
 mod table;
 
@@ -32,6 +34,7 @@ Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user la
 Examples:
   bondstone run examples/demo.toml --for 10s
   bondstone bench examples/router.toml
+  bondstone reproduce netbricks/lpm
   bondstone check examples/demo.toml
   bondstone nf show ttl
   bondstone doctor"
@@ -45,6 +48,7 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Bench(bench::Bench),
+    Reproduce(reproduce::Reproduce),
     Check(check::Check),
     /// Lists and explains network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
@@ -57,6 +61,7 @@ pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.run(&registry),
         Command::Bench(bench) => bench.run(&registry),
+        Command::Reproduce(reproduce) => reproduce.run(&registry),
         Command::Check(check) => check.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
         Command::Doctor(doctor) => doctor.run(),

@@ -117,7 +117,6 @@ impl Cx<'_> {
     #[inline]
     pub fn leave_by(&mut self, output: u8) {
         self.desk.leave = output;
-        self.desk.touched = true;
     }
 
     /// Time since the graph was made, to about a millisecond.

@@ -246,9 +246,12 @@ impl Graph {
                 slot.stats.timed_batches.add(1);
                 from = now;
             }
-            target = plan.next;
+            target = match core::mem::take(&mut self.desk.leave) {
+                0 => plan.next,
+                output => slot.edges.get(output as usize).copied().unwrap_or(Target::Nowhere),
+            };
             if batch.len() != n || self.desk.touched {
-                target = self.settle(at, n, batch);
+                self.settle(at, n, batch);
                 if batch.is_empty() {
                     break;
                 }
@@ -271,10 +274,10 @@ impl Graph {
         batch.clear();
     }
 
-    /// Books what a node did besides changing its batch in place; where the batch goes on.
+    /// Books what a node did besides changing its batch in place.
     #[inline(never)]
-    fn settle(&mut self, at: Hop, n: usize, batch: &Batch) -> Target {
-        let Desk { gone, dropped, emitted, created, held, released, leave, touched, .. } = &mut self.desk;
+    fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
+        let Desk { gone, dropped, emitted, created, held, released, touched, .. } = &mut self.desk;
         gone.clear();
         let accounted = batch.len() + *dropped + *emitted + *held;
         let vanished = (n + *created + *released).saturating_sub(accounted);
@@ -286,13 +289,7 @@ impl Graph {
             let waiting = self.hops[at.0 as usize].outbox.iter().enumerate().filter(|(_, packets)| !packets.is_empty());
             self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
         }
-        let Visit { plan, .. } = &self.hops[at.0 as usize];
-        let target = match core::mem::take(leave) {
-            0 => plan.next,
-            output => self.slots[plan.node as usize].edges.get(output as usize).copied().unwrap_or(Target::Nowhere),
-        };
         (*dropped, *emitted, *created, *held, *released, *touched) = (0, 0, 0, 0, 0, false);
-        target
     }
 
     /// Tells the time, which is that since the graph was made, and wakes the nodes that wait for it.
@@ -309,6 +306,7 @@ impl Graph {
             let mut cx = Cx { desk: &mut self.desk, outbox: &mut self.hops[at].outbox, stats: &slot.stats };
             slot.node.wake(&mut cx);
             self.running = IDLE;
+            self.desk.leave = 0;
             self.settle(Hop(at as u16), 0, &Batch::new());
             self.catch_up::<false>(sink);
         }

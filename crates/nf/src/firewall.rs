@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tables::Classifier;
-use tables::classifier::{FragmentKind, Key4, Key6};
+use tables::classifier::{FragmentKind, Key4, Key6, NONE};
 
 /// `firewall`: the first rule that a packet matches says whether it passes.
 pub struct Firewall;
@@ -89,6 +89,8 @@ impl Nf for Firewall {
     }
 }
 
+/// Rules up to which a burst is counted rule by rule.
+const FEW: usize = 16;
 /// Places for packets that no rule matches, taken in turn: an increment need not wait for the one before.
 const MISSES: usize = 8;
 
@@ -128,16 +130,29 @@ impl Filter {
         &self.places[if rule < self.rules { rule } else { self.rules + at % MISSES }]
     }
 
-    /// Counts a burst, of which each packet matches one of `rules`; whether any is to be dropped.
+    /// Counts the first `n` packets of a burst, of which each matches one of `rules`; the others match none. Whether any is
+    /// to be dropped.
     #[inline(always)]
-    fn count(&self, rules: &[u32]) -> bool {
-        let mut any = false;
-        for (at, &rule) in rules.iter().enumerate() {
-            let place = self.place(rule, at);
-            place.count.add(1);
-            any |= place.drop;
+    fn count(&self, rules: &[u32; BURST], n: usize) -> bool {
+        let (mut any, mut hits) = (false, 0);
+        if self.rules <= FEW {
+            // rule by rule, all packets at once
+            for (rule, place) in (0..).zip(&self.places[..self.rules]) {
+                let of: u32 = rules.iter().map(|r| u32::from(*r == rule)).sum();
+                place.count.add(of.into());
+                any |= place.drop & (of != 0);
+                hits += of as usize;
+            }
+            any |= self.place(NONE, 0).drop & (hits < n);
+        } else {
+            for (at, &rule) in rules[..n].iter().enumerate() {
+                let place = self.place(rule, at);
+                place.count.add(1);
+                any |= place.drop;
+                hits += usize::from(rule != NONE);
+            }
         }
-        self.by_default.add(rules.iter().map(|&rule| u64::from(rule as usize >= self.rules)).sum());
+        self.by_default.add((n - hits) as u64);
         any
     }
 
@@ -172,11 +187,11 @@ impl Filter {
             classes[at & (BURST - 1)] = class;
             at += 1;
         });
-        let (mut rules4, mut rules6) = ([0; BURST], [0; BURST]);
+        let (mut rules4, mut rules6) = ([NONE; BURST], [NONE; BURST]);
         self.classifier.classify4(&self.keys4[..n4], &mut rules4[..n4]);
         self.classifier.classify6(&self.keys6[..n6], &mut rules6[..n6]);
-        self.count(&rules4[..n4]);
-        self.count(&rules6[..n6]);
+        self.count(&rules4, n4);
+        self.count(&rules6, n6);
         let (mut rules4, mut rules6) = (rules4.iter(), rules6.iter());
         let mut classes = classes.iter();
         batch.sift(
@@ -217,9 +232,9 @@ impl Node for Filter {
         if plain != n {
             return self.mixed(cx, batch);
         }
-        let mut rules = [0; BURST];
+        let mut rules = [NONE; BURST];
         self.classifier.classify4(&self.keys4[..n], &mut rules[..n]);
-        if self.count(&rules[..n]) {
+        if self.count(&rules, n) {
             let mut rules = rules.iter();
             batch.sift(|_| self.verdict(*rules.next()?), |reason, packet| cx.drop(reason as u8, packet));
         }

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{
-    CAPACITY_MOST, FlowKey, FlowTable, Full, Prepared, Settings as TableSettings, Slot, Tuple4, Tuple6,
+    CAPACITY_MOST, FlowKey, FlowTable, Found, Full, Prepared, Settings as TableSettings, Tuple4, Tuple6,
 };
 use wire::flow::FiveTuple;
 use wire::{EtherType, Ethernet, IpProtocol, Ipv4};
@@ -22,8 +22,8 @@ pub struct Monitor;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Flows that are remembered at most, of each IP version and for each core; 88 bytes each. Beyond, the one that has
-    /// been idle longest among 32 gives way.
+    /// Flows that are remembered at most, for each core and IP version; 64 bytes each with IPv4, 128 with IPv6. Beyond, the
+    /// one that has been idle longest among sixteen gives way.
     flows: u32,
     /// Seconds without a packet after which a flow is forgotten.
     idle: u32,
@@ -39,9 +39,9 @@ impl Default for Settings {
 
 /// Rows of the summary at most.
 const MOST_SHOWN: u32 = 1 << 20;
-/// How often a part of the table is looked through, and how many buckets of 32 flows that are.
+/// How often a part of the table is looked through, and how many buckets of eight flows that are.
 const TICK: Duration = Duration::from_millis(1);
-const PART: usize = 64;
+const PART: usize = 256;
 const COLUMNS: [&str; 7] = ["bytes", "packets", "source", "port", "destination", "port", "protocol"];
 
 impl Nf for Monitor {
@@ -61,6 +61,8 @@ impl Nf for Monitor {
             let d = Diagnostic::new("is no time after which to forget a flow").key("idle").value(idle);
             return Err(d.cure("write 1 to 1000000 seconds"));
         }
+        // the table's clock has room for twice as many; and a busy flow's time is not written with every packet
+        let unit = ((idle * 1000) >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(4);
         let refused = |e: tables::flow::Error| {
             let cure = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
             Diagnostic::new(e.to_string()).key("flows").value(flows).cure(cure)
@@ -69,7 +71,8 @@ impl Nf for Monitor {
         Ok(Counting {
             v4: Half::new(FlowTable::new(&table).map_err(refused)?),
             v6: Half::new(FlowTable::new(&table).map_err(refused)?),
-            idle: idle * 1000,
+            idle: (idle * 1000) >> unit,
+            unit,
             largest: Largest::new(top as usize),
             board: Arc::new(Board::new(&COLUMNS, top as usize)),
             counts: Counts::default(),
@@ -85,11 +88,12 @@ struct Tally {
 }
 
 /// The flows of one IP version.
-struct Half<K> {
+struct Half<K: FlowKey> {
     table: FlowTable<K, Tally>,
     /// Packets of this batch, and those of the one before, whose flows are on their way from memory.
     packets: [Burst<K>; 2],
-    slots: [Slot; BURST],
+    /// Which of them this batch's are, 0 or 1.
+    side: usize,
     /// Bucket that the look through has come to.
     at: usize,
 }
@@ -114,8 +118,10 @@ struct Counts {
 struct Counting {
     v4: Half<Tuple4>,
     v6: Half<Tuple6>,
-    /// Milliseconds.
+    /// In units of time.
     idle: u32,
+    /// A unit is that power of two of milliseconds.
+    unit: u32,
     largest: Largest,
     board: Arc<Board>,
     counts: Counts,
@@ -124,49 +130,51 @@ struct Counting {
 impl<K: FlowKey + Default> Half<K> {
     fn new(table: FlowTable<K, Tally>) -> Self {
         let burst = || Burst { keys: [table.prepare(K::default()); BURST], bytes: [0; BURST], n: 0 };
-        Half { packets: [burst(), burst()], slots: [Slot::NONE; BURST], at: 0, table }
+        Half { packets: [burst(), burst()], side: 0, at: 0, table }
     }
 
     #[inline(always)]
     fn put(&mut self, key: K, bytes: usize) {
-        let burst = &mut self.packets[0];
+        let burst = &mut self.packets[self.side & 1];
         let at = burst.n & (BURST - 1);
         (burst.keys[at], burst.bytes[at]) = (self.table.prepare(key), bytes as u32);
         burst.n += 1;
     }
 
-    /// Has the flows of this batch come near, and counts the batch before.
+    /// Counts the batch before, while the flows of this one come near.
     #[inline(always)]
     fn count(&mut self, now: u32, counts: &Counts) {
-        let [this, before] = &mut self.packets;
-        let n = this.n.min(BURST);
-        self.table.locate(&mut this.keys[..n]);
-        if before.n != 0 {
-            self.count_before(now, counts);
-        }
-        self.packets.swap(0, 1);
+        self.count_before(now, counts);
+        self.side ^= 1;
     }
 
     #[inline(always)]
     fn count_before(&mut self, now: u32, counts: &Counts) {
-        let before = &mut self.packets[1];
+        let before = &mut self.packets[(self.side ^ 1) & 1];
         let n = core::mem::take(&mut before.n).min(BURST);
-        let slots = &mut self.slots[..n];
-        self.table.look_up_or_insert(&before.keys[..n], now, slots, |_, gone| {
+        let bytes = &before.bytes;
+        let lost = |_: &K, gone: &Tally| {
             counts.evicted.add(1);
             counts.evicted_packets.add(gone.packets);
             counts.evicted_bytes.add(gone.bytes);
-        });
-        for (slot, bytes) in slots.iter().zip(&before.bytes) {
-            if let Some(tally) = self.table.value_mut(*slot) {
-                tally.packets += 1;
-                tally.bytes += u64::from(*bytes);
-            } else {
-                // every flow of its buckets had a packet at this very millisecond
-                counts.evicted_packets.add(1);
-                counts.evicted_bytes.add(u64::from(*bytes));
-            }
-        }
+        };
+        self.table.look_up_or_insert(
+            &before.keys[..n],
+            now,
+            lost,
+            #[inline(always)]
+            |at, found| {
+                let bytes = u64::from(bytes[at & (BURST - 1)]);
+                if let Found::Known(tally) | Found::New(tally) = found {
+                    tally.packets += 1;
+                    tally.bytes += bytes;
+                } else {
+                    // every flow of its buckets had a packet at this very time
+                    counts.evicted_packets.add(1);
+                    counts.evicted_bytes.add(bytes);
+                }
+            },
+        );
     }
 
     /// Looks through a part of the table for flows to forget and for the largest; whether that was the last part.
@@ -180,8 +188,8 @@ impl<K: FlowKey + Default> Half<K> {
     ) -> (usize, bool) {
         let gone = self.table.age(now, buckets, |_, _, since| since >= idle);
         let to = (self.at + buckets).min(self.table.buckets());
-        for (key, tally, _) in self.table.iter(self.at..to) {
-            largest.see(tally, || tuple(key));
+        for (key, tally) in self.table.iter(self.at..to) {
+            largest.see(tally, || tuple(&key));
         }
         self.at = if to == self.table.buckets() { 0 } else { to };
         (gone, self.at == 0)
@@ -279,6 +287,10 @@ impl Counting {
         }
     }
 
+    fn clock(&self, cx: &Cx<'_>) -> u32 {
+        (cx.now().as_millis() >> self.unit) as u32
+    }
+
     /// Looks through so many buckets of both tables, and shows what was found once all have been seen.
     fn look_through(&mut self, buckets: usize, now: u32) {
         self.v4.count_before(now, &self.counts);
@@ -321,9 +333,9 @@ impl Node for Counting {
                 }
             },
         );
-        let now = cx.now().as_millis() as u32;
+        let now = self.clock(cx);
         self.v4.count(now, &self.counts);
-        if self.v6.packets[0].n + self.v6.packets[1].n != 0 {
+        if self.v6.packets.iter().any(|burst| burst.n != 0) {
             self.v6.count(now, &self.counts);
         }
     }
@@ -333,7 +345,8 @@ impl Node for Counting {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        self.look_through(PART, cx.now().as_millis() as u32);
+        let now = self.clock(cx);
+        self.look_through(PART, now);
     }
 
     fn board(&self) -> Option<Arc<Board>> {

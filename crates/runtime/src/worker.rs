@@ -166,6 +166,8 @@ pub struct Worker {
     millisecond: u64,
     /// When it last looked at the clock.
     looked: u64,
+    /// Polls.
+    rounds: u32,
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
 }
@@ -189,7 +191,8 @@ impl Worker {
             began: Instant::now(),
             woken: 0,
             millisecond: clock::hz() / 1000,
-            looked: 0,
+            looked: clock::cycles(),
+            rounds: 0,
             gaps: Arc::default(),
             dry: Arc::default(),
         }
@@ -205,9 +208,13 @@ impl Worker {
         self.dry.clone()
     }
 
-    /// Takes one batch from each input to its end; how many packets came.
+    /// Takes one batch from each input to its end, and looks at the clock now and then; how many packets came.
     #[inline]
     pub fn poll(&mut self) -> usize {
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(ROUNDS) {
+            self.wake();
+        }
         self.round(|_| true)
     }
 
@@ -239,6 +246,11 @@ impl Worker {
                 None => std::panic::resume_unwind(cause),
             }
         }
+        self.finish();
+    }
+
+    /// Settles the counts, closes what it takes from, and tells the NFs that nothing more will come.
+    pub fn finish(&mut self) {
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
         self.inputs.iter_mut().for_each(|input| input.from.close());
@@ -281,11 +293,10 @@ impl Worker {
     }
 
     fn spin(&mut self) {
-        let (mut idle, mut rounds) = (0u32, 0u32);
+        let mut idle = 0u32;
         self.looked = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
-            rounds = rounds.wrapping_add(1);
-            if idle >= PATIENCE || rounds.is_multiple_of(ROUNDS) {
+            if idle >= PATIENCE {
                 self.wake();
             }
             if self.poll() != 0 || !self.inputs.iter().all(|i| i.from.idle()) {

@@ -3,12 +3,12 @@
 //! `cargo run --release -p bondstone-tables --example flow`
 //!
 //! The first line is what making the keys costs, which all others include; the second, the bound that memory sets: a
-//! random line for the tags and one for the flow, of as much memory as a table of a million flows has, and nothing else.
+//! random line of as much memory as a table of a million flows has, and nothing else.
 
 use core::hint::black_box;
 use packet::clock::cycles;
 use std::time::{Duration, Instant};
-use tables::flow::{FlowKey, FlowTable, Full, Prepared, Settings, Slot, Tuple4, Tuple6};
+use tables::flow::{FlowKey, FlowTable, Found, Full, Prepared, Settings, Tuple4, Tuple6};
 
 const BURST: usize = 32;
 /// Bursts in a sample: about 0.2 ms.
@@ -55,22 +55,23 @@ fn measure<K: Numbered>(flows: usize, mut burst: impl FnMut([K; BURST])) -> (f64
 
 type Table<K> = FlowTable<K, [u64; 2]>;
 
-fn located<K: Numbered>(table: &Table<K>, keys: [K; BURST]) -> [Prepared<K>; BURST] {
-    let mut keys = keys.map(|key| table.prepare(key));
-    table.locate(&mut keys);
-    keys
+fn prepared<K: Numbered>(table: &Table<K>, keys: [K; BURST]) -> [Prepared<K>; BURST] {
+    keys.map(|key| table.prepare(key))
 }
 
 /// Looks flows up and counts packets and bytes of each.
 fn count<K: Numbered>(table: &mut Table<K>, keys: &[Prepared<K>; BURST], now: u32) {
-    let mut slots = [Slot::NONE; BURST];
-    table.look_up_or_insert(keys, now, &mut slots, |_, _| {});
-    for slot in slots {
-        if let Some([packets, bytes]) = table.value_mut(slot) {
-            *packets += 1;
-            *bytes += 60;
-        }
-    }
+    table.look_up_or_insert(
+        keys,
+        now,
+        |_, _| {},
+        |_, found| {
+            if let Found::Known([packets, bytes]) | Found::New([packets, bytes]) = found {
+                *packets += 1;
+                *bytes += 60;
+            }
+        },
+    );
 }
 
 fn table<K: Numbered>(name: &str, flows: usize) -> Result<(), tables::flow::Error> {
@@ -78,26 +79,26 @@ fn table<K: Numbered>(name: &str, flows: usize) -> Result<(), tables::flow::Erro
     let mut table: Table<K> = FlowTable::new(&settings)?;
     let from = cycles();
     for n in (0..flows as u32).step_by(BURST) {
-        let keys = located(&table, core::array::from_fn(|i| K::number((n + i as u32).min(flows as u32 - 1))));
+        let keys = prepared(&table, core::array::from_fn(|i| K::number((n + i as u32).min(flows as u32 - 1))));
         count(&mut table, &keys, 0);
     }
     let insert = (cycles() - from) as f64 / flows as f64;
     assert_eq!(table.len(), flows);
-    let mut slots = [Slot::NONE; BURST];
     let found = measure(flows, |keys: [K; BURST]| {
-        table.look_up(&located(&table, keys), 1, &mut slots);
-        black_box(&slots);
+        let keys = prepared(&table, keys);
+        table.look_up(&keys, 1, |_, value| {
+            black_box(value);
+        });
     });
     let counted = measure(flows, |keys| {
-        let keys = located(&table, keys);
+        let keys = prepared(&table, keys);
         count(&mut table, &keys, 1);
     });
-    // each burst is looked up after the next one was located
+    // each burst is looked up after the next one was prepared
     let mut before = [table.prepare(K::number(0)); BURST];
     let lagged = measure(flows, |keys| {
-        let mut keys = keys.map(|key| table.prepare(key));
+        let keys = prepared(&table, keys);
         count(&mut table, &before, 1);
-        table.locate(&mut keys);
         before = keys;
     });
     assert_eq!(table.counters().inserted, flows as u64, "all were there");
@@ -107,7 +108,7 @@ fn table<K: Numbered>(name: &str, flows: usize) -> Result<(), tables::flow::Erro
     // ever new flows: each takes the place of another
     let (mut next, mut now) = (flows as u32, 2);
     let replaced = measure(flows, |_: [K; BURST]| {
-        let keys = located(&table, core::array::from_fn(|i| K::number(next.wrapping_add(i as u32))));
+        let keys = prepared(&table, core::array::from_fn(|i| K::number(next.wrapping_add(i as u32))));
         count(&mut table, &keys, now);
         (next, now) = (next.wrapping_add(BURST as u32), now + 1);
     });
@@ -122,11 +123,10 @@ fn table<K: Numbered>(name: &str, flows: usize) -> Result<(), tables::flow::Erro
     Ok(())
 }
 
-/// A random word that leads to a random line, of which a word is changed, twice `BURST` misses that overlap.
+/// A random line, of which a word is changed: `BURST` misses that overlap.
 fn bound() -> (f64, f64) {
-    let (mut tags, mut lines) = (vec![[0u64; 8]; 1_250_000 / 32], vec![[0u64; 8]; 1_250_000]);
-    tags.iter_mut().zip(0..).for_each(|(tag, n)| tag[0] = n % 32);
-    let (all_tags, all) = (tags.len(), lines.len());
+    let mut lines = vec![[0u64; 8]; 1_000_000];
+    let all = lines.len();
     let fetch = |line: &[u64; 8]| {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a prefetch of any address has no effect but on the cache.
@@ -137,13 +137,9 @@ fn bound() -> (f64, f64) {
         black_box(line);
     };
     measure(u32::MAX as usize, |keys: [Word; BURST]| {
-        let mut at = keys.map(|Word(n)| ((u64::from(n) * all_tags as u64) >> 32) as usize);
-        at.iter().for_each(|&at| fetch(&tags[at]));
-        for at in &mut at {
-            *at = (*at * 32 + tags[*at][0] as usize).min(all - 1);
-            fetch(&lines[*at]);
-        }
-        black_box(&mut at).iter().for_each(|&at| lines[at][1] += 1);
+        let at = keys.map(|Word(n)| ((u64::from(n) * all as u64) >> 32) as usize);
+        at.iter().for_each(|&at| fetch(&lines[at]));
+        black_box(&at).iter().for_each(|&at| lines[at][1] += 1);
     })
 }
 
@@ -152,6 +148,20 @@ fn bound() -> (f64, f64) {
 struct Word(u32);
 
 impl FlowKey for Word {
+    type Packed = [u8; 4];
+
+    fn pack(&self) -> [u8; 4] {
+        self.0.to_ne_bytes()
+    }
+
+    fn unpack(packed: &[u8; 4]) -> Self {
+        Word(u32::from_ne_bytes(*packed))
+    }
+
+    fn is(&self, packed: &[u8; 4]) -> bool {
+        self.pack() == *packed
+    }
+
     fn flow_hash(&self, seed: &tables::flow::Seed) -> u64 {
         seed.mix(0, self.0.into(), 0)
     }
@@ -170,7 +180,7 @@ fn main() -> Result<(), tables::flow::Error> {
     });
     let bound = bound();
     println!("cycles per packet, median (p05); making keys: {:.1} ({:.1})", keys.0, keys.1);
-    println!("two random lines in 80 MB, in the allocator's pages: {:.1} ({:.1})", bound.0, bound.1);
+    println!("a random line in 64 MB, in the allocator's pages: {:.1} ({:.1})", bound.0, bound.1);
     println!("      flows        look up      and count  a burst later   insert          replace    age     MiB  huge");
     for flows in [1, 1000, 10_000, 100_000, 1_000_000] {
         table::<Tuple4>("v4", flows)?;

@@ -42,7 +42,7 @@ struct Plain4 {
     checksum: U16<BigEndian>,
     src: U32<BigEndian>,
     dst: U32<BigEndian>,
-    upper: [u8; 4],
+    upper: U32<BigEndian>,
     behind: [u8; 9],
     tcp_flags: u8,
 }
@@ -57,18 +57,19 @@ pub(super) fn plain4(frame: &[u8]) -> Option<Key4> {
     let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
     let middle = h.middle.get();
     // what is beyond the shortest upper header; a length below wraps and is too long
-    let upper = usize::from(h.total_length.get()).wrapping_sub(size_of::<Ipv4>() + SHORTEST);
-    if h.front.get() & 0x00ff_ffff != 0x0045_0008 || middle & 0xff3f != 0 || upper > frame.len() - FRONT - SHORTEST {
+    let upper = u32::from(h.total_length.get()).wrapping_sub((size_of::<Ipv4>() + SHORTEST) as u32);
+    let odd = ((h.front.get() & 0x00ff_ffff) ^ 0x0045_0008) | (middle & 0xff3f);
+    if odd != 0 || upper > (frame.len() - FRONT - SHORTEST) as u32 {
         return None;
     }
     let protocol = (middle >> 24) as u8;
     let key = Key4::new(h.src.get().into(), h.dst.get().into(), protocol, FragmentKind::Whole);
-    let ports = u32::from_be_bytes(h.upper);
+    let ports = h.upper.get();
     let (src, dst) = ((ports >> 16) as u16, ports as u16);
     match IpProtocol(protocol) {
         IpProtocol::UDP => Some(key.with_ports(src, dst)),
-        IpProtocol::TCP if upper >= size_of::<Tcp>() - SHORTEST => Some(key.with_tcp(src, dst, h.tcp_flags)),
-        IpProtocol::ICMPV4 => Some(key.with_icmp(h.upper[0], h.upper[1])),
+        IpProtocol::TCP if upper >= (size_of::<Tcp>() - SHORTEST) as u32 => Some(key.with_tcp(src, dst, h.tcp_flags)),
+        IpProtocol::ICMPV4 => Some(key.with_icmp((ports >> 24) as u8, (ports >> 16) as u8)),
         _ => None,
     }
 }

@@ -7,9 +7,21 @@ use wire::flow::FiveTuple;
 /// What a flow is known by.
 ///
 /// `Default` fills slots that no flow has; its value does not matter.
-pub trait FlowKey: Copy + Eq + Default {
+pub trait FlowKey: Copy + Default {
+    /// The key as tables keep it, in as few bytes as it can be, aligned to one, so that other things fit in beside it.
+    type Packed: Copy;
+
     /// A hash of all of the key, good in all its bits, that nobody can tell without the seed: by [`Seed::mix`].
     fn flow_hash(&self, seed: &Seed) -> u64;
+
+    /// The key as tables keep it.
+    fn pack(&self) -> Self::Packed;
+
+    /// The key again.
+    fn unpack(packed: &Self::Packed) -> Self;
+
+    /// Whether this is the key that was packed.
+    fn is(&self, packed: &Self::Packed) -> bool;
 }
 
 /// What keys are hashed with: secret, so that nobody can choose flows that collide.
@@ -54,9 +66,8 @@ impl core::fmt::Debug for Seed {
     }
 }
 
-/// Addresses, ports and protocol of an IPv4 flow: 16 bytes.
+/// Addresses, ports and protocol of an IPv4 flow, 13 bytes packed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-#[repr(C)]
 pub struct Tuple4 {
     /// Source address above destination address.
     addresses: u64,
@@ -64,9 +75,8 @@ pub struct Tuple4 {
     rest: u64,
 }
 
-/// Addresses, ports and protocol of an IPv6 flow: 40 bytes.
+/// Addresses, ports and protocol of an IPv6 flow, 37 bytes packed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-#[repr(C)]
 pub struct Tuple6 {
     src: [u64; 2],
     dst: [u64; 2],
@@ -81,6 +91,25 @@ fn rest(src_port: u16, dst_port: u16, protocol: u8) -> u64 {
 #[inline(always)]
 fn halves(address: u128) -> [u64; 2] {
     [(address >> 64) as u64, address as u64]
+}
+
+/// Eight bytes of a packed key as a number.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// The last five.
+#[inline(always)]
+fn last<const N: usize>(bytes: &[u8; N]) -> u64 {
+    word(bytes, N - 8) >> 24
+}
+
+fn packed<const N: usize>(words: &[u64], rest: u64) -> [u8; N] {
+    let mut bytes = [0; N];
+    let all = words.iter().copied().chain([rest]).flat_map(u64::to_le_bytes);
+    bytes.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+    bytes
 }
 
 impl Tuple4 {
@@ -119,16 +148,48 @@ impl Tuple6 {
 }
 
 impl FlowKey for Tuple4 {
+    type Packed = [u8; 13];
+
     #[inline(always)]
     fn flow_hash(&self, seed: &Seed) -> u64 {
         seed.mix(0, self.addresses, self.rest)
     }
+
+    fn pack(&self) -> [u8; 13] {
+        packed(&[self.addresses], self.rest)
+    }
+
+    fn unpack(p: &[u8; 13]) -> Self {
+        Self { addresses: word(p, 0), rest: last(p) }
+    }
+
+    #[inline(always)]
+    fn is(&self, p: &[u8; 13]) -> bool {
+        (self.addresses ^ word(p, 0)) | (self.rest ^ last(p)) == 0
+    }
 }
 
 impl FlowKey for Tuple6 {
+    type Packed = [u8; 37];
+
     #[inline(always)]
     fn flow_hash(&self, seed: &Seed) -> u64 {
         let src = seed.mix(self.rest, self.src[0], self.src[1]);
         seed.mix(src, self.dst[0], self.dst[1])
+    }
+
+    fn pack(&self) -> [u8; 37] {
+        packed(&[self.src[0], self.src[1], self.dst[0], self.dst[1]], self.rest)
+    }
+
+    fn unpack(p: &[u8; 37]) -> Self {
+        Self { src: [word(p, 0), word(p, 8)], dst: [word(p, 16), word(p, 24)], rest: last(p) }
+    }
+
+    #[inline(always)]
+    fn is(&self, p: &[u8; 37]) -> bool {
+        let src = (self.src[0] ^ word(p, 0)) | (self.src[1] ^ word(p, 8));
+        let dst = (self.dst[0] ^ word(p, 16)) | (self.dst[1] ^ word(p, 24));
+        src | dst | (self.rest ^ last(p)) == 0
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a flow table: tags, and a line for each.
+//! The memory of a flow table: slots, a few to a cache line.
 
 use super::key::FlowKey;
 use crate::memory::Memory;
@@ -8,47 +8,112 @@ use core::ptr::NonNull;
 use rustix::io::Errno;
 
 /// Slots of a bucket.
-pub(super) const WAYS: usize = 32;
-/// Sixteen bits of a hash, for each slot of a bucket; 0: the slot is free.
-pub(super) type Tags = [u16; WAYS];
+pub(super) const WAYS: usize = 8;
+const LINE: usize = 64;
+/// Bits of a time.
+const TIME_BITS: u32 = 23;
 
-/// A flow, in a cache line of its own (or several, if the value is large).
-#[derive(Clone, Copy, Default)]
-#[repr(C, align(64))]
-pub(super) struct Line<K, V> {
-    pub(super) key: K,
-    pub(super) value: V,
-    /// When a packet last came.
-    pub(super) seen: u32,
-    /// Whether it is a flow's: what the tag says as well, but with the key at hand.
-    pub(super) taken: bool,
+/// When a packet last came, and whether the slot is a flow's, in 24 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Seen([u8; 3]);
+
+impl Seen {
+    /// Free.
+    const NEVER: Self = Self([0; 3]);
+
+    #[inline(always)]
+    pub(super) fn at(now: u32) -> Self {
+        let [a, b, c, _] = (now | 1 << TIME_BITS).to_le_bytes();
+        Self([a, b, c])
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        let [a, b, c] = self.0;
+        u32::from(u16::from_le_bytes([a, b])) | u32::from(c) << 16
+    }
+
+    /// Whether it is that time to which this was set; if not, it is set to it where the slot is a flow's. Nothing is
+    /// written where nothing changes: whoever reads it next would wait for that.
+    #[inline(always)]
+    pub(super) fn touch(&mut self, now: Self) -> bool {
+        if self.bits() == now.bits() {
+            return true;
+        }
+        let taken = self.is_taken();
+        if taken {
+            *self = now;
+        }
+        taken
+    }
+
+    #[inline(always)]
+    pub(super) fn is_taken(self) -> bool {
+        self.0[2] >> 7 != 0
+    }
+
+    /// Time since then; none if that is yet to come.
+    #[inline(always)]
+    pub(super) fn idle(self, now: u32) -> u32 {
+        let idle = now.wrapping_sub(self.bits()) & ((1 << TIME_BITS) - 1);
+        if idle >> (TIME_BITS - 1) == 0 { idle } else { 0 }
+    }
 }
 
-pub(super) struct Store<K, V> {
-    /// Tags, then lines.
+/// A slot: for a [`Tuple4`](super::Tuple4) and a value of 16 bytes, half a cache line.
+#[repr(C)]
+pub(super) struct Entry<K: FlowKey, V> {
+    pub(super) key: K::Packed,
+    pub(super) seen: Seen,
+    pub(super) value: V,
+}
+
+impl<K: FlowKey, V: Copy> Clone for Entry<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: FlowKey, V: Copy> Copy for Entry<K, V> {}
+
+impl<K: FlowKey, V> Entry<K, V> {
+    /// From one slot to the next, in bytes: so that none lies across more lines than it must.
+    const STRIDE: usize = {
+        let size = size_of::<Self>();
+        if size <= LINE { size.next_power_of_two() } else { size.next_multiple_of(LINE) }
+    };
+    /// Slots of a line, or of as many lines as one slot takes.
+    pub(super) const PER_LINE: usize = {
+        let fit = LINE / Self::STRIDE;
+        if fit > WAYS {
+            WAYS
+        } else if fit == 0 {
+            1
+        } else {
+            fit
+        }
+    };
+}
+
+pub(super) struct Store<K: FlowKey, V> {
     memory: Memory,
-    tags: NonNull<Tags>,
-    lines: NonNull<Line<K, V>>,
+    base: NonNull<u8>,
     buckets: usize,
-    owns: PhantomData<Line<K, V>>,
+    slots: usize,
+    owns: PhantomData<Entry<K, V>>,
 }
 
 // SAFETY: the store owns what it points to, as a Vec would.
-unsafe impl<K: Send, V: Send> Send for Store<K, V> {}
-// SAFETY: as above; &Store gives only & of tags and lines.
-unsafe impl<K: Sync, V: Sync> Sync for Store<K, V> {}
+unsafe impl<K: FlowKey<Packed: Send>, V: Send> Send for Store<K, V> {}
+// SAFETY: as above; &Store gives only & of entries.
+unsafe impl<K: FlowKey<Packed: Sync>, V: Sync> Sync for Store<K, V> {}
 
 impl<K: FlowKey, V: Copy + Default> Store<K, V> {
     /// Free slots, all of their memory there.
     pub(super) fn new(buckets: usize, pages: Pages) -> Result<Self, Errno> {
-        let align = align_of::<Line<K, V>>();
-        assert!(align <= 4096, "the key or the value is aligned to more than a page");
-        let bytes = |buckets: usize| {
-            let tags = buckets.checked_mul(size_of::<Tags>())?.checked_next_multiple_of(align)?;
-            let lines = buckets.checked_mul(WAYS * size_of::<Line<K, V>>())?;
-            Some((tags, tags.checked_add(lines)?))
-        };
-        let (at, bytes) = bytes(buckets).ok_or(Errno::NOMEM)?;
+        let stride = Entry::<K, V>::STRIDE;
+        assert!(align_of::<Entry<K, V>>() <= LINE, "the key or the value is aligned to more than a cache line");
+        let bytes = buckets.checked_mul(WAYS).and_then(|n| n.checked_mul(stride)).ok_or(Errno::NOMEM)?;
         // Memory is mapped in slices, of which the kernel refuses none before it has to kill: ask for all at once first.
         let mut all = Vec::<u8>::new();
         all.try_reserve_exact(bytes).map_err(|_| Errno::NOMEM)?;
@@ -57,14 +122,13 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         let memory = Memory::reserve(words, pages)?;
         memory.back(0..words)?;
         let base: NonNull<u8> = NonNull::from(memory.words()).cast();
-        // SAFETY: `at` is within the reservation, which begins at a boundary of 2 MiB; words are atomics, so that the
-        // pointer may write, and nobody else has them.
-        let lines: NonNull<Line<K, V>> = unsafe { base.add(at) }.cast();
+        let free = Entry { key: K::default().pack(), seen: Seen::NEVER, value: V::default() };
         for slot in 0..buckets * WAYS {
-            // SAFETY: within the reservation, backed, aligned.
-            unsafe { lines.add(slot).write(Line::default()) };
+            // SAFETY: within the reservation, which begins at a boundary of 2 MiB and is backed; words are atomics, so that
+            // the pointer may write, and nobody else has them. The stride keeps the alignment.
+            unsafe { base.add(slot * stride).cast::<Entry<K, V>>().write(free) };
         }
-        Ok(Self { memory, tags: base.cast(), lines, buckets, owns: PhantomData })
+        Ok(Self { memory, base, buckets, slots: buckets * WAYS, owns: PhantomData })
     }
 
     #[inline(always)]
@@ -73,39 +137,53 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
     }
 
     #[inline(always)]
-    pub(super) fn tags(&self) -> &[Tags] {
-        // SAFETY: that many, zero or written; they live as long as self, and only &mut self gives them for writing.
-        unsafe { core::slice::from_raw_parts(self.tags.as_ptr(), self.buckets) }
+    fn at(&self, slot: usize) -> NonNull<Entry<K, V>> {
+        assert!(slot < self.slots, "a slot of the table");
+        // SAFETY: within the reservation.
+        unsafe { self.base.add(slot * Entry::<K, V>::STRIDE) }.cast()
     }
 
     #[inline(always)]
-    pub(super) fn tags_mut(&mut self) -> &mut [Tags] {
-        // SAFETY: as for `tags`, and &mut self is the only way to them now.
-        unsafe { core::slice::from_raw_parts_mut(self.tags.as_ptr(), self.buckets) }
+    pub(super) fn get(&self, slot: usize) -> &Entry<K, V> {
+        // SAFETY: written in `new`; it lives as long as self, and only &mut self gives it for writing.
+        unsafe { self.at(slot).as_ref() }
     }
 
     #[inline(always)]
-    pub(super) fn lines(&self) -> &[Line<K, V>] {
-        // SAFETY: that many, all written in `new`; they live as long as self, and only &mut self gives them for writing.
-        unsafe { core::slice::from_raw_parts(self.lines.as_ptr(), self.buckets * WAYS) }
+    pub(super) fn get_mut(&mut self, slot: usize) -> &mut Entry<K, V> {
+        // SAFETY: as for `get`, and &mut self is the only way to it now.
+        unsafe { self.at(slot).as_mut() }
     }
 
+    /// The slot with the key in the line that begins with slot `home`, whether or not a flow has it.
     #[inline(always)]
-    pub(super) fn lines_mut(&mut self) -> &mut [Line<K, V>] {
-        // SAFETY: as for `lines`, and &mut self is the only way to them now.
-        unsafe { core::slice::from_raw_parts_mut(self.lines.as_ptr(), self.buckets * WAYS) }
+    pub(super) fn at_home(&mut self, home: usize, key: &K) -> Option<&mut Entry<K, V>> {
+        let per = Entry::<K, V>::PER_LINE;
+        assert!(home < self.slots && home.is_multiple_of(per), "a line of the table");
+        // SAFETY: buckets are whole lines, so that all of this one is within the reservation.
+        let at = |way: usize| unsafe { self.base.add((home + way) * Entry::<K, V>::STRIDE) }.cast::<Entry<K, V>>();
+        // no branch for which of the line's slots it is: nobody could predict that
+        // SAFETY: as for `get`.
+        let hits = (0..per).fold(0, |hits: u32, way| hits | u32::from(key.is(unsafe { &at(way).as_ref().key })) << way);
+        // SAFETY: as for `get_mut`; the way is below `per`.
+        (hits != 0).then(|| unsafe { at(hits.trailing_zeros() as usize).as_mut() })
     }
 
-    /// Has the tags of a bucket come near.
-    #[inline(always)]
-    pub(super) fn prefetch_tags(&self, bucket: usize) {
-        prefetch(self.tags.as_ptr().wrapping_add(bucket));
+    pub(super) fn free(&mut self, slot: usize) {
+        self.get_mut(slot).seen = Seen::NEVER;
     }
 
-    /// Has a line come near.
+    /// Has the line of a slot come near.
     #[inline(always)]
-    pub(super) fn prefetch_line(&self, slot: usize) {
-        prefetch(self.lines.as_ptr().wrapping_add(slot));
+    pub(super) fn prefetch(&self, slot: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address has no effect but on the cache.
+        unsafe {
+            let at = self.base.as_ptr().wrapping_add(slot * Entry::<K, V>::STRIDE);
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast_const().cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = slot;
     }
 
     pub(super) fn backing(&self) -> Backing {
@@ -113,66 +191,29 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
     }
 }
 
-#[inline(always)]
-fn prefetch<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address has no effect but on the cache.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// The ways of a bucket that have a tag: a bit each.
-#[inline(always)]
-pub(super) fn matching(tags: &Tags, tag: u16) -> u32 {
-    (0..WAYS).fold(0, |set, way| set | u32::from(tags[way] == tag) << way)
-}
-
-/// The first way of a bucket that has a tag, or [`WAYS`].
-#[inline(always)]
-pub(super) fn first_matching(tags: &Tags, tag: u16) -> usize {
-    #[cfg(target_feature = "avx2")]
-    {
-        use core::arch::x86_64::*;
-        // SAFETY: built for a machine that has the instructions; the loads are of 32 bytes each, unaligned.
-        let set = unsafe {
-            let wanted = _mm256_set1_epi16(tag as i16);
-            let [low, high] =
-                [0, 16].map(|at| _mm256_cmpeq_epi16(_mm256_loadu_si256(tags.as_ptr().add(at).cast()), wanted));
-            // packed within halves: ways 0-7, 16-23, 8-15, 24-31
-            _mm256_movemask_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi16(low, high)))
-        };
-        set.trailing_zeros() as usize
-    }
-    #[cfg(not(target_feature = "avx2"))]
-    (matching(tags, tag).trailing_zeros() as usize)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{Tuple4, Tuple6};
     use super::*;
 
     #[test]
-    fn the_first_way_is_the_first_that_matches() {
-        let mut tags = [7; WAYS];
-        assert_eq!((first_matching(&tags, 8), matching(&tags, 8)), (WAYS, 0));
-        for last in (0..WAYS).rev() {
-            tags[last] = 8;
-            assert_eq!(first_matching(&tags, 8), last);
-            assert_eq!(matching(&tags, 8), u32::MAX << last);
-            assert_eq!(first_matching(&tags, 7), if last == 0 { WAYS } else { 0 });
-        }
+    fn two_flows_of_ipv4_share_a_line() {
+        type Four = Entry<Tuple4, [u64; 2]>;
+        type Six = Entry<Tuple6, [u64; 2]>;
+        assert_eq!((size_of::<Four>(), Four::STRIDE, Four::PER_LINE), (32, 32, 2));
+        assert_eq!((Six::STRIDE, Six::PER_LINE), (64, 1));
+        assert_eq!((Entry::<Tuple4, [u64; 7]>::STRIDE, Entry::<Tuple4, [u64; 7]>::PER_LINE), (128, 1));
+        assert_eq!((Entry::<Tuple4, u8>::STRIDE, Entry::<Tuple4, u8>::PER_LINE), (32, 2));
+        let store: Store<Tuple6, u64> = Store::new(3, Pages::Ordinary).unwrap();
+        assert_eq!(store.buckets(), 3);
+        assert!(std::ptr::from_ref(store.get(0)).addr().is_multiple_of(64) && !store.get(23).seen.is_taken());
     }
 
     #[test]
-    fn lines_take_a_cache_line_each() {
-        assert_eq!(size_of::<Line<super::super::Tuple4, [u64; 2]>>(), 64);
-        assert_eq!(size_of::<Line<super::super::Tuple6, [u64; 2]>>(), 64);
-        let store: Store<super::super::Tuple6, u64> = Store::new(3, Pages::Ordinary).unwrap();
-        assert_eq!((store.tags().len(), store.lines().len()), (3, 3 * WAYS));
-        assert!(store.lines().as_ptr().addr().is_multiple_of(64) && store.tags().as_ptr().addr().is_multiple_of(64));
-        assert!(store.lines().as_ptr().addr() >= store.tags().as_ptr().addr() + size_of_val(store.tags()));
+    fn times_wrap() {
+        assert!(!Seen::NEVER.is_taken() && Seen::at(0).is_taken());
+        assert_eq!((Seen::at(7).idle(7), Seen::at(7).idle(19), Seen::at(7).idle(6)), (0, 12, 0));
+        assert_eq!(Seen::at(u32::MAX).idle(4), 5);
+        assert_eq!(Seen::at((1 << TIME_BITS) - 1).idle(1), 2);
     }
 }

@@ -74,40 +74,84 @@ fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> 
     leaves
 }
 
-/// The first of at most sixteen rules that match, for any number of keys.
+/// The first of at most sixteen rules that match, for up to [`BURST`] keys: packets side by side, rule after rule, the
+/// last first.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn flat<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]], out: &mut [u32]) {
-    let (a, b) = match tree.blocks(tree.root) {
-        [a, b, ..] => (a, b),
-        [a] => (a, &Block::EMPTY),
-        [] => return out.fill(NONE),
-    };
-    let load = |a: &[u32; LANES], b: &[u32; LANES]| {
-        // SAFETY: lanes are 32 bytes, and loads are unaligned.
-        let (a, b) = unsafe { (_mm256_loadu_si256(a.as_ptr().cast()), _mm256_loadu_si256(b.as_ptr().cast())) };
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
-    };
-    let widen = |a: &[u8; LANES], b: &[u8; LANES]| {
-        let [a, b] = [a, b].map(|lanes| lanes.map(u32::from));
-        load(&a, &b)
-    };
-    let src = core::array::from_fn::<_, A, _>(|w| (load(&a.src[w], &b.src[w]), widen(&a.src_free[w], &b.src_free[w])));
-    let dst = core::array::from_fn::<_, A, _>(|w| (load(&a.dst[w], &b.dst[w]), widen(&a.dst_free[w], &b.dst_free[w])));
-    let (first, span) = (load(&a.first, &b.first), load(&a.span, &b.span));
-    let (meta, meta_mask) = (load(&a.meta, &b.meta), load(&a.meta_mask, &b.meta_mask));
-    let mut rule = [NONE; 2 * LANES + 1];
-    rule[..LANES].copy_from_slice(&a.rule[..LANES]);
-    rule[LANES..2 * LANES].copy_from_slice(&b.rule[..LANES]);
+    let mut whole = [[0; W]; BURST];
+    let full = keys.first_chunk::<BURST>().unwrap_or_else(|| {
+        whole[..keys.len()].copy_from_slice(keys);
+        &whole
+    });
+    let words = [0, 16].map(|from| side_by_side(full, from));
     let all = |word: u32| _mm512_set1_epi32(word as i32);
-    for (key, out) in keys.iter().zip(out) {
-        let mut rest = _mm512_subs_epu16(_mm512_sub_epi16(all(key[W - 2]), first), span);
-        for word in 0..A {
-            let src = _mm512_srlv_epi32(_mm512_xor_si512(all(key[word]), src[word].0), src[word].1);
-            let dst = _mm512_srlv_epi32(_mm512_xor_si512(all(key[A + word]), dst[word].0), dst[word].1);
-            rest = _mm512_or_si512(rest, _mm512_or_si512(src, dst));
+    let mut found = [all(NONE); 2];
+    for block in tree.blocks(tree.root).iter().rev() {
+        for lane in (0..LANES).rev() {
+            let rule = block.rule[lane];
+            if rule == NONE {
+                continue;
+            }
+            let bits = |free: u8| all(u32::MAX.checked_shl(free.into()).unwrap_or(0));
+            let src: [_; A] = core::array::from_fn(|w| (all(block.src[w][lane]), bits(block.src_free[w][lane])));
+            let dst: [_; A] = core::array::from_fn(|w| (all(block.dst[w][lane]), bits(block.dst_free[w][lane])));
+            let (first, span) = (all(block.first[lane]), all(block.span[lane]));
+            let (meta, meta_mask) = (all(block.meta[lane]), all(block.meta_mask[lane]));
+            for (found, key) in found.iter_mut().zip(&words) {
+                let ports = _mm512_subs_epu16(_mm512_sub_epi16(key[W - 2], first), span);
+                let meta = _mm512_and_si512(_mm512_xor_si512(key[W - 1], meta), meta_mask);
+                let mut rest = _mm512_or_si512(ports, meta);
+                for w in 0..A {
+                    let src = _mm512_and_si512(_mm512_xor_si512(key[w], src[w].0), src[w].1);
+                    let dst = _mm512_and_si512(_mm512_xor_si512(key[A + w], dst[w].0), dst[w].1);
+                    rest = _mm512_or_si512(rest, _mm512_or_si512(src, dst));
+                }
+                *found = _mm512_mask_mov_epi32(*found, _mm512_testn_epi32_mask(rest, rest), all(rule));
+            }
         }
-        let meta = _mm512_and_si512(_mm512_xor_si512(all(key[W - 1]), meta), meta_mask);
-        let hits = _mm512_testn_epi32_mask(_mm512_or_si512(rest, meta), all(u32::MAX));
-        *out = rule[(u32::from(hits) | 1 << (2 * LANES)).trailing_zeros() as usize];
     }
+    let mut rules = [NONE; BURST];
+    for (half, found) in found.into_iter().enumerate() {
+        let found = if W == 4 { _mm512_permutexvar_epi32(four_by_four(), found) } else { found };
+        // SAFETY: each half is sixteen words of the thirty-two, and stores are unaligned.
+        unsafe { _mm512_storeu_si512(rules.as_mut_ptr().add(16 * half).cast(), found) };
+    }
+    out.copy_from_slice(&rules[..keys.len()]);
+}
+
+/// Lane 4 * (i % 4) + i / 4 for lane i.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn four_by_four() -> __m512i {
+    _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
+}
+
+/// The words of sixteen keys, those of all keys side by side; with four words in the order of [`four_by_four`].
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn side_by_side<const W: usize>(keys: &[[u32; W]; BURST], from: usize) -> [__m512i; W] {
+    let keys = &keys[from..from + 16];
+    let mut words = [_mm512_setzero_si512(); W];
+    if W == 4 {
+        // SAFETY: four keys of four words each, of sixteen; loads are unaligned.
+        let [a, b, c, d] = [0, 4, 8, 12].map(|at| unsafe { _mm512_loadu_si512(keys.as_ptr().add(at).cast()) });
+        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        let (above, beyond) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        let all = [
+            _mm512_unpacklo_epi64(ab, cd),
+            _mm512_unpackhi_epi64(ab, cd),
+            _mm512_unpacklo_epi64(above, beyond),
+            _mm512_unpackhi_epi64(above, beyond),
+        ];
+        words.copy_from_slice(&all[..W]);
+    } else {
+        let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let first = _mm512_mullo_epi32(lane, _mm512_set1_epi32(W as i32));
+        for (at, word) in words.iter_mut().enumerate() {
+            let index = _mm512_add_epi32(first, _mm512_set1_epi32(at as i32));
+            // SAFETY: word `at`, below W, of each of sixteen keys.
+            *word = unsafe { _mm512_i32gather_epi32::<4>(index, keys.as_ptr().cast()) };
+        }
+    }
+    words
 }

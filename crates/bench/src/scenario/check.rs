@@ -1,0 +1,390 @@
+//! Finding everything that is wrong with a scenario.
+
+mod claims;
+
+use super::cells::{self, Cell, Dut, MOST, NoParameter};
+use super::file::{Any, File};
+use super::{Native, Published, Scenario, Study};
+use crate::Goal;
+use chain::{ChainFile, Source};
+use graph::{Diagnostic, Registry};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+use toml::{Spanned, Value};
+use traffic::flows::MAX_FLOWS;
+use traffic::{FlowSettings, Flows, Mix, Order, Template};
+
+/// Values of one parameter, published results, claims.
+const MOST_OF_A_KIND: usize = 64;
+/// Characters of a value of the matrix.
+const LONGEST: usize = 64;
+/// Faults that are reported of a scenario.
+const MOST_FAULTS: usize = 100;
+/// Pairs of samples of a row, and the most that there may be.
+const PAIRS: (u32, u32) = (500, 100_000);
+/// Frames and flows where the file says nothing.
+const FRAMES: &str = "64";
+const FLOWS: u32 = 1024;
+/// Facts of every measurement in a cell, which no parameter may be called.
+const OF_EVERY_CELL: [&str; 2] = ["frames", "flows"];
+
+type Faults = Vec<Diagnostic>;
+type Matrix = Vec<(String, Vec<String>)>;
+
+pub(super) fn check(text: &str, path: &Path, registry: &Registry) -> Result<Scenario, Faults> {
+    let source = Source { text, file: path };
+    let file = file(&source).map_err(|d| vec![d])?;
+    let mut checker = Checker { source, registry, faults: vec![], others: vec![] };
+    let scenario = checker.scenario(&file);
+    let Checker { mut faults, others, .. } = checker;
+    faults.sort_by_key(|d| (d.line, d.column));
+    faults.extend(others);
+    faults.truncate(MOST_FAULTS);
+    if faults.is_empty() { Ok(scenario) } else { Err(faults) }
+}
+
+pub(super) fn title(text: &str, path: &Path) -> Result<String, Diagnostic> {
+    file(&Source { text, file: path }).map(|file| file.scenario.title.into_inner())
+}
+
+fn file(source: &Source<'_>) -> Result<File, Diagnostic> {
+    let table = DeTable::parse(source.text).map_err(|e| source.toml(&e))?;
+    File::deserialize(table.into_deserializer()).map_err(|e| source.toml(&e))
+}
+
+struct Checker<'a> {
+    source: Source<'a>,
+    registry: &'a Registry,
+    faults: Faults,
+    /// Those of other files.
+    others: Faults,
+}
+
+/// What every cell is offered.
+struct Offered {
+    frames: Vec<(String, Mix)>,
+    flows: u32,
+    order: Order,
+}
+
+impl Checker<'_> {
+    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, cure: impl Into<String>) {
+        if self.faults.len() < MOST_FAULTS {
+            let d = Diagnostic::new(problem).value(value).cure(cure);
+            self.faults.push(self.source.at(span, d));
+        }
+    }
+
+    fn scenario(&mut self, file: &File) -> Scenario {
+        self.version(file);
+        let (folder, name) = self.name();
+        let matrix = self.matrix(file);
+        let goal = self.parsed(file.goal.throughput.as_ref(), Goal::quick());
+        let offered = self.offered(file);
+        let native = self.native(file);
+        let published = self.published(file);
+        let claims = self.claims(file, &published, &matrix, &offered);
+        let study = Study::of(&folder).unwrap_or_else(|d| {
+            self.others.push(d);
+            None
+        });
+        let cells = self.cells(file, &folder, &matrix, &offered);
+        Scenario {
+            file: self.source.file.to_owned(),
+            name,
+            title: file.scenario.title.get_ref().clone(),
+            figure: file.scenario.figure.clone(),
+            study,
+            goal,
+            order: offered.order,
+            cells,
+            native,
+            published,
+            claims,
+        }
+    }
+
+    fn version(&mut self, file: &File) {
+        match &file.bondstone {
+            None => {
+                let cure = "begin it with: bondstone = 1";
+                self.fault(0..0, "bondstone", "the file does not say which format it has", cure);
+            }
+            Some(v) if *v.get_ref() != 1 => {
+                self.fault(v.span(), &v.get_ref().to_string(), "this format is not known", "write bondstone = 1");
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The folder, and its name with the file's.
+    fn name(&self) -> (PathBuf, String) {
+        let folder = match self.source.file.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let words = |name: Option<&std::ffi::OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        let study = folder.canonicalize().ok().map(|f| words(f.file_name())).unwrap_or_default();
+        let name = format!("{study}/{}", words(self.source.file.file_stem()));
+        (folder, name.chars().take(report::limit::NAME).collect())
+    }
+
+    /// What a text stands for, or what is taken when there is none or a wrong one.
+    fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(&mut self, text: Option<&Spanned<String>>, or: T) -> T {
+        let Some(text) = text else { return or };
+        text.get_ref().parse().unwrap_or_else(|e: T::Err| {
+            self.fault(text.span(), text.get_ref(), e.to_string(), "write another");
+            or
+        })
+    }
+
+    fn text(&mut self, value: &Value, span: Range<usize>) -> Option<String> {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Integer(n) => n.to_string(),
+            Value::Float(x) if x.is_finite() => x.to_string(),
+            _ => {
+                let written = self.written(span.clone());
+                self.fault(span, &written, "is neither a number nor a text", "write one of these");
+                return None;
+            }
+        };
+        if text.is_empty() || text.len() > LONGEST || text.contains(['"', '\\', '$']) || text.contains(char::is_control)
+        {
+            let cure = format!("write 1 to {LONGEST} characters without quotes, \\ and $");
+            self.fault(span, &text, "cannot be a value", cure);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// What the file has there, if it is short.
+    fn written(&self, span: Range<usize>) -> String {
+        let text = self.source.text.get(span).unwrap_or_default();
+        text.lines().next().unwrap_or_default().chars().take(80).collect()
+    }
+
+    /// A list of values, or one.
+    fn texts(&mut self, value: &Any) -> Vec<String> {
+        match value.get_ref() {
+            Value::Array(all) if !all.is_empty() && all.len() <= MOST_OF_A_KIND => {
+                all.iter().filter_map(|v| self.text(v, value.span())).collect()
+            }
+            Value::Array(all) => {
+                let problem = format!("{} values are not 1 to {MOST_OF_A_KIND}", all.len());
+                let written = self.written(value.span());
+                self.fault(value.span(), &written, problem, "write fewer, or some");
+                vec![]
+            }
+            one => self.text(one, value.span()).into_iter().collect(),
+        }
+    }
+
+    /// The parameters with their values, in the file's order.
+    fn matrix(&mut self, file: &File) -> Matrix {
+        let mut written: Vec<_> = file.matrix.iter().collect();
+        written.sort_by_key(|(name, _)| name.span().start);
+        let mut matrix = vec![];
+        let mut cells = 1usize;
+        for (name, values) in written {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+            if name.get_ref().len() > 32 || !name.get_ref().bytes().all(plain) {
+                let cure = "name the parameter in up to 32 letters, digits, - and _";
+                self.fault(name.span(), name.get_ref(), "is not a name", cure);
+            }
+            if OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
+                let cure = "write it into [traffic]";
+                self.fault(name.span(), name.get_ref(), "is what every measurement has, and no parameter", cure);
+            }
+            let texts = self.texts(values);
+            let different: BTreeSet<_> = texts.iter().collect();
+            if different.len() != texts.len() {
+                let all = self.written(values.span());
+                self.fault(values.span(), &all, "has a value twice", "write each once");
+            }
+            cells = cells.saturating_mul(texts.len().max(1));
+            if cells > MOST {
+                let problem = format!("makes more than {MOST} cells");
+                self.fault(name.span(), name.get_ref(), problem, "write fewer values");
+                break;
+            }
+            matrix.push((name.get_ref().clone(), texts));
+        }
+        matrix
+    }
+
+    fn offered(&mut self, file: &File) -> Offered {
+        let order = self.parsed(file.traffic.order.as_ref(), Order::default());
+        let (text, span) = match &file.traffic.frames {
+            Some(text) => (text.get_ref().as_str(), text.span()),
+            None => (FRAMES, 0..0),
+        };
+        let cure = "write sizes with FCS or mixes, such as \"64,512,imix\"";
+        let mut frames = vec![];
+        match crate::frames(text) {
+            Ok(all) if (1..=MOST_OF_A_KIND).contains(&all.len()) => frames = all,
+            Ok(_) => self.fault(span, text, "is no list of frames", cure),
+            Err((wrong, e)) => self.fault(span, &wrong, e.to_string(), cure),
+        }
+        let flows = file.traffic.flows.as_ref().map_or(FLOWS, |n| *n.get_ref());
+        if !(1..=MAX_FLOWS).contains(&flows) {
+            let span = file.traffic.flows.as_ref().map_or(0..0, Spanned::span);
+            self.fault(span, &flows.to_string(), "is no number of flows", format!("write 1 to {MAX_FLOWS}"));
+        }
+        Offered { frames, flows, order }
+    }
+
+    fn native(&mut self, file: &File) -> Option<Native> {
+        let native = file.native.as_ref()?;
+        let pairs = native.pairs.as_ref().map_or(PAIRS.0, |p| *p.get_ref());
+        if let Some(written) = native.pairs.as_ref().filter(|_| !(20..=PAIRS.1).contains(&pairs)) {
+            let cure = format!("write 20 to {}", PAIRS.1);
+            self.fault(written.span(), &pairs.to_string(), "is no number of pairs", cure);
+        }
+        if native.only.get_ref().is_empty() {
+            self.fault(native.only.span(), "", "names no rows", "write part of a row's name, such as \"ttl\"");
+        }
+        Some(Native { only: native.only.get_ref().clone(), pairs })
+    }
+
+    fn published(&mut self, file: &File) -> Vec<Published> {
+        let mut seen = BTreeSet::new();
+        for (n, p) in file.published.iter().enumerate() {
+            let (span, p) = (p.span(), p.get_ref());
+            let id = p.id.get_ref();
+            if n == MOST_OF_A_KIND {
+                self.fault(span, id, "is one result too many", format!("write {MOST_OF_A_KIND} at most"));
+                break;
+            }
+            if id.is_empty() || id.contains(['/', ' ']) || !seen.insert(id) {
+                self.fault(p.id.span(), id, "is no id, or that of another result too", "write letters, digits and -");
+            }
+            let kinds = [p.value.is_some(), p.statement.is_some(), p.image];
+            if kinds.iter().filter(|k| **k).count() != 1 {
+                let cure = "write value = NUMBER and unit, statement = TEXT, or image = true";
+                self.fault(p.id.span(), id, "has to be one of a number, a statement and an image", cure);
+            }
+            if p.value.is_some() != p.unit.is_some() {
+                self.fault(p.id.span(), id, "has a number without a unit, or a unit without a number", "write both");
+            }
+            if let Some(value) = p.value.as_ref().filter(|v| !v.get_ref().is_finite()) {
+                self.fault(value.span(), &value.get_ref().to_string(), "is not finite", "write another number");
+            }
+        }
+        let published = |p: &super::file::Published| Published {
+            id: p.id.get_ref().clone(),
+            figure: p.figure.clone(),
+            table: p.table.clone(),
+            value: p.value.as_ref().map(|v| *v.get_ref()),
+            unit: p.unit.clone(),
+            conditions: p.conditions.clone(),
+            statement: p.statement.clone(),
+            image: p.image,
+        };
+        file.published.iter().map(|p| published(p.get_ref())).collect()
+    }
+
+    /// Whether a name is that of a file in the scenario's folder, and leads nowhere else.
+    fn file_name(&mut self, name: &str, span: Range<usize>, folder: &Path) -> Option<PathBuf> {
+        let cure = "name a chain file in the scenario's folder";
+        if Path::new(name).file_name().is_none_or(|n| n.to_str() != Some(name)) {
+            self.fault(span, name, "is no name of a file, without folders", cure);
+            return None;
+        }
+        let path = folder.join(name);
+        if !path.is_file() {
+            self.fault(span, name, format!("there is no file {}", path.display()), cure);
+            return None;
+        }
+        Some(path)
+    }
+
+    /// Puts parameters into one of the scenario's own texts.
+    fn put_in(
+        &mut self,
+        text: &Spanned<String>,
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<String> {
+        match cells::substitute(text.get_ref(), parameters, used) {
+            Ok(text) => Some(text),
+            Err(NoParameter { written, .. }) => {
+                self.fault(text.span(), written, "is no parameter", cells::parameters_cure(parameters));
+                None
+            }
+        }
+    }
+
+    fn cells(&mut self, file: &File, folder: &Path, matrix: &Matrix, offered: &Offered) -> Vec<Cell> {
+        if !self.faults.is_empty() {
+            // what the matrix lacks would be missed again in every cell
+            return vec![];
+        }
+        let mut used = BTreeSet::new();
+        let mut all = vec![];
+        for parameters in cells::combinations(matrix) {
+            all.extend(self.cell(file, folder, parameters, offered, &mut used));
+            if !self.faults.is_empty() || !self.others.is_empty() {
+                return all;
+            }
+        }
+        // an NF that is not here has no chain file to put anything into
+        let whole = all.iter().all(|c| matches!(c.dut, Dut::Chain(_)));
+        for (name, _) in file.matrix.iter().filter(|(name, _)| whole && !used.contains(name.get_ref())) {
+            let problem = "is put in nowhere: all its cells would be alike";
+            let cure = format!("write ${{{}}} in the chain file or in [dut]", name.get_ref());
+            self.fault(name.span(), name.get_ref(), problem, cure);
+        }
+        all
+    }
+
+    fn cell(
+        &mut self,
+        file: &File,
+        folder: &Path,
+        parameters: BTreeMap<String, String>,
+        offered: &Offered,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Cell> {
+        let cell =
+            |parameters, dut| Some(Cell { parameters, dut, frames: offered.frames.clone(), flows: offered.flows });
+        for need in &file.dut.needs {
+            let kind = self.put_in(need, &parameters, used)?;
+            if self.registry.get(&kind).is_none() {
+                return cell(parameters, Dut::Absent(format!("no NF {kind:?} yet")));
+            }
+        }
+        let written = &file.dut.chain;
+        let name = self.put_in(written, &parameters, used)?;
+        let path = self.file_name(&name, written.span(), folder)?;
+        let chain = cells::chain_file(&path, &parameters, used, self.registry);
+        match chain.and_then(|chain| sendable(&chain, offered).map(|()| chain).map_err(|d| vec![d])) {
+            Ok(chain) => cell(parameters, Dut::Chain(Box::new(chain))),
+            Err(faults) => {
+                self.others.extend(faults);
+                None
+            }
+        }
+    }
+}
+
+/// Whether a chain's `[traffic]` makes the flows and frames that it is to be offered.
+fn sendable(chain: &ChainFile, offered: &Offered) -> Result<(), Diagnostic> {
+    let wrong = |problem: String| Diagnostic {
+        file: Some(chain.file.clone()),
+        ..Diagnostic::new(problem).cure("change [traffic] in the scenario or in this file")
+    };
+    let settings = crate::flow_settings(chain, offered.flows)?;
+    let flows = Flows::new(FlowSettings { order: offered.order, ..settings }).map_err(|e| wrong(e.to_string()))?;
+    for (name, mix) in &offered.frames {
+        Template::new(&flows, mix, true).map_err(|e| wrong(format!("frames {name}: {e}")))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

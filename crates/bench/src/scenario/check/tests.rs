@@ -1,0 +1,211 @@
+use super::super::{Dut, Scenario};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const CHAIN: &str = r#"
+bondstone = 1
+port.in.device = "ring:in"
+port.out.device = "ring:out"
+[nf.cells]
+kind = "cells"
+cells = ${cells}
+[[chain]]
+path = ["in", "cells", "out"]
+"#;
+
+const SCENARIO: &str = r#"
+bondstone = 1
+[scenario]
+title = "cells"
+[dut]
+chain = "chain-cells.toml"
+needs = ["cells"]
+[traffic]
+frames = "64,imix"
+flows = 10
+[matrix]
+cells = [1, 2]
+[native]
+only = "cells"
+pairs = 100
+[[published]]
+id = "a"
+value = 3
+unit = "Mpps"
+[[published]]
+id = "b"
+value = 4
+unit = "Mpps"
+[[claim]]
+says = "a is three quarters of b"
+published = "a / b"
+measure = "speed over C"
+where = { nf = "cells", cells = [1, 2] }
+within = 0.1
+[[claim]]
+says = "fast"
+published = "a"
+measure = "throughput"
+where = { cells = 2, frames = "imix" }
+untestable = "another machine"
+"#;
+
+/// A folder that goes with what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("bondstone-scenario-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = Folder(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0).unwrap();
+        folder.write("chain-cells.toml", CHAIN);
+        folder
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self, text: &str) -> Result<Scenario, Vec<graph::Diagnostic>> {
+        Scenario::parse(text, &self.0.join("some.toml"), &nf::registry())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn good(text: &str) -> Scenario {
+    Folder::new().read(text).unwrap_or_else(|faults| panic!("{}", graph::Diagnostics(faults)))
+}
+
+#[test]
+fn a_matrix_becomes_chain_files() {
+    let scenario = good(SCENARIO);
+    assert!(scenario.name.ends_with("/some"), "{}", scenario.name);
+    let settings = |n: usize| match &scenario.cells[n].dut {
+        Dut::Chain(file) => file.text.lines().find(|l| l.starts_with("cells")).unwrap().to_owned(),
+        Dut::Absent(why) => panic!("{why}"),
+    };
+    assert_eq!((scenario.cells.len(), settings(0), settings(1)), (2, "cells = 1".to_owned(), "cells = 2".to_owned()));
+    assert_eq!(scenario.cells[1].frames.len(), 2);
+    let claim = &scenario.claims[0];
+    let (least, most) = (claim.at_least.unwrap(), claim.at_most.unwrap());
+    assert!((least - 0.675).abs() < 1e-9 && (most - 0.825).abs() < 1e-9, "{least} {most}");
+}
+
+#[test]
+fn what_is_needed_and_not_there_is_no_fault() {
+    let scenario = good(&SCENARIO.replace("needs = [\"cells\"]", "needs = [\"cells\", \"teleport\"]"));
+    assert!(scenario.cells.iter().all(|c| matches!(&c.dut, Dut::Absent(why) if why.contains("teleport"))));
+}
+
+#[test]
+fn faults_have_a_line_a_value_and_a_cure() {
+    for (from, to, line, value, words) in [
+        ("bondstone = 1", "bondstone = 7", 2, "7", "format"),
+        ("title = ", "titel = ", 4, "titel", "title"),
+        ("flows = 10", "flows = 0", 10, "0", "flows"),
+        ("64,imix\"", "64,imax\"", 9, "imax", "imix"),
+        ("cells = [1, 2]\n[native]", "cells = [1, 1]\n[native]", 12, "[1, 1]", "twice"),
+        ("cells = [1, 2]\n[native]", "cells = [1, true]\n[native]", 12, "[1, true]", "number"),
+        ("cells = [1, 2]\n[native]", "cells = []\n[native]", 12, "[]", "some"),
+        ("cells = [1, 2]\n[native]", "cells = [1, 2]\nflows = 3\n[native]", 13, "flows", "[traffic]"),
+        ("cells = [1, 2]\n[native]", "cells = [1, 2]\nidle = [3, 4]\n[native]", 13, "idle", "nowhere"),
+        ("chain-cells.toml", "../chain-cells.toml", 6, "../chain-cells.toml", "folder"),
+        ("chain-cells.toml", "chain-${sells}.toml", 6, "${sells}", "cells"),
+        ("pairs = 100", "pairs = 1", 15, "1", "20"),
+        ("id = \"b\"", "id = \"a\"", 21, "a", "another"),
+        ("unit = \"Mpps\"\n[[claim]]", "[[claim]]", 21, "b", "unit"),
+        ("\"a / b\"", "\"a / bb\"", 26, "bb", "\"b\""),
+        ("\"throughput\"", "\"thruput\"", 33, "thruput", "throughput"),
+        ("cells = 2, frames", "cells = 3, frames", 34, "3", "1, 2"),
+        ("cells = 2, frames", "sells = 2, frames", 34, "sells", "cells"),
+        ("within = 0.1", "within = 1.5", 29, "1.5", "share"),
+        ("untestable = \"another machine\"", "within = 0.1", 35, "0.1", "at_least"),
+        ("untestable = \"another machine\"", "at_least = 3\nat_most = 2", 35, "3", "above"),
+        ("untestable = \"another machine\"", "", 31, "fast", "bounds"),
+        ("untestable = \"another machine\"", "at_least = 1\ngiven = \"b\"", 36, "b", "before"),
+    ] {
+        assert!(SCENARIO.contains(from), "{from}");
+        let Err(faults) = Folder::new().read(&SCENARIO.replacen(from, to, 1)) else { panic!("{to} is accepted") };
+        let first = &faults[0];
+        let said = first.to_string();
+        assert_eq!((first.line, first.value.as_deref()), (Some(line), Some(value)), "{to}: {said}");
+        assert!(said.contains(words) && first.cure.is_some(), "{to}: {said}");
+    }
+}
+
+#[test]
+fn a_result_that_no_claim_is_about_is_a_fault() {
+    let Err(faults) =
+        Folder::new().read(&SCENARIO.replace("\"a / b\"", "\"a\"").replace("within = 0.1", "at_least = 0.7"))
+    else {
+        panic!("b is about nothing");
+    };
+    assert_eq!((faults.len(), faults[0].value.as_deref()), (1, Some("b")));
+}
+
+#[test]
+fn faults_of_chain_files_and_of_the_study_are_told_too() {
+    let folder = Folder::new();
+    folder.write("chain-cells.toml", &CHAIN.replace("kind", "kin"));
+    let Err(faults) = folder.read(SCENARIO) else { panic!("kin is no key") };
+    assert!(faults[0].file.as_ref().is_some_and(|f| f.ends_with("chain-cells.toml")), "{}", faults[0]);
+    let folder = Folder::new();
+    folder.write("study.toml", "title = \"x\"\nvenu = \"y\"\n");
+    let Err(faults) = folder.read(SCENARIO) else { panic!("venu is no key") };
+    assert_eq!((faults[0].line, faults[0].value.as_deref()), (Some(2), Some("venu")), "{}", faults[0]);
+}
+
+/// The scenarios that are shipped.
+fn shipped() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut all = vec![];
+    for study in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_dir()) {
+        let files = std::fs::read_dir(study).unwrap().map(|e| e.unwrap().path());
+        all.extend(files.filter(|f| std::fs::read_to_string(f).is_ok_and(|text| Scenario::is(&text))));
+    }
+    all
+}
+
+#[test]
+fn every_published_value_of_a_shipped_scenario_is_the_study_s() {
+    let data = std::env::var_os("BONDSTONE_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let mut compared = 0;
+    for file in shipped() {
+        let scenario = Scenario::read(&file, &nf::registry()).unwrap_or_else(|f| panic!("{}", graph::Diagnostics(f)));
+        let study = scenario.name.split('/').next().unwrap();
+        let path = data.join(format!("published/{study}.toml"));
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            eprintln!("skipped: {} is not there", path.display());
+            continue;
+        };
+        let table: toml::Table = text.parse().unwrap();
+        let all = table["result"].as_array().unwrap();
+        for p in scenario.published.iter().filter(|p| !p.image) {
+            let same = |r: &&toml::Value| r["id"].as_str() == Some(&p.id);
+            let theirs =
+                all.iter().find(same).unwrap_or_else(|| panic!("{}: the study has no {}", scenario.name, p.id));
+            let word = |key: &str| theirs.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+            let number = theirs.get("value").and_then(|v| v.as_float().or(v.as_integer().map(|n| n as f64)));
+            let ours = (p.value, &p.unit, &p.figure, &p.table, &p.conditions, &p.statement);
+            let wanted =
+                (number, &word("unit"), &word("figure"), &word("table"), &word("conditions"), &word("statement"));
+            assert_eq!(ours, wanted, "{}: {}", scenario.name, p.id);
+            compared += 1;
+        }
+        let shipped = scenario.study.expect("a study.toml");
+        let testbed = table["study"]["testbed"].as_str().unwrap();
+        assert_eq!(Some(shipped.title.as_str()), table["study"]["title"].as_str());
+        assert_eq!(Some(shipped.venue.as_str()), table["study"]["venue"].as_str());
+        for (name, said) in shipped.environment.all() {
+            assert!(said.is_none_or(|said| testbed.contains(said)), "{name}: {said:?} is not in {testbed:?}");
+        }
+    }
+    assert!(compared > 0 || !data.join("published").is_dir());
+}

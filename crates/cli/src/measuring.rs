@@ -1,0 +1,365 @@
+//! What every command that measures chains shares: the generator's CPU, the trials, the documents, where they are kept.
+
+use crate::exit::Exit;
+use anyhow::Context;
+use bench::scenario::{self};
+use bench::{Goal, MeasureError, Measured, Scenario, Steal, Trial, Wired};
+use chain::ChainFile;
+use graph::{Diagnostic, Diagnostics};
+use report::{Dut, Frames, Mix as MixDocument, MixPart, NfUse, Port, Tool, Traffic};
+use results::Store;
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use traffic::{Flows, Mix, Order, Template};
+
+/// Where results go.
+#[derive(clap::Args)]
+pub(crate) struct Keep {
+    /// Database that results are added to; by default the user's.
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    /// Page that the results are shown on; by default beside the database.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// A chain and what it is offered.
+pub(crate) struct Job<'a> {
+    pub(crate) file: &'a ChainFile,
+    /// For people: what this is.
+    pub(crate) label: String,
+    pub(crate) study: String,
+    pub(crate) cell: BTreeMap<String, String>,
+    pub(crate) frames: &'a [(String, Mix)],
+    pub(crate) flows: u32,
+    pub(crate) order: Order,
+    pub(crate) goal: Goal,
+    /// One load instead of a search, packets a second.
+    pub(crate) rate: Option<f64>,
+}
+
+/// What came of a job.
+pub(crate) struct Outcome {
+    /// For each sort of frames, as far as it came.
+    pub(crate) results: Vec<report::Result>,
+    /// How the job ended.
+    pub(crate) exit: Exit,
+}
+
+/// Measures, and keeps what was measured.
+pub(crate) struct Desk {
+    store: Store,
+    db: PathBuf,
+    page: Option<PathBuf>,
+    interrupted: Arc<AtomicBool>,
+    /// CPU of the generator, if the user named one.
+    core: Option<usize>,
+}
+
+impl Desk {
+    /// Opens the database; from here on Ctrl-C ends measurements, not the program.
+    pub(crate) fn open(keep: &Keep, core: Option<usize>) -> anyhow::Result<Desk> {
+        let db = keep.db.clone().map_or_else(results::default_path, Ok)?;
+        let store = Store::open(&db)?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let seen = interrupted.clone();
+        ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))?;
+        Ok(Desk { store, db, page: keep.report.clone(), interrupted, core })
+    }
+
+    /// Whether the user wants an end.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// The database.
+    pub(crate) fn db(&self) -> &Path {
+        &self.db
+    }
+
+    /// Runs a chain on wires and measures it with every sort of frames; each result is kept at once.
+    ///
+    /// # Errors
+    /// Wrong input, a machine that lacks something, a database that fails. What ends a measurement under way is no error
+    /// but an [`Exit`]; the results up to then are there.
+    pub(crate) fn measure(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
+        // a thread of its own: the generator stays on one CPU, and the next job may choose from all of them again
+        std::thread::scope(|scope| {
+            let run = scope.spawn(|| self.measure_here(job));
+            run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn measure_here(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
+        let file = job.file;
+        let settings = bench::flow_settings(file, job.flows).map_err(|d| Diagnostics(vec![d]))?;
+        let settings = traffic::FlowSettings { order: job.order, ..settings };
+        let flows = Flows::new(settings).map_err(|e| wrong("flows", job.flows, e))?;
+        let templates = job
+            .frames
+            .iter()
+            .map(|(name, mix)| Template::new(&flows, mix, true).map_err(|e| wrong("frames", name, e)))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let into = match &file.traffic.into {
+            Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
+            None => file.chains.first().map_or(0, |c| c.port),
+        };
+        let mut dut = Wired::start(file, into)?;
+        let used: Vec<usize> = dut.engine().snapshot().workers.keys().copied().collect();
+        let core = self.generator(&used)?;
+        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
+        let _lcore = dut.engine().eal().register_thread();
+        let cpus: Vec<usize> = used.iter().copied().chain([core]).collect();
+        eprintln!("{}: chains on CPU {}, generator on CPU {core}", job.label, words(&used));
+
+        let mut results = vec![];
+        let mut ended = None;
+        for ((name, mix), template) in job.frames.iter().zip(&templates) {
+            let steal = Steal::now(&cpus);
+            let mut progress = Progress::new(name);
+            let told = |trial: &Trial| {
+                progress.tell(trial);
+                !self.interrupted.load(Ordering::Relaxed)
+            };
+            let measured = match job.rate {
+                None => bench::measure(&mut dut, &flows, (template, mix), job.goal, told),
+                Some(rate) => bench::offer(&mut dut, &flows, (template, mix), job.goal, rate, told),
+            };
+            progress.end();
+            let measured = match measured {
+                Ok(measured) => measured,
+                Err(e) => {
+                    ended = Some(e);
+                    break;
+                }
+            };
+            explain(name, &measured);
+            let mut environment = bench::environment(&cpus, dut.engine().snapshot().memory);
+            environment.steal_share = Steal::now(&cpus).share_since(steal);
+            let mut result = document(job, &measured, (name, mix), environment);
+            result.seal()?;
+            self.store.add(&result)?;
+            results.push(result);
+        }
+        let summary = dut.stop();
+        for fault in &summary.faults {
+            eprintln!("error: {fault}");
+        }
+        let exit = match ended {
+            Some(MeasureError::Interrupted) => Exit::Interrupted,
+            Some(e) => {
+                eprintln!("error: {e}");
+                Exit::Failed
+            }
+            None if !summary.balanced => {
+                eprintln!("error: the counts of packets do not add up; this is a bug in Bondstone");
+                Exit::Failed
+            }
+            None if summary.faults.is_empty() => Exit::Done,
+            None => Exit::Failed,
+        };
+        Ok(Outcome { results, exit })
+    }
+
+    fn generator(&self, used: &[usize]) -> anyhow::Result<usize> {
+        let allowed = runtime::allowed_cpus();
+        let free = allowed.iter().rev().find(|cpu| !used.contains(cpu)).copied();
+        self.core.or(free).ok_or_else(|| {
+            let problem = format!("the chains use all CPUs ({}), and the generator needs one of its own", words(used));
+            let cure =
+                "give the chains fewer cores, or share one with --core N, which measures both together".to_owned();
+            runtime::Error::Environment { problem, cure }.into()
+        })
+    }
+
+    /// Writes the page of results and says where it is; `name` is what they are of.
+    pub(crate) fn page(&self, results: &[report::Result], name: &str) -> anyhow::Result<PathBuf> {
+        let page = self.page.clone().unwrap_or_else(|| {
+            let name = format!("{name}-{}", report::now()).replace([':', '/'], "-");
+            self.db.with_file_name(format!("{name}.html"))
+        });
+        std::fs::write(&page, report::html(results)).map_err(|e| wrong("report", page.display(), e))?;
+        Ok(page)
+    }
+
+    /// Shows results as `bench` does.
+    pub(crate) fn show(&self, results: &[report::Result], name: &str, json: bool) -> anyhow::Result<()> {
+        if results.is_empty() {
+            return Ok(());
+        }
+        let page = self.page(results, name)?;
+        let mut out = std::io::stdout().lock();
+        if json {
+            serde_json::to_writer_pretty(&mut out, results)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "\n{}", report::table(results))?;
+            writeln!(out, "\nresults  {}\nreport   {}", self.db.display(), page.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// A cell as the scenario has it, or why it cannot be measured.
+pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Result<Job<'a>, &'a str> {
+    let file = match &cell.dut {
+        scenario::Dut::Chain(file) => file,
+        scenario::Dut::Absent(why) => return Err(why),
+    };
+    Ok(Job {
+        file,
+        label: format!("{}, {}", scenario.name, cell.label()),
+        study: scenario.name.clone(),
+        cell: cell.parameters.clone(),
+        frames: &cell.frames,
+        flows: cell.flows,
+        order: scenario.order,
+        goal: scenario.goal,
+        rate: None,
+    })
+}
+
+/// A wrong option, as an input error.
+pub(crate) fn wrong(option: &str, value: impl std::fmt::Display, problem: impl std::fmt::Display) -> anyhow::Error {
+    Diagnostics(vec![Diagnostic::new(format!("--{option}: {problem}")).value(value)]).into()
+}
+
+pub(crate) fn words(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn document(
+    job: &Job<'_>,
+    measured: &Measured,
+    (name, mix): (&str, &Mix),
+    environment: report::Environment,
+) -> report::Result {
+    let file = job.file;
+    let frames = match mix.entries() {
+        [(size, _)] => Frames::FrameBytes(size.with_fcs()),
+        parts => Frames::Mix(MixDocument {
+            name: name.to_owned(),
+            parts: parts
+                .iter()
+                .map(|(size, weight)| MixPart { frame_bytes: size.with_fcs(), weight: *weight })
+                .collect(),
+        }),
+    };
+    let mut deviations: Vec<String> = measured.found.remarks.iter().map(ToString::to_string).collect();
+    deviations.push(
+        "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, no line rate"
+            .to_owned(),
+    );
+    let goal = job.goal;
+    let mut cell = job.cell.clone();
+    cell.insert("flows".to_owned(), job.flows.to_string());
+    report::Result {
+        schema: report::Version::V1,
+        id: String::new(),
+        tool: Tool {
+            name: "bondstone".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: None,
+            command: Some(std::env::args().collect::<Vec<_>>().join(" ")),
+        },
+        study: job.study.clone(),
+        cell,
+        dut: Dut {
+            kind: "bondstone".to_owned(),
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            file: Some(file.file.display().to_string()),
+            chain_sha256: Some(report::sha256(file.text.as_bytes())),
+            chain: Some(file.text.clone()),
+            isolation: Some("inproc".to_owned()),
+            nfs: file.nfs.iter().map(|n| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() }).collect(),
+            ports: file
+                .ports
+                .iter()
+                .map(|p| Port { name: p.name.clone(), device: "wire".to_owned(), driver: None })
+                .collect(),
+            cores: file.chains.iter().flat_map(|c| &c.cores).map(|c| *c as u32).collect(),
+        },
+        traffic: Traffic {
+            frames,
+            flows: job.flows.into(),
+            protocol: "udp".to_owned(),
+            burst: 8,
+            directions: 1,
+            trace_sha256: None,
+            seed: Some(0),
+        },
+        goal: report::Goal {
+            name: None,
+            trial_s: goal.final_s(),
+            sum_s: goal.sum_s(),
+            loss_ratio: goal.loss_ratio(),
+            exceed_ratio: goal.exceed_ratio(),
+            width: goal.width(),
+            method: if job.rate.is_some() { "one load".to_owned() } else { "MLRsearch (RFC 9971)".to_owned() },
+        },
+        environment,
+        calibration: None,
+        limited_by: measured.limited_by(),
+        deviations,
+        trials: measured.trials.iter().map(bench::document).collect(),
+        summary: measured.summary(),
+        latency: measured.latency.clone().into_iter().collect(),
+        nodes: measured.nodes.clone(),
+    }
+}
+
+/// Says what was found, and if it is nothing, why.
+fn explain(name: &str, m: &Measured) {
+    let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
+    match m.found.lower_pps {
+        Some(lower) => eprintln!("{name}: {}, {} trials", mpps(lower), m.trials.len()),
+        None => {
+            let worst: Vec<_> = m.drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+            eprintln!(
+                "{name}: no rate meets the goal. Dropped by the chain: {}",
+                if worst.is_empty() { "nothing".to_owned() } else { worst.join(", ") }
+            );
+            if !worst.is_empty() {
+                eprintln!(
+                    "  cure: [traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)"
+                );
+            }
+        }
+    }
+    for remark in &m.found.remarks {
+        eprintln!("  {remark}");
+    }
+}
+
+/// One line that changes, on a terminal; nothing elsewhere.
+struct Progress {
+    name: String,
+    trials: usize,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(name: &str) -> Self {
+        Progress { name: name.to_owned(), trials: 0, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, trial: &Trial) {
+        self.trials += 1;
+        if self.shown {
+            let verdict = match () {
+                () if trial.machine => "the machine was away".to_owned(),
+                () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
+            };
+            eprint!("\r\x1b[K{}: trial {}, {:.3} Mpps, {verdict}", self.name, self.trials, trial.load_pps / 1e6);
+        }
+    }
+
+    fn end(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+/* Counts packets and bytes of every IPv4 flow: a table of at most so many flows, aged, the one idle longest gives way. */
+#include <sys/mman.h>
+#include "forward.h"
+
+/* A flow: half a cache line. What it is known by is sixteen bytes but for the time in them. */
+struct flow {
+	uint32_t src, dst, ports; /* as on the wire */
+	uint32_t protocol_seen; /* protocol; above it, when last seen, in sixteenths of a second; 0: no flow */
+	uint64_t packets, bytes;
+};
+
+#define PROTOCOL 0xff
+/* A flow is in its home line or one of the three behind it. */
+#define WINDOW 8
+/* Slots looked through every millisecond. */
+#define PART 2048
+
+/* A packet on its way to its flow. */
+struct waiting {
+	struct flow *home;
+	uint32_t bytes;
+};
+
+struct monitor {
+	struct flow *flows;
+	uint64_t lines; /* home lines */
+	uint64_t seed[2];
+	uint32_t capacity, len, idle; /* idle in sixteenths of a second */
+	uint64_t evicted, forgotten, other, sweep, next_sweep, per_ms, per_tick;
+	/* The burst before, whose lines are on their way. */
+	uint32_t n, side;
+	struct waiting waiting[2][BURST];
+	__m128i keys[2][BURST];
+};
+
+struct monitor *native_monitor_new(uint32_t capacity, uint32_t idle_s, uint64_t cycles_per_second)
+{
+	struct monitor *m = aligned_alloc(64, RTE_ALIGN(sizeof(*m), 64));
+	memset(m, 0, sizeof(*m));
+	m->capacity = capacity;
+	m->idle = idle_s * 16;
+	m->per_ms = cycles_per_second / 1000;
+	m->per_tick = cycles_per_second / 16;
+	m->lines = capacity; /* two slots each: half of them stay free */
+	m->seed[0] = 0x9e3779b97f4a7c15;
+	m->seed[1] = 0xbf58476d1ce4e5b9;
+	size_t bytes = RTE_ALIGN((m->lines + WINDOW / 2) * 64, 2 << 20);
+	m->flows = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	if (m->flows == MAP_FAILED) {
+		m->flows = aligned_alloc(2 << 20, bytes);
+		madvise(m->flows, bytes, MADV_HUGEPAGE);
+	}
+	memset(m->flows, 0, bytes);
+	return m;
+}
+
+void native_monitor_free(struct monitor *m)
+{
+	size_t bytes = RTE_ALIGN((m->lines + WINDOW / 2) * 64, 2 << 20);
+	/* from either kind of memory */
+	madvise(m->flows, bytes, MADV_DONTNEED);
+	munmap(m->flows, bytes);
+	free(m);
+}
+
+static __rte_always_inline uint32_t now_of(const struct monitor *m, uint64_t cycles)
+{
+	return (uint32_t)(cycles / m->per_tick) << 8;
+}
+
+static __rte_noinline void look_through(struct monitor *m, uint32_t now)
+{
+	uint64_t slots = (m->lines + WINDOW / 2 - 1) * 2;
+	for (uint32_t i = 0; i < PART; i++) {
+		struct flow *f = &m->flows[m->sweep];
+		m->sweep = m->sweep + 1 == slots ? 0 : m->sweep + 1;
+		if (f->protocol_seen != 0 && ((now - f->protocol_seen) >> 8) >= m->idle && (int32_t)(now - f->protocol_seen) > 0) {
+			memset(f, 0, sizeof(*f));
+			m->len--;
+			m->forgotten++;
+		}
+	}
+}
+
+static __rte_always_inline int same(const struct flow *f, __m128i key)
+{
+	const __m128i kept = _mm_set_epi32(PROTOCOL, -1, -1, -1);
+	__m128i x = _mm_xor_si128(_mm_load_si128((const __m128i *)f), key);
+	return _mm_testz_si128(x, kept);
+}
+
+/* A flow that is not in its home line: further on, or new. */
+static __rte_noinline struct flow *other(struct monitor *m, struct flow *home, __m128i key, uint32_t now)
+{
+	struct flow *free_slot = NULL, *oldest = home;
+	for (struct flow *f = home; f < home + WINDOW; f++) {
+		if (f->protocol_seen == 0) {
+			free_slot = free_slot ? free_slot : f;
+			continue;
+		}
+		if (same(f, key))
+			return f;
+		if (now - (f->protocol_seen & ~PROTOCOL) > now - (oldest->protocol_seen & ~PROTOCOL))
+			oldest = f;
+	}
+	struct flow *f = free_slot;
+	if (f == NULL || m->len == m->capacity) {
+		f = oldest;
+		if (f->protocol_seen != 0) {
+			m->evicted++;
+			m->len--;
+		}
+	}
+	_mm_store_si128((__m128i *)f, key);
+	f->packets = f->bytes = 0;
+	m->len++;
+	return f;
+}
+
+static __rte_always_inline void count_before(struct monitor *m, uint32_t now)
+{
+	const struct waiting *waiting = m->waiting[m->side];
+	for (uint32_t i = 0; i < m->n; i++) {
+		struct flow *f = waiting[i].home;
+		__m128i key = m->keys[m->side][i];
+		if (likely(same(f, key)))
+			;
+		else if (likely(same(f + 1, key)))
+			f++;
+		else
+			f = other(m, f, key, now);
+		f->protocol_seen = (f->protocol_seen & PROTOCOL) | now;
+		f->packets++;
+		f->bytes += waiting[i].bytes;
+	}
+	m->n = 0;
+}
+
+static __rte_always_inline uint16_t monitor(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+{
+	struct monitor *m = state;
+	struct waiting *waiting = m->waiting[m->side ^ 1];
+	__m128i *keys = m->keys[m->side ^ 1];
+	uint32_t taken = 0;
+	(void)c;
+	fetch_first(p, n);
+	for (uint16_t i = 0; i < n; i++) {
+		fetch(p, i, n);
+		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
+		uint32_t len = p[i]->data_len;
+		uint64_t a;
+		uint32_t b;
+		memcpy(&a, d + 12, 8);
+		memcpy(&b, d + 20, 4);
+		uint32_t total = rte_be_to_cpu_16((uint16_t)(a >> 32)), protocol = b >> 24;
+		/* type and version; flags and offset of fragments. Buffers have room for what is read beyond short frames. */
+		int plain = ((a & 0xffffff) ^ 0x450008) == 0 && (b & 0xff3f) == 0 && (protocol == 17 || protocol == 6) &&
+			    total >= 24 && total + 14 <= len;
+		if (unlikely(!plain)) {
+			/* fragments, options, tags and IPv6 are not of this comparison */
+			m->other++;
+			continue;
+		}
+		__m128i key = _mm_insert_epi32(_mm_loadu_si128((const __m128i *)(d + 26)), protocol, 3);
+		uint64_t low = _mm_cvtsi128_si64(key), high = _mm_extract_epi64(key, 1);
+		unsigned __int128 product = (unsigned __int128)(low ^ m->seed[0]) * (high ^ m->seed[1]);
+		uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
+		struct flow *home = m->flows + 2 * (((hash >> 32) * m->lines) >> 32);
+		rte_prefetch0(home);
+		keys[taken] = key;
+		waiting[taken++] = (struct waiting){.home = home, .bytes = len};
+	}
+	uint64_t cycles = rte_rdtsc();
+	uint32_t now = now_of(m, cycles);
+	count_before(m, now);
+	m->side ^= 1;
+	m->n = taken;
+	if (unlikely(cycles >= m->next_sweep)) {
+		m->next_sweep = cycles + m->per_ms;
+		look_through(m, now);
+	}
+	return n;
+}
+
+NETWORK_FUNCTION(monitor, monitor)
+
+/* All flows, up to so many; how many there are. */
+uint32_t native_monitor_flows(struct monitor *m, struct flow *out, uint32_t most)
+{
+	uint32_t n = 0;
+	count_before(m, now_of(m, rte_rdtsc()));
+	for (uint64_t i = 0; i < (m->lines + WINDOW / 2 - 1) * 2; i++)
+		if (m->flows[i].protocol_seen != 0 && n < most)
+			out[n++] = m->flows[i];
+	return n;
+}
