@@ -9,6 +9,9 @@ use traffic::{Flows, Mix, PaceError, Receiver, Template};
 
 /// Share of the throughput at which latency and cycles are measured, as in NSDI'16 and OSDI'16.
 pub const LATENCY_SHARE: f64 = 0.8;
+/// Time that trials in which the machine was in the way may take in a row, s: where half of them are, short ones have to be
+/// repeated often.
+const SPOILT_S: f64 = 1.0;
 /// How long that takes, s, and how often it is tried while the machine is in the way.
 const LATENCY_S: f64 = 0.5;
 const LATENCY_TRIES: usize = 5;
@@ -62,7 +65,9 @@ pub fn measure(
     let before = dut.engine().snapshot();
     // the first packets find caches cold and neighbours unknown
     dut.trial(&mut load, 1e5, 0.05)?;
-    let mut search = Mlr::new(vec![goal], Limits::new(LOWEST, HIGHEST)?)?;
+    let mut limits = Limits::new(LOWEST, HIGHEST)?;
+    limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
+    let mut search = Mlr::new(vec![goal], limits)?;
     let found = loop {
         match search.next() {
             Next::Measure { load_pps, duration_s } => {

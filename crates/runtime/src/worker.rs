@@ -317,6 +317,8 @@ impl Worker {
                 self.inputs.iter_mut().for_each(Input::settle);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
                 std::thread::sleep(NAP);
+                // it went of its own will
+                self.looked = clock::cycles();
             }
         }
         // what other cores and memory rings still bring, unless it goes round for ever
