@@ -14,6 +14,8 @@ struct flow {
 #define WINDOW 8
 /* Slots looked through every millisecond. */
 #define PART 2048
+/* Bursts after which the clock is looked at. */
+#define LOOK 32
 
 /* A packet on its way to its flow. */
 struct waiting {
@@ -26,6 +28,7 @@ struct monitor {
 	uint64_t lines; /* home lines */
 	uint64_t seed[2];
 	uint32_t capacity, len, idle; /* idle in sixteenths of a second */
+	uint32_t now, bursts; /* the clock is looked at every so many bursts */
 	uint64_t evicted, forgotten, other, sweep, next_sweep, per_ms, per_tick;
 	/* The burst before, whose lines are on their way. */
 	uint32_t n, side;
@@ -170,15 +173,17 @@ static __rte_always_inline uint16_t monitor(struct rte_mbuf **p, uint16_t n, str
 		keys[taken] = key;
 		waiting[taken++] = (struct waiting){.home = home, .bytes = len};
 	}
-	uint64_t cycles = rte_rdtsc();
-	uint32_t now = now_of(m, cycles);
-	count_before(m, now);
+	if (unlikely(m->bursts++ % LOOK == 0)) {
+		uint64_t cycles = rte_rdtsc();
+		m->now = now_of(m, cycles);
+		if (cycles >= m->next_sweep) {
+			m->next_sweep = cycles + m->per_ms;
+			look_through(m, m->now);
+		}
+	}
+	count_before(m, m->now);
 	m->side ^= 1;
 	m->n = taken;
-	if (unlikely(cycles >= m->next_sweep)) {
-		m->next_sweep = cycles + m->per_ms;
-		look_through(m, now);
-	}
 	return n;
 }
 

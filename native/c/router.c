@@ -37,7 +37,7 @@ struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengt
 	char name[32];
 	snprintf(name, sizeof(name), "native%d", serial++);
 	struct rte_fib_conf conf = {.type = RTE_FIB_DIR24_8, .default_nh = 0, .max_routes = n + 16};
-	conf.dir24_8.nh_sz = RTE_FIB_DIR24_8_4B;
+	conf.dir24_8.nh_sz = RTE_FIB_DIR24_8_2B;
 	conf.dir24_8.num_tbl8 = 8192;
 	struct router *r = calloc(1, sizeof(*r));
 	r->fib = rte_fib_create(name, SOCKET_ID_ANY, &conf);

@@ -34,6 +34,7 @@
 
 mod attempts;
 pub mod binary;
+mod calibrate;
 mod environment;
 mod frames;
 pub mod goal;
@@ -52,6 +53,7 @@ pub mod trial;
 mod wired;
 
 pub use binary::Binary;
+pub use calibrate::{calibrate, loopback};
 pub use environment::{Steal, environment};
 pub use frames::frames;
 pub use goal::{Goal, GoalError};

@@ -1,7 +1,7 @@
 //! One result: a throughput searched for, latency at a share of it, and what each node did.
 
 use crate::wired::{Load, Wired};
-use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Search, SearchError, Trial};
+use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchError, Trial};
 use report::{Latency, Node, Summary};
 use runtime::{Cycles, Summary as Counts};
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ pub const LATENCY_SHARE: f64 = 0.8;
 /// repeated often.
 const SPOILT_S: f64 = 1.0;
 /// How long that takes, s, and how often it is tried while the machine is in the way.
-const LATENCY_S: f64 = 0.5;
-const LATENCY_TRIES: usize = 5;
+pub(crate) const LATENCY_S: f64 = 0.5;
+pub(crate) const LATENCY_TRIES: usize = 5;
 /// Highest load that is tried, packets a second.
-const HIGHEST: f64 = 150e6;
+pub(crate) const HIGHEST: f64 = 150e6;
 /// Lowest, packets a second: a thousand in a trial of 50 ms.
-const LOWEST: f64 = 20e3;
+pub(crate) const LOWEST: f64 = 20e3;
 
 /// What was measured of one sort of frames.
 pub struct Measured {
@@ -58,6 +58,20 @@ pub fn measure(
     flows: &Flows,
     (template, mix): (&Template, &Mix),
     goal: Goal,
+    told: impl FnMut(&Trial) -> bool,
+) -> Result<Measured, Error> {
+    let mut limits = Limits::new(LOWEST, HIGHEST)?;
+    limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
+    measure_within(dut, flows, (template, mix), goal, limits, told)
+}
+
+/// As [`measure`], within these limits.
+pub(crate) fn measure_within(
+    dut: &mut Wired,
+    flows: &Flows,
+    (template, mix): (&Template, &Mix),
+    goal: Goal,
+    limits: Limits,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
     dut.forget();
@@ -65,8 +79,6 @@ pub fn measure(
     let before = dut.engine().snapshot();
     // the first packets find caches cold and neighbours unknown
     dut.trial(&mut load, 1e5, 0.05)?;
-    let mut limits = Limits::new(LOWEST, HIGHEST)?;
-    limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
     let mut search = Mlr::new(vec![goal], limits)?;
     let found = loop {
         match search.next() {
@@ -87,7 +99,7 @@ pub fn measure(
             let from = dut.engine().snapshot();
             let (trial, receiver) = dut.trial(&mut load, at, LATENCY_S)?;
             nodes = nodes_between(&from, &dut.engine().snapshot());
-            latency = Some(latency_of(&trial, &receiver, lower));
+            latency = latency_of(&trial, &receiver, lower);
             if !told(&trial) {
                 return Err(Error::Interrupted);
             }
@@ -124,40 +136,52 @@ pub fn offer(
     let mut load = Load { template, mix, picker: flows.picker(0, 1) };
     dut.trial(&mut load, 1e5_f64.min(load_pps), 0.05)?;
     let from = dut.engine().snapshot();
-    let (mut trials, mut latency, mut spent) = (vec![], None, 0.0);
+    let (mut trials, mut latency, mut spent, mut spoilt) = (vec![], None, 0.0, 0.0);
     while spent < goal.sum_s() {
         let (trial, receiver) = dut.trial(&mut load, load_pps, goal.final_s())?;
-        latency = Some(latency_of(&trial, &receiver, load_pps));
-        spent += goal.final_s();
+        // one in which the machine was in the way is made again, as long as that takes no more time than the others
+        if trial.machine && spoilt < goal.sum_s() {
+            spoilt += goal.final_s();
+        } else {
+            latency = latency_of(&trial, &receiver, load_pps).or(latency);
+            spent += goal.final_s();
+        }
         if !told(&trial) {
             return Err(Error::Interrupted);
         }
         trials.push(trial);
     }
     let after = dut.engine().snapshot();
-    let holds = trials.iter().filter(|t| t.loss_ratio() > goal.loss_ratio()).count() as f64
-        <= goal.exceed_ratio() * trials.len() as f64;
-    let unsent: u64 = trials.iter().map(|t| t.unsent).sum();
+    let judged: Vec<_> = trials.iter().filter(|t: &&Trial| !t.machine).collect();
+    let holds = !judged.is_empty()
+        && judged.iter().filter(|t| t.loss_ratio() > goal.loss_ratio()).count() as f64
+            <= goal.exceed_ratio() * judged.len() as f64;
+    let unsent: u64 = judged.iter().map(|t| t.unsent).sum();
     let forwarded: f64 = trials.iter().map(Trial::forwarding_pps).sum::<f64>() / trials.len().max(1) as f64;
     let found = GoalResult {
         goal,
         lower_pps: holds.then_some(load_pps),
-        upper_pps: (!holds).then_some(load_pps),
+        upper_pps: (!holds && !judged.is_empty()).then_some(load_pps),
         conditional_pps: Some(forwarded),
         width: None,
         regular: false,
-        limited_by: if unsent != 0 { LimitedBy::Generator } else { LimitedBy::Device },
-        remarks: vec![],
+        limited_by: match () {
+            () if judged.is_empty() => LimitedBy::Machine,
+            () if unsent != 0 => LimitedBy::Generator,
+            () => LimitedBy::Device,
+        },
+        remarks: if judged.is_empty() { vec![Remark::Machine { load_pps }] } else { vec![] },
     };
     let drops = after.drops.iter().map(|(reason, n)| ((*reason).to_owned(), n - from.drops.get(reason).unwrap_or(&0)));
     let drops = drops.filter(|(_, n)| *n != 0).collect();
     Ok(Measured { found, trials, latency, nodes: nodes_between(&from, &after), drops })
 }
 
-fn latency_of(trial: &Trial, receiver: &Receiver, throughput: f64) -> Latency {
+/// The latency of a trial, if anything came back.
+pub(crate) fn latency_of(trial: &Trial, receiver: &Receiver, throughput: f64) -> Option<Latency> {
     let delays = receiver.latency();
     let at = |share: f64| delays.quantile_ns(share).unwrap_or(0) as f64;
-    Latency {
+    (delays.count() != 0).then(|| Latency {
         load_pps: trial.load_pps,
         share_of_throughput: Some(trial.load_pps / throughput),
         p50_ns: at(0.5),
@@ -166,8 +190,9 @@ fn latency_of(trial: &Trial, receiver: &Receiver, throughput: f64) -> Latency {
         max_ns: delays.max_ns().unwrap_or(0) as f64,
         samples: delays.count(),
         lost: trial.lost,
+        machine: trial.machine,
         latency_hdr: trial.latency_hdr.clone(),
-    }
+    })
 }
 
 /// What ports and NFs did between two looks at their counts.

@@ -4,7 +4,7 @@ use chain::{ChainFile, Traffic};
 use flate2::read::MultiGzDecoder;
 use graph::Diagnostic;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use traffic::flows::MAX_DESTINATIONS;
@@ -67,6 +67,9 @@ fn net(text: &str) -> Result<AddressRange, String> {
     }
 }
 
+/// Bytes of a file of prefixes that are read.
+const LARGEST: u64 = 64 << 20;
+
 /// The first words of a file's lines, where they are prefixes of that version that packets may go to.
 fn prefixes(path: &Path, ipv4: bool) -> Result<Vec<AddressRange>, String> {
     let open = || File::open(path).map_err(|e| format!("cannot be read: {e}"));
@@ -74,8 +77,8 @@ fn prefixes(path: &Path, ipv4: bool) -> Result<Vec<AddressRange>, String> {
     let gzipped = file.fill_buf().map_err(|e| e.to_string())?.starts_with(&[0x1f, 0x8b]);
     let text: Box<dyn BufRead> =
         if gzipped { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
-    let mut found = vec![];
-    for line in text.lines() {
+    let (mut found, mut text) = (vec![], text.take(LARGEST));
+    for line in text.by_ref().lines() {
         let line = line.map_err(|e| e.to_string())?;
         let Some(word) = line.split_ascii_whitespace().next().filter(|w| !w.starts_with('#')) else { continue };
         let range = net(word).map_err(|e| format!("{word:?} {e}"))?;
@@ -85,6 +88,12 @@ fn prefixes(path: &Path, ipv4: bool) -> Result<Vec<AddressRange>, String> {
         if found.len() > MAX_DESTINATIONS {
             return Err(format!("has more than {MAX_DESTINATIONS} prefixes"));
         }
+    }
+    if text.limit() == 0 {
+        return Err(format!("has {LARGEST} bytes or more"));
+    }
+    if found.is_empty() {
+        return Err(format!("has no IPv{} prefix that packets may go to", if ipv4 { 4 } else { 6 }));
     }
     Ok(found)
 }

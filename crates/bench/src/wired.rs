@@ -5,6 +5,8 @@ use crate::trial::{PollGaps, Trial};
 use chain::ChainFile;
 use packet::{Batch, Packet, clock};
 use runtime::{End, Engine, Summary};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::{Mix, Pace, PaceError, Pacer, Picker, Probe, Receiver, Template};
 
@@ -35,6 +37,7 @@ pub struct Wired {
     /// For each end what came last, and when.
     arrived: Vec<(Batch, u64)>,
     sequence: u64,
+    stop: Arc<AtomicBool>,
 }
 
 /// What is sent.
@@ -57,7 +60,12 @@ impl Wired {
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
         let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
-        Ok(Wired { engine, ends, into, spare: vec![], ready: Batch::new(), arrived, sequence: 0 })
+        Ok(Wired { engine, ends, into, spare: vec![], ready: Batch::new(), arrived, sequence: 0, stop: Arc::default() })
+    }
+
+    /// Has trials end when this is set.
+    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
     }
 
     /// The engine, to be asked what it counts.
@@ -86,7 +94,7 @@ impl Wired {
         let mut sizes = load.mix.cycle();
         self.engine.gaps();
         let (mut looked, mut own) = (clock::cycles(), 0);
-        while !pacer.is_finished() {
+        while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
             let now = clock::cycles();
             if now - looked > hz / 20_000 {
                 own += now - looked;
@@ -94,8 +102,8 @@ impl Wired {
             looked = now;
             let due = pacer.due(now);
             if due != 0 {
-                self.send(load, &mut sizes, due, 0);
-                pacer.sent(due, now);
+                let sent = self.send(load, &mut sizes, due, 0);
+                pacer.sent(sent, now);
             }
             self.receive(&mut receiver);
         }
@@ -111,6 +119,7 @@ impl Wired {
                 break;
             }
         }
+        pacer.stop();
         let totals = pacer.totals();
         self.sequence = first + totals.intended;
         let (longest, sum) = self.engine.gaps();
@@ -137,8 +146,9 @@ impl Wired {
         }
     }
 
-    /// Puts packets on the wire. What the chain's queue has no room for is lost there, as in a NIC.
-    fn send(&mut self, load: &mut Load<'_>, sizes: &mut traffic::size::Cycle, due: usize, stream: u8) {
+    /// Puts packets on the wire, as many as are due and there are buffers for; how many. What the chain's queue has no room
+    /// for is lost there, as in a NIC.
+    fn send(&mut self, load: &mut Load<'_>, sizes: &mut traffic::size::Cycle, due: usize, stream: u8) -> usize {
         let mut left = due;
         while left != 0 {
             let mut burst = Batch::new();
@@ -147,15 +157,17 @@ impl Wired {
                 let size = sizes.next_index();
                 let probe = Probe { stream, sequence: self.sequence, stamp };
                 let flow = load.picker.next_flow();
+                let Some(packet) = self.packet(load.template, (size, flow, probe)) else {
+                    self.ends[self.into].tx.send(&mut burst);
+                    return due - left;
+                };
                 self.sequence += u64::from(stream == 0);
                 left -= 1;
-                // without a buffer it is sent, and lost
-                if let Some(packet) = self.packet(load.template, (size, flow, probe)) {
-                    burst.push(packet).unwrap_or_else(drop);
-                }
+                burst.push(packet).unwrap_or_else(drop);
             }
             self.ends[self.into].tx.send(&mut burst);
         }
+        due
     }
 
     /// A packet with its bytes: one that has come back, if it has the length, or a new one. One that has come back keeps

@@ -73,6 +73,7 @@ impl Bench {
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
+        self.check_rate(Goal::quick())?;
         let frames = self.frames()?.map_or_else(|| parse(SIZES), Ok)?;
         let job = Job {
             file: &file,
@@ -95,6 +96,7 @@ impl Bench {
 
     /// Measures the cells of a scenario.
     fn scenario(&self, scenario: &Scenario) -> anyhow::Result<Exit> {
+        self.check_rate(scenario.goal)?;
         let (frames, goal) = (self.frames()?, self.goal(scenario.goal)?);
         let mut desk = Desk::open(&self.keep, self.core)?;
         eprintln!("{}: {}\ngoal: {goal}", scenario.name, scenario.title);
@@ -116,13 +118,28 @@ impl Bench {
                 ..job
             })?;
             all.extend(outcome.results);
-            exit = outcome.exit;
-            if exit != Exit::Done {
-                break;
+            match outcome.exit {
+                Exit::Done => {}
+                Exit::NotMet => exit = Exit::NotMet,
+                other => {
+                    exit = other;
+                    break;
+                }
             }
         }
         desk.show(&all, &scenario.name, self.json)?;
         Ok(exit)
+    }
+
+    /// Whether a trial has a packet at the rate, and the generator can number them.
+    fn check_rate(&self, default: Goal) -> anyhow::Result<()> {
+        let Some(rate) = self.rate else { return Ok(()) };
+        let least = (1.0 / self.goal(default)?.final_s()).max(1.0);
+        if (least..=traffic::pace::MAX_PPS).contains(&rate) {
+            return Ok(());
+        }
+        let most = traffic::pace::MAX_PPS;
+        Err(wrong("rate", rate, format!("is not {least} to {most} packets/s; a trial has to have one packet")))
     }
 
     fn goal(&self, default: Goal) -> anyhow::Result<Goal> {

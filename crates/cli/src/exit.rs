@@ -7,6 +7,8 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
+    /// Something was measured, and is not as it was to be.
+    NotMet = 1,
     Input = 2,
     Environment = 3,
     Failed = 4,

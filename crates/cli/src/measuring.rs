@@ -80,7 +80,8 @@ impl Desk {
         &self.db
     }
 
-    /// Runs a chain on wires and measures it with every sort of frames; each result is kept at once.
+    /// Runs a chain on wires and measures it with every sort of frames, and then the wires without it; each result is kept at
+    /// once.
     ///
     /// # Errors
     /// Wrong input, a machine that lacks something, a database that fails. What ends a measurement under way is no error
@@ -108,15 +109,17 @@ impl Desk {
             None => file.chains.first().map_or(0, |c| c.port),
         };
         let mut dut = Wired::start(file, into)?;
+        dut.stop_when(self.interrupted.clone());
         let used: Vec<usize> = dut.engine().snapshot().workers.keys().copied().collect();
         let core = self.generator(&used)?;
+        let allowed = runtime::allowed_cpus();
         runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
         let _lcore = dut.engine().eal().register_thread();
         let cpus: Vec<usize> = used.iter().copied().chain([core]).collect();
         eprintln!("{}: chains on CPU {}, generator on CPU {core}", job.label, words(&used));
 
         let mut results = vec![];
-        let mut ended = None;
+        let (mut ended, mut met) = (None, true);
         for ((name, mix), template) in job.frames.iter().zip(&templates) {
             let steal = Steal::now(&cpus);
             let mut progress = Progress::new(name);
@@ -137,6 +140,7 @@ impl Desk {
                 }
             };
             explain(name, &measured);
+            met &= measured.found.lower_pps.is_some();
             let mut environment = bench::environment(&cpus, dut.engine().snapshot().memory);
             environment.steal_share = Steal::now(&cpus).share_since(steal);
             let mut result = document(job, &measured, (name, mix), environment);
@@ -145,6 +149,22 @@ impl Desk {
             results.push(result);
         }
         let summary = dut.stop();
+        if ended.is_none()
+            && let Some(cpu) = used.first()
+        {
+            // the chain's CPU has to be among those that the loopback may choose from
+            runtime::confine(&allowed)?;
+            let mut loopback = bench::loopback(*cpu)?;
+            runtime::pin(core)?;
+            ended = self.calibrate(&mut results, &mut loopback, (&flows, &templates, job.frames)).err();
+            loopback.stop();
+        }
+        for result in results.iter_mut().filter(|r| r.calibration.is_some()) {
+            let uncalibrated = core::mem::take(&mut result.id);
+            result.seal()?;
+            self.store.add(result)?;
+            self.store.delete(&uncalibrated)?;
+        }
         for fault in &summary.faults {
             eprintln!("error: {fault}");
         }
@@ -158,10 +178,34 @@ impl Desk {
                 eprintln!("error: the counts of packets do not add up; this is a bug in Bondstone");
                 Exit::Failed
             }
-            None if summary.faults.is_empty() => Exit::Done,
-            None => Exit::Failed,
+            None if !summary.faults.is_empty() => Exit::Failed,
+            None if !met => Exit::NotMet,
+            None => Exit::Done,
         };
         Ok(Outcome { results, exit })
+    }
+
+    /// Measures what generator and wires do by themselves, with every sort of frames, at the rate at which the chain's
+    /// latency was measured.
+    fn calibrate(
+        &self,
+        results: &mut [report::Result],
+        loopback: &mut Wired,
+        (flows, templates, frames): (&Flows, &[Template], &[(String, Mix)]),
+    ) -> Result<(), MeasureError> {
+        loopback.stop_when(self.interrupted.clone());
+        for ((result, (name, mix)), template) in results.iter_mut().zip(frames).zip(templates) {
+            let mut progress = Progress::new(&format!("{name}, without the chain"));
+            let told = |trial: &Trial| {
+                progress.tell(trial);
+                !self.is_interrupted()
+            };
+            let load_pps = result.latency.first().map_or(1e5, |l| l.load_pps);
+            let calibration = bench::calibrate(loopback, flows, (template, mix), load_pps, told);
+            progress.end();
+            result.calibration = Some(calibration?);
+        }
+        Ok(())
     }
 
     fn generator(&self, used: &[usize]) -> anyhow::Result<usize> {
@@ -256,6 +300,9 @@ fn document(
     let goal = job.goal;
     let mut cell = job.cell.clone();
     cell.insert("flows".to_owned(), job.flows.to_string());
+    if job.order != Order::default() {
+        cell.insert("order".to_owned(), job.order.to_string());
+    }
     report::Result {
         schema: report::Version::V1,
         id: String::new(),

@@ -163,7 +163,7 @@ fn measure(scenario: &Scenario, desk: &mut Desk) -> anyhow::Result<Run> {
             observe(result, facts, &mut run);
         }
         run.results.extend(outcome.results);
-        if outcome.exit != Exit::Done {
+        if !matches!(outcome.exit, Exit::Done | Exit::NotMet) {
             run.exit = Some(outcome.exit);
             break;
         }
@@ -192,7 +192,11 @@ fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut R
         run.seen.push(Observation { measure, facts: facts.clone(), value, bounds });
     };
     number(Measure::Throughput, summary.lower_pps, summary.upper_pps.map(|upper| (summary.lower_pps, upper)));
-    if let Some(latency) = result.latency.first() {
+    let latency = result.latency.first().filter(|latency| !latency.machine);
+    if result.latency.first().is_some_and(|l| l.machine) {
+        miss("the machine was in the way of every measurement of latency");
+    }
+    if let Some(latency) = latency {
         number(Measure::P50, latency.p50_ns, None);
         number(Measure::P99, latency.p99_ns, None);
         number(Measure::P999, latency.p999_ns, None);

@@ -21,7 +21,8 @@ pub struct Firewall;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Rules, first match first: "accept proto tcp dst 192.0.2.0/24 dport 80-443", "drop src 10.0.0.0/8", "accept proto icmp type 8",
-    /// "drop proto tcp flags syn,!ack", "drop fragment later".
+    /// "drop proto tcp flags syn,!ack", "drop fragment later". IPv6 extension headers (proto ah, 0, 43, 44, 60, 135) are walked over:
+    /// only rules with an IPv4 address may name them.
     rules: Vec<String>,
     /// A file of further rules, one a line, behind those of rules.
     file: Option<PathBuf>,

@@ -27,7 +27,7 @@ pub struct Settings {
     flows: u32,
     /// Seconds without a packet after which a flow is forgotten.
     idle: u32,
-    /// The largest flows, by bytes, that the summary shows.
+    /// The largest flows, by bytes, that the summary shows. Whoever counts the packets writes the list: keep it short.
     top: u32,
 }
 
@@ -39,9 +39,9 @@ impl Default for Settings {
 
 /// Rows of the summary at most.
 const MOST_SHOWN: u32 = 1 << 20;
-/// How often a part of the table is looked through, and how many buckets of eight flows that are.
+/// How often a part of the table is looked through, and how many parts there are: all of it in a second.
 const TICK: Duration = Duration::from_millis(1);
-const PART: usize = 256;
+const PARTS: usize = 1000;
 const COLUMNS: [&str; 7] = ["bytes", "packets", "source", "port", "destination", "port", "protocol"];
 
 impl Nf for Monitor {
@@ -74,6 +74,7 @@ impl Nf for Monitor {
             idle: (idle * 1000) >> unit,
             unit,
             largest: Largest::new(top as usize),
+            at: 0,
             board: Arc::new(Board::new(&COLUMNS, top as usize)),
             counts: Counts::default(),
         })
@@ -94,8 +95,6 @@ struct Half<K: FlowKey> {
     packets: [Burst<K>; 2],
     /// Which of them this batch's are, 0 or 1.
     side: usize,
-    /// Bucket that the look through has come to.
-    at: usize,
 }
 
 struct Burst<K> {
@@ -123,6 +122,8 @@ struct Counting {
     /// A unit is that power of two of milliseconds.
     unit: u32,
     largest: Largest,
+    /// Buckets that this look through has seen.
+    at: usize,
     board: Arc<Board>,
     counts: Counts,
 }
@@ -130,7 +131,7 @@ struct Counting {
 impl<K: FlowKey + Default> Half<K> {
     fn new(table: FlowTable<K, Tally>) -> Self {
         let burst = || Burst { keys: [table.prepare(K::default()); BURST], bytes: [0; BURST], n: 0 };
-        Half { packets: [burst(), burst()], side: 0, at: 0, table }
+        Half { packets: [burst(), burst()], side: 0, table }
     }
 
     #[inline(always)]
@@ -169,7 +170,7 @@ impl<K: FlowKey + Default> Half<K> {
                     tally.packets += 1;
                     tally.bytes += bytes;
                 } else {
-                    // every flow of its buckets had a packet at this very time
+                    // every flow of its buckets had a packet at this very time, or there was none
                     counts.evicted_packets.add(1);
                     counts.evicted_bytes.add(bytes);
                 }
@@ -177,7 +178,7 @@ impl<K: FlowKey + Default> Half<K> {
         );
     }
 
-    /// Looks through a part of the table for flows to forget and for the largest; whether that was the last part.
+    /// Looks through the next buckets for flows to forget and for the largest; how many it has forgotten.
     fn look_through(
         &mut self,
         buckets: usize,
@@ -185,14 +186,16 @@ impl<K: FlowKey + Default> Half<K> {
         idle: u32,
         largest: &mut Largest,
         tuple: impl Fn(&K) -> FiveTuple,
-    ) -> (usize, bool) {
-        let gone = self.table.age(now, buckets, |_, _, since| since >= idle);
-        let to = (self.at + buckets).min(self.table.buckets());
-        for (key, tally) in self.table.iter(self.at..to) {
-            largest.see(tally, || tuple(&key));
+    ) -> usize {
+        if self.table.is_empty() {
+            return 0;
         }
-        self.at = if to == self.table.buckets() { 0 } else { to };
-        (gone, self.at == 0)
+        self.table.age(now, buckets, |key, tally, since| {
+            if since < idle {
+                largest.see(tally, || tuple(key));
+            }
+            since >= idle
+        })
     }
 }
 
@@ -295,10 +298,14 @@ impl Counting {
     fn look_through(&mut self, buckets: usize, now: u32) {
         self.v4.count_before(now, &self.counts);
         self.v6.count_before(now, &self.counts);
-        let (gone4, ended) = self.v4.look_through(buckets, now, self.idle, &mut self.largest, Tuple4::five_tuple);
-        let (gone6, _) = self.v6.look_through(buckets, now, self.idle, &mut self.largest, Tuple6::five_tuple);
-        self.counts.forgotten.add((gone4 + gone6) as u64);
-        if ended {
+        let all = self.v4.table.buckets();
+        let buckets = buckets.min(all - self.at);
+        let gone = self.v4.look_through(buckets, now, self.idle, &mut self.largest, Tuple4::five_tuple)
+            + self.v6.look_through(buckets, now, self.idle, &mut self.largest, Tuple6::five_tuple);
+        self.counts.forgotten.add(gone as u64);
+        self.at += buckets;
+        if self.at == all {
+            self.at = 0;
             self.board.show(self.largest.take());
         }
         self.counts.flows.set((self.v4.table.len() + self.v6.table.len()) as u64);
@@ -346,7 +353,7 @@ impl Node for Counting {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         let now = self.clock(cx);
-        self.look_through(PART, now);
+        self.look_through(self.v4.table.buckets().div_ceil(PARTS), now);
     }
 
     fn board(&self) -> Option<Arc<Board>> {
@@ -354,7 +361,7 @@ impl Node for Counting {
     }
 
     fn finish(&mut self) {
-        (self.v4.at, self.v6.at) = (0, 0);
+        self.at = 0;
         self.largest.take();
         // nothing is forgotten now: whoever looks wants what there was
         self.idle = u32::MAX;

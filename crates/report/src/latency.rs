@@ -21,10 +21,13 @@ pub struct Latency {
     pub p999_ns: f64,
     /// Largest, nanoseconds.
     pub max_ns: f64,
-    /// Packets measured.
+    /// Packets measured; above a million a second a share of all.
     pub samples: u64,
-    /// Packets that should have been measured and did not come back; in no percentile.
+    /// Packets that did not come back, measured or not; in no percentile.
     pub lost: u64,
+    /// Whether packets were lost or late because the machine was away, in every try.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub machine: bool,
     /// All of them, nanoseconds: base64 of an HdrHistogram (second form, compressed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HDR))]

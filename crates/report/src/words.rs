@@ -126,6 +126,10 @@ pub(crate) fn warnings(results: &[Result]) -> Vec<String> {
             plural(trials, "trial", "trials")
         ));
     }
+    let late: Vec<_> = results.iter().filter(|r| r.latency.iter().any(|l| l.machine)).collect();
+    if !late.is_empty() {
+        out.push(format!("latency holds pauses of the machine, not only the DUT's: {}", sizes(&late)));
+    }
     for limit in [LimitedBy::Generator, LimitedBy::Machine] {
         let limited: Vec<_> = results.iter().filter(|r| r.limited_by == limit).collect();
         if !limited.is_empty() {

@@ -218,7 +218,8 @@ proptest! {
             (0, Value::Number(_)) => json!(-1),
             (1, Value::Number(_)) => json!(1u64 << 53),
             (0, Value::String(_)) => json!("x".repeat(limit::CHAIN + 1)),
-            (1, Value::String(s)) if s.len() < limit::NAME => json!("é".repeat(limit::TEXT + 1)),
+            // a chain may be that long
+            (1, Value::String(s)) if s.len() < limit::NAME && place != "/dut/chain" => json!("é".repeat(limit::TEXT + 1)),
             (2, Value::Bool(_)) => json!(1),
             (2, _) => json!(true),
             (3, _) => Value::Null,

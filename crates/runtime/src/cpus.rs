@@ -13,10 +13,16 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// # Errors
 /// When the CPU is not there or not allowed.
 pub fn pin(cpu: usize) -> std::io::Result<()> {
+    confine(&[cpu])
+}
+
+/// Keeps the calling thread on these CPUs, such as all that it had before [`pin`].
+///
+/// # Errors
+/// When none of them is there and allowed.
+pub fn confine(cpus: &[usize]) -> std::io::Result<()> {
     let mut set = CpuSet::new();
-    if cpu < CpuSet::MAX_CPU {
-        set.set(cpu);
-    }
+    cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 

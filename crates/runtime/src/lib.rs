@@ -14,7 +14,7 @@ mod ports;
 mod summary;
 mod worker;
 
-pub use cpus::{allowed_cpus, pin};
+pub use cpus::{allowed_cpus, confine, pin};
 pub use engine::{End, Engine, Error};
 pub use link::{LinkStats, Receive, Transmit};
 pub use summary::{Cycles, NfSummary, PortSummary, Summary, Totals};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// One batch in so many is timed, per worker: a time-stamp costs as much as forwarding a packet or two.
 const TIMED: u32 = 128;
-/// Rounds after which a busy worker looks at the clock.
+/// Rounds after which a busy worker looks at the clock, at the latest.
 const ROUNDS: u32 = 32;
 /// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
 const PATIENCE: u32 = 1 << 14;
@@ -166,8 +166,11 @@ pub struct Worker {
     millisecond: u64,
     /// When it last looked at the clock.
     looked: u64,
-    /// Polls.
+    /// From one look to the next, on average, in cycles.
+    usual: u64,
+    /// Polls until the next look, and from one to the next.
     rounds: u32,
+    stride: u32,
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
 }
@@ -192,7 +195,9 @@ impl Worker {
             woken: 0,
             millisecond: clock::hz() / 1000,
             looked: clock::cycles(),
-            rounds: 0,
+            usual: 0,
+            rounds: ROUNDS,
+            stride: ROUNDS,
             gaps: Arc::default(),
             dry: Arc::default(),
         }
@@ -211,8 +216,8 @@ impl Worker {
     /// Takes one batch from each input to its end, and looks at the clock now and then; how many packets came.
     #[inline]
     pub fn poll(&mut self) -> usize {
-        self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(ROUNDS) {
+        self.rounds -= 1;
+        if self.rounds == 0 {
             self.wake();
         }
         self.round(|_| true)
@@ -281,14 +286,25 @@ impl Worker {
     fn wake(&mut self) {
         let now = clock::cycles();
         let away = now.wrapping_sub(core::mem::replace(&mut self.looked, now));
-        if away > self.millisecond / 10 {
+        // work takes its time as well, and much the same each time
+        if away > self.millisecond / 10 && away > 4 * self.usual {
             self.gaps.sum.fetch_add(away, Ordering::Relaxed);
         }
+        self.usual = (15 * self.usual + away.min(4 * self.usual + self.millisecond / 100)) / 16;
         self.gaps.longest.fetch_max(away, Ordering::Relaxed);
+        // often enough to tell it from the work in between
+        if away > self.millisecond / 40 {
+            self.stride = (self.stride / 2).max(1);
+        } else if away < self.millisecond / 160 {
+            self.stride = (self.stride * 2).min(ROUNDS);
+        }
+        self.rounds = self.stride;
         if now.wrapping_sub(self.woken) >= self.millisecond {
             self.woken = now;
             self.outputs.patient = false;
             self.graph.wake(self.began.elapsed(), &mut self.outputs);
+            // what NFs do now is no absence
+            self.looked = clock::cycles();
         }
     }
 

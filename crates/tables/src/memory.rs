@@ -1,10 +1,14 @@
 //! Zeroed memory that is reserved at once and backed slice by slice, in huge pages where there are any.
 //!
 //! The whole reservation reads as zeros from the start and costs address space only. Before the first write to a slice of
-//! 2 MiB the writer has it backed; the address never moves, so a reader needs one base and no check.
+//! 2 MiB the writer has it backed; the address never moves, so a reader needs one base and no check. No reader ever finds
+//! a slice unmapped: ordinary pages come by a change of protection, which does nothing when it is refused, and a huge page
+//! that was set aside is had elsewhere first and then moved in, which leaves nothing to be refused. `MAP_FIXED` would not
+//! do: the kernel unmaps what was there before it looks whether there is a page.
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::mm::{madvise, mmap_anonymous, mprotect, mremap_fixed, munmap};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
@@ -21,7 +25,7 @@ pub enum Pages {
     Ordinary,
     /// Huge pages that the kernel finds by itself (`madvise(MADV_HUGEPAGE)`).
     Transparent,
-    /// Huge pages that were set aside (`/proc/sys/vm/nr_hugepages`), as many as are free.
+    /// Huge pages that were set aside (`/proc/sys/vm/nr_hugepages`), as many as are free. Needs Linux 5.16.
     Hugetlb,
 }
 
@@ -54,7 +58,7 @@ pub(crate) struct Memory {
     backed: Box<[AtomicBool]>,
 }
 
-// SAFETY: the words are atomics, and mapping a slice for writing is kept to once per slice by `backed`.
+// SAFETY: the pointers are to a mapping that only Drop unmaps, and the words in it are atomics.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -79,6 +83,7 @@ impl Memory {
             let _ = unsafe { madvise(base, slices * SLICE, Advice::LinuxHugepage) };
         }
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        let best = if best == Pages::Hugetlb && !moves_huge_pages() { Pages::Transparent } else { best };
         let backed = (0..slices).map(|_| AtomicBool::new(false)).collect();
         Ok(Memory { base, words, reserved, reserved_bytes, best, backed })
     }
@@ -91,7 +96,8 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
-    /// Makes `words` writable. What was backed already stays as it is. Meant for the one writer.
+    /// Makes `words` writable. What was backed already stays as it is. For the one writer: of two at a time one could lose
+    /// what it wrote.
     ///
     /// # Errors
     /// The kernel's, when it has no memory; slices before the one that failed are then backed.
@@ -108,33 +114,52 @@ impl Memory {
 
     #[cold]
     fn back_slice(&self, slice: usize) -> Result<(), Errno> {
-        // SAFETY: back() checked that the slice is one of the reservation's.
-        let at = unsafe { self.base.as_ptr().byte_add(slice * SLICE) }.cast();
-        // Not MAP_NORESERVE: the kernel must say no here and not by SIGBUS at the first touch.
-        let fresh = |more: MapFlags| {
-            let flags = MapFlags::PRIVATE | MapFlags::FIXED | more;
-            // SAFETY: within our reservation; the old mapping there was never written, so it and the new one read as
-            // zeros alike, also for who reads meanwhile.
-            unsafe { mmap_anonymous(at, SLICE, ProtFlags::READ | ProtFlags::WRITE, flags) }
-        };
-        // SAFETY: our own slice, just mapped; neither advice changes what it holds.
-        let advise = |advice| unsafe { madvise(at, SLICE, advice) };
-        if self.best == Pages::Hugetlb && fresh(MapFlags::HUGETLB | MapFlags::HUGE_2MB).is_ok() {
-            match advise(Advice::LinuxPopulateWrite) {
-                // Linux before 5.14 does not know the advice: the page is promised all the same.
-                Ok(()) | Err(Errno::INVAL) => return Ok(()),
-                // A cgroup's limit, say.
-                Err(_) => {}
-            }
+        let at = self.slice(slice);
+        if self.best == Pages::Hugetlb
+            && let Some(page) = huge_page()
+            && self.move_in(page, slice)?
+        {
+            return Ok(());
         }
-        fresh(MapFlags::empty())?;
+        // The kernel promises the memory here, or refuses and leaves the zeros that can only be read.
+        // SAFETY: our own slice, and more may be done there than before.
+        unsafe { mprotect(at, SLICE, MprotectFlags::READ | MprotectFlags::WRITE)? };
+        // SAFETY: our own slice, of which no word was ever written: whatever the advice, it holds zeros.
+        let advise = |advice| unsafe { madvise(at, SLICE, advice) };
         if self.best >= Pages::Transparent && advise(Advice::LinuxHugepage).is_ok() {
-            // Now, in one piece, rather than when a packet waits for it.
+            // Shared zeros that readers have asked for would stand in the way of a huge page.
+            let _ = advise(Advice::LinuxDontNeed);
+            // Now, in one piece, rather than when a packet waits for it. Linux before 5.14 does not know the advice.
             if advise(Advice::LinuxPopulateWrite) == Err(Errno::NOMEM) {
                 return Err(Errno::NOMEM);
             }
         }
         Ok(())
+    }
+
+    fn slice(&self, slice: usize) -> *mut c_void {
+        assert!(slice < self.backed.len(), "within the reservation");
+        // SAFETY: the reservation holds so many slices from base on.
+        unsafe { self.base.as_ptr().byte_add(slice * SLICE) }.cast()
+    }
+
+    /// Puts a huge page of [`huge_page`] where a slice is of which no word was ever written. False when the kernel would not.
+    fn move_in(&self, page: *mut c_void, slice: usize) -> Result<bool, Errno> {
+        let at = self.slice(slice);
+        // SAFETY: the page is ours alone. The slice is within our reservation and was never written, so it and the page read
+        // as zeros alike. Readers may look at it meanwhile: the kernel takes the old mapping away and puts the page there
+        // under one lock, on which an access in between waits. `reserve` has seen that this kernel moves huge pages, and it
+        // checks the count of mappings before it unmaps anything; what is left to fail is memory for its own book-keeping, of
+        // a few hundred bytes, for which it would rather end a process.
+        if unsafe { mremap_fixed(page, SLICE, SLICE, MremapFlags::MAYMOVE, at) }.is_ok() {
+            return Ok(true);
+        }
+        // In case it was that after all: zeros again, before anything else.
+        // SAFETY: our own slice, never written; zeros take the place of zeros or of nothing.
+        let zeros = unsafe { mmap_anonymous(at, SLICE, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) };
+        // SAFETY: nobody else knows the page. If it cannot be given back, it is lost and no more.
+        let _ = unsafe { munmap(page, SLICE) };
+        zeros.map(|_| false)
     }
 
     /// What backs the words now. Zeros where the kernel does not say.
@@ -150,6 +175,53 @@ impl Drop for Memory {
         // SAFETY: the mapping is ours, and nobody can hold the words any more. An error would leave it mapped: harmless.
         let _ = unsafe { munmap(self.reserved, self.reserved_bytes) };
     }
+}
+
+/// A zeroed huge page of those set aside, where the kernel likes, or `None` when none is free.
+fn huge_page() -> Option<*mut c_void> {
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+    // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
+    let page = unsafe { mmap_anonymous(null_mut(), SLICE, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+    // Promised is not there yet: a cgroup's limit would show at the first touch, by SIGBUS.
+    // SAFETY: the mapping is new and ours.
+    if unsafe { madvise(page, SLICE, Advice::LinuxPopulateWrite) }.is_ok() {
+        return Some(page);
+    }
+    // SAFETY: as above, and nobody else knows it.
+    let _ = unsafe { munmap(page, SLICE) };
+    None
+}
+
+/// Whether the kernel moves huge pages, as Linux does from 5.16 on. Tried where nobody reads: one that does not has unmapped
+/// the target before it says so.
+fn moves_huge_pages() -> bool {
+    // Not reserved, so that no page need be free.
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::NORESERVE;
+    // SAFETY: new mappings where the kernel likes touch no memory of anybody.
+    let map = |bytes, flags| unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ, flags) };
+    let Ok(page) = map(SLICE, flags) else { return false };
+    let Ok(room) = map(2 * SLICE, MapFlags::PRIVATE) else {
+        // SAFETY: the mapping is ours, and nobody else knows it.
+        let _ = unsafe { munmap(page, SLICE) };
+        return false;
+    };
+    let front = room.addr().next_multiple_of(SLICE) - room.addr();
+    // SAFETY: less than SLICE further in, within the 2 * SLICE of room.
+    let at = unsafe { room.byte_add(front) };
+    // SAFETY: both mappings are ours, and nobody reads them.
+    let moves = unsafe { mremap_fixed(page, SLICE, SLICE, MremapFlags::MAYMOVE, at) }.is_ok();
+    // SAFETY: what is unmapped is ours: all of the room; or the page, and the room without what may be a hole in it by now
+    // and may be mapped by another thread next. A length of 0 is refused, and that is all.
+    unsafe {
+        if moves {
+            let _ = munmap(room, 2 * SLICE);
+        } else {
+            let _ = munmap(page, SLICE);
+            let _ = munmap(room, front);
+            let _ = munmap(at.byte_add(SLICE), SLICE - front);
+        }
+    }
+    moves
 }
 
 /// Adds up the mappings of `smaps` that begin within `range`.
@@ -204,6 +276,48 @@ mod tests {
                 assert_eq!(got.transparent, 0);
             }
         }
+    }
+
+    #[test]
+    fn a_huge_page_takes_the_place_of_zeros_with_what_it_holds() {
+        let memory = Memory::reserve((SLICE / WORD) * 3, Pages::Hugetlb).unwrap();
+        assert_eq!(memory.words()[SLICE / WORD].load(Ordering::Relaxed), 0);
+        if memory.best != Pages::Hugetlb {
+            return println!("skipped: this kernel does not move huge pages");
+        }
+        let Some(page) = huge_page() else { return println!("skipped: no huge page is free") };
+        // SAFETY: a huge page that is ours, aligned and writable.
+        unsafe { page.cast::<u32>().write(7) };
+        assert_eq!(memory.move_in(page, 1), Ok(true));
+        let words = memory.words();
+        assert_eq!(words[SLICE / WORD].load(Ordering::Relaxed), 7);
+        assert_eq!(
+            (words[SLICE / WORD - 1].load(Ordering::Relaxed), words[2 * SLICE / WORD].load(Ordering::Relaxed)),
+            (0, 0)
+        );
+        assert_eq!(memory.backing(), Backing { hugetlb: SLICE, ..Backing::default() });
+        let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let free = info.lines().find_map(|line| line.strip_prefix("HugePages_Free:")?.trim().parse().ok()).unwrap_or(0);
+        if free < 64 {
+            return println!("skipped the rest: others may take the last {free} huge pages");
+        }
+        memory.back(0..1).unwrap();
+        assert_eq!(memory.backing(), Backing { hugetlb: 2 * SLICE, ..Backing::default() });
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_moved_leaves_zeros() {
+        let memory = Memory::reserve((SLICE / WORD) * 3, Pages::Hugetlb).unwrap();
+        // As if the kernel had taken the slice away first: it cannot be read.
+        let taken = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: a slice of ours that nobody reads before the next line is done.
+        unsafe { mmap_anonymous(memory.slice(1), SLICE, ProtFlags::empty(), taken) }.unwrap();
+        // Nothing is mapped there that could be moved.
+        assert_eq!(memory.move_in(null_mut(), 1), Ok(false));
+        assert!(memory.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        memory.back(0..memory.words().len()).unwrap();
+        memory.words()[SLICE / WORD].store(7, Ordering::Relaxed);
+        assert_eq!(memory.words()[SLICE / WORD].load(Ordering::Relaxed), 7);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Tables that change under their readers, on real threads: every answer was right at some time during its look-up.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use tables::Pages;
 use tables::lpm::{Address, Error, Isa, Limits, Table, Writer};
 use tables::{lpm4, lpm6};
 
@@ -18,6 +21,15 @@ impl Random {
 
     fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+/// Ends the readers, also when the writer fails: else its panic would wait for them for ever.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 
@@ -65,8 +77,8 @@ fn under_readers<A: Address>(
         while started.load(Relaxed) < readers && Instant::now() < until {
             std::thread::yield_now();
         }
+        let _end = End(over);
         write();
-        over.store(true, Relaxed);
     });
     checked.load(Relaxed)
 }
@@ -91,18 +103,25 @@ fn only_old_or_new<A: Address>(
     before.idle();
     assert!(sample.iter().any(|(_, [old, new])| old != new && *new == WITH), "some addresses change");
     let table = writer.table().clone();
+    let seen = [AtomicBool::new(false), AtomicBool::new(false)];
+    let both_seen = || seen.iter().all(|seen| seen.load(Relaxed));
     let right = |address, value| {
         let at = sample.binary_search_by(|(a, _)| a.cmp(&address)).expect("drawn from the sample");
-        sample[at].1.contains(&value)
+        let (_, [old, new]) = sample[at];
+        if old != new && [old, new].contains(&value) {
+            seen[usize::from(value == new)].store(true, Relaxed);
+        }
+        value == old || value == new
     };
-    let checked = under_readers(
+    under_readers(
         3,
         &table,
         |random| sample[random.below(sample.len() as u64) as usize].0,
         right,
         || {
-            let until = Instant::now() + Duration::from_millis(120);
-            while Instant::now() < until {
+            let start = Instant::now();
+            // Longer where other work slows it, but not for ever.
+            while start.elapsed() < Duration::from_millis(if both_seen() { 120 } else { 60_000 }) {
                 match writer.insert(flapped.0, flapped.1, WITH) {
                     Ok(_) => assert_eq!(writer.remove(flapped.0, flapped.1), Some(WITH)),
                     Err(Error::Groups { waiting, .. }) => {
@@ -114,7 +133,7 @@ fn only_old_or_new<A: Address>(
             }
         },
     );
-    assert!(checked > 0);
+    assert!(both_seen(), "readers saw the change come and go: {seen:?}");
 }
 
 #[test]
@@ -201,4 +220,89 @@ fn a_group_is_not_used_again_under_a_reader() {
 fn a_group_is_filled_before_it_is_linked() {
     // One reader beside the writer, and groups enough that the writer need not wait: links come and go all the time.
     groups_go_round(4, 4096, 1);
+}
+
+/// Holds huge pages that were set aside.
+struct Held(Vec<(*mut std::ffi::c_void, usize)>);
+
+impl Held {
+    /// All that are free. Promised and not touched, so that it takes no time.
+    fn all() -> Self {
+        let mut held = vec![];
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        for bits in (21..40).rev() {
+            // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
+            while let Ok(at) = unsafe { mmap_anonymous(null_mut(), 1 << bits, ProtFlags::READ, flags) } {
+                held.push((at, 1 << bits));
+            }
+        }
+        Held(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for (at, bytes) in &self.0 {
+            // SAFETY: mapped above, and nobody else knows it.
+            unsafe { munmap(*at, *bytes).unwrap() };
+        }
+    }
+}
+
+/// A route in one slice of the first level after another (2 MiB: a /5), while readers look up right there: in zeros that
+/// nothing backs, then in the new route's words.
+fn slice_after_slice(pages: Pages) {
+    const SLICES: u32 = 32;
+    let (mut writer, table) = lpm4::with(Limits { pages, ..lpm4::DEFAULT_LIMITS }).unwrap();
+    let now = AtomicU32::new(0);
+    let seen: Vec<[AtomicBool; 2]> = (0..SLICES).map(|_| Default::default()).collect();
+    let wait = |seen: &AtomicBool| {
+        let start = Instant::now();
+        while !seen.load(Relaxed) && start.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        assert!(seen.load(Relaxed), "readers look up in slice {}", now.load(Relaxed));
+    };
+    under_readers(
+        2,
+        &table,
+        |random| now.load(Relaxed) << 27 | random.below(1 << 27) as u32,
+        |address, value| {
+            let slice = address >> 27;
+            let right = value == 0 || value == slice + 1;
+            if right {
+                seen[slice as usize][usize::from(value != 0)].store(true, Relaxed);
+            }
+            right
+        },
+        || {
+            for slice in 0..SLICES {
+                now.store(slice, Relaxed);
+                wait(&seen[slice as usize][0]);
+                writer.insert(slice << 27, 5, slice + 1).unwrap();
+                wait(&seen[slice as usize][1]);
+            }
+        },
+    );
+    let mut reader = table.reader();
+    for slice in 0..SLICES {
+        let (first, last) = (slice << 27, (slice << 27) + ((1 << 27) - 1));
+        assert_eq!([reader.look_up_one(first), reader.look_up_one(last)], [slice + 1; 2]);
+    }
+    let backing = table.backing();
+    assert!(backing.total() >= (SLICES as usize) << 21, "{backing:?}");
+}
+
+#[test]
+fn slices_are_backed_under_readers() {
+    for pages in [Pages::Ordinary, Pages::Transparent, Pages::Hugetlb] {
+        slice_after_slice(pages);
+    }
+}
+
+#[test]
+fn slices_are_backed_under_readers_when_no_huge_page_is_free() {
+    let held = Held::all();
+    slice_after_slice(Pages::Hugetlb);
+    drop(held);
 }

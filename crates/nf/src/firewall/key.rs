@@ -88,6 +88,8 @@ pub(super) fn look(frame: &[u8]) -> View {
     match ether_type {
         EtherType::IPV4 => v4(rest),
         EtherType::IPV6 => v6(rest),
+        // what is behind still more tags is not known, so it is not known to be no IP either
+        more if more.is_vlan() => View::Malformed,
         _ => View::Other,
     }
 }
@@ -115,9 +117,13 @@ fn v4(bytes: &[u8]) -> View {
 fn v6(bytes: &[u8]) -> View {
     let Ok(ip) = ipv6::Packet::new(bytes) else { return View::Malformed };
     let mut kind = FragmentKind::Whole;
-    let mut offset = 0;
+    let (mut offset, mut seen) = (0, false);
     for extension in ip.extensions() {
         if let Some(fragment) = extension.fragment() {
+            // no sender writes two (RFC 8200 §4.1): the second could hide what the first says
+            if core::mem::replace(&mut seen, true) {
+                return View::Malformed;
+            }
             offset = usize::from(fragment.offset);
             kind = match (fragment.offset, fragment.more) {
                 // an atomic fragment is a whole packet (RFC 6946)

@@ -7,6 +7,7 @@ use std::fs::read_to_string;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use tables::classifier::{Addresses, Error, FragmentMatch, MAX_RULES, Rule, TcpFlags, Upper};
+use wire::IpProtocol;
 
 /// A rule.
 pub(super) struct Written {
@@ -15,15 +16,33 @@ pub(super) struct Written {
     pub(super) matches: Rule,
 }
 
+/// Why a rule is refused.
+struct Fault {
+    problem: String,
+    cure: &'static str,
+}
+
+impl From<String> for Fault {
+    fn from(problem: String) -> Self {
+        const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, each with its value";
+        Fault { problem, cure: CURE }
+    }
+}
+
+impl From<Fault> for Diagnostic {
+    fn from(fault: Fault) -> Self {
+        Diagnostic::new(fault.problem).cure(fault.cure)
+    }
+}
+
 const ANY4: (Ipv4Addr, u8) = (Ipv4Addr::UNSPECIFIED, 0);
 const ANY6: (Ipv6Addr, u8) = (Ipv6Addr::UNSPECIFIED, 0);
 
 /// All rules of the settings.
 pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Diagnostic> {
-    const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, each with its value";
     let mut all = vec![];
     for text in &settings.rules {
-        let rule = rule(text).map_err(|e| Diagnostic::new(e).key("rules").value(text).cure(CURE))?;
+        let rule = rule(text).map_err(|e| Diagnostic::from(e).key("rules").value(text))?;
         all.push(rule);
     }
     if let Some(file) = &settings.file {
@@ -40,7 +59,7 @@ pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Di
             let rule = rule(line).map_err(|e| Diagnostic {
                 file: Some(path.clone()),
                 line: Some(number + 1),
-                ..Diagnostic::new(e).value(line).cure(CURE)
+                ..Diagnostic::from(e).value(line)
             })?;
             all.push(rule);
         }
@@ -53,13 +72,13 @@ pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Di
 }
 
 /// One rule.
-fn rule(text: &str) -> Result<Written, String> {
+fn rule(text: &str) -> Result<Written, Fault> {
     let mut words = text.split_ascii_whitespace();
     let action = match words.next() {
         Some("accept") => Action::Accept,
         Some("drop") => Action::Drop,
-        Some(word) => return Err(format!("{word:?} is neither accept nor drop")),
-        None => return Err("there is no rule".to_owned()),
+        Some(word) => return Err(format!("{word:?} is neither accept nor drop").into()),
+        None => return Err("there is no rule".to_owned().into()),
     };
     let (mut src, mut dst) = (None::<IpNet>, None::<IpNet>);
     let (mut sport, mut dport, mut kind, mut code) = (None, None, None, None);
@@ -68,7 +87,7 @@ fn rule(text: &str) -> Result<Written, String> {
     while let Some(key) = words.next() {
         let value = words.next().ok_or(format!("{key:?} has no value"))?;
         if seen.contains(&key) {
-            return Err(format!("{key:?} stands there twice"));
+            return Err(format!("{key:?} stands there twice").into());
         }
         seen.push(key);
         match key {
@@ -81,7 +100,7 @@ fn rule(text: &str) -> Result<Written, String> {
             "code" => code = Some(range::<u8>(value)?),
             "flags" => matches.tcp_flags = Some(flags(value)?),
             "fragment" => matches.fragment = fragment(value)?,
-            _ => return Err(format!("{key:?} is not understood")),
+            _ => return Err(format!("{key:?} is not understood").into()),
         }
     }
     matches.addresses = match (addresses(src, dst)?, matches.protocol) {
@@ -90,8 +109,20 @@ fn rule(text: &str) -> Result<Written, String> {
         (Addresses::Any, Some(58)) => Addresses::V6 { src: ANY6, dst: ANY6 },
         (addresses, _) => addresses,
     };
+    if let Some(number) = matches.protocol
+        && IpProtocol(number).is_extension()
+        && !matches!(matches.addresses, Addresses::V4 { .. })
+    {
+        return Err(Fault {
+            problem: format!(
+                "protocol {number} is an extension header in IPv6: it is walked over to the protocol behind it, so the rule \
+                 would let IPv6 packets that have one go by"
+            ),
+            cure: "add an IPv4 address, such as src 0.0.0.0/0, for a rule on IPv4 only; for IPv6 name the protocol behind it",
+        });
+    }
     matches.upper = match (sport.is_some() || dport.is_some(), kind.is_some() || code.is_some()) {
-        (true, true) => return Err("has ports and an ICMP type, and no packet has both".to_owned()),
+        (true, true) => return Err("has ports and an ICMP type, and no packet has both".to_owned().into()),
         (true, false) => Upper::Ports { src: sport.unwrap_or(0..=u16::MAX), dst: dport.unwrap_or(0..=u16::MAX) },
         (false, true) => Upper::Icmp { kind: kind.unwrap_or(0..=u8::MAX), code: code.unwrap_or(0..=u8::MAX) },
         (false, false) => Upper::Any,

@@ -90,6 +90,58 @@ fn fragments_cannot_hide_a_tcp_header() {
 }
 
 #[test]
+fn a_second_fragment_header_is_malformed() {
+    // the second says that the packet is whole, and the first that it is not
+    let mut f = firewall(&["drop fragment yes"], "default = \"accept\"");
+    let packet = || build::udp6([1; 16], [2; 16], 1, 2).payload(&[0; 16]);
+    for two in [
+        packet().fragment(0, true, 1).fragment(0, false, 2),
+        packet().fragment(0, true, 1).extension(IpProtocol::DESTINATION_OPTIONS, &[]).fragment(0, false, 2),
+        packet().fragment(0, false, 1).fragment(0, true, 2),
+        packet().fragment(0, false, 1).fragment(64, true, 2),
+    ] {
+        assert_eq!(f.one(&two.to_vec()), Err("malformed_ip"));
+    }
+    assert_eq!(f.one(&packet().fragment(0, true, 1).to_vec()), Err("refused"));
+    assert!(f.one(&packet().fragment(0, false, 1).to_vec()).is_ok());
+    // nor does it hide a tiny first fragment of TCP
+    let tcp = build::tcp6([1; 16], [2; 16], 1, 2).fragment(0, true, 1).fragment(0, false, 2).to_vec();
+    assert_eq!(firewall(&[], "default = \"accept\"").one(&tcp), Err("malformed_ip"));
+}
+
+#[test]
+fn tags_beyond_the_fourth_hide_nothing() {
+    let mut f = firewall(&[], "default = \"drop\"\nother = \"accept\"");
+    let tagged = |tags| {
+        let mut frame = udp([10, 0, 0, 1], [1, 1, 1, 1], 53);
+        for n in 0..tags {
+            frame.splice(12..12, if n % 2 == 0 { [0x81, 0, 0, 5] } else { [0x88, 0xa8, 0, 5] });
+        }
+        frame
+    };
+    assert_eq!(f.one(&tagged(4)), Err("refused_by_default"));
+    assert_eq!(f.one(&tagged(5)), Err("malformed_ip"));
+    assert_eq!(f.one(&tagged(9)), Err("malformed_ip"));
+}
+
+#[test]
+fn extension_headers_are_no_protocol_of_ipv6() {
+    for protocol in ["ah", "0", "43", "44", "51", "60", "135"] {
+        for more in ["", " src 2001:db8::/32", " dst ::/0"] {
+            let e = Bench::try_of("firewall", &format!("rules = [\"drop proto {protocol}{more}\"]")).err();
+            let e = e.unwrap_or_else(|| panic!("proto {protocol}{more} is taken"));
+            assert!(e.contains("extension header") && e.contains("src 0.0.0.0/0"), "{e}");
+        }
+    }
+    let mut f = firewall(&["drop src 0.0.0.0/0 proto ah", "drop dst ::/0 proto udp"], "default = \"accept\"");
+    let ah4 = build::ipv4([10, 0, 0, 1], [10, 0, 0, 2], IpProtocol::AH).payload(&[0; 32]).to_vec();
+    assert_eq!(f.one(&ah4), Err("refused"));
+    // the cure for IPv6: the protocol behind it
+    let ah6 = build::udp6([1; 16], [2; 16], 1, 2).extension(IpProtocol::AH, &[0; 14]).to_vec();
+    assert_eq!(f.one(&ah6), Err("refused"));
+}
+
+#[test]
 fn wrong_rules_are_named() {
     for (rule, word) in [
         ("allow", "allow"),

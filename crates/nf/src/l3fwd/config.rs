@@ -57,6 +57,14 @@ impl Face {
         }
     }
 
+    /// The length of its longest network on which an address lies.
+    fn network(&self, address: IpAddr) -> Option<u8> {
+        match address {
+            IpAddr::V4(a) => self.v4.iter().filter(|(own, l)| mask4(*own, *l) == mask4(a, *l)).map(|(_, l)| *l).max(),
+            IpAddr::V6(a) => self.v6.iter().filter(|(own, l)| mask6(*own, *l) == mask6(a, *l)).map(|(_, l)| *l).max(),
+        }
+    }
+
     /// Whether an address is this interface's own.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         match address {
@@ -107,10 +115,11 @@ impl Config {
         })
     }
 
-    /// The interface on whose network an address lies.
+    /// The interface on whose network an address lies: the longest one, as the FIB has it, and of equal ones the last.
     pub(super) fn face_to(&self, address: IpAddr) -> Option<usize> {
         let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
-        self.faces.iter().position(|f| !link_local && f.reaches(address))
+        let networks = self.faces.iter().enumerate().filter_map(|(n, f)| Some((f.network(address)?, n)));
+        networks.max().map(|(_, n)| n).filter(|_| !link_local)
     }
 }
 

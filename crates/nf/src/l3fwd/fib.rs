@@ -88,7 +88,6 @@ impl Fib {
     pub(super) fn new(config: &Config, s: &Settings, cx: &BuildCx) -> Result<Fib, Diagnostic> {
         let room = CONNECTED as usize + config.faces.len() + MOST_HOPS + config.neighbours;
         let adjacencies: Box<[Adjacency]> = (0..room).map(|_| Adjacency::default()).collect();
-        let no_macs = (MacAddr([0; 6]), MacAddr([0; 6]));
         for (n, kind) in [
             (UNREACHABLE, Kind::Unreachable),
             (BLACKHOLE, Kind::Blackhole),
@@ -96,10 +95,10 @@ impl Fib {
             (BROADCAST, Kind::Broadcast),
             (LOCAL, Kind::Local),
         ] {
-            adjacencies[n as usize].set(kind, 0, 0, no_macs);
+            adjacencies[n as usize].set(kind, 0, 0);
         }
         for (n, face) in config.faces.iter().enumerate() {
-            adjacencies[CONNECTED as usize + n].set(Kind::Connected, n as u8 + 1, face.mtu, no_macs);
+            adjacencies[connected(n) as usize].set(Kind::Connected, n as u8 + 1, face.mtu);
         }
         let no_memory = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).value(&cx.name);
         let (v4, table4) = lpm4::new().map_err(no_memory)?;
@@ -170,30 +169,39 @@ impl Fib {
         for (n, face) in config.faces.iter().enumerate() {
             self.connect(n, face)?;
         }
+        self.control().lead_to_gateways().map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
         for (address, mac) in &s.neighbour {
             let Some(face) = config.face_to(*address) else {
                 let d = Diagnostic::new("is on no interface's network").key("neighbour").value(address);
                 return Err(d.cure("add its network to an interface's addresses"));
             };
             let mut control = self.control();
-            let known = control.neighbour(self, &config.faces, face, *address, Duration::ZERO);
-            let Some(number) = known else {
+            if let Some(LOCAL | BROADCAST) = control.host(*address) {
+                let d = Diagnostic::new("is the router itself, or all of a network").key("neighbour").value(address);
+                return Err(d.cure("write the address of another host"));
+            }
+            let Some(number) = control.next_hop(self, &config.faces, (face, *address), Duration::ZERO) else {
                 return Err(Diagnostic::new("there are more neighbours than that")
                     .key("neighbours")
                     .value(s.neighbours));
             };
+            // a route to this very address stays; shorter ones give way to what the settings say of one host
+            if control.host(*address).is_none() {
+                let full = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).key("neighbour").value(address);
+                control.lead(*address, number).map_err(full)?;
+            }
             if let Some(n) = control.neighbours.get_mut(&(face, *address)) {
                 (n.fixed, n.mac) = (true, Some(mac.0));
             }
             let f = &config.faces[face];
-            self.adjacencies[number as usize].set(Kind::Resolved, face as u8 + 1, f.mtu, (mac.0, f.mac));
+            self.adjacencies[number as usize].resolve(face as u8 + 1, f.mtu, mac.0, f.mac);
         }
         Ok(())
     }
 
     /// The networks and own addresses of an interface.
     fn connect(&mut self, n: usize, face: &Face) -> Result<(), Diagnostic> {
-        let connected = CONNECTED + n as u32;
+        let connected = connected(n);
         for (own, len) in &face.v4 {
             let network = mask4(*own, *len);
             self.insert(net(network.into(), *len), connected)?;
@@ -216,12 +224,7 @@ impl Fib {
     }
 
     fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
-        let mut control = self.control();
-        let done = match net {
-            IpNet::V4(n) => control.v4.insert(n.network(), n.prefix_len(), value).map(drop).map_err(|e| e.to_string()),
-            IpNet::V6(n) => control.v6.insert(n.network(), n.prefix_len(), value).map(drop).map_err(|e| e.to_string()),
-        };
-        done.map_err(|e| Diagnostic::new(e).key("route").value(net))
+        self.control().insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
     }
 
     /// The value that the FIB holds for a route's way.
@@ -262,7 +265,7 @@ impl Fib {
             let mut control = self.control();
             control.most += usize::from(!control.neighbours.contains_key(&(face, *hop)));
             let number = control
-                .neighbour(self, &config.faces, face, *hop, Duration::ZERO)
+                .next_hop(self, &config.faces, (face, *hop), Duration::ZERO)
                 .ok_or("has one next hop too many")?;
             if let Some(n) = control.neighbours.get_mut(&(face, *hop)) {
                 n.gateway = true;
@@ -273,8 +276,7 @@ impl Fib {
             [one] => one,
             _ => {
                 let mut control = self.control();
-                let number = control.fresh;
-                control.fresh += 1;
+                let number = control.take(self, Duration::ZERO).ok_or("has one group of next hops too many")?;
                 self.adjacencies[number as usize].set_group(groups.len() as u32);
                 groups.push(numbers.into());
                 number
@@ -315,33 +317,99 @@ impl Fib {
 }
 
 impl Control {
-    /// The number of a neighbour's adjacency, which is made if there is none; `None` when there are too many.
-    fn neighbour(&mut self, fib: &Fib, faces: &[Face], face: usize, address: IpAddr, now: Duration) -> Option<u32> {
-        if let Some(known) = self.neighbours.get(&(face, address)) {
-            return Some(known.adjacency);
+    fn insert(&mut self, net: IpNet, value: u32) -> Result<(), tables::lpm::Error> {
+        match net {
+            IpNet::V4(n) => self.v4.insert(n.network(), n.prefix_len(), value).map(drop),
+            IpNet::V6(n) => self.v6.insert(n.network(), n.prefix_len(), value).map(drop),
         }
+    }
+
+    /// The value of the route to this address alone.
+    fn host(&self, address: IpAddr) -> Option<u32> {
+        match address {
+            IpAddr::V4(a) => self.v4.get(a, 32),
+            IpAddr::V6(a) => self.v6.get(a, 128),
+        }
+    }
+
+    /// Whether packets to this address go to the network of an interface, and to nothing longer in it.
+    fn is_connected(&self, face: usize, address: IpAddr) -> bool {
+        let longest = match address {
+            IpAddr::V4(a) => self.v4.longest(a),
+            IpAddr::V6(a) => self.v6.longest(a),
+        };
+        longest.is_some_and(|(_, value)| value == connected(face))
+    }
+
+    /// Leads packets to this address alone to an adjacency.
+    fn lead(&mut self, address: IpAddr, number: u32) -> Result<(), tables::lpm::Error> {
+        self.insert(IpNet::from(address), number)
+    }
+
+    /// Leads to the next hops of routes, once the networks they are on are there.
+    fn lead_to_gateways(&mut self) -> Result<(), tables::lpm::Error> {
+        let numbers: Vec<_> = self.neighbours.iter().map(|(who, n)| (*who, n.adjacency)).collect();
+        for ((face, address), number) in numbers {
+            if self.is_connected(face, address) {
+                self.lead(address, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of an adjacency that nobody has; `None` when there are no more.
+    fn take(&mut self, fib: &Fib, now: Duration) -> Option<u32> {
+        if let Some((_, number)) = self.cooling.pop_front_if(|(cool, _)| *cool <= now) {
+            return Some(number);
+        }
+        let number = self.fresh;
+        ((number as usize) < fib.adjacencies.len()).then(|| self.fresh += 1)?;
+        Some(number)
+    }
+
+    /// As [`take`](Self::take), for one more neighbour on an interface, whose MAC address is not known.
+    fn prepare(&mut self, fib: &Fib, faces: &[Face], face: usize, now: Duration) -> Option<u32> {
         if self.found >= self.most {
             return None;
         }
-        let number = match self.cooling.pop_front_if(|(cool, _)| *cool <= now) {
-            Some((_, number)) => number,
-            None if (self.fresh as usize) < fib.adjacencies.len() => {
-                self.fresh += 1;
-                self.fresh - 1
-            }
-            None => return None,
-        };
-        let inserted = match address {
-            IpAddr::V4(a) => self.v4.insert(a, 32, number).is_ok(),
-            IpAddr::V6(a) => self.v6.insert(a, 128, number).is_ok(),
-        };
-        if !inserted {
+        let number = self.take(fib, now)?;
+        fib.adjacencies[number as usize].set(Kind::Unresolved, face as u8 + 1, faces[face].mtu);
+        Some(number)
+    }
+
+    /// The number of a neighbour's adjacency. If there is none one is made, and the FIB leads to it, but only instead of
+    /// the interface's network: no neighbour takes the place of a route, whatever it sends. `None` when there are too many.
+    fn neighbour(&mut self, fib: &Fib, faces: &[Face], who: (usize, IpAddr), now: Duration) -> Option<u32> {
+        if let Some(known) = self.neighbours.get(&who) {
+            return Some(known.adjacency);
+        }
+        let (face, address) = who;
+        if !self.is_connected(face, address) {
             return None;
         }
-        let f = &faces[face];
-        fib.adjacencies[number as usize].set(Kind::Unresolved, face as u8 + 1, f.mtu, (MacAddr([0; 6]), f.mac));
+        let number = self.prepare(fib, faces, face, now)?;
+        if self.lead(address, number).is_err() {
+            // no worker has seen it
+            self.cooling.push_front((Duration::ZERO, number));
+            return None;
+        }
+        self.remember(who, number);
+        Some(number)
+    }
+
+    /// As [`neighbour`](Self::neighbour), of one that the settings name: the FIB does not lead to it yet.
+    fn next_hop(&mut self, fib: &Fib, faces: &[Face], who: (usize, IpAddr), now: Duration) -> Option<u32> {
+        if let Some(known) = self.neighbours.get(&who) {
+            return Some(known.adjacency);
+        }
+        let number = self.prepare(fib, faces, who.0, now)?;
+        self.remember(who, number);
+        Some(number)
+    }
+
+    fn remember(&mut self, who: (usize, IpAddr), number: u32) {
         self.found += 1;
-        self.who.insert(number, (face, address));
+        self.who.insert(number, who);
         let neighbour = Neighbour {
             adjacency: number,
             mac: None,
@@ -351,8 +419,7 @@ impl Control {
             fixed: false,
             gateway: false,
         };
-        self.neighbours.insert((face, address), neighbour);
-        Some(number)
+        self.neighbours.insert(who, neighbour);
     }
 
     /// Who has the adjacency of this number.
@@ -369,7 +436,7 @@ impl Control {
         (face, address): (usize, IpAddr),
         now: Duration,
     ) -> Option<(u32, Option<Question>)> {
-        self.neighbour(fib, faces, face, address, now)?;
+        self.neighbour(fib, faces, (face, address), now)?;
         let n = self.neighbours.get_mut(&(face, address))?;
         let due = n.asked.is_none_or(|asked| now >= asked + PATIENCE) && !n.fixed;
         if due {
@@ -396,12 +463,12 @@ impl Control {
         // a route to a link-local address would lead there from other links as well
         let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
         if to_us && !link_local {
-            self.neighbour(fib, faces, face, address, now);
+            self.neighbour(fib, faces, (face, address), now);
         }
         let Some(n) = self.neighbours.get_mut(&(face, address)).filter(|n| !n.fixed) else { return };
         (n.heard, n.asked, n.tries) = (now, None, 0);
         if n.mac.replace(mac) != Some(mac) {
-            fib.adjacencies[n.adjacency as usize].set(Kind::Resolved, face as u8 + 1, f.mtu, (mac, f.mac));
+            fib.adjacencies[n.adjacency as usize].resolve(face as u8 + 1, f.mtu, mac, f.mac);
         }
     }
 
@@ -427,13 +494,7 @@ impl Control {
                 questions.push(Question { face: *face, address: *address, mac: n.mac });
                 continue;
             }
-            let f = &faces[*face];
-            fib.adjacencies[n.adjacency as usize].set(
-                Kind::Unresolved,
-                *face as u8 + 1,
-                f.mtu,
-                (MacAddr([0; 6]), f.mac),
-            );
+            fib.adjacencies[n.adjacency as usize].set(Kind::Unresolved, *face as u8 + 1, faces[*face].mtu);
             (n.mac, n.asked, n.tries) = (None, None, 0);
             if !n.gateway {
                 gone.push((*face, *address));
@@ -453,6 +514,11 @@ impl Control {
     }
 }
 
+/// The value of an interface's networks.
+fn connected(face: usize) -> u32 {
+    CONNECTED + face as u32
+}
+
 fn net(address: Ipv4Addr, len: u8) -> IpNet {
     IpNet::new_assert(address.into(), len)
 }
@@ -460,3 +526,6 @@ fn net(address: Ipv4Addr, len: u8) -> IpNet {
 fn net6(address: Ipv6Addr, len: u8) -> IpNet {
     IpNet::new_assert(address.into(), len)
 }
+
+#[cfg(test)]
+mod tests;

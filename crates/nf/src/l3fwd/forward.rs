@@ -40,10 +40,11 @@ pub(super) enum Reason {
     NeighbourQueueFull,
     NeighbourTableFull,
     Answered,
+    NoFragmentBuffer,
 }
 
 /// Names of [`Reason`], in its order.
-const DROPS: [&str; 21] = [
+const DROPS: [&str; 22] = [
     "malformed_ethernet",
     "other_mac",
     "not_ip",
@@ -65,6 +66,7 @@ const DROPS: [&str; 21] = [
     "neighbour_queue_full",
     "neighbour_table_full",
     "answered",
+    "no_fragment_buffer",
 ];
 
 /// How often it looks after what waits.
@@ -297,6 +299,9 @@ impl Node for Router {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.look_after(cx);
+        // what it has looked up it has used: it holds up nobody while no packet of an IP version comes
+        self.v4.idle();
+        self.v6.idle();
     }
 }
 

@@ -4,7 +4,8 @@ use super::forward::LINK;
 use wire::{Ipv4, checksum, ipv4};
 use zerocopy::FromBytes;
 
-/// The frames that an IPv4 frame is cut into so that no packet is longer than `mtu` bytes; none when it cannot be.
+/// The frames that an IPv4 frame is cut into so that no packet is longer than `mtu` bytes; none when it cannot be, because
+/// it is itself a piece that would end beyond what an offset can say.
 pub(super) fn pieces(frame: &[u8], mtu: usize) -> Vec<Vec<u8>> {
     cut(frame, mtu).unwrap_or_default()
 }

@@ -54,14 +54,23 @@ impl Router {
             }
             Found::SendInPieces(seen) => {
                 age(packet.data_mut());
-                for piece in fragment::pieces(packet.data(), seen.mtu()) {
-                    if let Some(piece) = self.make(cx, &piece) {
-                        send(cx, seen, piece);
-                    }
-                }
-                self.drop(cx, Reason::Fragmented, packet);
+                let reason = self.send_pieces(cx, seen, &fragment::pieces(packet.data(), seen.mtu()));
+                self.drop(cx, reason, packet);
             }
         }
+    }
+
+    /// Sends the pieces of a packet, and says what has become of it. Behind a piece for which there is no buffer it sends
+    /// none: nobody could put them together.
+    fn send_pieces(&mut self, cx: &mut Cx<'_>, seen: Seen, pieces: &[Vec<u8>]) -> Reason {
+        if pieces.is_empty() {
+            return Reason::MalformedIp;
+        }
+        for piece in pieces {
+            let Some(piece) = self.make(cx, piece) else { return Reason::NoFragmentBuffer };
+            send(cx, seen, piece);
+        }
+        Reason::Fragmented
     }
 
     fn look(&mut self, cx: &mut Cx<'_>, face: usize, packet: &mut Packet) -> Found {

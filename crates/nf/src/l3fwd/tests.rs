@@ -471,3 +471,146 @@ fn all_of_a_real_table_is_loaded_and_agrees_with_the_longest_prefix() {
     }
     assert!(compared > 5000, "{compared}");
 }
+
+/// A host at one of the interfaces asks for the router's address there, and so says who it is.
+fn says_who_it_is(router: &mut Bench, input: u16, host: &str, own: &str) {
+    let frame = match (host.parse(), own.parse()) {
+        (Ok(std::net::IpAddr::V4(host)), Ok(std::net::IpAddr::V4(own))) => {
+            let ask = arp::Repr {
+                operation: arp::Operation::Request,
+                sender_mac: HOST,
+                sender_ip: host,
+                target_mac: MacAddr([0; 6]),
+                target_ip: own,
+            };
+            build::arp(ask).src_mac(HOST).dst_mac(MacAddr::BROADCAST).pad_to(60).to_vec()
+        }
+        (Ok(std::net::IpAddr::V6(host)), Ok(std::net::IpAddr::V6(own))) => {
+            let group = ndp::solicited_node(own);
+            let ask = Neighbor::Solicitation { target: own, source_mac: Some(HOST) };
+            ask.frame((HOST, ndp::multicast_mac(group)), host, group)
+        }
+        other => panic!("{other:?}"),
+    };
+    let out = router.by(input, &[frame]);
+    assert!(!out[usize::from(input) + 1].is_empty(), "answered");
+}
+
+/// What becomes of a packet from the WAN: the outputs by which anything leaves, and the new reasons for drops.
+fn from_wan(r: &mut Bench, dst: &str) -> (Vec<usize>, Vec<&'static str>) {
+    let frame = match dst.parse().unwrap() {
+        std::net::IpAddr::V4(dst) => build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec(),
+        std::net::IpAddr::V6(dst) => {
+            build::udp6("2001:db8:2::9".parse::<Ipv6Addr>().unwrap(), dst, 1, 2).dst_mac(WAN).to_vec()
+        }
+    };
+    let before = r.drops();
+    let out = r.by(FROM_WAN, &[frame]);
+    let left = (0..out.len()).filter(|n| !out[*n].is_empty()).collect();
+    (left, r.drops().into_iter().filter(|d| !before.contains(d)).map(|(reason, _)| reason).collect())
+}
+
+#[test]
+fn no_host_takes_the_place_of_a_route_or_of_a_broadcast_address() {
+    let mut r = router(
+        "route = [{ prefix = \"10.0.0.66/32\", to = \"blackhole\" }, { prefix = \"2001:db8:1::66/128\", to = \"blackhole\" },\n\
+         { prefix = \"10.0.0.128/28\", to = \"blackhole\" }, { prefix = \"2001:db8:1:0:7::/80\", to = \"blackhole\" }]\n\
+         lifetime = 10\n",
+    );
+    let refused = [
+        ("10.0.0.66", "10.0.0.1", "blackhole"),
+        ("10.0.0.130", "10.0.0.1", "blackhole"),
+        ("10.0.0.255", "10.0.0.1", "directed_broadcast"),
+        ("10.0.0.0", "10.0.0.1", "directed_broadcast"),
+        ("2001:db8:1::66", "2001:db8:1::1", "blackhole"),
+        ("2001:db8:1:0:7::5", "2001:db8:1::1", "blackhole"),
+    ];
+    for (host, own, reason) in refused {
+        assert_eq!(from_wan(&mut r, host), (vec![], vec![reason]), "{host}, before it speaks");
+        says_who_it_is(&mut r, FROM_LAN, host, own);
+        assert_eq!(from_wan(&mut r, host), (vec![], vec![reason]), "{host}, after it has spoken");
+    }
+    // others are heard, and forgotten again
+    says_who_it_is(&mut r, FROM_LAN, "10.0.0.67", "10.0.0.1");
+    assert_eq!(from_wan(&mut r, "10.0.0.67"), (vec![1], vec![]));
+    (0..30_000).step_by(500).for_each(|ms| drop(r.wake(ms)));
+    for (host, _, reason) in refused {
+        assert_eq!(from_wan(&mut r, host), (vec![], vec![reason]), "{host}, when all are forgotten");
+    }
+}
+
+#[test]
+fn a_host_takes_no_address_on_a_network_of_another_interface() {
+    let settings = "\
+interface.dmz = { addresses = [\"10.1.0.1/16\", \"2001:db8:0:1::1/64\"], mac = \"02:00:00:00:03:00\" }
+interface.lan = { addresses = [\"10.0.0.1/8\", \"2001:db8::1/48\"], mac = \"02:00:00:00:01:00\" }
+route = [{ prefix = \"192.0.2.0/24\", via = [\"10.1.0.9\"] }]
+neighbour = { \"10.1.0.8\" = \"02:00:00:00:03:08\", \"10.1.0.9\" = \"02:00:00:00:03:09\", \"2001:db8:0:1::8\" = \"02:00:00:00:03:08\" }
+";
+    let (dmz, lan) = (1usize, 2);
+    let mut r = Bench::of("l3fwd", settings);
+    for (host, own) in [("10.1.0.7", "10.0.0.1"), ("10.1.0.1", "10.0.0.1"), ("10.1.0.8", "10.0.0.1")] {
+        says_who_it_is(&mut r, lan - 1, host, own);
+    }
+    for (host, own) in [("2001:db8:0:1::7", "2001:db8::1"), ("2001:db8:0:1::1", "2001:db8::1")] {
+        says_who_it_is(&mut r, lan - 1, host, own);
+    }
+    // asked for where it is
+    let out = r.by(lan - 1, &[lan4([10, 1, 0, 7]).to_vec(), lan6("2001:db8:0:1::7").to_vec()]);
+    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [0, 2, 0]);
+    // the router's own stays its own
+    let out = r.by(lan - 1, &[lan4([10, 1, 0, 1]).to_vec(), lan6("2001:db8:0:1::1").to_vec()]);
+    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 0]);
+    // what the settings say of hosts on the longer network holds there
+    let eight = MacAddr([2, 0, 0, 0, 3, 8]);
+    for (frame, mac) in [
+        (lan4([10, 1, 0, 8]).to_vec(), eight),
+        (lan6("2001:db8:0:1::8").to_vec(), eight),
+        (lan4([192, 0, 2, 1]).to_vec(), MacAddr([2, 0, 0, 0, 3, 9])),
+    ] {
+        let out = r.by(lan - 1, &[frame]);
+        assert_eq!((out[dmz].len(), macs(&out[dmz][0]).0), (1, mac));
+    }
+}
+
+#[test]
+fn neighbours_of_the_settings_and_next_hops_leave_routes_to_their_addresses_alone() {
+    let mut r = router(
+        "route = [{ prefix = \"198.51.100.0/24\", via = [\"10.0.0.66\"] }, { prefix = \"10.0.0.66/32\", to = \"blackhole\" },\n\
+         { prefix = \"10.0.0.128/28\", to = \"blackhole\" }, { prefix = \"203.0.113.0/24\", via = [\"10.0.0.68\"] }]\n\
+         neighbour = { \"10.0.0.66\" = \"02:00:00:00:01:66\", \"10.0.0.67\" = \"02:00:00:00:01:67\", \"10.0.0.130\" = \"02:00:00:00:01:82\" }\n",
+    );
+    assert_eq!(from_wan(&mut r, "10.0.0.66"), (vec![], vec!["blackhole"]));
+    assert_eq!(from_wan(&mut r, "198.51.100.1"), (vec![1], vec![]), "by way of it");
+    assert_eq!(from_wan(&mut r, "10.0.0.67"), (vec![1], vec![]));
+    // the settings know better than a route to the hosts around it
+    assert_eq!(from_wan(&mut r, "10.0.0.130"), (vec![1], vec![]));
+    assert_eq!(from_wan(&mut r, "10.0.0.131"), (vec![], vec!["blackhole"]));
+    // a next hop without a MAC address is asked for, and found for both its routes
+    assert_eq!(from_wan(&mut r, "203.0.113.1"), (vec![1], vec![]));
+    says_who_it_is(&mut r, FROM_LAN, "10.0.0.68", "10.0.0.1");
+    for dst in [[203, 0, 113, 1], [10, 0, 0, 68]] {
+        let out = r.by(FROM_WAN, &[build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec()]);
+        assert_eq!(macs(&out[1][0]), (HOST, LAN));
+    }
+    for own in ["10.0.0.1", "192.0.2.2", "10.0.0.255", "2001:db8:1::1"] {
+        let settings = format!("{TWO}neighbour = {{ \"{own}\" = \"02:00:00:00:01:66\" }}");
+        let e = Bench::try_of("l3fwd", &settings).err().unwrap_or_default();
+        assert!(e.contains(own), "{own}: {e}");
+    }
+}
+
+#[test]
+fn a_packet_whose_pieces_are_not_all_sent_is_not_counted_as_cut() {
+    let long = lan4([8, 8, 8, 8]).payload(&[7; 1900]);
+    for (buffers, pieces, reason) in [(3, 2, "fragmented"), (2, 1, "no_fragment_buffer"), (1, 0, "no_fragment_buffer")]
+    {
+        let mut r = router(DEFAULT).with_buffers(buffers);
+        let out = r.by(FROM_LAN, &[long.clone().to_vec()]);
+        assert_eq!((out[2].len(), r.drops()), (pieces, vec![(reason, 1)]), "{buffers} buffers");
+    }
+    // a piece that ends beyond the longest packet
+    let mut r = router(DEFAULT);
+    let out = r.by(FROM_LAN, &[long.fragment(65_528, true).to_vec()]);
+    assert_eq!((out.concat().len(), r.drops()), (0, vec![("malformed_ip", 1)]));
+}

@@ -152,6 +152,7 @@ fn latency(lower: f64, share: f64, cycles: f64, bytes: f64) -> Latency {
         p999_ns: q(0.999),
         max_ns: h.max() as f64,
         samples,
+        machine: false,
         lost: 0,
         latency_hdr: Some(hdr::encode(&h).expect("fits")),
     }

@@ -34,8 +34,8 @@ impl Settings {
 pub enum Full {
     /// It is refused.
     Refuse,
-    /// It takes the place of the flow that has been idle longest among the sixteen of its two buckets; it is refused if all
-    /// of them had a packet at this very time.
+    /// It takes the place of the flow that has been idle longest among those in the sixteen slots of its two buckets; it is
+    /// refused if all of them had a packet at this very time, or if there is none.
     EvictOldest,
 }
 

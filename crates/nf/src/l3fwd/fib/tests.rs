@@ -1,0 +1,149 @@
+//! The FIB under hosts that come and go, and what its workers see meanwhile.
+
+use super::super::forward::Router;
+use super::*;
+use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
+use packet::{Batch, HeapPool, Pool};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tables::Pages;
+use tables::lpm::Limits;
+use wire::build;
+
+const LAN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
+const HOST: MacAddr = MacAddr([2, 0, 0, 0, 1, 5]);
+
+struct Nobody;
+
+impl Sink for Nobody {
+    fn send<const TIMED: bool>(&mut self, _: u16, batch: &mut Batch) {
+        batch.clear();
+    }
+}
+
+fn config(more: &str) -> (Config, Settings, BuildCx) {
+    let text = format!(
+        "interface.lan = {{ addresses = [\"10.0.0.1/8\", \"2001:db8:1::1/64\"], mac = \"02:00:00:00:01:00\" }}\n{more}"
+    );
+    let (settings, cx) = (toml::from_str(&text).unwrap(), BuildCx::default());
+    (Config::new(&settings, &cx).unwrap(), settings, cx)
+}
+
+/// A FIB of one interface, with tables of so many groups.
+fn small(config: &Config, settings: &Settings, cx: &BuildCx, groups: (usize, usize)) -> Fib {
+    let mut fib = Fib::new(config, settings, cx).unwrap();
+    let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
+    let (writer4, table4) = lpm4::with(limits(groups.0)).unwrap();
+    let (writer6, table6) = lpm6::with(limits(groups.1)).unwrap();
+    (fib.v4, fib.v6) = (table4, table6);
+    {
+        let mut control = fib.control();
+        (control.v4, control.v6) = (writer4, writer6);
+    }
+    fib.connect(0, &config.faces[0]).unwrap();
+    fib
+}
+
+fn host4(n: u32) -> IpAddr {
+    Ipv4Addr::from_bits(0x0a00_0005 + (n << 8)).into()
+}
+
+#[test]
+fn a_copy_that_no_packet_of_an_ip_version_reaches_holds_up_nobody() {
+    let (config, settings, cx) = config("");
+    // IPv4: two groups for its own addresses and one for a host; IPv6: 13 for the link-local one, 13 and at most 8 more
+    let fib = Arc::new(small(&config, &settings, &cx, (6, 60)));
+    let pool = Arc::new(HeapPool::new(64));
+    let plan = NodePlan { name: "l3fwd".to_owned(), edges: vec![Target::Port(0), Target::Port(1)] };
+    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0) }];
+    let router = Router::new(config.clone(), fib.clone(), 1);
+    let mut copy = Graph::new(&Blueprint { nodes: vec![plan], hops }, vec![Box::new(router)], pool.clone());
+    let mut now = Duration::from_secs(1);
+    for n in 0..100u32 {
+        let host6 = IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8_0001 << 80 | u128::from(n + 1) << 56 | 5));
+        for who in [(0, host4(n + 1)), (0, host6)] {
+            let mut control = fib.control();
+            control.heard(&fib, &config.faces, who, HOST, true, now);
+            assert!(control.neighbours.contains_key(&who), "{} is forgotten at once, after {n}", who.1);
+        }
+        if n % 10 == 0 {
+            // the copy may have looked something up since it last said that it does not
+            let mut batch = Batch::new();
+            let IpAddr::V4(dst) = host4(n + 1) else { unreachable!() };
+            let v4 = build::udp4([10, 0, 0, 9], dst, 1, 2).dst_mac(LAN).pad_to(60).to_vec();
+            let v6 = build::udp6("2001:db8:1::9".parse::<Ipv6Addr>().unwrap(), Ipv6Addr::LOCALHOST, 1, 2);
+            batch.push(pool.alloc_from(&v4).unwrap()).unwrap();
+            batch.push(pool.alloc_from(&v6.dst_mac(LAN).to_vec()).unwrap()).unwrap();
+            copy.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Nobody);
+        }
+        for _ in 0..=TRIES {
+            now += config.lifetime;
+            fib.control().age(&fib, &config.faces, config.lifetime, now);
+        }
+        assert!(fib.control().neighbours.is_empty());
+        copy.wake(now, &mut Nobody);
+    }
+}
+
+#[test]
+fn neighbours_for_which_the_table_has_no_room_take_no_number() {
+    let (config, settings, cx) = config("neighbours = 8");
+    let fib = small(&config, &settings, &cx, (2, 30));
+    let now = Duration::from_secs(1);
+    // the router's own /24 and that of the broadcast address take both groups
+    for n in 0..fib.adjacencies.len() as u32 {
+        assert!(fib.control().want(&fib, &config.faces, (0, host4(1 + n % 60_000)), now).is_none());
+    }
+    let mut control = fib.control();
+    let (number, question) = control.want(&fib, &config.faces, (0, host4(0)), now).expect("a number is left");
+    assert_eq!((control.who(number), question.map(|q| q.address)), (Some((0, host4(0))), Some(host4(0))));
+    assert_eq!((control.found, control.neighbours.len(), control.who.len()), (1, 1, 1));
+}
+
+#[test]
+fn who_meets_the_number_of_a_new_neighbour_finds_its_adjacency() {
+    const HOSTS: u32 = 60_000;
+    const FAILED: u32 = u32::MAX - 1;
+    const FOUND: (Kind, u8, usize) = (Kind::Unresolved, 1, 1500);
+    let (config, settings, cx) = config("neighbours = 60000");
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let (next, met) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let (mut v4, _) = fib.readers();
+            loop {
+                let n = next.load(Ordering::Relaxed);
+                if n == HOSTS {
+                    break;
+                }
+                met.store(n, Ordering::Relaxed);
+                loop {
+                    let seen = fib.adjacency(v4.look_up_one(0x0a01_0000 + n)).load();
+                    if seen.kind() == Kind::Connected && next.load(Ordering::Relaxed) == n {
+                        continue;
+                    }
+                    if seen.kind() != Kind::Connected && (seen.kind(), seen.output(), seen.mtu()) != FOUND {
+                        next.store(FAILED, Ordering::Relaxed);
+                        panic!("{:?} behind output {} for host {n}", seen.kind(), seen.output());
+                    }
+                    break;
+                }
+            }
+        });
+        for n in 0..HOSTS {
+            // the worker waits for the neighbour, not the other way round
+            while met.load(Ordering::Relaxed) != n && next.load(Ordering::Relaxed) != FAILED {
+                std::thread::yield_now();
+            }
+            let who = (0, Ipv4Addr::from_bits(0x0a01_0000 + n).into());
+            let wanted = fib.control().want(&fib, &config.faces, who, Duration::ZERO);
+            if wanted.is_none() {
+                next.store(HOSTS, Ordering::Relaxed);
+            }
+            assert!(wanted.is_some(), "room for all of them");
+            if next.compare_exchange(n, n + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                return;
+            }
+        }
+    });
+}
