@@ -246,10 +246,11 @@ impl Graph {
                 slot.stats.timed_batches.add(1);
                 from = now;
             }
-            target = match core::mem::take(&mut self.desk.leave) {
-                0 => plan.next,
-                output => slot.edges.get(output as usize).copied().unwrap_or(Target::Nowhere),
-            };
+            target = plan.next;
+            if self.desk.leave != 0 {
+                let output = core::mem::take(&mut self.desk.leave);
+                target = slot.edges.get(output as usize).copied().unwrap_or(Target::Nowhere);
+            }
             if batch.len() != n || self.desk.touched {
                 self.settle(at, n, batch);
                 if batch.is_empty() {
