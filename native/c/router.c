@@ -69,9 +69,8 @@ static __rte_always_inline int sums_up(const struct plain *h)
 		memcpy(&word, b + 4 * i, 4);
 		sum += word;
 	}
-	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum == 0xffff;
+	/* folded it would be 0xffff: 1 << 16 leaves 1, and the sum is not 0 */
+	return sum % 0xffff == 0;
 }
 
 static __rte_always_inline int same_mac(const uint8_t *a, const uint8_t *b)
@@ -91,8 +90,8 @@ static __rte_always_inline int is_plain(const struct plain *h, uint32_t len, con
 		return 0;
 	uint32_t total = rte_be_to_cpu_16(h->total);
 	uint8_t first = (uint8_t)h->src_ip;
-	return h->type == RTE_BE16(0x0800) && same_mac(h->dst, mac) && h->version_ihl == 0x45 && total >= 20 &&
-	       total <= len - 14 && h->ttl > 1 && (uint8_t)(first - 1) < 0xdf && first != 127 && sums_up(h);
+	return h->type == RTE_BE16(0x0800) && same_mac(h->dst, mac) && h->version_ihl == 0x45 && total - 20 <= len - 34 &&
+	       h->ttl > 1 && (uint8_t)(first - 1) < 0xdf && first != 127 && sums_up(h);
 }
 
 static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)

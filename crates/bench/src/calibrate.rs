@@ -34,7 +34,7 @@ pub fn loopback(cpu: usize) -> Result<Wired, runtime::Error> {
 /// latency of a chain at that load holds of the way there and back.
 ///
 /// # Errors
-/// As [`measure`].
+/// As [`measure`](crate::measure()).
 pub fn calibrate(
     loopback: &mut Wired,
     flows: &Flows,
