@@ -1,8 +1,8 @@
 //! Longest prefix match, for both families: the table, its one writer, its many readers.
 //!
 //! One structure serves both: a first level that the top 24 bits of an address index, then groups of 256 for 8 bits more
-//! each (DIR-24-8, Gupta, Lin and McKeown 1998; for IPv6 up to 13 levels of groups). A word of 32 bits is a value, or says
-//! in which group to go on. Prefixes are expanded into the words they cover, so that a look-up needs no way back.
+//! each (DIR-24-8, Gupta, Lin and McKeown 1998; for IPv6 up to 13 levels of groups). A word is a value, or says in which
+//! group to go on; it has 16 bits as long as that is enough for all of them, and then 32. Prefixes are expanded into the words they cover, so that a look-up needs no way back.
 //!
 //! Each update changes words one by one, and every word goes from the right old answer to the right new one: a group is
 //! filled before it is linked, and unlinked when all of it answers what the word above then says. A look-up that runs
@@ -17,11 +17,13 @@ mod look_up4;
 mod look_up6;
 mod prefix;
 mod rules;
+mod words;
 mod writer;
 
 use crate::grace::{Grace, Pass};
-use crate::memory::{Backing, Memory, Pages};
+use crate::memory::{Backing, Pages};
 use std::sync::Arc;
+use words::{Words, either};
 
 pub use address::Address;
 pub use look_up::Isa;
@@ -33,7 +35,7 @@ const TOP_BITS: u32 = 24;
 const TOP: usize = 1 << TOP_BITS;
 /// Words of a group.
 const GROUP: usize = 256;
-/// Set in a word that is no value: the other bits are the index of the group's first word.
+/// Set in what a word holds that is no value: the other bits are the number of a group.
 const LINK: u32 = 1 << 31;
 
 /// The largest value of a route.
@@ -46,7 +48,7 @@ pub const MAX_GROUPS: usize = (LINK as usize - TOP) / GROUP;
 pub struct Limits {
     /// Routes at most. A route takes 10 to 40 bytes of the writer's memory.
     pub routes: usize,
-    /// Groups of 256 words at most ([`MAX_GROUPS`] at most): each 1 KiB of table and 258 bytes of the writer's memory,
+    /// Groups of 256 words at most ([`MAX_GROUPS`] at most): each 512 B or 1 KiB of table and 258 bytes of the writer's,
     /// taken when a route needs it. Of address space all are reserved at once.
     pub groups: usize,
     /// The best pages to try.
@@ -120,7 +122,7 @@ pub enum Error {
 
 /// What readers and the writer share.
 struct Shared {
-    memory: Memory,
+    words: Words,
     grace: Grace,
 }
 
@@ -141,10 +143,9 @@ impl<A: Address> Table<A> {
         if limits.groups > MAX_GROUPS {
             return Err(Error::Limits { asked: limits.groups });
         }
-        let words = TOP + limits.groups * GROUP;
-        let memory = Memory::reserve(words, limits.pages)
+        let words = Words::reserve(*limits)
             .map_err(|e| Error::Memory { what: format!("a table of {} groups", limits.groups), source: e.into() })?;
-        Ok(Table { shared: Arc::new(Shared { memory, grace: Grace::default() }), family: std::marker::PhantomData })
+        Ok(Table { shared: Arc::new(Shared { words, grace: Grace::default() }), family: std::marker::PhantomData })
     }
 
     /// A reader for one worker, with the widest instructions that the processor has and that were measured to pay.
@@ -172,7 +173,7 @@ impl<A: Address> Table<A> {
     /// What backs the table: reads a file of the kernel's, so not for the packet path.
     #[must_use]
     pub fn backing(&self) -> Backing {
-        self.shared.memory.backing()
+        self.shared.words.backing()
     }
 }
 
@@ -196,7 +197,7 @@ impl<A: Address> Reader<A> {
         self.pass.enter(&shared.grace);
         // SAFETY: the words are a table of this family that its one writer keeps: a link's group lies within, and links end
         // at the address's last bit; the processor has `isa`, or there would be no reader of it; lengths were compared.
-        unsafe { A::look_up(shared.memory.words(), self.isa, addresses, values) };
+        unsafe { either!(shared.words, words => A::look_up(words, self.isa, addresses, values)) };
         self.pass.announce(&shared.grace);
     }
 
@@ -207,7 +208,7 @@ impl<A: Address> Reader<A> {
         let mut value = [0];
         self.pass.enter(&shared.grace);
         // SAFETY: as in `look_up`; every processor has the scalar instructions.
-        unsafe { A::look_up(shared.memory.words(), Isa::Scalar, &[address], &mut value) };
+        unsafe { either!(shared.words, words => A::look_up(words, Isa::Scalar, &[address], &mut value)) };
         self.pass.announce(&shared.grace);
         value[0]
     }

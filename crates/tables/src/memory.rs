@@ -10,13 +10,13 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::mm::{madvise, mmap_anonymous, mprotect, mremap_fixed, munmap};
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
 /// Bytes of a slice: one huge page.
 const SLICE: usize = 2 << 20;
-const WORD: usize = size_of::<AtomicU32>();
 
 /// The best pages to try for a table; what cannot be had falls to the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,28 +48,43 @@ impl Backing {
     }
 }
 
-pub(crate) struct Memory {
+/// What words may be.
+///
+/// # Safety
+/// An atomic integer: zeros are valid, loads of it are all right on pages that cannot be written.
+pub unsafe trait Zeroed: Sync {}
+
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for AtomicU16 {}
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for AtomicU32 {}
+
+pub(crate) struct Memory<W> {
     /// Start of the words: a slice's boundary, with at least a page of the reservation before it.
-    base: NonNull<AtomicU32>,
+    base: NonNull<W>,
     words: usize,
     reserved: *mut c_void,
     reserved_bytes: usize,
     best: Pages,
     backed: Box<[AtomicBool]>,
+    of: PhantomData<W>,
 }
 
 // SAFETY: the pointers are to a mapping that only Drop unmaps, and the words in it are atomics.
-unsafe impl Send for Memory {}
+unsafe impl<W: Zeroed> Send for Memory<W> {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl<W: Zeroed> Sync for Memory<W> {}
 
-impl Memory {
-    /// Reserves `words` words of 4 bytes, all zero.
+impl<W: Zeroed> Memory<W> {
+    /// Words of a slice.
+    const WORDS: usize = SLICE / size_of::<W>();
+
+    /// Reserves `words` words, all zero.
     ///
     /// # Errors
     /// The kernel's, when there is no address space left (`ulimit -v`).
     pub(crate) fn reserve(words: usize, best: Pages) -> Result<Self, Errno> {
-        let slices = words.div_ceil(SLICE / WORD);
+        let slices = words.div_ceil(Self::WORDS);
         // Room to align, and a margin at both ends so that no foreign mapping joins ours and is counted as ours.
         let reserved_bytes = (slices + 2).checked_mul(SLICE).ok_or(Errno::NOMEM)?;
         // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
@@ -85,12 +100,12 @@ impl Memory {
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         let best = if best == Pages::Hugetlb && !moves_huge_pages() { Pages::Transparent } else { best };
         let backed = (0..slices).map(|_| AtomicBool::new(false)).collect();
-        Ok(Memory { base, words, reserved, reserved_bytes, best, backed })
+        Ok(Memory { base, words, reserved, reserved_bytes, best, backed, of: PhantomData })
     }
 
     /// All words.
     #[inline(always)]
-    pub(crate) fn words(&self) -> &[AtomicU32] {
+    pub(crate) fn words(&self) -> &[W] {
         // SAFETY: the words are mapped, at least for reading, as long as self lives; zeros are valid; nobody has them as
         // anything but atomics. Words that are not backed are only loaded.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
@@ -103,13 +118,19 @@ impl Memory {
     /// The kernel's, when it has no memory; slices before the one that failed are then backed.
     pub(crate) fn back(&self, words: Range<usize>) -> Result<(), Errno> {
         assert!(words.end <= self.words, "within the reservation");
-        for slice in words.start * WORD / SLICE..(words.end * WORD).div_ceil(SLICE) {
+        for slice in words.start / Self::WORDS..words.end.div_ceil(Self::WORDS) {
             if !self.backed[slice].load(Ordering::Relaxed) {
                 self.back_slice(slice)?;
                 self.backed[slice].store(true, Ordering::Relaxed);
             }
         }
         Ok(())
+    }
+
+    /// The words that can be written.
+    pub(crate) fn backed(&self) -> impl Iterator<Item = Range<usize>> {
+        let slices = self.backed.iter().enumerate().filter(|(_, backed)| backed.load(Ordering::Relaxed));
+        slices.map(|(slice, _)| slice * Self::WORDS..((slice + 1) * Self::WORDS).min(self.words))
     }
 
     #[cold]
@@ -170,7 +191,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl<W> Drop for Memory<W> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody can hold the words any more. An error would leave it mapped: harmless.
         let _ = unsafe { munmap(self.reserved, self.reserved_bytes) };
@@ -253,6 +274,9 @@ fn backing(smaps: &str, range: Range<usize>) -> Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WORD: usize = size_of::<AtomicU32>();
+    type Memory = super::Memory<AtomicU32>;
 
     #[test]
     fn reads_as_zeros_and_keeps_what_is_written() {

@@ -78,8 +78,11 @@ fn length(width: u8) -> impl Strategy<Value = u8> {
         .prop_map(move |len| len.min(width))
 }
 
-fn changes(width: u8) -> impl Strategy<Value = Vec<Change>> {
-    let value = || prop_oneof![1..=3u32, 1..=MAX_VALUE, Just(MAX_VALUE)];
+/// Values at most that words of 16 bits hold.
+const NARROW: u32 = 0x7fff;
+
+fn changes(width: u8, most: u32) -> impl Strategy<Value = Vec<Change>> {
+    let value = move || prop_oneof![1..=3u32, 1..=most, Just(most)];
     let change = prop_oneof![
         4 => (address(), length(width), value()).prop_map(|(a, l, v)| Change::Insert(a, l, v)),
         1 => (any::<usize>(), value()).prop_map(|(n, v)| Change::Replace(n, v)),
@@ -180,13 +183,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn ipv4_follows_the_model(changes in changes(32), more in proptest::collection::vec(address(), 0..80)) {
+    fn ipv4_follows_the_model(changes in changes(32, NARROW), more in proptest::collection::vec(address(), 0..80)) {
         static TABLE: Mutex<Option<lpm4::Writer>> = Mutex::new(None);
         shared(&TABLE, || lpm4::new().unwrap().0, |writer| follows_the_model(writer, changes, &more))?;
     }
 
     #[test]
-    fn ipv6_follows_the_model(changes in changes(128), more in proptest::collection::vec(address(), 0..80)) {
+    fn ipv6_follows_the_model(changes in changes(128, NARROW), more in proptest::collection::vec(address(), 0..80)) {
+        static TABLE: Mutex<Option<lpm6::Writer>> = Mutex::new(None);
+        shared(&TABLE, || lpm6::new().unwrap().0, |writer| follows_the_model(writer, changes, &more))?;
+    }
+
+    #[test]
+    fn ipv4_of_any_value_follows_the_model(
+        changes in changes(32, MAX_VALUE),
+        more in proptest::collection::vec(address(), 0..80),
+    ) {
+        static TABLE: Mutex<Option<lpm4::Writer>> = Mutex::new(None);
+        shared(&TABLE, || lpm4::new().unwrap().0, |writer| follows_the_model(writer, changes, &more))?;
+    }
+
+    #[test]
+    fn ipv6_of_any_value_follows_the_model(
+        changes in changes(128, MAX_VALUE),
+        more in proptest::collection::vec(address(), 0..80),
+    ) {
         static TABLE: Mutex<Option<lpm6::Writer>> = Mutex::new(None);
         shared(&TABLE, || lpm6::new().unwrap().0, |writer| follows_the_model(writer, changes, &more))?;
     }
@@ -229,6 +250,53 @@ fn bursts_of_every_length_are_answered() {
         }
         assert_eq!((four.look_up_one(0x0a00_0080), six.look_up_one(1 << 96 | 5)), (2, 2));
     }
+}
+
+#[test]
+fn one_value_too_large_for_small_words_changes_no_other_answer() {
+    let (mut writer, table) = lpm4::new().unwrap();
+    let routes: Vec<(u32, u8, u32)> = (0..2000).map(|i| (i << 20 | i << 7, 25, 1 + i * 16)).collect();
+    writer.extend(routes.iter().copied()).unwrap();
+    let small = writer.usage().table_bytes;
+    writer.insert(0xffff_ff80u32, 25, NARROW).unwrap();
+    assert_eq!(writer.usage().table_bytes, small + 256 * 2);
+    let mut reader = table.reader();
+    assert_eq!(reader.look_up_one(0xffff_ffff), NARROW);
+    writer.insert(0xffff_ff80u32, 25, NARROW + 1).unwrap();
+    assert_eq!(writer.usage().table_bytes, 2 * (small + 256 * 2));
+    assert_eq!((reader.look_up_one(0xffff_ffff), reader.look_up_one(0xffff_ff7f)), (NARROW + 1, 0));
+    for isa in Isa::ALL {
+        let Some(mut reader) = table.reader_with(isa) else { continue };
+        let addresses: Vec<u32> = routes.iter().map(|(a, ..)| a | 0x7f).collect();
+        let mut values = vec![0; addresses.len()];
+        reader.look_up(&addresses, &mut values);
+        assert!(values.iter().zip(&routes).all(|(value, (.., expected))| value == expected), "{isa:?}");
+    }
+}
+
+#[test]
+fn more_groups_than_small_words_can_name() {
+    let (mut writer, table) = lpm4::new().unwrap();
+    let route = |i: u32| (i << 8 | 0x80, 25, 1 + i % NARROW);
+    let narrow = |writer: &lpm4::Writer| writer.usage().table_bytes == ((1 << 24) + writer.usage().groups * 256) * 2;
+    writer.extend((0..=NARROW).map(route)).unwrap();
+    assert!(narrow(&writer));
+    writer.extend((NARROW + 1..40_000).map(route)).unwrap();
+    assert!(!narrow(&writer));
+    assert_eq!(writer.usage().groups, 40_000);
+    for isa in Isa::ALL {
+        let Some(mut reader) = table.reader_with(isa) else { continue };
+        let addresses: Vec<u32> = (0..40_000).flat_map(|i| [i << 8 | 0x85, i << 8 | 5]).collect();
+        let mut values = vec![9; addresses.len()];
+        reader.look_up(&addresses, &mut values);
+        for (i, both) in (0..40_000).zip(values.as_chunks::<2>().0) {
+            assert_eq!(*both, [route(i).2, 0], "{isa:?} {i}");
+        }
+    }
+    for (address, len, value) in (0..40_000).map(route) {
+        assert_eq!(writer.remove(address, len), Some(value));
+    }
+    assert_eq!((writer.usage().groups, writer.usage().waiting), (0, 40_000));
 }
 
 #[test]
@@ -319,5 +387,5 @@ fn a_resting_reader_keeps_groups_from_being_used_again_and_stops_nobody() {
     for _ in 0..20 {
         flap(&mut writer).unwrap();
     }
-    assert_eq!(writer.usage().table_bytes, ((1 << 24) + 8 * 256) * 4);
+    assert_eq!(writer.usage().table_bytes, ((1 << 24) + 8 * 256) * 2);
 }

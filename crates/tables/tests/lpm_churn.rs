@@ -222,6 +222,40 @@ fn a_group_is_filled_before_it_is_linked() {
     groups_go_round(4, 4096, 1);
 }
 
+#[test]
+fn words_are_widened_under_readers() {
+    for _ in 0..4 {
+        let (mut writer, table) = lpm4::new().unwrap();
+        writer.extend((0..4096u32).map(|i| (i << 20 | i, 32, 1 + i))).unwrap();
+        let seen = AtomicBool::new(false);
+        under_readers(
+            3,
+            &table,
+            |random| {
+                let i = random.below(4096) as u32;
+                i << 20 | i
+            },
+            |address, value| {
+                let i = address >> 20;
+                if value == 1_000_000 + i {
+                    seen.store(true, Relaxed);
+                }
+                value == 1 + i || value == 1_000_000 + i
+            },
+            || {
+                for i in 0..4096 {
+                    assert_eq!(writer.insert(i << 20 | i, 32, 1_000_000 + i).unwrap(), Some(1 + i));
+                }
+                let start = Instant::now();
+                while !seen.load(Relaxed) && start.elapsed() < Duration::from_secs(20) {
+                    std::thread::yield_now();
+                }
+            },
+        );
+        assert!(seen.load(Relaxed), "readers go on in the wider words");
+    }
+}
+
 /// Holds huge pages that were set aside.
 struct Held(Vec<(*mut std::ffi::c_void, usize)>);
 
@@ -249,10 +283,10 @@ impl Drop for Held {
     }
 }
 
-/// A route in one slice of the first level after another (2 MiB: a /5), while readers look up right there: in zeros that
+/// A route in one slice of the first level after another (2 MiB: a /4), while readers look up right there: in zeros that
 /// nothing backs, then in the new route's words.
 fn slice_after_slice(pages: Pages) {
-    const SLICES: u32 = 32;
+    const SLICES: u32 = 16;
     let (mut writer, table) = lpm4::with(Limits { pages, ..lpm4::DEFAULT_LIMITS }).unwrap();
     let now = AtomicU32::new(0);
     let seen: Vec<[AtomicBool; 2]> = (0..SLICES).map(|_| Default::default()).collect();
@@ -266,9 +300,9 @@ fn slice_after_slice(pages: Pages) {
     under_readers(
         2,
         &table,
-        |random| now.load(Relaxed) << 27 | random.below(1 << 27) as u32,
+        |random| now.load(Relaxed) << 28 | random.below(1 << 28) as u32,
         |address, value| {
-            let slice = address >> 27;
+            let slice = address >> 28;
             let right = value == 0 || value == slice + 1;
             if right {
                 seen[slice as usize][usize::from(value != 0)].store(true, Relaxed);
@@ -279,14 +313,14 @@ fn slice_after_slice(pages: Pages) {
             for slice in 0..SLICES {
                 now.store(slice, Relaxed);
                 wait(&seen[slice as usize][0]);
-                writer.insert(slice << 27, 5, slice + 1).unwrap();
+                writer.insert(slice << 28, 4, slice + 1).unwrap();
                 wait(&seen[slice as usize][1]);
             }
         },
     );
     let mut reader = table.reader();
     for slice in 0..SLICES {
-        let (first, last) = (slice << 27, (slice << 27) + ((1 << 27) - 1));
+        let (first, last) = (slice << 28, (slice << 28) + ((1 << 28) - 1));
         assert_eq!([reader.look_up_one(first), reader.look_up_one(last)], [slice + 1; 2]);
     }
     let backing = table.backing();

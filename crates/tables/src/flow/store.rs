@@ -6,6 +6,7 @@ use crate::{Backing, Pages};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use rustix::io::Errno;
+use std::sync::atomic::AtomicU32;
 
 /// Slots of a bucket.
 pub(super) const WAYS: usize = 8;
@@ -96,7 +97,7 @@ impl<K: FlowKey, V> Entry<K, V> {
 }
 
 pub(super) struct Store<K: FlowKey, V> {
-    memory: Memory,
+    memory: Memory<AtomicU32>,
     base: NonNull<u8>,
     buckets: usize,
     slots: usize,

@@ -1,10 +1,10 @@
 //! The addresses of the two families, as the table walks them.
 
+use super::words::Word;
 use super::{Isa, look_up4, look_up6};
 use core::fmt::{Debug, Display};
 use core::hash::{Hash, Hasher};
 use core::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::AtomicU32;
 
 /// An address in host byte order: `u32` for IPv4, `u128` for IPv6. No other type can be one.
 pub trait Address: Family {}
@@ -32,7 +32,7 @@ pub trait Family: Copy + Eq + Ord + Debug + Send + Sync + 'static {
 
     /// # Safety
     /// `words` are a table of this family as its writer keeps it, the processor has `isa`, and the slices are of one length.
-    unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[Self], values: &mut [u32]);
+    unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[Self], values: &mut [u32]);
 }
 
 impl Family for u32 {
@@ -67,7 +67,7 @@ impl Family for u32 {
     }
 
     #[inline(always)]
-    unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u32], values: &mut [u32]) {
+    unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u32], values: &mut [u32]) {
         // SAFETY: the caller's promise, handed on.
         unsafe { look_up4::look_up(words, isa, addresses, values) }
     }
@@ -116,7 +116,7 @@ impl Family for u128 {
     }
 
     #[inline(always)]
-    unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u128], values: &mut [u32]) {
+    unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u128], values: &mut [u32]) {
         // SAFETY: the caller's promise, handed on.
         unsafe { look_up6::look_up(words, isa, addresses, values) }
     }

@@ -1,9 +1,10 @@
 //! Which groups are in use, which are free, and which only wait for readers.
 
-use super::{Error, GROUP, Shared, TOP};
+use super::words::first;
+use super::{Error, GROUP, Shared};
 use std::collections::VecDeque;
 
-/// What the writer knows of the groups. A group is named by the index of its first word.
+/// What the writer knows of the groups. They are numbered.
 pub(super) struct Groups {
     limit: usize,
     /// Groups ever used: the first so many of the reservation.
@@ -35,10 +36,12 @@ impl Groups {
             if self.used == self.limit {
                 return Err(Error::Groups { prefix: prefix(), limit: self.limit, waiting: self.retired.len() });
             }
-            let first = TOP + self.used * GROUP;
-            shared.memory.back(first..first + GROUP).map_err(|e| Error::Memory { what: prefix(), source: e.into() })?;
+            let group = self.used as u32;
+            let words = first(group)..first(group) + GROUP;
+            let there = shared.words.hold(group).and_then(|()| shared.words.back(words));
+            there.map_err(|e| Error::Memory { what: prefix(), source: e.into() })?;
             self.needed_by.push(0);
-            self.free.push(first as u32);
+            self.free.push(group);
             self.used += 1;
         }
         Ok(())
@@ -50,20 +53,20 @@ impl Groups {
     }
 
     /// One more route or group needs `group`.
-    pub(super) fn need(&mut self, group: usize) {
-        self.needed_by[(group - TOP) / GROUP] += 1;
+    pub(super) fn need(&mut self, group: u32) {
+        self.needed_by[group as usize] += 1;
     }
 
     /// One less does; whether none is left.
-    pub(super) fn spare(&mut self, group: usize) -> bool {
-        let count = &mut self.needed_by[(group - TOP) / GROUP];
+    pub(super) fn spare(&mut self, group: u32) -> bool {
+        let count = &mut self.needed_by[group as usize];
         *count -= 1;
         *count == 0
     }
 
     /// Gives a group back that was just unlinked.
-    pub(super) fn retire(&mut self, group: usize, shared: &Shared) {
-        self.retired.push_back((shared.grace.retire(), group as u32));
+    pub(super) fn retire(&mut self, group: u32, shared: &Shared) {
+        self.retired.push_back((shared.grace.retire(), group));
     }
 
     /// Groups that the table uses.

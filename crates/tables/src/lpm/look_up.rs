@@ -2,9 +2,10 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::LINK;
+use super::words::Word;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{__m512i, _mm512_or_si512, _mm512_set1_epi32, _mm512_test_epi32_mask};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The instructions that a reader uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +46,7 @@ impl Isa {
 /// # Safety
 /// `index` is within `words`.
 #[inline(always)]
-pub(super) unsafe fn load(words: &[AtomicU32], index: usize) -> u32 {
+pub(super) unsafe fn load<W: Word>(words: &[W], index: usize) -> u32 {
     debug_assert!(index < words.len());
     // SAFETY: the caller's promise. Acquire: the group that a link leads to is seen filled; a plain load on x86.
     unsafe { words.get_unchecked(index) }.load(Ordering::Acquire)
@@ -67,56 +68,95 @@ pub(super) fn any_link<const N: usize>(found: &[__m512i; N]) -> bool {
 ///
 /// They are assembly because they race with the writer's stores by design: the compiler takes each for
 /// atomic loads of an unknown function, whereas the intrinsics are ordinary loads, which must not race. The processor loads
-/// an aligned word whole, and later loads that depend on it later.
+/// an aligned word whole, and later loads that depend on it later. Of narrow words an aligned pair is loaded, and the one
+/// that is not wanted is shifted out.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod gather {
-    use super::super::LINK;
+    use super::super::words::Word;
+    use super::super::{LINK, TOP};
     use core::arch::asm;
-    use core::arch::x86_64::{__m512i, __mmask16, _mm512_set1_epi32};
-    use std::sync::atomic::AtomicU32;
+    use core::arch::x86_64::*;
 
-    /// The words at `index` in those of 16 `lanes` that are set; 0 in the others.
+    /// Whether two words lie in the 32 bits that are gathered.
+    const fn paired<W: Word>() -> bool {
+        W::BITS < 16
+    }
+
+    /// For words of a pair: by how much to shift the pair left, so that the one at `index` is its upper half.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn shift(index: __m512i) -> __m512i {
+        _mm512_andnot_si512(_mm512_slli_epi32::<4>(index), _mm512_set1_epi32(16))
+    }
+
+    /// What the words at `index` hold in those of 16 `lanes` that are set; 0 in the others.
     ///
     /// # Safety
     /// `index` is within `words` in each of those lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn first(words: &[AtomicU32], index: __m512i, lanes: __mmask16) -> __m512i {
+    pub(in super::super) unsafe fn first<W: Word>(words: &[W], index: __m512i, lanes: __mmask16) -> __m512i {
         let mut found = _mm512_set1_epi32(0);
-        // SAFETY: only words of the table are loaded, by the caller's promise.
+        // SAFETY: only words of the table are loaded, by the caller's promise; the table's length is even.
         unsafe {
             asm!(
                 "vpgatherdd ({base},{index},4), {found}{{{lanes}}}",
                 found = inout(zmm_reg) found,
                 lanes = inout(kreg) lanes => _,
                 base = in(reg) words.as_ptr(),
-                index = in(zmm_reg) index,
+                index = in(zmm_reg) if paired::<W>() { _mm512_srli_epi32::<1>(index) } else { index },
                 options(att_syntax, readonly, nostack, preserves_flags),
             );
         }
-        found
+        if paired::<W>() { _mm512_srai_epi32::<16>(_mm512_sllv_epi32(found, shift(index))) } else { found }
     }
 
-    /// The words at `index` in those of 16 lanes where `found` is a link; `found` in the others.
+    /// Where `found` is a link, in 16 lanes: what the word of its group that `byte` leads to holds; `found` in the others.
     ///
     /// # Safety
-    /// `index` is within `words` in each of those lanes.
+    /// A link leads to a group of `words`, and `byte` is below 256.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn next(words: &[AtomicU32], index: __m512i, mut found: __m512i) -> __m512i {
-        // SAFETY: only words of the table are loaded, by the caller's promise.
-        unsafe {
-            asm!(
-                // The mask is made here because the compiler would take it through a general register.
-                "vptestmd {link}, {found}, {lanes}",
-                "vpgatherdd ({base},{index},4), {found}{{{lanes}}}",
-                found = inout(zmm_reg) found,
-                lanes = out(kreg) _,
-                link = in(zmm_reg) _mm512_set1_epi32(LINK as i32),
-                base = in(reg) words.as_ptr(),
-                index = in(zmm_reg) index,
-                options(att_syntax, readonly, nostack, preserves_flags),
-            );
+    pub(in super::super) unsafe fn next<W: Word>(words: &[W], byte: __m512i, mut found: __m512i) -> __m512i {
+        let group = _mm512_and_si512(found, _mm512_set1_epi32(W::MAX as i32));
+        let byte = _mm512_add_epi32(byte, _mm512_set1_epi32(TOP as i32));
+        let index = _mm512_add_epi32(_mm512_slli_epi32::<8>(group), byte);
+        let link = _mm512_set1_epi32(LINK as i32);
+        // The mask is made here because the compiler would take it through a general register.
+        if paired::<W>() {
+            // SAFETY: only words of the table are loaded, by the caller's promise; the table's length is even.
+            unsafe {
+                asm!(
+                    "vptestmd {link}, {found}, {lanes}",
+                    "kmovw {lanes}, {which}",
+                    "vpgatherdd ({base},{index},4), {pair}{{{lanes}}}",
+                    "vpsllvd {shift}, {pair}, {pair}",
+                    "vpsrad $16, {pair}, {found}{{{which}}}",
+                    found = inout(zmm_reg) found,
+                    lanes = out(kreg) _,
+                    which = out(kreg) _,
+                    link = in(zmm_reg) link,
+                    base = in(reg) words.as_ptr(),
+                    index = in(zmm_reg) _mm512_srli_epi32::<1>(index),
+                    shift = in(zmm_reg) shift(index),
+                    pair = inout(zmm_reg) _mm512_setzero_si512() => _,
+                    options(att_syntax, readonly, nostack, preserves_flags),
+                );
+            }
+        } else {
+            // SAFETY: only words of the table are loaded, by the caller's promise.
+            unsafe {
+                asm!(
+                    "vptestmd {link}, {found}, {lanes}",
+                    "vpgatherdd ({base},{index},4), {found}{{{lanes}}}",
+                    found = inout(zmm_reg) found,
+                    lanes = out(kreg) _,
+                    link = in(zmm_reg) link,
+                    base = in(reg) words.as_ptr(),
+                    index = in(zmm_reg) index,
+                    options(att_syntax, readonly, nostack, preserves_flags),
+                );
+            }
         }
         found
     }

@@ -1,13 +1,13 @@
 //! Look-ups of IPv4 addresses.
 
 use super::look_up::load;
+use super::words::Word;
 use super::{Isa, LINK};
-use std::sync::atomic::AtomicU32;
 
 /// # Safety
 /// `words` are an IPv4 table, the processor has `isa`, the slices are of one length.
 #[inline(always)]
-pub(super) unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u32], values: &mut [u32]) {
+pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u32], values: &mut [u32]) {
     // SAFETY: the caller's promises are all that each of them asks for.
     unsafe {
         match isa {
@@ -20,7 +20,7 @@ pub(super) unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u32], v
 
 /// # Safety
 /// `words` are an IPv4 table.
-unsafe fn scalar(words: &[AtomicU32], addresses: &[u32], values: &mut [u32]) {
+unsafe fn scalar<W: Word>(words: &[W], addresses: &[u32], values: &mut [u32]) {
     // Two passes over a burst: the loads of the first do not wait for each other, and the second has few to do.
     for (addresses, values) in addresses.chunks(32).zip(values.chunks_mut(32)) {
         let mut any = 0;
@@ -33,7 +33,7 @@ unsafe fn scalar(words: &[AtomicU32], addresses: &[u32], values: &mut [u32]) {
             for (address, value) in addresses.iter().zip(values) {
                 if *value & LINK != 0 {
                     // SAFETY: a link leads to a group, and 8 bits are within it.
-                    *value = unsafe { load(words, (*value & !LINK) as usize + usize::from(*address as u8)) };
+                    *value = unsafe { load(words, W::inside(*value, usize::from(*address as u8))) };
                 }
             }
         }
@@ -43,14 +43,13 @@ unsafe fn scalar(words: &[AtomicU32], addresses: &[u32], values: &mut [u32]) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::look_up::{any_link, gather};
-    use super::LINK;
+    use super::Word;
     use core::arch::x86_64::*;
-    use std::sync::atomic::AtomicU32;
 
     /// # Safety
     /// `words` are an IPv4 table, the slices are of one length.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512(words: &[AtomicU32], addresses: &[u32], values: &mut [u32]) {
+    pub(super) unsafe fn avx512<W: Word>(words: &[W], addresses: &[u32], values: &mut [u32]) {
         let (bursts, rest) = addresses.as_chunks::<32>();
         let (burst_values, rest_values) = values.as_chunks_mut::<32>();
         for (addresses, values) in bursts.iter().zip(burst_values) {
@@ -79,12 +78,11 @@ mod x86 {
     /// `words` are an IPv4 table.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn sixteens<const N: usize>(
-        words: &[AtomicU32],
+    unsafe fn sixteens<W: Word, const N: usize>(
+        words: &[W],
         addresses: [__m512i; N],
         lanes: [__mmask16; N],
     ) -> [__m512i; N] {
-        let link = _mm512_set1_epi32(LINK as i32);
         let mut found = [_mm512_setzero_si512(); N];
         for i in 0..N {
             // SAFETY: 24 bits are within the first level.
@@ -93,9 +91,8 @@ mod x86 {
         if any_link(&found) {
             for i in 0..N {
                 let byte = _mm512_and_si512(addresses[i], _mm512_set1_epi32(255));
-                let index = _mm512_add_epi32(_mm512_andnot_si512(link, found[i]), byte);
                 // SAFETY: a link leads to a group, and 8 bits are within it.
-                found[i] = unsafe { gather::next(words, index, found[i]) };
+                found[i] = unsafe { gather::next(words, byte, found[i]) };
             }
         }
         found

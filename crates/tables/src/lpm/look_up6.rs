@@ -2,13 +2,13 @@
 
 use super::address::Family;
 use super::look_up::load;
+use super::words::Word;
 use super::{Isa, LINK};
-use std::sync::atomic::AtomicU32;
 
 /// # Safety
 /// `words` are an IPv6 table, the processor has `isa`, the slices are of one length.
 #[inline(always)]
-pub(super) unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u128], values: &mut [u32]) {
+pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u128], values: &mut [u32]) {
     // SAFETY: the caller's promises are all that each of them asks for.
     unsafe {
         match isa {
@@ -21,7 +21,7 @@ pub(super) unsafe fn look_up(words: &[AtomicU32], isa: Isa, addresses: &[u128], 
 
 /// # Safety
 /// `words` are an IPv6 table.
-unsafe fn scalar(words: &[AtomicU32], addresses: &[u128], values: &mut [u32]) {
+unsafe fn scalar<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32]) {
     for (addresses, values) in addresses.chunks(32).zip(values.chunks_mut(32)) {
         for (address, value) in addresses.iter().zip(&mut *values) {
             // SAFETY: 24 bits are within the first level.
@@ -37,13 +37,13 @@ unsafe fn scalar(words: &[AtomicU32], addresses: &[u128], values: &mut [u32]) {
 /// # Safety
 /// `values` are what was found above `level` of an IPv6 table.
 #[inline(never)]
-unsafe fn go_on(words: &[AtomicU32], addresses: &[u128], values: &mut [u32], level: usize) {
+unsafe fn go_on<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32], level: usize) {
     for level in level.. {
         let mut any = 0;
         for (address, value) in addresses.iter().zip(&mut *values) {
             if *value & LINK != 0 {
                 // SAFETY: a link leads to a group, and 8 bits are within it; it is of this level, and the last has none.
-                *value = unsafe { load(words, (*value & !LINK) as usize + address.byte(level)) };
+                *value = unsafe { load(words, W::inside(*value, address.byte(level))) };
                 any |= *value;
             }
         }
@@ -56,9 +56,8 @@ unsafe fn go_on(words: &[AtomicU32], addresses: &[u128], values: &mut [u32], lev
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::look_up::{any_link, gather};
-    use super::{LINK, go_on, scalar};
+    use super::{Word, go_on, scalar};
     use core::arch::x86_64::*;
-    use std::sync::atomic::AtomicU32;
 
     /// Below so many addresses, one at a time is faster.
     const FEW: usize = 6;
@@ -66,7 +65,7 @@ mod x86 {
     /// # Safety
     /// `words` are an IPv6 table, the slices are of one length.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512(words: &[AtomicU32], addresses: &[u128], values: &mut [u32]) {
+    pub(super) unsafe fn avx512<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32]) {
         let (bursts, rest) = addresses.as_chunks::<32>();
         let (burst_values, rest_values) = values.as_chunks_mut::<32>();
         for (addresses, values) in bursts.iter().zip(burst_values) {
@@ -113,8 +112,7 @@ mod x86 {
     /// `words` are an IPv6 table, there are as many values as addresses.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn sixteens<const N: usize>(words: &[AtomicU32], addresses: [&[u128]; N], values: &mut [u32]) {
-        let link = _mm512_set1_epi32(LINK as i32);
+    unsafe fn sixteens<W: Word, const N: usize>(words: &[W], addresses: [&[u128]; N], values: &mut [u32]) {
         let mut bits = [[_mm512_setzero_si512(); 2]; N];
         let mut lanes: [__mmask16; N] = [!0; N];
         let mut found = [_mm512_setzero_si512(); N];
@@ -131,9 +129,8 @@ mod x86 {
                     for i in 0..N {
                         let shifted = _mm512_srli_epi32::<$shift>(bits[i][$word]);
                         let byte = _mm512_and_si512(shifted, _mm512_set1_epi32(255));
-                        let index = _mm512_add_epi32(_mm512_andnot_si512(link, found[i]), byte);
                         // SAFETY: a link leads to a group, and 8 bits are within it.
-                        found[i] = unsafe { gather::next(words, index, found[i]) };
+                        found[i] = unsafe { gather::next(words, byte, found[i]) };
                     }
                 }
             };

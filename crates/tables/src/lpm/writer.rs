@@ -3,8 +3,8 @@
 use super::groups::Groups;
 use super::prefix::Prefix;
 use super::rules::Rules;
+use super::words::first;
 use super::{Address, Error, GROUP, LINK, Limits, MAX_VALUE, Shared, TOP, Table};
-use std::sync::atomic::Ordering;
 
 /// Depth of a word that links to a group. Of a value it is 1 more than the length of the prefix it comes from, and 0 is
 /// "no route".
@@ -150,7 +150,7 @@ impl<A: Address> Writer<A> {
         Usage {
             groups: words.groups.in_use(),
             waiting: words.groups.waiting(),
-            table_bytes: (TOP + words.groups.ever_used() * GROUP) * size_of::<u32>(),
+            table_bytes: (TOP + words.groups.ever_used() * GROUP) * self.table.shared.words.bytes(),
             writer_bytes: self.rules.bytes() + TOP + words.depths.capacity() + words.groups.bytes(),
         }
     }
@@ -165,6 +165,8 @@ impl<A: Address> Writer<A> {
 
     fn insert_checked(&mut self, prefix: Prefix<A>, value: u32) -> Result<Option<u32>, Error> {
         let shared = &*self.table.shared;
+        let no_memory = |e: rustix::io::Errno| Error::Memory { what: prefix.shown(), source: e.into() };
+        shared.words.hold(value).map_err(no_memory)?;
         let is_new = self.rules.get(prefix).is_none();
         if is_new {
             if self.rules.len() >= self.limits.routes {
@@ -185,8 +187,8 @@ impl<A: Address> Writer<A> {
 
 /// How a prefix's words are reached.
 struct Way {
-    /// For each level passed: the word that links, and the first word of the group it links to.
-    links: [(usize, usize); LEVELS],
+    /// For each level passed: the word that links, and the number of the group it links to.
+    links: [(usize, u32); LEVELS],
     /// The first word that the prefix covers.
     first: usize,
 }
@@ -205,8 +207,8 @@ impl Words {
     }
 
     /// The group that `word` links to.
-    fn linked(&self, shared: &Shared, word: usize) -> Option<usize> {
-        (self.depth(word) == LINKED).then(|| (shared.memory.words()[word].load(Ordering::Relaxed) & !LINK) as usize)
+    fn linked(&self, shared: &Shared, word: usize) -> Option<u32> {
+        (self.depth(word) == LINKED).then(|| shared.words.group(word))
     }
 
     /// Sees to it that all words `prefix` needs can be written.
@@ -214,13 +216,13 @@ impl Words {
         let level = prefix.level();
         let top = prefix.address.top();
         let covered = if level == 0 { prefix.covers() } else { top..top + 1 };
-        shared.memory.back(covered).map_err(|e| Error::Memory { what: prefix.shown(), source: e.into() })?;
+        shared.words.back(covered).map_err(|e| Error::Memory { what: prefix.shown(), source: e.into() })?;
         let (mut word, mut passed) = (top, 0);
         while passed < level
             && let Some(group) = self.linked(shared, word)
         {
             passed += 1;
-            word = group + prefix.address.byte(passed);
+            word = first(group) + prefix.address.byte(passed);
         }
         self.groups.ensure(level - passed, shared, || prefix.shown())
     }
@@ -238,65 +240,62 @@ impl Words {
                 self.link(shared, word)
             });
             way.links[at] = (word, group);
-            word = group + prefix.address.byte(at + 1);
+            word = first(group) + prefix.address.byte(at + 1);
             way.first = word;
         }
         way
     }
 
     /// Links `word` to a group whose words all answer what `word` did.
-    fn link(&mut self, shared: &Shared, word: usize) -> usize {
-        let group = self.groups.take() as usize;
-        let words = shared.memory.words();
-        let (answer, depth) = (words[word].load(Ordering::Relaxed), self.depth(word));
-        for inside in &words[group..group + GROUP] {
-            inside.store(answer, Ordering::Relaxed);
+    fn link(&mut self, shared: &Shared, word: usize) -> u32 {
+        let group = self.groups.take();
+        let (answer, depth) = (shared.words.get(word), self.depth(word));
+        let inside = first(group)..first(group) + GROUP;
+        for word in inside.clone() {
+            shared.words.set(word, answer);
         }
-        let end = group - TOP + GROUP;
+        let end = inside.end - TOP;
         if self.depths.len() < end {
             self.depths.resize(end, 0);
         }
-        self.depths[group - TOP..end].fill(depth);
-        // Release: who finds the link finds the group filled.
-        words[word].store(LINK | group as u32, Ordering::Release);
+        self.depths[inside.start - TOP..end].fill(depth);
+        shared.words.set(word, LINK | group);
         self.set_depth(word, LINKED);
         group
     }
 
-    /// Gives `value` to those of `count` words from `first`, and of all words below them, whose depth is `theirs`.
+    /// Gives `value` to those of `count` words from `from` on, and of all words below them, whose depth is `theirs`.
     fn paint(
         &mut self,
         shared: &Shared,
-        first: usize,
+        from: usize,
         count: usize,
         theirs: impl Fn(u8) -> bool + Copy,
         value: u32,
         depth: u8,
     ) {
-        let words = shared.memory.words();
-        for (word, stored) in (first..).zip(&words[first..first + count]) {
+        for word in from..from + count {
             let found = self.depth(word);
             if found == LINKED {
-                let group = (stored.load(Ordering::Relaxed) & !LINK) as usize;
-                self.paint(shared, group, GROUP, theirs, value, depth);
+                self.paint(shared, first(shared.words.group(word)), GROUP, theirs, value, depth);
             } else if theirs(found) {
-                stored.store(value, Ordering::Release);
+                shared.words.set(word, value);
                 self.set_depth(word, depth);
             }
         }
     }
 
     /// After a route that ended in the last of `links` is gone: unlinks the groups that nothing needs any more.
-    fn release(&mut self, shared: &Shared, links: &[(usize, usize)]) {
-        let words = shared.memory.words();
+    fn release(&mut self, shared: &Shared, links: &[(usize, u32)]) {
         for &(word, group) in links.iter().rev() {
             if !self.groups.spare(group) {
                 break;
             }
             // No route ends in it and no group hangs on it: all its words come from above and are equal.
-            debug_assert!(self.depths[group - TOP..][..GROUP].iter().all(|d| *d == self.depths[group - TOP]));
-            words[word].store(words[group].load(Ordering::Relaxed), Ordering::Release);
-            self.set_depth(word, self.depths[group - TOP]);
+            let depths = &self.depths[first(group) - TOP..][..GROUP];
+            debug_assert!(depths.iter().all(|d| *d == depths[0]));
+            shared.words.set(word, shared.words.get(first(group)));
+            self.set_depth(word, depths[0]);
             self.groups.retire(group, shared);
         }
     }
