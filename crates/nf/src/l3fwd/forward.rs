@@ -83,9 +83,6 @@ pub(super) struct Router {
     pub(super) waiting: Waiting,
     pub(super) icmp: Limiter,
     pub(super) counts: Counts,
-    values: [u32; BURST],
-    addresses6: [u128; BURST],
-    values6: [u32; BURST],
     slow: Batch,
 }
 
@@ -143,9 +140,6 @@ impl Router {
             v6,
             first: copy == 0,
             counts: Counts::default(),
-            values: [0; BURST],
-            addresses6: [0; BURST],
-            values6: [0; BURST],
             slow: Batch::new(),
         }
     }
@@ -187,27 +181,35 @@ fn choose(fib: &Fib, value: u32, frame: &[u8]) -> u32 {
 #[inline(always)]
 fn plain4(frame: &[u8], mac: MacAddr) -> Option<u32> {
     let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
-    let ip = &h.ip;
-    let total = usize::from(ip.total_length());
-    let first = (ip.src_bits() >> 24) as u8;
+    // five loads for all that is asked: fields one by one would be loaded again for the sum
+    let words = words(&h.ip);
+    let [version, _, total @ ..] = words[0].to_le_bytes();
+    let [ttl, ..] = words[2].to_le_bytes();
+    let [first, ..] = words[3].to_le_bytes();
+    let total = usize::from(u16::from_be_bytes(total));
     let fine = h.ethernet.ether_type() == EtherType::IPV4
         && h.ethernet.dst() == mac
-        && ip.as_bytes()[0] == 0x45
+        && version == 0x45
         // a length below wraps and is too long
         && total.wrapping_sub(size_of::<Ipv4>()) <= frame.len() - size_of::<Plain4>()
-        && ip.ttl() > 1
+        && ttl > 1
         && first.wrapping_sub(1) < 0xdf
         && first != 127
-        && sums_up(ip);
-    fine.then(|| ip.dst_bits())
+        && sums_up(words);
+    fine.then(|| u32::from_be(words[4].to_le()))
+}
+
+/// A header without options, in little-endian words.
+#[inline(always)]
+fn words(ip: &Ipv4) -> [u32; 5] {
+    let (words, _) = ip.as_bytes().as_chunks();
+    core::array::from_fn(|n| u32::from_le_bytes(words[n]))
 }
 
 /// Whether the checksum of a header without options is right (RFC 1071).
 #[inline(always)]
-fn sums_up(ip: &Ipv4) -> bool {
-    let bytes = ip.as_bytes();
-    let word = |at: usize| u64::from(u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
-    let sum = word(0) + word(4) + word(8) + word(12) + word(16);
+fn sums_up(words: [u32; 5]) -> bool {
+    let sum = words.into_iter().map(u64::from).sum::<u64>();
     // folded it would be 0xffff: 1 << 16 leaves 1, and the sum is not 0, for a version is in it
     sum.is_multiple_of(0xffff)
 }
@@ -258,31 +260,23 @@ impl Node for Router {
         let mac = face.mac;
         let n = batch.len();
         let mut addresses = [0; BURST];
-        let (mut v4, mut v6, mut at) = (0u32, 0u32, 0);
+        let (mut odd, mut at) = (0u32, 0);
         batch.for_each(
             #[inline(always)]
             |packet| {
-                if let Some(dst) = plain4(packet.data(), mac) {
-                    addresses[at & (BURST - 1)] = dst;
-                    v4 |= 1 << at;
-                } else if let Some(dst) = plain6(packet.data(), mac) {
-                    self.addresses6[at & (BURST - 1)] = dst;
-                    v6 |= 1 << at;
+                match plain4(packet.data(), mac) {
+                    Some(dst) => addresses[at & (BURST - 1)] = dst,
+                    None => odd |= 1 << at,
                 }
                 at += 1;
             },
         );
-        if v4 != 0 {
-            self.v4.look_up(&addresses[..n], &mut self.values[..n]);
-        }
-        if v6 != 0 {
-            self.v6.look_up(&self.addresses6[..n], &mut self.values6[..n]);
-        }
-        let all = u32::MAX >> (BURST - n);
-        let main = match () {
-            () if v4 == all => self.rewrite::<ALL4>(cx, batch, v4, v6),
-            () if v6 == all => self.rewrite::<ALL6>(cx, batch, v4, v6),
-            () => self.rewrite::<MIXED>(cx, batch, v4, v6),
+        let mut values = [0; BURST];
+        let main = if odd == 0 {
+            self.v4.look_up(&addresses[..n], &mut values[..n]);
+            self.rewrite::<ALL4>(cx, batch, &values, odd, 0)
+        } else {
+            self.mixed(cx, batch, mac, (&addresses, &mut values), odd)
         };
         if main != 0 {
             cx.leave_by(main);
@@ -305,11 +299,61 @@ impl Node for Router {
 }
 
 impl Router {
+    /// As [`rewrite`](Self::rewrite), of a batch in which the bits of `odd` say which packets are not plain IPv4 packets.
+    #[inline(never)]
+    fn mixed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        batch: &mut Batch,
+        mac: MacAddr,
+        (addresses, values): (&[u32; BURST], &mut [u32; BURST]),
+        odd: u32,
+    ) -> u8 {
+        let n = batch.len();
+        let all = u32::MAX >> (BURST - n);
+        let mut addresses6 = [0; BURST];
+        let (mut v6, mut at) = (0u32, 0);
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                if odd >> at & 1 != 0
+                    && let Some(dst) = plain6(packet.data(), mac)
+                {
+                    addresses6[at & (BURST - 1)] = dst;
+                    v6 |= 1 << at;
+                }
+                at += 1;
+            },
+        );
+        if odd != all {
+            self.v4.look_up(&addresses[..n], &mut values[..n]);
+        }
+        if v6 != 0 {
+            let mut values6 = [0; BURST];
+            self.v6.look_up(&addresses6[..n], &mut values6[..n]);
+            if v6 == all {
+                return self.rewrite::<ALL6>(cx, batch, &values6, 0, 0);
+            }
+            for i in (0..n).filter(|i| v6 >> i & 1 != 0) {
+                values[i] = values6[i];
+            }
+        }
+        self.rewrite::<MIXED>(cx, batch, values, odd & !v6, v6)
+    }
+
     /// Rewrites the plain packets whose neighbour is known, sets the others aside, and emits those that do not go where the
-    /// first goes; the output of those that stay, or 0. Bits of `v4` and `v6` say which packets are plain.
+    /// first goes; the output of those that stay, or 0. Where anything is in the batch, the bits of `odd` say which packets
+    /// are not plain, and those of `v6` which are plain IPv6 packets.
     #[inline(always)]
-    fn rewrite<const WHAT: u8>(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, v4: u32, v6: u32) -> u8 {
-        let Router { fib, values, values6, slow, .. } = self;
+    fn rewrite<const WHAT: u8>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        batch: &mut Batch,
+        values: &[u32; BURST],
+        odd: u32,
+        v6: u32,
+    ) -> u8 {
+        let Router { fib, slow, .. } = self;
         let adjacencies = fib.adjacencies();
         let (mut at, mut main) = (0, 0);
         batch.sift(
@@ -320,12 +364,12 @@ impl Router {
                 let four = match WHAT {
                     ALL4 => true,
                     ALL6 => false,
-                    _ => v4 >> i & 1 != 0,
+                    _ => v6 >> i & 1 == 0,
                 };
-                if WHAT == MIXED && (v4 | v6) >> i & 1 == 0 {
+                if WHAT == MIXED && odd >> i & 1 != 0 {
                     return Some(Way::Slow);
                 }
-                let value = if four { values[i] } else { values6[i] };
+                let value = values[i];
                 let mut seen = adjacencies.get(value as usize).unwrap_or(&adjacencies[0]).load();
                 let frame = packet.data_mut();
                 if !seen.is_resolved() {
@@ -394,7 +438,7 @@ mod tests {
                 bytes[10..12].copy_from_slice(&sum.wrapping_add((n % 4 == 1).into()).to_be_bytes());
             }
             let header = Ipv4::ref_from_bytes(&bytes).unwrap();
-            assert_eq!(sums_up(header), checksum::of(&bytes) == 0, "{bytes:02x?}");
+            assert_eq!(sums_up(words(header)), checksum::of(&bytes) == 0, "{bytes:02x?}");
         }
     }
 }
