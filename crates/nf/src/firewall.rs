@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tables::Classifier;
-use tables::classifier::{FragmentKind, Key4, Key6, NONE};
+use tables::classifier::{FragmentKind, Key4, Key6};
 
 /// `firewall`: the first rule that a packet matches says whether it passes.
 pub struct Firewall;
@@ -75,14 +75,12 @@ impl Nf for Firewall {
         let classifier = cx.common(|| {
             Classifier::new(&list).map_err(|e| Diagnostic::new(e.to_string()).key("rules").value(list.len()))
         })?;
-        let place = |action| Place { count: Arc::default(), drop: action == Action::Drop };
-        let misses = core::iter::repeat_n(settings.default, MISSES);
+        let place = |action| Place { count: Arc::default(), drop: if action == Action::Drop { u32::MAX } else { 0 } };
         Ok(Filter {
             classifier,
-            rules: rules.len(),
-            places: rules.iter().map(|r| r.action).chain(misses).map(place).collect(),
+            places: rules.iter().map(|r| place(r.action)).collect(),
             names: rules.iter().enumerate().map(|(n, r)| format!("{} {}", n + 1, r.text)).collect(),
-            by_default: Arc::default(),
+            by_default: place(settings.default),
             other: settings.other,
             keys4: [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
             keys6: vec![Key6::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
@@ -90,25 +88,34 @@ impl Nf for Firewall {
     }
 }
 
-/// Rules up to which a burst is counted rule by rule.
-const FEW: usize = 16;
-/// Places for packets that no rule matches, taken in turn: an increment need not wait for the one before.
-const MISSES: usize = 8;
-
-/// What is counted together, and what becomes of it.
+/// What is counted together, and what becomes of it: no packet of a set is dropped, or all.
 struct Place {
     count: Arc<Counter>,
-    drop: bool,
+    drop: u32,
+}
+
+/// Packets of a burst that are dropped, and those that no rule matches.
+#[derive(Clone, Copy, Default)]
+struct Verdict {
+    drop: u32,
+    missed: u32,
+}
+
+impl Verdict {
+    /// Why packet number `at` is dropped, if it is.
+    #[inline(always)]
+    fn reason(self, at: usize) -> Option<Reason> {
+        let reason = if self.missed >> at & 1 == 0 { Reason::Refused } else { Reason::Default };
+        (self.drop >> at & 1 != 0).then_some(reason)
+    }
 }
 
 struct Filter {
     classifier: Arc<Classifier>,
-    /// How many rules there are.
-    rules: usize,
-    /// Of each rule, and behind them [`MISSES`] for the default, whose counts nobody reads.
+    /// Of each rule.
     places: Box<[Place]>,
     names: Vec<String>,
-    by_default: Arc<Counter>,
+    by_default: Place,
     other: Action,
     keys4: [Key4; BURST],
     keys6: Vec<Key6>,
@@ -124,43 +131,34 @@ enum Class {
 }
 
 impl Filter {
-    /// The place for a rule, or for no rule in the `at`th packet.
+    /// Counts packets of which `rule` is the first that matches; those that are dropped.
     #[inline(always)]
-    fn place(&self, rule: u32, at: usize) -> &Place {
-        let rule = rule as usize;
-        &self.places[if rule < self.rules { rule } else { self.rules + at % MISSES }]
+    fn count(&self, rule: u32, packets: u32) -> u32 {
+        let place = &self.places[rule as usize];
+        place.count.add(packets.count_ones().into());
+        packets & place.drop
     }
 
-    /// Counts the first `n` packets of a burst, of which each matches one of `rules`; the others match none. Whether any is
-    /// to be dropped.
+    /// What becomes of the packets that rules let go or drop, and of those that no rule matches.
     #[inline(always)]
-    fn count(&self, rules: &[u32; BURST], n: usize) -> bool {
-        let (mut any, mut hits) = (false, 0);
-        if self.rules <= FEW {
-            // rule by rule, all packets at once
-            for (rule, place) in (0..).zip(&self.places[..self.rules]) {
-                let of: u32 = rules.iter().map(|r| u32::from(*r == rule)).sum();
-                place.count.add(of.into());
-                any |= place.drop & (of != 0);
-                hits += of as usize;
-            }
-            any |= self.place(NONE, 0).drop & (hits < n);
-        } else {
-            for (at, &rule) in rules[..n].iter().enumerate() {
-                let place = self.place(rule, at);
-                place.count.add(1);
-                any |= place.drop;
-                hits += usize::from(rule != NONE);
-            }
-        }
-        self.by_default.add((n - hits) as u64);
-        any
+    fn verdict(&self, drop: u32, missed: u32) -> Verdict {
+        self.by_default.count.add(missed.count_ones().into());
+        Verdict { drop: drop | missed & self.by_default.drop, missed }
     }
 
-    /// Why a packet is dropped for which the classifier has found `rule`, if it is.
-    fn verdict(&self, rule: u32) -> Option<Reason> {
-        let reason = if (rule as usize) < self.rules { Reason::Refused } else { Reason::Default };
-        self.place(rule, 0).drop.then_some(reason)
+    /// Asks the rules.
+    #[inline(always)]
+    fn judge4(&self, keys: &[Key4]) -> Verdict {
+        let mut drop = 0;
+        let missed = self.classifier.classify4(keys, |rule, packets| drop |= self.count(rule, packets));
+        self.verdict(drop, missed)
+    }
+
+    /// As [`judge4`](Self::judge4).
+    fn judge6(&self, keys: &[Key6]) -> Verdict {
+        let mut drop = 0;
+        let missed = self.classifier.classify6(keys, |rule, packets| drop |= self.count(rule, packets));
+        self.verdict(drop, missed)
     }
 
     /// A batch of anything.
@@ -188,17 +186,13 @@ impl Filter {
             classes[at & (BURST - 1)] = class;
             at += 1;
         });
-        let (mut rules4, mut rules6) = ([NONE; BURST], [NONE; BURST]);
-        self.classifier.classify4(&self.keys4[..n4], &mut rules4[..n4]);
-        self.classifier.classify6(&self.keys6[..n6], &mut rules6[..n6]);
-        self.count(&rules4, n4);
-        self.count(&rules6, n6);
-        let (mut rules4, mut rules6) = (rules4.iter(), rules6.iter());
+        let (v4, v6) = (self.judge4(&self.keys4[..n4]), self.judge6(&self.keys6[..n6]));
+        let (mut at4, mut at6) = (0..n4, 0..n6);
         let mut classes = classes.iter();
         batch.sift(
             |_| match classes.next()? {
-                Class::V4 => self.verdict(*rules4.next()?),
-                Class::V6 => self.verdict(*rules6.next()?),
+                Class::V4 => v4.reason(at4.next()?),
+                Class::V6 => v6.reason(at6.next()?),
                 Class::Drop(reason) => Some(*reason),
                 Class::Pass => None,
             },
@@ -214,30 +208,29 @@ impl Node for Filter {
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let rules = self.names.iter().cloned().zip(self.places.iter().map(|p| p.count.clone()));
-        rules.chain([("default".to_owned(), self.by_default.clone())]).collect()
+        rules.chain([("default".to_owned(), self.by_default.count.clone())]).collect()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
-        let mut plain = 0;
+        let n = batch.len();
+        let (mut odd, mut at) = (0u32, 0);
         let keys = &mut self.keys4;
         batch.for_each(
             #[inline(always)]
             |packet| {
-                if let Some(key) = key::plain4(packet.data()) {
-                    keys[plain & (BURST - 1)] = key;
-                    plain += 1;
+                if !key::plain4(packet.data(), &mut keys[at & (BURST - 1)]) {
+                    odd |= 1 << at;
                 }
+                at += 1;
             },
         );
-        let n = batch.len();
-        if plain != n {
+        if odd != 0 {
             return self.mixed(cx, batch);
         }
-        let mut rules = [NONE; BURST];
-        self.classifier.classify4(&self.keys4[..n], &mut rules[..n]);
-        if self.count(&rules, n) {
-            let mut rules = rules.iter();
-            batch.sift(|_| self.verdict(*rules.next()?), |reason, packet| cx.drop(reason as u8, packet));
+        let verdict = self.judge4(&self.keys4[..n]);
+        if verdict.drop != 0 {
+            let mut at = 0..n;
+            batch.sift(|_| verdict.reason(at.next()?), |reason, packet| cx.drop(reason as u8, packet));
         }
     }
 }

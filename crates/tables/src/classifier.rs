@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use tables::Classifier;
-//! use tables::classifier::{Addresses, FragmentKind, Key4, NONE, Rule, Upper};
+//! use tables::classifier::{Addresses, FragmentKind, Key4, Rule, Upper};
 //!
 //! let to = |dst: [u8; 4], len, port| Rule {
 //!     addresses: Addresses::V4 { src: ([0; 4].into(), 0), dst: (dst.into(), len) },
@@ -31,9 +31,10 @@
 //! let keys = [(7, 443), (7, 80), (8, 443)].map(|(host, port)| {
 //!     Key4::new([10, 0, 0, 1].into(), [192, 0, 2, host].into(), 6, FragmentKind::Whole).with_tcp(40_000, port, 0x02)
 //! });
-//! let mut first = [0; 3];
-//! classifier.classify4(&keys, &mut first);
-//! assert_eq!(first, [0, 1, NONE]);
+//! let mut found = vec![];
+//! let none = classifier.classify4(&keys, |rule, packets| found.push((rule, packets)));
+//! found.sort();
+//! assert_eq!((&found[..], none), (&[(0, 0b001), (1, 0b010)][..], 0b100));
 //! # Ok::<(), tables::classifier::Error>(())
 //! ```
 
@@ -52,11 +53,12 @@ pub use key::{FragmentKind, Key4, Key6};
 pub use rule::{Addresses, FragmentMatch, Rule, TcpFlags, Upper};
 
 use block::LANES;
+pub use search::BURST;
 use search::Simd;
 use tree::{Entry, Tree};
 
-/// No rule matches.
-pub const NONE: u32 = u32::MAX;
+/// No rule.
+const NONE: u32 = u32::MAX;
 /// Most rules of a classifier: 65,528.
 pub const MAX_RULES: usize = Entry::BLOCKS_MOST * LANES;
 
@@ -92,22 +94,43 @@ impl Classifier {
         Ok(Self { v4: plan::plan(v4), v6: plan::plan(v6), rules: rules.len(), simd })
     }
 
-    /// For each packet the index of the first rule that matches, or [`NONE`]. Best in bursts of 32.
+    /// Hands `found` the index of a rule and the set of packets of which it is the first that matches: bit i for `keys[i]`. A
+    /// rule may come several times, and with no packets. Returns the set of packets that no rule matches.
     ///
     /// # Panics
-    /// If `out` has not the length of `keys`.
+    /// If there are more than [`BURST`] keys.
     #[inline]
-    pub fn classify4(&self, keys: &[Key4], out: &mut [u32]) {
-        search::search(&self.v4, self.simd, Key4::words(keys), out);
+    pub fn classify4(&self, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
+        assert!(keys.len() <= BURST, "at most a burst");
+        #[cfg(target_arch = "x86_64")]
+        if self.simd == Simd::Avx512
+            && let Some(rules) = Tree::only_flat(&self.v4)
+        {
+            // SAFETY: the processor has it.
+            return unsafe { search::avx512::flat4(rules, Key4::wire(keys), found) };
+        }
+        let mut words = [[0; 4]; BURST];
+        for (words, key) in words.iter_mut().zip(keys) {
+            *words = key.words();
+        }
+        search::search(&self.v4, self.simd, &words[..keys.len()], found)
     }
 
     /// [`classify4`](Self::classify4) for IPv6.
     ///
     /// # Panics
-    /// If `out` has not the length of `keys`.
+    /// If there are more than [`BURST`] keys.
     #[inline]
-    pub fn classify6(&self, keys: &[Key6], out: &mut [u32]) {
-        search::search(&self.v6, self.simd, Key6::words(keys), out);
+    pub fn classify6(&self, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
+        assert!(keys.len() <= BURST, "at most a burst");
+        #[cfg(target_arch = "x86_64")]
+        if self.simd == Simd::Avx512
+            && let Some(rules) = Tree::only_flat(&self.v6)
+        {
+            // SAFETY: the processor has it.
+            return unsafe { search::avx512::flat6(rules, Key6::words(keys), found) };
+        }
+        search::search(&self.v6, self.simd, Key6::words(keys), found)
     }
 
     /// How many rules it was made of.

@@ -3,8 +3,7 @@
 use tables::classifier::{FragmentKind, Key4, Key6};
 use wire::flow::MAX_TAGS;
 use wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Vlan, ipv4, ipv6};
-use zerocopy::byteorder::{BigEndian, LittleEndian, U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::FromBytes;
 
 /// Bytes of a TCP header that a first fragment has to hold (RFC 1858 §3.1.1).
 const TMIN: usize = 16;
@@ -28,49 +27,44 @@ enum Upper {
     Icmp(u8, u8),
 }
 
-/// The first bytes of the commonest packet, untagged, IPv4 without options: in words that are compared in one go.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Plain4 {
-    macs: [u8; 12],
-    /// EtherType, version and header length, DSCP.
-    front: U32<LittleEndian>,
-    total_length: U16<BigEndian>,
-    id: U16<BigEndian>,
-    /// Flags and fragment offset, time to live, protocol.
-    middle: U32<LittleEndian>,
-    checksum: U16<BigEndian>,
-    src: U32<BigEndian>,
-    dst: U32<BigEndian>,
-    upper: U32<BigEndian>,
-    behind: [u8; 9],
-    tcp_flags: u8,
-}
-
+/// Bytes that are looked at of the commonest packet, untagged, IPv4 without options: up to the flags of TCP.
+const PLAIN: usize = 48;
 /// Bytes in front of those that a header of UDP or ICMP has, and its length.
 const FRONT: usize = size_of::<Ethernet>() + size_of::<Ipv4>();
 const SHORTEST: usize = 8;
 
-/// The key of an untagged, unfragmented TCP, UDP or ICMP packet over IPv4 without options, of 48 bytes at the least.
+/// Writes the key of an untagged, unfragmented TCP, UDP or ICMP packet over IPv4 without options, of 48 bytes at the least;
+/// false for any other.
 #[inline(always)]
-pub(super) fn plain4(frame: &[u8]) -> Option<Key4> {
-    let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
-    let middle = h.middle.get();
+pub(super) fn plain4(frame: &[u8], key: &mut Key4) -> bool {
+    let Some(h) = frame.first_chunk::<PLAIN>() else { return false };
+    let word = |at: usize| u32::from_le_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
+    // whole and at once: pieces of it would have to be put together again where sixteen are read
+    *key = Key4::of_wire(h[22..].first_chunk().expect("48 bytes"));
+    // EtherType, version and header length; flags and fragment offset, time to live, protocol
+    let (front, middle) = (word(12), word(20));
     // what is beyond the shortest upper header; a length below wraps and is too long
-    let upper = u32::from(h.total_length.get()).wrapping_sub((size_of::<Ipv4>() + SHORTEST) as u32);
-    let odd = ((h.front.get() & 0x00ff_ffff) ^ 0x0045_0008) | (middle & 0xff3f);
-    if odd != 0 || upper > (frame.len() - FRONT - SHORTEST) as u32 {
-        return None;
+    let upper = u32::from(u16::from_be_bytes([h[16], h[17]])).wrapping_sub((size_of::<Ipv4>() + SHORTEST) as u32);
+    // of the flags only "don't fragment" may be set
+    let odd = ((front & 0x00ff_ffff) ^ 0x0045_0008) | middle & 0xffbf;
+    let protocol = IpProtocol((middle >> 24) as u8);
+    if upper > (frame.len() - FRONT - SHORTEST) as u32 {
+        return false;
     }
-    let protocol = (middle >> 24) as u8;
-    let key = Key4::new(h.src.get().into(), h.dst.get().into(), protocol, FragmentKind::Whole);
-    let ports = h.upper.get();
-    let (src, dst) = ((ports >> 16) as u16, ports as u16);
-    match IpProtocol(protocol) {
-        IpProtocol::UDP => Some(key.with_ports(src, dst)),
-        IpProtocol::TCP if upper >= (size_of::<Tcp>() - SHORTEST) as u32 => Some(key.with_tcp(src, dst, h.tcp_flags)),
-        IpProtocol::ICMPV4 => Some(key.with_icmp((ports >> 24) as u8, (ports >> 16) as u8)),
-        _ => None,
+    if odd | u32::from(protocol.0 ^ IpProtocol::UDP.0) == 0 {
+        return true;
+    }
+    match protocol {
+        IpProtocol::TCP if odd == 0 && upper >= (size_of::<Tcp>() - SHORTEST) as u32 => {
+            *key = key.with_flags(h[47]);
+            true
+        }
+        IpProtocol::ICMPV4 if odd == 0 => {
+            let (src, dst) = ([h[26], h[27], h[28], h[29]], [h[30], h[31], h[32], h[33]]);
+            *key = Key4::new(src.into(), dst.into(), protocol.0, FragmentKind::Whole).with_icmp(h[34], h[35]);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -172,5 +166,3 @@ fn upper(protocol: IpProtocol, fragment: FragmentKind, payload: &[u8]) -> Upper 
         _ => Upper::Nothing,
     }
 }
-
-const _: () = assert!(size_of::<Plain4>() == 48);

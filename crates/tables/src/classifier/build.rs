@@ -1,7 +1,7 @@
 //! How a tree is built: cuts where they save the most cycles for the memory they take.
 
 use super::block::{Block, LANES};
-use super::region::{Cell, Region, Span, full};
+use super::region::{Cell, Region, Span, full, meta};
 use super::tree::{AT_MOST, Entry, Tree};
 use std::collections::{BinaryHeap, HashMap};
 
@@ -248,12 +248,12 @@ impl<'a, const A: usize> Builder<'a, A> {
                 heap.push(Pending(child.traffic() * child.rules.len() as f32, child));
             }
         }
-        // the key's word and its bits: both ports are in one word, the protocol is at the bottom of the last
+        // the key's word and its bits: both ports are in one word, the protocol is in the last
         let (word, shift) = match cut.field.checked_sub(2 * A) {
             None => (cut.field, cut.shift),
             Some(0) => (2 * A, cut.shift + 16),
             Some(1) => (2 * A, cut.shift),
-            Some(_) => (2 * A + 1, cut.shift),
+            Some(_) => (2 * A + 1, cut.shift + meta::PROTOCOL_AT),
         };
         Entry::cut(word, shift, cut.width, at)
     }

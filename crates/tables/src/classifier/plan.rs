@@ -5,7 +5,7 @@
 
 use super::block::LANES;
 use super::build::{BLOCK_COST, Builder, LEVEL_COST};
-use super::region::Region;
+use super::region::{Region, meta};
 use super::tree::Tree;
 
 /// Addresses with fewer bits than this are open.
@@ -114,7 +114,8 @@ fn samples<const A: usize>(regions: &[Region]) -> Vec<[u32; WORDS]> {
             }
             key[2 * A] = within(2 * A) << 16 | within(2 * A + 1);
             let protocol = region.spans[2 * A + 2];
-            key[2 * A + 1] = if protocol.lo == protocol.hi { protocol.lo } else { [6, 17][i / 2 % 2] };
+            let protocol = if protocol.lo == protocol.hi { protocol.lo } else { [6, 17][i / 2 % 2] };
+            key[2 * A + 1] = protocol << meta::PROTOCOL_AT;
             key
         })
         .collect()

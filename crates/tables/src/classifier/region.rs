@@ -2,8 +2,9 @@
 
 /// Bits of a key's last word.
 pub(super) mod meta {
-    /// The protocol.
-    pub(in super::super) const PROTOCOL: u32 = 0xff;
+    /// Bits 0 to 7 are TCP flags, bits 8 to 15 the protocol: it stands there in an IPv4 header too.
+    pub(in super::super) const PROTOCOL_AT: u32 = 8;
+    pub(in super::super) const PROTOCOL: u32 = 0xff << PROTOCOL_AT;
     /// Offset above 0.
     pub(in super::super) const LATER: u32 = 1 << 16;
     /// Offset above 0 or more to follow.
@@ -12,7 +13,7 @@ pub(super) mod meta {
     pub(in super::super) const PORTS: u32 = 1 << 18;
     /// ICMP type and code are known, and stand where the ports would.
     pub(in super::super) const ICMP: u32 = 1 << 19;
-    /// Bits 8 to 15 are TCP flags.
+    /// The TCP flags are known.
     pub(in super::super) const FLAGS: u32 = 1 << 20;
     /// No key has it: what asks for it matches nothing.
     pub(in super::super) const NEVER: u32 = 1 << 31;

@@ -185,10 +185,10 @@ impl Rule {
                 return Err(Fault::Flags { mask, value });
             }
             protocol = Some(TCP);
-            region.require(u32::from(mask) << 8 | meta::FLAGS | meta::LATER, u32::from(value) << 8 | meta::FLAGS);
+            region.require(u32::from(mask) | meta::FLAGS | meta::LATER, u32::from(value) | meta::FLAGS);
         }
         if let Some(protocol) = protocol {
-            region.require(meta::PROTOCOL, protocol.into());
+            region.require(meta::PROTOCOL, u32::from(protocol) << meta::PROTOCOL_AT);
             region.spans[region.fields() - 1] = Span { lo: protocol.into(), hi: protocol.into() };
         }
         let (mask, value) = match self.fragment {

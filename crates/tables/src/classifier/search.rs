@@ -5,8 +5,8 @@
 use super::NONE;
 use super::tree::{Entry, Tree};
 
-/// Packets looked up together: bits of a set.
-const BURST: usize = 32;
+/// Packets looked up together at most: bits of a set.
+pub const BURST: usize = 32;
 
 /// What the processor has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,32 +36,34 @@ impl Simd {
     }
 }
 
-/// For each key, `W` words with addresses of `A`, the least index of the rules that match in any tree, or [`NONE`].
+/// Hands `found` for each of up to [`BURST`] keys, `W` words with addresses of `A`, the least index of the rules that match in
+/// any tree, and its bit. The set of those that no rule matches.
 #[inline]
 pub(super) fn search<const A: usize, const W: usize>(
     trees: &[Tree<A>],
     simd: Simd,
     keys: &[[u32; W]],
-    out: &mut [u32],
-) {
+    mut found: impl FnMut(u32, u32),
+) -> u32 {
     const { assert!(W == 2 * A + 2) };
-    assert_eq!(keys.len(), out.len(), "one place for each key");
-    for (keys, out) in keys.chunks(BURST).zip(out.chunks_mut(BURST)) {
-        match simd {
-            Simd::None => none::burst(trees, keys, out),
-            // SAFETY: only `Simd::all` makes one, and it has looked.
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx2 => unsafe { avx2::burst(trees, keys, out) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx512 => unsafe {
-                match trees {
-                    [tree] if tree.is_flat() => avx512::flat(tree, keys, out),
-                    _ => avx512::burst(trees, keys, out),
-                }
-            },
-        }
+    let best = match simd {
+        Simd::None => none::burst(trees, keys),
+        // SAFETY: only `Simd::all` makes one, and it has looked.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => unsafe { avx2::burst(trees, keys) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => unsafe { avx512::burst(trees, keys) },
+    };
+    let all = ((1u64 << keys.len()) - 1) as u32;
+    let none = (0..BURST).fold(0, |set, i| set | u32::from(best[i] == NONE) << i) & all;
+    let mut rest = all & !none;
+    while rest != 0 {
+        let i = rest.trailing_zeros() as usize;
+        found(best[i], 1 << i);
+        rest &= rest - 1;
     }
+    none
 }
 
 /// The least index for up to [`BURST`] keys, by functions of the same module: `leaves`; which leaves are `worth` a look and
@@ -69,7 +71,7 @@ pub(super) fn search<const A: usize, const W: usize>(
 macro_rules! burst {
     ($(#[$features:meta])*) => {
         $(#[$features])*
-        pub(super) fn burst<const A: usize, const W: usize>(trees: &[Tree<A>], keys: &[[u32; W]], out: &mut [u32]) {
+        pub(super) fn burst<const A: usize, const W: usize>(trees: &[Tree<A>], keys: &[[u32; W]]) -> [u32; BURST] {
             let mut best = [NONE; BURST];
             for tree in trees {
                 let mut leaf = leaves(tree, keys);
@@ -90,7 +92,7 @@ macro_rules! burst {
                     }
                 }
             }
-            out.copy_from_slice(&best[..keys.len()]);
+            best
         }
     };
 }
@@ -211,4 +213,4 @@ mod avx2 {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub(super) mod avx512;

@@ -243,6 +243,19 @@ fn aim(rules: &[Rule], raw: &Raw) -> Packet {
     Packet { src, dst, protocol, fragment, upper }
 }
 
+/// The rule of each packet, which has to be in one set.
+fn one_each(out: &mut [u32], classify: impl FnOnce(&mut dyn FnMut(u32, u32)) -> u32) {
+    let mut seen = 0u32;
+    let mut put = |rule, set| {
+        assert_eq!(seen & set, 0, "no packet has two rules");
+        seen |= set;
+        (0..32).filter(|i| set >> i & 1 != 0).for_each(|i| out[i] = rule);
+    };
+    let none = classify(&mut put);
+    put(NONE, none);
+    assert_eq!(seen, ((1u64 << out.len()) - 1) as u32, "every packet has one, or none");
+}
+
 /// Compares with the scan at every width of SIMD there is, and says how many packets matched.
 fn check(rules: &[Rule], packets: &[Packet]) -> Result<usize, TestCaseError> {
     let mut classifier = Classifier::new(rules).expect("the rules are sound");
@@ -254,8 +267,12 @@ fn check(rules: &[Rule], packets: &[Packet]) -> Result<usize, TestCaseError> {
     for simd in Simd::all() {
         classifier.simd = simd;
         let (mut out4, mut out6) = (vec![7; keys4.len()], vec![7; keys6.len()]);
-        classifier.classify4(&keys4, &mut out4);
-        classifier.classify6(&keys6, &mut out6);
+        for (keys, out) in keys4.chunks(BURST).zip(out4.chunks_mut(BURST)) {
+            one_each(out, |found| classifier.classify4(keys, found));
+        }
+        for (keys, out) in keys6.chunks(BURST).zip(out6.chunks_mut(BURST)) {
+            one_each(out, |found| classifier.classify6(keys, found));
+        }
         prop_assert_eq!(&out4, &want4, "{:?} of {:?}", simd, &v4);
         prop_assert_eq!(&out6, &want6, "{:?} of {:?}", simd, &v6);
     }
@@ -329,7 +346,7 @@ fn the_greatest_list_is_taken_and_one_more_is_not() {
     assert_eq!(classifier.rules(), MAX_RULES);
     let key = |port| Key4::new(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST, 6, FragmentKind::Whole).with_tcp(9, port, 0);
     let mut out = [0; 3];
-    classifier.classify4(&[key(0), key(40_000), key(65_535)], &mut out);
+    one_each(&mut out, |found| classifier.classify4(&[key(0), key(40_000), key(65_535)], found));
     assert_eq!(out, [0, 40_000, NONE]);
     let given = MAX_RULES + 1;
     let error = Classifier::new(&vec![Rule::ANY; given]).unwrap_err();

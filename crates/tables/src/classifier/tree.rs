@@ -1,6 +1,7 @@
 //! A decision tree: bits of the packet choose a leaf, which is a few blocks of rules.
 
-use super::block::Block;
+use super::NONE;
+use super::block::{Block, LANES};
 
 /// A table entry: where to go on. Either a leaf (`blocks` of the tree from `at`) or a cut: `width` bits of the key's word
 /// `word`, from bit `shift`, choose one of the table's entries from `at`.
@@ -88,13 +89,46 @@ pub(super) struct Tree<const A: usize> {
     pub(super) blocks: Vec<Block<A>>,
     /// The least index of its rules.
     pub(super) best: u32,
+    /// All rules, first match first, where they are one leaf of at most two blocks; else none.
+    pub(super) flat: Box<[Flat<A>]>,
+}
+
+/// A rule for many packets side by side: what is left of a packet's words matches if it is nothing.
+#[derive(Clone)]
+pub(super) struct Flat<const A: usize> {
+    /// Each word of the addresses, and its bits that count.
+    pub(super) src: [(u32, u32); A],
+    pub(super) dst: [(u32, u32); A],
+    /// As a [`Block`] has them.
+    pub(super) first: u32,
+    pub(super) span: u32,
+    pub(super) meta: (u32, u32),
+    pub(super) rule: u32,
+}
+
+/// The rules of a block.
+fn flat<const A: usize>(block: &Block<A>) -> impl Iterator<Item = Flat<A>> {
+    let words = |values: &[[u32; LANES]; A], free: &[[u8; LANES]; A], lane: usize| {
+        core::array::from_fn(|w| (values[w][lane], u32::MAX.checked_shl(free[w][lane].into()).unwrap_or(0)))
+    };
+    (0..LANES).filter(|&lane| block.rule[lane] != NONE).map(move |lane| Flat {
+        src: words(&block.src, &block.src_free, lane),
+        dst: words(&block.dst, &block.dst_free, lane),
+        first: block.first[lane],
+        span: block.span[lane],
+        meta: (block.meta[lane], block.meta_mask[lane]),
+        rule: block.rule[lane],
+    })
 }
 
 impl<const A: usize> Tree<A> {
     /// `best` is the least index of its rules.
     pub(super) fn new(root: Entry, table: Vec<Entry>, blocks: Vec<Block<A>>, best: u32) -> Self {
-        let tree = Self { root, table, blocks, best };
+        let mut tree = Self { root, table, blocks, best, flat: Box::default() };
         assert!(tree.is_sound());
+        if root.is_leaf() && root.blocks() <= 2 {
+            tree.flat = tree.blocks[root.at()..root.at() + root.blocks()].iter().flat_map(flat).collect();
+        }
         tree
     }
 
@@ -108,21 +142,18 @@ impl<const A: usize> Tree<A> {
         (entry, depth)
     }
 
-    /// Blocks of a leaf.
+    /// The rules where there is one tree, and it is flat.
     #[inline(always)]
-    pub(super) fn blocks(&self, leaf: Entry) -> &[Block<A>] {
-        &self.blocks[leaf.at()..leaf.at() + leaf.blocks()]
-    }
-
-    /// Whether it is one leaf of at most two blocks.
-    #[inline(always)]
-    pub(super) fn is_flat(&self) -> bool {
-        self.root.is_leaf() && self.root.blocks() <= 2
+    pub(super) fn only_flat(trees: &[Self]) -> Option<&[Flat<A>]> {
+        match trees {
+            [tree] if !tree.flat.is_empty() => Some(&tree.flat),
+            _ => None,
+        }
     }
 
     /// Bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(self.table.as_slice()) + size_of_val(self.blocks.as_slice())
+        size_of_val(self.table.as_slice()) + size_of_val(self.blocks.as_slice()) + size_of_val(&*self.flat)
     }
 
     /// Whether every entry leads to a word of the key, and into the table or the blocks: what the search relies on.

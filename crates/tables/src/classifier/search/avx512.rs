@@ -1,7 +1,7 @@
-//! Sixteen packets down a tree at a time, or sixteen rules at once where there are no more.
+//! Sixteen packets down a tree at a time, or against few rules one after the other.
 
 use super::super::block::{Block, LANES};
-use super::super::tree::{AT_BITS, AT_MOST, Entry, Tree};
+use super::super::tree::{AT_BITS, AT_MOST, Entry, Flat, Tree};
 use super::{BURST, NONE};
 use core::arch::x86_64::*;
 
@@ -74,84 +74,113 @@ fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> 
     leaves
 }
 
-/// The first of at most sixteen rules that match, for up to [`BURST`] keys: packets side by side, rule after rule, the
-/// last first.
+/// The words of sixteen packets each, side by side: source, destination, ports, [`meta`](super::super::region::meta).
+struct Side<const A: usize> {
+    src: [__m512i; A],
+    dst: [__m512i; A],
+    ports: __m512i,
+    meta: __m512i,
+}
+
+/// [`flat`] for IPv4 keys as they stand in memory.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn flat<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]], out: &mut [u32]) {
+#[inline]
+pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u32)) -> u32 {
+    let sides = match keys.first_chunk::<BURST>() {
+        Some(full) => [four(full, 0), four(full, 16)],
+        None => {
+            let full = filled(keys);
+            [four(&full, 0), four(&full, 16)]
+        }
+    };
+    flat(rules, &sides, keys.len(), found)
+}
+
+/// A whole burst, with zeros behind the keys.
+#[cold]
+fn filled<const W: usize>(keys: &[[u32; W]]) -> [[u32; W]; BURST] {
     let mut whole = [[0; W]; BURST];
-    let full = keys.first_chunk::<BURST>().unwrap_or_else(|| {
-        whole[..keys.len()].copy_from_slice(keys);
-        &whole
-    });
-    let words = [0, 16].map(|from| side_by_side(full, from));
-    let all = |word: u32| _mm512_set1_epi32(word as i32);
-    let mut found = [all(NONE); 2];
-    for block in tree.blocks(tree.root).iter().rev() {
-        for lane in (0..LANES).rev() {
-            let rule = block.rule[lane];
-            if rule == NONE {
-                continue;
-            }
-            let bits = |free: u8| all(u32::MAX.checked_shl(free.into()).unwrap_or(0));
-            let src: [_; A] = core::array::from_fn(|w| (all(block.src[w][lane]), bits(block.src_free[w][lane])));
-            let dst: [_; A] = core::array::from_fn(|w| (all(block.dst[w][lane]), bits(block.dst_free[w][lane])));
-            let (first, span) = (all(block.first[lane]), all(block.span[lane]));
-            let (meta, meta_mask) = (all(block.meta[lane]), all(block.meta_mask[lane]));
-            for (found, key) in found.iter_mut().zip(&words) {
-                let ports = _mm512_subs_epu16(_mm512_sub_epi16(key[W - 2], first), span);
-                let meta = _mm512_and_si512(_mm512_xor_si512(key[W - 1], meta), meta_mask);
-                let mut rest = _mm512_or_si512(ports, meta);
-                for w in 0..A {
-                    let src = _mm512_and_si512(_mm512_xor_si512(key[w], src[w].0), src[w].1);
-                    let dst = _mm512_and_si512(_mm512_xor_si512(key[A + w], dst[w].0), dst[w].1);
-                    rest = _mm512_or_si512(rest, _mm512_or_si512(src, dst));
-                }
-                *found = _mm512_mask_mov_epi32(*found, _mm512_testn_epi32_mask(rest, rest), all(rule));
-            }
-        }
-    }
-    let mut rules = [NONE; BURST];
-    for (half, found) in found.into_iter().enumerate() {
-        let found = if W == 4 { _mm512_permutexvar_epi32(four_by_four(), found) } else { found };
-        // SAFETY: each half is sixteen words of the thirty-two, and stores are unaligned.
-        unsafe { _mm512_storeu_si512(rules.as_mut_ptr().add(16 * half).cast(), found) };
-    }
-    out.copy_from_slice(&rules[..keys.len()]);
+    whole[..keys.len()].copy_from_slice(keys);
+    whole
 }
 
-/// Lane 4 * (i % 4) + i / 4 for lane i.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn four_by_four() -> __m512i {
-    _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15)
-}
-
-/// The words of sixteen keys, those of all keys side by side; with four words in the order of [`four_by_four`].
+/// [`flat`] for IPv6 keys.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn side_by_side<const W: usize>(keys: &[[u32; W]; BURST], from: usize) -> [__m512i; W] {
-    let keys = &keys[from..from + 16];
-    let mut words = [_mm512_setzero_si512(); W];
-    if W == 4 {
-        // SAFETY: four keys of four words each, of sixteen; loads are unaligned.
-        let [a, b, c, d] = [0, 4, 8, 12].map(|at| unsafe { _mm512_loadu_si512(keys.as_ptr().add(at).cast()) });
-        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-        let (above, beyond) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-        let all = [
-            _mm512_unpacklo_epi64(ab, cd),
-            _mm512_unpackhi_epi64(ab, cd),
-            _mm512_unpacklo_epi64(above, beyond),
-            _mm512_unpackhi_epi64(above, beyond),
-        ];
-        words.copy_from_slice(&all[..W]);
-    } else {
-        let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        let first = _mm512_mullo_epi32(lane, _mm512_set1_epi32(W as i32));
-        for (at, word) in words.iter_mut().enumerate() {
-            let index = _mm512_add_epi32(first, _mm512_set1_epi32(at as i32));
-            // SAFETY: word `at`, below W, of each of sixteen keys.
-            *word = unsafe { _mm512_i32gather_epi32::<4>(index, keys.as_ptr().cast()) };
+pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u32)) -> u32 {
+    let sides = match keys.first_chunk::<BURST>() {
+        Some(full) => [ten(full, 0), ten(full, 16)],
+        None => {
+            let full = filled(keys);
+            [ten(&full, 0), ten(&full, 16)]
         }
+    };
+    flat(rules, &sides, keys.len(), found)
+}
+
+/// The first of a few rules that match, for `n` packets of two times sixteen: rule after rule against all of them.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 2], n: usize, mut found: impl FnMut(u32, u32)) -> u32 {
+    let all = |word: u32| _mm512_set1_epi32(word as i32);
+    let mut todo = ((1u64 << n) - 1) as u32;
+    for rule in rules {
+        let mut hits = 0;
+        for (half, side) in (0..).zip(sides) {
+            let ports = _mm512_sub_epi16(side.ports, all(rule.first));
+            let mut rest = _mm512_subs_epu16(ports, all(rule.span));
+            let meta = _mm512_and_si512(_mm512_xor_si512(side.meta, all(rule.meta.0)), all(rule.meta.1));
+            rest = _mm512_or_si512(rest, meta);
+            for w in 0..A {
+                let src = _mm512_and_si512(_mm512_xor_si512(side.src[w], all(rule.src[w].0)), all(rule.src[w].1));
+                let dst = _mm512_and_si512(_mm512_xor_si512(side.dst[w], all(rule.dst[w].0)), all(rule.dst[w].1));
+                rest = _mm512_or_si512(rest, _mm512_or_si512(src, dst));
+            }
+            hits |= u32::from(_mm512_testn_epi32_mask(rest, rest)) << (16 * half);
+        }
+        hits &= todo;
+        todo ^= hits;
+        found(rule.rule, hits);
     }
-    words
+    todo
+}
+
+/// Sixteen of the keys, from the `from`th on: four by four into rows and columns, then into order, and into numbers.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
+    let keys = &keys[from..from + 16];
+    // SAFETY: four keys of four words each, of sixteen; loads are unaligned.
+    let [a, b, c, d] = [0, 4, 8, 12].map(|at| unsafe { _mm512_loadu_si512(keys.as_ptr().add(at).cast()) });
+    let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+    let (above, beyond) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let swap = _mm512_broadcast_i32x4(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
+    let number = |words| _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, words), swap);
+    Side {
+        src: [number(_mm512_unpackhi_epi64(ab, cd))],
+        dst: [number(_mm512_unpacklo_epi64(above, beyond))],
+        ports: number(_mm512_unpackhi_epi64(above, beyond)),
+        meta: _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi64(ab, cd)),
+    }
+}
+
+/// Sixteen of the keys, from the `from`th on.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn ten(keys: &[[u32; 10]; BURST], from: usize) -> Side<4> {
+    let keys = &keys[from..from + 16];
+    let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let first = _mm512_mullo_epi32(lane, _mm512_set1_epi32(10));
+    let word = |at: i32| {
+        let index = _mm512_add_epi32(first, _mm512_set1_epi32(at));
+        // SAFETY: word `at`, below 10, of each of sixteen keys.
+        unsafe { _mm512_i32gather_epi32::<4>(index, keys.as_ptr().cast()) }
+    };
+    Side {
+        src: [word(0), word(1), word(2), word(3)],
+        dst: [word(4), word(5), word(6), word(7)],
+        ports: word(8),
+        meta: word(9),
+    }
 }
