@@ -132,7 +132,9 @@ static __rte_always_inline void count_before(struct monitor *m, uint32_t now)
 			f++;
 		else
 			f = other(m, f, key, now);
-		f->protocol_seen = (f->protocol_seen & PROTOCOL) | now;
+		/* a store that the next comparison of sixteen bytes would wait for is left out where it changes nothing */
+		if (unlikely((f->protocol_seen & ~PROTOCOL) != now))
+			f->protocol_seen = (f->protocol_seen & PROTOCOL) | now;
 		f->packets++;
 		f->bytes += waiting[i].bytes;
 	}

@@ -103,6 +103,14 @@ struct Burst<K> {
     n: usize,
 }
 
+impl<K: FlowKey> Burst<K> {
+    #[inline(always)]
+    fn put(&mut self, table: &FlowTable<K, Tally>, at: usize, key: K, bytes: usize) {
+        let at = at & (BURST - 1);
+        (self.keys[at], self.bytes[at]) = (table.prepare(key), bytes as u32);
+    }
+}
+
 #[derive(Default)]
 struct Counts {
     flows: Arc<Counter>,
@@ -134,11 +142,10 @@ impl<K: FlowKey + Default> Half<K> {
         Half { packets: [burst(), burst()], side: 0, table }
     }
 
-    #[inline(always)]
     fn put(&mut self, key: K, bytes: usize) {
-        let burst = &mut self.packets[self.side & 1];
-        let at = burst.n & (BURST - 1);
-        (burst.keys[at], burst.bytes[at]) = (self.table.prepare(key), bytes as u32);
+        let Half { table, packets, side } = self;
+        let burst = &mut packets[*side & 1];
+        burst.put(table, burst.n, key, bytes);
         burst.n += 1;
     }
 
@@ -252,25 +259,24 @@ impl Largest {
 #[repr(C)]
 struct Plain4 {
     ethernet: Ethernet,
-    ip: Ipv4,
-    upper: [u8; 4],
+    front: [u8; 12],
+    five: [u8; 12],
 }
 
 /// The flow of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
 #[inline(always)]
 fn plain4(frame: &[u8]) -> Option<Tuple4> {
     let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
-    let ip = &h.ip;
-    let total = usize::from(ip.total_length());
+    let [version, _, total_high, total_low, _, _, flags, offset, _, protocol, _, _] = h.front;
+    let total = usize::from(u16::from_be_bytes([total_high, total_low]));
     let plain = h.ethernet.ether_type() == EtherType::IPV4
-        && ip.as_bytes()[0] == 0x45
+        && version == 0x45
         && total >= size_of::<Ipv4>() + 4
         && total <= frame.len() - size_of::<Ethernet>()
-        && !ip.is_fragment()
-        && matches!(ip.protocol(), IpProtocol::TCP | IpProtocol::UDP);
-    let [a, b, c, d] = h.upper;
-    let (src, dst) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
-    plain.then(|| Tuple4::new(ip.src_bits(), ip.dst_bits(), src, dst, ip.protocol().0))
+        // only "don't fragment" may be set
+        && u16::from_le_bytes([flags, offset]) & 0xff3f == 0
+        && matches!(IpProtocol(protocol), IpProtocol::TCP | IpProtocol::UDP);
+    plain.then(|| Tuple4::of_wire(&h.five, protocol))
 }
 
 impl Counting {
@@ -330,16 +336,28 @@ impl Node for Counting {
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        let Half { table, packets, side } = &mut self.v4;
+        let burst = &mut packets[*side & 1];
+        let (mut odd, mut at, mut n) = (0u32, 0, burst.n);
         batch.for_each(
             #[inline(always)]
             |packet| {
                 let frame = packet.data();
                 match plain4(frame) {
-                    Some(key) => self.v4.put(key, frame.len()),
-                    None => self.any(frame),
+                    Some(key) => {
+                        burst.put(table, n, key, frame.len());
+                        n += 1;
+                    }
+                    None => odd |= 1 << at,
                 }
+                at += 1;
             },
         );
+        burst.n = n;
+        while odd != 0 {
+            self.any(batch.as_slice()[odd.trailing_zeros() as usize].data());
+            odd &= odd - 1;
+        }
         let now = self.clock(cx);
         self.v4.count(now, &self.counts);
         if self.v6.packets.iter().any(|burst| burst.n != 0) {

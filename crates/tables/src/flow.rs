@@ -91,7 +91,6 @@ pub enum Found<'a, V> {
 #[derive(Clone, Copy, Debug)]
 pub struct Prepared<K> {
     key: K,
-    hash: u64,
     /// The first slot of its home.
     home: u32,
 }
@@ -145,7 +144,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         let hash = key.flow_hash(&self.seed);
         let home = first_bucket(hash, self.store.buckets()) * WAYS + Self::home(hash);
         self.store.prefetch(home);
-        Prepared { key, hash, home: home as u32 }
+        Prepared { key, home: home as u32 }
     }
 
     /// The way of a bucket at which the home of a hash begins.
@@ -232,7 +231,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// Finds a flow wherever it is, and marks it seen.
     #[inline(never)]
     fn touch(&mut self, key: &Prepared<K>, now: u32) -> Option<&mut V> {
-        let slot = self.find(&key.key, key.hash)?;
+        let slot = self.find(&key.key, key.key.flow_hash(&self.seed))?;
         let entry = self.store.get_mut(slot);
         entry.seen = Seen::at(now);
         Some(&mut entry.value)
@@ -256,7 +255,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// Inserts a key that is not there.
     #[inline(never)]
     fn insert(&mut self, key: &Prepared<K>, now: u32, lost: &mut impl FnMut(&K, &V)) -> Found<'_, V> {
-        let Prepared { key, hash, .. } = *key;
+        let key = key.key;
+        let hash = key.flow_hash(&self.seed);
         let room = if self.len < self.capacity { self.vacant(hash).or_else(|| self.make_room(hash)) } else { None };
         let Some(slot) = room.or_else(|| self.evict(hash, now, lost)) else {
             self.counters.refused += 1;

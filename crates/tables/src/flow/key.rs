@@ -69,9 +69,9 @@ impl core::fmt::Debug for Seed {
 /// Addresses, ports and protocol of an IPv4 flow, 13 bytes packed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Tuple4 {
-    /// Source address above destination address.
+    /// Source address, then destination address, with the bytes of the wire, the first one lowest.
     addresses: u64,
-    /// Protocol, source port and destination port, from bit 32 down.
+    /// Source port, destination port, with the bytes of the wire, then the protocol.
     rest: u64,
 }
 
@@ -84,8 +84,8 @@ pub struct Tuple6 {
 }
 
 #[inline(always)]
-fn rest(src_port: u16, dst_port: u16, protocol: u8) -> u64 {
-    u64::from(protocol) << 32 | u64::from(src_port) << 16 | u64::from(dst_port)
+fn rest(high: u16, low: u16, protocol: u8) -> u64 {
+    u64::from(protocol) << 32 | u64::from(high) << 16 | u64::from(low)
 }
 
 #[inline(always)]
@@ -117,15 +117,31 @@ impl Tuple4 {
     #[inline(always)]
     #[must_use]
     pub fn new(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> Self {
-        Self { addresses: u64::from(src) << 32 | u64::from(dst), rest: rest(src_port, dst_port, protocol) }
+        let addresses = u64::from(dst.swap_bytes()) << 32 | u64::from(src.swap_bytes());
+        Self { addresses, rest: rest(dst_port.swap_bytes(), src_port.swap_bytes(), protocol) }
+    }
+
+    /// The addresses and ports of an IPv4 packet without options, as they stand in it from byte 12 on.
+    ///
+    /// ```
+    /// use tables::flow::Tuple4;
+    ///
+    /// let wire = [10, 0, 0, 1, 192, 0, 2, 7, 0x9c, 0x40, 0x00, 0x35];
+    /// assert_eq!(Tuple4::of_wire(&wire, 17), Tuple4::new(0x0a00_0001, 0xc000_0207, 40_000, 53, 17));
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub fn of_wire(bytes: &[u8; 12], protocol: u8) -> Self {
+        let ports = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        Self { addresses: word(bytes, 0), rest: u64::from(protocol) << 32 | u64::from(ports) }
     }
 
     /// The same as a [`FiveTuple`].
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
-        let (src, dst) = (((self.addresses >> 32) as u32).into(), (self.addresses as u32).into());
-        let protocol = IpProtocol((self.rest >> 32) as u8);
-        FiveTuple::v4(src, dst, (self.rest >> 16) as u16, self.rest as u16, protocol)
+        let [src, dst] = [0, 32].map(|at| ((self.addresses >> at) as u32).swap_bytes().into());
+        let [src_port, dst_port] = [0, 16].map(|at| ((self.rest >> at) as u16).swap_bytes());
+        FiveTuple::v4(src, dst, src_port, dst_port, IpProtocol((self.rest >> 32) as u8))
     }
 }
 
