@@ -180,7 +180,7 @@ impl Agree for Native {
 
     fn check(&self, worker: &mut Worker) -> anyhow::Result<()> {
         let (_, stats) = worker.graph().stats().next().expect("one node");
-        let mut ours: Vec<u64> = stats.counters.iter().map(|(_, count)| count.get()).collect();
+        let mut ours: Vec<u64> = stats.counters().iter().map(|(_, count)| count.get()).collect();
         // the default is our last
         ours.rotate_right(1);
         let theirs = self.counts();

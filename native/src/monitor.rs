@@ -104,7 +104,7 @@ pub(crate) fn same(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result<()> {
     let mut worker = worker(monitor(CAPACITY), vec![receive], vec![Drain::Other(Box::new(memory.handle()))], pool);
     (0..BURSTS).for_each(|_| assert_eq!(worker.poll(), packet::BURST, "packets go round"));
     worker.finish();
-    let board = worker.graph().stats().find_map(|(_, stats)| stats.board.clone()).expect("the monitor has one");
+    let board = worker.graph().stats().find_map(|(_, stats)| stats.board()).expect("the monitor has one");
     let number = |text: &String| text.parse::<u64>().expect("a number");
     let ours: BTreeMap<(Ipv4Addr, u16), (u64, u64)> = board
         .rows()

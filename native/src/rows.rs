@@ -364,7 +364,7 @@ pub(crate) fn worker(
     for (at, from) in receivers.into_iter().enumerate() {
         let mut next = Target::Port((at as u16 + 1) % ports);
         for node in (0..nodes.len() as u16).rev() {
-            blueprint.hops.push(HopPlan { node, input: 0, next });
+            blueprint.hops.push(HopPlan { node, input: 0, next, open: false });
             next = Target::Hop(Hop(blueprint.hops.len() as u16 - 1));
         }
         inputs.push(Input { from, entry: next, stats: Arc::default(), patient: false, origin: Origin::Ring });

@@ -35,6 +35,19 @@ pub(crate) struct Chain {
     pub(crate) path: Spanned<Vec<Spanned<String>>>,
     #[serde(default)]
     pub(crate) cores: Vec<Spanned<usize>>,
+    #[serde(default)]
+    pub(crate) on_panic: OnPanic,
+}
+
+/// What becomes of the packets that come to an NF which has panicked, until it has been built anew.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OnPanic {
+    /// They are dropped.
+    #[default]
+    Closed,
+    /// They pass.
+    Open,
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use crate::{Device, Traffic};
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A chain file, read and checked.
 pub struct ChainFile {
@@ -52,7 +53,7 @@ pub struct NfUse {
     /// What it is.
     pub kind: Kind,
     /// Its settings, ready to make copies.
-    pub factory: Box<dyn Factory>,
+    pub factory: Arc<dyn Factory>,
     /// Names of its inputs.
     pub inputs: Vec<String>,
     /// Names of its outputs.
@@ -70,7 +71,7 @@ impl NfUse {
     ) -> Self {
         let interfaces = factory.interfaces();
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
-        NfUse { inputs: and(kind.inputs), outputs: and(kind.outputs), name, kind, factory, places }
+        NfUse { inputs: and(kind.inputs), outputs: and(kind.outputs), name, kind, factory: factory.into(), places }
     }
 
     /// Whether its settings give it interfaces, so that paths may end with it.
@@ -161,7 +162,7 @@ impl ChainFile {
                 }
             };
             let next = number(hop.next, &mut todo);
-            plan.blueprint.hops.push(HopPlan { node, input: hop.input, next });
+            plan.blueprint.hops.push(HopPlan { node, next, ..hop });
             at += 1;
         }
         plan

@@ -162,8 +162,9 @@ fn text(s: &Summary) -> String {
 
     let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counts"]);
     for n in &s.nfs {
-        let counters: Vec<_> =
-            n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c))).collect();
+        let restarts = (n.restarts != 0).then(|| format!("built anew {}", count(n.restarts)));
+        let counters = n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c)));
+        let counters: Vec<_> = restarts.into_iter().chain(counters).collect();
         nfs.row([
             n.name.clone(),
             n.kind.to_owned(),

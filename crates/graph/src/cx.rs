@@ -1,6 +1,6 @@
 //! What a node may do besides changing its batch.
 
-use crate::NodeStats;
+use crate::{NodeStats, Running};
 use packet::{Batch, Packet, Pool};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub(crate) struct Desk {
     pub(crate) touched: bool,
     /// Time since the graph was made.
     pub(crate) now: Duration,
+    /// The hop that runs.
+    pub(crate) running: Running,
 }
 
 /// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in

@@ -6,6 +6,7 @@ use crate::{Cx, Node, NodeStats};
 use packet::{BURST, Batch, Packet, Pool, clock};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Where packets go next.
@@ -50,6 +51,8 @@ pub struct HopPlan {
     pub input: u8,
     /// Where the first output leads.
     pub next: Target,
+    /// Whether packets pass while the node has panicked and there is no new one yet; else they are dropped as `nf_panic`.
+    pub open: bool,
 }
 
 impl Blueprint {
@@ -114,18 +117,41 @@ pub trait Sink {
 }
 
 /// A panic in a node, caught.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
-    /// Name of the node.
-    pub node: String,
+    /// Number of the node in the blueprint.
+    pub node: u16,
     /// What it said.
     pub message: String,
     /// Packets lost with it.
     pub packets: u64,
+    /// The node as the panic has left it: to be dropped, which may panic as well, where nothing waits.
+    pub old: Box<dyn Node>,
 }
 
-/// No node is running.
-const IDLE: (u16, usize) = (u16::MAX, 0);
+/// The hop that runs, for whoever watches from another thread.
+#[derive(Clone, Debug, Default)]
+pub struct Running(Arc<AtomicU32>);
+
+impl Running {
+    /// No hop is running.
+    const NONE: u32 = 0;
+
+    #[inline(always)]
+    fn set(&self, hop: Hop) {
+        self.0.store(u32::from(hop.0) + 1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn clear(&self) {
+        self.0.store(Self::NONE, Ordering::Relaxed);
+    }
+
+    /// The hop that runs now, if any.
+    #[inline(always)]
+    pub fn hop(&self) -> Option<Hop> {
+        self.0.load(Ordering::Relaxed).checked_sub(1).map(|hop| Hop(hop as u16))
+    }
+}
 
 /// Nodes on one core, joined.
 pub struct Graph {
@@ -134,8 +160,8 @@ pub struct Graph {
     /// Hops and outputs with packets waiting, newest last.
     backlog: Vec<(Hop, u8)>,
     desk: Desk,
-    /// Node that is running, and packets that went into it.
-    running: (u16, usize),
+    /// Packets that went into the node that is running.
+    entered: usize,
 }
 
 struct Visit {
@@ -153,13 +179,28 @@ struct Slot {
     woken: Duration,
 }
 
-/// Takes the place of a node that has panicked: everything that comes is dropped as `nf_panic`.
-struct Closed;
+/// Takes the place of a node that has panicked: what comes passes, or is dropped as `nf_panic`, as each hop says.
+struct StandIn {
+    open: Box<[bool]>,
+}
 
-impl Node for Closed {
+impl Node for StandIn {
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        if cx.desk.running.hop().is_some_and(|Hop(hop)| self.open[hop as usize]) {
+            return;
+        }
         let reason = cx.stats.drops.len() - NodeStats::EVERY.len() + NF_PANIC;
         batch.drain().for_each(|p| cx.drop(reason as u8, p));
+    }
+}
+
+impl Drop for Graph {
+    /// Drops every node, whatever another does then.
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            let old = core::mem::replace(&mut slot.node, Box::new(StandIn { open: Box::default() }));
+            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old))));
+        }
     }
 }
 
@@ -207,8 +248,9 @@ impl Graph {
                 leave: 0,
                 touched: false,
                 now: Duration::ZERO,
+                running: Running::default(),
             },
-            running: IDLE,
+            entered: 0,
         }
     }
 
@@ -236,7 +278,8 @@ impl Graph {
             let slot = &mut self.slots[plan.node as usize];
             let n = batch.len();
             slot.stats.packets.add(n as u64);
-            self.running = (plan.node, n);
+            self.entered = n;
+            self.desk.running.set(at);
             let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats };
             slot.node.process(&mut cx, plan.input, batch);
             if TIMED {
@@ -258,18 +301,23 @@ impl Graph {
                 }
             }
         }
-        let (node, _) = core::mem::replace(&mut self.running, IDLE);
         match target {
-            Target::Port(port) if !batch.is_empty() => sink.send::<TIMED>(port, batch),
-            Target::Nowhere => self.lose(node, batch),
-            _ => {}
+            Target::Port(port) if !batch.is_empty() => {
+                self.desk.running.clear();
+                sink.send::<TIMED>(port, batch);
+            }
+            Target::Nowhere => self.lose(batch),
+            _ => self.desk.running.clear(),
         }
     }
 
     /// Drops what a node has sent where nothing is.
     #[cold]
-    fn lose(&mut self, node: u16, batch: &mut Batch) {
-        if let Some(slot) = self.slots.get(node as usize) {
+    fn lose(&mut self, batch: &mut Batch) {
+        let hop = self.desk.running.hop();
+        self.desk.running.clear();
+        if let Some(Hop(hop)) = hop {
+            let slot = &self.slots[self.hops[hop as usize].plan.node as usize];
             slot.stats.drop_every(NO_EDGE, batch.len() as u64);
         }
         batch.clear();
@@ -303,10 +351,11 @@ impl Graph {
             }
             slot.woken = now;
             let Some(at) = self.hops.iter().position(|h| h.plan.node as usize == node) else { continue };
-            self.running = (node as u16, 0);
+            self.entered = 0;
+            self.desk.running.set(Hop(at as u16));
             let mut cx = Cx { desk: &mut self.desk, outbox: &mut self.hops[at].outbox, stats: &slot.stats };
             slot.node.wake(&mut cx);
-            self.running = IDLE;
+            self.desk.running.clear();
             self.desk.leave = 0;
             self.settle(Hop(at as u16), 0, &Batch::new());
             self.catch_up::<false>(sink);
@@ -344,13 +393,23 @@ impl Graph {
         }
     }
 
-    /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and closes the node, which from now
-    /// on drops what comes for that reason. `None`, and no change, when it was no node that panicked.
+    /// The hop that runs, to be watched.
+    pub fn running(&self) -> &Running {
+        &self.desk.running
+    }
+
+    /// Name of the node of a hop.
+    pub fn name(&self, Hop(hop): Hop) -> &str {
+        &self.slots[self.hops[hop as usize].plan.node as usize].name
+    }
+
+    /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and takes the node out, until
+    /// [`Graph::renew`] puts another in its place; till then what comes passes or is dropped for that reason, as
+    /// [`HopPlan::open`] says. `None`, and no change, when it was no node that panicked.
     pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Option<Panicked> {
-        let (node, n) = core::mem::replace(&mut self.running, IDLE);
-        if node == IDLE.0 {
-            return None;
-        }
+        let Hop(hop) = self.desk.running.hop()?;
+        self.desk.running.clear();
+        let (node, n) = (self.hops[hop as usize].plan.node, core::mem::take(&mut self.entered));
         let Desk { gone, dropped, emitted, created, held, released, leave, touched, .. } = &mut self.desk;
         gone.clear();
         // what the node had in its hands went home while the stack unwound
@@ -367,10 +426,22 @@ impl Graph {
         slot.every = None;
         let packets = in_batch + kept;
         slot.stats.drop_every(NF_PANIC, packets);
-        let old = core::mem::replace(&mut slot.node, Box::new(Closed));
-        // what has panicked once may do so again while it is dropped
-        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old))));
+        let open = self.hops.iter().map(|h| h.plan.open).collect();
+        let old = core::mem::replace(&mut slot.node, Box::new(StandIn { open }));
         let message = cause.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| cause.downcast_ref().cloned());
-        Some(Panicked { node: slot.name.clone(), message: message.unwrap_or_default(), packets })
+        Some(Panicked { node, message: message.unwrap_or_default(), packets, old })
+    }
+
+    /// Puts a new copy in the place of a node that has panicked. It begins anew: with no state, and with counts of its own
+    /// at 0.
+    ///
+    /// # Panics
+    /// When there is no node of this number.
+    pub fn renew(&mut self, node: u16, new: Box<dyn Node>) {
+        let slot = &mut self.slots[node as usize];
+        slot.every = new.every();
+        slot.stats.show(&*new);
+        slot.stats.restarts.add(1);
+        slot.node = new;
     }
 }

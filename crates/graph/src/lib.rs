@@ -58,7 +58,7 @@ mod view;
 pub use board::{Board, Row};
 pub use cx::{Cx, Held};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Sink, Target};
+pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Running, Sink, Target};
 pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Start, Transform,

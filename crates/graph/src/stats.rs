@@ -2,7 +2,7 @@
 
 use crate::{Board, Node};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A monotone count. One thread adds, any thread reads; neither waits.
 #[derive(Debug, Default)]
@@ -44,14 +44,20 @@ pub struct NodeStats {
     pub timed_packets: Counter,
     /// Batches that were timed.
     pub timed_batches: Counter,
+    /// Times that the node was built anew, after a panic.
+    pub restarts: Counter,
     /// Names of the reasons for which packets are dropped: the node's own, then those of [`NodeStats::EVERY`].
     pub reasons: Box<[&'static str]>,
     /// Packets dropped, by reason.
     pub drops: Box<[Counter]>,
-    /// The node's own counts.
-    pub counters: Vec<(String, Arc<Counter>)>,
-    /// The node's table.
-    pub board: Option<Arc<Board>>,
+    shown: Mutex<Shown>,
+}
+
+/// What a node shows besides. Another after it was built anew.
+#[derive(Debug, Default)]
+struct Shown {
+    counters: Vec<(String, Arc<Counter>)>,
+    board: Option<Arc<Board>>,
 }
 
 impl NodeStats {
@@ -64,7 +70,25 @@ impl NodeStats {
         let reasons = node.drops();
         let reasons: Box<[_]> = reasons.iter().copied().chain(Self::EVERY).collect();
         let drops = reasons.iter().map(|_| Counter::default()).collect();
-        NodeStats { reasons, drops, counters: node.counters(), board: node.board(), ..Default::default() }
+        let stats = NodeStats { reasons, drops, ..Default::default() };
+        stats.show(node);
+        stats
+    }
+
+    /// Shows what a node shows.
+    pub(crate) fn show(&self, node: &dyn Node) {
+        let shown = Shown { counters: node.counters(), board: node.board() };
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    }
+
+    /// The node's own counts.
+    pub fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).counters.clone()
+    }
+
+    /// The node's table.
+    pub fn board(&self) -> Option<Arc<Board>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).board.clone()
     }
 
     /// Counts packets dropped for one of the reasons in [`NodeStats::EVERY`].

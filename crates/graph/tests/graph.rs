@@ -74,9 +74,9 @@ fn row(tables: &[Vec<Does>; 3], pool: &Arc<HeapPool>) -> Graph {
             NodePlan { name: "c".into(), edges: edge(Target::Nowhere) },
         ],
         hops: vec![
-            HopPlan { node: 0, input: 0, next: hop(1) },
-            HopPlan { node: 1, input: 0, next: hop(2) },
-            HopPlan { node: 2, input: 0, next: Target::Port(0) },
+            HopPlan { node: 0, input: 0, next: hop(1), open: false },
+            HopPlan { node: 1, input: 0, next: hop(2), open: false },
+            HopPlan { node: 2, input: 0, next: Target::Port(0), open: false },
         ],
     };
     let nodes = tables.iter().map(|t| Box::new(Obeys(t.clone())) as Box<dyn Node>).collect();
@@ -139,7 +139,7 @@ proptest! {
             if let Err(cause) = catch_unwind(AssertUnwindSafe(run)) {
                 prop_assert_eq!(round, 0, "a closed node does not panic again");
                 let told = graph.contain(&mut batch, &*cause).expect("a node did it");
-                prop_assert_eq!((told.node.as_str(), told.message.as_str()), ("b", "told to"));
+                prop_assert_eq!((told.node, told.message.as_str()), (1, "told to"));
             }
             sent += out.0.iter().map(|p| p.len() as u64).sum::<u64>();
         }
@@ -177,7 +177,7 @@ fn copies_of_copies_are_counted_as_ways() {
     let n = 40;
     let next = |h: u16| if h < n { Target::Hop(Hop(h)) } else { Target::Port(0) };
     let nodes = (0..n).map(|h| NodePlan { name: String::new(), edges: vec![Target::Nowhere, next(h + 1)] });
-    let hops = (0..n).map(|h| HopPlan { node: h, input: 0, next: next(h + 1) });
+    let hops = (0..n).map(|h| HopPlan { node: h, input: 0, next: next(h + 1), open: false });
     let blueprint = Blueprint { nodes: nodes.collect(), hops: hops.collect() };
     assert_eq!(blueprint.ways(Target::Hop(Hop(0))), 1 << 40);
     assert_eq!(blueprint.ways(Target::Hop(Hop(38))), 4);
@@ -185,7 +185,7 @@ fn copies_of_copies_are_counted_as_ways() {
 
 #[test]
 fn a_loop_is_found_and_named() {
-    let hop = |node, next| HopPlan { node, input: 0, next: Target::Hop(Hop(next)) };
+    let hop = |node, next| HopPlan { node, input: 0, next: Target::Hop(Hop(next)), open: false };
     let node = |edges: Vec<Target>| NodePlan { name: String::new(), edges };
     let straight = Blueprint {
         nodes: vec![node(vec![Target::Nowhere]); 2],

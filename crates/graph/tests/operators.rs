@@ -28,7 +28,7 @@ fn single(node: Box<dyn Node>, pool: &Arc<HeapPool>) -> Graph {
     let edges = (0..node.outputs().len() as u16).map(Target::Port).collect();
     let blueprint = Blueprint {
         nodes: vec![NodePlan { name: "nf".into(), edges }],
-        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0) }],
+        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
     };
     Graph::new(&blueprint, vec![node], pool.clone())
 }

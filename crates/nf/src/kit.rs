@@ -49,7 +49,7 @@ impl Bench {
         let next = if outputs == 0 { Target::Nowhere } else { Target::Port(0) };
         let blueprint = Blueprint {
             nodes: vec![NodePlan { name: kind.to_owned(), edges }],
-            hops: (0..inputs as u8).map(|input| HopPlan { node: 0, input, next }).collect(),
+            hops: (0..inputs as u8).map(|input| HopPlan { node: 0, input, next, open: false }).collect(),
         };
         let pool = Arc::new(HeapPool::new(buffers));
         let graph = Graph::new(&blueprint, vec![node], pool.clone());
@@ -95,7 +95,7 @@ impl Bench {
     pub(crate) fn finish(&mut self) -> Vec<Vec<String>> {
         self.graph.finish();
         let stats = self.graph.stats().next().unwrap().1;
-        stats.board.iter().flat_map(|b| b.rows()).map(|row| row.1).collect()
+        stats.board().iter().flat_map(|b| b.rows()).map(|row| row.1).collect()
     }
 
     /// What has been dropped so far, by reason.
@@ -120,7 +120,7 @@ impl Bench {
     }
 
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
-        self.graph.stats().next().unwrap().1.counters.iter().map(|(n, c)| (n.clone(), c.get())).collect()
+        self.graph.stats().next().unwrap().1.counters().into_iter().map(|(n, c)| (n, c.get())).collect()
     }
 
     fn totals(&self) -> (u64, u64, u64) {

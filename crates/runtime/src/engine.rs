@@ -6,7 +6,9 @@ pub use opening::End;
 use opening::Opening;
 
 use crate::cpus::{allowed_cpus, choose, pin};
-use crate::ports::{self, CaptureWriter, Faults, Watch};
+use crate::faults::Faults;
+use crate::ports::{CaptureWriter, Watch};
+use crate::renew::{self, Recipe, Renewals};
 use crate::summary::{NfSummary, PortSummary, Summary};
 use crate::{Gaps, Input, LinkStats, Output, Worker};
 use chain::{ChainFile, Device, WorkerPlan};
@@ -14,8 +16,8 @@ use dpdk::{Eal, Memory, Mempool, RxQueue};
 use graph::{BuildCx, Common, Diagnostics, Graph, NodeStats};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,8 @@ pub struct Engine {
     notes: Vec<String>,
     /// Packets that had come when last asked whether all is done.
     seen: AtomicU64,
+    /// Builds NFs anew after a panic.
+    renewing: Option<JoinHandle<()>>,
 }
 
 struct Names {
@@ -107,7 +111,7 @@ impl Engine {
         }
         let mut workers = place(file, &allowed);
         // NFs first: a setting that makes no sense is told before any device is touched
-        let mut nodes = build(file, &workers)?;
+        let (mut nodes, recipes) = build(file, &workers)?;
         let (eal, pool) = memory(file, &workers, wires)?;
         let mut opening = Opening {
             file,
@@ -147,15 +151,25 @@ impl Engine {
             drivers_own,
             notes,
             seen: AtomicU64::new(u64::MAX),
+            renewing: None,
         };
-        for placed in workers {
+        let (ways, renewing) = renew::start(recipes, engine.faults.clone()).map_err(no_thread)?;
+        engine.renewing = Some(renewing);
+        for (placed, renewals) in workers.into_iter().zip(ways) {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.launch(file, eal, placed, graph)?;
+            engine.launch(file, eal, placed, graph, renewals)?;
         }
         Ok((engine, ends))
     }
 
-    fn launch(&mut self, file: &ChainFile, eal: Eal, placed: Placed, graph: Graph) -> Result<(), Error> {
+    fn launch(
+        &mut self,
+        file: &ChainFile,
+        eal: Eal,
+        placed: Placed,
+        graph: Graph,
+        renewals: Renewals,
+    ) -> Result<(), Error> {
         let Placed { cpu, chains, plan, inputs, outputs } = placed;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
         let received = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();
@@ -165,26 +179,19 @@ impl Engine {
         let (dry, gaps) = (worker.dry(), worker.gaps());
         let faults = self.faults.clone();
         let run = move || {
-            let tell = |fault| ports::report(&faults, fault);
+            renew::be_quiet();
             if let Err(e) = pin(cpu) {
-                tell(format!("a worker could not be kept on CPU {cpu}: {e}"));
+                faults.report(format!("a worker could not be kept on CPU {cpu}: {e}"));
             }
             // without an lcore of its own it works, slower
             let lcore = eal.register_thread();
             if let Err(e) = &lcore {
-                tell(e.to_string());
+                faults.report(e.to_string());
             }
-            worker.run(|p| {
-                let n = p.packets;
-                tell(format!("nf {:?} panicked: {} ({n} packets lost); it is closed from then on: its packets are dropped as nf_panic", p.node, p.message));
-            });
+            worker.run(renewals);
             worker
         };
-        let thread =
-            std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(|e| Error::Environment {
-                problem: format!("a worker thread does not start: {e}"),
-                cure: "raise the limit of threads: ulimit -u".into(),
-            })?;
+        let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(no_thread)?;
         let chains = chains.iter().map(|&c| file.chains[c].name.clone()).collect();
         self.workers.push(Running { cpu, chains, nodes, received, sent, dry, gaps, thread: Some(thread) });
         Ok(())
@@ -221,7 +228,7 @@ impl Engine {
             ports: ports.collect(),
             nfs: nfs.collect(),
             workers: self.workers.iter().map(|w| (w.cpu, w.chains.clone())).collect(),
-            faults: self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            faults: self.faults.told(),
             ..Default::default()
         };
         for worker in &self.workers {
@@ -274,7 +281,7 @@ impl Engine {
                 Some(Ok(worker)) => {
                     ended.push((worker, running.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
                 }
-                Some(Err(_)) => ports::report(&self.faults, format!("the worker on CPU {} died", running.cpu)),
+                Some(Err(_)) => self.faults.report(format!("the worker on CPU {} died", running.cpu)),
                 None => {}
             }
         }
@@ -291,6 +298,9 @@ impl Engine {
             }
         }
         self.captures.iter().for_each(CaptureWriter::finish);
+        // the last way to it goes, it drops what nodes held and says what it has to say
+        ended.iter_mut().for_each(|(worker, _)| worker.part());
+        drop(self.renewing.take().map(JoinHandle::join));
         let mut summary = self.snapshot();
         for (port, n) in held {
             summary.hold(port, n);
@@ -312,6 +322,14 @@ impl Drop for Engine {
         for running in &mut self.workers {
             drop(running.thread.take().map(JoinHandle::join));
         }
+        drop(self.renewing.take().map(JoinHandle::join));
+    }
+}
+
+fn no_thread(e: std::io::Error) -> Error {
+    Error::Environment {
+        problem: format!("a thread does not start: {e}"),
+        cure: "raise the limit of threads: ulimit -u".into(),
     }
 }
 
@@ -332,13 +350,16 @@ fn place(file: &ChainFile, allowed: &[usize]) -> Vec<Placed> {
     placed.collect()
 }
 
-/// One copy of each NF for each worker that has it.
-fn build(file: &ChainFile, workers: &[Placed]) -> Result<Vec<Vec<Box<dyn graph::Node>>>, Error> {
+/// For each worker, its nodes.
+type Nodes = Vec<Vec<Box<dyn graph::Node>>>;
+
+/// One copy of each NF for each worker that has it, and how to build it again.
+fn build(file: &ChainFile, workers: &[Placed]) -> Result<(Nodes, Vec<Vec<Recipe>>), Error> {
     let common = Common::default();
     let mut faults = vec![];
-    let mut all = vec![];
+    let (mut all, mut all_recipes) = (vec![], vec![]);
     for (w, worker) in workers.iter().enumerate() {
-        let mut nodes = vec![];
+        let (mut nodes, mut recipes) = (vec![], vec![]);
         for &nf in &worker.plan.nfs {
             let holders = |ws: &[Placed]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
             let cx = BuildCx {
@@ -347,15 +368,18 @@ fn build(file: &ChainFile, workers: &[Placed]) -> Result<Vec<Vec<Box<dyn graph::
                 copy: (holders(&workers[..w]), holders(workers)),
                 common: common.clone(),
             };
-            match file.nfs[nf].factory.build(&cx) {
+            let factory = file.nfs[nf].factory.clone();
+            match factory.build(&cx) {
                 Ok(node) => nodes.push(node),
                 Err(d) => faults.push(file.place(nf, d)),
             }
+            recipes.push(Recipe { factory, cx });
         }
         all.push(nodes);
+        all_recipes.push(recipes);
     }
     faults.dedup();
-    if faults.is_empty() { Ok(all) } else { Err(Error::Input(Diagnostics(faults))) }
+    if faults.is_empty() { Ok((all, all_recipes)) } else { Err(Error::Input(Diagnostics(faults))) }
 }
 
 /// Starts DPDK and makes a pool with a packet for every descriptor and worker, as far as the largest goes.

@@ -9,8 +9,10 @@
 
 mod cpus;
 mod engine;
+mod faults;
 mod link;
 mod ports;
+mod renew;
 mod summary;
 mod worker;
 

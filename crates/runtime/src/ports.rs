@@ -4,6 +4,6 @@ mod capture;
 mod device;
 mod spread;
 
-pub(crate) use capture::{CaptureReader, CaptureWriter, Faults, first_link_type, report};
+pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{Shared, Watch, claim_socket, cure, drivers_own, note};
 pub(crate) use spread::spread;

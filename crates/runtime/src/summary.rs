@@ -124,7 +124,9 @@ pub struct NfSummary {
     pub held: u64,
     /// Packets that it dropped, by reason.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Its own counts.
+    /// Times that it was built anew, after a panic.
+    pub restarts: u64,
+    /// Its own counts; those of a copy that was built anew begin at 0.
     pub counters: BTreeMap<String, u64>,
     /// Its table, if it shows one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,11 +186,12 @@ impl NfSummary {
         self.held += stats.held.get();
         self.cycles.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, &stats.reasons, &stats.drops);
-        if let Some(board) = &stats.board {
-            self.table.get_or_insert_default().add(board);
+        if let Some(board) = stats.board() {
+            self.table.get_or_insert_default().add(&board);
         }
-        for (name, count) in &stats.counters {
-            *self.counters.entry(name.clone()).or_default() += count.get();
+        self.restarts += stats.restarts.get();
+        for (name, count) in stats.counters() {
+            *self.counters.entry(name).or_default() += count.get();
         }
     }
 }

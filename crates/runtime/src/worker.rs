@@ -1,8 +1,9 @@
 //! One core's loop.
 
+use crate::renew::Renewals;
 use crate::{LinkStats, Receive, Transmit};
 use dpdk::{RxQueue, TxQueue};
-use graph::{Graph, Panicked, Sink, Target};
+use graph::{Graph, Sink, Target};
 use packet::{BURST, Batch, clock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -173,6 +174,7 @@ pub struct Worker {
     stride: u32,
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
+    renewals: Option<Renewals>,
 }
 
 struct Outputs {
@@ -200,6 +202,7 @@ impl Worker {
             stride: ROUNDS,
             gaps: Arc::default(),
             dry: Arc::default(),
+            renewals: None,
         }
     }
 
@@ -241,17 +244,25 @@ impl Worker {
         all
     }
 
-    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside. Panics of
-    /// NFs are caught, and handed to `panicked`.
-    pub fn run(&mut self, mut panicked: impl FnMut(Panicked)) {
+    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside. An NF that
+    /// panics is taken out, and put in again by `renewals`.
+    pub(crate) fn run(&mut self, renewals: Renewals) {
+        self.renewals = Some(renewals);
         while let Err(cause) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
-            match self.graph.contain(&mut self.batch, &*cause) {
-                Some(told) => panicked(told),
-                // no NF's doing, so nothing that closing one would mend
-                None => std::panic::resume_unwind(cause),
+            match (self.graph.contain(&mut self.batch, &*cause), &mut self.renewals) {
+                (Some(panicked), Some(renewals)) => renewals.ask(panicked),
+                // no NF's doing, so nothing that another copy would mend
+                _ => std::panic::resume_unwind(cause),
             }
+            // it looks for the new copy with every poll
+            self.rounds = 1;
         }
         self.finish();
+    }
+
+    /// Asks for no new copies any more.
+    pub(crate) fn part(&mut self) {
+        self.renewals = None;
     }
 
     /// Settles the counts, closes what it takes from, and tells the NFs that nothing more will come.
@@ -299,6 +310,10 @@ impl Worker {
             self.stride = (self.stride * 2).min(ROUNDS);
         }
         self.rounds = self.stride;
+        if let Some(renewals) = self.renewals.as_mut().filter(|r| r.is_pending()) {
+            renewals.settle(&mut self.graph);
+            self.rounds = if renewals.is_pending() { 1 } else { self.stride };
+        }
         if now.wrapping_sub(self.woken) >= self.millisecond {
             self.woken = now;
             self.outputs.patient = false;

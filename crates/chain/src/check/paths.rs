@@ -2,7 +2,7 @@
 
 use super::{Checker, Faults};
 use crate::Device;
-use crate::file::{self, File};
+use crate::file::{self, File, OnPanic};
 use crate::locate::nearest;
 use crate::plan::{Chain, ChainFile, NfUse, Port};
 use graph::{Blueprint, Diagnostic, Hop, HopPlan, NodePlan, Spread, Target};
@@ -163,7 +163,8 @@ impl<'a> Builder<'a> {
     }
 
     fn chain(&mut self, n: usize, chain: &Spanned<file::Chain>) -> Option<Chain> {
-        let file::Chain { name, path, cores } = chain.get_ref();
+        let file::Chain { name, path, cores, on_panic } = chain.get_ref();
+        let open = *on_panic == OnPanic::Open;
         let span = path.span();
         let [first, middle @ .., last] = path.get_ref().as_slice() else {
             self.checker.fault(
@@ -218,7 +219,7 @@ impl<'a> Builder<'a> {
                         cure,
                     );
                 }
-                let hop = self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere });
+                let hop = self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere, open });
                 if let Target::Hop(Hop(h)) = hop {
                     self.ends.push((nf, h));
                 }
@@ -245,7 +246,7 @@ impl<'a> Builder<'a> {
                     "end the path with it",
                 );
             }
-            next = self.hop(element.span(), HopPlan { node: nf, input, next });
+            next = self.hop(element.span(), HopPlan { node: nf, input, next, open });
             if let Target::Hop(Hop(h)) = next {
                 self.standing.entry((nf, input)).or_default().push(h);
             }
@@ -343,7 +344,8 @@ impl<'a> Builder<'a> {
                         continue;
                     }
                     _ => {
-                        let hop = self.hop(edge.to.span(), HopPlan { node: to, input, next: Target::Nowhere });
+                        let hop =
+                            self.hop(edge.to.span(), HopPlan { node: to, input, next: Target::Nowhere, open: false });
                         if let Target::Hop(Hop(h)) = hop {
                             entered.push((&edge.to, to, h));
                         }

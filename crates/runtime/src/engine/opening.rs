@@ -1,7 +1,8 @@
 //! Opening ports and giving their queues to workers.
 
 use super::{Error, Placed};
-use crate::ports::{self, CaptureReader, CaptureWriter, Faults, Shared, Watch};
+use crate::faults::Faults;
+use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
 use crate::{Drain, Input, Origin, Output, Source};
 use chain::{ChainFile, Device, WorkerPlan};
 use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};

@@ -1,6 +1,7 @@
 //! Capture files as ports.
 
 use super::Watch;
+use crate::faults::Faults;
 use crate::{Receive, Transmit};
 use dpdk::Mempool;
 use packet::{Batch, Packet, Pool, Stamp};
@@ -17,13 +18,6 @@ const ASK: Duration = Duration::from_millis(1);
 
 /// Latest time that a capture file can hold, ns since the Unix epoch: its seconds have 32 bits.
 const LATEST: u64 = u32::MAX as u64 * 1_000_000_000 + 999_999_999;
-
-/// What went wrong at ports while running, to be told at the end.
-pub(crate) type Faults = Arc<Mutex<Vec<String>>>;
-
-pub(crate) fn report(faults: &Faults, fault: String) {
-    faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
-}
 
 /// The link type of a capture's first frame, or `None` when it has none.
 ///
@@ -150,7 +144,7 @@ impl CaptureReader {
                 }
                 Source::File(reader) => match reader.next() {
                     Err(e) => {
-                        report(&self.faults, e.to_string());
+                        self.faults.report(e.to_string());
                         self.source = Source::Done;
                         return None;
                     }
@@ -203,7 +197,7 @@ impl CaptureReader {
             (true, None) => match Reader::open(&self.path) {
                 Ok(reader) => Source::File(reader),
                 Err(e) => {
-                    report(&self.faults, e.to_string());
+                    self.faults.report(e.to_string());
                     Source::Done
                 }
             },
@@ -263,7 +257,7 @@ impl CaptureWriter {
     pub(crate) fn finish(&self) {
         let writer = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(e)) = writer.map(Writer::finish) {
-            report(&self.faults, e.to_string());
+            self.faults.report(e.to_string());
         }
     }
 }
@@ -278,7 +272,7 @@ impl Transmit for CaptureWriter {
             let stamp = packet.meta().stamp().unwrap_or(Stamp { ns: now, cut: 0 });
             let length = (packet.len() as u32).saturating_add(stamp.cut);
             if let Err(e) = writer.write(stamp.ns.min(LATEST), length, packet.data()) {
-                report(&self.faults, e.to_string());
+                self.faults.report(e.to_string());
                 // what is in its buffer cannot be written either; told once is enough
                 *file = None;
                 break;

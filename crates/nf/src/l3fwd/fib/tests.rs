@@ -55,7 +55,7 @@ fn a_copy_that_no_packet_of_an_ip_version_reaches_holds_up_nobody() {
     let fib = Arc::new(small(&config, &settings, &cx, (6, 60)));
     let pool = Arc::new(HeapPool::new(64));
     let plan = NodePlan { name: "l3fwd".to_owned(), edges: vec![Target::Port(0), Target::Port(1)] };
-    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0) }];
+    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }];
     let router = Router::new(config.clone(), fib.clone(), 1);
     let mut copy = Graph::new(&Blueprint { nodes: vec![plan], hops }, vec![Box::new(router)], pool.clone());
     let mut now = Duration::from_secs(1);
