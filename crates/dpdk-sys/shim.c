@@ -67,14 +67,14 @@ size_t bs_log_take(char *buf, size_t room)
 	return n;
 }
 
-int bs_reserve_dynamic(size_t offset, size_t size, unsigned bit)
+int bs_reserve_dynamic(size_t offset, size_t size, unsigned stamped, unsigned noted)
 {
 	/* a dynamic field's size must be a whole number of its alignment */
 	struct rte_mbuf_dynfield field = {.name = "bondstone_capture", .size = size, .align = 8};
-	struct rte_mbuf_dynflag flag = {.name = "bondstone_timestamped"};
+	struct rte_mbuf_dynflag stamp = {.name = "bondstone_timestamped"}, note = {.name = "bondstone_noted"};
 	if (rte_mbuf_dynfield_register_offset(&field, offset) < 0)
 		return -rte_errno;
-	if (rte_mbuf_dynflag_register_bitnum(&flag, bit) < 0)
+	if (rte_mbuf_dynflag_register_bitnum(&stamp, stamped) < 0 || rte_mbuf_dynflag_register_bitnum(&note, noted) < 0)
 		return -rte_errno;
 	return 0;
 }

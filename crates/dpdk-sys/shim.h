@@ -46,7 +46,7 @@ int bs_eal_init(int argc, char **argv);
 int bs_log_capture(void);
 size_t bs_log_take(char *buf, size_t room);
 /* Reserves the dynamic field at `offset` (`size` bytes) and the dynamic flag `bit`; 0 or -rte_errno. */
-int bs_reserve_dynamic(size_t offset, size_t size, unsigned bit);
+int bs_reserve_dynamic(size_t offset, size_t size, unsigned stamped, unsigned noted);
 
 /* n mbufs with `room` bytes (headroom included). spread: do not keep each within one page, which without huge pages lays
  * every header into one L1 set. NULL and rte_errno on failure. */

@@ -131,7 +131,8 @@ fn init(memory: Memory, pci: &[String]) -> core::result::Result<(), i32> {
     }
     // SAFETY: the EAL is up, and no pool exists yet; the field is ours by layout.rs's offsets.
     let rc = unsafe {
-        sys::bs_reserve_dynamic(layout::CAPTURE_OFFSET, layout::CAPTURE_SIZE, packet::TIMESTAMPED.trailing_zeros())
+        let [stamped, noted] = [packet::TIMESTAMPED, packet::NOTED].map(u64::trailing_zeros);
+        sys::bs_reserve_dynamic(layout::CAPTURE_OFFSET, layout::CAPTURE_SIZE, stamped, noted)
     };
     if rc < 0 {
         return Err(rc);

@@ -154,6 +154,7 @@ impl Cx<'_> {
         if let Some(stamp) = packet.meta().stamp() {
             copy.meta_mut().set_stamp(stamp);
         }
+        copy.meta_mut().copy_note(packet.meta());
         Some(copy)
     }
 }

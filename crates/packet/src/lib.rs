@@ -47,12 +47,14 @@ pub mod clock;
 mod heap;
 mod lanes;
 mod mbuf;
+mod note;
 mod packet;
 
 pub use batch::{BURST, Batch, Drain};
 pub use heap::{HeapPool, heap_packets_possible};
 pub use lanes::permute16;
-pub use mbuf::{FreeHook, Mbuf, TIMESTAMPED, set_free_hook};
+pub use mbuf::{FreeHook, Mbuf, NOTED, TIMESTAMPED, set_free_hook};
+pub use note::{NOTE_MOST, Note};
 pub use packet::{Meta, MetaMut, Packet, Stamp};
 
 /// Where packets come from.

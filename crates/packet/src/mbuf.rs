@@ -6,6 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Set in `ol_flags` while `timestamp` and `cut` hold; the dynamic flag that `dpdk` registers under this number.
 pub const TIMESTAMPED: u64 = 1 << 32;
+/// Set in `ol_flags` while `note` holds; likewise.
+pub const NOTED: u64 = 1 << 33;
 
 /// A packet buffer's header: 128 bytes on two cache lines, every field at its offset in DPDK's `rte_mbuf` (the `dpdk`
 /// crate asserts each at build time). `pool` is null for heap packets; `shinfo` then points to the pool's count.
@@ -59,8 +61,8 @@ pub struct Mbuf {
     pub timestamp: u64,
     /// Bytes that the capture left out at the end of the frame; valid with [`TIMESTAMPED`].
     pub cut: u32,
-    /// Not used yet; reserved from DPDK's dynamic fields together with the two above.
-    pub reserved: [u32; 5],
+    /// What a node has noted: its type and 16 bytes; valid with [`NOTED`].
+    pub note: [u32; 5],
 }
 
 const _: () = assert!(size_of::<Mbuf>() == 128);

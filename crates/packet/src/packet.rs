@@ -197,7 +197,7 @@ impl fmt::Debug for Packet {
 
 impl Meta<'_> {
     #[inline(always)]
-    const fn header(&self) -> &Mbuf {
+    pub(crate) const fn header(&self) -> &Mbuf {
         // SAFETY: the packet is borrowed and so is alive; no `&mut` to its header exists outside a call of these methods.
         unsafe { self.header.as_ref() }
     }
@@ -224,7 +224,7 @@ impl Meta<'_> {
 
 impl MetaMut<'_> {
     #[inline(always)]
-    const fn header(&mut self) -> &mut Mbuf {
+    pub(crate) const fn header(&mut self) -> &mut Mbuf {
         // SAFETY: the packet is borrowed for change by this handle alone, and its bytes lie elsewhere.
         unsafe { self.header.as_mut() }
     }
