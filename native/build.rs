@@ -9,10 +9,8 @@ fn main() {
         .probe("libdpdk")
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    c.files(["c/l2fwd.c", "c/ttl.c", "c/cells.c", "c/io.c", "c/memory.c", "c/router.c", "c/firewall.c", "c/monitor.c"])
-        .includes(&lib.include_paths)
-        .opt_level(3)
-        .warnings(true);
+    let names = ["l2fwd", "ttl", "cells", "io", "memory", "router", "router6", "firewall", "monitor"];
+    c.files(names.map(|name| format!("c/{name}.c"))).includes(&lib.include_paths).opt_level(3).warnings(true);
     // -march=native has to come last
     for flag in
         ["-include", "rte_config.h", "-march=corei7", "-march=native", "-Wno-unused-parameter", "-Wno-unused-function"]

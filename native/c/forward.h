@@ -26,49 +26,62 @@ struct fresh {
 	uint32_t ttl_protocol_checksum, dst;
 };
 
+/* Bytes 38 to 53 of an IPv6 frame. */
+struct fresh6 {
+	uint8_t dst[16];
+};
+
 /* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides),
  * called through a pointer as an ethdev's burst functions are, here and in Rust. */
 struct port {
 	uint16_t ethdev;
 	struct rte_mbuf **slots; /* NULL: an ethdev */
 	uint32_t mask, head, tail;
-	const struct fresh *fresh; /* NULL: packets are received as they were sent */
+	const void *fresh; /* of struct fresh, or of struct fresh6; NULL: packets are received as they were sent */
 	uint32_t fresh_mask, at;
 	uint64_t front; /* with fresh: the first eight bytes of every frame */
+	uint64_t ip;	/* with fresh6: the first eight bytes of every IPv6 header */
 };
+
+/* What a port is: the last two have fresh. */
+enum { ETHDEV, MEMORY, FRESH, FRESH6 };
+
 uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n);
 uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n);
 extern uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, uint16_t);
+extern uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 
 /* Processes n packets; keeps those that go on at the front, in order, and returns how many. */
 typedef uint16_t (*nf_fn)(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state);
 
-static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf **p, int memory)
+static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf **p, int kind)
 {
-	if (memory == 2)
+	if (kind == FRESH)
 		return memory_rx_fresh(port, p, BURST);
-	return memory ? memory_rx_burst(port, p, BURST) : rte_eth_rx_burst(port->ethdev, 0, p, BURST);
+	if (kind == FRESH6)
+		return memory_rx_fresh6(port, p, BURST);
+	return kind == MEMORY ? memory_rx_burst(port, p, BURST) : rte_eth_rx_burst(port->ethdev, 0, p, BURST);
 }
 
-static __rte_always_inline uint16_t transmit(struct port *port, struct rte_mbuf **p, uint16_t n, int memory)
+static __rte_always_inline uint16_t transmit(struct port *port, struct rte_mbuf **p, uint16_t n, int kind)
 {
-	return memory ? memory_tx_burst(port, p, n) : rte_eth_tx_burst(port->ethdev, 0, p, n);
+	return kind != ETHDEV ? memory_tx_burst(port, p, n) : rte_eth_tx_burst(port->ethdev, 0, p, n);
 }
 
 /* Takes bursts in turn from a to b and from b to a. */
-static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t bursts, struct counts *c, nf_fn nf, void *state, int memory)
+static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t bursts, struct counts *c, nf_fn nf, void *state, int kind)
 {
 	struct rte_mbuf *p[BURST] __rte_cache_aligned;
 	for (uint32_t k = 0; k < bursts; k++) {
 		struct port *rx = k & 1 ? b : a, *tx = k & 1 ? a : b;
-		uint16_t n = receive(rx, p, memory);
+		uint16_t n = receive(rx, p, kind);
 		if (unlikely(n == 0))
 			continue;
 		c->received += n;
 		n = nf(p, n, c, state);
-		uint16_t sent = transmit(tx, p, n, memory);
+		uint16_t sent = transmit(tx, p, n, kind);
 		c->sent += sent;
 		if (unlikely(sent < n)) {
 			c->tx_full += n - sent;
@@ -77,16 +90,17 @@ static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t
 	}
 }
 
-/* A network function as three loops, one for each kind of port. */
-#define NETWORK_FUNCTION(name, nf)                                                                                   \
-	void native_##name(struct port *a, struct port *b, uint32_t bursts, struct counts *c, void *state)            \
-	{                                                                                                             \
-		if (a->fresh != NULL)                                                                                  \
-			forward(a, b, bursts, c, nf, state, 2);                                                        \
-		else if (a->slots != NULL)                                                                             \
-			forward(a, b, bursts, c, nf, state, 1);                                                        \
-		else                                                                                                   \
-			forward(a, b, bursts, c, nf, state, 0);                                                        \
+/* A network function as three loops, one for each kind of port; what is fresh is of the kind it takes. */
+#define NETWORK_FUNCTION(name, nf) NETWORK_FUNCTION_ON(name, nf, FRESH)
+#define NETWORK_FUNCTION_ON(name, nf, of_fresh)                                                                      \
+	void native_##name(struct port *a, struct port *b, uint32_t bursts, struct counts *c, void *state)           \
+	{                                                                                                            \
+		if (a->fresh != NULL)                                                                                \
+			forward(a, b, bursts, c, nf, state, of_fresh);                                               \
+		else if (a->slots != NULL)                                                                           \
+			forward(a, b, bursts, c, nf, state, MEMORY);                                                 \
+		else                                                                                                 \
+			forward(a, b, bursts, c, nf, state, ETHDEV);                                                 \
 	}
 
 /* Fetches a packet's header line and first bytes, assuming the standard headroom so as not to wait for the header. */

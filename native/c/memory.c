@@ -24,7 +24,7 @@ uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n)
 uint16_t memory_receive_fresh(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);
-	const struct fresh *f = port->fresh + (port->at & port->fresh_mask);
+	const struct fresh *f = (const struct fresh *)port->fresh + (port->at & port->fresh_mask);
 	port->at += BURST;
 	for (int i = 0; i < BURST; i++) {
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
@@ -35,6 +35,22 @@ uint16_t memory_receive_fresh(struct port *port, struct rte_mbuf **p, uint16_t n
 	return BURST;
 }
 
+/* As memory_receive_fresh, of IPv6 frames. */
+uint16_t memory_receive_fresh6(struct port *port, struct rte_mbuf **p, uint16_t n)
+{
+	memory_receive(port, p, n);
+	const struct fresh6 *f = (const struct fresh6 *)port->fresh + (port->at & port->fresh_mask);
+	port->at += BURST;
+	for (int i = 0; i < BURST; i++) {
+		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
+		memcpy(d, &port->front, 8);
+		memcpy(d + 14, &port->ip, 8);
+		memcpy(d + 38, f[i].dst, 16);
+	}
+	return BURST;
+}
+
+uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh6;
 uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh;
 uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive;
 uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t) = memory_transmit;

@@ -1,6 +1,7 @@
 //! Packets, ports and the C functions.
 
 use core::ffi::c_void;
+use core::net::Ipv6Addr;
 use core::ptr::NonNull;
 use dpdk::{Mempool, Port, PortConfig, Queues};
 use packet::{BURST, Batch, Mbuf, Packet, Pool};
@@ -15,18 +16,11 @@ pub(crate) struct CPort {
     pub(crate) mask: u32,
     pub(crate) head: u32,
     pub(crate) tail: u32,
-    pub(crate) fresh: *const Fresh,
+    pub(crate) fresh: *const c_void,
     pub(crate) fresh_mask: u32,
     pub(crate) at: u32,
     pub(crate) front: u64,
-}
-
-/// `struct fresh` of forward.h.
-#[repr(C)]
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Fresh {
-    pub(crate) ttl_protocol_checksum: u32,
-    pub(crate) dst: u32,
+    pub(crate) ip: u64,
 }
 
 /// `struct counts` of forward.h.
@@ -54,6 +48,7 @@ unsafe extern "C" {
     pub(crate) fn native_ttl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_ttl10(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_router(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_router6(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_firewall(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_monitor(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
@@ -82,20 +77,9 @@ impl Memory {
             fresh_mask: 0,
             at: 0,
             front: 0,
+            ip: 0,
         };
         Memory { port: NonNull::from(Box::leak(Box::new(port))) }
-    }
-
-    /// Has each packet that is received get the next destination of a list, whose length is a power of two.
-    pub(crate) fn freshen(&self, list: Vec<Fresh>) {
-        assert!(list.len().is_power_of_two(), "a mask takes the place of a division");
-        // SAFETY: one thread.
-        let port = unsafe { &mut *self.port.as_ptr() };
-        port.fresh_mask = list.len() as u32 - 1;
-        port.fresh = Box::leak(list.into_boxed_slice()).as_ptr();
-        port.at = 0;
-        let front = packet_to([0; 4]);
-        port.front = u64::from_ne_bytes(*front.first_chunk().expect("a frame"));
     }
 
     /// Begins the list anew.
@@ -188,31 +172,6 @@ impl Transmit for Memory {
     }
 }
 
-/// As [`Memory`], with fresh destinations.
-pub(crate) struct Freshened(pub(crate) Memory);
-
-impl Receive for Freshened {
-    #[inline]
-    fn receive(&mut self, batch: &mut Batch) -> usize {
-        let n = self.0.receive(batch);
-        // SAFETY: the list is as long as the mask says and lives for ever; packets have 60 bytes.
-        unsafe {
-            let port = &mut *self.0.port.as_ptr();
-            let list = port.fresh.add((port.at & port.fresh_mask) as usize);
-            port.at = port.at.wrapping_add(BURST as u32);
-            for i in 0..BURST {
-                let m = batch.buffers().add(i).read().as_ref();
-                let d = m.buf_addr.add(m.data_off as usize);
-                let fresh = list.add(i).read();
-                d.cast::<u64>().write_unaligned(port.front);
-                d.add(22).cast::<u32>().write_unaligned(fresh.ttl_protocol_checksum);
-                d.add(30).cast::<u32>().write_unaligned(fresh.dst);
-            }
-        }
-        n
-    }
-}
-
 /// A ring of DPDK's as a port.
 pub(crate) fn ring(eal: dpdk::Eal, name: &str, pool: &Arc<Mempool>) -> dpdk::Result<Queues> {
     Port::open(eal, &format!("net_ring_{name}"), "")?.start(&PortConfig::default(), pool)
@@ -229,6 +188,11 @@ pub(crate) fn packet_to(dst: [u8; 4]) -> Vec<u8> {
     let mut frame = wire::build::udp4([10, 0, 0, 1], dst, 0, 9).ttl(255).pad_to(60).to_vec();
     frame[40..42].fill(0);
     frame
+}
+
+/// A packet: 62 bytes, UDP over IPv6. Its UDP checksum, which no router looks at, belongs to no other destination.
+pub(crate) fn packet6_to(dst: Ipv6Addr) -> Vec<u8> {
+    wire::build::udp6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), dst, 0, 9).ttl(255).to_vec()
 }
 
 /// As [`packet_to`], from anywhere to anywhere.

@@ -1,7 +1,7 @@
 //! The monitor's rows: flows, and the same for C.
 
-use crate::fixture::{self, CPort, Counts, Fresh, Freshened, Memory, Packets, Random};
-use crate::router;
+use crate::fixture::{self, CPort, Counts, Memory, Packets, Random};
+use crate::fresh::{self, Destinations};
 use crate::rows::{Pair, node, worker};
 use core::ffi::c_void;
 use core::net::Ipv4Addr;
@@ -86,10 +86,10 @@ pub(crate) fn pair() -> Pair {
 }
 
 /// Destinations: a list that goes round, of so many different ones. What one source sends to one of them is a flow.
-pub(crate) fn destinations(flows: usize) -> Vec<Fresh> {
+pub(crate) fn destinations(flows: usize) -> Box<dyn Destinations> {
     let mut random = Random(0x6d6f_6e69);
-    let mut fresh = router::fresh();
-    router::list(|| fresh(0x0b00_0000 + random.next() % flows as u32 * 7))
+    let mut fresh = fresh::fresh();
+    fresh::list(move || fresh(Ipv4Addr::from_bits(0x0b00_0000 + random.next() % flows as u32 * 7)))
 }
 
 /// Has both count the same packets from nothing; fails when any flow's packets or bytes differ.
@@ -99,8 +99,7 @@ pub(crate) fn same(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result<()> {
     let memory = Memory::new(1024);
     // one source port, so that a flow is what a destination is
     let packets = Packets::new(pool, vec![fixture::packet_to([0; 4]); 1024], |_, p| memory.give(p));
-    memory.freshen(destinations(flows));
-    let receive = Source::Other(Box::new(Freshened(memory.handle())));
+    let receive = Source::Other(destinations(flows).freshen(&memory));
     let mut worker = worker(monitor(CAPACITY), vec![receive], vec![Drain::Other(Box::new(memory.handle()))], pool);
     (0..BURSTS).for_each(|_| assert_eq!(worker.poll(), packet::BURST, "packets go round"));
     worker.finish();

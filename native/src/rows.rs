@@ -1,12 +1,14 @@
 //! The rows of the table.
 
 use crate::firewall::Rules;
-use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Fresh, Freshened, Memory, Packets};
-use crate::router::Table;
+use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
+use crate::fresh::Destinations;
+use crate::routes::{Table, Version};
 use crate::sample::{Compared, Cost, compare};
 use crate::{monitor, testpmd, verify};
 use anyhow::Context;
 use core::ffi::c_void;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use dpdk::{Eal, Mempool};
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Operator, Target};
 use packet::BURST;
@@ -72,7 +74,27 @@ enum Lap {
     /// These packets in memory.
     Frames(Vec<Vec<u8>>),
     /// 1,024 packets in memory, each time with other destinations, of so many different ones.
-    Fresh(usize, Vec<Fresh>),
+    Fresh(usize, Box<dyn Destinations>),
+}
+
+impl Lap {
+    /// Its packets, as they are before a sample.
+    fn frames(&self) -> Vec<Vec<u8>> {
+        match self {
+            Lap::Rings => fixture::frames(512),
+            Lap::Memory(n) => fixture::frames(*n),
+            Lap::Frames(frames) => frames.clone(),
+            Lap::Fresh(_, list) => vec![list.frame(); 1024],
+        }
+    }
+
+    /// Bytes of its packets with their FCS.
+    fn frame(&self) -> usize {
+        match self {
+            Lap::Fresh(_, list) => list.frame().len() + 4,
+            _ => 64,
+        }
+    }
 }
 
 pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
@@ -122,7 +144,7 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
     let (mut fused, mut composed) = (None, None);
     for pair in list.iter().filter(|p| wanted(&p.name)) {
         let state = bench.state(pair);
-        verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, state)?;
+        verify::same(&bench.pool, &pair.name, &verify::frames(), (pair.nodes)(), pair.native, state)?;
         for source in [Lap::Rings, Lap::Memory(1024), Lap::Memory(16384)] {
             let ours = rows.add(&mut bench, pair, &source, state)?;
             if matches!(source, Lap::Rings) {
@@ -135,22 +157,14 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
             }
         }
     }
-    if wanted("router") {
-        let folder = tempfile::tempdir()?;
-        for table in [Some(Table::random()), Table::real()?].into_iter().flatten() {
-            let (pair, native) = (table.pair(folder.path())?, table.native()?);
-            verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, native.state())?;
-            for flows in [1 << 10, 1 << 16, 1 << 22] {
-                rows.add(&mut bench, &pair, &Lap::Fresh(flows, table.destinations(flows)), native.state())?;
-            }
-        }
-    }
+    rows.routers::<Ipv4Addr>(&mut bench, only)?;
+    rows.routers::<Ipv6Addr>(&mut bench, only)?;
     for rules in [10, 1000].map(Rules::random) {
         if !wanted(&rules.name()) {
             continue;
         }
         let (pair, native) = rules.pair()?;
-        verify::same(&bench.pool, &pair.name, (pair.nodes)(), pair.native, native.state())?;
+        verify::same(&bench.pool, &pair.name, &verify::frames(), (pair.nodes)(), pair.native, native.state())?;
         for n in [1024, 16_384] {
             rows.add(&mut bench, &pair, &Lap::Frames(rules.frames(n)), native.state())?;
         }
@@ -168,6 +182,19 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
 }
 
 impl Rows {
+    /// The rows of an IP version's routers.
+    fn routers<A: Version>(&mut self, bench: &mut Bench, only: &str) -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        for table in Table::<A>::wanted(only)? {
+            let (pair, native) = (table.pair(folder.path())?, table.native()?);
+            verify::same(&bench.pool, &pair.name, &table.frames(), (pair.nodes)(), pair.native, native.state())?;
+            for flows in [1 << 10, 1 << 16, 1 << 22] {
+                self.add(bench, &pair, &Lap::Fresh(flows, table.destinations(flows)), native.state())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Measures a row, prints it and keeps it; what Bondstone's side cost.
     fn add(&mut self, bench: &mut Bench, pair: &Pair, source: &Lap, state: *mut c_void) -> anyhow::Result<Cost> {
         let (compared, name, flows) = bench.row(pair, source, state)?;
@@ -186,7 +213,7 @@ impl Rows {
             nf: pair.name.clone(),
             source: name,
             flows,
-            frame: 64,
+            frame: source.frame(),
             cells: pair.cells,
             bondstone: ours,
             native: theirs,
@@ -247,7 +274,7 @@ impl Bench {
                 let mut a = fixture::ring(self.eal, &format!("{}", self.rings), &self.pool)?;
                 let mut b = fixture::ring(self.eal, &format!("{}", self.rings + 1), &self.pool)?;
                 let mut batch = packet::Batch::new();
-                let packets = Packets::new(&self.pool, fixture::frames(512), |i, p| {
+                let packets = Packets::new(&self.pool, source.frames(), |i, p| {
                     batch.push(p).expect("it has room");
                     if i % 32 == 31 {
                         let to = if i < 256 { &mut a.tx[0] } else { &mut b.tx[0] };
@@ -265,6 +292,7 @@ impl Bench {
                     fresh_mask: 0,
                     at: 0,
                     front: 0,
+                    ip: 0,
                 };
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
@@ -277,19 +305,12 @@ impl Bench {
                 Ok((compared, "ring", 512))
             }
             Lap::Memory(_) | Lap::Frames(_) | Lap::Fresh(..) => {
-                let frames = match source {
-                    Lap::Memory(n) => fixture::frames(*n),
-                    Lap::Frames(frames) => frames.clone(),
-                    _ => vec![fixture::packet_to([0; 4]); 1024],
-                };
+                let frames = source.frames();
                 let n = frames.len();
                 let memory = Memory::new(n);
                 let packets = Packets::new(&self.pool, frames, |_, p| memory.give(p));
                 let receive: Box<dyn Receive> = match source {
-                    Lap::Fresh(_, list) => {
-                        memory.freshen(list.clone());
-                        Box::new(Freshened(memory.handle()))
-                    }
+                    Lap::Fresh(_, list) => list.freshen(&memory),
                     _ => Box::new(memory.handle()),
                 };
                 let (receive, send) = (Source::Other(receive), Drain::Other(Box::new(memory.handle())));
@@ -344,7 +365,15 @@ impl Bench {
         if let Some(agree) = &pair.agree {
             agree.check(worker).with_context(|| pair.name.clone())?;
         }
-        Ok(compare(self.pairs, before, || ours(worker), theirs))
+        let compared = compare(self.pairs, before, || ours(worker), theirs);
+        let dropped: u64 = worker.graph().stats().map(|(_, stats)| stats.dropped()).sum();
+        let Counts { dropped: native, tx_full, .. } = counts;
+        anyhow::ensure!(
+            dropped == 0 && native == [0; 4] && tx_full == 0,
+            "{}: Bondstone drops {dropped} packets, C {native:?} and {tx_full}",
+            pair.name
+        );
+        Ok(compared)
     }
 }
 

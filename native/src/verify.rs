@@ -5,14 +5,14 @@ use crate::rows::worker;
 use core::ffi::c_void;
 use dpdk::Mempool;
 use graph::Node;
-use packet::Pool;
+use packet::{BURST, Pool};
 use runtime::{Drain, Source};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use wire::build;
 
 /// Two bursts of frames, good and bad.
-fn frames() -> Vec<Vec<u8>> {
+pub(crate) fn frames() -> Vec<Vec<u8>> {
     let (a4, b4) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let (a6, b6) = (Ipv6Addr::new(0xfd, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd, 0, 0, 0, 0, 0, 0, 2));
     let mut all = vec![];
@@ -39,30 +39,33 @@ fn frames() -> Vec<Vec<u8>> {
     all
 }
 
-/// Runs the frames through both; fails when anything but the same comes out.
+/// Runs frames, whole bursts of them, through both; fails when anything but the same comes out.
 pub(crate) fn same(
     pool: &Arc<Mempool>,
     name: &str,
+    frames: &[Vec<u8>],
     nodes: Vec<Box<dyn Node>>,
     native: CLoop,
     state: *mut c_void,
 ) -> anyhow::Result<()> {
-    let (from, to) = (Memory::new(64), Memory::new(64));
-    let theirs_to = Memory::new(64);
-    let fill = || frames().iter().for_each(|f| from.give(pool.alloc_from(f).expect("the pool has 64 packets")));
+    assert!(frames.len().is_multiple_of(BURST), "whole bursts are received");
+    let room = frames.len().next_power_of_two();
+    let (from, to, theirs_to) = (Memory::new(room), Memory::new(room), Memory::new(room));
+    let fill = || frames.iter().for_each(|f| from.give(pool.alloc_from(f).expect("the pool has as many packets")));
     let bytes = |to: &Memory| to.take().iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
 
     fill();
     let mut worker =
         worker(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
-    worker.poll();
-    worker.poll();
+    for _ in 0..frames.len() / BURST {
+        worker.poll();
+    }
     let ours = bytes(&to);
 
     fill();
     let (a, b) = (from.port.as_ptr(), theirs_to.port.as_ptr());
     let mut counts = Counts::default();
-    for _ in 0..2 {
+    for _ in 0..frames.len() / BURST {
         // SAFETY: one thread, and all of it lives through the call; one burst goes from a to b.
         unsafe { native(a, b, 1, &mut counts, state) };
     }
@@ -70,7 +73,7 @@ pub(crate) fn same(
     anyhow::ensure!(
         ours == theirs,
         "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ",
-        frames().len(),
+        frames.len(),
         ours.len(),
         theirs.len()
     );

@@ -1,13 +1,12 @@
 //! What generator and wires do by themselves: the same traffic through a chain without NFs.
 
 use crate::measure::{HIGHEST, LATENCY_S, LATENCY_TRIES, LOWEST, latency_of, measure_within};
-use crate::wired::Load;
+use crate::offered::Offered;
 use crate::{Goal, Limits, MeasureError, Trial, Wired};
 use chain::ChainFile;
 use graph::Registry;
 use report::Calibration;
 use std::path::Path;
-use traffic::{Flows, Mix, Template};
 
 /// Length of trials, how much of them decides, and how near the bounds come: enough to see who is the slower one.
 const FINAL_S: f64 = 0.01;
@@ -37,8 +36,7 @@ pub fn loopback(cpu: usize) -> Result<Wired, runtime::Error> {
 /// As [`measure`](crate::measure()).
 pub fn calibrate(
     loopback: &mut Wired,
-    flows: &Flows,
-    (template, mix): (&Template, &Mix),
+    offered: &Offered,
     load_pps: f64,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Calibration, MeasureError> {
@@ -46,8 +44,8 @@ pub fn calibrate(
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
     let mut limits = Limits::new(LOWEST, HIGHEST)?;
     limits.max_traffic_s = SEARCH_S;
-    let found = measure_within(loopback, flows, (template, mix), goal, limits, &mut told)?.found;
-    let mut load = Load { template, mix, picker: flows.picker(0, 1) };
+    let found = measure_within(loopback, offered, goal, limits, &mut told)?.found;
+    let mut load = offered.load();
     let mut calibration =
         Calibration { loopback_lower_pps: found.lower_pps.unwrap_or(0.0), load_pps, ..Calibration::default() };
     for _ in 0..LATENCY_TRIES {

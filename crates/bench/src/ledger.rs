@@ -1,6 +1,6 @@
-//! The record that every search keeps: trials, the one asked for, and what is left of the budget.
+//! The record that a search keeps: trials, the one asked for, and what is left of the budget.
 
-use crate::search::{GoalResult, Limits, Method, Next, SearchError, Summary};
+use crate::search::{GoalResult, Limits, Next, SearchError, Summary};
 use crate::trial::Trial;
 
 /// A trial asked for.
@@ -70,9 +70,8 @@ impl Ledger {
         Ok((request, &self.trials[last]))
     }
 
-    pub(crate) fn summary(&self, method: Method, results: Vec<GoalResult>) -> Summary {
+    pub(crate) fn summary(&self, results: Vec<GoalResult>) -> Summary {
         Summary {
-            method,
             results,
             trials: self.trials.len(),
             machine_trials: self.trials.iter().filter(|trial| trial.machine).count(),

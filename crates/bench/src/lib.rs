@@ -1,14 +1,9 @@
-//! Trials and searches: the methods by which a device's throughput is found.
+//! Trials and searches: how a device's throughput is found.
 //!
 //! A [`Search`] says which trial it wants next, whoever owns ports and clock runs it, and tells what came of it; at the end
 //! there is a [`Summary`] for each [`Goal`]. No search sends a packet. [`Wired`] does: a chain in this process on wires in
-//! memory, offered a load by the thread that asks; [`measure`] brings the two together.
-//!
-//! | method | for |
-//! |---|---|
-//! | [`Mlr`] | multiple loss ratio search (RFC 9971): several goals at once, short trials first, noise tolerated |
-//! | [`Binary`] | binary search (RFC 2544 §26.1): one trial a load |
-//! | [`LossVerify`] | binary search with loss verification (ETSI GS NFV-TST 009 §12.3.3): lossy trials are repeated |
+//! memory, offered a load by the thread that asks; [`measure`] brings the two together. [`Mlr`] is the multiple loss
+//! ratio search of RFC 9971: several goals at once, short trials first, noise tolerated.
 //!
 //! ```
 //! use bench::{Goal, Limits, Mlr, Next, Search, Trial};
@@ -32,36 +27,40 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod attempts;
-pub mod binary;
 mod calibrate;
 mod environment;
+mod found;
 mod frames;
 pub mod goal;
-pub mod latency_plan;
 mod ledger;
 pub mod load;
-pub mod loss_verify;
 mod measure;
 pub mod mlr;
 mod offer;
+mod offered;
 pub mod scenario;
 pub mod search;
+mod sent;
 #[cfg(test)]
 mod simulated;
+mod source;
+mod tally;
+mod trace;
 pub mod trial;
 mod wired;
 
-pub use binary::Binary;
 pub use calibrate::{calibrate, loopback};
 pub use environment::{Steal, environment};
 pub use frames::frames;
 pub use goal::{Goal, GoalError};
-pub use loss_verify::{LossVerify, Verification};
 pub use measure::{Error as MeasureError, LATENCY_SHARE, Measured, document, measure, offer};
 pub use mlr::Mlr;
 pub use offer::flow_settings;
+pub use offered::{CannotSend, Offered};
 pub use scenario::Scenario;
-pub use search::{GoalResult, LimitedBy, Limits, Method, Next, Remark, Search, SearchError, Summary};
+pub use search::{GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, Summary};
+pub use sent::Sent;
+pub use source::Load;
+pub use trace::Trace;
 pub use trial::{BadTrial, PollGaps, Trial};
-pub use wired::{DEPTH, Load, Wired};
+pub use wired::{DEPTH, Wired};

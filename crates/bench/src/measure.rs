@@ -1,11 +1,12 @@
 //! One result: a throughput searched for, latency at a share of it, and what each node did.
 
-use crate::wired::{Load, Wired};
+use crate::offered::Offered;
+use crate::wired::Wired;
 use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchError, Trial};
 use report::{Latency, Node, Summary};
 use runtime::{Cycles, Summary as Counts};
 use std::collections::BTreeMap;
-use traffic::{Flows, Mix, PaceError, Receiver, Template};
+use traffic::{PaceError, Receiver};
 
 /// Share of the throughput at which latency and cycles are measured, as in NSDI'16 and OSDI'16.
 pub const LATENCY_SHARE: f64 = 0.8;
@@ -55,27 +56,25 @@ pub enum Error {
 /// [`Error`].
 pub fn measure(
     dut: &mut Wired,
-    flows: &Flows,
-    (template, mix): (&Template, &Mix),
+    offered: &Offered,
     goal: Goal,
     told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
     let mut limits = Limits::new(LOWEST, HIGHEST)?;
     limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
-    measure_within(dut, flows, (template, mix), goal, limits, told)
+    measure_within(dut, offered, goal, limits, told)
 }
 
 /// As [`measure`], within these limits.
 pub(crate) fn measure_within(
     dut: &mut Wired,
-    flows: &Flows,
-    (template, mix): (&Template, &Mix),
+    offered: &Offered,
     goal: Goal,
     limits: Limits,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
     dut.forget();
-    let mut load = Load { template, mix, picker: flows.picker(0, 1) };
+    let mut load = offered.load();
     let before = dut.engine().snapshot();
     // the first packets find caches cold and neighbours unknown
     dut.trial(&mut load, 1e5, 0.05)?;
@@ -126,14 +125,13 @@ pub(crate) fn measure_within(
 /// [`Error`].
 pub fn offer(
     dut: &mut Wired,
-    flows: &Flows,
-    (template, mix): (&Template, &Mix),
+    offered: &Offered,
     goal: Goal,
     load_pps: f64,
     mut told: impl FnMut(&Trial) -> bool,
 ) -> Result<Measured, Error> {
     dut.forget();
-    let mut load = Load { template, mix, picker: flows.picker(0, 1) };
+    let mut load = offered.load();
     dut.trial(&mut load, 1e5_f64.min(load_pps), 0.05)?;
     let from = dut.engine().snapshot();
     let (mut trials, mut latency, mut spent, mut spoilt) = (vec![], None, 0.0, 0.0);
@@ -168,6 +166,7 @@ pub fn offer(
         limited_by: match () {
             () if judged.is_empty() => LimitedBy::Machine,
             () if unsent != 0 => LimitedBy::Generator,
+            () if holds => LimitedBy::MaxLoad,
             () => LimitedBy::Device,
         },
         remarks: if judged.is_empty() { vec![Remark::Machine { load_pps }] } else { vec![] },
@@ -240,8 +239,10 @@ impl Measured {
     /// What set the limit, as a result has it.
     pub fn limited_by(&self) -> report::LimitedBy {
         match self.found.limited_by {
-            LimitedBy::Device | LimitedBy::Budget => report::LimitedBy::Dut,
-            LimitedBy::Generator | LimitedBy::MaxLoad => report::LimitedBy::Generator,
+            LimitedBy::Device => report::LimitedBy::Dut,
+            LimitedBy::Budget => report::LimitedBy::Budget,
+            LimitedBy::Generator => report::LimitedBy::Generator,
+            LimitedBy::MaxLoad => report::LimitedBy::Load,
             LimitedBy::Machine => report::LimitedBy::Machine,
         }
     }

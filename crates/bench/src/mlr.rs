@@ -19,11 +19,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::attempts::Found;
+use crate::found::Found;
 use crate::goal::Goal;
 use crate::ledger::{Ledger, Request};
 use crate::load::{Class, Outcome, classify};
-use crate::search::{Limits, Method, Next, Search, SearchError};
+use crate::search::{Limits, Next, Search, SearchError};
 use crate::trial::Trial;
 
 /// Most goals of a search.
@@ -297,7 +297,7 @@ impl Search for Mlr {
             let found = view.found(|load| stage.is_given_up(load, limits));
             Some(found.result(&stage.goal, &self.ledger, &self.outcomes))
         });
-        Next::Done(self.ledger.summary(Method::Mlr, results.collect()))
+        Next::Done(self.ledger.summary(results.collect()))
     }
 
     fn tell(&mut self, trial: Trial) -> Result<(), SearchError> {

@@ -17,21 +17,13 @@ use wire::MacAddr;
 /// A value that is none.
 pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagnostic> {
     let t = &file.traffic;
-    let wrong = |value: &str, problem: String, cure: &str| Diagnostic {
-        file: Some(file.file.clone()),
-        ..Diagnostic::new(format!("[traffic]: {problem}")).value(value).cure(cure)
-    };
+    let wrong = |value: &str, problem: String, cure: &str| wrong(file, value, problem, cure);
     let net = |text: &str| net(text).map_err(|e| wrong(text, e, "write a prefix such as 10.0.0.0/8"));
-    let mac = |text: &Option<String>, default: MacAddr| match text {
-        None => Ok(default),
-        Some(text) => {
-            text.parse().map_err(|_| wrong(text, "is no MAC address".to_owned(), "write one like 02:00:00:00:00:01"))
-        }
-    };
+    let (src_mac, dst_mac) = macs(file)?;
     let mut settings = if is_ipv6(t) { FlowSettings::v6() } else { FlowSettings::v4() };
     settings.count = count;
-    settings.src_mac = mac(&t.src_mac, settings.src_mac)?;
-    settings.dst_mac = mac(&t.dst_mac, settings.dst_mac)?;
+    settings.src_mac = src_mac.unwrap_or(settings.src_mac);
+    settings.dst_mac = dst_mac.unwrap_or(settings.dst_mac);
     if let Some(src) = &t.src {
         settings.src = net(src)?;
     }
@@ -48,6 +40,24 @@ pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagn
         settings.dst_ports = port..=port;
     }
     Ok(settings)
+}
+
+/// The MAC addresses that a file asks for, source and destination.
+///
+/// # Errors
+/// One that is none.
+pub(crate) fn macs(file: &ChainFile) -> Result<(Option<MacAddr>, Option<MacAddr>), Diagnostic> {
+    let mac = |text: &Option<String>| {
+        let mac = text.as_ref().map(|text| text.parse().map_err(|_| text));
+        mac.transpose()
+            .map_err(|text| wrong(file, text, "is no MAC address".to_owned(), "write one like 02:00:00:00:00:01"))
+    };
+    Ok((mac(&file.traffic.src_mac)?, mac(&file.traffic.dst_mac)?))
+}
+
+fn wrong(file: &ChainFile, value: &str, problem: String, cure: &str) -> Diagnostic {
+    let d = Diagnostic::new(format!("[traffic]: {problem}")).value(value).cure(cure);
+    Diagnostic { file: Some(file.file.clone()), ..d }
 }
 
 fn is_ipv6(t: &Traffic) -> bool {

@@ -15,6 +15,7 @@
 //! frames = "64"                       # sizes with FCS and mixes, separated by commas
 //! flows = 1024
 //! order = "round-robin"
+//! # capture = "lunch.pcap"            # in the place of these three: the frames of a capture in the same folder
 //!
 //! [goal]
 //! throughput = "quick"                # what counts as one; see `Goal`
@@ -68,7 +69,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
-use traffic::Order;
 
 /// A scenario, read and checked.
 pub struct Scenario {
@@ -84,8 +84,6 @@ pub struct Scenario {
     pub study: Option<Study>,
     /// What counts as throughput.
     pub goal: Goal,
-    /// In which order flows take turns.
-    pub order: Order,
     /// What is measured; of the matrix, the parameter that stands last changes first.
     pub cells: Vec<Cell>,
     /// Which rows of `native-bench` belong to it.

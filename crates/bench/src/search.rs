@@ -1,4 +1,4 @@
-//! What all searches have in common: they ask for trials, and sum up what they found.
+//! What a search is: it asks for trials, and sums up what it found.
 
 use crate::goal::Goal;
 use crate::trial::{BadTrial, Trial};
@@ -95,14 +95,6 @@ pub enum SearchError {
     /// There is nothing to search for, or too much.
     #[error("{0} goals; a search has 1 to 16")]
     Goals(usize),
-    /// The steps are too many, or not whole.
-    #[error("steps of {step_pps} packets/s up to {max_pps}; give whole steps, at most a million")]
-    Step {
-        /// One step.
-        step_pps: f64,
-        /// Where they end.
-        max_pps: f64,
-    },
     /// No trial was asked for.
     #[error("a trial of {0} packets/s that nobody asked for; call `next` first")]
     Unasked(f64),
@@ -123,33 +115,9 @@ pub enum SearchError {
     Trial(#[from] BadTrial),
 }
 
-/// By which method.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Method {
-    /// Multiple loss ratio search.
-    Mlr,
-    /// Binary search.
-    Binary,
-    /// Binary search with loss verification.
-    LossVerify,
-}
-
-impl Method {
-    /// Name and source.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mlr => "MLRsearch (RFC 9971)",
-            Self::Binary => "binary search (RFC 2544)",
-            Self::LossVerify => "binary search with loss verification (ETSI GS NFV-TST 009)",
-        }
-    }
-}
-
 /// What a search found.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Summary {
-    /// How.
-    pub method: Method,
     /// One result for each goal, in the order the goals were given.
     pub results: Vec<GoalResult>,
     /// Trials made.
@@ -195,19 +163,6 @@ pub enum LimitedBy {
     Machine,
     /// The search ran out of trials or time.
     Budget,
-}
-
-impl LimitedBy {
-    /// In a word, as results have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Generator => "generator",
-            Self::MaxLoad => "max_load",
-            Self::Machine => "machine",
-            Self::Budget => "budget",
-        }
-    }
 }
 
 /// What makes a result irregular or doubtful.

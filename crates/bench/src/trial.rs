@@ -38,7 +38,7 @@ pub struct Trial {
     pub corrupt: u64,
     /// Longest times that loops were away.
     pub poll_gap_max_ns: PollGaps,
-    /// Latencies, a histogram as [`traffic::Delays::to_base64`] writes it.
+    /// Latencies, a histogram as [`report::hdr::encode`] writes it.
     pub latency_hdr: Option<String>,
     /// How late packets left, in the same form.
     pub late_hdr: Option<String>,

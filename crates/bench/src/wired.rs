@@ -1,26 +1,31 @@
 //! A chain in this process as the device under test: wires in memory stand in the place of its ports, and the thread that
 //! runs trials sends and receives at their far ends.
 
+use crate::source::{Buffers, Kind, Load, Source};
+use crate::tally::Plain;
 use crate::trial::{PollGaps, Trial};
 use chain::ChainFile;
-use packet::{Batch, Packet, clock};
+use packet::{Batch, clock};
+use report::hdr;
 use runtime::{End, Engine, Summary};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use traffic::{Mix, Pace, PaceError, Pacer, Picker, Probe, Receiver, Template};
+use traffic::{Pace, PaceError, Pacer, Probe, Receiver, Sequence};
 
 /// Packets that may be under way in each direction of a wire: the descriptors of a common NIC queue.
 pub const DEPTH: u32 = 1024;
-/// Nothing has come for so long: the path is empty.
+/// When nothing has come for so long, it is looked whether the path is empty: what an NF keeps for a while has come as well.
 const QUIET: Duration = Duration::from_millis(5);
 /// Packets that come later than this after the last was sent are lost.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Packets that are kept to be sent again.
-const SPARE: usize = 4096;
-/// Packets before a trial, 5 µs apart, and the stream that no receiver knows.
+/// Packets before a trial, 5 µs apart, and their stream, which no receiver of a trial knows.
 const PRELUDE: u64 = 200;
 const PRELUDE_STREAM: u8 = 255;
+/// Packets without a number have to be through before a trial: within so long, or a worker may sleep again; and how often
+/// that is tried.
+const THROUGH: Duration = Duration::from_micros(500);
+const WAKES: u32 = 5;
 /// What the clock of a worker's gap cannot tell, ns.
 const GRAIN_NS: u64 = 60_000;
 
@@ -30,24 +35,23 @@ pub struct Wired {
     ends: Vec<End>,
     /// The end that packets are sent into.
     into: usize,
-    /// Packets that have come back, to be sent again.
-    spare: Vec<Packet>,
-    /// New buffers.
-    ready: Batch,
+    buffers: Buffers,
+    /// Packets that the wire has taken so far, and packets that have come.
+    handed: u64,
+    taken: u64,
     /// For each end what came last, and when.
     arrived: Vec<(Batch, u64)>,
     sequence: u64,
     stop: Arc<AtomicBool>,
 }
 
-/// What is sent.
-pub struct Load<'a> {
-    /// The frames.
-    pub template: &'a Template,
-    /// Their sizes.
-    pub mix: &'a Mix,
-    /// Their flows, in turn.
-    pub picker: Picker,
+/// Which packets are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Those that wake the workers.
+    Prelude(u64),
+    /// Those that count.
+    Trial,
 }
 
 impl Wired {
@@ -60,7 +64,8 @@ impl Wired {
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
         let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
-        Ok(Wired { engine, ends, into, spare: vec![], ready: Batch::new(), arrived, sequence: 0, stop: Arc::default() })
+        let buffers = Buffers::new(engine.pool().clone());
+        Ok(Wired { engine, ends, into, buffers, handed: 0, taken: 0, arrived, sequence: 0, stop: Arc::default() })
     }
 
     /// Has trials end when this is set.
@@ -84,14 +89,13 @@ impl Wired {
         duration_s: f64,
     ) -> Result<(Trial, Receiver), PaceError> {
         let hz = clock::hz();
-        self.wake(load);
+        let made_before = if load.is_replay() { self.created() } else { 0 };
+        let mut plain = self.wake(load);
         let mut pacer = Pacer::new(Pace::new(load_pps, duration_s, hz), clock::cycles() + hz / 10_000)?;
-        let probe_at = load.template.probe_at();
         let first = self.sequence;
-        let mut receiver = Receiver::new(probe_at, first, pacer.totals().intended, hz);
+        let mut receiver = Receiver::new(load.probe_at(), first, pacer.totals().intended, hz);
         // about a million latencies a second
-        receiver.sample((load_pps / 1e6) as u64);
-        let mut sizes = load.mix.cycle();
+        receiver.sample((load_pps / load.numbered_every() as f64 / 1e6) as u64);
         self.engine.gaps();
         let (mut looked, mut own) = (clock::cycles(), 0);
         while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
@@ -102,96 +106,151 @@ impl Wired {
             looked = now;
             let due = pacer.due(now);
             if due != 0 {
-                let sent = self.send(load, &mut sizes, due, 0);
+                let sent = self.send(load, due, Part::Trial);
                 pacer.sent(sent, now);
             }
             self.receive(&mut receiver);
         }
-        let ticks = |time: Duration| (time.as_secs_f64() * hz as f64) as u64;
+        self.drain(&mut receiver);
+        pacer.stop();
+        let totals = pacer.totals();
+        let numbered = self.sequence - first;
+        self.sequence = first + totals.intended;
+        let mut seen = receiver.totals(numbered);
+        if load.is_replay() {
+            plain.sent = totals.sent - numbered;
+            plain.created = self.created() - made_before;
+            seen = plain.add_to(seen);
+        }
+        let (longest, sum) = self.engine.gaps();
+        let gaps = PollGaps { generator: pacer.poll_gap_max_ns(), worker: longest.as_nanos() as u64 };
+        let away = Duration::from_secs_f64(own as f64 / hz as f64) + sum;
+        let mut trial = Trial::new(load_pps, duration_s, totals, seen);
+        trial.machine = was_away(&trial, gaps, pacer.gap_limit_ns(), away);
+        trial.poll_gap_max_ns = gaps;
+        trial.late_hdr = hdr::encode(pacer.lateness().histogram()).ok();
+        trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
+        Ok((trial, receiver))
+    }
+
+    /// Packets that the chain has made itself so far.
+    fn created(&self) -> u64 {
+        self.engine.snapshot().totals.created
+    }
+
+    /// Whether nothing is under way: the chain has received what was handed to the wire, knows what has become of it, and
+    /// what it has sent has come. A worker that is away shows here, and not in that nothing comes.
+    fn is_through(&self) -> bool {
+        let did = self.engine.snapshot();
+        did.balanced && did.totals.received == self.handed && did.totals.sent == self.taken
+    }
+
+    /// Takes in what is under way.
+    fn drain(&mut self, receiver: &mut Receiver) {
         let ended = clock::cycles();
         let mut last = ended;
         loop {
             let now = clock::cycles();
-            if self.receive(&mut receiver) != 0 {
+            if self.receive(receiver) != 0 {
                 last = now;
             }
-            if now - last > ticks(QUIET) || now - ended > ticks(DRAIN) {
+            if now - ended > ticks(DRAIN) {
+                break;
+            }
+            if now - last > ticks(QUIET) {
+                if self.is_through() {
+                    break;
+                }
+                last = now;
+            }
+        }
+    }
+
+    /// Sends a packet now and then for a while, so that no worker sleeps when the trial begins. They count nowhere; what
+    /// is to be known of them where packets without a number are counted.
+    fn wake(&mut self, load: &mut Load<'_>) -> Plain {
+        let mut plain = Plain::default();
+        for _ in 0..WAKES {
+            let (hz, from) = (clock::hz(), clock::cycles());
+            let mut before = Receiver::new(load.probe_at(), 0, 0, hz);
+            before.set_stream(PRELUDE_STREAM, Sequence::new(0, PRELUDE));
+            let (mut sent, numbers) = (0, self.sequence);
+            for n in 0..PRELUDE {
+                while clock::cycles() < from + n * hz / 200_000 {
+                    self.receive(&mut before);
+                }
+                sent += self.send(load, 1, Part::Prelude(n)) as u64;
+            }
+            let numbered = self.sequence - numbers;
+            self.sequence = numbers;
+            plain.prelude += sent - numbered;
+            let awake = sent == numbered || self.prelude_is_through(&mut before);
+            let seen = before.totals(numbered);
+            plain.before.foreign += seen.foreign;
+            plain.before.duplicate += seen.duplicate;
+            if awake {
                 break;
             }
         }
-        pacer.stop();
-        let totals = pacer.totals();
-        self.sequence = first + totals.intended;
-        let (longest, sum) = self.engine.gaps();
-        let gaps = PollGaps { generator: pacer.poll_gap_max_ns(), worker: longest.as_nanos() as u64 };
-        let away = Duration::from_secs_f64(own as f64 / hz as f64) + sum;
-        let mut trial = Trial::new(load_pps, duration_s, totals, receiver.totals(totals.sent));
-        trial.machine = was_away(&trial, gaps, pacer.gap_limit_ns(), away);
-        trial.poll_gap_max_ns = gaps;
-        trial.late_hdr = pacer.lateness().to_base64().ok();
-        trial.latency_hdr = receiver.latency().to_base64().ok();
-        Ok((trial, receiver))
+        plain
     }
 
-    /// Sends a packet now and then for a while, so that no worker sleeps when the trial begins. They count nowhere.
-    fn wake(&mut self, load: &mut Load<'_>) {
-        let (hz, from) = (clock::hz(), clock::cycles());
-        let mut nobody = Receiver::new(load.template.probe_at(), 0, 0, hz);
-        let mut sizes = load.mix.cycle();
-        for n in 0..PRELUDE {
-            while clock::cycles() < from + n * hz / 200_000 {
-                self.receive(&mut nobody);
+    /// Waits for packets that would be taken for those of the trial; whether that was short enough for the workers to be
+    /// awake still.
+    fn prelude_is_through(&mut self, before: &mut Receiver) -> bool {
+        let ended = clock::cycles();
+        while clock::cycles() - ended < ticks(THROUGH) {
+            self.receive(before);
+            if self.is_through() {
+                // what has come last is looked at now
+                self.receive(before);
+                return true;
             }
-            self.send(load, &mut sizes, 1, PRELUDE_STREAM);
         }
+        self.drain(before);
+        false
     }
 
     /// Puts packets on the wire, as many as are due and there are buffers for; how many. What the chain's queue has no room
     /// for is lost there, as in a NIC.
-    fn send(&mut self, load: &mut Load<'_>, sizes: &mut traffic::size::Cycle, due: usize, stream: u8) -> usize {
+    fn send(&mut self, load: &mut Load<'_>, due: usize, part: Part) -> usize {
+        match &mut load.0 {
+            Kind::Made(made) => self.send_from(made, due, part),
+            Kind::Replay(replay) => self.send_from(replay, due, part),
+        }
+    }
+
+    #[inline(always)]
+    fn send_from(&mut self, source: &mut impl Source, due: usize, part: Part) -> usize {
         let mut left = due;
         while left != 0 {
             let mut burst = Batch::new();
             let stamp = clock::cycles();
             while left != 0 && !burst.is_full() {
-                let size = sizes.next_index();
-                let probe = Probe { stream, sequence: self.sequence, stamp };
-                let flow = load.picker.next_flow();
-                let Some(packet) = self.packet(load.template, (size, flow, probe)) else {
-                    self.ends[self.into].tx.send(&mut burst);
+                let made = match part {
+                    Part::Trial => {
+                        source.packet(Probe { stream: 0, sequence: self.sequence, stamp }, &mut self.buffers)
+                    }
+                    Part::Prelude(sequence) => {
+                        source.prelude(Probe { stream: PRELUDE_STREAM, sequence, stamp }, &mut self.buffers)
+                    }
+                };
+                let Some((packet, numbered)) = made else {
+                    self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
                     return due - left;
                 };
-                self.sequence += u64::from(stream == 0);
+                self.sequence += u64::from(numbered);
                 left -= 1;
                 burst.push(packet).unwrap_or_else(drop);
             }
-            self.ends[self.into].tx.send(&mut burst);
+            self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
         }
         due
     }
 
-    /// A packet with its bytes: one that has come back, if it has the length, or a new one. One that has come back keeps
-    /// its buffer's header, which both cores then only read, and its payload.
-    #[inline(always)]
-    fn packet(&mut self, template: &Template, (size, flow, probe): (usize, u32, Probe)) -> Option<Packet> {
-        let len = template.frame_len(size);
-        if let Some(mut packet) = self.spare.pop()
-            && packet.len() == len
-        {
-            template.fill_head(size, flow, probe, packet.data_mut());
-            return Some(packet);
-        }
-        if self.ready.is_empty() && !self.engine.pool().fill(&mut self.ready) {
-            return None;
-        }
-        let mut packet = self.ready.pop()?;
-        template.fill(size, flow, probe, packet.append(len)?);
-        Some(packet)
-    }
-
-    /// Forgets the packets that have come back: their payload is another template's.
+    /// Forgets the packets that have come back: their payload is that of other frames.
     pub fn forget(&mut self) {
-        self.spare.clear();
+        self.buffers.forget();
     }
 
     /// Looks at what came the last time, whose bytes have been fetched meanwhile from the other core's cache, and takes what
@@ -203,16 +262,12 @@ impl Wired {
                 arrived.for_each(|packet| {
                     receiver.take(packet.data(), *at);
                 });
-                while self.spare.len() < SPARE
-                    && let Some(packet) = arrived.pop()
-                {
-                    self.spare.push(packet);
-                }
-                arrived.clear();
+                self.buffers.keep(arrived);
             }
             let n = end.rx.receive(arrived);
             if n != 0 {
                 all += n;
+                self.taken += n as u64;
                 *at = clock::cycles();
                 arrived.fetch();
             }
@@ -222,14 +277,17 @@ impl Wired {
 
     /// Stops the chains; what they have done.
     pub fn stop(mut self) -> Summary {
-        self.ready.clear();
         let mut foreign = Receiver::new(0, 0, 0, clock::hz());
         while self.receive(&mut foreign) != 0 {}
         self.receive(&mut foreign);
-        self.spare.clear();
+        self.buffers.clear();
         drop((self.ends, self.arrived));
         self.engine.stop()
     }
+}
+
+fn ticks(time: Duration) -> u64 {
+    (time.as_secs_f64() * clock::hz() as f64) as u64
 }
 
 /// Whether a loop was away for longer than the packets that stand before it may wait, and the loss is no more than what

@@ -37,6 +37,18 @@ pub(crate) struct Chain {
     pub(crate) cores: Vec<Spanned<usize>>,
     #[serde(default)]
     pub(crate) on_panic: OnPanic,
+    pub(crate) shuffle: Option<Spanned<Shuffle>>,
+}
+
+/// How the packets of a chain that begins with an NF's output are spread over its cores.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Shuffle {
+    /// Both directions of a flow to one core.
+    #[default]
+    Flow,
+    /// To the core of the number that the NF has noted ([`graph::ShuffleTo`]).
+    Noted,
 }
 
 /// What becomes of the packets that come to an NF which has panicked, until it has been built anew.

@@ -20,6 +20,8 @@
 //! [[chain]]
 //! path = ["lan", "guard", "probe", "wan"]      # port, NFs (`nf:input` for another input than the first), port
 //! cores = [1]                                  # one copy of the chain on each; chosen when left out
+//!                                              # a path may also begin with "NF.OUTPUT" of an NF with which another
+//!                                              # ends: its packets are shuffled over this chain's cores
 //!
 //! [[edge]]
 //! from = "probe.copy"                          # any output but the one along the path
@@ -37,9 +39,9 @@ mod locate;
 mod plan;
 
 pub use device::Device;
-pub use file::Traffic;
+pub use file::{Shuffle, Traffic};
 pub use locate::{Source, nearest, read};
-pub use plan::{Chain, ChainFile, NfUse, Port, WorkerPlan};
+pub use plan::{Chain, ChainFile, Link, NfUse, Port, Start, WorkerPlan};
 
 /// The settings of one NF, as read from a file, each with its place.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;

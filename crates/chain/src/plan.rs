@@ -1,6 +1,6 @@
 //! What a checked file says.
 
-use crate::{Device, Traffic};
+use crate::{Device, Shuffle, Traffic};
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,9 @@ pub struct ChainFile {
     pub warnings: Vec<Diagnostic>,
     /// What a benchmark sends.
     pub traffic: Traffic,
+    /// Outputs with which chains begin. Where packets go by the `n`th of them, [`Target::Port`] says `n` more than there are
+    /// ports.
+    pub links: Vec<Link>,
     /// All visits to NFs, of all chains.
     pub(crate) hops: Vec<HopPlan>,
     /// For each NF, where its outputs lead; the first is not used.
@@ -80,13 +83,33 @@ impl NfUse {
     }
 }
 
+/// An output of an NF with which a chain begins, most likely on other cores.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// `NF.OUTPUT`.
+    pub name: String,
+    /// Number of the chain.
+    pub chain: usize,
+}
+
+/// Where a chain's packets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The port of this number.
+    Port(usize),
+    /// The link of this number.
+    Link(usize),
+}
+
 /// A chain of the file.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// Its name.
     pub name: String,
-    /// Number of the port that packets enter by.
-    pub port: usize,
+    /// Where packets come from.
+    pub from: Start,
+    /// How packets of a link are spread over the cores.
+    pub shuffle: Shuffle,
     /// Where they go from there.
     pub entry: Target,
     /// The path as written.

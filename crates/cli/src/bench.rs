@@ -2,9 +2,9 @@
 
 use crate::exit::Exit;
 use crate::measuring::{Desk, Job, Keep, job, wrong};
-use bench::{Goal, Scenario};
+use bench::{Goal, Scenario, Sent};
 use chain::ChainFile;
-use graph::{Diagnostics, Registry};
+use graph::{Diagnostic, Diagnostics, Registry};
 use std::path::PathBuf;
 use traffic::{Mix, Order};
 
@@ -17,6 +17,10 @@ const SIZES: &str = "64,128,256,512,1024,1280,1518";
 /// core of its own sends into one and takes back what comes out of any. Every packet carries a number and its time of
 /// departure. The table [traffic] of the file says what is sent. Of a scenario, every cell is measured; `reproduce` judges
 /// its findings as well.
+///
+/// With --pcap the frames of a capture are sent in their place, over and over and at the load's pace. They go as they are,
+/// but for the MAC addresses that [traffic] gives; about one in 32 carries a number, in the first 18 bytes of its UDP or TCP
+/// payload. Latency, order and copies are those of these frames. The others are counted, and what is missing is lost.
 #[derive(clap::Args)]
 #[command(after_help = "\
 The goal says what counts as throughput: how long trials last, how much trial time decides about a rate, the loss allowed,
@@ -28,6 +32,7 @@ Examples:
   bondstone bench examples/router.toml
   bondstone bench examples/router.toml --frames 64,512,imix --flows 10000 --loss 0.1% --report router.html
   bondstone bench examples/router.toml --rate 5e6 --frames 64 --json
+  bondstone bench examples/router.toml --pcap lunch.pcapng.gz --loss 0.1%
   bondstone bench scenarios/netbricks/lpm.toml")]
 pub(crate) struct Bench {
     /// The chain file, or a scenario.
@@ -43,6 +48,10 @@ pub(crate) struct Bench {
     /// Order of the flows: round-robin, uniform, or zipf:1.1 with an exponent. By default the scenario's, or round-robin.
     #[arg(long)]
     order: Option<Order>,
+    /// Sends the frames of this capture (pcap or pcapng, also gzipped), the first that fit into 64 MiB; no frame may have
+    /// more than 2048 bytes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order"])]
+    pcap: Option<PathBuf>,
     /// What counts as throughput. By default what the scenario says, or quick.
     #[arg(long)]
     goal: Option<Goal>,
@@ -74,15 +83,13 @@ impl Bench {
             eprintln!("warning: {warning}");
         }
         self.check_rate(Goal::quick())?;
-        let frames = self.frames()?.map_or_else(|| parse(SIZES), Ok)?;
+        let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default() };
         let job = Job {
             file: &file,
             label: self.file.display().to_string(),
             study: "bench".to_owned(),
             cell: Default::default(),
-            frames: &frames,
-            flows: self.flows.unwrap_or(1024),
-            order: self.order.unwrap_or_default(),
+            sent: self.sent(sent)?,
             goal: self.goal(Goal::quick())?,
             rate: self.rate,
         };
@@ -97,7 +104,7 @@ impl Bench {
     /// Measures the cells of a scenario.
     fn scenario(&self, scenario: &Scenario) -> anyhow::Result<Exit> {
         self.check_rate(scenario.goal)?;
-        let (frames, goal) = (self.frames()?, self.goal(scenario.goal)?);
+        let goal = self.goal(scenario.goal)?;
         let mut desk = Desk::open(&self.keep, self.core)?;
         eprintln!("{}: {}\ngoal: {goal}", scenario.name, scenario.title);
         let (mut all, mut exit) = (vec![], Exit::Done);
@@ -109,14 +116,8 @@ impl Bench {
                     continue;
                 }
             };
-            let outcome = desk.measure(&Job {
-                frames: frames.as_deref().unwrap_or(&cell.frames),
-                flows: self.flows.unwrap_or(cell.flows),
-                order: self.order.unwrap_or(scenario.order),
-                goal,
-                rate: self.rate,
-                ..job
-            })?;
+            let sent = self.sent(job.sent.clone())?;
+            let outcome = desk.measure(&Job { sent, goal, rate: self.rate, ..job })?;
             all.extend(outcome.results);
             match outcome.exit {
                 Exit::Done => {}
@@ -154,8 +155,27 @@ impl Bench {
         }
     }
 
-    fn frames(&self) -> anyhow::Result<Option<Vec<(String, Mix)>>> {
-        self.frames.as_deref().map(parse).transpose()
+    /// What is sent in the place of `default`.
+    fn sent(&self, default: Sent) -> anyhow::Result<Sent> {
+        if let Some(path) = &self.pcap {
+            return Ok(Sent::Capture(path.clone()));
+        }
+        let asked = self.frames.as_deref().map(parse).transpose()?;
+        match default {
+            Sent::Made { frames, flows, order } => Ok(Sent::Made {
+                frames: asked.unwrap_or(frames),
+                flows: self.flows.unwrap_or(flows),
+                order: self.order.unwrap_or(order),
+            }),
+            Sent::Capture(path) if asked.is_none() && self.flows.is_none() && self.order.is_none() => {
+                Ok(Sent::Capture(path))
+            }
+            Sent::Capture(path) => {
+                let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows \
+                               and --order";
+                Err(Diagnostics(vec![Diagnostic::new(problem).value(path.display())]).into())
+            }
+        }
     }
 }
 

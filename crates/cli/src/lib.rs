@@ -13,6 +13,7 @@ mod doctor;
 mod exit;
 mod measuring;
 mod nf;
+mod plan;
 mod reproduce;
 mod run;
 mod table;
@@ -36,6 +37,7 @@ Examples:
   bondstone bench examples/router.toml
   bondstone reproduce netbricks/lpm
   bondstone check examples/demo.toml
+  bondstone plan examples/demo.toml
   bondstone nf show ttl
   bondstone doctor"
 )]
@@ -50,6 +52,7 @@ enum Command {
     Bench(bench::Bench),
     Reproduce(reproduce::Reproduce),
     Check(check::Check),
+    Plan(plan::Plan),
     /// Lists and explains network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
@@ -63,6 +66,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Bench(bench) => bench.run(&registry),
         Command::Reproduce(reproduce) => reproduce.run(&registry),
         Command::Check(check) => check.run(&registry),
+        Command::Plan(plan) => plan.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
         Command::Doctor(doctor) => doctor.run(),
     };

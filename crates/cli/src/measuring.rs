@@ -3,17 +3,16 @@
 use crate::exit::Exit;
 use anyhow::Context;
 use bench::scenario::{self};
-use bench::{Goal, MeasureError, Measured, Scenario, Steal, Trial, Wired};
-use chain::ChainFile;
+use bench::{Goal, MeasureError, Measured, Offered, Scenario, Sent, Steal, Trace, Trial, Wired};
+use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
-use report::{Dut, Frames, Mix as MixDocument, MixPart, NfUse, Port, Tool, Traffic};
+use report::{Dut, NfUse, Port, Tool};
 use results::Store;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use traffic::{Flows, Mix, Order, Template};
 
 /// Where results go.
 #[derive(clap::Args)]
@@ -33,9 +32,7 @@ pub(crate) struct Job<'a> {
     pub(crate) label: String,
     pub(crate) study: String,
     pub(crate) cell: BTreeMap<String, String>,
-    pub(crate) frames: &'a [(String, Mix)],
-    pub(crate) flows: u32,
-    pub(crate) order: Order,
+    pub(crate) sent: Sent,
     pub(crate) goal: Goal,
     /// One load instead of a search, packets a second.
     pub(crate) rate: Option<f64>,
@@ -96,17 +93,20 @@ impl Desk {
 
     fn measure_here(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
         let file = job.file;
-        let settings = bench::flow_settings(file, job.flows).map_err(|d| Diagnostics(vec![d]))?;
-        let settings = traffic::FlowSettings { order: job.order, ..settings };
-        let flows = Flows::new(settings).map_err(|e| wrong("flows", job.flows, e))?;
-        let templates = job
-            .frames
-            .iter()
-            .map(|(name, mix)| Template::new(&flows, mix, true).map_err(|e| wrong("frames", name, e)))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let offered = match job.sent.ready(file, &self.interrupted) {
+            Err(_) if self.is_interrupted() => return Ok(Outcome { results: vec![], exit: Exit::Interrupted }),
+            ready => ready.map_err(|d| Diagnostics(vec![d]))?,
+        };
         let into = match &file.traffic.into {
             Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
-            None => file.chains.first().map_or(0, |c| c.port),
+            None => file
+                .chains
+                .iter()
+                .find_map(|c| match c.from {
+                    Start::Port(port) => Some(port),
+                    Start::Link(_) => None,
+                })
+                .unwrap_or(0),
         };
         let mut dut = Wired::start(file, into)?;
         dut.stop_when(self.interrupted.clone());
@@ -117,10 +117,12 @@ impl Desk {
         let _lcore = dut.engine().eal().register_thread();
         let cpus: Vec<usize> = used.iter().copied().chain([core]).collect();
         eprintln!("{}: chains on CPU {}, generator on CPU {core}", job.label, words(&used));
+        offered.iter().filter_map(Offered::trace).for_each(introduce);
 
         let mut results = vec![];
         let (mut ended, mut met) = (None, true);
-        for ((name, mix), template) in job.frames.iter().zip(&templates) {
+        for offered in &offered {
+            let name = offered.name();
             let steal = Steal::now(&cpus);
             let mut progress = Progress::new(name);
             let told = |trial: &Trial| {
@@ -128,8 +130,8 @@ impl Desk {
                 !self.interrupted.load(Ordering::Relaxed)
             };
             let measured = match job.rate {
-                None => bench::measure(&mut dut, &flows, (template, mix), job.goal, told),
-                Some(rate) => bench::offer(&mut dut, &flows, (template, mix), job.goal, rate, told),
+                None => bench::measure(&mut dut, offered, job.goal, told),
+                Some(rate) => bench::offer(&mut dut, offered, job.goal, rate, told),
             };
             progress.end();
             let measured = match measured {
@@ -139,11 +141,11 @@ impl Desk {
                     break;
                 }
             };
-            explain(name, &measured);
+            explain(offered, &measured);
             met &= measured.found.lower_pps.is_some();
             let mut environment = bench::environment(&cpus, dut.engine().snapshot().memory);
             environment.steal_share = Steal::now(&cpus).share_since(steal);
-            let mut result = document(job, &measured, (name, mix), environment);
+            let mut result = document(job, &measured, offered, environment);
             result.seal()?;
             self.store.add(&result)?;
             results.push(result);
@@ -156,7 +158,7 @@ impl Desk {
             runtime::confine(&allowed)?;
             let mut loopback = bench::loopback(*cpu)?;
             runtime::pin(core)?;
-            ended = self.calibrate(&mut results, &mut loopback, (&flows, &templates, job.frames)).err();
+            ended = self.calibrate(&mut results, &mut loopback, &offered).err();
             loopback.stop();
         }
         for result in results.iter_mut().filter(|r| r.calibration.is_some()) {
@@ -191,17 +193,17 @@ impl Desk {
         &self,
         results: &mut [report::Result],
         loopback: &mut Wired,
-        (flows, templates, frames): (&Flows, &[Template], &[(String, Mix)]),
+        offered: &[Offered],
     ) -> Result<(), MeasureError> {
         loopback.stop_when(self.interrupted.clone());
-        for ((result, (name, mix)), template) in results.iter_mut().zip(frames).zip(templates) {
-            let mut progress = Progress::new(&format!("{name}, without the chain"));
+        for (result, offered) in results.iter_mut().zip(offered) {
+            let mut progress = Progress::new(&format!("{}, without the chain", offered.name()));
             let told = |trial: &Trial| {
                 progress.tell(trial);
                 !self.is_interrupted()
             };
             let load_pps = result.latency.first().map_or(1e5, |l| l.load_pps);
-            let calibration = bench::calibrate(loopback, flows, (template, mix), load_pps, told);
+            let calibration = bench::calibrate(loopback, offered, load_pps, told);
             progress.end();
             result.calibration = Some(calibration?);
         }
@@ -258,9 +260,7 @@ pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Resul
         label: format!("{}, {}", scenario.name, cell.label()),
         study: scenario.name.clone(),
         cell: cell.parameters.clone(),
-        frames: &cell.frames,
-        flows: cell.flows,
-        order: scenario.order,
+        sent: cell.sent.clone(),
         goal: scenario.goal,
         rate: None,
     })
@@ -275,41 +275,23 @@ pub(crate) fn words(cpus: &[usize]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn document(
-    job: &Job<'_>,
-    measured: &Measured,
-    (name, mix): (&str, &Mix),
-    environment: report::Environment,
-) -> report::Result {
+fn document(job: &Job<'_>, measured: &Measured, offered: &Offered, environment: report::Environment) -> report::Result {
     let file = job.file;
-    let frames = match mix.entries() {
-        [(size, _)] => Frames::FrameBytes(size.with_fcs()),
-        parts => Frames::Mix(MixDocument {
-            name: name.to_owned(),
-            parts: parts
-                .iter()
-                .map(|(size, weight)| MixPart { frame_bytes: size.with_fcs(), weight: *weight })
-                .collect(),
-        }),
-    };
     let mut deviations: Vec<String> = measured.found.remarks.iter().map(ToString::to_string).collect();
     deviations.push(
         "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, no line rate"
             .to_owned(),
     );
+    deviations.extend(offered.remarks());
     let goal = job.goal;
     let mut cell = job.cell.clone();
-    cell.insert("flows".to_owned(), job.flows.to_string());
-    if job.order != Order::default() {
-        cell.insert("order".to_owned(), job.order.to_string());
-    }
+    cell.extend(offered.cell());
     report::Result {
         schema: report::Version::V1,
         id: String::new(),
         tool: Tool {
             name: "bondstone".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: None,
             command: Some(std::env::args().collect::<Vec<_>>().join(" ")),
         },
         study: job.study.clone(),
@@ -329,15 +311,7 @@ fn document(
                 .collect(),
             cores: file.chains.iter().flat_map(|c| &c.cores).map(|c| *c as u32).collect(),
         },
-        traffic: Traffic {
-            frames,
-            flows: job.flows.into(),
-            protocol: "udp".to_owned(),
-            burst: 8,
-            directions: 1,
-            trace_sha256: None,
-            seed: Some(0),
-        },
+        traffic: offered.document(),
         goal: report::Goal {
             name: None,
             trial_s: goal.final_s(),
@@ -358,8 +332,24 @@ fn document(
     }
 }
 
+/// Says what of a capture is sent.
+fn introduce(trace: &Trace) {
+    let capture = trace.capture();
+    eprintln!(
+        "{}: {} frames of {:.0} bytes on average, flows: {}",
+        trace.name(),
+        capture.len(),
+        capture.mean_size(),
+        capture.flows()
+    );
+    if let Some(left_out) = trace.left_out() {
+        eprintln!("  {left_out}");
+    }
+}
+
 /// Says what was found, and if it is nothing, why.
-fn explain(name: &str, m: &Measured) {
+fn explain(offered: &Offered, m: &Measured) {
+    let name = offered.name();
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
     match m.found.lower_pps {
         Some(lower) => eprintln!("{name}: {}, {} trials", mpps(lower), m.trials.len()),
@@ -369,10 +359,18 @@ fn explain(name: &str, m: &Measured) {
                 "{name}: no rate meets the goal. Dropped by the chain: {}",
                 if worst.is_empty() { "nothing".to_owned() } else { worst.join(", ") }
             );
-            if !worst.is_empty() {
-                eprintln!(
-                    "  cure: [traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)"
-                );
+            let cure = match offered.trace() {
+                _ if worst.is_empty() => None,
+                None => Some(
+                    "[traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)",
+                ),
+                Some(_) => Some(
+                    "frames of a capture go where they say: set dst_mac in [traffic] to the router's, give it routes for \
+                     them, or allow with --loss what the chain refuses",
+                ),
+            };
+            if let Some(cure) = cure {
+                eprintln!("  cure: {cure}");
             }
         }
     }

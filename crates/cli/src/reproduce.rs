@@ -157,9 +157,9 @@ fn measure(scenario: &Scenario, desk: &mut Desk) -> anyhow::Result<Run> {
             }
         };
         let outcome = desk.measure(&job)?;
-        for (result, (frames, _)) in outcome.results.iter().zip(job.frames) {
+        for (result, frames) in outcome.results.iter().zip(job.sent.names()) {
             let mut facts = result.cell.clone();
-            facts.insert("frames".to_owned(), frames.clone());
+            facts.insert("frames".to_owned(), frames);
             observe(result, facts, &mut run);
         }
         run.results.extend(outcome.results);
@@ -182,9 +182,10 @@ fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut R
             return miss("the machine took cores away in every try: no rate could be judged");
         }
         _ if summary.lower_pps <= 0.0 => return miss("no rate met the goal"),
-        LimitedBy::Generator => {
+        LimitedBy::Generator | LimitedBy::Load => {
             miss("the generator ended the search, not the chain: what the chain can do is not known")
         }
+        LimitedBy::Budget => miss("the search ran out of trials or time before its bounds were near enough"),
         LimitedBy::Machine => miss("the machine took cores away for too long: what the chain can do is not known"),
         LimitedBy::Dut | LimitedBy::Wire => {}
     }

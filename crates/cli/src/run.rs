@@ -34,6 +34,8 @@ pub(crate) struct Run {
     /// Stops after this long, such as 10s, 500ms or 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
+    #[command(flatten)]
+    placing: crate::plan::Placing,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -51,7 +53,7 @@ impl Run {
         }
         let (interrupt, events) = channel();
         ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;
-        let engine = Engine::start(&file)?;
+        let engine = Engine::start_placed(&file, self.placing.strategy())?;
         for note in engine.notes() {
             eprintln!("note: {note}");
         }
@@ -159,6 +161,22 @@ fn text(s: &Summary) -> String {
         ]);
     }
     out += &format!("{ports}\n");
+
+    let mut links = Table::new(&["to other cores", "handed", "taken", "cycles in", "cycles out", "dropped"]);
+    for l in &s.links {
+        let cycles = |c: &Cycles| c.per_packet().map_or("-".to_owned(), |c| format!("{c:.1}"));
+        links.row([
+            l.name.clone(),
+            count(l.handed),
+            count(l.taken),
+            cycles(&l.hand),
+            cycles(&l.take),
+            reasons(&l.drops),
+        ]);
+    }
+    if !links.is_empty() {
+        out += &format!("{links}\n");
+    }
 
     let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counts"]);
     for n in &s.nfs {

@@ -252,6 +252,31 @@ fn paths() {
     verdict.path_refused("[\"a\", \"b\"]", "cores = [-1]\n", 8, "-1", "");
     verdict.path_refused("[\"a\", \"b\"]", "cores = 1\n", 8, "1", "list");
     verdict.path_refused("[\"a\", \"b\"]", "core = [1]\n", 8, "core", "cores");
+    // paths that begin with an output
+    let split = "[\"a\", \"ttl\"]";
+    for (below, line, value, cure) in [
+        ("[[chain]]\npath = [\"ttl.out\", \"b\"]\n[[chain]]\npath = [\"ttl.out\", \"b\"]\n", 11, "ttl.out", "tee"),
+        ("[[chain]]\npath = [\"ttl.in\", \"b\"]\n", 9, "ttl.in", "outputs"),
+        ("[[chain]]\npath = [\"tll.out\", \"b\"]\n", 9, "tll.out", "\"ttl\""),
+        ("[[chain]]\npath = [\"ttl.out\", \"b\"]\nshuffle = \"x\"\n", 10, "x", ""),
+        ("shuffle = \"flow\"\n[[chain]]\npath = [\"ttl.out\", \"b\"]\n", 8, "shuffle", "begin the path"),
+        (
+            "[[chain]]\npath = [\"ttl.out\", \"count\"]\n[[chain]]\npath = [\"count.out\", \"ttl\"]\n[[chain]]\npath = [\"b\", \"drop\"]\n",
+            8,
+            "count -> ttl",
+            "ring port",
+        ),
+    ] {
+        verdict.path_refused(split, below, line, value, cure);
+    }
+    verdict.path_refused(
+        "[\"a\", \"ttl\", \"b\"]",
+        "[[chain]]\npath = [\"ttl.out\", \"b\"]\n",
+        9,
+        "ttl.out",
+        "end that path",
+    );
+    verdict.path_refused("[\"a\", \"b\"]", "on_panic = \"ajar\"\n", 8, "ajar", "");
     // no chain at all
     verdict.refused("bondstone = 1\n", 1, "chain", "[[chain]]");
 }

@@ -3,7 +3,11 @@
 mod common;
 
 use common::{Scratch, bondstone};
+use report::Frames;
 use serde_json::Value;
+use std::io::Write;
+use std::path::PathBuf;
+use wire::{MacAddr, build};
 
 const ROUTER: &str = r#"
 bondstone = 1
@@ -46,6 +50,42 @@ fn bench(scratch: &Scratch, chain: &str, arguments: &[&str]) -> common::Said {
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
     let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
     bondstone(fixed.iter().chain(arguments).copied())
+}
+
+/// A chain that lets everything through.
+const OPEN: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+                    chain = [{ path = [\"in\", \"count\", \"out\"], cores = [0] }]\n";
+/// Three trials of 2000 packets.
+const SHORT: [&str; 5] = ["--rate", "100000", "--goal", "quick,final=20ms,sum=60ms,first=20ms", "--json"];
+
+/// A capture file, gzipped, of these frames.
+fn capture(scratch: &Scratch, name: &str, frames: &[Vec<u8>]) -> PathBuf {
+    let mut writer = pcap::Writer::new(Vec::new(), pcap::LinkType::ETHERNET).unwrap();
+    for (n, frame) in (0..).zip(frames) {
+        writer.write(n, frame.len() as u32, frame).unwrap();
+    }
+    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    zip.write_all(&writer.finish().unwrap()).unwrap();
+    scratch.write(name, zip.finish().unwrap())
+}
+
+/// The documents of results, each what its id says.
+fn documents(said: &common::Said) -> Vec<report::Result> {
+    let read = |r: &Value| report::Document::read(&r.to_string()).expect("it is what its id says").into_result();
+    results(said).iter().map(read).collect()
+}
+
+/// Trials that tell something, of which every packet is accounted for; of `in_all` packets sent, the chain drops `dropped`.
+#[track_caller]
+fn lost_what_the_chain_drops(result: &report::Result, dropped: u64, in_all: u64) {
+    for t in &result.trials {
+        assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+        assert_eq!((t.intended, t.duplicate, t.corrupt, t.reordered), (2000, 0, 0, 0));
+    }
+    for t in result.trials.iter().filter(|t| !t.machine) {
+        let (least, most) = (t.sent / in_all * dropped, t.sent.div_ceil(in_all) * dropped);
+        assert!((least..=most).contains(&t.lost), "{} lost of {}", t.lost, t.sent);
+    }
 }
 
 fn results(said: &common::Said) -> Vec<Value> {
@@ -146,4 +186,210 @@ fn a_database_that_is_none_is_refused_before_anything_runs() {
         scratch.write("results.sqlite", "no database at all, but some text that is long enough to be one".repeat(20));
     let said = bondstone(["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--frames", "64"]);
     assert!(said.status != Some(0) && said.err.contains("results.sqlite"), "{}", said.err);
+}
+
+#[test]
+fn the_frames_of_a_capture_are_sent_over_and_over() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // to another host's MAC address, as captured; one of ten is refused by the firewall, two have no room for a number
+    let udp = |n: u8, bytes: usize| {
+        let frame = build::udp4([10, 0, 0, n], [198, 51, 100, n], 1000, 53);
+        frame.dst_mac(MacAddr([2, 0, 0, 0, 9, 9])).payload(&vec![n; bytes]).to_vec()
+    };
+    let mut frames: Vec<Vec<u8>> = (1..=9).map(|n| udp(n, if n < 3 { 4 } else { 100 * usize::from(n) })).collect();
+    frames.push(build::tcp4([10, 0, 0, 1], [198, 51, 100, 1], 1000, 80).payload(&[1; 400]).to_vec());
+    let file = capture(&scratch, "lunch.pcap.gz", &frames);
+    let arguments = [&SHORT[..], &["--loss", "20%", "--pcap", file.to_str().unwrap()]].concat();
+    let said = bench(&scratch, ROUTER, &arguments);
+    let results = documents(&said);
+    let [result] = &results[..] else { panic!("{} results", results.len()) };
+    lost_what_the_chain_drops(result, 1, 10);
+    assert!(result.trials.iter().any(|t| t.received > 0), "nothing came back");
+
+    let bytes = frames.iter().map(|frame| frame.len().max(60) + 4).sum::<usize>() as f64;
+    let trace = report::Trace { name: "lunch.pcap.gz".to_owned(), frames: 10, mean_frame_bytes: bytes / 10.0 };
+    assert_eq!(result.traffic.frames, Frames::Trace(trace));
+    assert_eq!(result.traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
+    assert_eq!(result.traffic.flows, 10);
+    assert!(result.deviations.iter().any(|d| d.contains("lunch.pcap.gz") && d.contains("one in 32")));
+    assert!(!result.deviations.iter().any(|d| d.contains("left out")), "all can be sent");
+    assert!(said.err.contains("lunch.pcap.gz: 10 frames"), "{}", said.err);
+
+    let node = |kind: &str| result.nodes.iter().find(|n| n.kind == kind).expect("it is among the nodes");
+    let (fw, router) = (node("firewall"), node("l3fwd"));
+    assert_eq!(fw.packets, router.packets + fw.dropped["refused"], "{:?}", fw.dropped);
+    assert!(!router.dropped.contains_key("other_mac"), "the address of [traffic] is put in: {:?}", router.dropped);
+    // some of them carry a number, most do not
+    let latency = &result.latency[0];
+    assert!((1..=500).contains(&latency.samples), "{} of 2000", latency.samples);
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(page.contains("lunch.pcap.gz"));
+}
+
+#[test]
+fn frames_without_room_for_a_number_are_counted_all_the_same() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).to_vec();
+    let tcp = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).to_vec();
+    let file = capture(&scratch, "acks.pcap.gz", &[arp, tcp]);
+    let result = documents(&bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
+    lost_what_the_chain_drops(&result[0], 0, 1);
+    assert!(result[0].latency.is_empty(), "nothing carries a time");
+    assert!(result[0].deviations.iter().any(|d| d.contains("latency, order and copies are not known")));
+    assert_eq!(result[0].traffic.flows, 1, "ARP is no flow");
+}
+
+#[test]
+fn what_a_chain_makes_does_not_stand_in_for_what_it_drops() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // of four frames one has lived too long, and the router tells its sender, as often as it may
+    let udp = |ttl: u8| build::udp4([10, 0, 0, 2], [198, 51, 100, 1], 1000, 53).ttl(ttl).payload(&[1; 40]).to_vec();
+    let file = capture(&scratch, "old.pcap.gz", &[udp(9), udp(9), udp(9), udp(1)]);
+    let known = ROUTER.replace("neighbour = { ", "neighbour = { \"10.0.0.2\" = \"02:00:00:00:01:02\", ");
+    let arguments = [&SHORT[..], &["--loss", "30%", "--pcap", file.to_str().unwrap()]].concat();
+    let result = documents(&bench(&scratch, &known, &arguments));
+    lost_what_the_chain_drops(&result[0], 1, 4);
+    let router = result[0].nodes.iter().find(|n| n.kind == "l3fwd").unwrap();
+    assert!(router.dropped["ttl_expired"] > 0);
+}
+
+#[test]
+fn a_copied_capture_comes_back_twice() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = OPEN
+        .replace("\"count\"", "\"tee\"")
+        .replace("chain = ", "edge = [{ from = \"tee.copy\", to = \"out\" }]\nchain = ");
+    let udp = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&[1; 40]).to_vec();
+    let acks = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).to_vec();
+    for frames in [&[udp, acks.clone()][..], &[acks]] {
+        let file = capture(&scratch, "twice.pcap.gz", frames);
+        let result = documents(&bench(&scratch, &chain, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
+        for t in result[0].trials.iter().filter(|t| !t.machine) {
+            assert_eq!((t.received + t.lost, t.corrupt), (t.sent, 0));
+            assert_eq!(t.lost, 0, "the copies do not count, the originals do");
+        }
+    }
+}
+
+#[test]
+fn captures_of_real_traffic_come_back_whole() {
+    if !possible() {
+        return;
+    }
+    let data = std::env::var_os("BONDSTONE_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let scratch = Scratch::new();
+    for name in ["443-curl.pcap", "anydesk.pcapng", "dns_invert_query.pcapng"] {
+        let file = data.join("dpi").join(name);
+        if !file.exists() {
+            println!("skipped: no {} (set BONDSTONE_DATA)", file.display());
+            continue;
+        }
+        let said = bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat());
+        let result = documents(&said);
+        lost_what_the_chain_drops(&result[0], 0, 1);
+        assert_eq!(result[0].traffic.frames.label(), name);
+        assert_eq!(result[0].traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
+        let Frames::Trace(trace) = &result[0].traffic.frames else { panic!("{:?}", result[0].traffic.frames) };
+        println!("{name}: {} frames, {} flows", trace.frames, result[0].traffic.flows);
+    }
+}
+
+#[test]
+fn a_throughput_is_searched_with_a_capture_too() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let udp = |bytes: usize| build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&vec![1; bytes]).to_vec();
+    let file = capture(&scratch, "two.pcap.gz", &[udp(18), udp(1000)]);
+    let goal = ["--goal", "quick,loss=50%,final=10ms,sum=10ms,first=10ms,width=50%", "--json"];
+    let result = documents(&bench(&scratch, OPEN, &[&goal[..], &["--pcap", file.to_str().unwrap()]].concat()));
+    assert_eq!(result[0].goal.method, "MLRsearch (RFC 9971)");
+    assert!(result[0].trials.len() > 1 && result[0].calibration.is_some());
+    let mean = (64.0 + 1046.0) / 2.0;
+    assert_eq!(result[0].traffic.l1_bps(1.0), 8.0 * (mean + 20.0));
+}
+
+#[test]
+fn a_scenario_may_send_a_capture() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.capture("lunch.pcap", 20);
+    scratch.write("chain.toml", OPEN);
+    let scenario =
+        "bondstone = 1\nscenario.title = \"lunch\"\ndut.chain = \"chain.toml\"\ntraffic.capture = \"lunch.pcap\"\n";
+    let file = scratch.write("scenario.toml", scenario);
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    let said = bondstone(fixed.iter().chain(&SHORT).copied());
+    let result = documents(&said);
+    lost_what_the_chain_drops(&result[0], 0, 1);
+    assert_eq!(result[0].traffic.frames.label(), "lunch.pcap");
+    assert!(!result[0].cell.contains_key("flows"), "{:?}", result[0].cell);
+    let said = bondstone(fixed.iter().chain(&["--flows", "7"]).copied());
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("lunch.pcap") && said.err.contains("--flows"), "{}", said.err);
+    let other = scratch.capture("other.pcap", 3);
+    let said = bondstone(fixed.iter().chain(&SHORT).chain(&["--pcap", other.to_str().unwrap()]).copied());
+    assert_eq!(documents(&said)[0].traffic.frames.label(), "other.pcap");
+    let said = bondstone(["check", file.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+}
+
+#[test]
+fn a_capture_that_cannot_be_sent_is_named() {
+    let scratch = Scratch::new();
+    let text = scratch.write("notes.pcap", "no capture at all");
+    let empty = capture(&scratch, "empty.pcap", &[]);
+    let long = capture(&scratch, "long.pcap", &[vec![2; 3000]]);
+    let good = scratch.capture("good.pcap", 3);
+    for (file, more, words) in [
+        (scratch.path("absent.pcap"), &[][..], &["absent.pcap", "read"][..]),
+        (text, &[], &["notes.pcap", "not a capture"]),
+        (empty, &[], &["empty.pcap", "no frame of 0"]),
+        (long, &[], &["long.pcap", "1 too long"]),
+        (good.clone(), &["--frames", "64"], &["--pcap", "--frames"]),
+        (good.clone(), &["--flows", "64"], &["--pcap", "--flows"]),
+        (good, &["--order", "uniform"], &["--pcap", "--order"]),
+    ] {
+        let said = bench(&scratch, OPEN, &[&["--pcap", file.to_str().unwrap()], more].concat());
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        for word in words {
+            assert!(said.err.contains(word), "{word}: {}", said.err);
+        }
+    }
+    let said = bench(&scratch, OPEN, &["--frames", "9000"]);
+    assert!(said.status == Some(2) && said.err.contains("9000") && said.err.contains("2052"), "{}", said.err);
+}
+
+#[test]
+fn a_capture_that_the_chain_refuses_is_explained() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let udp = build::udp4([10, 0, 0, 1], [198, 51, 100, 1], 1000, 53).payload(&[1; 40]).to_vec();
+    let file = capture(&scratch, "away.pcap.gz", &[udp]);
+    let chain = ROUTER.replace("dst_mac = \"02:00:00:00:01:00\"\n", "");
+    let goal = ["--goal", "quick,final=10ms,sum=10ms,first=10ms,width=50%"];
+    let said = bench(&scratch, &chain, &[&goal[..], &["--pcap", file.to_str().unwrap()]].concat());
+    assert_eq!(said.status, Some(1), "no rate meets the goal: {}", said.err);
+    for word in ["other_mac", "dst_mac", "--loss"] {
+        assert!(said.err.contains(word), "{word}: {}", said.err);
+    }
 }

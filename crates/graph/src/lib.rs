@@ -61,8 +61,8 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Running, Sink, Target};
 pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{
-    Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Start, Transform,
-    frame,
+    Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Shuffle, ShuffleTo,
+    Start, Transform, frame,
 };
 pub use stats::{Counter, NodeStats};
 pub use view::{Has, Here, Layered, On, Over, Raw, Stack, There, View};

@@ -6,6 +6,7 @@ mod divert;
 mod filter;
 mod group_by;
 mod parse;
+mod shuffle;
 mod transform;
 
 pub use compose::Composed;
@@ -14,6 +15,7 @@ pub use divert::Divert;
 pub use filter::Filter;
 pub use group_by::{Branches, GroupBy};
 pub use parse::{Parse, ParseIf};
+pub use shuffle::{Shuffle, ShuffleTo};
 pub use transform::Transform;
 
 use crate::{Layered, On, Raw, Stack, View};
@@ -157,6 +159,24 @@ pub trait Operator<I: Stack = Raw>: Send {
         F: FnMut(&View<'_, Self::Output>) -> bool + Send,
     {
         Divert::new(self, output, f)
+    }
+
+    /// Says to which core each packet goes: `f` gives a number, of which the remainder by the number of cores counts. Behind
+    /// the NF the chain file begins another path with its output, on the cores of that path and with `shuffle = "noted"`;
+    /// packets of one number keep their order.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let by_customer = frame().parse::<Ethernet>().parse::<Ipv4>().shuffle(|ip| (ip.header().src_bits() >> 8) as usize);
+    /// ```
+    #[inline(always)]
+    fn shuffle<F>(self, f: F) -> Shuffle<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> usize + Send,
+    {
+        Shuffle::new(self, f)
     }
 
     /// Takes each packet through the branch whose number `f` gives (the last one for any higher number); behind it the

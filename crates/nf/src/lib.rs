@@ -12,6 +12,7 @@ mod monitor;
 mod net;
 mod tee;
 mod ttl;
+mod work;
 
 pub use cells::Cells;
 pub use count::Count;
@@ -24,6 +25,7 @@ pub use monitor::Monitor;
 pub use net::Net;
 pub use tee::Tee;
 pub use ttl::{Ttl, age};
+pub use work::Work;
 
 #[cfg(test)]
 mod kit;
@@ -40,6 +42,7 @@ pub fn registry() -> graph::Registry {
         .with::<Monitor>()
         .with::<Tee>()
         .with::<Ttl>()
+        .with::<Work>()
 }
 
 #[cfg(test)]

@@ -79,6 +79,11 @@ impl Result {
                 return Err(Error::value("traffic.frames.mix.parts", 0, "a weight is at least 1"));
             }
         }
+        if let Frames::Trace(trace) = &traffic.frames
+            && trace.frames == 0
+        {
+            return Err(Error::value("traffic.frames.trace.frames", 0, "a trace has at least one frame"));
+        }
         Ok(())
     }
 }

@@ -142,6 +142,14 @@ mod tests {
     }
 
     #[test]
+    fn the_form_is_that_of_its_logs() {
+        let mut h = Histogram::<u64>::new(3).unwrap();
+        h.record(1000).unwrap();
+        // every compressed histogram of the second form starts with its cookie
+        assert!(encode(&h).unwrap().starts_with("HISTF"));
+    }
+
+    #[test]
     fn a_bomb_is_refused() {
         let mut bomb = plain(3, &[]);
         bomb.resize(64 << 20, 0);

@@ -21,7 +21,7 @@ pub struct Latency {
     pub p999_ns: f64,
     /// Largest, nanoseconds.
     pub max_ns: f64,
-    /// Packets measured; above a million a second a share of all.
+    /// Packets measured: all, or a share of them, as above a million a second and of a capture's frames.
     pub samples: u64,
     /// Packets that did not come back, measured or not; in no percentile.
     pub lost: u64,

@@ -105,6 +105,10 @@ pub enum LimitedBy {
     Wire,
     /// The machine: losses that coincide with a core that was taken away.
     Machine,
+    /// The search: its trials or its time ran out before its bounds were near enough.
+    Budget,
+    /// The load: no higher one was offered.
+    Load,
 }
 
 impl LimitedBy {
@@ -115,6 +119,8 @@ impl LimitedBy {
             LimitedBy::Generator => "generator",
             LimitedBy::Wire => "wire",
             LimitedBy::Machine => "machine",
+            LimitedBy::Budget => "budget",
+            LimitedBy::Load => "load",
         }
     }
 }

@@ -11,9 +11,6 @@ pub struct Tool {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The commit it was built from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
     /// The command line that makes the measurement again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,

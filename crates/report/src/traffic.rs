@@ -12,7 +12,7 @@ pub struct Traffic {
     pub frames: Frames,
     /// Flows: distinct five-tuples in a direction.
     pub flows: u64,
-    /// What is in the frames, as `udp4`.
+    /// What is in the frames, as `udp4`; `as captured` for those of a capture.
     pub protocol: String,
     /// Frames sent back to back; 1 is even spacing.
     pub burst: u32,
@@ -20,7 +20,7 @@ pub struct Traffic {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 2))]
     pub directions: u8,
-    /// SHA-256 of the trace that was played or generated, hexadecimal.
+    /// SHA-256 of the trace's file, hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub trace_sha256: Option<String>,
@@ -68,12 +68,15 @@ pub struct MixPart {
     pub weight: u32,
 }
 
-/// The frames of a trace.
+/// The frames of a trace, sent over and over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Trace {
-    /// Its name.
+    /// Its file's name, without its folder.
     pub name: String,
+    /// Frames in it that are sent.
+    #[schemars(range(min = 1))]
+    pub frames: u64,
     /// Mean bytes of a frame, with the FCS.
     pub mean_frame_bytes: f64,
 }

@@ -130,11 +130,15 @@ pub(crate) fn warnings(results: &[Result]) -> Vec<String> {
     if !late.is_empty() {
         out.push(format!("latency holds pauses of the machine, not only the DUT's: {}", sizes(&late)));
     }
-    for limit in [LimitedBy::Generator, LimitedBy::Machine] {
+    for (limit, by) in [
+        (LimitedBy::Generator, "limited by the generator, not by the DUT, which may do more"),
+        (LimitedBy::Machine, "limited by the machine, not by the DUT, which may do more"),
+        (LimitedBy::Budget, "the search ran out of trials or time before its bounds were near enough"),
+        (LimitedBy::Load, "no higher load was offered: the DUT may do more"),
+    ] {
         let limited: Vec<_> = results.iter().filter(|r| r.limited_by == limit).collect();
         if !limited.is_empty() {
-            let name = limit.name();
-            out.push(format!("limited by the {name}, not by the DUT, which may do more: {}", sizes(&limited)));
+            out.push(format!("{by}: {}", sizes(&limited)));
         }
     }
     out.extend(results.iter().flat_map(|r| &r.deviations).map(|d| format!("deviation: {}", plain(d))));

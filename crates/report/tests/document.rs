@@ -161,6 +161,23 @@ fn a_mix_has_sizes() {
 }
 
 #[test]
+fn a_trace_has_a_name_a_hash_and_frames() {
+    let trace = report::Trace { name: "lunch.pcap".to_owned(), frames: 337, mean_frame_bytes: 211.9 };
+    let mut result = made_up::result("bondstone", Frames::Trace(trace), 200.0);
+    let document = value(&result);
+    let frames = json!({ "trace": { "name": "lunch.pcap", "frames": 337, "mean_frame_bytes": 211.9 } });
+    assert_eq!(document["traffic"]["frames"], frames);
+    assert!(jsonschema::is_valid(&schema(), &document));
+    assert_eq!(Document::read(&document.to_string()).unwrap().result(), &result);
+    // as of a mix, the mean counts
+    assert!((result.traffic.l1_bps(1e6) - 8e6 * (211.9 + 20.0)).abs() < 1.0);
+    assert_eq!(result.traffic.frames.label(), "lunch.pcap");
+    let Frames::Trace(trace) = &mut result.traffic.frames else { unreachable!() };
+    trace.frames = 0;
+    assert!(matches!(result.check(), Err(Error::Value { place, .. }) if place == "traffic.frames.trace.frames"));
+}
+
+#[test]
 fn too_much_is_refused_while_reading() {
     let mut many = value(&sample());
     let trial = many["trials"][0].clone();

@@ -256,6 +256,16 @@ fn odd_results_have_a_page_too() {
     assert!(page.contains("no load with frames of 64 B met the goal"));
     assert!(page.contains("limited by the generator"));
     assert!(!table(std::slice::from_ref(&none)).contains("cycles per packet"));
+    for (limit, words) in [
+        (LimitedBy::Machine, "limited by the machine, not by the DUT"),
+        (LimitedBy::Budget, "the search ran out of trials or time"),
+        (LimitedBy::Load, "no higher load was offered"),
+    ] {
+        none.limited_by = limit;
+        let said = table(std::slice::from_ref(&none));
+        let row = said.lines().nth(1).unwrap();
+        assert!(row.ends_with(limit.name()) && said.contains(words), "{said}");
+    }
 
     // far above and below the line, sizes of no bytes, latencies of nothing, more of all than one drawing holds
     let mut wide = Vec::new();

@@ -25,9 +25,3 @@ pub fn confine(cpus: &[usize]) -> std::io::Result<()> {
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
-
-/// CPUs for chains that name none: in turn, and not the first where there are others, so that control has one.
-pub(crate) fn choose(chain: usize, allowed: &[usize]) -> usize {
-    let free = if allowed.len() > 1 { &allowed[1..] } else { allowed };
-    free[chain % free.len()]
-}

@@ -5,17 +5,19 @@ mod opening;
 pub use opening::End;
 use opening::Opening;
 
-use crate::cpus::{allowed_cpus, choose, pin};
+use crate::cpus::{allowed_cpus, pin};
 use crate::faults::Faults;
+use crate::placement::{self, Strategy};
 use crate::ports::{CaptureWriter, Watch};
 use crate::renew::{self, Recipe, Renewals};
-use crate::summary::{NfSummary, PortSummary, Summary};
-use crate::{Gaps, Input, LinkStats, Output, Worker};
+use crate::summary::{LinkSummary, NfSummary, PortSummary, Summary};
+use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
 use chain::{ChainFile, Device, WorkerPlan};
 use dpdk::{Eal, Memory, Mempool, RxQueue};
 use graph::{BuildCx, Common, Diagnostics, Graph, NodeStats};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -62,6 +64,7 @@ pub struct Engine {
 
 struct Names {
     ports: Vec<(String, String)>,
+    links: Vec<String>,
     nfs: Vec<(String, &'static str)>,
 }
 
@@ -91,7 +94,15 @@ impl Engine {
     /// # Errors
     /// A setting that an NF refuses, a CPU that is not there, a port that does not open.
     pub fn start(file: &ChainFile) -> Result<Engine, Error> {
-        Ok(Engine::begin(file, None)?.0)
+        Engine::start_placed(file, Strategy::Local)
+    }
+
+    /// As [`Engine::start`], with CPUs chosen in this way for chains that name none.
+    ///
+    /// # Errors
+    /// As for [`Engine::start`].
+    pub fn start_placed(file: &ChainFile, strategy: Strategy) -> Result<Engine, Error> {
+        Ok(Engine::begin(file, None, strategy)?.0)
     }
 
     /// As [`Engine::start`], with a wire in the place of every port, on which `depth` packets may be under way in each
@@ -100,16 +111,16 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth))
+        Engine::begin(file, Some(depth), Strategy::Local)
     }
 
-    fn begin(file: &ChainFile, wires: Option<u32>) -> Result<(Engine, Vec<End>), Error> {
+    fn begin(file: &ChainFile, wires: Option<u32>, strategy: Strategy) -> Result<(Engine, Vec<End>), Error> {
         let allowed = allowed_cpus();
         let absent = file.absent_cpus(&allowed);
         if !absent.is_empty() {
             return Err(Error::Input(Diagnostics(absent)));
         }
-        let mut workers = place(file, &allowed);
+        let mut workers = place(file, &allowed, strategy);
         // NFs first: a setting that makes no sense is told before any device is touched
         let (mut nodes, recipes) = build(file, &workers)?;
         let (eal, pool) = memory(file, &workers, wires)?;
@@ -132,11 +143,13 @@ impl Engine {
                 vec![]
             }
         };
+        opening.links(&mut workers);
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), p.device.to_string())).collect(),
+                links: file.links.iter().map(|l| l.name.clone()).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
             },
             started: Instant::now(),
@@ -172,8 +185,11 @@ impl Engine {
     ) -> Result<(), Error> {
         let Placed { cpu, chains, plan, inputs, outputs } = placed;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
-        let received = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();
+        let received: Vec<_> = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();
         let sent = outputs.iter().enumerate().filter_map(|(p, o)| Some((p, o.as_ref()?.stats.clone()))).collect();
+        let kept = |(p, o): (usize, &Option<Output>)| Some((p, o.as_ref()?.local.as_ref()?.stats.clone()));
+        let kept: Vec<_> = outputs.iter().enumerate().filter_map(kept).collect();
+        let received = received.into_iter().chain(kept).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         let (dry, gaps) = (worker.dry(), worker.gaps());
@@ -216,6 +232,7 @@ impl Engine {
             device: device.clone(),
             ..Default::default()
         });
+        let links = self.names.links.iter().map(|name| LinkSummary { name: name.clone(), ..Default::default() });
         let nfs =
             self.names.nfs.iter().map(|(name, kind)| NfSummary { name: name.clone(), kind, ..Default::default() });
         let mut s = Summary {
@@ -226,6 +243,7 @@ impl Engine {
                 Memory::Ordinary => "ordinary pages",
             },
             ports: ports.collect(),
+            links: links.collect(),
             nfs: nfs.collect(),
             workers: self.workers.iter().map(|w| (w.cpu, w.chains.clone())).collect(),
             faults: self.faults.told(),
@@ -233,8 +251,18 @@ impl Engine {
         };
         for worker in &self.workers {
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
-            worker.sent.iter().for_each(|(port, stats)| s.ports[*port].add_sent(stats));
-            worker.received.iter().for_each(|(port, stats)| s.ports[*port].add_received(stats));
+            for (port, stats) in &worker.sent {
+                match port.checked_sub(self.names.ports.len()) {
+                    None => s.ports[*port].add_sent(stats),
+                    Some(link) => s.links[link].add_handed(stats),
+                }
+            }
+            for (port, stats) in &worker.received {
+                match port.checked_sub(self.names.ports.len()) {
+                    None => s.ports[*port].add_received(stats),
+                    Some(link) => s.links[link].add_taken(stats),
+                }
+            }
         }
         for (port, handle) in &self.handles {
             let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
@@ -302,7 +330,8 @@ impl Engine {
         ended.iter_mut().for_each(|(worker, _)| worker.part());
         drop(self.renewing.take().map(JoinHandle::join));
         let mut summary = self.snapshot();
-        for (port, n) in held {
+        // what is left between cores is counted as handed over and not taken
+        for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
             summary.hold(port, n);
         }
         // with the last queue handle a port closes and gives back what its driver held
@@ -334,17 +363,15 @@ fn no_thread(e: std::io::Error) -> Error {
 }
 
 /// What runs where.
-fn place(file: &ChainFile, allowed: &[usize]) -> Vec<Placed> {
+fn place(file: &ChainFile, allowed: &[usize], strategy: Strategy) -> Vec<Placed> {
     let mut by_cpu: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (n, chain) in file.chains.iter().enumerate() {
-        let chosen = [choose(n, allowed)];
-        for &cpu in if chain.cores.is_empty() { &chosen[..] } else { &chain.cores[..] } {
-            by_cpu.entry(cpu).or_default().push(n);
-        }
+    let placed = placement::place(file, &Topology::read(), allowed, strategy, Path::new("/sys"));
+    for (n, placement) in placed.iter().enumerate() {
+        placement.cpus.iter().for_each(|&cpu| by_cpu.entry(cpu).or_default().push(n));
     }
     let placed = by_cpu.into_iter().map(|(cpu, chains)| {
         let plan = file.worker(&chains);
-        let outputs = file.ports.iter().map(|_| None).collect();
+        let outputs = (0..file.ports.len() + file.links.len()).map(|_| None).collect();
         Placed { cpu, chains, plan, inputs: vec![], outputs }
     });
     placed.collect()

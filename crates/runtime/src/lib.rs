@@ -11,13 +11,17 @@ mod cpus;
 mod engine;
 mod faults;
 mod link;
+mod placement;
 mod ports;
 mod renew;
 mod summary;
+mod topology;
 mod worker;
 
 pub use cpus::{allowed_cpus, confine, pin};
 pub use engine::{End, Engine, Error};
 pub use link::{LinkStats, Receive, Transmit};
-pub use summary::{Cycles, NfSummary, PortSummary, Summary, Totals};
+pub use placement::{Placement, Strategy, place};
+pub use summary::{Cycles, LinkSummary, NfSummary, PortSummary, Summary, Totals};
+pub use topology::{Topology, node_of_device};
 pub use worker::{Drain, Gaps, Input, Origin, Output, Source, Worker};

@@ -44,6 +44,12 @@ pub trait Transmit: Send {
     fn refusal(&self) -> &'static str {
         "tx_full"
     }
+
+    /// Nothing more will be sent.
+    fn close(&mut self) {}
+
+    /// Takes packets out, up to the batch's room, that were sent and stay on this core.
+    fn take_kept(&mut self, _: &mut Batch) {}
 }
 
 /// What one worker has received from, or sent to, one port.
@@ -65,9 +71,9 @@ pub struct LinkStats {
 impl LinkStats {
     /// Reasons for which packets are dropped at a port: it took no more; what it is written to failed; it came in several
     /// segments with no buffer to join them; it is longer than a buffer; it has another link type than its capture; the
-    /// core that it belongs to has no room.
-    pub const REASONS: [&'static str; 6] =
-        ["tx_full", "write_failed", "rx_unusable", "too_long", "other_link_type", "spread_full"];
+    /// core that it belongs to has no room; the core of the next chain that it goes to has none.
+    pub const REASONS: [&'static str; 7] =
+        ["tx_full", "write_failed", "rx_unusable", "too_long", "other_link_type", "spread_full", "shuffle_full"];
 
     /// The count for a reason.
     pub fn count(&self, reason: &str) -> &Counter {

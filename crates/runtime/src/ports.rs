@@ -2,8 +2,10 @@
 
 mod capture;
 mod device;
+mod shuffle;
 mod spread;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{Shared, Watch, claim_socket, cure, drivers_own, note};
+pub(crate) use shuffle::link;
 pub(crate) use spread::spread;

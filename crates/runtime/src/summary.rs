@@ -25,6 +25,9 @@ pub struct Summary {
     pub drops: BTreeMap<&'static str, u64>,
     /// By port, in the order of their names.
     pub ports: Vec<PortSummary>,
+    /// By output with which a chain begins: what went to other cores.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkSummary>,
     /// By NF, in the order of their names.
     pub nfs: Vec<NfSummary>,
     /// CPUs with a worker, and the chains on each.
@@ -107,6 +110,36 @@ pub struct PortSummary {
     pub send: Cycles,
     /// Whether the other side is there, for devices that can tell.
     pub link: Option<bool>,
+}
+
+/// One output with which a chain begins, and the rings from it to the chain's cores.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinkSummary {
+    /// Its name, `NF.OUTPUT`.
+    pub name: String,
+    /// Packets that were put into the rings.
+    pub handed: u64,
+    /// Packets that were taken out; the others are held.
+    pub taken: u64,
+    /// Packets dropped because a ring had no room, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Cycles spent putting in.
+    pub hand: Cycles,
+    /// Cycles spent taking out.
+    pub take: Cycles,
+}
+
+impl LinkSummary {
+    pub(crate) fn add_handed(&mut self, stats: &LinkStats) {
+        self.handed += stats.packets.get();
+        self.hand.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+    }
+
+    pub(crate) fn add_taken(&mut self, stats: &LinkStats) {
+        self.taken += stats.packets.get();
+        self.take.add(&stats.timed_cycles, &stats.timed_packets);
+    }
 }
 
 /// One NF.
@@ -217,8 +250,9 @@ impl Summary {
     /// Adds up ports and NFs.
     pub(crate) fn total(&mut self) {
         self.cycles_per_second = clock::hz();
-        let (ports, nfs) = (&self.ports, &self.nfs);
-        for drops in ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops)) {
+        let (ports, nfs, links) = (&self.ports, &self.nfs, &self.links);
+        let drops = ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops));
+        for drops in drops.chain(links.iter().map(|l| &l.drops)) {
             for (reason, n) in drops {
                 *self.drops.entry(reason).or_default() += n;
             }
@@ -227,7 +261,7 @@ impl Summary {
             received: ports.iter().map(|p| p.received).sum(),
             created: nfs.iter().map(|n| n.created).sum(),
             sent: ports.iter().map(|p| p.sent).sum(),
-            held: nfs.iter().map(|n| n.held).sum(),
+            held: nfs.iter().map(|n| n.held).chain(links.iter().map(|l| l.handed.saturating_sub(l.taken))).sum(),
             dropped: self.drops.values().sum(),
         };
         self.balanced = self.totals.balanced();

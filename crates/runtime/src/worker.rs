@@ -58,12 +58,22 @@ pub struct Output {
     gave_up: Option<u64>,
     /// Whether it leads to a ring that the same worker empties: waiting for room there would be for ever.
     pub(crate) own: bool,
+    /// Where packets go on that stay on this core.
+    pub(crate) local: Option<Local>,
+}
+
+/// The part of a link that stays on its core.
+pub(crate) struct Local {
+    /// Where they enter the graph again.
+    pub(crate) entry: Target,
+    /// What has entered.
+    pub(crate) stats: Arc<LinkStats>,
 }
 
 impl Output {
     /// An output that has not sent anything yet.
     pub fn new(to: Drain) -> Self {
-        Output { to, stats: Arc::default(), gave_up: None, own: false }
+        Output { to, stats: Arc::default(), gave_up: None, own: false, local: None }
     }
 }
 
@@ -142,6 +152,16 @@ impl Transmit for Drain {
             Drain::Other(other) => other.refusal(),
         }
     }
+    fn close(&mut self) {
+        if let Drain::Other(other) = self {
+            other.close();
+        }
+    }
+    fn take_kept(&mut self, batch: &mut Batch) {
+        if let Drain::Other(other) = self {
+            other.take_kept(batch);
+        }
+    }
 }
 
 /// Times that a worker was away from its ports, cycles: because the system gave its core to others, or a batch took long.
@@ -181,12 +201,14 @@ struct Outputs {
     ports: Vec<Option<Output>>,
     stop: Arc<AtomicBool>,
     patient: bool,
+    /// Whether a link may have kept packets for this core.
+    kept: bool,
 }
 
 impl Worker {
     /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
     pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
-        let outputs = Outputs { ports: outputs, stop, patient: false };
+        let outputs = Outputs { ports: outputs, stop, patient: false, kept: false };
         Worker {
             inputs,
             graph,
@@ -270,6 +292,7 @@ impl Worker {
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
         self.inputs.iter_mut().for_each(|input| input.from.close());
+        self.outputs.ports.iter_mut().flatten().for_each(|output| output.to.close());
         // a node that panics here has its packets counted already
         drop(catch_unwind(AssertUnwindSafe(|| self.graph.finish())));
     }
@@ -318,6 +341,7 @@ impl Worker {
             self.woken = now;
             self.outputs.patient = false;
             self.graph.wake(self.began.elapsed(), &mut self.outputs);
+            self.outputs.go_on(&mut self.graph);
             // what NFs do now is no absence
             self.looked = clock::cycles();
         }
@@ -380,6 +404,9 @@ impl Input {
         }
         outputs.patient = self.patient;
         graph.run::<TIMED>(self.entry, batch, outputs);
+        if outputs.kept {
+            outputs.go_on(graph);
+        }
         n
     }
 
@@ -408,6 +435,30 @@ impl Output {
     }
 }
 
+impl Outputs {
+    /// Takes packets that links have kept through the chains behind them.
+    #[inline(never)]
+    fn go_on(&mut self, graph: &mut Graph) {
+        while core::mem::take(&mut self.kept) {
+            for at in 0..self.ports.len() {
+                while let Some(output) = &mut self.ports[at]
+                    && let Some(local) = &output.local
+                {
+                    let mut batch = Batch::new();
+                    output.to.take_kept(&mut batch);
+                    if batch.is_empty() {
+                        break;
+                    }
+                    local.stats.packets.add(batch.len() as u64);
+                    // should it panic, the others are still to be taken on
+                    self.kept = true;
+                    graph.run::<false>(local.entry, &mut batch, self);
+                }
+            }
+        }
+    }
+}
+
 impl Sink for Outputs {
     #[inline(always)]
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
@@ -417,6 +468,7 @@ impl Sink for Outputs {
         let from = if TIMED { clock::cycles() } else { 0 };
         let n = output.to.send(batch);
         output.stats.packets.add(n as u64);
+        self.kept |= output.local.is_some();
         if TIMED {
             output.stats.timed_cycles.add(clock::cycles() - from);
             output.stats.timed_packets.add(n as u64);

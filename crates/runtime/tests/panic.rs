@@ -163,7 +163,12 @@ fn a_panic_costs_its_batch_and_the_nf_is_built_anew() {
     let summary = rig.engine.stop();
     assert!(summary.balanced, "{summary:?}");
     assert_eq!(summary.totals.received, sent[0] + sent[1]);
-    assert_eq!(summary.faults, ["nf \"bomb\" panicked: assertion `left != right` failed: on purpose\n  left: 187\n right: 187; it was built anew (200 times)"]);
+    assert_eq!(
+        summary.faults,
+        [
+            "nf \"bomb\" panicked: assertion `left != right` failed: on purpose\n  left: 187\n right: 187; it was built anew (200 times)"
+        ]
+    );
     // the last copy has counted what it saw itself
     assert_eq!(bomb(&summary).counters["seen"], 3);
 }

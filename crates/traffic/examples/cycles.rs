@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use traffic::flows::Transport;
 use traffic::latency::Scale;
-use traffic::{Delays, FlowSettings, Flows, FrameSize, Mix, Pace, Pacer, Probe, Receiver, Sequence, Template};
+use traffic::{
+    Capture, CaptureSettings, Delays, FlowSettings, Flows, FrameSize, Mix, Pace, Pacer, Probe, Receiver, Sequence,
+    Template,
+};
 
 /// On a cache line, as the data of an mbuf; not all at the same place of a page.
 #[derive(Clone)]
@@ -50,6 +53,34 @@ fn measure(name: &str, mut run: impl FnMut(u64)) {
 
 fn settings(v4: bool, transport: Transport, count: u32) -> FlowSettings {
     FlowSettings { count, transport, ..if v4 { FlowSettings::v4() } else { FlowSettings::v6() } }
+}
+
+/// A capture's frames written and known again, one in 32 with a probe.
+fn replayed(buffers: &mut [Buffer]) -> Result<(), Box<dyn std::error::Error>> {
+    for bytes in [60, 590, 1514] {
+        let mut file = pcap::Writer::new(Vec::new(), pcap::LinkType::ETHERNET)?;
+        for n in 0..FRAMES as u16 {
+            let payload = vec![1; bytes - 42];
+            let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], n, 50_000).payload(&payload).to_vec();
+            file.write(0, frame.len() as u32, &frame)?;
+        }
+        let capture = Capture::read(pcap::Reader::new(&file.finish()?[..])?, CaptureSettings::default())?;
+        let mut turns = capture.turns(0);
+        measure(&format!("turn and fill of a capture, {} bytes", bytes + 4), |first| {
+            for i in 0..FRAMES {
+                let turn = turns.next_turn();
+                let probe = turn.probe.then_some(Probe { stream: 1, sequence: first + i, stamp: first });
+                black_box(capture.fill(turn.frame, probe, black_box(&mut buffers[i as usize % 32].0)));
+            }
+        });
+        let mut receiver = Receiver::new(usize::MAX, 0, u64::MAX, 2_700_000_000);
+        measure(&format!("receive without a probe, {} bytes", bytes + 4), |_| {
+            for i in 0..FRAMES {
+                black_box(receiver.take(capture.frame(i as usize % 32), i));
+            }
+        });
+    }
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -147,6 +178,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (low, median) = (samples[SAMPLES / 20], samples[SAMPLES / 2]);
         println!("{label:<52} {:6.1} {:6.1} cycles  {median:6.2} ns (frames in L2)", low / cycle, median / cycle);
     }
+
+    replayed(&mut buffers)?;
 
     let mut pacer = Pacer::new(Pace::new(14_880_952.38, 3600.0, 1_000_000_000), 0)?;
     measure("pacer, a burst of 8 sent, per packet", |first| {

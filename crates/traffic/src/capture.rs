@@ -1,41 +1,47 @@
 //! Frames of a capture, to be sent as traffic.
 //!
-//! The capture is held in memory, up to a limit. Frames can be sent with other MAC addresses, and those that carry UDP
-//! or TCP with 18 bytes of payload or more can carry a [`Probe`] in place of the first 18. Without probes a receiver
-//! knows loss from counts alone, and nothing of reordering, copies and latency.
+//! The capture is held in memory, up to a limit, and its frames are sent over and over as they are, but for their MAC
+//! addresses. Of those that carry UDP or TCP with 18 bytes of payload or more, one now and then is sent with a
+//! [`Probe`] in place of the first 18: what comes back of the others is known from counts alone, of these also order,
+//! copies and latency. Most payloads so stay what they were, for functions that look into them.
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
 use pcap::{LinkType, Reader};
 use wire::checksum::Pseudo;
+use wire::flow::FiveTuple;
 use wire::{EtherType, IpProtocol, MacAddr, ipv4, ipv6};
 
-use crate::flows::native_sum;
-use crate::probe::{self, Payload, Probe};
-use crate::size::{FCS, FrameSize, WIRE_OVERHEAD};
+use crate::probe::{self, Payload, Probe, Reading};
+use crate::random::Random;
+use crate::size::{FCS, FrameSize};
 
-/// Memory for a capture unless told otherwise, bytes.
+/// Memory for a capture unless told otherwise, bytes: 900,000 of the smallest frames.
 pub const MAX_BYTES: usize = 64 << 20;
+/// Of so many frames, one carries a probe, on average.
+pub const PROBE_EVERY: u64 = 32;
+/// A probe goes no further behind than this, so that it is found also behind what functions add.
+const DEEPEST: usize = 200;
 
 /// What to do with the frames of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaptureSettings {
     /// Most memory to use, bytes, at most 4 GiB. The first frames that fit are taken.
     pub max_bytes: usize,
+    /// Longest frame that is taken, bytes without frame check sequence.
+    pub max_frame: usize,
     /// Source address for all frames; else their own.
     pub src_mac: Option<MacAddr>,
     /// Destination address for all frames; else their own.
     pub dst_mac: Option<MacAddr>,
-    /// Whether to prepare frames for probes where there is room. Their UDP and TCP checksums become right (for UDP over
-    /// IPv4: none), even if those of the capture were not.
-    pub probe: bool,
 }
 
 impl Default for CaptureSettings {
-    /// 64 MiB, the capture's own addresses, no probes.
+    /// 64 MiB, frames of every size, the capture's own addresses.
     fn default() -> Self {
-        Self { max_bytes: MAX_BYTES, src_mac: None, dst_mac: None, probe: false }
+        Self { max_bytes: MAX_BYTES, max_frame: FrameSize::MAX.without_fcs(), src_mac: None, dst_mac: None }
     }
 }
 
@@ -47,12 +53,7 @@ pub enum CaptureError {
     #[error(transparent)]
     Read(#[from] pcap::Error),
     /// None of its frames can be sent.
-    #[error(
-        "no frame of {records} can be sent: {not_ethernet} not Ethernet, {cut} cut short in capturing, {long} above \
-         {max} bytes, {short} without an Ethernet header; capture on an Ethernet interface with whole frames (-s 0)",
-        records = .0.records, not_ethernet = .0.not_ethernet, cut = .0.cut, long = .0.long, short = .0.short,
-        max = FrameSize::MAX.without_fcs()
-    )]
+    #[error("no frame of {} can be sent{}; capture on an Ethernet interface with whole frames (-s 0)", .0.records, .0)]
     Empty(Skipped),
     /// The limit does not even hold the first frame.
     #[error("a limit of {0} bytes holds no frame; raise it")]
@@ -72,19 +73,60 @@ pub struct Skipped {
     pub long: u64,
     /// Shorter than an Ethernet header.
     pub short: u64,
+    /// With a probe in a place where none can be written: what comes back could not be told from what is sent.
+    pub probes: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+impl Skipped {
+    /// How many were left out.
+    pub fn sum(&self) -> u64 {
+        self.not_ethernet + self.cut + self.long + self.short + self.probes
+    }
+}
+
+impl std::fmt::Display for Skipped {
+    /// `: 3 not Ethernet, 1 too long`; nothing where none was left out.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [
+            (self.not_ethernet, "not Ethernet"),
+            (self.cut, "cut short in capturing"),
+            (self.long, "too long"),
+            (self.short, "without an Ethernet header"),
+            (self.probes, "with a probe of another generator"),
+        ];
+        for (n, (count, why)) in all.into_iter().filter(|(count, _)| *count != 0).enumerate() {
+            write!(f, "{} {count} {why}", if n == 0 { ":" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
 struct Entry {
-    at_ns: u64,
     offset: u32,
     len: u16,
-    /// Where the probe goes; 0 for none.
+    /// Where a probe goes; 0 for none.
     probe: u16,
-    /// Where the checksum goes that covers it; 0 for none.
+    /// Where the checksum is that covers it.
     checksum: u16,
     /// What that checksum sums beside the probe, native order.
     sum: u16,
+    /// What the checksum is with a probe.
+    summed: Summed,
+    /// Whether it is sent with a probe every time, because it came with one that is not ours.
+    always: bool,
+}
+
+/// A checksum over a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Summed {
+    /// Left out: UDP over IPv4 (RFC 768 allows 0).
+    #[default]
+    Never,
+    /// UDP's, of which 0 would mean none.
+    Udp,
+    /// TCP's.
+    Tcp,
 }
 
 /// Frames of a capture in their order.
@@ -93,7 +135,19 @@ pub struct Capture {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
     skipped: Skipped,
-    complete: bool,
+    end: End,
+    flows: usize,
+}
+
+/// Where a capture ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// With the file.
+    Whole,
+    /// Where the next frame would not have fitted into the limit.
+    Full,
+    /// Where the file breaks off.
+    BreaksOff,
 }
 
 impl Capture {
@@ -110,45 +164,52 @@ impl Capture {
     /// # Errors
     /// See [`CaptureError`].
     pub fn read<R: Read>(mut reader: Reader<R>, settings: CaptureSettings) -> Result<Self, CaptureError> {
-        let mut capture = Self { bytes: Vec::new(), entries: Vec::new(), skipped: Skipped::default(), complete: true };
+        let mut capture =
+            Self { bytes: Vec::new(), entries: Vec::new(), skipped: Skipped::default(), end: End::Whole, flows: 0 };
+        let mut flows = HashSet::new();
         let limit = settings.max_bytes.min(u32::MAX as usize);
-        let mut start_ns = None;
+        let longest = settings.max_frame.min(FrameSize::MAX.without_fcs());
         loop {
             let record = match reader.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => break,
                 Err(pcap::Error::Truncated { .. }) if !capture.entries.is_empty() => {
-                    capture.complete = false;
+                    capture.end = End::BreaksOff;
                     break;
                 }
                 Err(why) => return Err(why.into()),
             };
             let frame = record.frame;
+            let len = frame.len().max(FrameSize::MIN.without_fcs());
             let skipped = &mut capture.skipped;
-            skipped.records += 1;
             let reason = if record.link_type != LinkType::ETHERNET {
                 &mut skipped.not_ethernet
             } else if (record.original_len as usize) > frame.len() {
                 &mut skipped.cut
-            } else if frame.len() > FrameSize::MAX.without_fcs() {
+            } else if len > longest {
                 &mut skipped.long
             } else if frame.len() < 14 {
                 &mut skipped.short
             } else {
-                let len = frame.len().max(FrameSize::MIN.without_fcs());
                 if capture.memory() + len + size_of::<Entry>() > limit {
-                    capture.complete = false;
+                    capture.end = End::Full;
                     break;
                 }
-                let start = *start_ns.get_or_insert(record.timestamp_ns);
-                capture.push(frame, record.timestamp_ns.saturating_sub(start), &settings);
+                if capture.push(frame, &settings) {
+                    flows.extend(FiveTuple::of_frame(frame));
+                } else {
+                    capture.skipped.probes += 1;
+                }
+                capture.skipped.records += 1;
                 continue;
             };
             *reason += 1;
+            skipped.records += 1;
         }
-        match (capture.entries.is_empty(), capture.complete) {
-            (true, true) => Err(CaptureError::Empty(capture.skipped)),
-            (true, false) => Err(CaptureError::Limit(settings.max_bytes)),
+        capture.flows = flows.len();
+        match (capture.entries.is_empty(), capture.end) {
+            (true, End::Full) => Err(CaptureError::Limit(settings.max_bytes)),
+            (true, _) => Err(CaptureError::Empty(capture.skipped)),
             _ => Ok(capture),
         }
     }
@@ -157,7 +218,8 @@ impl Capture {
         self.bytes.len() + self.entries.len() * size_of::<Entry>()
     }
 
-    fn push(&mut self, frame: &[u8], at_ns: u64, settings: &CaptureSettings) {
+    /// Adds a frame, unless it carries a probe that cannot be replaced.
+    fn push(&mut self, frame: &[u8], settings: &CaptureSettings) -> bool {
         let offset = self.bytes.len();
         self.bytes.extend_from_slice(frame);
         self.bytes.resize(offset + frame.len().max(FrameSize::MIN.without_fcs()), 0);
@@ -168,11 +230,15 @@ impl Capture {
         if let Some(mac) = settings.src_mac {
             stored[6..12].copy_from_slice(&mac.0);
         }
-        let mut entry = Entry { at_ns, offset: offset as u32, len: stored.len() as u16, probe: 0, checksum: 0, sum: 0 };
-        if settings.probe {
-            prepare(stored, frame.len(), &mut entry);
+        let mut entry = Entry { offset: offset as u32, len: stored.len() as u16, ..Entry::default() };
+        entry.always = Probe::read_at(frame, usize::MAX).0 != Reading::Foreign;
+        prepare(&stored[..frame.len()], &mut entry);
+        if entry.always && entry.probe == 0 {
+            self.bytes.truncate(offset);
+            return false;
         }
         self.entries.push(entry);
+        true
     }
 
     /// Number of frames; never 0.
@@ -181,9 +247,9 @@ impl Capture {
         self.entries.len()
     }
 
-    /// Whether all of the file was taken: neither the limit nor the end of a file that breaks off was in the way.
-    pub fn is_complete(&self) -> bool {
-        self.complete
+    /// Where it ends, and so whether all of the file was taken.
+    pub fn end(&self) -> End {
+        self.end
     }
 
     /// What was left out.
@@ -191,8 +257,14 @@ impl Capture {
         self.skipped
     }
 
-    /// Frame number `frame` as it lies ready, without frame check sequence, padded to 60 bytes: with zeros in place of
-    /// probe and checksum if it was prepared for one. Empty if there is no such frame.
+    /// Different five-tuples among the frames, in one direction each.
+    pub fn flows(&self) -> usize {
+        self.flows
+    }
+
+    /// Frame number `frame` as it is sent without a probe: without frame check sequence, padded to 60 bytes. Empty if
+    /// there is no such frame.
+    #[inline(always)]
     pub fn frame(&self, frame: usize) -> &[u8] {
         self.entries.get(frame).map_or(&[], |entry| self.stored(entry))
     }
@@ -203,20 +275,15 @@ impl Capture {
         self.bytes.get(start..start + usize::from(entry.len)).unwrap_or(&[])
     }
 
-    /// When frame number `frame` was captured, nanoseconds after the first.
-    pub fn at_ns(&self, frame: usize) -> Option<u64> {
-        self.entries.get(frame).map(|entry| entry.at_ns)
-    }
-
-    /// Whether frame number `frame` carries a probe.
+    /// Whether frame number `frame` has room for a probe.
     #[inline(always)]
-    pub fn has_probe(&self, frame: usize) -> bool {
+    pub fn has_room(&self, frame: usize) -> bool {
         self.entries.get(frame).is_some_and(|entry| entry.probe != 0)
     }
 
-    /// Frames that carry a probe.
-    pub fn probes(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.probe != 0).count()
+    /// The first frame with room for a probe.
+    pub fn first_with_room(&self) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.probe != 0)
     }
 
     /// Mean size of a frame in bytes, frame check sequence included.
@@ -224,24 +291,72 @@ impl Capture {
         self.bytes.len() as f64 / self.entries.len() as f64 + f64::from(FCS)
     }
 
-    /// Most frames a second on a link of `link_bps` when the capture is sent over and over.
-    pub fn max_pps(&self, link_bps: u64) -> f64 {
-        link_bps as f64 / (8.0 * (self.mean_size() + f64::from(WIRE_OVERHEAD)))
+    /// Its frames one after the other, without end; probes come at random by `seed`, so that no pattern of the capture
+    /// meets theirs (RFC 2330 §11.1).
+    pub fn turns(&self, seed: u64) -> Turns<'_> {
+        let mut turns = Turns { capture: self, next: 0, random: Random::new(seed), until: 0 };
+        turns.until = turns.gap();
+        turns
     }
 
-    /// Writes frame number `frame` to the front of `out`, with `probe` if it is prepared for one.
+    /// Writes frame number `frame` to the front of `out`, with `probe` if there is one and room for it.
     ///
     /// Returns its length; 0, and nothing is written, if there is no such frame or `out` is shorter.
     #[inline(always)]
-    pub fn fill(&self, frame: usize, probe: Probe, out: &mut [u8]) -> usize {
+    pub fn fill(&self, frame: usize, probe: Option<Probe>, out: &mut [u8]) -> usize {
         let Some(entry) = self.entries.get(frame) else { return 0 };
         let stored = self.stored(entry);
         let Some(out) = out.get_mut(..stored.len()) else { return 0 };
         out.copy_from_slice(stored);
-        if entry.probe != 0 {
+        if let Some(probe) = probe.filter(|_| entry.probe != 0) {
             put_probe(entry, probe, out);
         }
         stored.len()
+    }
+}
+
+/// The frames of a [`Capture`], in turn.
+#[derive(Clone, Debug)]
+pub struct Turns<'a> {
+    capture: &'a Capture,
+    next: usize,
+    random: Random,
+    /// Frames until one is to carry a probe.
+    until: u64,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Number of the frame.
+    pub frame: usize,
+    /// Whether it is to carry a probe; it has room for it.
+    pub probe: bool,
+}
+
+impl<'a> Turns<'a> {
+    /// The capture.
+    pub fn capture(&self) -> &'a Capture {
+        self.capture
+    }
+
+    /// 1 to one less than twice [`PROBE_EVERY`], whose mean it is.
+    fn gap(&mut self) -> u64 {
+        1 + self.random.below(2 * PROBE_EVERY - 1)
+    }
+
+    /// The next frame. A probe whose turn it is waits for a frame that has room.
+    #[inline(always)]
+    pub fn next_turn(&mut self) -> Turn {
+        let frame = self.next;
+        self.next = if frame + 1 < self.capture.entries.len() { frame + 1 } else { 0 };
+        let Some(entry) = self.capture.entries.get(frame) else { return Turn { frame, probe: false } };
+        self.until = self.until.saturating_sub(1);
+        let due = self.until == 0 && entry.probe != 0;
+        if due {
+            self.until = self.gap();
+        }
+        Turn { frame, probe: due || entry.always }
     }
 }
 
@@ -251,39 +366,42 @@ fn put_probe(entry: &Entry, probe: Probe, out: &mut [u8]) {
     if let Some(place) = out.get_mut(at..at + probe::LEN) {
         place.copy_from_slice(&probe.to_bytes());
     }
-    if checksum == 0 {
-        return;
-    }
-    let sum = probe::fold(u64::from(entry.sum) + probe::sum(probe.words()));
-    // UDP's checksum stands right before the payload; there 0 would mean none.
-    let bytes = if sum == 0 && checksum + 2 == at { [0xff; 2] } else { sum.to_ne_bytes() };
+    let bytes = match entry.summed {
+        Summed::Never => [0; 2],
+        kind => match probe::fold(u64::from(entry.sum) + probe::sum(probe.words())) {
+            0 if kind == Summed::Udp => [0xff; 2],
+            sum => sum.to_ne_bytes(),
+        },
+    };
     if let Some(place) = out.get_mut(checksum..checksum + 2) {
         place.copy_from_slice(&bytes);
     }
 }
 
-/// Makes room for a probe in the frame of `len` bytes, if it can have one.
-fn prepare(stored: &mut [u8], len: usize, entry: &mut Entry) {
-    let Some(place) = probe::payload(&stored[..len]).filter(|place| place.end - place.start >= probe::LEN) else {
-        return;
-    };
-    let Some(pseudo) = pseudo(stored, &place) else { return };
-    stored[place.start..place.start + probe::LEN].fill(0);
-    stored[place.checksum..place.checksum + 2].fill(0);
+/// Sees where a probe goes in the frame, if it can have one.
+fn prepare(frame: &[u8], entry: &mut Entry) {
+    let room = |place: &Payload| place.end - place.start >= probe::LEN && place.start <= DEEPEST;
+    let Some(place) = probe::payload(frame).filter(room) else { return };
+    let Some(pseudo) = pseudo(frame, &place) else { return };
     entry.probe = place.start as u16;
+    entry.checksum = place.checksum as u16;
     let udp = place.checksum + 2 == place.start;
-    if !(udp && pseudo.udp_checksum_optional()) {
-        entry.checksum = place.checksum as u16;
-        entry.sum = probe::partial(pseudo.sum(&stored[place.transport..place.end]));
+    if udp && pseudo.udp_checksum_optional() {
+        return;
     }
-    debug_assert_eq!(native_sum(&stored[place.start..place.start + probe::LEN]), 0);
+    let mut covered = frame[place.transport..place.end].to_vec();
+    let at = |place_of: usize| place_of - place.transport;
+    covered[at(place.checksum)..at(place.checksum) + 2].fill(0);
+    covered[at(place.start)..at(place.start) + probe::LEN].fill(0);
+    entry.sum = probe::partial(pseudo.sum(&covered));
+    entry.summed = if udp { Summed::Udp } else { Summed::Tcp };
 }
 
 /// The pseudo header of the packet, unless a routing header hides where it goes (RFC 8200 §8.1).
-fn pseudo(stored: &[u8], place: &Payload) -> Option<Pseudo> {
-    let packet = stored.get(place.network..place.end)?;
+fn pseudo(frame: &[u8], place: &Payload) -> Option<Pseudo> {
+    let packet = frame.get(place.network..place.end)?;
     let field = place.network.checked_sub(2)?;
-    match EtherType(u16::from_be_bytes([*stored.get(field)?, *stored.get(field + 1)?])) {
+    match EtherType(u16::from_be_bytes([*frame.get(field)?, *frame.get(field + 1)?])) {
         EtherType::IPV4 => ipv4::Packet::new(packet).ok().map(|packet| packet.pseudo()),
         EtherType::IPV6 => {
             let packet = ipv6::Packet::new(packet).ok()?;

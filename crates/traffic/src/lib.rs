@@ -47,9 +47,9 @@ pub mod size;
 pub mod template;
 
 pub use address::{AddressError, AddressRange};
-pub use capture::{Capture, CaptureError, CaptureSettings};
+pub use capture::{Capture, CaptureError, CaptureSettings, Turns};
 pub use flows::{FlowError, FlowSettings, Flows, Transport};
-pub use latency::{Delays, HdrError};
+pub use latency::Delays;
 pub use pace::{Pace, PaceError, Pacer, PollGap};
 pub use pick::{NotOrder, Order, Picker};
 pub use probe::Probe;

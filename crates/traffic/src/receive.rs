@@ -1,6 +1,6 @@
 //! The receiver's view of a trial: which frames are probes, what became of each stream, how long packets took.
 
-use crate::latency::{Delays, Jitter, Scale};
+use crate::latency::{Delays, Scale};
 use crate::probe::{self, Probe, Reading};
 use crate::sequence::{self, Sequence};
 use crate::template::PATTERN;
@@ -38,6 +38,8 @@ pub struct Totals {
     pub stale: u64,
     /// Frames that were no probes.
     pub foreign: u64,
+    /// Probes of an unknown stream.
+    pub other_stream: u64,
     /// All frames.
     pub frames: u64,
 }
@@ -53,16 +55,16 @@ pub struct Receiver {
     streams: Vec<Option<Sequence>>,
     frames: u64,
     foreign: u64,
+    other_stream: u64,
     corrupt: u64,
     latency: Delays,
-    jitter: Jitter,
     scale: Scale,
 }
 
 impl Receiver {
     /// For stream 0, of which `intended` packets from number `first` on will be sent, with probes at byte `probe_at`
-    /// of the frame ([`Template::probe_at`](crate::Template::probe_at)); stamps and arrival times tick `ticks_hz` times
-    /// a second.
+    /// of the frame ([`Template::probe_at`](crate::Template::probe_at)), or where the headers say, for `usize::MAX`;
+    /// stamps and arrival times tick `ticks_hz` times a second.
     pub fn new(probe_at: usize, first: u64, intended: u64, ticks_hz: u64) -> Self {
         let mut receiver = Self {
             at: probe_at,
@@ -71,9 +73,9 @@ impl Receiver {
             streams: Vec::new(),
             frames: 0,
             foreign: 0,
+            other_stream: 0,
             corrupt: 0,
             latency: Delays::new(),
-            jitter: Jitter::default(),
             scale: Scale::new(ticks_hz),
         };
         receiver.set_stream(0, Sequence::new(first, intended));
@@ -112,15 +114,17 @@ impl Receiver {
                 probe
             }
             (Reading::Corrupt, _) => return self.damaged(),
-            (Reading::Foreign, _) => return self.strange(),
+            (Reading::Foreign, _) => {
+                self.foreign += 1;
+                return Arrival::Foreign;
+            }
         };
-        let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.strange() };
+        let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.stranger() };
         let arrival = sequence.arrive(probe.sequence);
         let first = matches!(arrival, sequence::Arrival::New | sequence::Arrival::Reordered);
         if first && probe.sequence & self.sampled == 0 {
             let ns = self.scale.ns(probe.age(now));
             self.latency.record(ns);
-            self.jitter.record(ns);
         }
         Arrival::Probe(arrival)
     }
@@ -132,8 +136,8 @@ impl Receiver {
     }
 
     #[cold]
-    fn strange(&mut self) -> Arrival {
-        self.foreign += 1;
+    fn stranger(&mut self) -> Arrival {
+        self.other_stream += 1;
         Arrival::Foreign
     }
 
@@ -151,6 +155,7 @@ impl Receiver {
             late: sum.late,
             stale: sum.stale,
             foreign: self.foreign,
+            other_stream: self.other_stream,
             frames: self.frames,
         }
     }
@@ -164,11 +169,6 @@ impl Receiver {
     /// nor the bit-forwarding latency of RFC 1242, but from before the sender's port to behind the receiver's.
     pub fn latency(&self) -> &Delays {
         &self.latency
-    }
-
-    /// Jitter at the last packet, nanoseconds (RFC 3550), over all streams in order of arrival.
-    pub fn jitter_ns(&self) -> f64 {
-        self.jitter.ns()
     }
 }
 
@@ -228,13 +228,13 @@ mod tests {
             corrupt: 2,
             late: 0,
             stale: 1,
-            foreign: 2,
+            foreign: 1,
+            other_stream: 1,
             frames: 9,
         };
         assert_eq!(receiver.totals(10), expected);
         // 2 GHz: 2000, 4000 and 6000 ticks.
         assert_eq!((receiver.latency().min_ns(), receiver.latency().count()), (Some(1000), 3));
-        assert_eq!(receiver.jitter_ns(), 1000.0 / 16.0 + (1000.0 - 1000.0 / 16.0) / 16.0);
     }
 
     #[test]

@@ -230,6 +230,21 @@ fn inversion_by_hand() {
 }
 
 #[test]
+fn only_what_was_asked_for() {
+    let mut search = Mlr::new(vec![Goal::quick()], Limits::new(1000.0, 1e6).unwrap()).unwrap();
+    let mut device = Device::hard(1e5);
+    assert!(matches!(search.tell(device.trial(1e6, 0.05)), Err(SearchError::Unasked(_))));
+    assert_eq!(search.next(), Next::Measure { load_pps: 1e6, duration_s: 0.05 });
+    assert!(matches!(search.tell(device.trial(1e6, 1.0)), Err(SearchError::Other { .. })));
+    assert!(matches!(search.tell(device.trial(2e6, 0.05)), Err(SearchError::Other { .. })));
+    let bad = Trial { lost: 0, ..device.trial(1e6, 0.05) };
+    assert!(matches!(search.tell(bad), Err(SearchError::Trial(_))));
+    assert_eq!(search.next(), Next::Measure { load_pps: 1e6, duration_s: 0.05 });
+    assert!(search.tell(device.trial(1e6, 0.05)).is_ok());
+    assert_eq!(search.trials().len(), 1);
+}
+
+#[test]
 fn budgets() {
     let mut tight = limits();
     tight.max_trials = 5;

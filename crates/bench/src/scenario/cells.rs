@@ -1,10 +1,10 @@
 //! The cells of a matrix: every combination of its parameters' values.
 
+use crate::Sent;
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use traffic::Mix;
 
 /// Cells that a matrix may have.
 pub(super) const MOST: usize = 256;
@@ -15,10 +15,8 @@ pub struct Cell {
     pub parameters: BTreeMap<String, String>,
     /// What is measured.
     pub dut: Dut,
-    /// Frames that it is offered, with their names.
-    pub frames: Vec<(String, Mix)>,
-    /// Flows that it is offered.
-    pub flows: u32,
+    /// What it is offered.
+    pub sent: Sent,
 }
 
 /// The device under test of a cell.

@@ -5,7 +5,7 @@ mod claims;
 use super::cells::{self, Cell, Dut, MOST, NoParameter};
 use super::file::{Any, File};
 use super::{Native, Published, Scenario, Study};
-use crate::Goal;
+use crate::{Goal, Sent, Trace};
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use serde::Deserialize;
@@ -13,10 +13,11 @@ use serde::de::IntoDeserializer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use toml::de::DeTable;
 use toml::{Spanned, Value};
+use traffic::Order;
 use traffic::flows::MAX_FLOWS;
-use traffic::{FlowSettings, Flows, Mix, Order, Template};
 
 /// Values of one parameter, published results, claims.
 const MOST_OF_A_KIND: usize = 64;
@@ -64,13 +65,6 @@ struct Checker<'a> {
     others: Faults,
 }
 
-/// What every cell is offered.
-struct Offered {
-    frames: Vec<(String, Mix)>,
-    flows: u32,
-    order: Order,
-}
-
 impl Checker<'_> {
     fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, cure: impl Into<String>) {
         if self.faults.len() < MOST_FAULTS {
@@ -84,15 +78,15 @@ impl Checker<'_> {
         let (folder, name) = self.name();
         let matrix = self.matrix(file);
         let goal = self.parsed(file.goal.throughput.as_ref(), Goal::quick());
-        let offered = self.offered(file);
+        let sent = self.sent(file, &folder);
         let native = self.native(file);
         let published = self.published(file);
-        let claims = self.claims(file, &published, &matrix, &offered);
+        let claims = self.claims(file, &published, &matrix, &sent);
         let study = Study::of(&folder).unwrap_or_else(|d| {
             self.others.push(d);
             None
         });
-        let cells = self.cells(file, &folder, &matrix, &offered);
+        let cells = self.cells(file, &folder, &matrix, &sent);
         Scenario {
             file: self.source.file.to_owned(),
             name,
@@ -100,7 +94,6 @@ impl Checker<'_> {
             figure: file.scenario.figure.clone(),
             study,
             goal,
-            order: offered.order,
             cells,
             native,
             published,
@@ -217,9 +210,26 @@ impl Checker<'_> {
         matrix
     }
 
-    fn offered(&mut self, file: &File) -> Offered {
-        let order = self.parsed(file.traffic.order.as_ref(), Order::default());
-        let (text, span) = match &file.traffic.frames {
+    /// What every cell is offered.
+    fn sent(&mut self, file: &File, folder: &Path) -> Sent {
+        let traffic = &file.traffic;
+        if let Some(capture) = &traffic.capture {
+            let made = [&traffic.frames, &traffic.order].into_iter().flatten().map(|text| text.span());
+            for span in made.chain(traffic.flows.as_ref().map(Spanned::span)) {
+                let written = self.written(span.clone());
+                self.fault(span, &written, "does not go with a capture, whose frames are what they are", "remove it");
+            }
+            let cure = "name a capture in the scenario's folder";
+            let path = self.file_name(capture.get_ref(), capture.span(), folder, cure).unwrap_or_default();
+            if path.is_file()
+                && let Err(d) = Trace::look(&path)
+            {
+                self.fault(capture.span(), capture.get_ref(), d.problem, d.cure.unwrap_or_default());
+            }
+            return Sent::Capture(path);
+        }
+        let order = self.parsed(traffic.order.as_ref(), Order::default());
+        let (text, span) = match &traffic.frames {
             Some(text) => (text.get_ref().as_str(), text.span()),
             None => (FRAMES, 0..0),
         };
@@ -230,12 +240,12 @@ impl Checker<'_> {
             Ok(_) => self.fault(span, text, "is no list of frames", cure),
             Err((wrong, e)) => self.fault(span, &wrong, e.to_string(), cure),
         }
-        let flows = file.traffic.flows.as_ref().map_or(FLOWS, |n| *n.get_ref());
+        let flows = traffic.flows.as_ref().map_or(FLOWS, |n| *n.get_ref());
         if !(1..=MAX_FLOWS).contains(&flows) {
-            let span = file.traffic.flows.as_ref().map_or(0..0, Spanned::span);
+            let span = traffic.flows.as_ref().map_or(0..0, Spanned::span);
             self.fault(span, &flows.to_string(), "is no number of flows", format!("write 1 to {MAX_FLOWS}"));
         }
-        Offered { frames, flows, order }
+        Sent::Made { frames, flows, order }
     }
 
     fn native(&mut self, file: &File) -> Option<Native> {
@@ -289,8 +299,7 @@ impl Checker<'_> {
     }
 
     /// Whether a name is that of a file in the scenario's folder, and leads nowhere else.
-    fn file_name(&mut self, name: &str, span: Range<usize>, folder: &Path) -> Option<PathBuf> {
-        let cure = "name a chain file in the scenario's folder";
+    fn file_name(&mut self, name: &str, span: Range<usize>, folder: &Path, cure: &str) -> Option<PathBuf> {
         if Path::new(name).file_name().is_none_or(|n| n.to_str() != Some(name)) {
             self.fault(span, name, "is no name of a file, without folders", cure);
             return None;
@@ -319,7 +328,7 @@ impl Checker<'_> {
         }
     }
 
-    fn cells(&mut self, file: &File, folder: &Path, matrix: &Matrix, offered: &Offered) -> Vec<Cell> {
+    fn cells(&mut self, file: &File, folder: &Path, matrix: &Matrix, sent: &Sent) -> Vec<Cell> {
         if !self.faults.is_empty() {
             // what the matrix lacks would be missed again in every cell
             return vec![];
@@ -327,7 +336,7 @@ impl Checker<'_> {
         let mut used = BTreeSet::new();
         let mut all = vec![];
         for parameters in cells::combinations(matrix) {
-            all.extend(self.cell(file, folder, parameters, offered, &mut used));
+            all.extend(self.cell(file, folder, parameters, sent, &mut used));
             if !self.faults.is_empty() || !self.others.is_empty() {
                 return all;
             }
@@ -347,11 +356,10 @@ impl Checker<'_> {
         file: &File,
         folder: &Path,
         parameters: BTreeMap<String, String>,
-        offered: &Offered,
+        sent: &Sent,
         used: &mut BTreeSet<String>,
     ) -> Option<Cell> {
-        let cell =
-            |parameters, dut| Some(Cell { parameters, dut, frames: offered.frames.clone(), flows: offered.flows });
+        let cell = |parameters, dut| Some(Cell { parameters, dut, sent: sent.clone() });
         for need in &file.dut.needs {
             let kind = self.put_in(need, &parameters, used)?;
             if self.registry.get(&kind).is_none() {
@@ -360,9 +368,9 @@ impl Checker<'_> {
         }
         let written = &file.dut.chain;
         let name = self.put_in(written, &parameters, used)?;
-        let path = self.file_name(&name, written.span(), folder)?;
+        let path = self.file_name(&name, written.span(), folder, "name a chain file in the scenario's folder")?;
         let chain = cells::chain_file(&path, &parameters, used, self.registry);
-        match chain.and_then(|chain| sendable(&chain, offered).map(|()| chain).map_err(|d| vec![d])) {
+        match chain.and_then(|chain| sendable(&chain, sent).map(|()| chain).map_err(|d| vec![d])) {
             Ok(chain) => cell(parameters, Dut::Chain(Box::new(chain))),
             Err(faults) => {
                 self.others.extend(faults);
@@ -373,17 +381,15 @@ impl Checker<'_> {
 }
 
 /// Whether a chain's `[traffic]` makes the flows and frames that it is to be offered.
-fn sendable(chain: &ChainFile, offered: &Offered) -> Result<(), Diagnostic> {
-    let wrong = |problem: String| Diagnostic {
-        file: Some(chain.file.clone()),
-        ..Diagnostic::new(problem).cure("change [traffic] in the scenario or in this file")
-    };
-    let settings = crate::flow_settings(chain, offered.flows)?;
-    let flows = Flows::new(FlowSettings { order: offered.order, ..settings }).map_err(|e| wrong(e.to_string()))?;
-    for (name, mix) in &offered.frames {
-        Template::new(&flows, mix, true).map_err(|e| wrong(format!("frames {name}: {e}")))?;
+fn sendable(chain: &ChainFile, sent: &Sent) -> Result<(), Diagnostic> {
+    match sent {
+        Sent::Made { .. } => {
+            let ready = sent.ready(chain, &AtomicBool::new(false)).map(drop);
+            ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
+        }
+        // it was looked at once for all
+        Sent::Capture(_) => crate::offer::macs(chain).map(drop),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ pub(super) struct Traffic {
     pub(super) frames: Option<Spanned<String>>,
     pub(super) flows: Option<Spanned<u32>>,
     pub(super) order: Option<Spanned<String>>,
+    pub(super) capture: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]

@@ -4,7 +4,7 @@ use super::{Checker, Faults};
 use crate::Device;
 use crate::file::{self, File, OnPanic};
 use crate::locate::nearest;
-use crate::plan::{Chain, ChainFile, NfUse, Port};
+use crate::plan::{Chain, ChainFile, Link, NfUse, Port, Start};
 use graph::{Blueprint, Diagnostic, Hop, HopPlan, NodePlan, Spread, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,6 +31,11 @@ pub(super) struct Builder<'a> {
     ends: Vec<(u16, u16)>,
     used: BTreeSet<String>,
     chain_names: BTreeSet<String>,
+    /// Outputs with which chains begin: all that the file names, and those that are there.
+    begins: BTreeSet<String>,
+    links: Vec<Link>,
+    /// NF and output of each link, and where it stands.
+    sources: Vec<(u16, u8, Range<usize>)>,
 }
 
 impl<'a> Builder<'a> {
@@ -45,6 +50,9 @@ impl<'a> Builder<'a> {
             ends: vec![],
             used: BTreeSet::new(),
             chain_names: BTreeSet::new(),
+            begins: BTreeSet::new(),
+            links: vec![],
+            sources: vec![],
         }
     }
 
@@ -53,20 +61,34 @@ impl<'a> Builder<'a> {
             let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
             self.checker.fault(0..0, "chain", "there is no chain: nothing would run", format!("add {example}"));
         }
+        let firsts = file.chain.iter().filter_map(|c| c.get_ref().path.get_ref().first());
+        self.begins = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
         let chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
         self.spread(file, &chains);
         self.traffic(file);
         self.unused(file);
         self.files(file);
-        let Builder { mut checker, ports, nfs, hops, edges, .. } = self;
+        let Builder { mut checker, ports, nfs, hops, edges, links, .. } = self;
         if checker.faults.is_empty() {
-            let nodes =
-                nfs.iter().zip(&edges).map(|(nf, e)| NodePlan { name: nf.name.clone(), edges: e.clone() }).collect();
-            let blueprint = Blueprint { nodes, hops: hops.clone() };
+            // a link leads to where its chain begins
+            let through = |target: &Target| match *target {
+                Target::Port(p) if usize::from(p) >= ports.len() => {
+                    links.get(usize::from(p) - ports.len()).map_or(*target, |link| chains[link.chain].entry)
+                }
+                other => other,
+            };
+            let nodes = nfs.iter().zip(&edges);
+            let nodes = nodes
+                .map(|(nf, e)| NodePlan { name: nf.name.clone(), edges: e.iter().map(through).collect() })
+                .collect();
+            let hops = hops.iter().map(|hop| HopPlan { next: through(&hop.next), ..*hop }).collect();
+            let blueprint = Blueprint { nodes, hops };
             if let Some(round) = blueprint.find_loop() {
                 let names: Vec<_> = round.iter().map(|&n| nfs[n as usize].name.as_str()).collect();
-                let span = file.edge.first().map_or(0..0, |e| e.from.span());
+                let edge = file.edge.first().map(|e| e.from.span());
+                let link = || links.first().and_then(|link| file.chain.get(link.chain)).map(Spanned::span);
+                let span = edge.or_else(link).unwrap_or(0..0);
                 let cure = "lead one of these outputs to a port; a ring port breaks a loop on purpose";
                 checker.fault(span, &names.join(" -> "), "packets could go round here for ever", cure);
             } else if let Some((n, chain)) =
@@ -82,7 +104,7 @@ impl<'a> Builder<'a> {
         if faults.is_empty() {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
             let (file, text) = Default::default();
-            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, hops, edges });
+            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, links, hops, edges });
         }
         faults.sort_by_key(|d| (d.line, d.column));
         Err(faults)
@@ -106,9 +128,10 @@ impl<'a> Builder<'a> {
             self.ports.iter().map(|p| p.name.as_str()).chain(self.nfs.iter().map(|n| n.name.as_str())).collect();
         let kinds: Vec<_> = self.checker.registry.iter().map(|k| k.name).collect();
         let wrong = element.get_ref().clone();
-        let cure = match nearest(&wrong, names.iter().copied().chain(kinds.iter().copied())) {
+        let named = wrong.split([':', '.']).next().unwrap_or_default();
+        let cure = match nearest(named, names.iter().copied().chain(kinds.iter().copied())) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("declare it as [port.{wrong}] or [nf.{wrong}], or use one of {}", names.join(", ")),
+            None => format!("declare it as [port.{named}] or [nf.{named}], or use one of {}", names.join(", ")),
         };
         self.checker.fault(element.span(), &wrong, format!("is not {what}"), cure);
     }
@@ -163,7 +186,7 @@ impl<'a> Builder<'a> {
     }
 
     fn chain(&mut self, n: usize, chain: &Spanned<file::Chain>) -> Option<Chain> {
-        let file::Chain { name, path, cores, on_panic } = chain.get_ref();
+        let file::Chain { name, path, cores, on_panic, shuffle } = chain.get_ref();
         let open = *on_panic == OnPanic::Open;
         let span = path.span();
         let [first, middle @ .., last] = path.get_ref().as_slice() else {
@@ -176,14 +199,19 @@ impl<'a> Builder<'a> {
             return None;
         };
         let port = self.port(first.get_ref());
+        let mut from = port.map(Start::Port);
         match port {
+            None if first.get_ref().contains('.') => from = self.link(n, first),
             None if self.nfs.iter().any(|nf| nf.name == *first.get_ref()) => {
                 let first_port = self.ports.first().map_or("in", |p| &p.name).to_owned();
+                let nf = first.get_ref();
                 self.checker.fault(
                     first.span(),
-                    first.get_ref(),
+                    nf,
                     "a path begins with a port, and this is an NF",
-                    format!("begin it with a port such as {first_port:?}"),
+                    format!(
+                        "begin it with a port such as {first_port:?}, or with an output of the NF such as \"{nf}.out\""
+                    ),
                 );
             }
             None => self.unknown(first, "a port"),
@@ -200,6 +228,15 @@ impl<'a> Builder<'a> {
         if let Some(p) = port {
             self.used.insert(self.ports[p].name.clone());
         }
+        if let (Some(Start::Port(_)), Some(shuffle)) = (from, shuffle) {
+            let problem = "this chain begins with a port, which spreads its packets as its NFs ask";
+            self.checker.fault(
+                shuffle.span(),
+                "shuffle",
+                problem,
+                "remove it, or begin the path with an output NF.OUTPUT",
+            );
+        }
         let mut next = match self.port(last.get_ref()) {
             Some(p) => {
                 self.ports[p].sent_to = true;
@@ -209,9 +246,13 @@ impl<'a> Builder<'a> {
             None => {
                 let (nf, input) = self.input(last, Some(first.get_ref()))?;
                 let nf_use = &self.nfs[nf as usize];
-                if !nf_use.outputs.is_empty() && !nf_use.has_interfaces() {
-                    let (kind, cure) =
-                        (nf_use.kind.name, "end it with a port, or with an NF that has no output, such as drop");
+                let goes_on =
+                    nf_use.outputs.first().is_some_and(|out| self.begins.contains(&format!("{}.{out}", nf_use.name)));
+                if !nf_use.outputs.is_empty() && !nf_use.has_interfaces() && !goes_on {
+                    let (kind, cure) = (
+                        nf_use.kind.name,
+                        "end it with a port, with an NF that has no output, such as drop, or begin another path with its output",
+                    );
                     self.checker.fault(
                         last.span(),
                         last.get_ref(),
@@ -277,7 +318,8 @@ impl<'a> Builder<'a> {
         let absent = absent.collect();
         Some(Chain {
             name: name.as_ref().map_or_else(|| format!("chain{}", n + 1), |n| n.get_ref().clone()),
-            port: port?,
+            from: from?,
+            shuffle: shuffle.as_ref().map(|s| *s.get_ref()).unwrap_or_default(),
             entry: next,
             path: path.get_ref().iter().map(|p| p.get_ref().clone()).collect(),
             cores: seen.into_iter().collect(),
@@ -285,11 +327,48 @@ impl<'a> Builder<'a> {
         })
     }
 
+    /// The output `NF.OUTPUT` with which chain `n` begins.
+    fn link(&mut self, n: usize, first: &Spanned<String>) -> Option<Start> {
+        let (name, output) = first.get_ref().split_once('.')?;
+        let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
+            self.unknown(first, "an NF's output");
+            return None;
+        };
+        let nf_use = &self.nfs[nf];
+        let Some(at) = nf_use.outputs.iter().position(|o| *o == output) else {
+            let (known, kind) = (nf_use.outputs.join(", "), nf_use.kind.name);
+            let problem = format!("{kind} has no output {output:?}");
+            self.checker.fault(first.span(), first.get_ref(), problem, format!("its outputs are: {known}"));
+            return None;
+        };
+        self.links.push(Link { name: first.get_ref().clone(), chain: n });
+        self.sources.push((nf as u16, at as u8, first.span()));
+        Some(Start::Link(self.links.len() - 1))
+    }
+
     fn edges(&mut self, file: &File) {
         // where the first output leads of NFs that no path holds
         let mut onward: BTreeMap<u16, Target> = BTreeMap::new();
         let mut entered: Vec<(&Spanned<String>, u16, u16)> = vec![];
         let mut set = BTreeSet::new();
+        for (n, (nf, at, span)) in core::mem::take(&mut self.sources).into_iter().enumerate() {
+            let (nf, at, name) = (usize::from(nf), usize::from(at), self.links[n].name.clone());
+            let ends_here = |&(end, _): &(u16, u16)| usize::from(end) == nf;
+            if !set.insert((nf, at)) {
+                self.checker.fault(span, &name, "another path begins with this output already", "a tee copies packets");
+            } else if at == 0 && self.standing.keys().any(|(n, _)| usize::from(*n) == nf) {
+                let cure = "end that path with the NF, or give this one an NF of its own";
+                self.checker.fault(span, &name, "this output goes on along a path", cure);
+            } else if at == 0 && !self.ends.iter().any(ends_here) {
+                self.checker.fault(span, &name, "no path ends with this NF", "end one with it");
+            } else {
+                let target = Target::Port((self.ports.len() + n) as u16);
+                if at == 0 {
+                    onward.insert(nf as u16, target);
+                }
+                self.edges[nf][at] = target;
+            }
+        }
         for edge in &file.edge {
             let (name, output) = edge.from.get_ref().split_once('.').unwrap_or((edge.from.get_ref(), "out"));
             let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {

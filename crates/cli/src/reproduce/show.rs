@@ -2,8 +2,8 @@
 
 use crate::measuring::words;
 use crate::table::Table;
-use bench::Scenario;
 use bench::scenario::{Judged, Setting, Spread, Verdict};
+use bench::{Scenario, Sent};
 use report::Environment;
 use serde_json::{Value, json};
 use std::fs::read_to_string;
@@ -23,10 +23,12 @@ pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
     };
     let steal =
         environment.steal_share.map_or(String::new(), |s| format!(", {:.1} % of the time taken away", 100.0 * s));
-    let mut frames: Vec<&str> = vec![];
-    for (name, _) in scenario.cells.iter().flat_map(|c| &c.frames) {
-        if !frames.contains(&name.as_str()) {
-            frames.push(name);
+    let mut frames: Vec<String> = vec![];
+    for sent in scenario.cells.iter().map(|c| &c.sent) {
+        let unit = if matches!(sent, Sent::Made { .. }) { " B" } else { "" };
+        let names = format!("{}{unit}", sent.names().join(", "));
+        if !frames.contains(&names) {
+            frames.push(names);
         }
     }
     Setting {
@@ -51,7 +53,7 @@ pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
         dpdk: environment.dpdk_version.clone(),
         kernel: Some(environment.kernel.clone()),
         memory: Some(environment.memory.clone()),
-        frames: Some(format!("{} B", frames.join(", "))),
+        frames: Some(frames.join("; ")),
         throughput: Some(format!(
             "MLRsearch, {} s a load in trials of {} s, loss up to {} %",
             goal.sum_s(),

@@ -184,6 +184,12 @@ impl Summary {
         self.named("ports", name)
     }
 
+    /// The entry of an output with which a chain begins.
+    #[track_caller]
+    pub fn link(&self, name: &str) -> Summary {
+        self.named("links", name)
+    }
+
     /// An NF's entry.
     #[track_caller]
     pub fn nf(&self, name: &str) -> Summary {

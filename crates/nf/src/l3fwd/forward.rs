@@ -84,6 +84,8 @@ pub(super) struct Router {
     pub(super) icmp: Limiter,
     pub(super) counts: Counts,
     slow: Batch,
+    /// Whether the last batch was of plain IPv6 packets alone: the next one most likely is, too.
+    six: bool,
 }
 
 /// What the router counts besides packets and drops.
@@ -141,6 +143,7 @@ impl Router {
             first: copy == 0,
             counts: Counts::default(),
             slow: Batch::new(),
+            six: false,
         }
     }
 
@@ -225,11 +228,15 @@ fn plain6(frame: &[u8], mac: MacAddr) -> Option<u128> {
         && ip.version() == 6
         && usize::from(ip.payload_length()) <= frame.len() - LINK - size_of::<Ipv6>()
         && ip.hop_limit() > 1
-        // neither multicast, nor link-local, nor unspecified, nor loopback
-        && src >> 120 != 0xff
-        && src >> 118 != 0xfe80 >> 6
-        && src > 1;
+        // most begin with neither 00, nor fe, nor ff
+        && (ip.src_octets()[0].wrapping_sub(1) < 0xfd || usual6(src));
     fine.then(|| u128::from_be_bytes(ip.dst_octets()))
+}
+
+/// Neither multicast, nor link-local, nor unspecified, nor loopback.
+#[cold]
+fn usual6(src: u128) -> bool {
+    src >> 120 != 0xff && src >> 118 != 0xfe80 >> 6 && src > 1
 }
 
 impl Node for Router {
@@ -259,6 +266,12 @@ impl Node for Router {
         };
         let mac = face.mac;
         let n = batch.len();
+        if self.six {
+            cold_path();
+            if let Some(main) = self.all6(cx, batch, mac) {
+                return self.settle(cx, input, main);
+            }
+        }
         let mut addresses = [0; BURST];
         let (mut odd, mut at) = (0u32, 0);
         batch.for_each(
@@ -278,12 +291,7 @@ impl Node for Router {
         } else {
             self.mixed(cx, batch, mac, (&addresses, &mut values), odd)
         };
-        if main != 0 {
-            cx.leave_by(main);
-        }
-        if !self.slow.is_empty() {
-            self.rest(cx, input);
-        }
+        self.settle(cx, input, main);
     }
 
     fn every(&self) -> Option<Duration> {
@@ -299,6 +307,43 @@ impl Node for Router {
 }
 
 impl Router {
+    /// Sends the batch on by the output `main`, if it has one, and looks closer at what was set aside.
+    #[inline(always)]
+    fn settle(&mut self, cx: &mut Cx<'_>, input: u8, main: u8) {
+        if main != 0 {
+            cx.leave_by(main);
+        }
+        if !self.slow.is_empty() {
+            self.rest(cx, input);
+        }
+    }
+
+    /// Rewrites a batch of plain IPv6 packets alone, as [`rewrite`](Self::rewrite) does; none, and no change, where it has
+    /// others.
+    #[inline(never)]
+    fn all6(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, mac: MacAddr) -> Option<u8> {
+        let n = batch.len();
+        let mut addresses = [0; BURST];
+        let (mut odd, mut at) = (0u32, 0);
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                match plain6(packet.data(), mac) {
+                    Some(dst) => addresses[at & (BURST - 1)] = dst,
+                    None => odd |= 1 << at,
+                }
+                at += 1;
+            },
+        );
+        if odd != 0 {
+            self.six = false;
+            return None;
+        }
+        let mut values = [0; BURST];
+        self.v6.look_up(&addresses[..n], &mut values[..n]);
+        Some(self.rewrite::<ALL6>(cx, batch, &values, 0, 0))
+    }
+
     /// As [`rewrite`](Self::rewrite), of a batch in which the bits of `odd` say which packets are not plain IPv4 packets.
     #[inline(never)]
     fn mixed(
@@ -332,6 +377,7 @@ impl Router {
             let mut values6 = [0; BURST];
             self.v6.look_up(&addresses6[..n], &mut values6[..n]);
             if v6 == all {
+                self.six = true;
                 return self.rewrite::<ALL6>(cx, batch, &values6, 0, 0);
             }
             for i in (0..n).filter(|i| v6 >> i & 1 != 0) {

@@ -36,7 +36,6 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
         tool: Tool {
             name: "bondstone".to_owned(),
             version: "0.1.0".to_owned(),
-            commit: Some("0123abc".to_owned()),
             command: Some("bondstone bench scenarios/sample.toml --seed 7".to_owned()),
         },
         study: "sample: made-up numbers".to_owned(),

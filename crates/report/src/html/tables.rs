@@ -270,10 +270,7 @@ pub(super) fn again(results: &[Result]) -> Vec<Element> {
     } else {
         out.push(el("pre").child(el("code").text(commands.join("\n"))));
     }
-    let built = words::distinct(results.iter().map(|r| {
-        let commit = r.tool.commit.as_ref().map_or(String::new(), |c| format!(", commit {c}"));
-        format!("{} {}{commit}", r.tool.name, r.tool.version)
-    }));
+    let built = words::distinct(results.iter().map(|r| format!("{} {}", r.tool.name, r.tool.version)));
     out.push(el("p").class("muted").text(format!("With {}.", built.join("; "))));
     let chains: BTreeMap<String, &String> = results
         .iter()

@@ -3,8 +3,9 @@
 use super::{Error, Placed};
 use crate::faults::Faults;
 use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
+use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source};
-use chain::{ChainFile, Device, WorkerPlan};
+use chain::{ChainFile, Device, Start, WorkerPlan};
 use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};
 use graph::{Spread, Target};
 use pcap::LinkType;
@@ -68,20 +69,61 @@ impl Opening<'_> {
     /// Workers that poll the port, with where its packets enter their graphs; and those that send to it.
     fn users(&self, port: usize, workers: &[Placed]) -> (Vec<(usize, Target)>, Vec<usize>) {
         let entry = |w: &Placed| {
-            let at = w.chains.iter().position(|&c| self.file.chains[c].port == port)?;
+            let at = w.chains.iter().position(|&c| self.file.chains[c].from == Start::Port(port))?;
             Some(w.plan.entries[at])
         };
         let polled = workers.iter().enumerate().filter_map(|(n, w)| Some((n, entry(w)?))).collect();
-        let to = Target::Port(port as u16);
-        let senders = (0..workers.len()).filter(|&n| targets(&workers[n].plan).any(|t| *t == to)).collect();
-        (polled, senders)
+        (polled, senders(port, workers))
+    }
+
+    /// Joins the cores of chains by rings, for each link.
+    pub(super) fn links(&self, workers: &mut [Placed]) {
+        for (n, link) in self.file.links.iter().enumerate() {
+            let taker = |(w, placed): (usize, &Placed)| {
+                let at = placed.chains.iter().position(|&c| c == link.chain)?;
+                Some((w, placed.plan.entries[at]))
+            };
+            let takers: Vec<(usize, Target)> = workers.iter().enumerate().filter_map(taker).collect();
+            // what the sources behind it wait for, this core may wait for too
+            let ports = (0..self.file.ports.len()).filter(|&p| self.behind(p).contains(&link.chain));
+            let patient = ports.into_iter().all(|p| matches!(self.file.ports[p].device, Device::Pcap(_)));
+            let (number, by) = (self.file.ports.len() + n, self.file.chains[link.chain].shuffle);
+            for sender in senders(number, workers) {
+                let own = takers.iter().position(|(taker, _)| *taker == sender);
+                let (handing, ends) = ports::link(takers.len(), own, by);
+                let mut output = Output::new(Drain::Other(Box::new(handing)));
+                output.local = own.map(|own| Local { entry: takers[own].1, stats: Arc::default() });
+                workers[sender].outputs[number] = Some(output);
+                for (end, &(taker, entry)) in ends.into_iter().zip(&takers) {
+                    let Some(end) = end else { continue };
+                    let from = Source::Other(Box::new(end));
+                    let input = Input { from, entry, stats: Arc::default(), patient, origin: Origin::Core };
+                    workers[taker].inputs.push((number, input));
+                }
+            }
+        }
     }
 
     /// Ports that packets of this port can leave by.
     fn leads_to(&self, port: usize) -> Vec<usize> {
-        let chains = self.file.chains.iter().enumerate().filter(|(_, c)| c.port == port).map(|(n, _)| n);
-        let plan = self.file.worker(&chains.collect::<Vec<_>>());
+        let plan = self.file.worker(&self.behind(port));
         (0..self.file.ports.len()).filter(|&p| targets(&plan).any(|t| *t == Target::Port(p as u16))).collect()
+    }
+
+    /// Chains that packets of this port go along, those behind links too.
+    fn behind(&self, port: usize) -> Vec<usize> {
+        let (file, from) = (self.file, Start::Port(port));
+        let mut chains: Vec<usize> = (0..file.chains.len()).filter(|&c| file.chains[c].from == from).collect();
+        loop {
+            let plan = file.worker(&chains);
+            let to = |n: usize| targets(&plan).any(|t| *t == Target::Port((file.ports.len() + n) as u16));
+            let more = file.links.iter().enumerate().filter(|(n, link)| to(*n) && !chains.contains(&link.chain));
+            let more: Vec<usize> = more.map(|(_, link)| link.chain).collect();
+            if more.is_empty() {
+                return chains;
+            }
+            chains.extend(more);
+        }
     }
 
     fn environment(&self, port: usize, problem: &str, cure: String) -> Error {
@@ -195,8 +237,9 @@ impl Opening<'_> {
 
     /// The strictest spreading that an NF behind the port asks for.
     fn spread(&self, port: usize) -> Spread {
-        let chains = self.file.chains.iter().enumerate().filter(|(_, c)| c.port == port).map(|(n, _)| n);
-        let nfs = self.file.worker(&chains.collect::<Vec<_>>()).nfs;
+        let from = Start::Port(port);
+        let first = self.file.chains.iter().enumerate().filter(|(_, c)| c.from == from).map(|(n, _)| n);
+        let nfs = self.file.worker(&first.collect::<Vec<_>>()).nfs;
         nfs.iter().map(|&nf| self.file.nfs[nf].kind.spread).max().unwrap_or(Spread::Any)
     }
 
@@ -232,6 +275,12 @@ pub struct End {
     pub rx: RxQueue,
     /// What the chain is to receive.
     pub tx: TxQueue,
+}
+
+/// Workers that send to the port or link of this number.
+fn senders(number: usize, workers: &[Placed]) -> Vec<usize> {
+    let to = Target::Port(number as u16);
+    (0..workers.len()).filter(|&n| targets(&workers[n].plan).any(|t| *t == to)).collect()
 }
 
 /// Everywhere that packets of a plan can go.

@@ -1,6 +1,7 @@
 //! Claims: whether what they name exists, and whether they can be judged at all.
 
-use super::{Checker, MOST_OF_A_KIND, Matrix, OF_EVERY_CELL, Offered};
+use super::{Checker, MOST_OF_A_KIND, Matrix, OF_EVERY_CELL};
+use crate::Sent;
 use crate::scenario::file::{self, File, Where};
 use crate::scenario::{Claim, Facts, Measure, Published, Quantity, Reference};
 use std::collections::BTreeSet;
@@ -10,13 +11,7 @@ use toml::Spanned;
 const OF_EVERY_ROW: [&str; 5] = ["nf", "source", "flows", "frame", "cells"];
 
 impl Checker<'_> {
-    pub(super) fn claims(
-        &mut self,
-        file: &File,
-        published: &[Published],
-        matrix: &Matrix,
-        offered: &Offered,
-    ) -> Vec<Claim> {
+    pub(super) fn claims(&mut self, file: &File, published: &[Published], matrix: &Matrix, sent: &Sent) -> Vec<Claim> {
         let mut claims: Vec<Claim> = vec![];
         for (n, claim) in file.claim.iter().enumerate() {
             if n == MOST_OF_A_KIND {
@@ -24,7 +19,7 @@ impl Checker<'_> {
                 self.fault(claim.span(), says, "is one claim too many", format!("write {MOST_OF_A_KIND} at most"));
                 break;
             }
-            let claim = self.claim(file, claim, published, matrix, offered, &claims);
+            let claim = self.claim(file, claim, published, matrix, sent, &claims);
             claims.extend(claim);
         }
         if !self.faults.is_empty() {
@@ -48,7 +43,7 @@ impl Checker<'_> {
         written: &Spanned<file::Claim>,
         published: &[Published],
         matrix: &Matrix,
-        offered: &Offered,
+        sent: &Sent,
         before: &[Claim],
     ) -> Option<Claim> {
         let claim = written.get_ref();
@@ -67,7 +62,7 @@ impl Checker<'_> {
             let cure = "name the published result of a claim that stands before";
             self.fault(given.span(), given.get_ref(), "no claim before this one is about it", cure);
         }
-        let quantity = self.quantity(file, claim, matrix, offered)?;
+        let quantity = self.quantity(file, claim, matrix, sent)?;
         let (at_least, at_most) = self.bounds(claim, quantity.as_ref(), &reference, published)?;
         let bounded = at_least.is_some() || at_most.is_some();
         if bounded == claim.untestable.is_some() {
@@ -87,13 +82,7 @@ impl Checker<'_> {
     }
 
     /// What is measured; none of an error, and none within where the claim measures nothing.
-    fn quantity(
-        &mut self,
-        file: &File,
-        claim: &file::Claim,
-        matrix: &Matrix,
-        offered: &Offered,
-    ) -> Option<Option<Quantity>> {
+    fn quantity(&mut self, file: &File, claim: &file::Claim, matrix: &Matrix, sent: &Sent) -> Option<Option<Quantity>> {
         let Some(name) = &claim.measure else {
             let needless = claim.over.as_ref().map(Spanned::span).or(claim.facts.keys().next().map(Spanned::span));
             if let Some(span) = needless {
@@ -111,12 +100,12 @@ impl Checker<'_> {
             let cure = "add [native] with only = PART OF THE ROW'S NAME";
             self.fault(name.span(), name.get_ref(), "comes from native-bench, of which nothing is asked", cure);
         }
-        let facts = self.facts(&claim.facts, measure, matrix, offered);
-        let over = claim.over.as_ref().map(|over| self.facts(over.get_ref(), measure, matrix, offered));
+        let facts = self.facts(&claim.facts, measure, matrix, sent);
+        let over = claim.over.as_ref().map(|over| self.facts(over.get_ref(), measure, matrix, sent));
         Some(Some(Quantity { measure, facts, over }))
     }
 
-    fn facts(&mut self, written: &Where, measure: Measure, matrix: &Matrix, offered: &Offered) -> Facts {
+    fn facts(&mut self, written: &Where, measure: Measure, matrix: &Matrix, sent: &Sent) -> Facts {
         let mut facts = Facts::new();
         for (name, values) in written {
             let texts = self.texts(values);
@@ -132,8 +121,11 @@ impl Checker<'_> {
             }
             if !measure.is_native() {
                 let possible: Vec<String> = match name.get_ref().as_str() {
-                    "frames" => offered.frames.iter().map(|(name, _)| name.clone()).collect(),
-                    "flows" => vec![offered.flows.to_string()],
+                    "frames" => sent.names(),
+                    "flows" => match sent {
+                        Sent::Made { flows, .. } => vec![flows.to_string()],
+                        Sent::Capture(_) => vec![],
+                    },
                     name => matrix.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap_or_default(),
                 };
                 for value in texts.iter().filter(|v| !possible.contains(v)) {

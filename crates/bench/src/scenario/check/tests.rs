@@ -91,10 +91,41 @@ fn a_matrix_becomes_chain_files() {
         Dut::Absent(why) => panic!("{why}"),
     };
     assert_eq!((scenario.cells.len(), settings(0), settings(1)), (2, "cells = 1".to_owned(), "cells = 2".to_owned()));
-    assert_eq!(scenario.cells[1].frames.len(), 2);
+    assert_eq!(scenario.cells[1].sent.names(), ["64", "imix"]);
     let claim = &scenario.claims[0];
     let (least, most) = (claim.at_least.unwrap(), claim.at_most.unwrap());
     assert!((least - 0.675).abs() < 1e-9 && (most - 0.825).abs() < 1e-9, "{least} {most}");
+}
+
+#[test]
+fn the_frames_may_be_those_of_a_capture() {
+    let folder = Folder::new();
+    let mut writer = pcap::Writer::create(folder.0.join("lunch.pcap"), pcap::LinkType::ETHERNET).unwrap();
+    writer.write(0, 60, &[1; 60]).unwrap();
+    writer.finish().unwrap();
+    folder.write("no.pcap", "no capture at all");
+    let made = SCENARIO.lines().filter(|l| l.starts_with("frames = ") || l.starts_with("flows = ")).count();
+    let replace = |with: &str| -> String {
+        let mut lines: Vec<&str> = SCENARIO.lines().collect();
+        lines.retain(|l| !l.starts_with("frames = ") && !l.starts_with("flows = "));
+        let text = lines.join("\n").replace("[traffic]", &format!("[traffic]\n{with}"));
+        text.replace("frames = \"imix\" }", "frames = \"lunch.pcap\" }")
+    };
+    assert_eq!(made, 2);
+    let scenario = folder.read(&replace("capture = \"lunch.pcap\"")).unwrap_or_else(|f| panic!("{f:?}"));
+    assert_eq!(scenario.cells[1].sent, crate::Sent::Capture(folder.0.join("lunch.pcap")));
+    assert_eq!(scenario.cells[1].sent.names(), ["lunch.pcap"]);
+    for (with, value, words) in [
+        ("capture = \"lunch.pcap\"\nflows = 10", "10", "does not go with a capture"),
+        ("capture = \"lunch.pcap\"\nframes = \"64\"", "\"64\"", "does not go with a capture"),
+        ("capture = \"absent.pcap\"", "absent.pcap", "no file"),
+        ("capture = \"../lunch.pcap\"", "../lunch.pcap", "without folders"),
+        ("capture = \"no.pcap\"", "no.pcap", "not a capture"),
+    ] {
+        let faults = folder.read(&replace(with)).err().unwrap_or_else(|| panic!("{with}"));
+        assert_eq!(faults[0].value.as_deref(), Some(value), "{faults:?}");
+        assert!(faults[0].problem.contains(words) && faults[0].cure.is_some(), "{faults:?}");
+    }
 }
 
 #[test]
