@@ -38,6 +38,10 @@ pub(crate) struct Chain {
     #[serde(default)]
     pub(crate) on_panic: OnPanic,
     pub(crate) shuffle: Option<Spanned<Shuffle>>,
+    #[serde(default)]
+    pub(crate) priority: u8,
+    pub(crate) share: Option<Spanned<u32>>,
+    pub(crate) rate: Option<Spanned<String>>,
 }
 
 /// How the packets of a chain that begins with an NF's output are spread over its cores.

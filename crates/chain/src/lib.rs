@@ -41,7 +41,7 @@ mod plan;
 pub use device::Device;
 pub use file::{Shuffle, Traffic};
 pub use locate::{Source, nearest, read};
-pub use plan::{Chain, ChainFile, Link, NfUse, Port, Start, WorkerPlan};
+pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
 
 /// The settings of one NF, as read from a file, each with its place.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;

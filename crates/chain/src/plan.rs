@@ -92,6 +92,58 @@ pub struct Link {
     pub chain: usize,
 }
 
+/// How a chain is served beside others on one worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// Chains of a higher one go first, while they have packets.
+    pub priority: u8,
+    /// Of the cycles that chains of this priority get, for each worker.
+    pub share: u32,
+    /// At most, on all workers together.
+    pub rate: Option<Rate>,
+}
+
+impl Class {
+    /// What a chain has that says nothing.
+    pub const PLAIN: Class = Class { priority: 0, share: 1, rate: None };
+}
+
+/// How much may pass in a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// Packets.
+    Packets(f64),
+    /// Bits of frames without FCS.
+    Bits(f64),
+}
+
+impl std::str::FromStr for Rate {
+    type Err = ();
+
+    /// `500 kpps`, `1.5Mpps`, `2 Gbit`.
+    fn from_str(text: &str) -> Result<Rate, ()> {
+        let at = text.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or(())?;
+        let number: f64 = text[..at].parse().map_err(|_| ())?;
+        let (factor, unit) = match text[at..].trim() {
+            unit @ ("pps" | "bit") => (1.0, unit),
+            unit => {
+                let factor = match unit.chars().next() {
+                    Some('k') => 1e3,
+                    Some('M') => 1e6,
+                    Some('G') => 1e9,
+                    _ => return Err(()),
+                };
+                (factor, &unit[1..])
+            }
+        };
+        match (unit, number * factor) {
+            ("pps", rate) if (1.0..=1e10).contains(&rate) => Ok(Rate::Packets(rate)),
+            ("bit", rate) if (1e3..=1e13).contains(&rate) => Ok(Rate::Bits(rate)),
+            _ => Err(()),
+        }
+    }
+}
+
 /// Where a chain's packets come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
@@ -110,6 +162,8 @@ pub struct Chain {
     pub from: Start,
     /// How packets of a link are spread over the cores.
     pub shuffle: Shuffle,
+    /// How it is served on a worker that has other chains as well.
+    pub class: Class,
     /// Where they go from there.
     pub entry: Target,
     /// The path as written.

@@ -276,7 +276,17 @@ fn paths() {
         "ttl.out",
         "end that path",
     );
-    verdict.path_refused("[\"a\", \"b\"]", "on_panic = \"ajar\"\n", 8, "ajar", "");
+    for (class, value, cure) in [
+        ("on_panic = \"ajar\"", "ajar", ""),
+        ("share = 0", "0", "1 to 1000"),
+        ("priority = 256", "256", ""),
+        ("rate = \"fast\"", "fast", "Mpps"),
+        ("rate = \"0 pps\"", "0 pps", "Mpps"),
+        ("rate = \"10 Gpps\"\nshare = 1001", "1001", "1 to 1000"),
+    ] {
+        let line = 8 + class.matches('\n').count();
+        verdict.path_refused("[\"a\", \"b\"]", &format!("{class}\n"), line, value, cure);
+    }
     // no chain at all
     verdict.refused("bondstone = 1\n", 1, "chain", "[[chain]]");
 }

@@ -10,11 +10,13 @@ use crate::faults::Faults;
 use crate::placement::{self, Strategy};
 use crate::ports::{CaptureWriter, Watch};
 use crate::renew::{self, Recipe, Renewals};
-use crate::summary::{LinkSummary, NfSummary, PortSummary, Summary};
+use crate::schedule::{Schedule, Served};
+use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
+use crate::watchdog::{self, Watched};
 use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
-use chain::{ChainFile, Device, WorkerPlan};
+use chain::{Chain, ChainFile, Class, Device, Rate, Start, WorkerPlan};
 use dpdk::{Eal, Memory, Mempool, RxQueue};
-use graph::{BuildCx, Common, Diagnostics, Graph, NodeStats};
+use graph::{BuildCx, Common, Diagnostics, Graph, Hop, NodeStats};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,11 +62,14 @@ pub struct Engine {
     seen: AtomicU64,
     /// Builds NFs anew after a panic.
     renewing: Option<JoinHandle<()>>,
+    watchdog: Option<JoinHandle<()>>,
 }
 
 struct Names {
     ports: Vec<(String, String)>,
     links: Vec<String>,
+    /// And on how many cores each runs.
+    chains: Vec<(String, usize)>,
     nfs: Vec<(String, &'static str)>,
 }
 
@@ -74,6 +79,9 @@ struct Running {
     nodes: Vec<(usize, Arc<NodeStats>)>,
     received: Vec<(usize, Arc<LinkStats>)>,
     sent: Vec<(usize, Arc<LinkStats>)>,
+    /// What each chain has had, where they are not simply served in turn.
+    served: Vec<(usize, Arc<Served>)>,
+    watched: Watched,
     dry: Arc<AtomicBool>,
     gaps: Arc<Gaps>,
     thread: Option<JoinHandle<Worker>>,
@@ -145,11 +153,14 @@ impl Engine {
         };
         opening.links(&mut workers);
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
+        let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
+        let cores: Vec<(usize, usize)> = (0..file.chains.len()).map(|n| (n, holders(n))).collect();
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), p.device.to_string())).collect(),
                 links: file.links.iter().map(|l| l.name.clone()).collect(),
+                chains: cores.into_iter().map(|(n, cores)| (file.chains[n].name.clone(), cores)).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
             },
             started: Instant::now(),
@@ -165,6 +176,7 @@ impl Engine {
             notes,
             seen: AtomicU64::new(u64::MAX),
             renewing: None,
+            watchdog: None,
         };
         let (ways, renewing) = renew::start(recipes, engine.faults.clone()).map_err(no_thread)?;
         engine.renewing = Some(renewing);
@@ -172,6 +184,9 @@ impl Engine {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
             engine.launch(file, eal, placed, graph, renewals)?;
         }
+        let watched = engine.workers.iter().map(|w| w.watched.clone()).collect();
+        let watchdog = watchdog::start(watched, engine.stop.clone(), engine.faults.clone()).map_err(no_thread)?;
+        engine.watchdog = Some(watchdog);
         Ok((engine, ends))
     }
 
@@ -190,9 +205,37 @@ impl Engine {
         let kept = |(p, o): (usize, &Option<Output>)| Some((p, o.as_ref()?.local.as_ref()?.stats.clone()));
         let kept: Vec<_> = outputs.iter().enumerate().filter_map(kept).collect();
         let received = received.into_iter().chain(kept).collect();
+        let served = scheduled(file, &chains);
+        let of = |chain: &Chain| match chain.from {
+            Start::Port(port) => port,
+            Start::Link(link) => file.ports.len() + link,
+        };
+        let from = |&c: &usize| (0..inputs.len()).filter(|&i| inputs[i].0 == of(&file.chains[c])).collect();
+        let inputs_of: Vec<Vec<usize>> = chains.iter().map(from).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
+        if !served.is_empty() {
+            // a rate is the chain's on all its cores
+            let class = |(chain, served): &(usize, Arc<Served>)| {
+                let cores = self.names.chains[*chain].1 as f64;
+                let class = file.chains[*chain].class;
+                let rate = class.rate.map(|rate| match rate {
+                    Rate::Packets(n) => Rate::Packets(n / cores),
+                    Rate::Bits(n) => Rate::Bits(n / cores),
+                });
+                (Class { rate, ..class }, served.clone())
+            };
+            let classes: Vec<_> = served.iter().map(class).collect();
+            worker.schedule(Schedule::new(&classes, clock::hz()), inputs_of);
+        }
         let (dry, gaps) = (worker.dry(), worker.gaps());
+        let hops = 0..plan.blueprint.hops.len() as u16;
+        let watched = Watched {
+            cpu,
+            beat: worker.beat(),
+            running: worker.graph().running().clone(),
+            names: hops.map(|hop| worker.graph().name(Hop(hop)).to_owned()).collect(),
+        };
         let faults = self.faults.clone();
         let run = move || {
             renew::be_quiet();
@@ -209,7 +252,18 @@ impl Engine {
         };
         let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(no_thread)?;
         let chains = chains.iter().map(|&c| file.chains[c].name.clone()).collect();
-        self.workers.push(Running { cpu, chains, nodes, received, sent, dry, gaps, thread: Some(thread) });
+        self.workers.push(Running {
+            cpu,
+            chains,
+            nodes,
+            received,
+            sent,
+            served,
+            watched,
+            dry,
+            gaps,
+            thread: Some(thread),
+        });
         Ok(())
     }
 
@@ -251,6 +305,13 @@ impl Engine {
         };
         for worker in &self.workers {
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
+            for (chain, served) in &worker.served {
+                let name = &self.names.chains[*chain].0;
+                match s.chains.iter_mut().find(|c| c.name == *name) {
+                    Some(chain) => chain.add(served),
+                    None => s.chains.push(ChainSummary::of(name, served)),
+                }
+            }
             for (port, stats) in &worker.sent {
                 match port.checked_sub(self.names.ports.len()) {
                     None => s.ports[*port].add_sent(stats),
@@ -299,12 +360,50 @@ impl Engine {
         &self.notes
     }
 
+    /// Workers that do not end although they have been told to, and in which NF they are. Waits for the others.
+    fn stuck(&self) -> Vec<usize> {
+        let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let mut beats: Vec<(u64, Instant)> = self.workers.iter().map(|_| (u64::MAX, Instant::now())).collect();
+        loop {
+            let mut waits = false;
+            let mut stuck = vec![];
+            for (n, (worker, (beat, since))) in self.workers.iter().zip(&mut beats).enumerate() {
+                let now = worker.watched.beat.load(Ordering::Relaxed);
+                if ended(worker) {
+                    continue;
+                }
+                if now != *beat || worker.watched.nf().is_none() {
+                    (*beat, *since) = (now, Instant::now());
+                }
+                if since.elapsed() < watchdog::PATIENCE { waits = true } else { stuck.push(n) }
+            }
+            if !waits {
+                for &n in &stuck {
+                    let Watched { cpu, .. } = self.workers[n].watched;
+                    let nf = self.workers[n].watched.nf().unwrap_or_default();
+                    self.faults.report(format!(
+                        "the worker on CPU {cpu} does not end: nf {nf:?} has not given its batch back; what it holds is not counted"
+                    ));
+                }
+                return stuck;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Stops receiving, lets run out what is inside, closes everything, and adds up.
     pub fn stop(mut self) -> Summary {
         self.stop.store(true, Ordering::Relaxed);
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut ended = vec![];
-        for running in &mut self.workers {
+        drop(self.watchdog.take().map(JoinHandle::join));
+        let stuck = self.stuck();
+        for (n, running) in self.workers.iter_mut().enumerate() {
+            if stuck.contains(&n) {
+                // it is left to itself, with all that it holds
+                running.thread = None;
+                continue;
+            }
             match running.thread.take().map(JoinHandle::join) {
                 Some(Ok(worker)) => {
                     ended.push((worker, running.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
@@ -328,7 +427,8 @@ impl Engine {
         self.captures.iter().for_each(CaptureWriter::finish);
         // the last way to it goes, it drops what nodes held and says what it has to say
         ended.iter_mut().for_each(|(worker, _)| worker.part());
-        drop(self.renewing.take().map(JoinHandle::join));
+        let renewing = self.renewing.take().filter(|_| stuck.is_empty());
+        drop(renewing.map(JoinHandle::join));
         let mut summary = self.snapshot();
         // what is left between cores is counted as handed over and not taken
         for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
@@ -336,8 +436,9 @@ impl Engine {
         }
         // with the last queue handle a port closes and gives back what its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
+        summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
         let leaked = self.pool.in_use();
-        if leaked > self.drivers_own {
+        if leaked > self.drivers_own && stuck.is_empty() {
             summary.faults.push(format!("{leaked} packet buffers were not given back"));
         }
         summary
@@ -348,10 +449,13 @@ impl Drop for Engine {
     /// Stops workers that nobody has stopped, so that none polls a port that closes.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for running in &mut self.workers {
-            drop(running.thread.take().map(JoinHandle::join));
+        let stuck = self.stuck();
+        for (n, running) in self.workers.iter_mut().enumerate() {
+            let thread = running.thread.take().filter(|_| !stuck.contains(&n));
+            drop(thread.map(JoinHandle::join));
         }
-        drop(self.renewing.take().map(JoinHandle::join));
+        drop(self.watchdog.take().map(JoinHandle::join));
+        drop(self.renewing.take().filter(|_| stuck.is_empty()).map(JoinHandle::join));
     }
 }
 
@@ -360,6 +464,14 @@ fn no_thread(e: std::io::Error) -> Error {
         problem: format!("a thread does not start: {e}"),
         cure: "raise the limit of threads: ulimit -u".into(),
     }
+}
+
+/// Counts for each chain of a worker, if they are not all served in turn.
+fn scheduled(file: &ChainFile, chains: &[usize]) -> Vec<(usize, Arc<Served>)> {
+    if chains.iter().all(|&c| file.chains[c].class == Class::PLAIN) {
+        return vec![];
+    }
+    chains.iter().map(|&c| (c, Arc::default())).collect()
 }
 
 /// What runs where.

@@ -14,14 +14,16 @@ mod link;
 mod placement;
 mod ports;
 mod renew;
+mod schedule;
 mod summary;
 mod topology;
+mod watchdog;
 mod worker;
 
 pub use cpus::{allowed_cpus, confine, pin};
 pub use engine::{End, Engine, Error};
 pub use link::{LinkStats, Receive, Transmit};
 pub use placement::{Placement, Strategy, place};
-pub use summary::{Cycles, LinkSummary, NfSummary, PortSummary, Summary, Totals};
+pub use summary::{ChainSummary, Cycles, LinkSummary, NfSummary, PortSummary, Summary, Totals};
 pub use topology::{Topology, node_of_device};
 pub use worker::{Drain, Gaps, Input, Origin, Output, Source, Worker};

@@ -22,8 +22,17 @@ pub(crate) struct Recipe {
 pub(crate) struct Renewals {
     worker: usize,
     broken: Sender<(usize, Panicked)>,
-    new: Receiver<(u16, Option<Box<dyn Node>>)>,
+    new: Receiver<(u16, Copy)>,
     pending: usize,
+}
+
+/// A new copy of a node, if there is one. Nobody may ever want it: then it is dropped, and may panic at that.
+struct Copy(Option<Box<dyn Node>>);
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        drop(catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))));
+    }
 }
 
 impl Renewals {
@@ -40,9 +49,9 @@ impl Renewals {
 
     /// Puts into the graph what has come.
     pub(crate) fn settle(&mut self, graph: &mut Graph) {
-        while let Ok((node, new)) = self.new.try_recv() {
+        while let Ok((node, mut new)) = self.new.try_recv() {
             self.pending -= 1;
-            if let Some(new) = new {
+            if let Some(new) = new.0.take() {
                 graph.renew(node, new);
             }
         }
@@ -85,7 +94,7 @@ pub(crate) fn start(recipes: Vec<Vec<Recipe>>, faults: Faults) -> std::io::Resul
                 }
             };
             // a worker that has ended needs none
-            let _ = back[worker].send((node, new));
+            let _ = back[worker].send((node, Copy(new)));
         }
     };
     Ok((ways, Builder::new().name("renewals".into()).spawn(work)?))

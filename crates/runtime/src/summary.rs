@@ -1,6 +1,7 @@
 //! What a run has done, in numbers that add up.
 
 use crate::LinkStats;
+use crate::schedule::Served;
 use graph::{Board, NodeStats};
 use packet::clock;
 use serde::Serialize;
@@ -28,12 +29,18 @@ pub struct Summary {
     /// By output with which a chain begins: what went to other cores.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkSummary>,
+    /// By chain, where they are not simply served in turn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chains: Vec<ChainSummary>,
     /// By NF, in the order of their names.
     pub nfs: Vec<NfSummary>,
     /// CPUs with a worker, and the chains on each.
     pub workers: BTreeMap<usize, Vec<String>>,
     /// What went wrong while running.
     pub faults: Vec<String>,
+    /// NFs that never gave their batch back: what their workers hold is in no count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stuck: Vec<String>,
 }
 
 /// Counts of packets.
@@ -110,6 +117,33 @@ pub struct PortSummary {
     pub send: Cycles,
     /// Whether the other side is there, for devices that can tell.
     pub link: Option<bool>,
+}
+
+/// One chain on workers that have a choice of which to serve.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ChainSummary {
+    /// Its name.
+    pub name: String,
+    /// Packets that were taken for it.
+    pub packets: u64,
+    /// Cycles that they took.
+    pub cycles: u64,
+    /// Times that its rate had it wait.
+    pub put_off: u64,
+}
+
+impl ChainSummary {
+    pub(crate) fn of(name: &str, served: &Served) -> Self {
+        let mut of = ChainSummary { name: name.to_owned(), ..Default::default() };
+        of.add(served);
+        of
+    }
+
+    pub(crate) fn add(&mut self, served: &Served) {
+        self.packets += served.packets.get();
+        self.cycles += served.cycles.get();
+        self.put_off += served.put_off.get();
+    }
 }
 
 /// One output with which a chain begins, and the rings from it to the chain's cores.

@@ -1,6 +1,7 @@
 //! One core's loop.
 
 use crate::renew::Renewals;
+use crate::schedule::Schedule;
 use crate::{LinkStats, Receive, Transmit};
 use dpdk::{RxQueue, TxQueue};
 use graph::{Graph, Sink, Target};
@@ -195,6 +196,16 @@ pub struct Worker {
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
     renewals: Option<Renewals>,
+    scheduled: Option<Scheduled>,
+    /// Counts on with every look at the clock.
+    beat: Arc<AtomicU64>,
+}
+
+/// The order in which chains are served, where it is not simply in turn.
+struct Scheduled {
+    schedule: Schedule,
+    /// Numbers of each chain's inputs, the next one first.
+    inputs: Vec<Vec<usize>>,
 }
 
 struct Outputs {
@@ -225,7 +236,19 @@ impl Worker {
             gaps: Arc::default(),
             dry: Arc::default(),
             renewals: None,
+            scheduled: None,
+            beat: Arc::default(),
         }
+    }
+
+    /// What counts on while it is alive.
+    pub(crate) fn beat(&self) -> Arc<AtomicU64> {
+        self.beat.clone()
+    }
+
+    /// Serves chains as `schedule` says, each with the inputs of these numbers.
+    pub(crate) fn schedule(&mut self, schedule: Schedule, inputs: Vec<Vec<usize>>) {
+        self.scheduled = Some(Scheduled { schedule, inputs });
     }
 
     /// The graph that it runs.
@@ -245,7 +268,42 @@ impl Worker {
         if self.rounds == 0 {
             self.wake();
         }
+        if self.scheduled.is_some() {
+            return self.serve();
+        }
         self.round(|_| true)
+    }
+
+    /// Takes one batch of the chain that is next, or finds that none has any; how many packets came.
+    #[inline(never)]
+    fn serve(&mut self) -> usize {
+        let Some(Scheduled { schedule, inputs }) = &mut self.scheduled else { return 0 };
+        schedule.begin();
+        let mut now = clock::cycles();
+        while let Some(chain) = schedule.next(now) {
+            let (mut n, mut bytes) = (0, schedule.weighs(chain).then_some(0));
+            let own = &mut inputs[chain];
+            for _ in 0..own.len() {
+                let input = &mut self.inputs[own[0]];
+                own.rotate_left(1);
+                n = if self.tick.is_multiple_of(TIMED) {
+                    input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes)
+                } else {
+                    input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes)
+                };
+                if n != 0 {
+                    break;
+                }
+            }
+            self.tick = self.tick.wrapping_add(u32::from(n != 0));
+            let end = clock::cycles();
+            schedule.visited(chain, n as u64, bytes.unwrap_or_default(), end.wrapping_sub(now));
+            now = end;
+            if n != 0 {
+                return n;
+            }
+        }
+        0
     }
 
     #[inline(always)]
@@ -256,9 +314,9 @@ impl Worker {
                 continue;
             }
             let n = if self.tick.is_multiple_of(TIMED) {
-                input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch)
+                input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
             } else {
-                input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch)
+                input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
             };
             self.tick = self.tick.wrapping_add(u32::from(n != 0));
             all += n;
@@ -319,6 +377,7 @@ impl Worker {
     /// Looks at the clock, and tells the graph the time, once a millisecond.
     fn wake(&mut self) {
         let now = clock::cycles();
+        self.beat.store(now, Ordering::Relaxed);
         let away = now.wrapping_sub(core::mem::replace(&mut self.looked, now));
         // work takes its time as well, and much the same each time
         if away > self.millisecond / 10 && away > 4 * self.usual {
@@ -387,9 +446,15 @@ impl Worker {
 }
 
 impl Input {
-    /// Takes a batch to its end; how many packets came.
+    /// Takes a batch to its end; how many packets came. Their bytes are added up where they are asked for.
     #[inline(always)]
-    fn visit<const TIMED: bool>(&mut self, graph: &mut Graph, outputs: &mut Outputs, batch: &mut Batch) -> usize {
+    fn visit<const TIMED: bool>(
+        &mut self,
+        graph: &mut Graph,
+        outputs: &mut Outputs,
+        batch: &mut Batch,
+        bytes: &mut Option<u64>,
+    ) -> usize {
         let from = if TIMED { clock::cycles() } else { 0 };
         let n = self.from.receive(batch);
         if n == 0 {
@@ -397,6 +462,9 @@ impl Input {
         }
         batch.fetch();
         self.stats.packets.add(n as u64);
+        if let Some(bytes) = bytes {
+            *bytes += batch.iter().map(|p| p.len() as u64).sum::<u64>();
+        }
         if TIMED {
             self.stats.timed_cycles.add(clock::cycles() - from);
             self.stats.timed_packets.add(n as u64);
@@ -412,8 +480,14 @@ impl Input {
 
     #[cold]
     #[inline(never)]
-    fn visit_timed(&mut self, graph: &mut Graph, outputs: &mut Outputs, batch: &mut Batch) -> usize {
-        self.visit::<true>(graph, outputs, batch)
+    fn visit_timed(
+        &mut self,
+        graph: &mut Graph,
+        outputs: &mut Outputs,
+        batch: &mut Batch,
+        bytes: &mut Option<u64>,
+    ) -> usize {
+        self.visit::<true>(graph, outputs, batch, bytes)
     }
 
     /// Books what the source counts itself.

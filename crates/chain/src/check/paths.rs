@@ -4,7 +4,7 @@ use super::{Checker, Faults};
 use crate::Device;
 use crate::file::{self, File, OnPanic};
 use crate::locate::nearest;
-use crate::plan::{Chain, ChainFile, Link, NfUse, Port, Start};
+use crate::plan::{Chain, ChainFile, Class, Link, NfUse, Port, Start};
 use graph::{Blueprint, Diagnostic, Hop, HopPlan, NodePlan, Spread, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
     }
 
     fn chain(&mut self, n: usize, chain: &Spanned<file::Chain>) -> Option<Chain> {
-        let file::Chain { name, path, cores, on_panic, shuffle } = chain.get_ref();
+        let file::Chain { name, path, cores, on_panic, shuffle, .. } = chain.get_ref();
         let open = *on_panic == OnPanic::Open;
         let span = path.span();
         let [first, middle @ .., last] = path.get_ref().as_slice() else {
@@ -320,11 +320,31 @@ impl<'a> Builder<'a> {
             name: name.as_ref().map_or_else(|| format!("chain{}", n + 1), |n| n.get_ref().clone()),
             from: from?,
             shuffle: shuffle.as_ref().map(|s| *s.get_ref()).unwrap_or_default(),
+            class: self.class(chain.get_ref()),
             entry: next,
             path: path.get_ref().iter().map(|p| p.get_ref().clone()).collect(),
             cores: seen.into_iter().collect(),
             absent,
         })
+    }
+
+    fn class(&mut self, chain: &file::Chain) -> Class {
+        let mut class = Class { priority: chain.priority, ..Class::PLAIN };
+        if let Some(share) = &chain.share {
+            class.share = *share.get_ref();
+            if !(1..=1000).contains(&class.share) {
+                let value = class.share.to_string();
+                self.checker.fault(share.span(), &value, "is no share", "write 1 to 1000");
+            }
+        }
+        if let Some(rate) = &chain.rate {
+            class.rate = rate.get_ref().parse().ok();
+            if class.rate.is_none() {
+                let cure = "write packets or bits in a second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
+                self.checker.fault(rate.span(), rate.get_ref(), "is no rate", cure);
+            }
+        }
+        class
     }
 
     /// The output `NF.OUTPUT` with which chain `n` begins.
