@@ -52,8 +52,11 @@ mod diagnostic;
 mod graph;
 mod nf;
 mod ops;
+pub mod state;
 mod stats;
+mod timers;
 mod view;
+pub mod window;
 
 pub use board::{Board, Row};
 pub use cx::{Cx, Held};
@@ -64,5 +67,8 @@ pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Shuffle, ShuffleTo,
     Start, Transform, frame,
 };
+pub use state::{Bounded, PerCore, Strict};
 pub use stats::{Counter, NodeStats};
+pub use timers::{Fired, NoRoom, TimerId, Timers};
 pub use view::{Has, Here, Layered, On, Over, Raw, Stack, There, View};
+pub use window::window;

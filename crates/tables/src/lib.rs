@@ -4,6 +4,7 @@
 pub mod classifier;
 pub mod flow;
 mod grace;
+pub mod handoff;
 pub mod lpm;
 pub mod lpm4;
 pub mod lpm6;

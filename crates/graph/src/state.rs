@@ -1,0 +1,34 @@
+//! State of network functions that run on several cores.
+//!
+//! | | who reads | what is read | who writes | a read costs |
+//! |---|---|---|---|---|
+//! | [`PerCore`] | its core | what was written | its core | nothing |
+//! | [`Bounded<N>`](Bounded) | every copy, each from its own [`Reader`] | what stood at the beginning of the batch, or at most `N` updates before it | one copy, by the [`Writer`] | what a hash table costs |
+//! | [`Strict`] | every copy | what was written | every copy | a lock and a hash table |
+//!
+//! They are the three of NetBricks (Panda et al., OSDI'16, §3): no external access, bounded inconsistency, strict. Take
+//! the first that serves: state of a flow is [`PerCore`] when the NF asks for flows to be spread so
+//! ([`crate::Spread`]), what one copy learns and all use is [`Bounded`], and what several copies change is [`Strict`].
+//! The copies of an NF find what they share by [`BuildCx::common`](crate::BuildCx::common).
+//!
+//! The example `state` measures all three.
+
+mod bounded;
+mod per_core;
+mod strict;
+mod table;
+
+pub use bounded::{Bounded, Reader, Writer};
+pub use per_core::{PerCore, Share};
+pub use strict::{Locked, Strict};
+
+/// Hashes keys: fast, with a seed of its own for each map.
+type Hasher = foldhash::fast::RandomState;
+
+/// No room for another entry: the value was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("all {capacity} entries are taken; make the capacity larger, or remove what is no longer needed")]
+pub struct Full {
+    /// Entries there can be.
+    pub capacity: usize,
+}

@@ -1,0 +1,180 @@
+//! State of one core.
+
+use crate::BuildCx;
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut, Range};
+
+/// State that belongs to one copy of an NF, and so to one core: no lock, no atomic, nobody else.
+///
+/// It is used as the `T` it holds. Each copy makes its own when it is built, from its [`Share`]; it moves to its core
+/// with the copy and cannot be reached from anywhere else: it is neither `Clone` nor `Sync`.
+///
+/// ```
+/// use graph::{BuildCx, Cx, Node, PerCore};
+/// use packet::Batch;
+///
+/// /// Gives out ports, each copy from its own part of the range.
+/// struct Ports {
+///     free: PerCore<Vec<u64>>,
+///     given: PerCore<u64>,
+/// }
+/// impl Ports {
+///     fn build(cx: &BuildCx) -> Self {
+///         Ports {
+///             free: PerCore::new(cx, |share| share.of(1024..65536).collect()),
+///             given: PerCore::new(cx, |_| 0),
+///         }
+///     }
+/// }
+/// impl Node for Ports {
+///     fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+///         for _ in 0..batch.len() {
+///             *self.given += u64::from(self.free.pop().is_some());
+///         }
+///     }
+/// }
+/// let copies = [0, 1].map(|copy| Ports::build(&BuildCx { copy: (copy, 2), ..Default::default() }));
+/// assert_eq!(copies[0].free.len() + copies[1].free.len(), 65536 - 1024);
+/// assert_eq!(copies[1].free[0], copies[0].free[copies[0].free.len() - 1] + 1);
+/// ```
+///
+/// In a chain of operators it moves into the closure that uses it:
+/// ```
+/// # use graph::{BuildCx, Operator, PerCore, frame};
+/// # use wire::{Ethernet, Ipv4};
+/// # let cx = BuildCx::default();
+/// let mut seen = PerCore::new(&cx, |_| [0u64; 256]);
+/// let counts_protocols = frame().parse::<Ethernet>().parse::<Ipv4>().transform(move |ip| {
+///     seen[ip.header().protocol().0 as usize] += 1;
+/// });
+/// ```
+///
+/// It moves to another thread,
+/// ```
+/// # use graph::{BuildCx, PerCore};
+/// let count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// assert_eq!(std::thread::spawn(move || *count).join().unwrap(), 7);
+/// ```
+/// but two threads cannot have it:
+/// ```compile_fail,E0277
+/// # use graph::{BuildCx, PerCore};
+/// # use std::sync::Arc;
+/// let count = Arc::new(PerCore::new(&BuildCx::default(), |_| 7u64));
+/// let other = Arc::clone(&count);
+/// assert_eq!(std::thread::spawn(move || **other).join().unwrap(), 7);
+/// ```
+/// Nor can the copies of an NF:
+/// ```compile_fail,E0277
+/// # use graph::{BuildCx, PerCore};
+/// let cx = BuildCx::default();
+/// let shared = cx.common(|| Ok(PerCore::new(&cx, |_| 7u64)));
+/// ```
+/// A reference into it ends with the batch: this counts,
+/// ```
+/// # use graph::{BuildCx, Operator, PerCore, frame};
+/// let mut count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// let chain = frame().transform(move |_| {
+///     let now: &mut u64 = &mut count;
+///     *now += 1;
+/// });
+/// ```
+/// and this, which keeps the reference for the next packet, does not compile:
+/// ```compile_fail
+/// # use graph::{BuildCx, Operator, PerCore, frame};
+/// let mut count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// let mut kept: Option<&mut u64> = None;
+/// let chain = frame().transform(move |_| {
+///     let now: &mut u64 = &mut count;
+///     kept = Some(now);
+/// });
+/// ```
+pub struct PerCore<T> {
+    state: T,
+    /// A `Cell` may be moved to another thread, but not shared with one.
+    alone: PhantomData<Cell<()>>,
+}
+
+/// Which copy of how many this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Number of the copy, from 0.
+    pub copy: usize,
+    /// Copies there are, at least 1.
+    pub copies: usize,
+}
+
+impl Share {
+    /// This copy's part of a range that is divided among all: the parts follow one another and differ in length by one
+    /// at the most.
+    pub fn of(self, whole: Range<u64>) -> Range<u64> {
+        let len = whole.end.saturating_sub(whole.start);
+        let bound = |n: usize| whole.start + (u128::from(len) * n as u128 / self.copies as u128) as u64;
+        bound(self.copy)..bound(self.copy + 1)
+    }
+}
+
+impl<T> PerCore<T> {
+    /// This copy's state.
+    pub fn new(cx: &BuildCx, make: impl FnOnce(Share) -> T) -> Self {
+        let (copy, copies) = cx.copy;
+        let share = Share { copy, copies: copies.max(copy + 1) };
+        PerCore { state: make(share), alone: PhantomData }
+    }
+
+    /// The state itself, no longer bound to a core.
+    pub fn into_inner(self) -> T {
+        self.state
+    }
+}
+
+impl<T> Deref for PerCore<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.state
+    }
+}
+
+impl<T> DerefMut for PerCore<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.state
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PerCore<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PerCore").field(&self.state).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn shares_follow_one_another_and_are_even(start in any::<u32>(), len in any::<u32>(), copies in 1..200usize) {
+            let whole = u64::from(start)..u64::from(start) + u64::from(len);
+            let mut next = whole.start;
+            for copy in 0..copies {
+                let part = Share { copy, copies }.of(whole.clone());
+                prop_assert_eq!(part.start, next);
+                let even = u64::from(len) / copies as u64;
+                prop_assert!((even..=even + 1).contains(&(part.end - part.start)));
+                next = part.end;
+            }
+            prop_assert_eq!(next, whole.end);
+        }
+    }
+
+    #[test]
+    fn a_range_of_everything_can_be_shared() {
+        let parts = [0, 1].map(|copy| Share { copy, copies: 2 }.of(0..u64::MAX));
+        assert_eq!(parts, [0..u64::MAX / 2, u64::MAX / 2..u64::MAX]);
+    }
+}

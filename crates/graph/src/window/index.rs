@@ -1,0 +1,207 @@
+//! From the key of a flow to its number.
+
+use core::hash::Hash;
+use packet::BURST;
+use tables::flow::{FlowKey, Settings};
+
+/// Numbers of the flows of one IP version, looked up a batch at a time.
+pub(super) struct Index<K: FlowKey + Eq + Hash> {
+    table: table::Table<K>,
+    keys: [K; BURST],
+    prepared: [table::Prepared<K>; BURST],
+    /// Which packet of the batch each key is of.
+    whose: [u8; BURST],
+    n: usize,
+    /// A unit of the table's clock is that power of two of milliseconds.
+    unit: u32,
+}
+
+/// A number looked for.
+pub(super) enum Number<'a> {
+    Known(u32),
+    /// To be filled in.
+    New(&'a mut u32),
+    /// There is no room.
+    Refused,
+}
+
+impl<K: FlowKey + Eq + Hash> Index<K> {
+    /// For as many flows as `settings` says, none of which is idle for longer than `idle` ms.
+    pub(super) fn new(settings: &Settings, idle: u64) -> Result<Self, tables::flow::Error> {
+        let table = table::Table::new(settings)?;
+        let prepared = [table.prepare(K::default()); BURST];
+        // the table's clock has room for twice as many
+        let unit = (idle >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(4);
+        Ok(Index { table, keys: [K::default(); BURST], prepared, whose: [0; BURST], n: 0, unit })
+    }
+
+    /// Asks for the flow of packet number `packet` of the batch.
+    #[inline(always)]
+    pub(super) fn ask(&mut self, key: K, packet: usize) {
+        let n = self.n & (BURST - 1);
+        (self.keys[n], self.prepared[n], self.whose[n]) = (key, self.table.prepare(key), packet as u8);
+        self.n += 1;
+    }
+
+    /// Whether something was asked for.
+    #[inline(always)]
+    pub(super) fn is_asked(&self) -> bool {
+        self.n != 0
+    }
+
+    /// Hands out the numbers of the flows that were asked for, with the number of the packet, in no order but that of each
+    /// flow. `lost` is given the number of a flow that made way.
+    #[inline(always)]
+    pub(super) fn answer(&mut self, now: u64, lost: impl FnMut(u32), mut found: impl FnMut(usize, &K, Number<'_>)) {
+        let n = core::mem::take(&mut self.n).min(BURST);
+        let Index { table, keys, prepared, whose, unit, .. } = self;
+        let (keys, whose) = (&keys[..n], &whose[..n]);
+        table.look_up_or_insert(
+            &prepared[..n],
+            (now >> *unit) as u32,
+            lost,
+            #[inline(always)]
+            |at, number| found(usize::from(whose[at]), &keys[at], number),
+        );
+    }
+
+    /// Visits the flows of the next part of the table, of `parts`, with the milliseconds that each has been idle, and
+    /// removes those for which `over` says so.
+    pub(super) fn age(&mut self, now: u64, parts: usize, mut over: impl FnMut(u32, u64) -> bool) {
+        let unit = self.unit;
+        self.table.age((now >> unit) as u32, parts, |number, idle| over(number, u64::from(idle) << unit));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Flows that found no room so far.
+    pub(super) fn refused(&self) -> u64 {
+        self.table.refused()
+    }
+}
+
+#[cfg(not(miri))]
+mod table {
+    use super::Number;
+    pub(super) use tables::flow::Prepared;
+    use tables::flow::{Error, FlowKey, FlowTable, Found, Settings};
+
+    pub(super) struct Table<K: FlowKey>(FlowTable<K, u32>);
+
+    impl<K: FlowKey> Table<K> {
+        pub(super) fn new(settings: &Settings) -> Result<Self, Error> {
+            FlowTable::new(settings).map(Table)
+        }
+
+        #[inline(always)]
+        pub(super) fn prepare(&self, key: K) -> Prepared<K> {
+            self.0.prepare(key)
+        }
+
+        #[inline(always)]
+        pub(super) fn look_up_or_insert(
+            &mut self,
+            keys: &[Prepared<K>],
+            now: u32,
+            mut lost: impl FnMut(u32),
+            mut found: impl FnMut(usize, Number<'_>),
+        ) {
+            self.0.look_up_or_insert(
+                keys,
+                now,
+                |_, number| lost(*number),
+                #[inline(always)]
+                |at, number| match number {
+                    Found::Known(number) => found(at, Number::Known(*number)),
+                    Found::New(number) => found(at, Number::New(number)),
+                    Found::Refused => found(at, Number::Refused),
+                },
+            );
+        }
+
+        pub(super) fn age(&mut self, now: u32, parts: usize, mut over: impl FnMut(u32, u32) -> bool) {
+            let buckets = self.0.buckets().div_ceil(parts);
+            if !self.0.is_empty() {
+                self.0.age(now, buckets, |_, number, idle| over(*number, idle));
+            }
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        pub(super) fn refused(&self) -> u64 {
+            self.0.counters().refused
+        }
+    }
+}
+
+/// Miri cannot map the memory of a flow table: the same in a hash map.
+#[cfg(miri)]
+mod table {
+    use super::Number;
+    use core::hash::Hash;
+    use std::collections::HashMap;
+    use tables::flow::{Error, FlowKey, Full, Settings};
+
+    pub(super) type Prepared<K> = K;
+
+    pub(super) struct Table<K> {
+        map: HashMap<K, (u32, u32)>,
+        settings: Settings,
+        refused: u64,
+    }
+
+    impl<K: FlowKey + Eq + Hash> Table<K> {
+        pub(super) fn new(settings: &Settings) -> Result<Self, Error> {
+            Ok(Table { map: HashMap::new(), settings: settings.clone(), refused: 0 })
+        }
+
+        pub(super) fn prepare(&self, key: K) -> K {
+            key
+        }
+
+        pub(super) fn look_up_or_insert(
+            &mut self,
+            keys: &[K],
+            now: u32,
+            mut lost: impl FnMut(u32),
+            mut found: impl FnMut(usize, Number<'_>),
+        ) {
+            for (at, key) in keys.iter().enumerate() {
+                if let Some((number, seen)) = self.map.get_mut(key) {
+                    *seen = now;
+                    found(at, Number::Known(*number));
+                    continue;
+                }
+                if self.map.len() >= self.settings.capacity && self.settings.full == Full::EvictOldest {
+                    let idle = self.map.iter().filter(|(_, v)| v.1 != now).max_by_key(|(_, v)| now.wrapping_sub(v.1));
+                    if let Some(oldest) = idle.map(|(key, _)| *key) {
+                        self.map.remove(&oldest).into_iter().for_each(|(number, _)| lost(number));
+                    }
+                }
+                if self.map.len() >= self.settings.capacity {
+                    self.refused += 1;
+                    found(at, Number::Refused);
+                    continue;
+                }
+                let value = self.map.entry(*key).or_insert((0, now));
+                found(at, Number::New(&mut value.0));
+            }
+        }
+
+        pub(super) fn age(&mut self, now: u32, _: usize, mut over: impl FnMut(u32, u32) -> bool) {
+            self.map.retain(|_, v| !over(v.0, now.wrapping_sub(v.1)));
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.map.len()
+        }
+
+        pub(super) fn refused(&self) -> u64 {
+            self.refused
+        }
+    }
+}

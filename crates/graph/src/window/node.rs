@@ -1,0 +1,202 @@
+//! The node.
+
+use super::counts::Counts;
+use super::flows::{DROPS, Fate, Flows, NOBODY, UNSEEN};
+use super::frame::{self, Frame, Part};
+use super::hold::{Door, Holding};
+use super::transport::Transport;
+use super::{Look, Settings};
+use crate::{Counter, Cx, Diagnostic, Node};
+use packet::{BURST, Batch, Packet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// In how many parts the flows are looked through for those to forget; all of them in a second.
+const PARTS: usize = 250;
+const TICK: Duration = Duration::from_millis(4);
+
+/// What a packet of the batch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Other,
+    Unreadable,
+    Ours,
+}
+
+/// The node that [`window`](crate::window()) makes.
+pub struct Windowed<T: Transport, L: Look> {
+    flows: Flows<T, L>,
+    /// Where packets are held.
+    holding: Option<Holding>,
+    /// Whether packets with a wrong checksum are left out.
+    checksums: bool,
+    /// By which output packets leave that came by each input.
+    leave_by: Vec<u8>,
+    counts: Counts,
+    kinds: [Kind; BURST],
+    parts: [Part; BURST],
+    ways: [u8; BURST],
+    numbers: [u32; BURST],
+}
+
+impl<T: Transport, L: Look> Windowed<T, L> {
+    pub(super) fn new(settings: &Settings, look: L) -> Result<Self, Diagnostic> {
+        Ok(Windowed {
+            flows: Flows::new(settings, look)?,
+            holding: settings.hold.then(|| Holding::new(settings)),
+            checksums: settings.checksums,
+            leave_by: vec![],
+            counts: Counts::default(),
+            kinds: [Kind::Other; BURST],
+            parts: [Part::default(); BURST],
+            ways: [0; BURST],
+            numbers: [NOBODY; BURST],
+        })
+    }
+
+    /// Says by which output packets leave that came by each input: `outputs[input]`, or 0.
+    ///
+    /// An NF that holds packets and stands in more than one path needs it, with an output of its own for each way: the first
+    /// output leads where the packets lead that are processed when a held one is let go, and those may go another way.
+    #[must_use]
+    pub fn leave_by(mut self, outputs: &[u8]) -> Self {
+        self.leave_by = outputs.to_vec();
+        self
+    }
+
+    /// Reads the packets of a batch, and finds their flows.
+    #[inline(always)]
+    fn read(&mut self, batch: &mut Batch) {
+        let Self { flows, kinds, parts, ways, numbers, checksums, .. } = self;
+        let mut n = 0;
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                let at = n & (BURST - 1);
+                n += 1;
+                let (kind, part) = match frame::read::<T>(packet.data(), *checksums) {
+                    Frame::V4(key, part) => {
+                        flows.v4.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::V6(key, part) => {
+                        flows.v6.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::Unreadable => (Kind::Unreadable, Part::default()),
+                    Frame::Other => (Kind::Other, Part::default()),
+                };
+                (kinds[at], parts[at], ways[at]) = (kind, part, part.way);
+            },
+        );
+        flows.find(ways, numbers);
+    }
+
+    /// Shows a packet to its stream. `room`: whether it could be held.
+    #[inline(always)]
+    fn show(&mut self, at: usize, packet: &Packet, room: bool) -> Fate {
+        let at = at & (BURST - 1);
+        let flows = &mut self.flows;
+        match self.kinds[at] {
+            Kind::Ours if self.numbers[at] != NOBODY => {
+                let part = &self.parts[at];
+                let payload = part.payload(packet.data());
+                flows.packet(self.numbers[at], usize::from(part.way & 1), &part.segment, payload, room)
+            }
+            Kind::Ours => flows.fail(UNSEEN),
+            Kind::Unreadable => {
+                flows.met.unreadable += 1;
+                flows.fail(UNSEEN)
+            }
+            Kind::Other => Fate::Pass,
+        }
+    }
+
+    /// Processes a batch one packet after the other, since some may have to wait.
+    fn process_held(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, output: u8) {
+        let packets = batch.drain();
+        let mut door = Door { cx, batch: Some((batch, output)), full: false };
+        self.settle(&mut door);
+        for (at, packet) in packets.enumerate() {
+            let id = self.numbers[at & (BURST - 1)].wrapping_mul(2) | u32::from(self.parts[at & (BURST - 1)].way);
+            let room = self.holding.as_ref().is_some_and(|holding| holding.has_room(id));
+            match self.show(at, &packet, room) {
+                Fate::Pass => {
+                    if let Some(holding) = &mut self.holding {
+                        holding.settle_before(&mut self.flows, &mut door, id);
+                    }
+                    door.send(packet, output);
+                }
+                Fate::Drop(reason) => door.cx.drop(reason, packet),
+                Fate::Hold(end) => {
+                    if let Some(holding) = &mut self.holding {
+                        holding.hold(&mut self.flows, &mut door, id, packet, end, output);
+                    }
+                }
+            }
+            self.settle(&mut door);
+        }
+    }
+
+    fn settle(&mut self, door: &mut Door<'_, '_>) {
+        match &mut self.holding {
+            Some(holding) => holding.settle(&mut self.flows, door),
+            None => self.flows.touched.clear(),
+        }
+    }
+
+    fn count(&self) {
+        self.counts.show(&self.flows.met, &self.flows.tally, self.flows.gauges());
+    }
+}
+
+impl<T: Transport, L: Look> Node for Windowed<T, L> {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        self.counts.named()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        let output = self.leave_by.get(usize::from(input)).copied().unwrap_or(0);
+        cx.leave_by(output);
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        self.read(batch);
+        if self.holding.is_some() {
+            self.process_held(cx, batch, output);
+            return;
+        }
+        let mut at = 0;
+        batch.sift(
+            #[inline(always)]
+            |packet| {
+                at += 1;
+                match self.show(at - 1, packet, false) {
+                    Fate::Drop(reason) => Some(reason),
+                    Fate::Pass | Fate::Hold(_) => None,
+                }
+            },
+            |reason, packet| cx.drop(reason, packet),
+        );
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        self.flows.expire();
+        self.flows.age(PARTS);
+        self.settle(&mut Door { cx, batch: None, full: false });
+        self.count();
+    }
+
+    fn finish(&mut self) {
+        self.flows.stop();
+        self.flows.touched.clear();
+        self.count();
+    }
+}
