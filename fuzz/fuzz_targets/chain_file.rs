@@ -1,7 +1,7 @@
 //! The chain file: faults have a place and nothing a terminal would obey; a file without faults makes a graph.
 #![no_main]
 
-use chain::ChainFile;
+use chain::{ChainFile, Start};
 use graph::{BuildCx, Diagnostic, Graph, Hop, Target};
 use libfuzzer_sys::fuzz_target;
 use packet::HeapPool;
@@ -35,12 +35,18 @@ fuzz_target!(|text: &str| {
         let (nodes, hops) = (&plan.blueprint.nodes, &plan.blueprint.hops);
         let real = |target: &Target| match *target {
             Target::Hop(Hop(h)) => usize::from(h) < hops.len(),
-            Target::Port(p) => file.ports[usize::from(p)].sent_to,
+            Target::Port(p) => match usize::from(p).checked_sub(file.ports.len()) {
+                None => file.ports[usize::from(p)].sent_to,
+                Some(link) => file.chains[file.links[link].chain].from == Start::Link(link),
+            },
             Target::Nowhere => true,
         };
         assert_eq!(plan.entries.len(), chains.len());
         assert!(plan.entries.iter().all(|entry| real(entry) && *entry != Target::Nowhere));
-        assert!(chains.iter().all(|&c| file.ports[file.chains[c].port].received_from));
+        assert!(chains.iter().all(|&c| match file.chains[c].from {
+            Start::Port(port) => file.ports[port].received_from,
+            Start::Link(link) => file.links[link].chain == c,
+        }));
         assert!(hops.iter().all(|hop| usize::from(hop.node) < nodes.len() && real(&hop.next)));
         assert!(nodes.iter().all(|node| node.edges.iter().all(real)));
         assert_eq!(plan.blueprint.find_loop(), None);

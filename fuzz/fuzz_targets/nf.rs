@@ -72,7 +72,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let edges = vec![Target::Port(n as u16 + 1); kind.outputs.len().max(1)];
         blueprint.nodes.push(NodePlan { name: kind.name.to_owned(), edges });
         let next = if kind.outputs.is_empty() { Target::Nowhere } else { Target::Port(0) };
-        blueprint.hops.push(HopPlan { node: n as u16, input: 0, next });
+        blueprint.hops.push(HopPlan { node: n as u16, input: 0, next, open: false });
     }
     if nodes.len() == 2 {
         blueprint.hops[0].next = Target::Hop(Hop(1));

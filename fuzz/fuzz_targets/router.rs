@@ -59,7 +59,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let settings = chain::settings(SETTINGS).expect("TOML");
     let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a router");
     let edges = (0..3).map(Target::Port).collect();
-    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0) }).collect();
+    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "router".to_owned(), edges }], hops };
     let pool = Arc::new(HeapPool::new(256));
     let mut graph = Graph::new(&blueprint, vec![node], pool.clone());
