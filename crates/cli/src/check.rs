@@ -1,8 +1,8 @@
 //! `bondstone check`.
 
 use crate::exit::Exit;
-use bench::Scenario;
-use bench::scenario::Dut;
+#[cfg(feature = "measure")]
+use bench::{Scenario, scenario::Dut};
 use chain::ChainFile;
 use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
 use serde_json::json;
@@ -26,6 +26,7 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let text = match chain::read(&self.file, "chain file") {
+            #[cfg(feature = "measure")]
             Ok(text) if Scenario::is(&text) => return self.scenario(&text, registry),
             Ok(text) => Ok(text),
             Err(fault) => Err(vec![fault]),
@@ -69,6 +70,7 @@ impl Check {
         }
     }
 
+    #[cfg(feature = "measure")]
     fn scenario(&self, text: &str, registry: &Registry) -> anyhow::Result<Exit> {
         let (faults, scenario) = match Scenario::parse(text, &self.file, registry) {
             Ok(scenario) => (cells(&scenario), Some(scenario)),
@@ -104,6 +106,7 @@ fn verdict(faults: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exi
 }
 
 /// Faults that only building the NFs of a scenario's cells finds.
+#[cfg(feature = "measure")]
 fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
     let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
         Dut::Chain(file) => Some(file),

@@ -5,15 +5,23 @@
 //!     bondstone::main(nf::registry() /* .with::<MyNf>() */)
 //! }
 //! ```
+//!
+//! The feature `measure`, which is on by default, adds the commands `bench` and `reproduce`, and with them a database and
+//! pages of results. Without it (`default-features = false`) a program builds sooner, and builds no SQLite.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "measure")]
 mod bench;
 mod check;
 mod doctor;
 mod exit;
+mod lint;
+#[cfg(feature = "measure")]
 mod measuring;
+mod new;
 mod nf;
 mod plan;
+#[cfg(feature = "measure")]
 mod reproduce;
 mod run;
 mod table;
@@ -23,23 +31,32 @@ use exit::Exit;
 use graph::Registry;
 use std::process::ExitCode;
 
+/// What `--help` ends with.
+fn examples() -> String {
+    let measure = "  bondstone bench examples/router.toml\n  bondstone reproduce netbricks/lpm\n";
+    let measure = if cfg!(feature = "measure") { measure } else { "" };
+    format!(
+        "\
+Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user lacks something, 4 the run failed, 130 interrupted.
+
+Examples:
+  bondstone run examples/demo.toml --for 10s
+{measure}  bondstone check examples/demo.toml
+  bondstone plan examples/demo.toml
+  bondstone nf show ttl
+  bondstone new my-nf
+  bondstone lint my-nf
+  bondstone doctor"
+    )
+}
+
 /// Build, run, isolate and measure software network functions.
 #[derive(Parser)]
 #[command(
     name = "bondstone",
     version,
     max_term_width = 120,
-    after_help = "\
-Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user lacks something, 4 the run failed, 130 interrupted.
-
-Examples:
-  bondstone run examples/demo.toml --for 10s
-  bondstone bench examples/router.toml
-  bondstone reproduce netbricks/lpm
-  bondstone check examples/demo.toml
-  bondstone plan examples/demo.toml
-  bondstone nf show ttl
-  bondstone doctor"
+    after_help = examples()
 )]
 struct Cli {
     #[command(subcommand)]
@@ -49,13 +66,17 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Run),
+    #[cfg(feature = "measure")]
     Bench(bench::Bench),
+    #[cfg(feature = "measure")]
     Reproduce(reproduce::Reproduce),
     Check(check::Check),
     Plan(plan::Plan),
     /// Lists and explains network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
+    New(new::New),
+    Lint(lint::Lint),
     Doctor(doctor::Doctor),
 }
 
@@ -63,11 +84,15 @@ enum Command {
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.run(&registry),
+        #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(&registry),
+        #[cfg(feature = "measure")]
         Command::Reproduce(reproduce) => reproduce.run(&registry),
         Command::Check(check) => check.run(&registry),
         Command::Plan(plan) => plan.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
+        Command::New(new) => new.run(&registry),
+        Command::Lint(lint) => lint.run(),
         Command::Doctor(doctor) => doctor.run(),
     };
     result

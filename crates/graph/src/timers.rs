@@ -13,8 +13,8 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 ///
 /// Time is a [`Duration`] since a start that the caller chooses, as [`Cx::now`](crate::Cx::now) tells it, and is passed
 /// in: nothing here looks at a clock. It goes by in ticks. A timer fires in the first [`advance`](Timers::advance) to
-/// the tick in which its time falls, or beyond: never early, and late by less than a tick if `advance` is called once
-/// in a tick. Timers fire in the order of their ticks; those of one tick in no order.
+/// the end of the tick in which its time falls, or beyond: never early, and late by less than a tick if `advance` is
+/// called at the end of every one. Timers fire in the order of their ticks; those of one tick in no order.
 ///
 /// A hierarchical timing wheel: inserting, cancelling and moving a timer take constant time however many there are;
 /// firing one takes at most one step for each of the 11 levels of 64 slots, for whatever is due within a day in ticks
@@ -23,6 +23,9 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 /// Periodic timers do not drift: one that began at `t` with period `p` fires for `t`, `t + p`, `t + 2p`, … whatever `p`
 /// is in ticks. One that is late, because time has jumped or because its period is shorter than a tick, **fires once**
 /// and says for how many periods ([`Fired::periods`]).
+///
+/// Cycles to insert, to cancel, and to fire one of a million timers: 28, 111 and 33; with a `BTreeMap` of times 970, 1075
+/// and 125 (median, Sapphire Rapids, 2.7 GHz counter, by the example `timers`).
 ///
 /// There are at most `capacity` timers. Further ones are refused ([`NoRoom`]) and counted. Memory for all of them is
 /// reserved, and used when needed: 40 bytes and an `Option` of the value for each.

@@ -62,7 +62,7 @@ impl Nf for Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::Bench;
+    use kit::Bench;
 
     #[test]
     fn the_cells_of_a_port_are_all_different() {
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn too_many_cells_are_refused() {
-        assert!(Bench::try_of("cells", "cells = 33").err().unwrap().contains("33"));
-        assert!(Bench::try_of("cells", "cells = 0").is_err());
-        Bench::of("cells", "cells = 32");
+        assert!(Bench::try_of::<Cells>("cells = 33").unwrap_err().to_string().contains("33"));
+        assert!(Bench::try_of::<Cells>("cells = 0").is_err());
+        Bench::of::<Cells>("cells = 32");
     }
 }

@@ -65,11 +65,12 @@ impl Node for Counting {
 
 #[cfg(test)]
 mod tests {
-    use crate::kit::Bench;
+    use super::Count;
+    use kit::Bench;
 
     #[test]
     fn tells_frames_apart() {
-        let mut nf = Bench::of("count", "");
+        let mut nf = Bench::of::<Count>("");
         let frame = |types: &[u16]| {
             let mut f = vec![0; 12];
             types.iter().for_each(|t| f.extend(t.to_be_bytes()));

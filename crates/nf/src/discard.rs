@@ -42,10 +42,11 @@ impl Node for Discarding {
 
 #[cfg(test)]
 mod tests {
-    use crate::kit::Bench;
+    use super::Discard;
+    use kit::Bench;
 
     #[test]
     fn nothing_comes_out() {
-        assert_eq!(Bench::of("drop", "").one(&[0; 60]), Err("discarded"));
+        assert_eq!(Bench::of::<Discard>("").one(&[0; 60]), Err("discarded"));
     }
 }

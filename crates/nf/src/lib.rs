@@ -27,9 +27,6 @@ pub use tee::Tee;
 pub use ttl::{Ttl, age};
 pub use work::Work;
 
-#[cfg(test)]
-mod kit;
-
 /// All of them.
 pub fn registry() -> graph::Registry {
     graph::Registry::new()
@@ -47,6 +44,21 @@ pub fn registry() -> graph::Registry {
 
 #[cfg(test)]
 mod tests {
+    use kit::proptest::prelude::*;
+    use kit::{Setup, packets};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn every_kind_survives_whatever_comes_and_loses_nothing(frames in packets::mixed(100)) {
+            for kind in crate::registry().iter() {
+                let mut bench = Setup::of_kind(kind, kind.example).build().unwrap();
+                (0..bench.inputs()).for_each(|input| drop(bench.feed_by(input, &frames)));
+                bench.advance(std::time::Duration::from_millis(5));
+            }
+        }
+    }
+
     #[test]
     fn every_kind_documents_its_settings_and_refuses_unknown_ones() {
         for kind in crate::registry().iter() {

@@ -72,28 +72,27 @@ impl Node for Copying {
 
 #[cfg(test)]
 mod tests {
-    use crate::kit::Bench;
+    use super::Tee;
+    use kit::{Bench, Setup};
 
     #[test]
     fn copies_one_in_so_many() {
-        let mut nf = Bench::of("tee", "every = 3");
+        let mut nf = Bench::of::<Tee>("every = 3");
         let frames: Vec<Vec<u8>> = (0..100u8).map(|i| vec![i; 60]).collect();
-        let (out, copies) = nf.all(&frames);
-        assert_eq!(out, frames);
-        assert_eq!(copies, frames.iter().skip(2).step_by(3).cloned().collect::<Vec<_>>());
+        let copies = frames.iter().skip(2).step_by(3).cloned().collect();
+        assert_eq!(nf.feed_by(0, &frames), [frames, copies]);
     }
 
     #[test]
     fn without_buffers_the_packets_still_pass() {
-        let mut nf = Bench::of("tee", "").with_buffers(32);
+        let mut nf = Setup::of::<Tee>("").buffers(32).build().unwrap();
         let frames: Vec<Vec<u8>> = (0..32u8).map(|i| vec![i; 60]).collect();
-        let (out, copies) = nf.all(&frames);
-        assert_eq!((out, copies.len()), (frames, 0));
+        assert_eq!(nf.feed_by(0, &frames), [frames, vec![]]);
         assert_eq!(nf.counters(), [("not_copied".to_owned(), 32)]);
     }
 
     #[test]
     fn every_nought_is_refused() {
-        assert!(Bench::try_of("tee", "every = 0").err().unwrap().contains("every"));
+        assert!(Bench::try_of::<Tee>("every = 0").unwrap_err().key == Some("every"));
     }
 }

@@ -87,7 +87,8 @@ fn start<S: Stack>() -> Start<S> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kit::Bench;
+    use super::Ttl;
+    use kit::Bench;
     use proptest::prelude::*;
     use wire::checksum;
 
@@ -141,7 +142,7 @@ mod tests {
         fn takes_one_off_and_keeps_the_checksum_right(ttl: u8, options in 0..=10usize, id: u16, tag: bool) {
             let at = if tag { 18 } else { 14 };
             let frame = if tag { tagged(v4(ttl, options, id)) } else { v4(ttl, options, id) };
-            let mut nf = Bench::of("ttl", "");
+            let mut nf = Bench::of::<Ttl>("");
             if ttl <= 1 {
                 prop_assert_eq!(nf.one(&frame), Err("ttl_expired"));
             } else {
@@ -158,7 +159,7 @@ mod tests {
         #[test]
         fn hop_limit_likewise(limit: u8, tag: bool) {
             let frame = if tag { tagged(v6(limit)) } else { v6(limit) };
-            let mut nf = Bench::of("ttl", "");
+            let mut nf = Bench::of::<Ttl>("");
             if limit <= 1 {
                 prop_assert_eq!(nf.one(&frame), Err("ttl_expired"));
             } else {
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_is_not_ip_passes_and_what_lies_is_dropped() {
-        let mut nf = Bench::of("ttl", "");
+        let mut nf = Bench::of::<Ttl>("");
         let mut arp = vec![2; 60];
         arp[12..14].copy_from_slice(&[8, 6]);
         assert_eq!(nf.one(&arp), Ok(arp));

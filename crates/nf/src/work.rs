@@ -51,19 +51,20 @@ impl Nf for Work {
 
 #[cfg(test)]
 mod tests {
-    use crate::kit::Bench;
+    use super::Work;
+    use kit::Bench;
     use packet::clock;
 
     #[test]
     fn takes_its_time_and_swaps() {
         let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).pad_to(60).to_vec();
-        let mut nf = Bench::of("work", "cycles = 100000");
+        let mut nf = Bench::of::<Work>("cycles = 100000");
         let from = clock::cycles();
-        let out = nf.all(&vec![frame.clone(); 10]).0;
+        let out = nf.feed(&vec![frame.clone(); 10]);
         assert!(clock::cycles() - from >= 10 * 100_000 - 10_000);
         assert_eq!(out.len(), 10);
         assert!(out.iter().all(|o| o[..6] == frame[6..12] && o[6..12] == frame[..6] && o[12..] == frame[12..]));
-        assert_eq!(Bench::of("work", "").one(&frame[..10]).unwrap_err(), "malformed_ethernet");
-        assert!(Bench::try_of("work", "cycles = 1000001").is_err());
+        assert_eq!(Bench::of::<Work>("").one(&frame[..10]).unwrap_err(), "malformed_ethernet");
+        assert!(Bench::try_of::<Work>("cycles = 1000001").is_err());
     }
 }

@@ -28,7 +28,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// There are at most `capacity` entries, exactly; a full map refuses new keys ([`Full`]) and counts them
 /// ([`refused`](Strict::refused)). The keys' hash has a random seed for each map, and each part has room for so much
 /// more than its share that none is full before the map is; if ever one were, it would refuse likewise. Memory is
-/// reserved at the beginning.
+/// reserved at the beginning, and as much again where entries come and go.
 ///
 /// Tokens that all copies of an NF spend from one bucket for each customer:
 /// ```

@@ -283,6 +283,7 @@ mod tests {
             table.insert(table.hash(&key), key, key);
             there.push(key);
             assert!(!stops(&table), "at {key}");
+            assert!(!table.is_settled() || table.layout() == 0 || table.old.capacity() >= room(CAPACITY), "at {key}");
         }
         assert_eq!((table.slots(), table.len()), (slots, there.len()));
         assert!(there.iter().all(|key| table.get(key) == Some(key)));

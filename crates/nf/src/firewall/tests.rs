@@ -1,13 +1,14 @@
 //! Rules against a reading of them that knows no table.
 
-use crate::kit::Bench;
+use crate::Firewall;
+use kit::Bench;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::flow::FiveTuple;
 use wire::{IpProtocol, TcpFlags, build, icmpv4};
 
 fn firewall(rules: &[&str], more: &str) -> Bench {
-    Bench::of("firewall", &format!("rules = {rules:?}\n{more}"))
+    Bench::of::<Firewall>(&format!("rules = {rules:?}\n{more}"))
 }
 
 fn udp(src: [u8; 4], dst: [u8; 4], port: u16) -> Vec<u8> {
@@ -29,7 +30,7 @@ fn the_first_match_wins_and_is_counted() {
         tcp(TcpFlags::SYN),
         udp([11, 0, 0, 1], [1, 1, 1, 1], 53),
     ];
-    assert_eq!(f.all(&frames).0, [frames[1].clone(), frames[2].clone()]);
+    assert_eq!(f.feed(&frames), [frames[1].clone(), frames[2].clone()]);
     assert_eq!(f.drops(), [("refused", 2), ("refused_by_default", 1)]);
     let counts: Vec<_> =
         f.counters().into_iter().map(|(name, n)| (name.split(' ').next().unwrap().to_owned(), n)).collect();
@@ -128,8 +129,8 @@ fn tags_beyond_the_fourth_hide_nothing() {
 fn extension_headers_are_no_protocol_of_ipv6() {
     for protocol in ["ah", "0", "43", "44", "51", "60", "135"] {
         for more in ["", " src 2001:db8::/32", " dst ::/0"] {
-            let e = Bench::try_of("firewall", &format!("rules = [\"drop proto {protocol}{more}\"]")).err();
-            let e = e.unwrap_or_else(|| panic!("proto {protocol}{more} is taken"));
+            let e = Bench::try_of::<Firewall>(&format!("rules = [\"drop proto {protocol}{more}\"]")).err();
+            let e = e.unwrap_or_else(|| panic!("proto {protocol}{more} is taken")).to_string();
             assert!(e.contains("extension header") && e.contains("src 0.0.0.0/0"), "{e}");
         }
     }
@@ -156,10 +157,10 @@ fn wrong_rules_are_named() {
         ("accept fragment maybe", "maybe"),
         ("accept dport 80 dport 81", "twice"),
     ] {
-        let e = Bench::try_of("firewall", &format!("rules = [{rule:?}]")).err().unwrap_or_default();
+        let e = Bench::try_of::<Firewall>(&format!("rules = [{rule:?}]")).err().unwrap_or_default().to_string();
         assert!(e.contains(word), "{rule}: {e}");
     }
-    assert!(Bench::try_of("firewall", "file = \"absent.rules\"").err().unwrap().contains("absent.rules"));
+    assert!(Bench::try_of::<Firewall>("file = \"absent.rules\"").unwrap_err().to_string().contains("absent.rules"));
 }
 
 /// A rule as written, and as a function of a five-tuple.
@@ -228,6 +229,6 @@ proptest! {
             rules.iter().find(|r| r.matches(&tuple)).map_or(accept, |r| r.accept)
         };
         let expected: Vec<_> = frames.iter().filter(|f| passes(f)).cloned().collect();
-        prop_assert_eq!(f.all(&frames).0, expected);
+        prop_assert_eq!(f.feed(&frames), expected);
     }
 }

@@ -1,8 +1,10 @@
 //! One router between `lan` and `wan`, frame by frame.
 
-use crate::kit::Bench;
+use crate::L3fwd;
+use kit::{Bench, Setup};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 use wire::ndp::{self, Neighbor};
 use wire::{MacAddr, arp, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
 
@@ -11,8 +13,8 @@ const WAN: MacAddr = MacAddr([2, 0, 0, 0, 2, 0]);
 const HOST: MacAddr = MacAddr([2, 0, 0, 0, 1, 5]);
 const GATEWAY: MacAddr = MacAddr([2, 0, 0, 0, 2, 1]);
 /// Inputs, and one less than the outputs.
-const FROM_LAN: u16 = 0;
-const FROM_WAN: u16 = 1;
+const FROM_LAN: usize = 0;
+const FROM_WAN: usize = 1;
 
 const TWO: &str = "\
 interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"], mac = \"02:00:00:00:01:00\" }
@@ -25,7 +27,7 @@ neighbour = { \"192.0.2.1\" = \"02:00:00:00:02:01\", \"2001:db8:2::1\" = \"02:00
 ";
 
 fn router(more: &str) -> Bench {
-    Bench::of("l3fwd", &format!("{TWO}{more}"))
+    Bench::of::<L3fwd>(&format!("{TWO}{more}"))
 }
 
 fn lan4(dst: [u8; 4]) -> build::Frame<ipv4::Repr, wire::udp::Repr> {
@@ -47,7 +49,7 @@ fn introduce(router: &mut Bench) {
         target_ip: [10, 0, 0, 1].into(),
     };
     let ask = build::arp(ask).src_mac(HOST).dst_mac(MacAddr::BROADCAST).pad_to(60).to_vec();
-    let answer = router.by(FROM_LAN, &[ask]).swap_remove(1);
+    let answer = router.feed_by(FROM_LAN, &[ask]).swap_remove(1);
     let reply = arp::Repr::parse(&arp::Packet::new(&answer[0][14..]).unwrap()).unwrap();
     assert_eq!((reply.operation, reply.sender_mac, reply.target_mac), (arp::Operation::Reply, LAN, HOST));
     assert_eq!(answer[0][..6], HOST.0);
@@ -55,7 +57,7 @@ fn introduce(router: &mut Bench) {
     let ask = Neighbor::Solicitation { target: own, source_mac: Some(HOST) };
     let group = ndp::solicited_node(own);
     let ask = ask.frame((HOST, ndp::multicast_mac(group)), "2001:db8:1::5".parse().unwrap(), group);
-    let answer = router.by(FROM_LAN, &[ask]).swap_remove(1);
+    let answer = router.feed_by(FROM_LAN, &[ask]).swap_remove(1);
     let ip = ipv6::Packet::new(&answer[0][14..]).unwrap();
     let message = icmpv6::Message::new(ip.payload()).unwrap();
     assert!(message.checksum_ok(ip.pseudo()));
@@ -90,7 +92,7 @@ fn error6(out: &[Vec<u8>]) -> icmpv6::Repr {
 #[test]
 fn forwards_and_rewrites() {
     let mut r = router(DEFAULT);
-    let out = r.by(FROM_LAN, &[lan4([8, 8, 8, 8]).ttl(9).to_vec(), lan6("2001:db8:9::9").ttl(9).to_vec()]);
+    let out = r.feed_by(FROM_LAN, &[lan4([8, 8, 8, 8]).ttl(9).to_vec(), lan6("2001:db8:9::9").ttl(9).to_vec()]);
     assert_eq!((out[0].len(), out[1].len(), out[2].len()), (0, 0, 2));
     assert_eq!(macs(&out[2][0]), (GATEWAY, WAN));
     assert_eq!(macs(&out[2][1]), (GATEWAY, WAN));
@@ -108,7 +110,7 @@ fn forwards_and_rewrites() {
 fn asks_for_a_neighbour_and_keeps_its_packets() {
     let mut r = router(DEFAULT);
     let to_host = |n: u16| build::udp4([192, 0, 2, 9], [10, 0, 0, 5], n, 1).dst_mac(WAN).pad_to(60).to_vec();
-    let out = r.by(FROM_WAN, &[to_host(1), to_host(2)]);
+    let out = r.feed_by(FROM_WAN, &[to_host(1), to_host(2)]);
     assert_eq!(out[1].len(), 1, "one question for both");
     let asked = arp::Repr::parse(&arp::Packet::new(&out[1][0][14..]).unwrap()).unwrap();
     assert_eq!(
@@ -117,10 +119,10 @@ fn asks_for_a_neighbour_and_keeps_its_packets() {
     );
     assert_eq!((asked.target_ip, macs(&out[1][0])), ([10, 0, 0, 5].into(), (MacAddr::BROADCAST, LAN)));
     let reply = build::arp(asked.reply(HOST)).src_mac(HOST).dst_mac(LAN).pad_to(60).to_vec();
-    let out = r.by(FROM_LAN, &[reply]);
+    let out = r.feed_by(FROM_LAN, &[reply]);
     let ports: Vec<_> = out[1].iter().map(|f| u16::from_be_bytes([f[34], f[35]])).collect();
     assert_eq!((ports, macs(&out[1][0])), (vec![1, 2], (HOST, LAN)), "in order");
-    let out = r.by(FROM_WAN, &[to_host(3)]);
+    let out = r.feed_by(FROM_WAN, &[to_host(3)]);
     assert_eq!((out[1].len(), macs(&out[1][0])), (1, (HOST, LAN)));
 }
 
@@ -129,13 +131,13 @@ fn asks_for_an_ipv6_neighbour() {
     let mut r = router(DEFAULT);
     let host: Ipv6Addr = "2001:db8:1::77".parse().unwrap();
     let src: Ipv6Addr = "2001:db8:2::9".parse().unwrap();
-    let out = r.by(FROM_WAN, &[build::udp6(src, host, 1, 2).dst_mac(WAN).to_vec()]);
+    let out = r.feed_by(FROM_WAN, &[build::udp6(src, host, 1, 2).dst_mac(WAN).to_vec()]);
     let ip = ipv6::Packet::new(&out[1][0][14..]).unwrap();
     let asked = Neighbor::parse(&icmpv6::Message::new(ip.payload()).unwrap()).unwrap();
     assert_eq!(asked, Neighbor::Solicitation { target: host, source_mac: Some(LAN) });
     assert_eq!((ip.header().dst(), ip.header().hop_limit()), (ndp::solicited_node(host), 255));
     let told = Neighbor::Advertisement { target: host, flags: ndp::SOLICITED, target_mac: Some(HOST) };
-    let out = r.by(FROM_LAN, &[told.frame((HOST, LAN), host, "2001:db8:1::1".parse().unwrap())]);
+    let out = r.feed_by(FROM_LAN, &[told.frame((HOST, LAN), host, "2001:db8:1::1".parse().unwrap())]);
     assert_eq!((out[1].len(), macs(&out[1][0])), (1, (HOST, LAN)));
 }
 
@@ -143,10 +145,10 @@ fn asks_for_an_ipv6_neighbour() {
 fn a_neighbour_that_keeps_silent_is_asked_three_times_and_given_up() {
     let mut r = router(DEFAULT);
     introduce(&mut r);
-    let mut asked = r.by(FROM_LAN, &[lan4([10, 0, 0, 77]).to_vec()])[1].len();
+    let mut asked = r.feed_by(FROM_LAN, &[lan4([10, 0, 0, 77]).to_vec()])[1].len();
     let mut told = vec![];
     for ms in (0..6000).step_by(100) {
-        for frame in r.wake(ms).swap_remove(1) {
+        for frame in r.wake(Duration::from_millis(ms)).swap_remove(1) {
             match frame[12..14] {
                 [8, 6] => asked += 1,
                 _ => told.push(frame),
@@ -159,14 +161,14 @@ fn a_neighbour_that_keeps_silent_is_asked_three_times_and_given_up() {
     assert_eq!(repr, icmpv4::Repr::DestUnreachable { code: 1 });
     assert!(r.drops().contains(&("neighbour_silent", 1)));
     // and may be asked anew
-    assert_eq!(r.by(FROM_LAN, &[lan4([10, 0, 0, 77]).to_vec()])[1].len(), 1);
+    assert_eq!(r.feed_by(FROM_LAN, &[lan4([10, 0, 0, 77]).to_vec()])[1].len(), 1);
 }
 
 #[test]
 fn what_waits_is_bounded() {
     let mut r = router("queue = 3\nneighbours = 2\n");
     let to = |host: u8| build::udp4([192, 0, 2, 9], [10, 0, 0, host], 1, 1).dst_mac(WAN).pad_to(60).to_vec();
-    r.by(FROM_WAN, &[to(5), to(5), to(5), to(5), to(6), to(7)]);
+    r.feed_by(FROM_WAN, &[to(5), to(5), to(5), to(5), to(6), to(7)]);
     assert_eq!(r.drops(), [("neighbour_queue_full", 1), ("neighbour_table_full", 1)]);
 }
 
@@ -174,11 +176,12 @@ fn what_waits_is_bounded() {
 fn an_old_neighbour_is_asked_at_its_address_and_kept_when_it_answers() {
     let mut r = router("lifetime = 10\n");
     introduce(&mut r);
-    let questions: Vec<_> = (0..10_900).step_by(500).flat_map(|ms| r.wake(ms).swap_remove(1)).collect();
+    let questions: Vec<_> =
+        (0..10_900).step_by(500).flat_map(|ms| r.wake(Duration::from_millis(ms)).swap_remove(1)).collect();
     let arps: Vec<_> = questions.iter().filter(|f| f[12..14] == [8, 6]).collect();
     assert_eq!((arps.len(), macs(arps[0])), (1, (HOST, LAN)), "not to all");
     introduce(&mut r);
-    let out = r.by(FROM_WAN, &[build::udp4([192, 0, 2, 9], [10, 0, 0, 5], 1, 1).dst_mac(WAN).to_vec()]);
+    let out = r.feed_by(FROM_WAN, &[build::udp4([192, 0, 2, 9], [10, 0, 0, 5], 1, 1).dst_mac(WAN).to_vec()]);
     assert_eq!(out[1].len(), 1);
     assert_eq!(out[1][0][12..14], [8, 0], "sent at once");
 }
@@ -190,17 +193,17 @@ fn an_ipv6_neighbour_that_answers_without_its_mac_address_is_kept() {
     let (host, own): (Ipv6Addr, Ipv6Addr) = ("2001:db8:1::5".parse().unwrap(), "2001:db8:1::1".parse().unwrap());
     let mut asked = 0;
     for ms in (0..40_000).step_by(500) {
-        let questions = r.wake(ms).swap_remove(1);
+        let questions = r.wake(Duration::from_millis(ms)).swap_remove(1);
         for frame in questions.iter().filter(|f| f[12..14] == [0x86, 0xdd]) {
             assert_eq!(macs(frame), (HOST, LAN), "not to all");
             asked += 1;
             let told = Neighbor::Advertisement { target: host, flags: ndp::SOLICITED, target_mac: None };
-            r.by(FROM_LAN, &[told.frame((HOST, LAN), host, own)]);
+            r.feed_by(FROM_LAN, &[told.frame((HOST, LAN), host, own)]);
         }
     }
     assert_eq!(asked, 3);
     let src: Ipv6Addr = "2001:db8:2::9".parse().unwrap();
-    let out = r.by(FROM_WAN, &[build::udp6(src, host, 1, 2).dst_mac(WAN).to_vec()]);
+    let out = r.feed_by(FROM_WAN, &[build::udp6(src, host, 1, 2).dst_mac(WAN).to_vec()]);
     assert_eq!((out[1].len(), macs(&out[1][0])), (1, (HOST, LAN)), "sent at once");
 }
 
@@ -209,13 +212,13 @@ fn the_sender_of_an_expired_packet_is_told() {
     let mut r = router(DEFAULT);
     introduce(&mut r);
     let expired = lan4([8, 8, 8, 8]).ttl(1).to_vec();
-    let out = r.by(FROM_LAN, core::slice::from_ref(&expired));
+    let out = r.feed_by(FROM_LAN, core::slice::from_ref(&expired));
     let (from, to, repr, quoted) = error4(&out[1]);
     assert_eq!((from, to), ([10, 0, 0, 1].into(), [10, 0, 0, 5].into()));
     assert_eq!(repr, icmpv4::Repr::TimeExceeded { code: 0 });
     assert_eq!(quoted[..28], expired[14..42], "the packet as it came");
     assert_eq!(
-        error6(&r.by(FROM_LAN, &[lan6("2001:db8:9::9").ttl(1).to_vec()])[1]),
+        error6(&r.feed_by(FROM_LAN, &[lan6("2001:db8:9::9").ttl(1).to_vec()])[1]),
         icmpv6::Repr::TimeExceeded { code: 0 }
     );
     assert_eq!(r.drops(), [("ttl_expired", 2), ("answered", 1)]);
@@ -225,16 +228,16 @@ fn the_sender_of_an_expired_packet_is_told() {
 fn without_a_route_the_sender_is_told() {
     let mut r = router("");
     introduce(&mut r);
-    let (.., repr, _) = error4(&r.by(FROM_LAN, &[lan4([8, 8, 8, 8]).to_vec()])[1]);
+    let (.., repr, _) = error4(&r.feed_by(FROM_LAN, &[lan4([8, 8, 8, 8]).to_vec()])[1]);
     assert_eq!(repr, icmpv4::Repr::DestUnreachable { code: 0 });
     assert_eq!(
-        error6(&r.by(FROM_LAN, &[lan6("2001:db8:9::9").to_vec()])[1]),
+        error6(&r.feed_by(FROM_LAN, &[lan6("2001:db8:9::9").to_vec()])[1]),
         icmpv6::Repr::DestUnreachable { code: 0 }
     );
     let mut r = router(DEFAULT);
     introduce(&mut r);
-    assert_eq!(r.by(FROM_LAN, &[lan4([203, 0, 113, 1]).to_vec()]).concat().len(), 0);
-    let (.., repr, _) = error4(&r.by(FROM_LAN, &[lan4([198, 51, 100, 1]).to_vec()])[1]);
+    assert_eq!(r.feed_by(FROM_LAN, &[lan4([203, 0, 113, 1]).to_vec()]).concat().len(), 0);
+    let (.., repr, _) = error4(&r.feed_by(FROM_LAN, &[lan4([198, 51, 100, 1]).to_vec()])[1]);
     assert_eq!(repr, icmpv4::Repr::DestUnreachable { code: 0 });
     assert_eq!(r.drops(), [("unreachable", 1), ("blackhole", 1), ("answered", 1)]);
 }
@@ -252,15 +255,15 @@ fn nothing_is_told_about_errors_fragments_and_broadcasts() {
         lan4([8, 8, 8, 8]).dst_mac(MacAddr::BROADCAST).to_vec(),
         lan4([255, 255, 255, 255]).to_vec(),
     ];
-    assert_eq!(r.by(FROM_LAN, &silent).concat().len(), 0);
+    assert_eq!(r.feed_by(FROM_LAN, &silent).concat().len(), 0);
     let told =
         [icmp(icmpv4::Repr::EchoRequest { id: 1, seq: 1 }).to_vec(), lan4([8, 8, 8, 8]).fragment(0, true).to_vec()];
-    assert_eq!(r.by(FROM_LAN, &told)[1].len(), 2);
+    assert_eq!(r.feed_by(FROM_LAN, &told)[1].len(), 2);
     let quoted6 = lan6("2001:db8:1::5").to_vec();
     let from: Ipv6Addr = "2001:db8:1::5".parse().unwrap();
     let to: Ipv6Addr = "2001:db8:9::9".parse().unwrap();
     let error = build::icmp6(from, to, icmpv6::Repr::DestUnreachable { code: 0 }).payload(&quoted6[14..]).dst_mac(LAN);
-    assert_eq!(r.by(FROM_LAN, &[error.to_vec()]).concat().len(), 0);
+    assert_eq!(r.feed_by(FROM_LAN, &[error.to_vec()]).concat().len(), 0);
 }
 
 #[test]
@@ -268,10 +271,10 @@ fn what_is_told_is_limited() {
     let mut r = router("icmp_rate = 7\n");
     introduce(&mut r);
     let many: Vec<_> = (0..100).map(|_| lan4([8, 8, 8, 8]).ttl(1).to_vec()).collect();
-    assert_eq!(r.by(FROM_LAN, &many)[1].len(), 7);
+    assert_eq!(r.feed_by(FROM_LAN, &many)[1].len(), 7);
     assert!(r.counters().contains(&("icmp_limited".to_owned(), 93)));
-    r.wake(1000);
-    assert_eq!(r.by(FROM_LAN, &many)[1].len(), 7);
+    r.wake(Duration::from_millis(1000));
+    assert_eq!(r.feed_by(FROM_LAN, &many)[1].len(), 7);
 }
 
 #[test]
@@ -279,14 +282,14 @@ fn a_packet_too_long_is_cut_or_told_of() {
     let mut r = router(DEFAULT);
     introduce(&mut r);
     let long = lan4([8, 8, 8, 8]).payload(&[7; 1400]);
-    let (.., repr, quoted) = error4(&r.by(FROM_LAN, &[long.clone().dont_fragment().to_vec()])[1]);
+    let (.., repr, quoted) = error4(&r.feed_by(FROM_LAN, &[long.clone().dont_fragment().to_vec()])[1]);
     assert_eq!((repr, quoted.len()), (icmpv4::Repr::FragmentationNeeded { mtu: 1300 }, 548));
-    let out = r.by(FROM_LAN, &[long.ttl(9).to_vec()]);
+    let out = r.feed_by(FROM_LAN, &[long.ttl(9).to_vec()]);
     let bytes: usize = out[2].iter().map(|f| ipv4::Packet::new(&f[14..]).unwrap().payload().len()).sum();
     assert_eq!((out[2].len(), bytes), (2, 1408));
     assert!(out[2].iter().all(|f| macs(f) == (GATEWAY, WAN)));
     assert!(out[2].iter().all(|f| ipv4::Packet::new(&f[14..]).unwrap().header().ttl() == 8));
-    let out = r.by(FROM_LAN, &[lan6("2001:db8:9::9").payload(&[7; 1400]).to_vec()]);
+    let out = r.feed_by(FROM_LAN, &[lan6("2001:db8:9::9").payload(&[7; 1400]).to_vec()]);
     assert_eq!(error6(&out[1]), icmpv6::Repr::PacketTooBig { mtu: 1300 });
     assert_eq!(r.drops(), [("too_big", 2), ("fragmented", 1), ("answered", 1)]);
 }
@@ -296,7 +299,7 @@ fn answers_echo_on_all_its_addresses() {
     let mut r = router(DEFAULT);
     for own in [[10, 0, 0, 1], [192, 0, 2, 2]] {
         let ask = build::echo4([10, 0, 0, 5], own, 7, 8).payload(b"hello").src_mac(HOST).dst_mac(LAN).to_vec();
-        let out = r.by(FROM_LAN, &[ask]);
+        let out = r.feed_by(FROM_LAN, &[ask]);
         let ip = ipv4::Packet::new(&out[1][0][14..]).unwrap();
         let message = icmpv4::Message::new(ip.payload()).unwrap();
         assert!(ip.checksum_ok() && message.checksum_ok());
@@ -307,7 +310,7 @@ fn answers_echo_on_all_its_addresses() {
     let src: Ipv6Addr = "2001:db8:1::5".parse().unwrap();
     for own in ["2001:db8:1::1".parse().unwrap(), "2001:db8:2::2".parse().unwrap(), ndp::link_local(LAN)] {
         let ask = build::echo6(src, own, 7, 8).payload(b"hello").src_mac(HOST).dst_mac(LAN).to_vec();
-        let out = r.by(FROM_LAN, &[ask]);
+        let out = r.feed_by(FROM_LAN, &[ask]);
         let ip = ipv6::Packet::new(&out[1][0][14..]).unwrap();
         let message = icmpv6::Message::new(ip.payload()).unwrap();
         assert!(message.checksum_ok(ip.pseudo()));
@@ -315,7 +318,7 @@ fn answers_echo_on_all_its_addresses() {
         assert_eq!((ip.header().src(), ip.header().dst()), (own, src));
     }
     // other packets to it go to whatever stands behind its output
-    assert_eq!(r.by(FROM_LAN, &[lan4([10, 0, 0, 1]).to_vec()])[0].len(), 1);
+    assert_eq!(r.feed_by(FROM_LAN, &[lan4([10, 0, 0, 1]).to_vec()])[0].len(), 1);
 }
 
 #[test]
@@ -352,7 +355,7 @@ fn refuses_what_it_must() {
         (vec![2; 13], "malformed_ethernet"),
     ] {
         let before = r.drops();
-        let out = r.by(FROM_LAN, &[frame]).concat();
+        let out = r.feed_by(FROM_LAN, &[frame]).concat();
         let new: Vec<_> = r.drops().into_iter().filter(|d| !before.contains(d)).map(|(r, _)| r).collect();
         assert_eq!((out.len(), new), (0, vec![reason]));
     }
@@ -369,8 +372,8 @@ fn flows_are_spread_over_next_hops_and_each_keeps_to_one() {
     ));
     let frame = |port: u16| build::udp4([10, 0, 0, 5], [8, 8, 8, 8], port, 53).dst_mac(LAN).pad_to(60).to_vec();
     let frames: Vec<_> = (0..1000).map(frame).collect();
-    let first: Vec<_> = r.by(FROM_LAN, &frames)[2].iter().map(|f| macs(f).0).collect();
-    let again: Vec<_> = r.by(FROM_LAN, &frames)[2].iter().map(|f| macs(f).0).collect();
+    let first: Vec<_> = r.feed_by(FROM_LAN, &frames)[2].iter().map(|f| macs(f).0).collect();
+    let again: Vec<_> = r.feed_by(FROM_LAN, &frames)[2].iter().map(|f| macs(f).0).collect();
     assert_eq!(first, again);
     for mac in first.iter().collect::<BTreeSet<_>>() {
         let n = first.iter().filter(|m| *m == mac).count();
@@ -386,7 +389,7 @@ fn a_batch_for_several_interfaces_is_parted() {
     let to_host = build::udp4([10, 0, 0, 9], [10, 0, 0, 5], 1, 1).dst_mac(LAN).pad_to(60).to_vec();
     let away = lan4([8, 8, 8, 8]).to_vec();
     let frames: Vec<_> = (0..64).map(|i| if i % 3 == 0 { to_host.clone() } else { away.clone() }).collect();
-    let out = r.by(FROM_LAN, &frames);
+    let out = r.feed_by(FROM_LAN, &frames);
     assert_eq!((out[1].len(), out[2].len()), (22, 42));
 }
 
@@ -414,7 +417,7 @@ fn wrong_settings_are_named() {
             "1.2.3.4",
         ),
     ] {
-        let e = Bench::try_of("l3fwd", settings).err().unwrap_or_default();
+        let e = Bench::try_of::<L3fwd>(settings).err().unwrap_or_default().to_string();
         assert!(e.contains(word), "{settings}: {e}");
     }
 }
@@ -465,7 +468,7 @@ fn all_of_a_real_table_is_loaded_and_agrees_with_the_longest_prefix() {
         let special = dst.is_multicast() || dst.is_loopback() || matches!(dst.octets()[0], 0 | 240..);
         let own = [(10, 0, 0), (192, 0, 2)].contains(&(dst.octets()[0], dst.octets()[1], dst.octets()[2]));
         let (Some(known), false) = (known, special || own) else { continue };
-        let out = r.by(FROM_LAN, &[lan4(dst.octets()).to_vec()]);
+        let out = r.feed_by(FROM_LAN, &[lan4(dst.octets()).to_vec()]);
         assert_eq!(macs(&out[2][0]).0, MacAddr([2, 0, 0, 0, 2, *known as u8]), "{dst}");
         compared += 1;
     }
@@ -473,7 +476,7 @@ fn all_of_a_real_table_is_loaded_and_agrees_with_the_longest_prefix() {
 }
 
 /// A host at one of the interfaces asks for the router's address there, and so says who it is.
-fn says_who_it_is(router: &mut Bench, input: u16, host: &str, own: &str) {
+fn says_who_it_is(router: &mut Bench, input: usize, host: &str, own: &str) {
     let frame = match (host.parse(), own.parse()) {
         (Ok(std::net::IpAddr::V4(host)), Ok(std::net::IpAddr::V4(own))) => {
             let ask = arp::Repr {
@@ -492,8 +495,8 @@ fn says_who_it_is(router: &mut Bench, input: u16, host: &str, own: &str) {
         }
         other => panic!("{other:?}"),
     };
-    let out = router.by(input, &[frame]);
-    assert!(!out[usize::from(input) + 1].is_empty(), "answered");
+    let out = router.feed_by(input, &[frame]);
+    assert!(!out[input + 1].is_empty(), "answered");
 }
 
 /// What becomes of a packet from the WAN: the outputs by which anything leaves, and the new reasons for drops.
@@ -505,7 +508,7 @@ fn from_wan(r: &mut Bench, dst: &str) -> (Vec<usize>, Vec<&'static str>) {
         }
     };
     let before = r.drops();
-    let out = r.by(FROM_WAN, &[frame]);
+    let out = r.feed_by(FROM_WAN, &[frame]);
     let left = (0..out.len()).filter(|n| !out[*n].is_empty()).collect();
     (left, r.drops().into_iter().filter(|d| !before.contains(d)).map(|(reason, _)| reason).collect())
 }
@@ -533,7 +536,7 @@ fn no_host_takes_the_place_of_a_route_or_of_a_broadcast_address() {
     // others are heard, and forgotten again
     says_who_it_is(&mut r, FROM_LAN, "10.0.0.67", "10.0.0.1");
     assert_eq!(from_wan(&mut r, "10.0.0.67"), (vec![1], vec![]));
-    (0..30_000).step_by(500).for_each(|ms| drop(r.wake(ms)));
+    (0..30_000).step_by(500).for_each(|ms| drop(r.wake(Duration::from_millis(ms))));
     for (host, _, reason) in refused {
         assert_eq!(from_wan(&mut r, host), (vec![], vec![reason]), "{host}, when all are forgotten");
     }
@@ -547,8 +550,8 @@ interface.lan = { addresses = [\"10.0.0.1/8\", \"2001:db8::1/48\"], mac = \"02:0
 route = [{ prefix = \"192.0.2.0/24\", via = [\"10.1.0.9\"] }]
 neighbour = { \"10.1.0.8\" = \"02:00:00:00:03:08\", \"10.1.0.9\" = \"02:00:00:00:03:09\", \"2001:db8:0:1::8\" = \"02:00:00:00:03:08\" }
 ";
-    let (dmz, lan) = (1usize, 2);
-    let mut r = Bench::of("l3fwd", settings);
+    let (dmz, lan) = (1, 2);
+    let mut r = Bench::of::<L3fwd>(settings);
     for (host, own) in [("10.1.0.7", "10.0.0.1"), ("10.1.0.1", "10.0.0.1"), ("10.1.0.8", "10.0.0.1")] {
         says_who_it_is(&mut r, lan - 1, host, own);
     }
@@ -556,10 +559,10 @@ neighbour = { \"10.1.0.8\" = \"02:00:00:00:03:08\", \"10.1.0.9\" = \"02:00:00:00
         says_who_it_is(&mut r, lan - 1, host, own);
     }
     // asked for where it is
-    let out = r.by(lan - 1, &[lan4([10, 1, 0, 7]).to_vec(), lan6("2001:db8:0:1::7").to_vec()]);
+    let out = r.feed_by(lan - 1, &[lan4([10, 1, 0, 7]).to_vec(), lan6("2001:db8:0:1::7").to_vec()]);
     assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [0, 2, 0]);
     // the router's own stays its own
-    let out = r.by(lan - 1, &[lan4([10, 1, 0, 1]).to_vec(), lan6("2001:db8:0:1::1").to_vec()]);
+    let out = r.feed_by(lan - 1, &[lan4([10, 1, 0, 1]).to_vec(), lan6("2001:db8:0:1::1").to_vec()]);
     assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 0]);
     // what the settings say of hosts on the longer network holds there
     let eight = MacAddr([2, 0, 0, 0, 3, 8]);
@@ -568,7 +571,7 @@ neighbour = { \"10.1.0.8\" = \"02:00:00:00:03:08\", \"10.1.0.9\" = \"02:00:00:00
         (lan6("2001:db8:0:1::8").to_vec(), eight),
         (lan4([192, 0, 2, 1]).to_vec(), MacAddr([2, 0, 0, 0, 3, 9])),
     ] {
-        let out = r.by(lan - 1, &[frame]);
+        let out = r.feed_by(lan - 1, &[frame]);
         assert_eq!((out[dmz].len(), macs(&out[dmz][0]).0), (1, mac));
     }
 }
@@ -590,12 +593,12 @@ fn neighbours_of_the_settings_and_next_hops_leave_routes_to_their_addresses_alon
     assert_eq!(from_wan(&mut r, "203.0.113.1"), (vec![1], vec![]));
     says_who_it_is(&mut r, FROM_LAN, "10.0.0.68", "10.0.0.1");
     for dst in [[203, 0, 113, 1], [10, 0, 0, 68]] {
-        let out = r.by(FROM_WAN, &[build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec()]);
+        let out = r.feed_by(FROM_WAN, &[build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec()]);
         assert_eq!(macs(&out[1][0]), (HOST, LAN));
     }
     for own in ["10.0.0.1", "192.0.2.2", "10.0.0.255", "2001:db8:1::1"] {
         let settings = format!("{TWO}neighbour = {{ \"{own}\" = \"02:00:00:00:01:66\" }}");
-        let e = Bench::try_of("l3fwd", &settings).err().unwrap_or_default();
+        let e = Bench::try_of::<L3fwd>(&settings).err().unwrap_or_default().to_string();
         assert!(e.contains(own), "{own}: {e}");
     }
 }
@@ -605,12 +608,12 @@ fn a_packet_whose_pieces_are_not_all_sent_is_not_counted_as_cut() {
     let long = lan4([8, 8, 8, 8]).payload(&[7; 1900]);
     for (buffers, pieces, reason) in [(3, 2, "fragmented"), (2, 1, "no_fragment_buffer"), (1, 0, "no_fragment_buffer")]
     {
-        let mut r = router(DEFAULT).with_buffers(buffers);
-        let out = r.by(FROM_LAN, &[long.clone().to_vec()]);
+        let mut r = Setup::of::<L3fwd>(&format!("{TWO}{DEFAULT}")).buffers(buffers).build().unwrap();
+        let out = r.feed_by(FROM_LAN, &[long.clone().to_vec()]);
         assert_eq!((out[2].len(), r.drops()), (pieces, vec![(reason, 1)]), "{buffers} buffers");
     }
     // a piece that ends beyond the longest packet
     let mut r = router(DEFAULT);
-    let out = r.by(FROM_LAN, &[long.fragment(65_528, true).to_vec()]);
+    let out = r.feed_by(FROM_LAN, &[long.fragment(65_528, true).to_vec()]);
     assert_eq!((out.concat().len(), r.drops()), (0, vec![("malformed_ip", 1)]));
 }

@@ -1,8 +1,10 @@
 //! Counts against a `HashMap`.
 
-use crate::kit::Bench;
+use crate::Monitor;
+use kit::{Bench, Setup};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wire::build;
 use wire::flow::FiveTuple;
 
@@ -30,7 +32,7 @@ fn reference(frames: &[Vec<u8>]) -> Flows {
 
 fn shown(monitor: &mut Bench) -> Flows {
     let number = |text: &String| text.parse::<u64>().unwrap();
-    let rows = monitor.finish();
+    let rows = monitor.table();
     assert!(rows.is_sorted_by(|a, b| number(&a[0]) >= number(&b[0])), "largest first");
     rows.into_iter().map(|row| (row[2..].to_vec(), (number(&row[0]), number(&row[1])))).collect()
 }
@@ -46,9 +48,9 @@ fn agrees_with_a_hash_map_on_every_capture() {
     let mut captures = 0;
     for file in files.map(|f| f.unwrap().path()).filter(|p| p.to_string_lossy().contains(".pcap")) {
         let frames = frames(&file);
-        let mut monitor = Bench::of("monitor", "flows = 40000\ntop = 100000").with_buffers(64);
+        let mut monitor = Setup::of::<Monitor>("flows = 40000\ntop = 100000").buffers(64).build().unwrap();
         for part in frames.chunks(32) {
-            assert_eq!(monitor.all(part).0, part);
+            assert_eq!(monitor.feed(part), part);
         }
         assert_eq!(shown(&mut monitor), reference(&frames), "{}", file.display());
         captures += 1;
@@ -75,15 +77,15 @@ fn flow(n: u32) -> Vec<u8> {
 
 #[test]
 fn idle_flows_are_forgotten_and_others_kept() {
-    let mut monitor = Bench::of("monitor", "idle = 2\nflows = 1000");
+    let mut monitor = Bench::of::<Monitor>("idle = 2\nflows = 1000");
     let frames: Vec<_> = (0..500).map(flow).collect();
-    monitor.all(&frames);
+    monitor.feed(&frames);
     for ms in 1..1900 {
-        monitor.wake(ms);
+        monitor.wake(Duration::from_millis(ms));
     }
-    monitor.all(&frames[..100]);
+    monitor.feed(&frames[..100]);
     for ms in 1900..2900 {
-        monitor.wake(ms);
+        monitor.wake(Duration::from_millis(ms));
     }
     let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
     assert_eq!((counts["flows"], counts["forgotten"], counts["new"]), (100, 400, 500));
@@ -91,11 +93,11 @@ fn idle_flows_are_forgotten_and_others_kept() {
 
 #[test]
 fn a_full_table_loses_no_packet_from_its_sums() {
-    let mut monitor = Bench::of("monitor", "flows = 100\ntop = 1000");
+    let mut monitor = Bench::of::<Monitor>("flows = 100\ntop = 1000");
     let frames: Vec<_> = (0..5000).map(flow).collect();
     for (ms, part) in frames.chunks(100).enumerate() {
-        monitor.wake(ms as u64);
-        monitor.all(part);
+        monitor.wake(Duration::from_millis(ms as u64));
+        monitor.feed(part);
     }
     let kept: u64 = shown(&mut monitor).values().map(|f| f.1).sum();
     let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
@@ -106,9 +108,9 @@ fn a_full_table_loses_no_packet_from_its_sums() {
 
 #[test]
 fn only_the_largest_are_shown() {
-    let mut monitor = Bench::of("monitor", "top = 3");
+    let mut monitor = Bench::of::<Monitor>("top = 3");
     for n in 1..=10u32 {
-        monitor.all(&vec![flow(n); n as usize]);
+        monitor.feed(&vec![flow(n); n as usize]);
     }
     let mut packets: Vec<u64> = shown(&mut monitor).values().map(|f| f.1).collect();
     packets.sort_unstable();
@@ -117,8 +119,8 @@ fn only_the_largest_are_shown() {
 
 #[test]
 fn what_is_not_ip_is_counted_and_passes() {
-    let mut monitor = Bench::of("monitor", "");
+    let mut monitor = Bench::of::<Monitor>("");
     let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).pad_to(60).to_vec();
-    assert_eq!(monitor.all(&[arp.clone(), vec![1; 3]]).0, [arp, vec![1; 3]]);
+    assert_eq!(monitor.feed(&[arp.clone(), vec![1; 3]]), [arp, vec![1; 3]]);
     assert!(monitor.counters().contains(&("not_ip".to_owned(), 2)));
 }

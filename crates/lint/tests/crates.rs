@@ -1,0 +1,197 @@
+//! Whole crates, as Cargo sees them. Nothing is built, and nothing is fetched.
+
+use lint::{Error, Verdict, check};
+use std::path::{Path, PathBuf};
+
+/// Crates in a folder of a test's own.
+struct Crates(PathBuf);
+
+impl Crates {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("lint-{}-{name}", std::process::id()));
+        drop(std::fs::remove_dir_all(&dir));
+        Crates(dir)
+    }
+
+    fn write(&self, path: &str, text: &str) -> &Self {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    /// A crate that depends on others of the folder.
+    fn package(&self, name: &str, depends: &[&str], lib: &str) -> &Self {
+        let depends: String = depends.iter().map(|d| format!("{d} = {{ path = \"../{d}\" }}\n")).collect();
+        let manifest = format!(
+            "[package]\nname = \"{name}\"\nversion = \"1.2.3\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n{depends}"
+        );
+        self.write(&format!("{name}/Cargo.toml"), &manifest).write(&format!("{name}/src/lib.rs"), lib)
+    }
+
+    fn check(&self, name: &str, allow: &[&str]) -> Verdict {
+        let allow: Vec<String> = allow.iter().map(|a| (*a).to_owned()).collect();
+        check(&self.0.join(name), &allow).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Where and what is refused, with paths seen from the folder.
+    fn refused(&self, name: &str, allow: &[&str]) -> Vec<String> {
+        let verdict = self.check(name, allow);
+        assert_eq!(verdict.ok, verdict.refused.is_empty());
+        let folder = self.0.canonicalize().unwrap();
+        let place = |file: &Path| file.canonicalize().unwrap().strip_prefix(&folder).unwrap().display().to_string();
+        verdict.refused.iter().map(|f| format!("{}:{} {}", place(&f.file), f.line, f.what)).collect()
+    }
+}
+
+impl Drop for Crates {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+const FORBID: &str = "#![forbid(unsafe_code)]\n";
+
+#[test]
+fn every_file_of_a_crate_is_read_and_every_root_forbids() {
+    let crates = Crates::new("files");
+    let lib =
+        format!("{FORBID}mod a;\n#[path = \"../other/b.rs\"]\nmod b;\nmod c {{\n    mod d;\n}}\ninclude!(\"e.in\");\n");
+    crates.package("one", &[], &lib);
+    for (file, text) in [
+        ("src/a.rs", "mod deep;"),
+        ("src/a/deep.rs", "fn a() { unsafe { x() } }"),
+        ("other/b.rs", "mod beside;"),
+        ("other/beside.rs", "\nunsafe fn b() {}"),
+        ("src/c/d.rs", "\n\nunsafe impl Send for D {}"),
+        ("src/e.in", "\n\n\nextern \"C\" {}"),
+        ("src/named_by_a_macro.rs", "#[no_mangle]\nfn f() {}"),
+        ("src/main.rs", "fn main() {}"),
+        ("examples/x.rs", "#![forbid(unsafe_code)]\nfn main() {}"),
+        ("tests/t.rs", "#[test]\nfn t() { unsafe { x() } }"),
+        ("build.rs", "fn main() {}"),
+        ("target/debug/generated.rs", "unsafe fn nobody() {}"),
+    ] {
+        crates.write(&format!("one/{file}"), text);
+    }
+    assert_eq!(
+        crates.refused("one", &[]),
+        [
+            "one/build.rs".to_owned(),
+            "one/other/beside.rs:2 the unsafe function b".to_owned(),
+            "one/src/a/deep.rs:1 an unsafe block".to_owned(),
+            "one/src/c/d.rs:3 an unsafe impl".to_owned(),
+            "one/src/e.in:4 an extern block: functions of another language".to_owned(),
+            "one/src/main.rs:1 a crate root without #![forbid(unsafe_code)]".to_owned(),
+            "one/src/named_by_a_macro.rs:1 the attribute no_mangle".to_owned(),
+            "one/tests/t.rs:2 an unsafe block".to_owned(),
+        ][1..]
+    );
+    let verdict = crates.check("one", &[]);
+    let [script] = &verdict.build_time[..] else { panic!("{:?}", verdict.build_time) };
+    assert!(script.what == "build script" && script.file.ends_with("build.rs"), "{script:?}");
+    assert_eq!((verdict.name.as_str(), verdict.version.as_str(), verdict.files), ("one", "1.2.3", 12));
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    let crates = Crates::new("follow");
+    crates.package(
+        "one",
+        &[],
+        &format!("{FORBID}include!(concat!(env!(\"OUT_DIR\"), \"/a.rs\"));\ninclude!(\"absent.rs\");"),
+    );
+    let refused = crates.refused("one", &[]);
+    assert_eq!(refused[0], "one/src/lib.rs:2 an include! whose file cannot be told");
+    assert!(refused[1].starts_with("one/src/lib.rs:3 the source ") && refused[1].contains("absent.rs"), "{refused:?}");
+    // round and round
+    crates.package("two", &[], &format!("{FORBID}include!(\"a.rs\");")).write("two/src/a.rs", "include!(\"lib.rs\");");
+    assert_eq!(crates.refused("two", &[]), [""; 0]);
+}
+
+#[test]
+fn sources_that_are_nested_too_deep_end_nothing() {
+    let crates = Crates::new("deep");
+    let nested =
+        |open: &str, n: usize, close: &str| format!("{FORBID}\nfn a() {{ {}1{} }}", open.repeat(n), close.repeat(n));
+    crates.package("one", &[], &nested("(", 100_000, ")"));
+    let refused = crates.refused("one", &[]);
+    assert!(refused.contains(&"one/src/lib.rs:3 brackets nested deeper than 2000".to_owned()), "{refused:?}");
+    crates.package("two", &[], &nested("(", 1_900, ")"));
+    assert_eq!(crates.refused("two", &[]), [""; 0]);
+    crates.package("three", &[], &nested("!", 20_000, ""));
+    assert_eq!(crates.refused("three", &[]), [""; 0]);
+}
+
+#[test]
+fn nf_crates_below_are_held_to_the_same_and_others_counted() {
+    let crates = Crates::new("below");
+    let code = "pub unsafe fn a() {}\npub fn b() { unsafe { a() } }";
+    crates.package("bondstone-wire", &[], code);
+    crates.package("bondstone-graph", &["bondstone-wire"], "");
+    crates.package("ordinary", &[], code);
+    crates.package("vendor-nat", &["bondstone-graph", "ordinary"], &format!("{FORBID}{code}"));
+    crates.package("mine", &["bondstone-graph", "vendor-nat"], FORBID);
+    assert_eq!(
+        crates.refused("mine", &[]),
+        ["vendor-nat/src/lib.rs:2 the unsafe function a", "vendor-nat/src/lib.rs:3 an unsafe block"]
+    );
+    assert_eq!(crates.refused("mine", &["vendor-nat"]), [""; 0]);
+    let verdict = crates.check("mine", &[]);
+    assert_eq!(verdict.nf_crates, ["vendor-nat 1.2.3"]);
+    let row = |name: &str| verdict.dependencies.iter().find(|d| d.name == name).unwrap();
+    for (name, n, nf, own) in [
+        ("bondstone-wire", 2, false, true),
+        ("bondstone-graph", 0, false, true),
+        ("ordinary", 2, false, false),
+        ("vendor-nat", 2, true, false),
+    ] {
+        let d = row(name);
+        assert_eq!((d.unsafe_code, d.nf, d.own, d.unread, d.build_only), (n, nf, own, 0, false), "{name}");
+    }
+    assert!(verdict.dependencies.is_sorted_by(|a, b| a.unsafe_code >= b.unsafe_code));
+}
+
+#[test]
+fn a_macro_with_unsafe_code_of_another_crate_is_refused_where_it_is_used() {
+    let crates = Crates::new("macros");
+    let helper = "#[macro_export]\nmacro_rules! peek { ($p:expr) => { unsafe { *$p } } }\n#[macro_export]\nmacro_rules! fine { () => {} }";
+    crates.package("helper", &[], helper);
+    crates.package("between", &["helper"], "pub use helper::peek;");
+    let lib =
+        format!("{FORBID}pub fn a(p: *const u8) -> u8 {{\n    between::peek!(p)\n}}\nfn b() {{ helper::fine!() }}");
+    crates.package("mine", &["between", "helper"], &lib);
+    let expected = "mine/src/lib.rs:3 the macro peek! of helper has unsafe code in it, which forbid does not see";
+    assert_eq!(crates.refused("mine", &[]), [expected]);
+    assert_eq!(crates.refused("mine", &["helper"]), [""; 0]);
+    assert_eq!(crates.check("mine", &[]).dependencies[0].in_macros, 1);
+}
+
+#[test]
+fn what_runs_while_it_is_built_is_named() {
+    let crates = Crates::new("building");
+    crates.package("derives", &[], "").write("derives/build.rs", "fn main() {}");
+    let manifest = "[package]\nname = \"derives\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlinks = \"z\"\n[workspace]\n[lib]\nproc-macro = true\n";
+    crates.write("derives/Cargo.toml", manifest);
+    crates.package("mine", &["derives"], FORBID);
+    let verdict = crates.check("mine", &[]);
+    let named: Vec<_> = verdict.build_time.iter().map(|b| (b.name.as_str(), b.what)).collect();
+    assert_eq!(named, [("derives", "build script"), ("derives", "procedural macro")]);
+    let d = &verdict.dependencies[0];
+    assert!(d.build_only && d.build_script && d.proc_macro && d.links.as_deref() == Some("z"), "{d:?}");
+}
+
+#[test]
+fn what_is_no_crate_is_said() {
+    let crates = Crates::new("none");
+    crates
+        .write("work/Cargo.toml", "[workspace]\nmembers = [\"*\"]\n")
+        .write("broken/Cargo.toml", "[package]\nnam = 1\n");
+    let member = "[package]\nname = \"member\"\n";
+    crates.write("work/member/Cargo.toml", member).write("work/member/src/lib.rs", "");
+    let error = |name: &str| check(&crates.0.join(name), &[]).unwrap_err();
+    assert!(matches!(error("absent"), Error::NoCrate(_)));
+    assert!(matches!(error("work"), Error::Workspace(_)), "{}", error("work"));
+    let Error::Cargo(why) = error("broken") else { panic!("{:?}", error("broken")) };
+    assert!(why.contains("nam"), "{why}");
+}
