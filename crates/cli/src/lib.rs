@@ -4,6 +4,9 @@
 //! fn main() -> std::process::ExitCode {
 //!     bondstone::main(nf::registry() /* .with::<MyNf>() */)
 //! }
+//!
+//! #[global_allocator] // so that what each NF allocates is known
+//! static MEMORY: bondstone::Memory = bondstone::Memory;
 //! ```
 //!
 //! The feature `measure`, which is on by default, adds the commands `bench` and `reproduce`, and with them a database and
@@ -27,6 +30,7 @@ mod run;
 mod table;
 
 use clap::{Parser, Subcommand};
+pub use crash::Counting as Memory;
 use exit::Exit;
 use graph::Registry;
 use std::process::ExitCode;

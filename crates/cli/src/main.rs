@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static MEMORY: bondstone::Memory = bondstone::Memory;
+
 fn main() -> ExitCode {
     bondstone::main(nf::registry())
 }

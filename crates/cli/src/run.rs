@@ -2,9 +2,10 @@
 
 use crate::exit::Exit;
 use crate::table::{Table, count, rate};
+use bytesize::ByteSize;
 use chain::ChainFile;
 use graph::{Diagnostics, Registry};
-use runtime::{Cycles, Engine, Summary};
+use runtime::{Cycles, Engine, Options, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,6 +35,10 @@ pub(crate) struct Run {
     /// Stops after this long, such as 10s, 500ms or 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
+    /// Ends the run, and names the NF that has most, when the process has more memory than this, such as 2GiB; huge pages do
+    /// not count [default: four fifths of the machine's, or the container's].
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<ByteSize>,
     #[command(flatten)]
     placing: crate::plan::Placing,
     /// Prints the summary as JSON.
@@ -53,7 +58,8 @@ impl Run {
         }
         let (interrupt, events) = channel();
         ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;
-        let engine = Engine::start_placed(&file, self.placing.strategy())?;
+        let memory = self.memory.map(|bytes| bytes.as_u64());
+        let engine = Engine::start_with(&file, Options { strategy: self.placing.strategy(), memory })?;
         for note in engine.notes() {
             eprintln!("note: {note}");
         }
@@ -64,6 +70,7 @@ impl Run {
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
+        let mut told = 0;
         while !engine.is_finished() {
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
@@ -73,6 +80,8 @@ impl Run {
                 let now = engine.snapshot();
                 eprintln!("{}", live(&before, &now));
                 tell_links(&before, &now);
+                now.faults.iter().skip(told).for_each(|fault| eprintln!("warning: {fault}"));
+                told = now.faults.len();
                 before = now;
                 next += Duration::from_secs(1);
             }
@@ -197,7 +206,8 @@ fn text(s: &Summary) -> String {
     for n in &s.nfs {
         let restarts = (n.restarts != 0).then(|| format!("built anew {}", count(n.restarts)));
         let counters = n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c)));
-        let counters: Vec<_> = restarts.into_iter().chain(counters).collect();
+        let memory = (n.memory >= 1 << 20).then(|| format!("memory {} MiB", count(n.memory >> 20)));
+        let counters: Vec<_> = restarts.into_iter().chain(memory).chain(counters).collect();
         nfs.row([
             n.name.clone(),
             n.kind.to_owned(),

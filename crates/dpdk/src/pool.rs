@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use dpdk_sys as sys;
 use packet::{BURST, Batch, Packet, Pool};
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Data bytes per packet, headroom included: a 2,048-byte frame fits.
 const ROOM: u16 = 2048 + packet::HEADROOM as u16;
@@ -14,7 +14,8 @@ const ROOM: u16 = 2048 + packet::HEADROOM as u16;
 const CACHE: u32 = 256;
 
 /// A pool of packets. Its memory stays for the process's life: packets may outlive every handle, and nobody can tell
-/// when the last thread is done giving the last one back.
+/// when the last thread is done giving the last one back. A pool that nobody has a handle of any more is handed out again,
+/// once all its packets are home.
 pub struct Mempool {
     raw: NonNull<sys::rte_mempool>,
     size: u32,
@@ -25,13 +26,34 @@ unsafe impl Send for Mempool {}
 // SAFETY: as above.
 unsafe impl Sync for Mempool {}
 
+/// Pools that nobody has a handle of.
+static IDLE: Mutex<Vec<Mempool>> = Mutex::new(vec![]);
+
+impl Drop for Mempool {
+    fn drop(&mut self) {
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(Mempool { raw: self.raw, size: self.size });
+    }
+}
+
 impl Mempool {
-    /// A pool of `size` packets (best one less than a power of two).
+    /// The smallest idle pool with room for so many that has all its packets.
+    fn idle(size: u32) -> Option<Self> {
+        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let fit = |pool: &&Mempool| pool.size >= size && pool.in_use() == 0;
+        let best = idle.iter().filter(fit).min_by_key(|pool| pool.size)?.raw;
+        let at = idle.iter().position(|pool| pool.raw == best)?;
+        Some(idle.swap_remove(at))
+    }
+
+    /// A pool of `size` packets (best one less than a power of two), or of more.
     ///
     /// # Errors
     /// Without memory for it.
     pub fn new(eal: Eal, size: u32) -> Result<Arc<Self>> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
+        if let Some(idle) = Self::idle(size) {
+            return Ok(Arc::new(idle));
+        }
         let name = CString::new(format!("bondstone{}", SERIAL.fetch_add(1, Ordering::Relaxed))).expect("no NUL");
         let cache = CACHE.min(size * 2 / 3);
         let spread = eal.memory() == Memory::Ordinary;

@@ -37,7 +37,7 @@ fn packets_go_home_from_any_thread_and_in_any_company() {
 fn an_empty_pool_says_so() {
     let pool = Mempool::new(eal(), 63).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
-    assert_eq!(all.len(), 63);
+    assert_eq!(all.len(), pool.size());
     let mut batch = Batch::new();
     assert!(!pool.fill(&mut batch) && batch.is_empty());
 }
@@ -96,4 +96,20 @@ fn heap_packets_do_not_reach_a_driver() {
     batch.push(pool.alloc_from(&[2; 60]).unwrap()).unwrap();
     assert_eq!(null.tx[0].send(&mut batch), 1);
     assert_eq!((batch.len(), heap.in_use(), pool.in_use()), (0, 0, 0));
+}
+
+#[test]
+fn a_pool_is_handed_out_again_once_all_its_packets_are_home() {
+    let eal = eal();
+    // no other test asks for as many
+    let pool = Mempool::new(eal, 4095).unwrap();
+    let late = pool.alloc().unwrap();
+    drop(pool);
+    let other = Mempool::new(eal, 4095).unwrap();
+    assert_eq!((other.in_use(), other.alloc().is_some()), (0, true));
+    drop((late, other));
+    // 24 GiB, were they all kept apart
+    for _ in 0..2500 {
+        assert_eq!(Mempool::new(eal, 4095).unwrap().in_use(), 0);
+    }
 }

@@ -96,6 +96,11 @@ impl NodeStats {
         self.drops[self.drops.len() - Self::EVERY.len() + every].add(n);
     }
 
+    /// Packets that the node has let go of without a word: neither sent, nor dropped, nor held.
+    pub fn vanished(&self) -> u64 {
+        self.drops[self.drops.len() - Self::EVERY.len() + VANISHED].get()
+    }
+
     /// Packets dropped for all reasons.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(Counter::get).sum()

@@ -5,6 +5,7 @@ mod opening;
 pub use opening::End;
 use opening::Opening;
 
+use crate::blame::{self, Blame, Ledger};
 use crate::cpus::{allowed_cpus, pin};
 use crate::faults::Faults;
 use crate::placement::{self, Strategy};
@@ -41,6 +42,16 @@ pub enum Error {
     },
 }
 
+/// How a chain file is run, where it does not say so itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// How CPUs are chosen for chains that name none.
+    pub strategy: Strategy,
+    /// Bytes of memory, huge pages apart, at which the run is ended and the NF named that has most; by default four fifths
+    /// of what the machine has, or the container.
+    pub memory: Option<u64>,
+}
+
 /// A running chain file.
 pub struct Engine {
     file: String,
@@ -63,6 +74,7 @@ pub struct Engine {
     /// Builds NFs anew after a panic.
     renewing: Option<JoinHandle<()>>,
     watchdog: Option<JoinHandle<()>>,
+    ledger: Ledger,
 }
 
 struct Names {
@@ -102,15 +114,15 @@ impl Engine {
     /// # Errors
     /// A setting that an NF refuses, a CPU that is not there, a port that does not open.
     pub fn start(file: &ChainFile) -> Result<Engine, Error> {
-        Engine::start_placed(file, Strategy::Local)
+        Engine::start_with(file, Options::default())
     }
 
-    /// As [`Engine::start`], with CPUs chosen in this way for chains that name none.
+    /// As [`Engine::start`], in this way.
     ///
     /// # Errors
     /// As for [`Engine::start`].
-    pub fn start_placed(file: &ChainFile, strategy: Strategy) -> Result<Engine, Error> {
-        Ok(Engine::begin(file, None, strategy)?.0)
+    pub fn start_with(file: &ChainFile, options: Options) -> Result<Engine, Error> {
+        Ok(Engine::begin(file, None, options)?.0)
     }
 
     /// As [`Engine::start`], with a wire in the place of every port, on which `depth` packets may be under way in each
@@ -119,18 +131,20 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), Strategy::Local)
+        Engine::begin(file, Some(depth), Options::default())
     }
 
-    fn begin(file: &ChainFile, wires: Option<u32>, strategy: Strategy) -> Result<(Engine, Vec<End>), Error> {
+    fn begin(file: &ChainFile, wires: Option<u32>, options: Options) -> Result<(Engine, Vec<End>), Error> {
+        crash::install();
         let allowed = allowed_cpus();
         let absent = file.absent_cpus(&allowed);
         if !absent.is_empty() {
             return Err(Error::Input(Diagnostics(absent)));
         }
-        let mut workers = place(file, &allowed, strategy);
+        let mut workers = place(file, &allowed, options.strategy);
         // NFs first: a setting that makes no sense is told before any device is touched
-        let (mut nodes, recipes) = build(file, &workers)?;
+        let ledger = Ledger::new(file.nfs.len());
+        let (mut nodes, recipes) = build(file, &workers, &ledger)?;
         let (eal, pool) = memory(file, &workers, wires)?;
         let mut opening = Opening {
             file,
@@ -177,6 +191,7 @@ impl Engine {
             seen: AtomicU64::new(u64::MAX),
             renewing: None,
             watchdog: None,
+            ledger,
         };
         let (ways, renewing) = renew::start(recipes, engine.faults.clone()).map_err(no_thread)?;
         engine.renewing = Some(renewing);
@@ -184,9 +199,17 @@ impl Engine {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
             engine.launch(file, eal, placed, graph, renewals)?;
         }
-        let watched = engine.workers.iter().map(|w| w.watched.clone()).collect();
-        let watchdog = watchdog::start(watched, engine.stop.clone(), engine.faults.clone()).map_err(no_thread)?;
-        engine.watchdog = Some(watchdog);
+        let watch = watchdog::Watch {
+            workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
+            nodes: engine.nodes(),
+            names: engine.names.nfs.iter().map(|(name, _)| name.clone()).collect(),
+            pool: engine.pool.clone(),
+            ledger: engine.ledger.clone(),
+            enough: options.memory.unwrap_or_else(blame::enough),
+            stop: engine.stop.clone(),
+            faults: engine.faults.clone(),
+        };
+        engine.watchdog = Some(watchdog::start(watch).map_err(no_thread)?);
         Ok((engine, ends))
     }
 
@@ -229,15 +252,17 @@ impl Engine {
             worker.schedule(Schedule::new(&classes, clock::hz()), inputs_of);
         }
         let (dry, gaps) = (worker.dry(), worker.gaps());
-        let hops = 0..plan.blueprint.hops.len() as u16;
-        let watched = Watched {
-            cpu,
-            beat: worker.beat(),
-            running: worker.graph().running().clone(),
-            names: hops.map(|hop| worker.graph().name(Hop(hop)).to_owned()).collect(),
-        };
+        let hops = plan.blueprint.hops.iter().enumerate().map(|(hop, of)| {
+            let name = worker.graph().name(Hop(hop as u16)).to_owned();
+            let blame = Blame::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(of.node)], &self.ledger);
+            (name, blame)
+        });
+        let watched =
+            Watched { cpu, beat: worker.beat(), running: worker.graph().running().clone(), hops: hops.collect() };
         let faults = self.faults.clone();
+        let doing = Arc::new(watched.clone());
         let run = move || {
+            let _here = crash::enter(doing);
             renew::be_quiet();
             if let Err(e) = pin(cpu) {
                 faults.report(format!("a worker could not be kept on CPU {cpu}: {e}"));
@@ -267,9 +292,16 @@ impl Engine {
         Ok(())
     }
 
+    fn nodes(&self) -> Vec<(usize, Arc<NodeStats>)> {
+        self.workers.iter().flat_map(|w| w.nodes.iter().cloned()).collect()
+    }
+
     /// Whether all is done: every worker has come to its end by itself, as when all captures are read, or waits for others
-    /// that wait too, and nothing has moved since this was last asked.
+    /// that wait too, and nothing has moved since this was last asked; or the watchdog has ended the run.
     pub fn is_finished(&self) -> bool {
+        if self.stop.load(Ordering::Relaxed) {
+            return true;
+        }
         let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
         if self.workers.iter().all(ended) {
             return true;
@@ -325,6 +357,7 @@ impl Engine {
                 }
             }
         }
+        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.ledger.bytes(nf));
         for (port, handle) in &self.handles {
             let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
@@ -439,7 +472,10 @@ impl Engine {
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
         let leaked = self.pool.in_use();
         if leaked > self.drivers_own && stuck.is_empty() {
-            summary.faults.push(format!("{leaked} packet buffers were not given back"));
+            let names: Vec<_> = self.names.nfs.iter().map(|(name, _)| name.clone()).collect();
+            let who = watchdog::culprits(&names, &self.nodes(), false);
+            let who = if who.is_empty() { String::new() } else { format!(": {who}") };
+            summary.faults.push(format!("{leaked} packet buffers were not given back{who}"));
         }
         summary
     }
@@ -493,7 +529,7 @@ fn place(file: &ChainFile, allowed: &[usize], strategy: Strategy) -> Vec<Placed>
 type Nodes = Vec<Vec<Box<dyn graph::Node>>>;
 
 /// One copy of each NF for each worker that has it, and how to build it again.
-fn build(file: &ChainFile, workers: &[Placed]) -> Result<(Nodes, Vec<Vec<Recipe>>), Error> {
+fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes, Vec<Vec<Recipe>>), Error> {
     let common = Common::default();
     let mut faults = vec![];
     let (mut all, mut all_recipes) = (vec![], vec![]);
@@ -508,11 +544,13 @@ fn build(file: &ChainFile, workers: &[Placed]) -> Result<(Nodes, Vec<Vec<Recipe>
                 common: common.clone(),
             };
             let factory = file.nfs[nf].factory.clone();
+            let blame = Arc::new(Blame::new(format!("nf {:?}, while it was built,", cx.name), nf, ledger));
+            let _here = crash::enter(blame.clone());
             match factory.build(&cx) {
                 Ok(node) => nodes.push(node),
                 Err(d) => faults.push(file.place(nf, d)),
             }
-            recipes.push(Recipe { factory, cx });
+            recipes.push(Recipe { factory, cx, blame });
         }
         all.push(nodes);
         all_recipes.push(recipes);

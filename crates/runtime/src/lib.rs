@@ -7,6 +7,7 @@
 //! whether that held.
 #![forbid(unsafe_code)]
 
+mod blame;
 mod cpus;
 mod engine;
 mod faults;
@@ -21,7 +22,7 @@ mod watchdog;
 mod worker;
 
 pub use cpus::{allowed_cpus, confine, pin};
-pub use engine::{End, Engine, Error};
+pub use engine::{End, Engine, Error, Options};
 pub use link::{LinkStats, Receive, Transmit};
 pub use placement::{Placement, Strategy, place};
 pub use summary::{ChainSummary, Cycles, LinkSummary, NfSummary, PortSummary, Summary, Totals};

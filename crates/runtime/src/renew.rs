@@ -4,6 +4,7 @@
 //! may panic once more or take its time, builds a new copy by the same settings and sends it back; the worker looks for it
 //! with every poll while it waits for one.
 
+use crate::blame::Blame;
 use crate::faults::Faults;
 use graph::{BuildCx, Factory, Graph, Node, Panicked};
 use std::cell::Cell;
@@ -16,6 +17,8 @@ use std::thread::{Builder, JoinHandle};
 pub(crate) struct Recipe {
     pub(crate) factory: Arc<dyn Factory>,
     pub(crate) cx: BuildCx,
+    /// Whose fault it is when the process dies meanwhile.
+    pub(crate) blame: Arc<Blame>,
 }
 
 /// A worker's way to new copies of its nodes.
@@ -74,7 +77,8 @@ pub(crate) fn start(recipes: Vec<Vec<Recipe>>, faults: Faults) -> std::io::Resul
     let work = move || {
         be_quiet();
         for (worker, Panicked { node, message, old, .. }) in all {
-            let Recipe { factory, cx } = &recipes[worker][usize::from(node)];
+            let Recipe { factory, cx, blame } = &recipes[worker][usize::from(node)];
+            let _here = crash::enter(blame.clone());
             let say = |what: &str| faults.report(format!("nf {:?} {what}", cx.name));
             if catch_unwind(AssertUnwindSafe(|| drop(old))).is_err() {
                 say("panicked while it was dropped");

@@ -1,10 +1,12 @@
-//! Sees NFs that do not give a batch back.
+//! Sees what cannot be contained: NFs that do not give a batch back, packets that never come home, memory without end.
 //!
 //! A worker says with every look at the clock that it is alive; its graph says which hop runs. What has been silent in one
-//! hop for long is told by name: nothing in the process can stop it.
+//! hop for long is told by name: nothing in the process can stop it. What ends the process at once is told by [`crash`].
 
+use crate::blame::{Blame, Ledger};
 use crate::faults::Faults;
-use graph::{Hop, Running};
+use dpdk::Mempool;
+use graph::{Hop, NodeStats, Running};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -22,42 +24,130 @@ pub(crate) struct Watched {
     /// Counts on with every look at the clock.
     pub(crate) beat: Arc<AtomicU64>,
     pub(crate) running: Running,
-    /// Names of the NFs, by hop.
-    pub(crate) names: Arc<[String]>,
+    /// The NFs, by hop.
+    pub(crate) hops: Arc<[(String, Blame)]>,
 }
 
 impl Watched {
+    fn hop(&self) -> Option<&(String, Blame)> {
+        let Hop(hop) = self.running.hop()?;
+        self.hops.get(usize::from(hop))
+    }
+
     /// Name of the NF that runs, if one does.
     pub(crate) fn nf(&self) -> Option<&str> {
-        let Hop(hop) = self.running.hop()?;
-        self.names.get(usize::from(hop)).map(String::as_str)
+        self.hop().map(|(name, _)| name.as_str())
     }
 }
 
-/// Watches workers until `stop`.
+impl crash::Doing for Watched {
+    fn now(&self) -> Option<&str> {
+        self.hop().map(|(_, blame)| blame.who())
+    }
+
+    fn book(&self, bytes: i64) {
+        if let Some((_, blame)) = self.hop() {
+            blame.book(bytes);
+        }
+    }
+}
+
+/// What is watched.
+pub(crate) struct Watch {
+    pub(crate) workers: Vec<Watched>,
+    /// Each node of each worker, with the number of its NF.
+    pub(crate) nodes: Vec<(usize, Arc<NodeStats>)>,
+    /// Names of the NFs.
+    pub(crate) names: Vec<String>,
+    pub(crate) pool: Arc<Mempool>,
+    pub(crate) ledger: Ledger,
+    /// Bytes of memory at which the run is ended.
+    pub(crate) enough: u64,
+    /// Ends the watch; set by the watchdog when it ends the run.
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) faults: Faults,
+}
+
+/// Begins to watch.
 ///
 /// # Errors
 /// The system's, when it has no thread more.
-pub(crate) fn start(workers: Vec<Watched>, stop: Arc<AtomicBool>, faults: Faults) -> std::io::Result<JoinHandle<()>> {
-    let watch = move || {
+pub(crate) fn start(watch: Watch) -> std::io::Result<JoinHandle<()>> {
+    Builder::new().name("watchdog".into()).spawn(move || watch.run())
+}
+
+impl Watch {
+    fn run(&self) {
         let now = Instant::now();
-        let mut seen: Vec<(u64, Instant, bool)> = workers.iter().map(|_| (u64::MAX, now, false)).collect();
-        while !stop.load(Ordering::Relaxed) {
+        let mut seen: Vec<(u64, Instant, bool)> = self.workers.iter().map(|_| (u64::MAX, now, false)).collect();
+        let mut dry = false;
+        while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
-            for (worker, (beat, since, told)) in workers.iter().zip(&mut seen) {
-                let (now, nf) = (worker.beat.load(Ordering::Relaxed), worker.nf());
-                if now != *beat || nf.is_none() {
-                    (*beat, *since, *told) = (now, Instant::now(), false);
-                } else if let Some(nf) = nf.filter(|_| !*told && since.elapsed() >= PATIENCE) {
-                    *told = true;
-                    faults.report(format!(
-                        "nf {nf:?} on CPU {} has not given a batch back for a second: an endless loop? The chains of this \
-                         CPU stand still, and only the end of the process ends it",
-                        worker.cpu
-                    ));
-                }
+            self.look_at_loops(&mut seen);
+            if !dry && self.pool.in_use() > self.pool.size() / 10 * 9 {
+                dry = true;
+                self.tell_packets();
+            }
+            if crash::resident().is_some_and(|bytes| bytes > self.enough) {
+                self.tell_memory();
+                self.stop.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    fn look_at_loops(&self, seen: &mut [(u64, Instant, bool)]) {
+        for (worker, (beat, since, told)) in self.workers.iter().zip(seen) {
+            let (now, nf) = (worker.beat.load(Ordering::Relaxed), worker.nf());
+            if now != *beat || nf.is_none() {
+                (*beat, *since, *told) = (now, Instant::now(), false);
+            } else if let Some(nf) = nf.filter(|_| !*told && since.elapsed() >= PATIENCE) {
+                *told = true;
+                self.faults.report(format!(
+                    "nf {nf:?} on CPU {} has not given a batch back for a second: an endless loop? The chains of this \
+                     CPU stand still, and only the end of the process ends it",
+                    worker.cpu
+                ));
+            }
+        }
+    }
+
+    fn tell_packets(&self) {
+        let (out, all) = (self.pool.in_use(), self.pool.size());
+        let who = culprits(&self.names, &self.nodes, true);
+        let who = if who.is_empty() { "no NF holds them, so they are in queues".to_owned() } else { who };
+        self.faults
+            .report(format!("of {all} packet buffers {out} are in use, and few are left to receive with: {who}"));
+    }
+
+    fn tell_memory(&self) {
+        let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+        let who = match self.ledger.most() {
+            Some((nf, bytes)) => format!("nf {:?} has {} of it", self.names[nf], mib(bytes)),
+            None => {
+                let running: Vec<_> = self.workers.iter().filter_map(Watched::nf).map(|nf| format!("{nf:?}")).collect();
+                let at_work = if running.is_empty() { "none".to_owned() } else { running.join(", ") };
+                format!("which NF has it is not known without bondstone::Memory as the allocator; at work: {at_work}")
+            }
+        };
+        self.faults.report(format!(
+            "the process has more than {} of memory, and the run is ended before the machine has none: {who}",
+            mib(self.enough)
+        ));
+    }
+}
+
+/// Says which NFs have let go of packets without a word, and which hold some.
+pub(crate) fn culprits(names: &[String], nodes: &[(usize, Arc<NodeStats>)], holders: bool) -> String {
+    let of = |nf: usize, what: &dyn Fn(&NodeStats) -> u64| -> u64 {
+        nodes.iter().filter(|(n, _)| *n == nf).map(|(_, stats)| what(stats)).sum()
     };
-    Builder::new().name("watchdog".into()).spawn(watch)
+    let vanished = names.iter().enumerate().filter_map(|(nf, name)| {
+        let n = of(nf, &|stats| stats.vanished());
+        (n != 0).then(|| format!("nf {name:?} has let go of {n} without a word"))
+    });
+    let held = names.iter().enumerate().filter(|_| holders).filter_map(|(nf, name)| {
+        let n = of(nf, &|stats| stats.held.get());
+        (n != 0).then(|| format!("nf {name:?} holds {n}"))
+    });
+    vanished.chain(held).collect::<Vec<_>>().join(", ")
 }

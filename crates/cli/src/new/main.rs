@@ -5,6 +5,10 @@ use std::process::ExitCode;
 
 use my_nf::MyNf;
 
+/// Counts what each NF allocates.
+#[global_allocator]
+static MEMORY: bondstone::Memory = bondstone::Memory;
+
 fn main() -> ExitCode {
     bondstone::main(nf::registry().with::<MyNf>())
 }
