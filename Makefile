@@ -38,7 +38,8 @@ fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 	@scripts/setup.sh build
 	@fuzz/run.sh $${TIME:-600} $(TARGET)
 
-soak: build ## The long tests: fuzzing for an hour
+soak: build ## The long tests: what other chains feel of panics; fuzzing for an hour
+	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
 	@fuzz/run.sh $${TIME:-3600}
 
 clean: ## Removes what was built

@@ -10,3 +10,6 @@ if [ "$before" -lt 512 ] && [ -w $pages ]; then
 fi
 cargo build --release --locked -p bondstone-native
 target/release/native-bench "$@"
+if [ $# -eq 0 ]; then
+	cargo run --release --locked -q -p bondstone-runtime --example scaling -- --json target/bench/scaling.json
+fi

@@ -37,6 +37,9 @@ step "examples"
 for file in examples/*.toml; do
 	target/release/bondstone check "$file"
 done
+step "panics beside another chain, one chain on all cores"
+cargo run --release --locked -q -p bondstone-runtime --example panics -- --seconds 1
+cargo run --release --locked -q -p bondstone-runtime --example scaling -- --rounds 1
 step "C baselines give the same packets"
 cargo build --release --locked -p bondstone-native
 target/release/native-bench --pairs 5 --json target/bench/test.json
