@@ -1,6 +1,6 @@
 //! What a node may do besides changing its batch.
 
-use crate::{NodeStats, Running};
+use crate::{Hop, NodeStats, Running};
 use packet::{Batch, Packet, Pool};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,12 +30,14 @@ pub(crate) struct Desk {
     pub(crate) now: Duration,
     /// The hop that runs.
     pub(crate) running: Running,
+    /// Packets that leave by the first output of another hop of the node that runs.
+    pub(crate) strays: Vec<(Hop, Packet)>,
 }
 
 /// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in
 /// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out.
 pub struct Held {
-    packets: VecDeque<Packet>,
+    packets: VecDeque<(Hop, Packet)>,
     most: usize,
 }
 
@@ -57,7 +59,7 @@ impl Held {
 
     /// The packets, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.iter()
+        self.packets.iter().map(|(_, packet)| packet)
     }
 }
 
@@ -91,23 +93,47 @@ impl Cx<'_> {
         }
     }
 
+    /// Sends a packet that was held out of output number `output`, on the path by which it had come: the first output of a
+    /// node that stands in several paths leads on along each of them.
+    pub fn emit_from(&mut self, hop: Hop, output: u8, packet: Packet) {
+        if output != 0 || self.hop() == hop {
+            return self.emit(output, packet);
+        }
+        self.desk.emitted += 1;
+        self.desk.touched = true;
+        self.desk.strays.push((hop, packet));
+    }
+
+    /// The hop that runs: by which path packets have come. In [`Node::wake`](crate::Node::wake) the node's first.
+    pub fn hop(&self) -> Hop {
+        self.desk.running.hop().unwrap_or(Hop(0))
+    }
+
     /// Keeps a packet in a queue of the node's; gives it back when that is full.
     ///
     /// # Errors
     /// The packet.
     pub fn hold(&mut self, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
+        self.hold_from(self.hop(), queue, packet)
+    }
+
+    /// As [`hold`](Cx::hold), a packet that had come by this hop, such as one that was released and has to wait longer.
+    ///
+    /// # Errors
+    /// The packet.
+    pub fn hold_from(&mut self, hop: Hop, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
         if queue.packets.len() >= queue.most {
             return Err(packet);
         }
-        queue.packets.push_back(packet);
+        queue.packets.push_back((hop, packet));
         self.desk.held += 1;
         self.desk.touched = true;
         self.stats.held.add(1);
         Ok(())
     }
 
-    /// Takes out the packet that has waited longest.
-    pub fn release(&mut self, queue: &mut Held) -> Option<Packet> {
+    /// Takes out the packet that has waited longest, with the hop by which it had come, for [`emit_from`](Cx::emit_from).
+    pub fn release(&mut self, queue: &mut Held) -> Option<(Hop, Packet)> {
         let packet = queue.packets.pop_front()?;
         self.desk.released += 1;
         self.desk.touched = true;

@@ -249,6 +249,7 @@ impl Graph {
                 touched: false,
                 now: Duration::ZERO,
                 running: Running::default(),
+                strays: vec![],
             },
             entered: 0,
         }
@@ -326,8 +327,15 @@ impl Graph {
     /// Books what a node did besides changing its batch in place.
     #[inline(never)]
     fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
-        let Desk { gone, dropped, emitted, created, held, released, touched, .. } = &mut self.desk;
+        let Desk { gone, dropped, emitted, created, held, released, touched, strays, .. } = &mut self.desk;
         gone.clear();
+        for (hop, packet) in strays.drain(..) {
+            let out = &mut self.hops[hop.0 as usize].outbox[0];
+            if out.is_empty() {
+                self.backlog.push((hop, 0));
+            }
+            out.push(packet);
+        }
         let accounted = batch.len() + *dropped + *emitted + *held;
         let vanished = (n + *created + *released).saturating_sub(accounted);
         if vanished != 0 {
@@ -410,11 +418,12 @@ impl Graph {
         let Hop(hop) = self.desk.running.hop()?;
         self.desk.running.clear();
         let (node, n) = (self.hops[hop as usize].plan.node, core::mem::take(&mut self.entered));
-        let Desk { gone, dropped, emitted, created, held, released, leave, touched, .. } = &mut self.desk;
+        let Desk { gone, dropped, emitted, created, held, released, leave, touched, strays, .. } = &mut self.desk;
         gone.clear();
         // what the node had in its hands went home while the stack unwound
         let in_hand = (n + *created + *released).saturating_sub(batch.len() + *dropped + *emitted + *held);
         let waiting: usize = self.hops.iter_mut().flat_map(|h| &mut h.outbox).map(|o| o.drain(..).count()).sum();
+        let waiting = waiting + strays.drain(..).count();
         (*dropped, *emitted, *created, *held, *released, *leave, *touched) = (0, 0, 0, 0, 0, 0, false);
         let in_batch = (batch.len() + in_hand + waiting) as u64;
         batch.clear();

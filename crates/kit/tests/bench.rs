@@ -120,7 +120,7 @@ impl Node for Obeying {
     }
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.woken.add(1);
-        if let Some(packet) = cx.release(&mut self.held) {
+        if let Some((_, packet)) = cx.release(&mut self.held) {
             cx.emit(0, packet);
         }
     }

@@ -4,7 +4,7 @@ use super::flows::{Fate, Flows, HOLD_FULL, HOLD_TIMEOUT, Mode, VERDICT};
 use super::pieces::behind;
 use super::transport::Transport;
 use super::{Look, Settings};
-use crate::{Cx, Held};
+use crate::{Cx, Held, Hop};
 use packet::{Batch, Packet};
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ const SPARE: usize = 64;
 /// The held packets of one direction of a flow, in the order in which they came.
 struct Queue {
     packets: Held,
-    /// Of each, the position up to which bytes must have been seen, and by which output it leaves.
-    ends: VecDeque<(u32, u8)>,
+    /// Of each, the position up to which bytes must have been seen.
+    ends: VecDeque<u32>,
 }
 
 /// The held packets of a node.
@@ -32,16 +32,18 @@ pub(super) struct Holding {
 /// Where packets leave.
 pub(super) struct Door<'a, 'c> {
     pub(super) cx: &'a mut Cx<'c>,
-    /// The batch, of those that leave by that output.
-    pub(super) batch: Option<(&'a mut Batch, u8)>,
+    /// The batch, of those that go on along this path.
+    pub(super) batch: Option<&'a mut Batch>,
     /// Whether the batch was full: what comes after goes behind it.
     pub(super) full: bool,
 }
 
 impl Door<'_, '_> {
-    pub(super) fn send(&mut self, packet: Packet, output: u8) {
+    /// Sends a packet that came by `hop`.
+    pub(super) fn send(&mut self, hop: Hop, packet: Packet) {
+        let here = self.cx.hop() == hop;
         let packet = match &mut self.batch {
-            Some((batch, own)) if *own == output && !self.full => match batch.push(packet) {
+            Some(batch) if !self.full && here => match batch.push(packet) {
                 Ok(()) => return,
                 Err(packet) => {
                     self.full = true;
@@ -50,7 +52,7 @@ impl Door<'_, '_> {
             },
             _ => packet,
         };
-        self.cx.emit(output, packet);
+        self.cx.emit_from(hop, 0, packet);
     }
 }
 
@@ -74,7 +76,6 @@ impl Holding {
         id: u32,
         packet: Packet,
         end: u32,
-        output: u8,
     ) {
         let at = id as usize;
         if at >= self.queues.len() {
@@ -86,11 +87,11 @@ impl Holding {
         if let Err(packet) = door.cx.hold(&mut queue.packets, packet) {
             match flows.fail(HOLD_FULL) {
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                _ => door.send(packet, output),
+                _ => door.send(door.cx.hop(), packet),
             }
             return;
         }
-        queue.ends.push_back((end, output));
+        queue.ends.push_back(end);
         self.held += 1;
         let (held, mark) = (queue.packets.len(), flows.conns[at / 2].lanes[at % 2].seen());
         flows.set_held(id, held, mark);
@@ -131,8 +132,7 @@ impl Holding {
         let seen = if resolve { lane.mark } else { lane.seen() };
         let now = lane.seen();
         for _ in 0..queue.packets.len() {
-            let (Some(packet), Some((end, output))) = (door.cx.release(&mut queue.packets), queue.ends.pop_front())
-            else {
+            let (Some((hop, packet)), Some(end)) = (door.cx.release(&mut queue.packets), queue.ends.pop_front()) else {
                 break;
             };
             self.held -= 1;
@@ -145,14 +145,14 @@ impl Holding {
                 Mode::Look => Fate::Hold(end),
             };
             match fate {
-                Fate::Pass => door.send(packet, output),
+                Fate::Pass => door.send(hop, packet),
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                Fate::Hold(_) => match door.cx.hold(&mut queue.packets, packet) {
+                Fate::Hold(_) => match door.cx.hold_from(hop, &mut queue.packets, packet) {
                     Ok(()) => {
-                        queue.ends.push_back((end, output));
+                        queue.ends.push_back(end);
                         self.held += 1;
                     }
-                    Err(packet) => door.send(packet, output),
+                    Err(packet) => door.send(hop, packet),
                 },
             }
         }

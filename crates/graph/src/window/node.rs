@@ -30,8 +30,6 @@ pub struct Windowed<T: Transport, L: Look> {
     holding: Option<Holding>,
     /// Whether packets with a wrong checksum are left out.
     checksums: bool,
-    /// By which output packets leave that came by each input.
-    leave_by: Vec<u8>,
     counts: Counts,
     kinds: [Kind; BURST],
     parts: [Part; BURST],
@@ -45,23 +43,12 @@ impl<T: Transport, L: Look> Windowed<T, L> {
             flows: Flows::new(settings, look)?,
             holding: settings.hold.then(|| Holding::new(settings)),
             checksums: settings.checksums,
-            leave_by: vec![],
             counts: Counts::default(),
             kinds: [Kind::Other; BURST],
             parts: [Part::default(); BURST],
             ways: [0; BURST],
             numbers: [NOBODY; BURST],
         })
-    }
-
-    /// Says by which output packets leave that came by each input: `outputs[input]`, or 0.
-    ///
-    /// An NF that holds packets and stands in more than one path needs it, with an output of its own for each way: the first
-    /// output leads where the packets lead that are processed when a held one is let go, and those may go another way.
-    #[must_use]
-    pub fn leave_by(mut self, outputs: &[u8]) -> Self {
-        self.leave_by = outputs.to_vec();
-        self
     }
 
     /// Reads the packets of a batch, and finds their flows.
@@ -113,9 +100,9 @@ impl<T: Transport, L: Look> Windowed<T, L> {
     }
 
     /// Processes a batch one packet after the other, since some may have to wait.
-    fn process_held(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, output: u8) {
+    fn process_held(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
         let packets = batch.drain();
-        let mut door = Door { cx, batch: Some((batch, output)), full: false };
+        let mut door = Door { cx, batch: Some(batch), full: false };
         self.settle(&mut door);
         for (at, packet) in packets.enumerate() {
             let id = self.numbers[at & (BURST - 1)].wrapping_mul(2) | u32::from(self.parts[at & (BURST - 1)].way);
@@ -125,12 +112,12 @@ impl<T: Transport, L: Look> Windowed<T, L> {
                     if let Some(holding) = &mut self.holding {
                         holding.settle_before(&mut self.flows, &mut door, id);
                     }
-                    door.send(packet, output);
+                    door.send(door.cx.hop(), packet);
                 }
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
                 Fate::Hold(end) => {
                     if let Some(holding) = &mut self.holding {
-                        holding.hold(&mut self.flows, &mut door, id, packet, end, output);
+                        holding.hold(&mut self.flows, &mut door, id, packet, end);
                     }
                 }
             }
@@ -159,13 +146,11 @@ impl<T: Transport, L: Look> Node for Windowed<T, L> {
         self.counts.named()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
-        let output = self.leave_by.get(usize::from(input)).copied().unwrap_or(0);
-        cx.leave_by(output);
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
         if self.holding.is_some() {
-            self.process_held(cx, batch, output);
+            self.process_held(cx, batch);
             return;
         }
         let mut at = 0;

@@ -57,16 +57,15 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(settings: &Settings) -> Self {
-        Self::of::<wire::Tcp>(settings, &[], Box::new(|_| Verdict::Forward))
+        Self::of::<wire::Tcp>(settings, Box::new(|_| Verdict::Forward))
     }
 
     pub(crate) fn answering(settings: &Settings, answer: impl FnMut(&Note) -> Verdict + Send + 'static) -> Self {
-        Self::of::<wire::Tcp>(settings, &[], Box::new(answer))
+        Self::of::<wire::Tcp>(settings, Box::new(answer))
     }
 
-    /// A node with `outputs` for its inputs: hop `n` enters by input `n`, its first output leads to port `n`, and output
-    /// `n` to port `100 + n`.
-    pub(crate) fn of<T: Transport>(settings: &Settings, outputs: &[u8], mut answer: Answer) -> Self {
+    /// A node in two paths: hop `n` enters by input `n`, and its first output leads to port `n`.
+    pub(crate) fn of<T: Transport>(settings: &Settings, mut answer: Answer) -> Self {
         let notes = Arc::new(Mutex::new(vec![]));
         let told = Arc::clone(&notes);
         let look = move |flow: &Flow<'_>, event: Event<'_>| {
@@ -87,9 +86,9 @@ impl Bench {
             told.lock().unwrap().push(note);
             verdict
         };
-        let node = graph::window::<T>(settings, look).unwrap().leave_by(outputs);
+        let node = graph::window::<T>(settings, look).unwrap();
         let blueprint = Blueprint {
-            nodes: vec![NodePlan { name: "window".into(), edges: (100..104).map(Target::Port).collect() }],
+            nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
             hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false }).collect(),
         };
         let pool = Arc::new(HeapPool::new(100_000));
@@ -122,13 +121,18 @@ impl Bench {
 
     /// Lets time pass; what came out.
     pub(crate) fn wait(&mut self, ms: u64) -> Vec<Vec<u8>> {
+        self.wait_by(ms).into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// Lets time pass; what came out, and by which port.
+    pub(crate) fn wait_by(&mut self, ms: u64) -> Vec<(u16, Vec<u8>)> {
         let mut out = Out::default();
         let until = self.ms + ms;
         while self.ms < until {
             self.ms = (self.ms + 4).min(until);
             self.graph.wake(Duration::from_millis(self.ms), &mut out);
         }
-        self.settle(out).into_iter().map(|(_, frame)| frame).collect()
+        self.settle(out)
     }
 
     fn settle(&mut self, out: Out) -> Vec<(u16, Vec<u8>)> {

@@ -299,7 +299,7 @@ fn flows_give_way_to_others() {
 
 #[test]
 fn datagrams_are_shown_whole() {
-    let mut bench = Bench::of::<Udp>(&Settings { idle: 2, ..plain() }, &[], Box::new(|_| Verdict::Forward));
+    let mut bench = Bench::of::<Udp>(&Settings { idle: 2, ..plain() }, Box::new(|_| Verdict::Forward));
     let there = |payload: &[u8]| build::udp4([1, 1, 1, 1], [2, 2, 2, 2], 5, 53).payload(payload).to_vec();
     let back = |payload: &[u8]| build::udp4([2, 2, 2, 2], [1, 1, 1, 1], 53, 5).payload(payload).to_vec();
     let frames = [there(b"one"), back(b"two"), there(b""), there(b"three"), C.data(1, b"tcp")];
@@ -316,7 +316,7 @@ fn datagrams_are_shown_whole() {
     assert_eq!(bench.told(), [Told::End(End::Idle), Told::End(End::Idle)]);
     // or slide like a stream
     let settings = Settings { size: 4, increment: 4, ..plain() };
-    let mut bench = Bench::of::<Udp>(&settings, &[], Box::new(|_| Verdict::Forward));
+    let mut bench = Bench::of::<Udp>(&settings, Box::new(|_| Verdict::Forward));
     bench.send(&[there(b"abc"), there(b"de"), there(b"fgh")]);
     assert_eq!(bench.told(), [bytes(b"abcd"), bytes(b"efgh")]);
 }

@@ -79,7 +79,7 @@ fn run<T: Transport>(
     steps: &[Step],
     mut verdicts: impl FnMut() -> Verdict + Send + 'static,
 ) -> Vec<Note> {
-    let mut bench = Bench::of::<T>(settings, &[], Box::new(move |_| verdicts()));
+    let mut bench = Bench::of::<T>(settings, Box::new(move |_| verdicts()));
     let mut frames: Vec<Vec<u8>> = vec![];
     for step in steps {
         match step {
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn datagrams_too(settings in settings(), lens in prop::collection::vec((0..3u16, any::<bool>(), 0..1500usize), 0..60)) {
-        let mut bench = Bench::of::<Udp>(&settings, &[], Box::new(|_| Verdict::Forward));
+        let mut bench = Bench::of::<Udp>(&settings, Box::new(|_| Verdict::Forward));
         let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         for (port, back, len) in lens {
             let frame = if back { build::udp4(b, a, 53, port) } else { build::udp4(a, b, port, 53) };
@@ -172,7 +172,7 @@ proptest! {
         (settings.flows, settings.idle, settings.half_open) = (100, 1000, 1000);
         let shown = Arc::new(Mutex::new([vec![false; 5000], vec![false; 5000]]));
         let told = Arc::clone(&shown);
-        let mut bench = Bench::of::<Tcp>(&settings, &[], Box::new(move |note| {
+        let mut bench = Bench::of::<Tcp>(&settings, Box::new(move |note| {
             let way = usize::from(note.direction == Direction::ToClient);
             let first = [1u64, 501][way];
             match &note.told {

@@ -83,7 +83,7 @@ impl Router {
             .collect();
         for (number, resolved) in ready {
             let Some(mut queue) = self.waiting.queues.remove(&number) else { continue };
-            while let Some(packet) = cx.release(&mut queue.packets) {
+            while let Some((_, packet)) = cx.release(&mut queue.packets) {
                 let from = queue.from.pop_front().flatten();
                 match from {
                     _ if !resolved => self.give_up(cx, from, packet),
