@@ -31,6 +31,8 @@ if [ "$only" = check ]; then
 	exit 0
 fi
 
+step "what cores share, under every interleaving (loom)"
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test state_loom
 step "through the command line: captures, processes, namespaces, wrong input"
 cargo test --release --locked -p bondstone --tests -- --nocapture
 step "examples"
