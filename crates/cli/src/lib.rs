@@ -15,6 +15,8 @@
 
 #[cfg(feature = "measure")]
 mod bench;
+#[cfg(doctest)]
+mod book;
 mod check;
 mod doctor;
 mod exit;
