@@ -12,6 +12,7 @@ chapters! {
     concepts "docs/concepts.md"
     cycles "docs/cycles.md"
     isolation "docs/isolation.md"
+    nodes "docs/nodes.md"
     operators "docs/operators.md"
     porting "docs/porting.md"
     state_and_cores "docs/state-and-cores.md"
