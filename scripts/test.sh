@@ -18,7 +18,7 @@ step "documentation"
 scripts/docs.sh
 step "unit, property and documentation tests"
 cargo test --release --locked --workspace --exclude bondstone --lib --bins --tests
-cargo test --release --locked -p bondstone --lib
+cargo test --release --locked -p bondstone --lib --test book
 cargo test --release --locked --workspace --doc
 step "the packet crate under miri"
 if cargo +nightly miri --version >/dev/null 2>&1; then

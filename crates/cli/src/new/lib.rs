@@ -1,7 +1,7 @@
 //! `my-nf`: lets each IPv4 source send so many packets in an interval, and no more.
 //!
 //! A node by hand: it keeps state and is woken by time. An NF that looks at one packet at a time
-//! is shorter as a chain of operators; the guide "Writing a network function" shows both.
+//! is shorter as a chain of operators; the book has both: "Operators", "Nodes by hand".
 #![forbid(unsafe_code)]
 
 use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node};
