@@ -131,23 +131,28 @@ static int honest(const struct rte_mbuf *m)
 	return segments == m->nb_segs && all == m->pkt_len;
 }
 
-unsigned bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool)
+struct bs_tidied bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool)
 {
-	unsigned kept = 0;
+	const uint32_t room = (uint32_t)rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM;
+	struct bs_tidied t = {0};
 	for (unsigned i = 0; i < n; i++) {
 		struct rte_mbuf *m = at[i];
-		if (!plain(m) || !honest(m)) {
+		int truthful = honest(m);
+		if (!plain(m) || !truthful) {
 			struct rte_mbuf *c = NULL;
-			if (honest(m) && m->pkt_len <= (uint32_t)rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM)
+			if (truthful && m->pkt_len > room)
+				t.too_long++;
+			else if (truthful)
 				c = rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
 			rte_pktmbuf_free(m);
 			if (c == NULL)
 				continue;
+			t.copied++;
 			m = c;
 		}
-		at[kept++] = m;
+		at[t.kept++] = m;
 	}
-	return kept;
+	return t;
 }
 
 int bs_port_probe(const char *device, const char *name)

@@ -55,8 +55,13 @@ struct rte_mbuf *bs_alloc(struct rte_mempool *pool);
 int bs_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **at, unsigned n);
 /* Puts back n direct, single-segment, sole-reference mbufs, of any pools. */
 void bs_free(struct rte_mbuf **at, unsigned n);
-/* Copies, joins or frees received mbufs that are not direct, single and sole; returns how many are left at the front. */
-unsigned bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
+/* What bs_tidy did: mbufs left at the front; of these, copied into a buffer of their own; freed as longer than a buffer. */
+struct bs_tidied {
+	unsigned kept, copied, too_long;
+};
+/* Copies received mbufs that are not direct, single and sole into one buffer of the pool; frees those that do not fit, those
+ * for which the pool has none, and those whose lengths lie. */
+struct bs_tidied bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
 
 struct bs_port_info {
 	char driver[32];

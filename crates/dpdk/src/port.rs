@@ -7,7 +7,7 @@ use dpdk_sys as sys;
 use packet::{BURST, Batch};
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An opened device, not yet started.
@@ -82,6 +82,9 @@ pub struct PortStats {
     pub tx_errors: u64,
     /// Times the pool had no packet for the device.
     pub rx_no_buffer: u64,
+    /// Packets that came in several segments, or in a buffer that somebody else holds as well, and were copied into one of
+    /// their own. Counted here, not by the driver.
+    pub rx_copied: u64,
 }
 
 struct Device {
@@ -89,6 +92,7 @@ struct Device {
     name: String,
     // what the driver holds in its rings goes home when it closes, so the pool has to be there then
     pool: Option<Arc<Mempool>>,
+    copied: AtomicU64,
 }
 
 /// Numbers of the ports that are open.
@@ -120,7 +124,7 @@ impl Port {
         if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
             check(what, -libc::EBUSY)?;
         }
-        Ok(Port { device: Device { id: id as u16, name: name.to_owned(), pool: None } })
+        Ok(Port { device: Device::new(id as u16, name.to_owned()) })
     }
 
     /// Two ports joined by a wire in memory: what one sends the other receives. In each direction `depth` packets may be
@@ -139,7 +143,7 @@ impl Port {
         check(|| format!("making a wire for {depth} packets"), rc)?;
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
         let [a, b] = names;
-        let port = |id, name| Port { device: Device { id, name, pool: None } };
+        let port = |id, name| Port { device: Device::new(id, name) };
         Ok((port(ids[0], a), port(ids[1], b)))
     }
 
@@ -192,6 +196,7 @@ impl Port {
                     device: device.clone(),
                     queue,
                     plain,
+                    too_long: 0,
                     unusable: 0,
                     bytes: 0,
                 })
@@ -211,6 +216,10 @@ impl fmt::Debug for Port {
 }
 
 impl Device {
+    fn new(id: u16, name: String) -> Self {
+        Device { id, name, pool: None, copied: AtomicU64::new(0) }
+    }
+
     fn stats(&self) -> PortStats {
         // SAFETY: plain data, filled by the call.
         unsafe {
@@ -225,6 +234,7 @@ impl Device {
                 rx_errors: s.rx_errors,
                 tx_errors: s.tx_errors,
                 rx_no_buffer: s.rx_no_buffer,
+                rx_copied: self.copied.load(Ordering::Relaxed),
             }
         }
     }
@@ -236,6 +246,7 @@ pub struct RxQueue {
     device: Arc<Device>,
     queue: u16,
     plain: bool,
+    too_long: u64,
     unusable: u64,
     bytes: u64,
 }
@@ -312,29 +323,46 @@ impl RxQueue {
     unsafe fn tidy(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
         /// RTE_MBUF_F_INDIRECT and RTE_MBUF_F_EXTERNAL.
         const BORROWED: u64 = 1 << 62 | 1 << 61;
-        let (mut odd, mut bytes) = (false, 0);
+        // whatever differs from a plain buffer leaves a bit, looked at once for the burst
+        let (mut counts, mut flags, mut lengths, mut beyond, mut bytes) = (0, 0, 0, 0, 0);
         for i in 0..n as usize {
             // SAFETY: the driver wrote n buffer pointers; layout.rs proves the cast.
             let m = unsafe { &*(*at.add(i)).cast::<packet::Mbuf>() };
-            odd |= m.nb_segs != 1 || m.refcnt != 1 || m.ol_flags & BORROWED != 0 || m.pool.is_null();
+            counts |= (m.nb_segs ^ 1) | (m.refcnt ^ 1);
+            flags |= m.ol_flags;
             // a peer's driver may believe its peer about lengths
-            odd |= u32::from(m.data_len) != m.pkt_len
-                || u32::from(m.data_off) + u32::from(m.data_len) > u32::from(m.buf_len);
+            lengths |= m.pkt_len ^ u32::from(m.data_len);
+            beyond |= i32::from(m.buf_len) - i32::from(m.data_off) - i32::from(m.data_len);
             bytes += u64::from(m.pkt_len);
         }
         self.bytes += bytes;
-        if !odd {
+        if counts == 0 && flags & BORROWED == 0 && lengths == 0 && beyond >= 0 {
             return n as usize;
         }
-        let pool = self.device.pool.as_ref().map_or(core::ptr::null_mut(), |p| p.raw());
-        // SAFETY: n buffers from the driver and the port's own pool.
-        let kept = unsafe { sys::bs_tidy(at, n.into(), pool) } as usize;
-        self.unusable += (n as usize - kept) as u64;
-        kept
+        self.copy_odd(at, n)
     }
 
-    /// Packets, since the start, that came in a form no packet can have (several segments longer than a buffer, or no
-    /// buffer to join them in) and were dropped.
+    /// Copies what came in several segments or borrowed into a buffer of its own, and drops what has no place in one.
+    #[cold]
+    #[inline(never)]
+    fn copy_odd(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
+        let pool = self.device.pool.as_ref().expect("a started port has one").raw();
+        // SAFETY: n buffers from the driver and the port's own pool.
+        let sys::bs_tidied { kept, copied, too_long } = unsafe { sys::bs_tidy(at, n.into(), pool) };
+        self.device.copied.fetch_add(copied.into(), Ordering::Relaxed);
+        self.too_long += u64::from(too_long);
+        self.unusable += u64::from(u32::from(n) - kept - too_long);
+        kept as usize
+    }
+
+    /// Packets, since the start, that came in several segments, longer than a buffer together, and were dropped.
+    #[inline(always)]
+    pub fn too_long(&self) -> u64 {
+        self.too_long
+    }
+
+    /// Packets, since the start, that had to be copied and for which the pool had no buffer, or whose lengths contradict
+    /// each other; they were dropped.
     #[inline(always)]
     pub fn unusable(&self) -> u64 {
         self.unusable
@@ -416,3 +444,6 @@ impl PortHandle {
         unsafe { sys::bs_port_link(self.device.id) == 1 }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! Ports and pools as any user has them: no root, no devices.
 
-use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
+use dpdk::{Eal, Memory, Mempool, Port, PortConfig, Queues};
 use packet::{BURST, Batch, HeapPool, Pool};
+use std::time::{Duration, Instant};
 
 fn eal() -> Eal {
     Eal::start(Memory::Ordinary, &[]).unwrap()
@@ -112,4 +113,63 @@ fn a_pool_is_handed_out_again_once_all_its_packets_are_home() {
     for _ in 0..2500 {
         assert_eq!(Mempool::new(eal, 4095).unwrap().in_use(), 0);
     }
+}
+
+/// A frame longer than a buffer's room behind the headroom, of which drivers make two segments.
+const LONG: usize = 2100;
+
+/// Sends long frames and short ones from one port to the other: which of them are received, and dropped as too long.
+fn between(pool: &Mempool, mut from: Queues, mut to: Queues) -> (Vec<usize>, u64) {
+    let began = Instant::now();
+    let waited = |what: &str| assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+    let mut batch = Batch::new();
+    while !(from.port.link_up() && to.port.link_up()) {
+        waited("no link");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for n in 0..16 {
+        let mut packet = pool.alloc_from(&[n; 60]).unwrap();
+        if n % 4 == 3 {
+            packet.append(2048 - 60).unwrap().fill(n);
+            packet.prepend(LONG - 2048).unwrap().fill(n);
+        }
+        batch.push(packet).unwrap();
+    }
+    while !batch.is_empty() {
+        waited("not all is sent");
+        from.tx[0].send(&mut batch);
+    }
+    let mut lengths = vec![];
+    while lengths.len() + (to.rx[0].too_long() as usize) < 16 {
+        waited("not all is received");
+        // what is sent also comes home by polling
+        from.tx[0].send(&mut Batch::new());
+        to.rx[0].receive(&mut batch);
+        lengths.extend(batch.iter().map(packet::Packet::len));
+        batch.clear();
+    }
+    (lengths, to.rx[0].too_long())
+}
+
+#[test]
+fn drivers_that_make_segments_bring_no_packet_in_parts() {
+    let eal = eal();
+    let pool = Mempool::new(eal, 8191).unwrap();
+    let folder = std::env::temp_dir().join(format!("bondstone-ports-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let open = |name: &str, arguments: &str| {
+        let config = PortConfig { descriptors: 256, ..PortConfig::default() };
+        Port::open(eal, name, arguments).unwrap().start(&config, &pool).unwrap()
+    };
+    let (memif, vhost) = (folder.join("memif"), folder.join("vhost"));
+    let (memif, vhost) = (memif.display(), vhost.display());
+    let server = open("net_memif_long_a", &format!("role=server,socket-abstract=no,socket={memif}"));
+    let client = open("net_memif_long_b", &format!("role=client,socket-abstract=no,socket={memif}"));
+    let (lengths, too_long) = between(&pool, client, server);
+    assert_eq!((lengths, too_long), (vec![60; 12], 4));
+    let switch = open("net_vhost_long", &format!("iface={vhost}"));
+    let user = open("net_virtio_user_long", &format!("path={vhost},queues=1,mrg_rxbuf=1"));
+    let (lengths, too_long) = between(&pool, user, switch);
+    assert_eq!((lengths, too_long), (vec![60; 12], 4));
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -361,6 +361,7 @@ impl Engine {
         for (port, handle) in &self.handles {
             let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
+            port.copied = stats.rx_copied;
             port.send_errors = stats.tx_errors;
             port.link = handle.link();
         }

@@ -70,7 +70,7 @@ pub struct LinkStats {
 
 impl LinkStats {
     /// Reasons for which packets are dropped at a port: it took no more; what it is written to failed; it came in several
-    /// segments with no buffer to join them; it is longer than a buffer; it has another link type than its capture; the
+    /// segments with no buffer to join them, or with lengths that contradict each other; it is longer than a buffer; it has another link type than its capture; the
     /// core that it belongs to has no room; the core of the next chain that it goes to has none.
     pub const REASONS: [&'static str; 7] =
         ["tx_full", "write_failed", "rx_unusable", "too_long", "other_link_type", "spread_full", "shuffle_full"];

@@ -109,6 +109,8 @@ pub struct PortSummary {
     pub drops: BTreeMap<&'static str, u64>,
     /// Packets that the device lost before anybody received them; outside the totals.
     pub missed: u64,
+    /// Packets that came in several segments, or in a borrowed buffer, and were copied into one buffer; received like others.
+    pub copied: u64,
     /// Packets that the device accepted and failed to send.
     pub send_errors: u64,
     /// Cycles spent receiving.

@@ -110,7 +110,10 @@ impl Receive for Source {
     }
     fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
         match self {
-            Source::Queue(queue) => each("rx_unusable", queue.unusable()),
+            Source::Queue(queue) => {
+                each("too_long", queue.too_long());
+                each("rx_unusable", queue.unusable());
+            }
             Source::Other(other) => other.dropped(each),
         }
     }
