@@ -9,7 +9,8 @@ fn main() {
         .probe("libdpdk")
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    let names = ["l2fwd", "ttl", "cells", "io", "memory", "router", "router6", "firewall", "monitor"];
+    let names =
+        ["l2fwd", "ttl", "filter", "cells", "io", "memory", "router", "router6", "firewall", "monitor", "hash", "ring"];
     c.files(names.map(|name| format!("c/{name}.c"))).includes(&lib.include_paths).opt_level(3).warnings(true);
     // -march=native has to come last
     for flag in
@@ -21,7 +22,7 @@ fn main() {
     // what only the baselines use of DPDK
     let libdir = pkg_config::get_variable("libdpdk", "libdir").expect("libdpdk.pc names its libdir");
     println!("cargo:rustc-link-search=native={libdir}");
-    for name in ["fib", "rib", "acl"] {
+    for name in ["fib", "rib", "acl", "hash", "ring"] {
         println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
     }
 }

@@ -106,13 +106,15 @@ static __rte_always_inline int age(struct rte_mbuf *m)
 	return type == ETHER_VLAN || type == ETHER_QINQ ? tagged(d, len) : -1;
 }
 
-/* `times` functions, one after the other on each packet. */
-static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struct counts *c, int times)
+/* `times` functions, one after the other on each packet; fresh: nobody has touched the packets yet. */
+static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struct counts *c, int times, int fresh)
 {
 	uint32_t gone = 0;
-	fetch_first(p, n);
+	if (fresh)
+		fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		if (fresh)
+			fetch(p, i, n);
 		int bad = -1;
 		for (int k = 0; k < times && likely(bad < 0); k++)
 			bad = age(p[i]);
@@ -126,14 +128,36 @@ static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struc
 
 static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
-	return chain(p, n, c, 1);
+	return chain(p, n, c, 1, 1);
 }
 
 NETWORK_FUNCTION(ttl, ttl)
 
-static __rte_always_inline uint16_t ttl10(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+/* So many of them in one loop. */
+#define FUSED(times)                                                                                                  \
+	static __rte_always_inline uint16_t ttl##times(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state) \
+	{                                                                                                             \
+		return chain(p, n, c, times, 1);                                                                      \
+	}                                                                                                             \
+	NETWORK_FUNCTION(ttl##times, ttl##times)
+
+FUSED(2)
+FUSED(4)
+FUSED(8)
+
+static uint16_t ttl_first(struct rte_mbuf **p, uint16_t n, struct counts *c) { return chain(p, n, c, 1, 1); }
+static uint16_t ttl_next(struct rte_mbuf **p, uint16_t n, struct counts *c) { return chain(p, n, c, 1, 0); }
+
+/* So many of them, each called for the burst that the one before has left. */
+static __rte_always_inline uint16_t ttl_composed(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
-	return chain(p, n, c, 10);
+	static uint16_t (*volatile first)(struct rte_mbuf **, uint16_t, struct counts *) = ttl_first;
+	static uint16_t (*volatile next)(struct rte_mbuf **, uint16_t, struct counts *) = ttl_next;
+	const uint32_t times = *(const uint32_t *)state;
+	n = first(p, n, c);
+	for (uint32_t k = 1; k < times && n != 0; k++)
+		n = next(p, n, c);
+	return n;
 }
 
-NETWORK_FUNCTION(ttl10, ttl10)
+NETWORK_FUNCTION(ttl_composed, ttl_composed)

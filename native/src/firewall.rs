@@ -127,14 +127,9 @@ impl Rules {
         let native = Rc::new(Native::new(&self.rules, acl)?);
         let texts: Vec<_> = self.rules.iter().map(Rule::text).collect();
         let settings = format!("default = \"accept\"\nrules = {texts:?}");
-        let pair = Pair {
-            name: self.name(),
-            nodes: Box::new(move || vec![node("firewall", &settings)]),
-            native: if acl { fixture::native_firewall_acl } else { fixture::native_firewall } as CLoop,
-            cells: None,
-            passes: usize::MAX,
-            agree: Some(native.clone()),
-        };
+        let nodes = Box::new(move || vec![node("firewall", &settings)]);
+        let theirs = if acl { fixture::native_firewall_acl } else { fixture::native_firewall } as CLoop;
+        let pair = Pair { agree: Some(native.clone()), ..Pair::new(&self.name(), nodes, theirs) };
         Ok((pair, native))
     }
 }

@@ -1,5 +1,7 @@
 //! `native-bench`: every NF in Rust and in C, in turn, on the same packets, in one process on one core.
 
+mod beside;
+mod chains;
 mod firewall;
 mod fixture;
 mod fresh;
@@ -15,6 +17,7 @@ mod verify;
 use anyhow::Context;
 use clap::Parser;
 use dpdk::{Eal, Memory};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// Measures the shipped NFs beside their C baselines, in cycles of the time-stamp counter per 64-byte packet
@@ -61,11 +64,28 @@ fn main() -> anyhow::Result<()> {
     println!("{:<34} {:>6} {:>15} {:>15} {:>7} {:>7}", "", "", "bondstone", "C", "ratio", "upper");
     println!("{:<34} {:>7} {:>7} {:>7} {:>7} {:>7}", "nf", "flows", "p05", "median", "p05", "median");
     let rows = rows::run(eal, &args.only, args.pairs)?;
+    let slopes = chains::slopes(&rows.rows);
+    chains::print(&slopes);
+    let other = cpus.iter().copied().find(|cpu| *cpu != core);
+    let beside = beside::run(&args.only, args.pairs, (core, other))?;
+    rows.compare(core, &cpus)?;
+    let written = Written { nfs: &rows.rows, slopes: &slopes, beside: &beside };
     if let Some(dir) = args.json.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    std::fs::write(&args.json, serde_json::to_string_pretty(&rows.rows)?)
+    std::fs::write(&args.json, serde_json::to_string_pretty(&written)?)
         .with_context(|| args.json.display().to_string())?;
     println!("\nwritten to {}", args.json.display());
-    rows.compare(core, &cpus)
+    Ok(())
+}
+
+/// `native.json`.
+#[derive(Serialize)]
+struct Written<'a> {
+    /// NFs beside C.
+    nfs: &'a [rows::Row],
+    /// What one more function costs.
+    slopes: &'a [chains::Slope],
+    /// Tables, state, links, streams and timers beside what one would take instead.
+    beside: &'a [beside::Row],
 }

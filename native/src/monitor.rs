@@ -75,14 +75,7 @@ fn monitor(top: u32) -> Vec<Box<dyn graph::Node>> {
 
 /// Both sides.
 pub(crate) fn pair() -> Pair {
-    Pair {
-        name: "monitor".into(),
-        nodes: Box::new(|| monitor(10)),
-        native: fixture::native_monitor,
-        cells: None,
-        passes: usize::MAX,
-        agree: None,
-    }
+    Pair::new("monitor", Box::new(|| monitor(10)), fixture::native_monitor)
 }
 
 /// Destinations: a list that goes round, of so many different ones. What one source sends to one of them is a flow.

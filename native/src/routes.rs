@@ -147,14 +147,7 @@ impl<A: Version> Table<A> {
             macs.join(", ")
         );
         let nodes = move || vec![node_in("l3fwd", &settings, &BuildCx::default())];
-        Ok(Pair {
-            name: self.name.clone(),
-            nodes: Box::new(nodes),
-            native: A::NATIVE,
-            cells: None,
-            passes: usize::MAX,
-            agree: None,
-        })
+        Ok(Pair::new(&self.name, Box::new(nodes), A::NATIVE))
     }
 
     /// The same router in C.

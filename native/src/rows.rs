@@ -5,12 +5,12 @@ use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
 use crate::fresh::Destinations;
 use crate::routes::{Table, Version};
 use crate::sample::{Compared, Cost, compare};
-use crate::{monitor, testpmd, verify};
+use crate::{chains, monitor, testpmd, verify};
 use anyhow::Context;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use dpdk::{Eal, Mempool};
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Operator, Target};
+use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Target};
 use packet::BURST;
 use runtime::{Drain, Input, Origin, Output, Receive, Source, Worker};
 use serde::Serialize;
@@ -29,8 +29,11 @@ pub(crate) struct Row {
     frame: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     cells: Option<u32>,
-    bondstone: Cost,
-    native: Cost,
+    /// Functions in its chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages: Option<u32>,
+    pub(crate) bondstone: Cost,
+    pub(crate) native: Cost,
     ratio: f64,
     ratio_lower: f64,
     ratio_upper: f64,
@@ -39,7 +42,12 @@ pub(crate) struct Row {
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     io: Option<Cost>,
-    fused_and_composed: Option<(f64, f64)>,
+}
+
+impl Row {
+    pub(crate) fn is(&self, nf: &str, source: &str) -> bool {
+        self.nf == nf && self.source == source
+    }
 }
 
 /// An NF, in both languages.
@@ -48,10 +56,18 @@ pub(crate) struct Pair {
     pub(crate) nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>,
     pub(crate) native: CLoop,
     pub(crate) cells: Option<u32>,
+    pub(crate) stages: Option<u32>,
     /// Times that a packet may pass before its time to live ends.
     pub(crate) passes: usize,
     /// What else both must agree on.
     pub(crate) agree: Option<Rc<dyn Agree>>,
+}
+
+impl Pair {
+    /// One of no cells and stages, whose packets may pass for ever.
+    pub(crate) fn new(name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native: CLoop) -> Pair {
+        Pair { name: name.into(), nodes, native, cells: None, stages: None, passes: usize::MAX, agree: None }
+    }
 }
 
 /// What both sides have counted, compared.
@@ -108,53 +124,37 @@ pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildCx) -> Box<dyn Node>
     kind.read(settings).expect("settings").build(cx).expect("an NF")
 }
 
-/// Ten times `ttl` as one chain of operators.
-fn fused() -> Box<dyn Node> {
-    use nf::age;
-    let chain = graph::frame().parse::<wire::Ethernet>();
-    Box::new(age(age(age(age(age(age(age(age(age(age(chain)))))))))).compose())
-}
-
 pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
     let pool = Mempool::new(eal, (1 << 16) - 1)?;
     let wanted = |name: &str| name.contains(only);
     let mut bench = Bench { eal, pool, pairs, rings: 0, array: vec![0; 1 << 16] };
-    let ttl = |n: usize| move || (0..n).map(|_| node("ttl", "")).collect::<Vec<_>>();
-    let pair = |name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native, passes| Pair {
-        name: name.into(),
-        nodes,
-        native,
-        cells: None,
-        passes,
-        agree: None,
-    };
     let mut list = vec![
-        pair("io", Box::new(Vec::new), fixture::native_io, usize::MAX),
-        pair("l2fwd", Box::new(|| vec![node("l2fwd", "")]), fixture::native_l2fwd, usize::MAX),
-        pair("ttl", Box::new(ttl(1)), fixture::native_ttl, 250),
+        Pair::new("io", Box::new(Vec::new), fixture::native_io),
+        Pair::new("l2fwd", Box::new(|| vec![node("l2fwd", "")]), fixture::native_l2fwd),
+        Pair { passes: 250, ..Pair::new("ttl", Box::new(|| vec![node("ttl", "")]), fixture::native_ttl) },
     ];
     for n in [1, 2, 4, 8, 16, 32] {
         let nodes = move || vec![node("cells", &format!("cells = {n}"))];
-        list.push(Pair { cells: Some(n), ..pair("cells", Box::new(nodes), fixture::native_cells, usize::MAX) });
+        list.push(Pair { cells: Some(n), ..Pair::new("cells", Box::new(nodes), fixture::native_cells) });
     }
-    list.push(pair("ttl x10 fused", Box::new(|| vec![fused()]), fixture::native_ttl10, 25));
-    list.push(pair("ttl x10 composed", Box::new(ttl(10)), fixture::native_ttl10, 25));
 
-    let mut rows = Rows { rows: vec![], io: None, fused_and_composed: None };
-    let (mut fused, mut composed) = (None, None);
+    let mut rows = Rows { rows: vec![], io: None };
     for pair in list.iter().filter(|p| wanted(&p.name)) {
         let state = bench.state(pair);
         verify::same(&bench.pool, &pair.name, &verify::frames(), (pair.nodes)(), pair.native, state)?;
         for source in [Lap::Rings, Lap::Memory(1024), Lap::Memory(16384)] {
             let ours = rows.add(&mut bench, pair, &source, state)?;
-            if matches!(source, Lap::Rings) {
-                match pair.name.as_str() {
-                    "io" => rows.io = Some(ours),
-                    "ttl x10 fused" => fused = Some(ours.median),
-                    "ttl x10 composed" => composed = Some(ours.median),
-                    _ => {}
-                }
+            if pair.name == "io" && matches!(source, Lap::Rings) {
+                rows.io = Some(ours);
             }
+        }
+    }
+    for pair in chains::pairs().iter().filter(|p| wanted(&p.name)) {
+        let state = bench.state(pair);
+        let frames = [verify::frames(), chains::frames()].concat();
+        verify::same(&bench.pool, &pair.name, &frames, (pair.nodes)(), pair.native, state)?;
+        for source in [Lap::Rings, Lap::Memory(1024)] {
+            rows.add(&mut bench, pair, &source, state)?;
         }
     }
     rows.routers::<Ipv4Addr>(&mut bench, only)?;
@@ -177,7 +177,6 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
             rows.add(&mut bench, &pair, &Lap::Fresh(flows, monitor::destinations(flows)), native.state())?;
         }
     }
-    rows.fused_and_composed = fused.zip(composed);
     Ok(rows)
 }
 
@@ -215,6 +214,7 @@ impl Rows {
             flows,
             frame: source.frame(),
             cells: pair.cells,
+            stages: pair.stages,
             bondstone: ours,
             native: theirs,
             ratio,
@@ -224,12 +224,8 @@ impl Rows {
         Ok(ours)
     }
 
-    /// The comparisons that are no rows: a hop's cost, and DPDK's own forwarder.
+    /// The comparison that is no row: DPDK's own forwarder.
     pub(crate) fn compare(&self, core: usize, cpus: &[usize]) -> anyhow::Result<()> {
-        if let Some((fused, composed)) = self.fused_and_composed {
-            // ten nodes are nine more than one
-            println!("\nten composed ttl over ten fused: {:.2} cycles per added NF", (composed - fused) / 9.0);
-        }
         if let Some(io) = self.io {
             match testpmd::io(core, cpus)? {
                 Some(cost) => println!(
@@ -258,7 +254,7 @@ struct Bench {
 
 impl Bench {
     fn state(&mut self, pair: &Pair) -> *mut c_void {
-        let state = CellsState { n: pair.cells.unwrap_or(0), array: self.array.as_mut_ptr() };
+        let state = CellsState { n: pair.cells.or(pair.stages).unwrap_or(0), array: self.array.as_mut_ptr() };
         core::ptr::from_mut(Box::leak(Box::new(state))).cast()
     }
 

@@ -23,6 +23,9 @@ pub(crate) struct Compared {
     pub(crate) bounds: (f64, f64),
 }
 
+/// Pairs that are run before any counts, at the most.
+const WARM_UP: usize = 20;
+
 /// Runs both sides in turn, `pairs` times after a warm-up; each call forwards a number of packets and returns it.
 pub(crate) fn compare(
     pairs: usize,
@@ -34,26 +37,45 @@ pub(crate) fn compare(
         before();
         let from = clock::cycles();
         let packets = side();
-        (clock::cycles() - from) as f64 / packets as f64
+        Some((clock::cycles() - from) as f64 / packets as f64)
     };
+    compare_costs(pairs, || time(&mut ours), || time(&mut theirs)).expect("every sample counts")
+}
+
+/// As [`compare`]; each call returns what one of its operations has cost in cycles, or `None` if the sample and the other
+/// of its pair do not count. `None` if no pair of twice as many counts.
+pub(crate) fn compare_costs(
+    pairs: usize,
+    mut ours: impl FnMut() -> Option<f64>,
+    mut theirs: impl FnMut() -> Option<f64>,
+) -> Option<Compared> {
     let (mut a, mut b, mut ratios) = (vec![], vec![], vec![]);
-    for n in 0..pairs + 20 {
+    let warm_up = WARM_UP.min(pairs);
+    for n in 0..2 * pairs + warm_up {
         // the order changes, so that neither side always runs on what the other has left in the caches
         let (x, y) = if n % 2 == 0 {
-            let x = time(&mut ours);
-            (x, time(&mut theirs))
+            let x = ours();
+            (x, theirs())
         } else {
-            let y = time(&mut theirs);
-            (time(&mut ours), y)
+            let y = theirs();
+            (ours(), y)
         };
-        if n >= 20 {
+        if let (Some(x), Some(y)) = (x, y)
+            && n >= warm_up
+        {
             a.push(x);
             b.push(y);
             ratios.push(x / y);
         }
+        if ratios.len() == pairs {
+            break;
+        }
+    }
+    if ratios.is_empty() {
+        return None;
     }
     let (ratio, bounds) = median(&mut ratios);
-    Compared { ours: cost(&mut a), theirs: cost(&mut b), ratio, bounds }
+    Some(Compared { ours: cost(&mut a), theirs: cost(&mut b), ratio, bounds })
 }
 
 pub(crate) fn cost(samples: &mut [f64]) -> Cost {

@@ -67,9 +67,9 @@ at_least = 1
 "#;
 
 /// Rows as native-bench writes them.
-const ROWS: &str = r#"[{ "nf": "ttl", "source": "ring", "flows": 512, "frame": 64,
+const ROWS: &str = r#"{ "nfs": [{ "nf": "ttl", "source": "ring", "flows": 512, "frame": 64,
   "bondstone": { "p05": 1, "median": 1 }, "native": { "p05": 1, "median": 1 },
-  "ratio": RATIO, "ratio_lower": LOWER, "ratio_upper": UPPER }]"#;
+  "ratio": RATIO, "ratio_lower": LOWER, "ratio_upper": UPPER }] }"#;
 
 /// A folder of studies, with one.
 struct Studies(Scratch);

@@ -25,6 +25,7 @@ pub use cpus::{allowed_cpus, confine, pin};
 pub use engine::{End, Engine, Error, Options};
 pub use link::{LinkStats, Receive, Transmit};
 pub use placement::{Placement, Strategy, place};
+pub use ports::shuffle_link;
 pub use summary::{ChainSummary, Cycles, LinkSummary, NfSummary, PortSummary, Summary, Totals};
 pub use topology::{Topology, node_of_device};
 pub use worker::{Drain, Gaps, Input, Origin, Output, Source, Worker};

@@ -4,6 +4,12 @@ use super::{Measure, Observation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+/// What is taken of the file.
+#[derive(Deserialize)]
+struct File {
+    nfs: Vec<Row>,
+}
+
 /// What is taken of a row.
 #[derive(Deserialize)]
 struct Row {
@@ -25,7 +31,7 @@ pub type Rows = Vec<Observation>;
 /// # Errors
 /// A text that is none.
 pub fn rows(json: &str) -> Result<Rows, String> {
-    let rows: Vec<Row> = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let File { nfs: rows } = serde_json::from_str(json).map_err(|e| e.to_string())?;
     let observation = |row: Row| {
         let mut facts = BTreeMap::from([
             ("nf".to_owned(), row.nf),
@@ -47,9 +53,9 @@ pub fn rows(json: &str) -> Result<Rows, String> {
 mod tests {
     use super::*;
 
-    const ROW: &str = r#"[{ "nf": "cells", "source": "ring", "flows": 512, "frame": 64, "cells": 4,
+    const ROW: &str = r#"{ "nfs": [{ "nf": "cells", "source": "ring", "flows": 512, "frame": 64, "cells": 4,
         "bondstone": { "p05": 9.0, "median": 10.0 }, "native": { "p05": 7.0, "median": 8.0 },
-        "ratio": 1.25, "ratio_lower": 1.0, "ratio_upper": 1.6 }]"#;
+        "ratio": 1.25, "ratio_lower": 1.0, "ratio_upper": 1.6 }], "slopes": [], "beside": [] }"#;
 
     #[test]
     fn a_ratio_of_cycles_is_the_inverse_of_a_speed() {
@@ -60,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_is_none_is_refused() {
-        assert!(rows("[{}]").unwrap_err().contains("missing field"));
+        assert!(rows(r#"{ "nfs": [{}] }"#).unwrap_err().contains("missing field"));
         assert!(rows(&ROW.replace("\"ratio\": 1.25", "\"ratio\": 0")).is_err());
     }
 }

@@ -40,6 +40,13 @@ pub(crate) fn link(cores: usize, own: Option<usize>, by: Shuffle) -> (Handing, V
     (Handing { rings, sorted, kept: VecDeque::with_capacity(2 * BURST), by, bytes: 0 }, ends)
 }
 
+/// A link from a core to `cores` others, as between chains on different cores, for whoever measures it: the end that hands
+/// packets over, and the ends that take them.
+pub fn shuffle_link(cores: usize, by: Shuffle) -> (Box<dyn Transmit>, Vec<Box<dyn Receive>>) {
+    let (handing, ends) = link(cores, None, by);
+    (Box::new(handing), ends.into_iter().flatten().map(|end| Box::new(end) as Box<dyn Receive>).collect())
+}
+
 /// To which of several cores a packet goes.
 #[inline(always)]
 fn core_of(packet: &Packet, by: Shuffle, cores: usize) -> usize {
