@@ -11,9 +11,9 @@
 //! ([`crate::Spread`]), what one copy learns and all use is [`Bounded`], and what several copies change is [`Strict`].
 //! The copies of an NF find what they share by [`BuildCx::common`](crate::BuildCx::common).
 //!
-//! Median cycles for a read of one of 1000 keys at random, by the example `state` (Sapphire Rapids, 2.7 GHz counter): by
-//! one thread alone, beside a core that writes half a million times a second, and beside one that writes as fast as it can.
-//! With a million keys all of them wait for memory first.
+//! Median cycles for a read of one of 1000 keys at random, by `make bench` (Sapphire Rapids, 2.7 GHz counter): by one thread
+//! alone, beside a core that writes a million times a second, and beside one that writes as fast as it can. With a million
+//! keys all of them wait for memory first.
 //!
 //! | | alone | beside a writer | beside one flat out |
 //! |---|---|---|---|

@@ -1,5 +1,6 @@
 //! The three kinds of state beside a `HashMap` with the same hash and a `Mutex` around one: reading and writing in bursts
-//! with random keys, by one thread, and reading while a thread on another core writes a million times a second.
+//! with random keys, by one thread, and reading while a thread on another core writes, a million times a second or as fast
+//! as it can.
 //!
 //! Every burst is timed alone. A `Bounded` reader catches up before each burst, and what that takes counts as reading; what
 //! it takes after bursts of writes counts as neither. Making the keys is in all figures, some three cycles each.
@@ -218,6 +219,8 @@ struct Turn {
     whose: AtomicUsize,
     writes: AtomicU64,
     started: AtomicBool,
+    /// Writes in a second, if not as many as it can.
+    rate: Option<u64>,
 }
 
 impl Turn {
@@ -242,15 +245,15 @@ impl Turn {
         let spent = clock::cycles() - from;
         let wrote = self.writes.load(Ordering::Relaxed) - written;
         self.whose.store(NOBODY, Ordering::Release);
-        // at a million a second, with as much missing as one burst and one interruption make
-        let due = SAMPLE * 1_000_000 / clock::hz();
+        // bursts at either end may be half in
+        let due = self.rate.map_or(2 * BURST as u64, |rate| SAMPLE * rate / clock::hz());
         (wrote >= due / 2).then(|| spent as f64 / (bursts * BURST) as f64)
     }
 }
 
-/// The other thread: writes a burst every so many cycles to the side whose turn it is.
+/// The other thread: writes bursts to the side whose turn it is.
 fn writes(turn: &Turn, keys: usize, mut ours: impl FnMut(Burst), mut theirs: impl FnMut(Burst)) {
-    let pace = clock::hz() / 1_000_000 * BURST as u64;
+    let pace = turn.rate.map_or(0, |rate| clock::hz() / rate * BURST as u64);
     let (mut keys, mut due) = (Keys { state: 11, below: keys as u64 }, clock::cycles());
     turn.started.store(true, Ordering::Release);
     loop {
@@ -276,13 +279,13 @@ fn writes(turn: &Turn, keys: usize, mut ours: impl FnMut(Burst), mut theirs: imp
 
 /// Reads both while another core writes to each in its turn.
 fn beside_a_writer(
-    pairs: usize,
-    keys: usize,
-    other: usize,
+    (pairs, keys, other): (usize, usize, usize),
+    rate: Option<u64>,
     (our_writes, their_writes): (impl FnMut(Burst) + Send, impl FnMut(Burst) + Send),
     (mut ours, mut theirs): (impl FnMut(Burst), impl FnMut(Burst)),
 ) -> Option<Compared> {
-    let turn = Turn { whose: AtomicUsize::new(NOBODY), writes: AtomicU64::new(0), started: AtomicBool::new(false) };
+    let (whose, writes_done, started) = (AtomicUsize::new(NOBODY), AtomicU64::new(0), AtomicBool::new(false));
+    let turn = Turn { whose, writes: writes_done, started, rate };
     std::thread::scope(|threads| {
         threads.spawn(|| {
             // where it may not be pinned, it writes from wherever it is
@@ -310,7 +313,7 @@ fn map(keys: usize) -> Map {
 pub(super) fn rows(table: &mut Table<'_>, (core, other): (usize, Option<usize>)) -> anyhow::Result<()> {
     if !["PerCore", "Bounded<0>", "Bounded<16>", "Strict"]
         .iter()
-        .flat_map(|name| ["read", "write", BESIDE].map(|of| format!("state: {name} {of}")))
+        .flat_map(|name| ["read", "write", BESIDE[0].0, BESIDE[1].0].map(|of| format!("state: {name} {of}")))
         .any(|what| table.wanted(&what))
     {
         return Ok(());
@@ -328,7 +331,7 @@ pub(super) fn rows(table: &mut Table<'_>, (core, other): (usize, Option<usize>))
         alone(table, keys, ("Strict", "HashMap"), &mut &strict, &mut map(keys))?;
         alone(table, keys, ("Strict", "Mutex<HashMap>"), &mut &strict, &mut &mutex)?;
         match other {
-            Some(other) => shared(table, keys, other, &strict, &mutex)?,
+            Some(other) => BESIDE.into_iter().for_each(|how| shared(table, keys, other, how, (&strict, &mutex))),
             None => println!("skipped: reading beside a writer needs two CPUs"),
         }
         runtime::pin(core)?;
@@ -336,20 +339,21 @@ pub(super) fn rows(table: &mut Table<'_>, (core, other): (usize, Option<usize>))
     Ok(())
 }
 
-/// Name of reading beside a writer.
-const BESIDE: &str = "read beside a writer, 1 M/s";
+/// Ways of reading beside a writer, and its rate.
+const BESIDE: [(&str, Option<u64>); 2] =
+    [("read beside a writer, 1 M/s", Some(1_000_000)), ("read beside one flat out", None)];
 
 /// Reading while another core writes.
 fn shared(
     table: &mut Table<'_>,
     keys: usize,
     other: usize,
-    strict: &Strict<u64, u64>,
-    mutex: &Mutex<Map>,
-) -> anyhow::Result<()> {
+    (how, rate): (&str, Option<u64>),
+    (strict, mutex): (&Strict<u64, u64>, &Mutex<Map>),
+) {
     let beside = "Mutex<HashMap>";
     let mut add = |name: &str, measured: &mut dyn FnMut(usize) -> Option<Compared>| {
-        let what = format!("state: {name} {BESIDE}");
+        let what = format!("state: {name} {how}");
         if !table.wanted(&what) {
             return;
         }
@@ -364,12 +368,11 @@ fn shared(
         let Both { mut writer, mut reader } = Both::<BEHIND>::new(keys);
         let ours = |burst| write(&mut writer, burst, 1);
         let read = |burst| _ = black_box(caught_up(&mut reader, burst));
-        beside_a_writer(pairs, keys, other, (ours, write_mutex), (read, read_mutex))
+        beside_a_writer((pairs, keys, other), rate, (ours, write_mutex), (read, read_mutex))
     });
     add("Strict", &mut |pairs| {
         let ours = |burst| (&mut &*strict).write(burst, 1);
         let read = |burst| _ = black_box((&mut &*strict).sum(burst));
-        beside_a_writer(pairs, keys, other, (ours, write_mutex), (read, read_mutex))
+        beside_a_writer((pairs, keys, other), rate, (ours, write_mutex), (read, read_mutex))
     });
-    Ok(())
 }
