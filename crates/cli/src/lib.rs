@@ -20,6 +20,7 @@ mod book;
 mod check;
 mod doctor;
 mod exit;
+mod interrupt;
 mod lint;
 #[cfg(feature = "measure")]
 mod measuring;

@@ -1,6 +1,7 @@
 //! What every command that measures chains shares: the generator's CPU, the trials, the documents, where they are kept.
 
 use crate::exit::Exit;
+use crate::interrupt::on_interrupt;
 use anyhow::Context;
 use bench::scenario::{self};
 use bench::{Goal, MeasureError, Measured, Offered, Scenario, Sent, Steal, Trace, Trial, Wired};
@@ -63,7 +64,7 @@ impl Desk {
         let store = Store::open(&db)?;
         let interrupted = Arc::new(AtomicBool::new(false));
         let seen = interrupted.clone();
-        ctrlc::set_handler(move || seen.store(true, Ordering::Relaxed))?;
+        on_interrupt(move || seen.store(true, Ordering::Relaxed))?;
         Ok(Desk { store, db, page: keep.report.clone(), interrupted, core })
     }
 

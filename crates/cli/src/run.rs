@@ -1,6 +1,7 @@
 //! `bondstone run`.
 
 use crate::exit::Exit;
+use crate::interrupt::on_interrupt;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use chain::ChainFile;
@@ -57,7 +58,7 @@ impl Run {
             eprintln!("warning: {warning}");
         }
         let (interrupt, events) = channel();
-        ctrlc::set_handler(move || drop(interrupt.send(Event::Interrupt)))?;
+        on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
         let engine = Engine::start_with(&file, Options { strategy: self.placing.strategy(), memory })?;
         for note in engine.notes() {
@@ -88,7 +89,6 @@ impl Run {
             let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
             match events.recv_timeout(due.min(Duration::from_millis(20))) {
                 Ok(Event::Interrupt) => {
-                    eprintln!("interrupted: stopping");
                     interrupted = true;
                     break;
                 }

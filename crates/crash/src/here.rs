@@ -2,7 +2,6 @@
 
 use crate::Doing;
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
@@ -27,26 +26,21 @@ impl Entered {
     }
 }
 
-/// This thread does what it said, until this is dropped.
-#[must_use = "it is over when this is dropped"]
-pub struct Here {
-    entered: *mut Entered,
-    before: *const Entered,
-    of_this_thread: PhantomData<*const ()>,
-}
+/// Puts back what was there before, also when a panic goes through.
+struct Before(*const Entered);
 
-/// Says what this thread is doing from now on, until [`Here`] is dropped.
-pub fn enter(doing: Arc<dyn Doing>) -> Here {
-    let entered = Box::into_raw(Box::new(Entered { doing, overflow: guard() }));
-    Here { entered, before: HERE.replace(entered), of_this_thread: PhantomData }
-}
-
-impl Drop for Here {
+impl Drop for Before {
     fn drop(&mut self) {
-        HERE.set(self.before);
-        // SAFETY: made by `enter` with Box::into_raw, and the cell does not lead to it any more.
-        drop(unsafe { Box::from_raw(self.entered) });
+        HERE.set(self.0);
     }
+}
+
+/// Runs `f`, during which this thread does what `doing` says.
+pub fn within<T>(doing: Arc<dyn Doing>, f: impl FnOnce() -> T) -> T {
+    let entered = Entered { doing, overflow: guard() };
+    // dropped before `entered`, so that the cell never leads to what is gone
+    let _before = Before(HERE.replace(&raw const entered));
+    f()
 }
 
 /// What this thread has said that it is doing.
@@ -54,7 +48,7 @@ impl Drop for Here {
 pub(crate) fn here<T>(ask: impl FnOnce(&Entered) -> T) -> Option<T> {
     // a thread whose locals are gone does nothing any more
     let entered = HERE.try_with(Cell::get).ok()?;
-    // SAFETY: null, or made by `enter` on this thread and alive until this thread takes it out of the cell.
+    // SAFETY: null, or a local of `within` on this thread, which takes it out of the cell before it ends.
     unsafe { entered.as_ref() }.map(ask)
 }
 
@@ -95,14 +89,17 @@ mod tests {
     fn the_innermost_counts_and_other_threads_do_not() {
         let name = || here(|e| e.doing().now().map(str::to_owned)).flatten();
         assert_eq!(name(), None);
-        let outer = enter(Arc::new(Named("outer", AtomicI64::new(0))));
-        {
-            let _inner = enter(Arc::new(Named("inner", AtomicI64::new(0))));
-            assert_eq!(name().as_deref(), Some("inner"));
-            std::thread::scope(|s| drop(s.spawn(move || assert_eq!(name(), None))));
-        }
-        assert_eq!(name().as_deref(), Some("outer"));
-        drop(outer);
+        let named = |name| Arc::new(Named(name, AtomicI64::new(0)));
+        within(named("outer"), || {
+            within(named("inner"), || {
+                assert_eq!(name().as_deref(), Some("inner"));
+                std::thread::scope(|s| s.spawn(move || assert_eq!(name(), None)).join().unwrap());
+            });
+            assert_eq!(name().as_deref(), Some("outer"));
+            let panics = || within(named("third"), || panic!("on purpose"));
+            assert!(std::panic::catch_unwind(panics).is_err());
+            assert_eq!(name().as_deref(), Some("outer"));
+        });
         assert_eq!(name(), None);
     }
 

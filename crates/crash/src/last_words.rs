@@ -4,7 +4,7 @@ use crate::FAILED;
 use crate::here::here;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 /// Signals that a fault of a thread's own raises.
 const FATAL: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, libc::SIGILL, libc::SIGFPE];
@@ -12,12 +12,12 @@ const FATAL: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, lib
 /// What was to happen on each of them before.
 static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] = [const { AtomicPtr::new(ptr::null_mut()) }; FATAL.len()];
 
-/// Whether it has been told whose fault it is.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// The thread that has told whose fault it is, or 0.
+static TOLD: AtomicI32 = AtomicI32::new(0);
 
 /// From now on, whoever brings the process down is named: by a signal of its own making (an overflowing stack, `abort`, a
 /// panic while another unwinds, wild memory access) or by `exit`. Threads that have not said what they do
-/// ([`enter`](crate::enter)) die as before. Where core dumps are on (`ulimit -c`), a signal takes its course afterwards.
+/// ([`within`](crate::within)) die as before. Where core dumps are on (`ulimit -c`), a signal takes its course afterwards.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -49,12 +49,26 @@ extern "C" fn on_exit() {
 }
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // a second fault, such as the abort of Rust's own handler, has been told by the first
     let told = here(|entered| {
-        let who = entered.doing().now().filter(|_| !TOLD.swap(true, Ordering::AcqRel))?;
-        // SAFETY: the kernel hands over a siginfo_t; si_addr is valid for these two signals, else not looked at.
-        let at = unsafe { (*info).si_addr() }.addr();
-        say(who, what(signal, entered.overflow.contains(&at)));
+        // SAFETY: asks for numbers.
+        let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
+        // SAFETY: the kernel hands over a siginfo_t. Its address is looked at where the kernel has seen a fault, which has
+        // one, and its sender where the signal was sent to a thread.
+        let (own, at) = unsafe {
+            let own = (*info).si_code > 0 || ((*info).si_code == libc::SI_TKILL && (*info).si_pid() == process);
+            (own, (*info).si_addr().addr())
+        };
+        let who = entered.doing().now().filter(|_| own)?;
+        match TOLD.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => say(who, what(signal, entered.overflow.contains(&at))),
+            // the abort of Rust's own handler has been told by the first fault
+            Err(first) if first == thread => return None,
+            // the other thread ends the process, when it has told
+            Err(_) => loop {
+                // SAFETY: waits for a signal.
+                unsafe { libc::pause() };
+            },
+        }
         Some(())
     });
     if told.flatten().is_some() && !dumps_core() {

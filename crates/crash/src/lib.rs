@@ -1,7 +1,7 @@
 //! Who brought the process down.
 //!
 //! Safe code can still end the process that it shares with others: by a stack that overflows, by `abort`, by a panic while
-//! another unwinds, by `exit`. None of that can be contained; here it is **named**. A thread says by [`enter`] what it is
+//! another unwinds, by `exit`. None of that can be contained; here it is **named**. A thread says by [`within`] what it is
 //! doing, in a way that can be asked at any moment; when the process dies in that thread, the last line on standard error
 //! says who it was and what happened, and the exit status is that of a failure, [`FAILED`], whatever the culprit asked for.
 //!
@@ -19,17 +19,17 @@
 //! }
 //!
 //! crash::install();
-//! let here = crash::enter(Arc::new(Polling)); // until it is dropped
-//! # drop(here);
+//! let packets = crash::within(Arc::new(Polling), || 32);
+//! # assert_eq!(packets, 32);
 //! ```
-//! Should that thread's stack overflow now, the process ends with status 4 and
+//! Should that thread's stack overflow meanwhile, the process ends with status 4 and
 //! `error: nf "lookup" on CPU 3 overflowed its stack: the process has ended, and everything in it`.
 
 mod here;
 mod last_words;
 mod memory;
 
-pub use here::{Here, enter};
+pub use here::within;
 pub use last_words::install;
 pub use memory::{Counting, is_counting, resident};
 

@@ -37,9 +37,9 @@ pub fn is_counting() -> bool {
 fn count(bytes: i64) {
     // a thread whose locals are gone has nothing booked
     let _ = UNBOOKED.try_with(|unbooked| {
-        let sum = unbooked.get() + bytes;
+        let sum = unbooked.get().saturating_add(bytes);
         unbooked.set(sum);
-        if sum.abs() >= LOT {
+        if sum.unsigned_abs() >= LOT as u64 {
             book(unbooked);
         }
     });
@@ -58,16 +58,22 @@ unsafe impl GlobalAlloc for Counting {
         if !COUNTING.load(Ordering::Relaxed) {
             COUNTING.store(true, Ordering::Relaxed);
         }
-        count(layout.size() as i64);
         // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
+        let at = unsafe { System.alloc(layout) };
+        if !at.is_null() {
+            count(layout.size() as i64);
+        }
+        at
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
         // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc_zeroed(layout) }
+        let at = unsafe { System.alloc_zeroed(layout) };
+        if !at.is_null() {
+            count(layout.size() as i64);
+        }
+        at
     }
 
     #[inline]
@@ -79,9 +85,12 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new: usize) -> *mut u8 {
-        count(new as i64 - layout.size() as i64);
         // SAFETY: the caller's promise is the same.
-        unsafe { System.realloc(at, layout, new) }
+        let at = unsafe { System.realloc(at, layout, new) };
+        if !at.is_null() {
+            count(new as i64 - layout.size() as i64);
+        }
+        at
     }
 }
 
@@ -99,7 +108,7 @@ pub fn resident() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Doing, enter};
+    use crate::{Doing, within};
     use std::sync::Arc;
     use std::sync::atomic::AtomicI64;
 
@@ -126,20 +135,19 @@ mod tests {
             let is = booked.0.load(Ordering::Relaxed);
             assert!((is - bytes).abs() < 2 * LOT, "{is} for {bytes}");
         };
-        let small: Vec<Box<[u8; 100]>> = {
-            let _here = enter(one.clone());
-            (0..100_000).map(|_| Box::new([0; 100])).collect()
-        };
+        let small: Vec<Box<[u8; 100]>> = within(one.clone(), || (0..100_000).map(|_| Box::new([0; 100])).collect());
         about(&one, 100_000 * (100 + size_of::<usize>() as i64));
         let mut grown = vec![1u8];
-        {
-            let _here = enter(other.clone());
+        within(other.clone(), || {
             grown.resize(10_000_000, 2);
             about(&other, 10_000_000);
             grown = vec![];
             about(&other, 0);
+            // what is refused is nobody's
+            assert!(std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(1 << 62).is_err());
+            about(&other, 0);
             drop(small);
-        }
+        });
         about(&other, -100_000 * (100 + size_of::<usize>() as i64));
         about(&one, 100_000 * (100 + size_of::<usize>() as i64));
         assert!(grown.is_empty());

@@ -1,5 +1,6 @@
 //! What a node may do besides changing its batch.
 
+use crate::graph::Lost;
 use crate::{Hop, NodeStats, Running};
 use packet::{Batch, Packet, Pool};
 use std::collections::VecDeque;
@@ -11,7 +12,12 @@ pub struct Cx<'a> {
     pub(crate) desk: &'a mut Desk,
     pub(crate) outbox: &'a mut [Vec<Packet>],
     pub(crate) stats: &'a NodeStats,
+    pub(crate) lost: &'a Lost,
 }
+
+/// One of the paths in which a node stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way(pub(crate) Hop);
 
 /// What the nodes of a graph share, and what the one that runs has done to packets during its batch.
 pub(crate) struct Desk {
@@ -31,20 +37,31 @@ pub(crate) struct Desk {
     /// The hop that runs.
     pub(crate) running: Running,
     /// Packets that leave by the first output of another hop of the node that runs.
-    pub(crate) strays: Vec<(Hop, Packet)>,
+    pub(crate) strays: Vec<(Way, Packet)>,
 }
 
 /// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in
-/// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out.
+/// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out. Those that are in it when it is dropped count as
+/// `vanished`.
 pub struct Held {
-    packets: VecDeque<(Hop, Packet)>,
+    packets: VecDeque<(Way, Packet)>,
     most: usize,
+    /// The copy of the node whose packets they are, as soon as there are some.
+    of: Option<Lost>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(of) = &self.of {
+            of.add(self.packets.len());
+        }
+    }
 }
 
 impl Held {
     /// A queue for `most` packets.
     pub fn new(most: usize) -> Self {
-        Held { packets: VecDeque::with_capacity(most.min(64)), most }
+        Held { packets: VecDeque::with_capacity(most.min(64)), most, of: None }
     }
 
     /// Packets in it.
@@ -95,18 +112,18 @@ impl Cx<'_> {
 
     /// Sends a packet that was held out of output number `output`, on the path by which it had come: the first output of a
     /// node that stands in several paths leads on along each of them.
-    pub fn emit_from(&mut self, hop: Hop, output: u8, packet: Packet) {
-        if output != 0 || self.hop() == hop {
+    pub fn emit_from(&mut self, way: Way, output: u8, packet: Packet) {
+        if output != 0 || self.way() == way {
             return self.emit(output, packet);
         }
         self.desk.emitted += 1;
         self.desk.touched = true;
-        self.desk.strays.push((hop, packet));
+        self.desk.strays.push((way, packet));
     }
 
-    /// The hop that runs: by which path packets have come. In [`Node::wake`](crate::Node::wake) the node's first.
-    pub fn hop(&self) -> Hop {
-        self.desk.running.hop().unwrap_or(Hop(0))
+    /// The path by which the batch has come. In [`Node::wake`](crate::Node::wake) the node's first.
+    pub fn way(&self) -> Way {
+        Way(self.desk.running.hop().unwrap_or(Hop(0)))
     }
 
     /// Keeps a packet in a queue of the node's; gives it back when that is full.
@@ -114,30 +131,46 @@ impl Cx<'_> {
     /// # Errors
     /// The packet.
     pub fn hold(&mut self, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
-        self.hold_from(self.hop(), queue, packet)
+        self.hold_from(self.way(), queue, packet)
     }
 
-    /// As [`hold`](Cx::hold), a packet that had come by this hop, such as one that was released and has to wait longer.
+    /// As [`hold`](Cx::hold), a packet that had come by this path, such as one that was released and has to wait longer.
     ///
     /// # Errors
     /// The packet.
-    pub fn hold_from(&mut self, hop: Hop, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
+    pub fn hold_from(&mut self, way: Way, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
         if queue.packets.len() >= queue.most {
             return Err(packet);
         }
-        queue.packets.push_back((hop, packet));
+        if !queue.of.as_ref().is_some_and(|of| of.is(self.lost)) {
+            // what is in it already is another node's, or one's that was built anew
+            let before = queue.of.replace(self.lost.clone());
+            before.iter().for_each(|of| of.add(queue.packets.len()));
+            self.desk.created += queue.packets.len();
+            self.stats.created.add(queue.packets.len() as u64);
+            self.desk.held += queue.packets.len();
+            self.stats.held.add(queue.packets.len() as u64);
+        }
+        queue.packets.push_back((way, packet));
         self.desk.held += 1;
         self.desk.touched = true;
         self.stats.held.add(1);
         Ok(())
     }
 
-    /// Takes out the packet that has waited longest, with the hop by which it had come, for [`emit_from`](Cx::emit_from).
-    pub fn release(&mut self, queue: &mut Held) -> Option<(Hop, Packet)> {
+    /// Takes out the packet that has waited longest, with the path by which it had come, for [`emit_from`](Cx::emit_from).
+    pub fn release(&mut self, queue: &mut Held) -> Option<(Way, Packet)> {
         let packet = queue.packets.pop_front()?;
-        self.desk.released += 1;
         self.desk.touched = true;
-        self.stats.held.set(self.stats.held.get() - 1);
+        if queue.of.as_ref().is_some_and(|of| of.is(self.lost)) {
+            self.desk.released += 1;
+            self.stats.held.set(self.stats.held.get() - 1);
+        } else {
+            // held by another node, or by one that was built anew: it is lost there, and new here
+            queue.of.iter().for_each(|of| of.add(1));
+            self.desk.created += 1;
+            self.stats.created.add(1);
+        }
         Some(packet)
     }
 

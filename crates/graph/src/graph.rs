@@ -1,12 +1,14 @@
 //! Nodes joined into a graph, and the loop that takes batches through it.
 
 use crate::cx::Desk;
+use crate::cx::Way;
+use crate::stats::Shown;
 use crate::stats::{NF_PANIC, NO_EDGE, VANISHED};
-use crate::{Cx, Node, NodeStats};
+use crate::{Cx, Node, NodeStats, caught};
 use packet::{BURST, Batch, Packet, Pool, clock};
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Where packets go next.
@@ -128,17 +130,20 @@ pub struct Panicked {
     pub old: Box<dyn Node>,
 }
 
-/// The hop that runs, for whoever watches from another thread.
+/// The hop that runs, for whoever watches from another thread: it, and behind it a number that is another each time.
 #[derive(Clone, Debug, Default)]
-pub struct Running(Arc<AtomicU32>);
+pub struct Running(Arc<AtomicU64>);
 
 impl Running {
     /// No hop is running.
-    const NONE: u32 = 0;
+    const NONE: u64 = 0;
+    /// Bits of a hop.
+    const HOP: u32 = 17;
 
     #[inline(always)]
-    fn set(&self, hop: Hop) {
-        self.0.store(u32::from(hop.0) + 1, Ordering::Relaxed);
+    fn set(&self, hop: Hop, turn: &mut u64) {
+        *turn = turn.wrapping_add(1 << Self::HOP);
+        self.0.store(*turn | (u64::from(hop.0) + 1), Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -149,7 +154,45 @@ impl Running {
     /// The hop that runs now, if any.
     #[inline(always)]
     pub fn hop(&self) -> Option<Hop> {
-        self.0.load(Ordering::Relaxed).checked_sub(1).map(|hop| Hop(hop as u16))
+        let hop = self.0.load(Ordering::Relaxed) & ((1 << Self::HOP) - 1);
+        hop.checked_sub(1).map(|hop| Hop(hop as u16))
+    }
+
+    /// A number that is another for every batch, and for every hop that it visits.
+    pub fn turn(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Packets that a copy of a node has held and lost with the queue they were in.
+#[derive(Clone, Default)]
+pub(crate) struct Lost(Arc<AtomicUsize>);
+
+impl Lost {
+    pub(crate) fn add(&self, packets: usize) {
+        self.0.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is(&self, other: &Lost) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn take(&self) -> u64 {
+        if self.0.load(Ordering::Relaxed) == 0 { 0 } else { self.0.swap(0, Ordering::Relaxed) as u64 }
+    }
+}
+
+/// A new copy of a node, with what it says of itself; asked where it was built.
+pub struct Ready {
+    node: Box<dyn Node>,
+    every: Option<Duration>,
+    shown: Shown,
+}
+
+impl Ready {
+    /// Asks the node.
+    pub fn new(node: Box<dyn Node>) -> Self {
+        Ready { every: node.every(), shown: Shown::of(&*node), node }
     }
 }
 
@@ -162,6 +205,8 @@ pub struct Graph {
     desk: Desk,
     /// Packets that went into the node that is running.
     entered: usize,
+    /// Counts the visits, in the upper bits of [`Running`].
+    turn: u64,
 }
 
 struct Visit {
@@ -174,6 +219,7 @@ struct Slot {
     name: String,
     node: Box<dyn Node>,
     stats: Arc<NodeStats>,
+    lost: Lost,
     edges: Box<[Target]>,
     every: Option<Duration>,
     woken: Duration,
@@ -197,10 +243,7 @@ impl Node for StandIn {
 impl Drop for Graph {
     /// Drops every node, whatever another does then.
     fn drop(&mut self) {
-        for slot in &mut self.slots {
-            let old = core::mem::replace(&mut slot.node, Box::new(StandIn { open: Box::default() }));
-            drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old))));
-        }
+        self.retire();
     }
 }
 
@@ -222,6 +265,7 @@ impl Graph {
             Slot {
                 name: plan.name.clone(),
                 stats: Arc::new(NodeStats::new(&*node)),
+                lost: Lost::default(),
                 edges: plan.edges.clone().into(),
                 every: node.every(),
                 woken: Duration::ZERO,
@@ -252,6 +296,7 @@ impl Graph {
                 strays: vec![],
             },
             entered: 0,
+            turn: 0,
         }
     }
 
@@ -280,8 +325,8 @@ impl Graph {
             let n = batch.len();
             slot.stats.packets.add(n as u64);
             self.entered = n;
-            self.desk.running.set(at);
-            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats };
+            self.desk.running.set(at, &mut self.turn);
+            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost };
             slot.node.process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
@@ -329,19 +374,26 @@ impl Graph {
     fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
         let Desk { gone, dropped, emitted, created, held, released, touched, strays, .. } = &mut self.desk;
         gone.clear();
-        for (hop, packet) in strays.drain(..) {
+        let node = self.hops[at.0 as usize].plan.node;
+        for (Way(hop), packet) in strays.drain(..) {
+            // a way out of another node is none
+            let own = self.hops.get(hop.0 as usize).is_some_and(|h| h.plan.node == node);
+            let hop = if own { hop } else { at };
             let out = &mut self.hops[hop.0 as usize].outbox[0];
             if out.is_empty() {
                 self.backlog.push((hop, 0));
             }
             out.push(packet);
         }
-        let accounted = batch.len() + *dropped + *emitted + *held;
-        let vanished = (n + *created + *released).saturating_sub(accounted);
-        if vanished != 0 {
-            let node = self.hops[at.0 as usize].plan.node;
-            self.slots[node as usize].stats.drop_every(VANISHED, vanished as u64);
+        let (came, went) = (n + *created + *released, batch.len() + *dropped + *emitted + *held);
+        let Slot { stats, lost, .. } = &self.slots[node as usize];
+        match came.cmp(&went) {
+            core::cmp::Ordering::Greater => stats.drop_every(VANISHED, (came - went) as u64),
+            // it had kept them without a word, and they were counted as vanished
+            core::cmp::Ordering::Less => stats.created.add((went - came) as u64),
+            core::cmp::Ordering::Equal => {}
         }
+        stats.lose_held(lost.take());
         if *emitted != 0 {
             let waiting = self.hops[at.0 as usize].outbox.iter().enumerate().filter(|(_, packets)| !packets.is_empty());
             self.backlog.extend(waiting.map(|(output, _)| (at, output as u8)));
@@ -360,8 +412,9 @@ impl Graph {
             slot.woken = now;
             let Some(at) = self.hops.iter().position(|h| h.plan.node as usize == node) else { continue };
             self.entered = 0;
-            self.desk.running.set(Hop(at as u16));
-            let mut cx = Cx { desk: &mut self.desk, outbox: &mut self.hops[at].outbox, stats: &slot.stats };
+            self.desk.running.set(Hop(at as u16), &mut self.turn);
+            let outbox = &mut self.hops[at].outbox;
+            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost };
             slot.node.wake(&mut cx);
             self.desk.running.clear();
             self.desk.leave = 0;
@@ -370,9 +423,34 @@ impl Graph {
         }
     }
 
-    /// Has every node bring up to date what it shows.
-    pub fn finish(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.node.finish());
+    /// Has every node bring up to date what it shows; the names of those that panicked at that, and what they said.
+    pub fn finish(&mut self) -> Vec<(String, String)> {
+        let told = self.each(|slot| slot.node.finish());
+        self.slots.iter().for_each(|slot| slot.stats.lose_held(slot.lost.take()));
+        told
+    }
+
+    /// Drops every node; the names of those that panicked at that, and what they said. What they held stays counted as
+    /// held. Whatever comes from now on is dropped.
+    pub fn retire(&mut self) -> Vec<(String, String)> {
+        self.each(|slot| {
+            let gone = StandIn { open: Box::default() };
+            drop(core::mem::replace(&mut slot.node, Box::new(gone)));
+        })
+    }
+
+    /// Does something to every node, as the hop that runs, whatever others do then.
+    fn each(&mut self, does: impl Fn(&mut Slot)) -> Vec<(String, String)> {
+        let mut told = vec![];
+        for node in 0..self.slots.len() as u16 {
+            if let Some(at) = self.hops.iter().position(|h| h.plan.node == node) {
+                self.desk.running.set(Hop(at as u16), &mut self.turn);
+            }
+            let slot = &mut self.slots[node as usize];
+            told.extend(caught::caught(|| does(slot)).err().map(|message| (slot.name.clone(), message)));
+            self.desk.running.clear();
+        }
+        told
     }
 
     /// Takes what nodes emitted through the rest of the graph.
@@ -413,9 +491,14 @@ impl Graph {
 
     /// After a panic in [`Graph::run`]: counts every packet on its way as `nf_panic`, and takes the node out, until
     /// [`Graph::renew`] puts another in its place; till then what comes passes or is dropped for that reason, as
-    /// [`HopPlan::open`] says. `None`, and no change, when it was no node that panicked.
-    pub fn contain(&mut self, batch: &mut Batch, cause: &(dyn Any + Send)) -> Option<Panicked> {
-        let Hop(hop) = self.desk.running.hop()?;
+    /// [`HopPlan::open`] says.
+    ///
+    /// # Errors
+    /// What was thrown, and no change, when it was no node that panicked.
+    pub fn contain(&mut self, batch: &mut Batch, thrown: Box<dyn Any + Send>) -> Result<Panicked, Box<dyn Any + Send>> {
+        let Some(Hop(hop)) = self.desk.running.hop() else { return Err(thrown) };
+        // of the node's making as well, so it still runs
+        let message = caught::message(thrown);
         self.desk.running.clear();
         let (node, n) = (self.hops[hop as usize].plan.node, core::mem::take(&mut self.entered));
         let Desk { gone, dropped, emitted, created, held, released, leave, touched, strays, .. } = &mut self.desk;
@@ -430,6 +513,7 @@ impl Graph {
         self.backlog.clear();
         let slot = &mut self.slots[node as usize];
         // what it keeps goes home with it
+        slot.stats.lose_held(core::mem::take(&mut slot.lost).take());
         let kept = slot.stats.held.get();
         slot.stats.held.set(0);
         slot.every = None;
@@ -437,8 +521,7 @@ impl Graph {
         slot.stats.drop_every(NF_PANIC, packets);
         let open = self.hops.iter().map(|h| h.plan.open).collect();
         let old = core::mem::replace(&mut slot.node, Box::new(StandIn { open }));
-        let message = cause.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| cause.downcast_ref().cloned());
-        Some(Panicked { node, message: message.unwrap_or_default(), packets, old })
+        Ok(Panicked { node, message, packets, old })
     }
 
     /// Puts a new copy in the place of a node that has panicked. It begins anew: with no state, and with counts of its own
@@ -446,11 +529,11 @@ impl Graph {
     ///
     /// # Panics
     /// When there is no node of this number.
-    pub fn renew(&mut self, node: u16, new: Box<dyn Node>) {
+    pub fn renew(&mut self, node: u16, new: Ready) {
         let slot = &mut self.slots[node as usize];
-        slot.every = new.every();
-        slot.stats.show(&*new);
+        slot.every = new.every;
+        slot.stats.show(new.shown);
         slot.stats.restarts.add(1);
-        slot.node = new;
+        slot.node = new.node;
     }
 }

@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+pub mod caught;
 mod cx;
 mod diagnostic;
 mod graph;
@@ -59,9 +60,9 @@ mod view;
 pub mod window;
 
 pub use board::{Board, Row};
-pub use cx::{Cx, Held};
+pub use cx::{Cx, Held, Way};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Running, Sink, Target};
+pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
 pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Shuffle, ShuffleTo,

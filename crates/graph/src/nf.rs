@@ -1,5 +1,6 @@
 //! What a network function is, and the register of those that can be named in a file.
 
+use crate::caught::caught;
 use crate::{Board, Counter, Cx, Diagnostic};
 use packet::Batch;
 use schemars::JsonSchema;
@@ -223,7 +224,7 @@ pub trait Factory: Send + Sync {
     /// Makes one copy.
     ///
     /// # Errors
-    /// A setting that makes no sense.
+    /// A setting that makes no sense, or a panic.
     fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic>;
 }
 
@@ -285,6 +286,15 @@ impl<N: Nf> Factory for Settings<N> {
     }
 
     fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
+        caught(|| self.make(cx)).unwrap_or_else(|message| {
+            let fault = Diagnostic::new(format!("panicked while it was built: {message}")).value(N::KIND);
+            Err(fault.cure("this is a fault of the NF, which its author can mend"))
+        })
+    }
+}
+
+impl<N: Nf> Settings<N> {
+    fn make(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
         let node = N::build(&self.0, cx)?;
         if !N::OUTPUTS.starts_with(node.outputs()) {
             let (says, has) = (N::OUTPUTS, node.outputs());

@@ -55,9 +55,15 @@ pub struct NodeStats {
 
 /// What a node shows besides. Another after it was built anew.
 #[derive(Debug, Default)]
-struct Shown {
+pub(crate) struct Shown {
     counters: Vec<(String, Arc<Counter>)>,
     board: Option<Arc<Board>>,
+}
+
+impl Shown {
+    pub(crate) fn of(node: &dyn Node) -> Self {
+        Shown { counters: node.counters(), board: node.board() }
+    }
 }
 
 impl NodeStats {
@@ -71,13 +77,20 @@ impl NodeStats {
         let reasons: Box<[_]> = reasons.iter().copied().chain(Self::EVERY).collect();
         let drops = reasons.iter().map(|_| Counter::default()).collect();
         let stats = NodeStats { reasons, drops, ..Default::default() };
-        stats.show(node);
+        stats.show(Shown::of(node));
         stats
     }
 
+    /// Books packets that were held, and are gone with the queue they were in.
+    pub(crate) fn lose_held(&self, packets: u64) {
+        if packets != 0 {
+            self.held.set(self.held.get().saturating_sub(packets));
+            self.drop_every(VANISHED, packets);
+        }
+    }
+
     /// Shows what a node shows.
-    pub(crate) fn show(&self, node: &dyn Node) {
-        let shown = Shown { counters: node.counters(), board: node.board() };
+    pub(crate) fn show(&self, shown: Shown) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 

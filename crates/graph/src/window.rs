@@ -32,7 +32,7 @@
 //! // drops flows in which the word comes, however it is cut into segments
 //! const WORD: &[u8] = b"forbidden";
 //! let settings = Settings { size: WORD.len() as u32 - 1, ..Settings::default() };
-//! let node = graph::window::<Tcp>(&settings, |_flow, event| match event {
+//! let node = graph::window::<Tcp, _>(&settings, |_flow, event| match event {
 //!     Event::Window(window) if window.bytes().windows(WORD.len()).any(|part| part == WORD) => Verdict::Drop,
 //!     _ => Verdict::Forward,
 //! })?;
@@ -93,10 +93,10 @@ use wire::flow::FiveTuple;
 ///
 /// # Errors
 /// A setting that makes no sense, or more flows than there is memory for.
-pub fn window<T: Transport>(
+pub fn window<T: Transport, F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static>(
     settings: &Settings,
-    look: impl FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static,
-) -> Result<Windowed<T, impl Look>, Diagnostic> {
+    look: F,
+) -> Result<Windowed<T, impl Look + use<T, F>>, Diagnostic> {
     window_with(settings, Stateless(look))
 }
 

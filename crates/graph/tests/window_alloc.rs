@@ -21,7 +21,7 @@ const SEQ: usize = 14 + 20 + 4;
 /// Sends rounds of eight segments of each flow, in the order of `order`, and says how often memory was asked for while it
 /// warmed up, and from then on.
 fn allocations(settings: &Settings, order: [u32; 8]) -> (u64, u64) {
-    let node = graph::window::<Tcp>(settings, |_, _| Verdict::Forward).unwrap();
+    let node = graph::window::<Tcp, _>(settings, |_, _| Verdict::Forward).unwrap();
     let blueprint = Blueprint {
         nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
         hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],

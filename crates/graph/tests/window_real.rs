@@ -101,7 +101,7 @@ fn shown<T: Transport>(frames: &[Vec<u8>]) -> (Streams, u64) {
         }
         graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Nowhere);
     }
-    graph.finish();
+    assert_eq!(graph.finish(), []);
     let stats = graph.stats().next().unwrap().1.clone();
     assert_eq!((stats.dropped(), pool.in_use()), (0, 0));
     let count = |name| stats.counters().iter().find(|c| c.0 == name).unwrap().1.get();

@@ -207,7 +207,9 @@ impl Bench {
 
     /// The rows of the NF's table, after it has brought up to date what it shows, as at the end of a run.
     pub fn table(&mut self) -> Vec<Vec<String>> {
-        self.graph.finish();
+        for (_, message) in self.graph.finish() {
+            panic!("{} panicked: {message}", self.kind);
+        }
         self.stats().board().iter().flat_map(|board| board.rows()).map(|(_, row)| row).collect()
     }
 

@@ -188,20 +188,20 @@ impl Batch {
     /// Takes out the packets whose bit is set, in order, and closes the gaps.
     #[inline]
     fn take(&mut self, gone: u32, mut out: impl FnMut(usize, Packet)) {
-        // Should `out` panic, what is not sorted yet is leaked, and nothing is freed twice.
         let n = core::mem::take(&mut self.len) as usize;
-        let mut kept = 0;
-        for i in 0..n {
+        let mut sorted = Sorted { batch: self, next: 0, n, kept: 0 };
+        while sorted.next < n {
+            let i = sorted.next;
+            sorted.next += 1;
             // SAFETY: i < n, and each slot is read once.
-            let packet = unsafe { self.slots[i].assume_init_read() };
+            let packet = unsafe { sorted.batch.slots[i].assume_init_read() };
             if gone & 1 << i == 0 {
-                self.slots[kept].write(packet);
-                kept += 1;
+                sorted.batch.slots[sorted.kept].write(packet);
+                sorted.kept += 1;
             } else {
                 out(i, packet);
             }
         }
-        self.len = kept as u32;
     }
 
     /// Where the buffer pointers stand: `BURST` slots, of which the first [`len`](Self::len) hold packets.
@@ -235,6 +235,29 @@ impl Batch {
             unsafe { core::ptr::copy(at.add(n), at, left) }
         }
         self.len = left as u32;
+    }
+}
+
+/// A batch while packets are taken out of it. Whatever happens meanwhile, the rest are in it afterwards.
+struct Sorted<'b> {
+    batch: &'b mut Batch,
+    /// The slot that is looked at next, of `n`.
+    next: usize,
+    n: usize,
+    /// Packets that stay, in the first slots.
+    kept: usize,
+}
+
+impl Drop for Sorted<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let left = self.n - self.next;
+        if left != 0 {
+            let at = self.batch.slots.as_mut_ptr();
+            // SAFETY: slots next .. n hold packets that nobody has read, those from `kept` to `next` hold none any more.
+            unsafe { core::ptr::copy(at.add(self.next), at.add(self.kept), left) }
+        }
+        self.batch.len = (self.kept + left) as u32;
     }
 }
 
@@ -335,6 +358,23 @@ mod tests {
         assert_eq!((b.len(), pool.in_use()), (10, 10));
         b.clear();
         assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn a_panic_while_packets_are_taken_out_loses_none_that_stay() {
+        let pool = HeapPool::new(BURST);
+        let mut b = batch(&pool, 10);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            b.sift(
+                |p| (p.data()[0] % 2 == 1).then_some(p.data()[0]),
+                |tag, packet| {
+                    drop(packet);
+                    assert_ne!(tag, 5, "on purpose");
+                },
+            );
+        }));
+        assert!(caught.is_err());
+        assert_eq!((tags(&b), pool.in_use()), (vec![0, 2, 4, 6, 7, 8, 9], 7));
     }
 
     proptest! {

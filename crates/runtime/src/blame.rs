@@ -7,7 +7,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// Bytes that the NFs of a file have, by their numbers, in all copies; known where the program's allocator is
 /// [`crash::Counting`].
 #[derive(Clone)]
-pub(crate) struct Ledger(Arc<[AtomicI64]>);
+pub(crate) struct Ledger(Arc<[Account]>);
+
+#[derive(Default)]
+struct Account {
+    now: AtomicI64,
+    most: AtomicI64,
+}
 
 /// An NF in a situation.
 pub(crate) struct Blame {
@@ -19,12 +25,17 @@ pub(crate) struct Blame {
 impl Ledger {
     /// For so many NFs.
     pub(crate) fn new(nfs: usize) -> Self {
-        Ledger((0..nfs).map(|_| AtomicI64::new(0)).collect())
+        Ledger((0..nfs).map(|_| Account::default()).collect())
     }
 
     /// Bytes that an NF has, as far as is known.
-    pub(crate) fn bytes(&self, nf: usize) -> u64 {
-        self.0[nf].load(Ordering::Relaxed).max(0) as u64
+    fn bytes(&self, nf: usize) -> u64 {
+        self.0[nf].now.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Bytes that an NF has had at most, as far as is known.
+    pub(crate) fn peak(&self, nf: usize) -> u64 {
+        self.0[nf].most.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// The NF that has most, and how many bytes, if it is known.
@@ -47,7 +58,9 @@ impl Blame {
     }
 
     pub(crate) fn book(&self, bytes: i64) {
-        self.ledger.0[self.nf].fetch_add(bytes, Ordering::Relaxed);
+        let account = &self.ledger.0[self.nf];
+        let now = account.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        account.most.fetch_max(now, Ordering::Relaxed);
     }
 }
 

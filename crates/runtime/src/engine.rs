@@ -10,14 +10,14 @@ use crate::cpus::{allowed_cpus, pin};
 use crate::faults::Faults;
 use crate::placement::{self, Strategy};
 use crate::ports::{CaptureWriter, Watch};
-use crate::renew::{self, Recipe, Renewals};
+use crate::renew::{self, Recipe, Renewals, Renewing};
 use crate::schedule::{Schedule, Served};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::watchdog::{self, Watched};
 use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
 use chain::{Chain, ChainFile, Class, Device, Rate, Start, WorkerPlan};
 use dpdk::{Eal, Memory, Mempool, RxQueue};
-use graph::{BuildCx, Common, Diagnostics, Graph, Hop, NodeStats};
+use graph::{BuildCx, Common, Diagnostics, Graph, Hop, NodeStats, caught};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ pub struct Engine {
     /// Packets that had come when last asked whether all is done.
     seen: AtomicU64,
     /// Builds NFs anew after a panic.
-    renewing: Option<JoinHandle<()>>,
+    renewing: Option<Renewing>,
     watchdog: Option<JoinHandle<()>>,
     ledger: Ledger,
 }
@@ -165,7 +165,7 @@ impl Engine {
                 vec![]
             }
         };
-        opening.links(&mut workers);
+        opening.links(&mut workers)?;
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
         let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
         let cores: Vec<(usize, usize)> = (0..file.chains.len()).map(|n| (n, holders(n))).collect();
@@ -261,9 +261,9 @@ impl Engine {
             Watched { cpu, beat: worker.beat(), running: worker.graph().running().clone(), hops: hops.collect() };
         let faults = self.faults.clone();
         let doing = Arc::new(watched.clone());
+        let stop = self.stop.clone();
         let run = move || {
-            let _here = crash::enter(doing);
-            renew::be_quiet();
+            caught::be_quiet();
             if let Err(e) = pin(cpu) {
                 faults.report(format!("a worker could not be kept on CPU {cpu}: {e}"));
             }
@@ -272,7 +272,10 @@ impl Engine {
             if let Err(e) = &lcore {
                 faults.report(e.to_string());
             }
-            worker.run(renewals);
+            if let Err(message) = crash::within(doing, || worker.run(renewals, &faults)) {
+                faults.report(format!("the worker on CPU {cpu} died, and its chains with it: {message}"));
+                stop.store(true, Ordering::Relaxed);
+            }
             worker
         };
         let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(no_thread)?;
@@ -357,7 +360,7 @@ impl Engine {
                 }
             }
         }
-        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.ledger.bytes(nf));
+        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.ledger.peak(nf));
         for (port, handle) in &self.handles {
             let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
@@ -394,29 +397,36 @@ impl Engine {
         &self.notes
     }
 
-    /// Workers that do not end although they have been told to, and in which NF they are. Waits for the others.
+    /// Workers that do not end although they have been told to. Waits for the others.
     fn stuck(&self) -> Vec<usize> {
+        /// How long a worker may take for what is no NF's, such as closing its ports.
+        const CLOSING: Duration = Duration::from_secs(10);
         let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let mut beats: Vec<(u64, Instant)> = self.workers.iter().map(|_| (u64::MAX, Instant::now())).collect();
+        let mut seen: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now())).collect();
         loop {
             let mut waits = false;
             let mut stuck = vec![];
-            for (n, (worker, (beat, since))) in self.workers.iter().zip(&mut beats).enumerate() {
-                let now = worker.watched.beat.load(Ordering::Relaxed);
+            for (n, (worker, (before, since))) in self.workers.iter().zip(&mut seen).enumerate() {
+                let watched = &worker.watched;
+                let now = (watched.beat.load(Ordering::Relaxed), watched.running.turn());
                 if ended(worker) {
                     continue;
                 }
-                if now != *beat || worker.watched.nf().is_none() {
-                    (*beat, *since) = (now, Instant::now());
+                if now != *before {
+                    (*before, *since) = (now, Instant::now());
                 }
-                if since.elapsed() < watchdog::PATIENCE { waits = true } else { stuck.push(n) }
+                let patience = if watched.nf().is_some() { watchdog::PATIENCE } else { CLOSING };
+                if since.elapsed() < patience { waits = true } else { stuck.push(n) }
             }
             if !waits {
                 for &n in &stuck {
                     let Watched { cpu, .. } = self.workers[n].watched;
-                    let nf = self.workers[n].watched.nf().unwrap_or_default();
+                    let where_it_is = match self.workers[n].watched.nf() {
+                        Some(nf) => format!("nf {nf:?} has not given its batch back"),
+                        None => "it is in no NF".to_owned(),
+                    };
                     self.faults.report(format!(
-                        "the worker on CPU {cpu} does not end: nf {nf:?} has not given its batch back; what it holds is not counted"
+                        "the worker on CPU {cpu} does not end: {where_it_is}; what it holds is not counted"
                     ));
                 }
                 return stuck;
@@ -459,10 +469,11 @@ impl Engine {
             }
         }
         self.captures.iter().for_each(CaptureWriter::finish);
-        // the last way to it goes, it drops what nodes held and says what it has to say
+        // the last way to it goes, and it says what it has to say
         ended.iter_mut().for_each(|(worker, _)| worker.part());
-        let renewing = self.renewing.take().filter(|_| stuck.is_empty());
-        drop(renewing.map(JoinHandle::join));
+        if let Some(renewing) = self.renewing.take().filter(|_| stuck.is_empty()) {
+            renewing.end(&self.faults);
+        }
         let mut summary = self.snapshot();
         // what is left between cores is counted as handed over and not taken
         for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
@@ -471,12 +482,18 @@ impl Engine {
         // with the last queue handle a port closes and gives back what its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
-        let leaked = self.pool.in_use();
-        if leaked > self.drivers_own && stuck.is_empty() {
+        if stuck.is_empty() {
             let names: Vec<_> = self.names.nfs.iter().map(|(name, _)| name.clone()).collect();
             let who = watchdog::culprits(&names, &self.nodes(), false);
-            let who = if who.is_empty() { String::new() } else { format!(": {who}") };
-            summary.faults.push(format!("{leaked} packet buffers were not given back{who}"));
+            let leaked = self.pool.in_use();
+            match (leaked > self.drivers_own, who.is_empty()) {
+                (true, true) => summary.faults.push(format!("{leaked} packet buffers were not given back")),
+                (true, false) => summary.faults.push(format!("{leaked} packet buffers were not given back: {who}")),
+                (false, true) => {}
+                (false, false) => {
+                    summary.faults.push(format!("{who}: neither sent, nor dropped for a reason, nor held"))
+                }
+            }
         }
         summary
     }
@@ -492,7 +509,9 @@ impl Drop for Engine {
             drop(thread.map(JoinHandle::join));
         }
         drop(self.watchdog.take().map(JoinHandle::join));
-        drop(self.renewing.take().filter(|_| stuck.is_empty()).map(JoinHandle::join));
+        if let Some(renewing) = self.renewing.take().filter(|_| stuck.is_empty()) {
+            renewing.end(&self.faults);
+        }
     }
 }
 
@@ -546,8 +565,7 @@ fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes
             };
             let factory = file.nfs[nf].factory.clone();
             let blame = Arc::new(Blame::new(format!("nf {:?}, while it was built,", cx.name), nf, ledger));
-            let _here = crash::enter(blame.clone());
-            match factory.build(&cx) {
+            match crash::within(blame.clone(), || factory.build(&cx)) {
                 Ok(node) => nodes.push(node),
                 Err(d) => faults.push(file.place(nf, d)),
             }

@@ -6,12 +6,15 @@
 
 use crate::blame::Blame;
 use crate::faults::Faults;
-use graph::{BuildCx, Factory, Graph, Node, Panicked};
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use graph::caught::{be_quiet, caught};
+use graph::{BuildCx, Factory, Graph, Panicked, Ready};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the end of a run waits for an NF that is being built.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How one node of a worker is built.
 pub(crate) struct Recipe {
@@ -30,11 +33,11 @@ pub(crate) struct Renewals {
 }
 
 /// A new copy of a node, if there is one. Nobody may ever want it: then it is dropped, and may panic at that.
-struct Copy(Option<Box<dyn Node>>);
+struct Copy(Option<Ready>);
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        drop(catch_unwind(AssertUnwindSafe(|| drop(self.0.take()))));
+        drop(caught(|| drop(self.0.take())));
     }
 }
 
@@ -61,12 +64,37 @@ impl Renewals {
     }
 }
 
-/// Starts the thread, given for each worker how each of its nodes is built: each worker's way to it. It ends when all of
-/// them are gone.
+/// The thread that builds.
+pub(crate) struct Renewing {
+    thread: JoinHandle<()>,
+    /// Which NF it builds now, or drops.
+    at_work: Arc<Mutex<Option<String>>>,
+}
+
+impl Renewing {
+    /// Waits until it has ended, which it does when all workers' ways to it are gone. An NF that keeps it for long is told,
+    /// and left alone.
+    pub(crate) fn end(self, faults: &Faults) {
+        let until = Instant::now() + PATIENCE;
+        while !self.thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.thread.is_finished() {
+            if self.thread.join().is_err() {
+                faults.report("the thread that builds NFs anew died; this is a bug in Bondstone".to_owned());
+            }
+            return;
+        }
+        let nf = self.at_work.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        faults.report(format!("nf {nf:?} is being built anew after a panic, or dropped, and that does not end"));
+    }
+}
+
+/// Starts the thread, given for each worker how each of its nodes is built: each worker's way to it.
 ///
 /// # Errors
 /// The system's, when it has no thread more.
-pub(crate) fn start(recipes: Vec<Vec<Recipe>>, faults: Faults) -> std::io::Result<(Vec<Renewals>, JoinHandle<()>)> {
+pub(crate) fn start(recipes: Vec<Vec<Recipe>>, faults: Faults) -> std::io::Result<(Vec<Renewals>, Renewing)> {
     let (broken, all) = channel::<(usize, Panicked)>();
     let (mut ways, mut back) = (vec![], vec![]);
     for worker in 0..recipes.len() {
@@ -74,50 +102,37 @@ pub(crate) fn start(recipes: Vec<Vec<Recipe>>, faults: Faults) -> std::io::Resul
         back.push(to);
         ways.push(Renewals { worker, broken: broken.clone(), new, pending: 0 });
     }
+    let at_work = Arc::new(Mutex::new(None));
+    let told = at_work.clone();
     let work = move || {
         be_quiet();
-        for (worker, Panicked { node, message, old, .. }) in all {
-            let Recipe { factory, cx, blame } = &recipes[worker][usize::from(node)];
-            let _here = crash::enter(blame.clone());
-            let say = |what: &str| faults.report(format!("nf {:?} {what}", cx.name));
-            if catch_unwind(AssertUnwindSafe(|| drop(old))).is_err() {
-                say("panicked while it was dropped");
-            }
-            let new = match catch_unwind(AssertUnwindSafe(|| factory.build(cx))) {
-                Ok(Ok(new)) => {
-                    say(&format!("panicked: {message}; it was built anew"));
-                    Some(new)
-                }
-                Ok(Err(d)) => {
-                    say(&format!("panicked: {message}; it could not be built anew: {}", d.problem));
-                    None
-                }
-                Err(_) => {
-                    say(&format!("panicked: {message}; it panicked again while it was built anew"));
-                    None
-                }
-            };
+        for (worker, panicked) in all {
+            let node = panicked.node;
+            let recipe = &recipes[worker][usize::from(node)];
+            let tell = |nf| *told.lock().unwrap_or_else(PoisonError::into_inner) = nf;
+            tell(Some(recipe.cx.name.clone()));
+            let new = crash::within(recipe.blame.clone(), || anew(recipe, panicked, &faults));
+            tell(None);
             // a worker that has ended needs none
             let _ = back[worker].send((node, Copy(new)));
         }
     };
-    Ok((ways, Builder::new().name("renewals".into()).spawn(work)?))
+    let thread = Builder::new().name("renewals".into()).spawn(work)?;
+    Ok((ways, Renewing { thread, at_work }))
 }
 
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// From now on panics of this thread are not printed: whoever catches them tells.
-pub(crate) fn be_quiet() {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.get() {
-                before(info);
-            }
-        }));
-    });
-    QUIET.set(true);
+/// Drops what is left of a node, and builds another, if that can be done.
+fn anew(recipe: &Recipe, panicked: Panicked, faults: &Faults) -> Option<Ready> {
+    let say = |what: &str| faults.report(format!("nf {:?} {what}", recipe.cx.name));
+    let Panicked { message, old, .. } = panicked;
+    say(&format!("panicked: {message}"));
+    if let Err(message) = caught(|| drop(old)) {
+        say(&format!("panicked when it was dropped after a panic: {message}"));
+    }
+    match caught(|| recipe.factory.build(&recipe.cx).map(Ready::new)) {
+        Ok(Ok(new)) => return Some(new),
+        Ok(Err(d)) => say(&format!("could not be built anew after a panic: {}", d.problem)),
+        Err(message) => say(&format!("panicked again when it was built anew: {message}")),
+    }
+    None
 }

@@ -22,7 +22,7 @@ struct Leaf {
     class: Class,
     served: Arc<Served>,
     /// Cycles by share, so far.
-    spent: u64,
+    spent: u128,
     /// Whether the last visit brought nothing.
     idle: bool,
     /// Whether this round has come to it.
@@ -43,7 +43,7 @@ pub(crate) struct Schedule {
     /// Cycles in a second.
     hz: f64,
     /// The least that has been spent by any chain that had packets, by priority: where one begins that had none.
-    floor: Vec<(u8, u64)>,
+    floor: Vec<(u8, u128)>,
 }
 
 impl Schedule {
@@ -72,7 +72,7 @@ impl Schedule {
     /// The chain to serve at `now`, of those that this round has not come to.
     pub(crate) fn next(&mut self, now: u64) -> Option<usize> {
         for &(priority, _) in &self.floor {
-            let mut best: Option<(u64, usize)> = None;
+            let mut best: Option<(u128, usize)> = None;
             for (n, leaf) in self.leaves.iter_mut().enumerate() {
                 if leaf.class.priority != priority || leaf.tried {
                     continue;
@@ -113,7 +113,7 @@ impl Schedule {
         if core::mem::take(&mut leaf.idle) {
             leaf.spent = leaf.spent.max(*floor);
         }
-        leaf.spent += cycles * FINE / u64::from(leaf.class.share);
+        leaf.spent += u128::from(cycles * FINE / u64::from(leaf.class.share));
         leaf.served.packets.add(packets);
         leaf.served.cycles.add(cycles);
         match leaf.class.rate {

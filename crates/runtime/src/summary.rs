@@ -195,8 +195,8 @@ pub struct NfSummary {
     pub drops: BTreeMap<&'static str, u64>,
     /// Times that it was built anew, after a panic.
     pub restarts: u64,
-    /// Bytes that it has allocated and not given back, to 64 KiB for each thread; 0 where the program's allocator does not
-    /// count (`bondstone::Memory` does).
+    /// Most bytes of memory that it has had, in all its copies, to 64 KiB for each thread; 0 where the program's allocator
+    /// does not count (`bondstone::Memory` does).
     pub memory: u64,
     /// Its own counts; those of a copy that was built anew begin at 0.
     pub counters: BTreeMap<String, u64>,

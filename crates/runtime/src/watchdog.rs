@@ -1,7 +1,7 @@
 //! Sees what cannot be contained: NFs that do not give a batch back, packets that never come home, memory without end.
 //!
-//! A worker says with every look at the clock that it is alive; its graph says which hop runs. What has been silent in one
-//! hop for long is told by name: nothing in the process can stop it. What ends the process at once is told by [`crash`].
+//! A worker's graph says which hop runs, with a number that is another for each batch. What stays in one hop with one batch
+//! for long is told by name: nothing in the process can stop it. What ends the process at once is told by [`crash`].
 
 use crate::blame::{Blame, Ledger};
 use crate::faults::Faults;
@@ -52,6 +52,15 @@ impl crash::Doing for Watched {
     }
 }
 
+/// What was seen of a worker.
+struct Seen {
+    turn: u64,
+    /// When it came to that.
+    since: Instant,
+    /// The NF that was told to be long about it.
+    told: Option<String>,
+}
+
 /// What is watched.
 pub(crate) struct Watch {
     pub(crate) workers: Vec<Watched>,
@@ -79,7 +88,7 @@ pub(crate) fn start(watch: Watch) -> std::io::Result<JoinHandle<()>> {
 impl Watch {
     fn run(&self) {
         let now = Instant::now();
-        let mut seen: Vec<(u64, Instant, bool)> = self.workers.iter().map(|_| (u64::MAX, now, false)).collect();
+        let mut seen: Vec<Seen> = self.workers.iter().map(|_| Seen { turn: 0, since: now, told: None }).collect();
         let mut dry = false;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
@@ -95,13 +104,17 @@ impl Watch {
         }
     }
 
-    fn look_at_loops(&self, seen: &mut [(u64, Instant, bool)]) {
-        for (worker, (beat, since, told)) in self.workers.iter().zip(seen) {
-            let (now, nf) = (worker.beat.load(Ordering::Relaxed), worker.nf());
-            if now != *beat || nf.is_none() {
-                (*beat, *since, *told) = (now, Instant::now(), false);
-            } else if let Some(nf) = nf.filter(|_| !*told && since.elapsed() >= PATIENCE) {
-                *told = true;
+    fn look_at_loops(&self, seen: &mut [Seen]) {
+        for (worker, Seen { turn, since, told }) in self.workers.iter().zip(seen) {
+            let (now, nf) = (worker.running.turn(), worker.nf());
+            if now != *turn || nf.is_none() {
+                if let Some(nf) = told.take() {
+                    let seconds = since.elapsed().as_secs();
+                    self.faults.report(format!("nf {nf:?} has given the batch back after all, after {seconds} s"));
+                }
+                (*turn, *since) = (now, Instant::now());
+            } else if let Some(nf) = nf.filter(|_| told.is_none() && since.elapsed() >= PATIENCE) {
+                *told = Some(nf.to_owned());
                 self.faults.report(format!(
                     "nf {nf:?} on CPU {} has not given a batch back for a second: an endless loop? The chains of this \
                      CPU stand still, and only the end of the process ends it",
@@ -123,6 +136,7 @@ impl Watch {
         let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
         let who = match self.ledger.most() {
             Some((nf, bytes)) => format!("nf {:?} has {} of it", self.names[nf], mib(bytes)),
+            None if crash::is_counting() => "no NF has allocated much since the start".to_owned(),
             None => {
                 let running: Vec<_> = self.workers.iter().filter_map(Watched::nf).map(|nf| format!("{nf:?}")).collect();
                 let at_work = if running.is_empty() { "none".to_owned() } else { running.join(", ") };

@@ -1,10 +1,11 @@
 //! One core's loop.
 
+use crate::faults::Faults;
 use crate::renew::Renewals;
 use crate::schedule::Schedule;
 use crate::{LinkStats, Receive, Transmit};
 use dpdk::{RxQueue, TxQueue};
-use graph::{Graph, Sink, Target};
+use graph::{Graph, Sink, Target, caught};
 use packet::{BURST, Batch, clock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -217,12 +218,14 @@ struct Outputs {
     patient: bool,
     /// Whether a link may have kept packets for this core.
     kept: bool,
+    /// Batches of such packets, of which some are timed.
+    tick: u32,
 }
 
 impl Worker {
     /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
     pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
-        let outputs = Outputs { ports: outputs, stop, patient: false, kept: false };
+        let outputs = Outputs { ports: outputs, stop, patient: false, kept: false, tick: 0 };
         Worker {
             inputs,
             graph,
@@ -327,20 +330,29 @@ impl Worker {
         all
     }
 
-    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside. An NF that
-    /// panics is taken out, and put in again by `renewals`.
-    pub(crate) fn run(&mut self, renewals: Renewals) {
+    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside, and drops the
+    /// NFs. One that panics is taken out, and put in again by `renewals`.
+    ///
+    /// # Errors
+    /// What was said by a panic that was no NF's: nothing runs any more then.
+    pub(crate) fn run(&mut self, renewals: Renewals, faults: &Faults) -> Result<(), String> {
         self.renewals = Some(renewals);
-        while let Err(cause) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
-            match (self.graph.contain(&mut self.batch, &*cause), &mut self.renewals) {
-                (Some(panicked), Some(renewals)) => renewals.ask(panicked),
+        while let Err(thrown) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
+            match (self.graph.contain(&mut self.batch, thrown), &mut self.renewals) {
+                (Ok(panicked), Some(renewals)) => renewals.ask(panicked),
+                (Ok(panicked), None) => return Err(panicked.message),
                 // no NF's doing, so nothing that another copy would mend
-                _ => std::panic::resume_unwind(cause),
+                (Err(thrown), _) => return Err(caught::message(thrown)),
             }
             // it looks for the new copy with every poll
             self.rounds = 1;
         }
-        self.finish();
+        let told = self.finish().into_iter().map(|(nf, what)| (nf, "ended", what));
+        for (nf, when, what) in told.chain(self.graph.retire().into_iter().map(|(nf, what)| (nf, "was dropped", what)))
+        {
+            faults.report(format!("nf {nf:?} panicked when it {when}: {what}"));
+        }
+        Ok(())
     }
 
     /// Asks for no new copies any more.
@@ -348,14 +360,14 @@ impl Worker {
         self.renewals = None;
     }
 
-    /// Settles the counts, closes what it takes from, and tells the NFs that nothing more will come.
-    pub fn finish(&mut self) {
+    /// Settles the counts, closes what it takes from, and tells the NFs that nothing more will come; the names of those that
+    /// panicked at that, and what they said.
+    pub fn finish(&mut self) -> Vec<(String, String)> {
         self.inputs.iter_mut().for_each(Input::settle);
         self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
         self.inputs.iter_mut().for_each(|input| input.from.close());
         self.outputs.ports.iter_mut().flatten().for_each(|output| output.to.close());
-        // a node that panics here has its packets counted already
-        drop(catch_unwind(AssertUnwindSafe(|| self.graph.finish())));
+        self.graph.finish()
     }
 
     /// Takes out and counts what is left in rings in memory and in queues from other cores; by number of the input.
@@ -443,6 +455,7 @@ impl Worker {
         let mut quiet = 0;
         let open = |i: &Input| i.origin == Origin::Core && !i.from.finished();
         while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {
+            self.beat.store(clock::cycles(), Ordering::Relaxed);
             quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
         }
     }
@@ -529,7 +542,12 @@ impl Outputs {
                     local.stats.packets.add(batch.len() as u64);
                     // should it panic, the others are still to be taken on
                     self.kept = true;
-                    graph.run::<false>(local.entry, &mut batch, self);
+                    self.tick = self.tick.wrapping_add(1);
+                    if self.tick.is_multiple_of(TIMED) {
+                        graph.run::<true>(local.entry, &mut batch, self);
+                    } else {
+                        graph.run::<false>(local.entry, &mut batch, self);
+                    }
                 }
             }
         }

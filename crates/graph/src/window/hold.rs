@@ -4,7 +4,7 @@ use super::flows::{Fate, Flows, HOLD_FULL, HOLD_TIMEOUT, Mode, VERDICT};
 use super::pieces::behind;
 use super::transport::Transport;
 use super::{Look, Settings};
-use crate::{Cx, Held, Hop};
+use crate::{Cx, Held, Way};
 use packet::{Batch, Packet};
 use std::collections::VecDeque;
 
@@ -39,9 +39,9 @@ pub(super) struct Door<'a, 'c> {
 }
 
 impl Door<'_, '_> {
-    /// Sends a packet that came by `hop`.
-    pub(super) fn send(&mut self, hop: Hop, packet: Packet) {
-        let here = self.cx.hop() == hop;
+    /// Sends a packet that came by `way`.
+    pub(super) fn send(&mut self, way: Way, packet: Packet) {
+        let here = self.cx.way() == way;
         let packet = match &mut self.batch {
             Some(batch) if !self.full && here => match batch.push(packet) {
                 Ok(()) => return,
@@ -52,7 +52,7 @@ impl Door<'_, '_> {
             },
             _ => packet,
         };
-        self.cx.emit_from(hop, 0, packet);
+        self.cx.emit_from(way, 0, packet);
     }
 }
 
@@ -87,7 +87,7 @@ impl Holding {
         if let Err(packet) = door.cx.hold(&mut queue.packets, packet) {
             match flows.fail(HOLD_FULL) {
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                _ => door.send(door.cx.hop(), packet),
+                _ => door.send(door.cx.way(), packet),
             }
             return;
         }
@@ -132,7 +132,7 @@ impl Holding {
         let seen = if resolve { lane.mark } else { lane.seen() };
         let now = lane.seen();
         for _ in 0..queue.packets.len() {
-            let (Some((hop, packet)), Some(end)) = (door.cx.release(&mut queue.packets), queue.ends.pop_front()) else {
+            let (Some((way, packet)), Some(end)) = (door.cx.release(&mut queue.packets), queue.ends.pop_front()) else {
                 break;
             };
             self.held -= 1;
@@ -145,14 +145,14 @@ impl Holding {
                 Mode::Look => Fate::Hold(end),
             };
             match fate {
-                Fate::Pass => door.send(hop, packet),
+                Fate::Pass => door.send(way, packet),
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                Fate::Hold(_) => match door.cx.hold_from(hop, &mut queue.packets, packet) {
+                Fate::Hold(_) => match door.cx.hold_from(way, &mut queue.packets, packet) {
                     Ok(()) => {
                         queue.ends.push_back(end);
                         self.held += 1;
                     }
-                    Err(packet) => door.send(hop, packet),
+                    Err(packet) => door.send(way, packet),
                 },
             }
         }

@@ -112,7 +112,7 @@ impl<T: Transport, L: Look> Windowed<T, L> {
                     if let Some(holding) = &mut self.holding {
                         holding.settle_before(&mut self.flows, &mut door, id);
                     }
-                    door.send(door.cx.hop(), packet);
+                    door.send(door.cx.way(), packet);
                 }
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
                 Fate::Hold(end) => {

@@ -86,7 +86,7 @@ impl Bench {
             told.lock().unwrap().push(note);
             verdict
         };
-        let node = graph::window::<T>(settings, look).unwrap();
+        let node = graph::window::<T, _>(settings, look).unwrap();
         let blueprint = Blueprint {
             nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
             hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false }).collect(),
@@ -176,7 +176,7 @@ impl Bench {
     }
 
     pub(crate) fn finish(&mut self) {
-        self.graph.finish();
+        assert_eq!(self.graph.finish(), []);
     }
 }
 

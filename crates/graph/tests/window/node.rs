@@ -378,7 +378,7 @@ fn a_state_is_kept_for_each_flow() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused_by_name() {
-    let wrong = |settings: &Settings| window::<Tcp>(settings, |_, _| Verdict::Forward).err().unwrap().key.unwrap();
+    let wrong = |settings: &Settings| window::<Tcp, _>(settings, |_, _| Verdict::Forward).err().unwrap().key.unwrap();
     assert_eq!(wrong(&Settings { size: (1 << 20) + 1, ..plain() }), "size");
     assert_eq!(wrong(&Settings { size: 4, increment: 5, ..plain() }), "increment");
     assert_eq!(wrong(&Settings { timeout: 0, ..plain() }), "timeout");

@@ -5,9 +5,9 @@ use crate::faults::Faults;
 use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
 use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source};
-use chain::{ChainFile, Device, Start, WorkerPlan};
+use chain::{ChainFile, Class, Device, Start, WorkerPlan};
 use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};
-use graph::{Spread, Target};
+use graph::{Diagnostic, Diagnostics, Spread, Target};
 use pcap::LinkType;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ impl Opening<'_> {
     }
 
     /// Joins the cores of chains by rings, for each link.
-    pub(super) fn links(&self, workers: &mut [Placed]) {
+    pub(super) fn links(&self, workers: &mut [Placed]) -> Result<(), Error> {
         for (n, link) in self.file.links.iter().enumerate() {
             let taker = |(w, placed): (usize, &Placed)| {
                 let at = placed.chains.iter().position(|&c| c == link.chain)?;
@@ -90,6 +90,17 @@ impl Opening<'_> {
             let (number, by) = (self.file.ports.len() + n, self.file.chains[link.chain].shuffle);
             for sender in senders(number, workers) {
                 let own = takers.iter().position(|(taker, _)| *taker == sender);
+                let chain = &self.file.chains[link.chain];
+                if own.is_some() && chain.class != Class::PLAIN {
+                    let cpu = workers[sender].cpu;
+                    let fault = Diagnostic::new(format!(
+                        "its packets stay on CPU {cpu}, where they come from, and go on at once: no priority, share or rate holds"
+                    ));
+                    let cure = format!("give it other cores than the chain before {}, or take the key out", link.name);
+                    let fault =
+                        Diagnostic { file: Some(self.file.file.clone()), ..fault.value(&chain.name).cure(cure) };
+                    return Err(Error::Input(Diagnostics(vec![fault])));
+                }
                 let (handing, ends) = ports::link(takers.len(), own, by);
                 let mut output = Output::new(Drain::Other(Box::new(handing)));
                 output.local = own.map(|own| Local { entry: takers[own].1, stats: Arc::default() });
@@ -102,6 +113,7 @@ impl Opening<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Ports that packets of this port can leave by.
