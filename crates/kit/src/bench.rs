@@ -207,9 +207,8 @@ impl Bench {
 
     /// The rows of the NF's table, after it has brought up to date what it shows, as at the end of a run.
     pub fn table(&mut self) -> Vec<Vec<String>> {
-        for (_, message) in self.graph.finish() {
-            panic!("{} panicked: {message}", self.kind);
-        }
+        let panicked = self.graph.finish();
+        assert!(panicked.is_empty(), "{} panicked: {panicked:?}", self.kind);
         self.stats().board().iter().flat_map(|board| board.rows()).map(|(_, row)| row).collect()
     }
 

@@ -158,7 +158,7 @@ impl Batch {
                 next += 1;
             }
         }
-        // the processor foresees the end of a loop of eight, but seldom that of a loop of 32, and pays for each that it does not
+        // the end of a short loop is easier to foresee than that of a long one: some 10 cycles less for a batch of 32
         while let Some(eight) = packets.get_mut(next..next + 8) {
             for packet in eight {
                 if let Some(way) = f(packet) {

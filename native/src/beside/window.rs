@@ -102,7 +102,7 @@ fn total(bytes: &[u8]) -> u64 {
 
 /// A window whose user looks at what `reads` says.
 fn windowed(settings: &Settings, reads: Reads, pool: &Arc<HeapPool>) -> anyhow::Result<Graph> {
-    let node = graph::window::<Tcp>(settings, move |_, event| {
+    let node = graph::window::<Tcp, _>(settings, move |_, event| {
         if let Event::Window(window) = event {
             match &reads {
                 Reads::Length => _ = black_box(window.bytes().len()),
