@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 data=${BONDSTONE_DATA:-../../shared/data}
-mkdir -p corpus/{capture,chain_file,nf,router,wire}
+mkdir -p corpus/{capture,chain_file,nf,router,streams,wire}
 
 for target in corpus/*; do
     kept=seeds/$(basename "$target")

@@ -53,6 +53,7 @@ mod diagnostic;
 mod graph;
 mod nf;
 mod ops;
+pub mod packetize;
 pub mod state;
 mod stats;
 mod timers;
@@ -68,6 +69,7 @@ pub use ops::{
     Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Shuffle, ShuffleTo,
     Start, Transform, frame,
 };
+pub use packetize::packetize;
 pub use state::{Bounded, PerCore, Strict};
 pub use stats::{Counter, NodeStats};
 pub use timers::{Fired, NoRoom, TimerId, Timers};

@@ -66,16 +66,16 @@
 mod counts;
 mod datagram;
 mod flows;
-mod frame;
-mod hold;
-mod index;
-mod memory;
+pub(crate) mod frame;
+pub(crate) mod hold;
+pub(crate) mod index;
+pub(crate) mod memory;
 mod node;
-mod order;
-mod pieces;
+pub(crate) mod order;
+pub(crate) mod pieces;
 mod settings;
 mod slide;
-mod stream;
+pub(crate) mod stream;
 mod tell;
 mod transport;
 
@@ -150,12 +150,12 @@ impl<F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static> Look for Statel
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
-    tuple: &'a FiveTuple,
-    number: u32,
-    back: bool,
-    direction: Direction,
-    midstream: bool,
-    offset: u64,
+    pub(crate) tuple: &'a FiveTuple,
+    pub(crate) number: u32,
+    pub(crate) back: bool,
+    pub(crate) direction: Direction,
+    pub(crate) midstream: bool,
+    pub(crate) offset: u64,
 }
 
 impl Flow<'_> {

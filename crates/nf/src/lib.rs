@@ -5,11 +5,13 @@ mod cells;
 mod count;
 mod discard;
 mod firewall;
+mod impair;
 mod l2fwd;
 mod l3fwd;
 mod mac;
 mod monitor;
 mod net;
+mod substitute;
 mod tee;
 mod ttl;
 mod work;
@@ -18,11 +20,13 @@ pub use cells::Cells;
 pub use count::Count;
 pub use discard::Discard;
 pub use firewall::Firewall;
+pub use impair::Impair;
 pub use l2fwd::L2fwd;
 pub use l3fwd::L3fwd;
 pub use mac::Mac;
 pub use monitor::Monitor;
 pub use net::Net;
+pub use substitute::Substitute;
 pub use tee::Tee;
 pub use ttl::{Ttl, age};
 pub use work::Work;
@@ -34,9 +38,11 @@ pub fn registry() -> graph::Registry {
         .with::<Count>()
         .with::<Discard>()
         .with::<Firewall>()
+        .with::<Impair>()
         .with::<L2fwd>()
         .with::<L3fwd>()
         .with::<Monitor>()
+        .with::<Substitute>()
         .with::<Tee>()
         .with::<Ttl>()
         .with::<Work>()

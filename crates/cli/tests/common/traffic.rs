@@ -18,6 +18,11 @@ impl Web {
     pub(crate) fn start(scratch: &Scratch, server: &Namespace, name: &str, bytes: usize) -> Self {
         let mut content = vec![0; bytes];
         std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut content).unwrap();
+        Self::serve(scratch, server, name, content)
+    }
+
+    /// Starts one that serves these bytes.
+    pub(crate) fn serve(scratch: &Scratch, server: &Namespace, name: &str, content: Vec<u8>) -> Self {
         let folder = scratch.path(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("content"), &content).unwrap();
@@ -41,10 +46,16 @@ impl Web {
     /// Fetches its bytes and sees that they are its bytes; `host` is as in `10.9.0.2:8080`.
     #[track_caller]
     pub(crate) fn fetch(&self, client: &Namespace, host: &str) {
+        assert!(self.fetched(client, host, &[]) == self.content, "{host}: other bytes arrived");
+    }
+
+    /// What curl gets that has more arguments.
+    #[track_caller]
+    pub(crate) fn fetched(&self, client: &Namespace, host: &str, more: &[&str]) -> Vec<u8> {
         let url = format!("http://{host}/content");
         let patience = ["-sSf", "--max-time", "40", "--retry", "20", "--retry-delay", "1", "--retry-connrefused"];
-        done(client.command("curl").args(patience).arg("-o").arg(&self.got).arg(url));
-        assert!(std::fs::read(&self.got).unwrap() == self.content, "{host}: other bytes arrived");
+        done(client.command("curl").args(patience).args(more).arg("-o").arg(&self.got).arg(url));
+        std::fs::read(&self.got).unwrap()
     }
 }
 

@@ -8,7 +8,7 @@ use wire::flow::{FiveTuple, MAX_TAGS};
 use wire::{EtherType, Ethernet, Follows, Header, Ipv4, Ipv6, Vlan};
 
 /// What a frame is.
-pub(super) enum Frame {
+pub(crate) enum Frame {
     /// Of another protocol.
     Other,
     /// Of the transport, but malformed or a fragment.
@@ -21,20 +21,20 @@ pub(super) enum Frame {
 
 /// A packet as its flow sees it.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Which direction: 0 from the end of the flow whose address and port are smaller, 1 to it.
-    pub(super) way: u8,
-    pub(super) segment: Segment,
+    pub(crate) way: u8,
+    pub(crate) segment: Segment,
     /// Where the payload begins in the frame.
-    pub(super) at: u32,
+    pub(crate) at: u32,
     /// Its length in bytes.
-    pub(super) len: u32,
+    pub(crate) len: u32,
 }
 
 impl Part {
     /// The payload.
     #[inline(always)]
-    pub(super) fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+    pub(crate) fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let at = self.at as usize;
         frame.get(at..at + self.len as usize).unwrap_or_default()
     }
@@ -47,7 +47,7 @@ fn lay<H: Header>(bytes: &[u8]) -> Option<&H> {
 
 /// Reads a frame, behind VLAN tags too. `sums`: one whose checksum is wrong is unreadable.
 #[inline(always)]
-pub(super) fn read<T: Transport>(frame: &[u8], sums: bool) -> Frame {
+pub(crate) fn read<T: Transport>(frame: &[u8], sums: bool) -> Frame {
     let Some(ethernet) = lay::<Ethernet>(frame) else { return Frame::Other };
     let (mut kind, mut at) = (ethernet.ether_type(), size_of::<Ethernet>());
     if kind.is_vlan() {

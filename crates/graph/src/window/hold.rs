@@ -30,17 +30,17 @@ pub(super) struct Holding {
 }
 
 /// Where packets leave.
-pub(super) struct Door<'a, 'c> {
-    pub(super) cx: &'a mut Cx<'c>,
+pub(crate) struct Door<'a, 'c> {
+    pub(crate) cx: &'a mut Cx<'c>,
     /// The batch, of those that go on along this path.
-    pub(super) batch: Option<&'a mut Batch>,
+    pub(crate) batch: Option<&'a mut Batch>,
     /// Whether the batch was full: what comes after goes behind it.
-    pub(super) full: bool,
+    pub(crate) full: bool,
 }
 
 impl Door<'_, '_> {
     /// Sends a packet that came by `way`.
-    pub(super) fn send(&mut self, way: Way, packet: Packet) {
+    pub(crate) fn send(&mut self, way: Way, packet: Packet) {
         let here = self.cx.way() == way;
         let packet = match &mut self.batch {
             Some(batch) if !self.full && here => match batch.push(packet) {

@@ -5,7 +5,7 @@ use packet::BURST;
 use tables::flow::{FlowKey, Settings};
 
 /// Numbers of the flows of one IP version, looked up a batch at a time.
-pub(super) struct Index<K: FlowKey + Eq + Hash> {
+pub(crate) struct Index<K: FlowKey + Eq + Hash> {
     table: table::Table<K>,
     keys: [K; BURST],
     prepared: [table::Prepared<K>; BURST],
@@ -17,7 +17,7 @@ pub(super) struct Index<K: FlowKey + Eq + Hash> {
 }
 
 /// A number looked for.
-pub(super) enum Number<'a> {
+pub(crate) enum Number<'a> {
     Known(u32),
     /// To be filled in.
     New(&'a mut u32),
@@ -27,7 +27,7 @@ pub(super) enum Number<'a> {
 
 impl<K: FlowKey + Eq + Hash> Index<K> {
     /// For as many flows as `settings` says, none of which is idle for longer than `idle` ms.
-    pub(super) fn new(settings: &Settings, idle: u64) -> Result<Self, tables::flow::Error> {
+    pub(crate) fn new(settings: &Settings, idle: u64) -> Result<Self, tables::flow::Error> {
         let table = table::Table::new(settings)?;
         let prepared = [table.prepare(K::default()); BURST];
         // the table's clock has room for twice as many
@@ -37,7 +37,7 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
 
     /// Asks for the flow of packet number `packet` of the batch.
     #[inline(always)]
-    pub(super) fn ask(&mut self, key: K, packet: usize) {
+    pub(crate) fn ask(&mut self, key: K, packet: usize) {
         let n = self.n & (BURST - 1);
         (self.keys[n], self.prepared[n], self.whose[n]) = (key, self.table.prepare(key), packet as u8);
         self.n += 1;
@@ -45,14 +45,14 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
 
     /// Whether something was asked for.
     #[inline(always)]
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.n != 0
     }
 
     /// Hands out the numbers of the flows that were asked for, with the number of the packet, in no order but that of each
     /// flow. `lost` is given the number of a flow that made way.
     #[inline(always)]
-    pub(super) fn answer(&mut self, now: u64, lost: impl FnMut(u32), mut found: impl FnMut(usize, &K, Number<'_>)) {
+    pub(crate) fn answer(&mut self, now: u64, lost: impl FnMut(u32), mut found: impl FnMut(usize, &K, Number<'_>)) {
         let n = core::mem::take(&mut self.n).min(BURST);
         let Index { table, keys, prepared, whose, unit, .. } = self;
         let (keys, whose) = (&keys[..n], &whose[..n]);
@@ -67,17 +67,17 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
 
     /// Visits the flows of the next part of the table, of `parts`, with the milliseconds that each has been idle, and
     /// removes those for which `over` says so.
-    pub(super) fn age(&mut self, now: u64, parts: usize, mut over: impl FnMut(u32, u64) -> bool) {
+    pub(crate) fn age(&mut self, now: u64, parts: usize, mut over: impl FnMut(u32, u64) -> bool) {
         let unit = self.unit;
         self.table.age((now >> unit) as u32, parts, |number, idle| over(number, u64::from(idle) << unit));
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Flows that found no room so far.
-    pub(super) fn refused(&self) -> u64 {
+    pub(crate) fn refused(&self) -> u64 {
         self.table.refused()
     }
 }
@@ -85,23 +85,23 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
 #[cfg(not(miri))]
 mod table {
     use super::Number;
-    pub(super) use tables::flow::Prepared;
+    pub(crate) use tables::flow::Prepared;
     use tables::flow::{Error, FlowKey, FlowTable, Found, Settings};
 
-    pub(super) struct Table<K: FlowKey>(FlowTable<K, u32>);
+    pub(crate) struct Table<K: FlowKey>(FlowTable<K, u32>);
 
     impl<K: FlowKey> Table<K> {
-        pub(super) fn new(settings: &Settings) -> Result<Self, Error> {
+        pub(crate) fn new(settings: &Settings) -> Result<Self, Error> {
             FlowTable::new(settings).map(Table)
         }
 
         #[inline(always)]
-        pub(super) fn prepare(&self, key: K) -> Prepared<K> {
+        pub(crate) fn prepare(&self, key: K) -> Prepared<K> {
             self.0.prepare(key)
         }
 
         #[inline(always)]
-        pub(super) fn look_up_or_insert(
+        pub(crate) fn look_up_or_insert(
             &mut self,
             keys: &[Prepared<K>],
             now: u32,
@@ -121,18 +121,18 @@ mod table {
             );
         }
 
-        pub(super) fn age(&mut self, now: u32, parts: usize, mut over: impl FnMut(u32, u32) -> bool) {
+        pub(crate) fn age(&mut self, now: u32, parts: usize, mut over: impl FnMut(u32, u32) -> bool) {
             let buckets = self.0.buckets().div_ceil(parts);
             if !self.0.is_empty() {
                 self.0.age(now, buckets, |_, number, idle| over(*number, idle));
             }
         }
 
-        pub(super) fn len(&self) -> usize {
+        pub(crate) fn len(&self) -> usize {
             self.0.len()
         }
 
-        pub(super) fn refused(&self) -> u64 {
+        pub(crate) fn refused(&self) -> u64 {
             self.0.counters().refused
         }
     }
@@ -146,24 +146,24 @@ mod table {
     use std::collections::HashMap;
     use tables::flow::{Error, FlowKey, Full, Settings};
 
-    pub(super) type Prepared<K> = K;
+    pub(crate) type Prepared<K> = K;
 
-    pub(super) struct Table<K> {
+    pub(crate) struct Table<K> {
         map: HashMap<K, (u32, u32)>,
         settings: Settings,
         refused: u64,
     }
 
     impl<K: FlowKey + Eq + Hash> Table<K> {
-        pub(super) fn new(settings: &Settings) -> Result<Self, Error> {
+        pub(crate) fn new(settings: &Settings) -> Result<Self, Error> {
             Ok(Table { map: HashMap::new(), settings: settings.clone(), refused: 0 })
         }
 
-        pub(super) fn prepare(&self, key: K) -> K {
+        pub(crate) fn prepare(&self, key: K) -> K {
             key
         }
 
-        pub(super) fn look_up_or_insert(
+        pub(crate) fn look_up_or_insert(
             &mut self,
             keys: &[K],
             now: u32,
@@ -192,15 +192,15 @@ mod table {
             }
         }
 
-        pub(super) fn age(&mut self, now: u32, _: usize, mut over: impl FnMut(u32, u32) -> bool) {
+        pub(crate) fn age(&mut self, now: u32, _: usize, mut over: impl FnMut(u32, u32) -> bool) {
             self.map.retain(|_, v| !over(v.0, now.wrapping_sub(v.1)));
         }
 
-        pub(super) fn len(&self) -> usize {
+        pub(crate) fn len(&self) -> usize {
             self.map.len()
         }
 
-        pub(super) fn refused(&self) -> u64 {
+        pub(crate) fn refused(&self) -> u64 {
             self.refused
         }
     }

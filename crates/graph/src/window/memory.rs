@@ -7,13 +7,13 @@ use super::pieces::Piece;
 use std::collections::VecDeque;
 
 /// Bytes of a block: the payload of a full Ethernet frame over IPv4 or IPv6.
-pub(super) const BLOCK: usize = 1472;
+pub(crate) const BLOCK: usize = 1472;
 
-pub(super) type Block = Box<[u8; BLOCK]>;
+pub(crate) type Block = Box<[u8; BLOCK]>;
 /// Boxed, as few streams have one.
-pub(super) type List = Box<VecDeque<Piece>>;
+pub(crate) type List = Box<VecDeque<Piece>>;
 /// The bytes of windows. Boxed for the same reason.
-pub(super) type Buffer = Box<Vec<u8>>;
+pub(crate) type Buffer = Box<Vec<u8>>;
 
 /// What has come back, all of one size.
 struct Shelf<T> {
@@ -31,7 +31,7 @@ impl<T> Shelf<T> {
     }
 }
 
-pub(super) struct Memory {
+pub(crate) struct Memory {
     most: usize,
     /// Bytes that are lent.
     lent: usize,
@@ -44,7 +44,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// `most` bytes, lent in blocks, in lists of `pieces` pieces, and in buffers of `window` bytes.
-    pub(super) fn new(most: usize, pieces: usize, window: usize) -> Self {
+    pub(crate) fn new(most: usize, pieces: usize, window: usize) -> Self {
         Memory {
             most,
             lent: 0,
@@ -56,29 +56,39 @@ impl Memory {
     }
 
     /// Bytes that are lent.
-    pub(super) fn lent(&self) -> usize {
+    pub(crate) fn lent(&self) -> usize {
         self.lent
     }
 
     /// Bytes that are lent or kept.
-    pub(super) fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.lent + self.blocks.bytes() + self.lists.bytes() + self.windows.bytes()
     }
 
     /// Whether so many bytes can be lent.
     #[inline(always)]
-    pub(super) fn has(&self, bytes: usize) -> bool {
+    pub(crate) fn has(&self, bytes: usize) -> bool {
         self.lent + bytes <= self.most
     }
 
+    /// Whether half of all there may be is free.
+    pub(crate) fn has_half(&self) -> bool {
+        self.has(self.most / 2)
+    }
+
+    /// Whether a quarter of it is.
+    pub(crate) fn has_quarter(&self) -> bool {
+        self.has(self.most / 4)
+    }
+
     /// What `bytes` before their turn take, in one run: blocks, and a list where there is none.
-    pub(super) fn price(&self, bytes: usize, has_list: bool) -> usize {
+    pub(crate) fn price(&self, bytes: usize, has_list: bool) -> usize {
         bytes.div_ceil(BLOCK) * BLOCK + if has_list { 0 } else { self.lists.each }
     }
 
     /// Bytes of a window's buffer.
     #[inline(always)]
-    pub(super) fn window_len(&self) -> usize {
+    pub(crate) fn window_len(&self) -> usize {
         self.windows.each
     }
 
@@ -93,7 +103,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn block(&mut self) -> Option<Block> {
+    pub(crate) fn block(&mut self) -> Option<Block> {
         if !self.has(BLOCK) {
             return None;
         }
@@ -105,13 +115,13 @@ impl Memory {
         Some(block)
     }
 
-    pub(super) fn give_block(&mut self, block: Block) {
+    pub(crate) fn give_block(&mut self, block: Block) {
         self.lent -= BLOCK;
         self.blocks.kept.push(block);
     }
 
     /// An empty list with room for as many pieces as a stream may have.
-    pub(super) fn list(&mut self) -> Option<List> {
+    pub(crate) fn list(&mut self) -> Option<List> {
         let each = self.lists.each;
         if !self.has(each) {
             return None;
@@ -125,13 +135,13 @@ impl Memory {
     }
 
     /// Takes a list back, with what is in it.
-    pub(super) fn give_list(&mut self, mut list: List) {
+    pub(crate) fn give_list(&mut self, mut list: List) {
         list.drain(..).for_each(|piece| self.give_block(piece.into_block()));
         self.lent -= self.lists.each;
         self.lists.kept.push(list);
     }
 
-    pub(super) fn window(&mut self) -> Option<Buffer> {
+    pub(crate) fn window(&mut self) -> Option<Buffer> {
         let each = self.windows.each;
         if !self.has(each) {
             return None;
@@ -144,7 +154,7 @@ impl Memory {
         Some(window)
     }
 
-    pub(super) fn give_window(&mut self, window: Buffer) {
+    pub(crate) fn give_window(&mut self, window: Buffer) {
         self.lent -= self.windows.each;
         self.windows.kept.push(window);
     }

@@ -6,7 +6,7 @@ const NONE: u32 = u32::MAX;
 /// A doubly linked list of small numbers, each in it once at most, with the time at which it came to its place. Adding,
 /// removing and moving to the end take the same time however long the list is.
 #[derive(Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     nodes: Vec<Node>,
     ends: Ends,
     len: usize,
@@ -33,17 +33,17 @@ impl Default for Ends {
 }
 
 impl Order {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// The number that has been in its place longest.
-    pub(super) fn first(&self) -> Option<u32> {
+    pub(crate) fn first(&self) -> Option<u32> {
         (self.ends.first != NONE).then_some(self.ends.first)
     }
 
     /// The first one other than `but`.
-    pub(super) fn first_but(&self, but: u32) -> Option<u32> {
+    pub(crate) fn first_but(&self, but: u32) -> Option<u32> {
         let first = self.first()?;
         if first != but {
             return Some(first);
@@ -53,14 +53,14 @@ impl Order {
     }
 
     /// The first one, if it has been in its place for `ms` or longer.
-    pub(super) fn due(&self, now: u32, ms: u32) -> Option<u32> {
+    pub(crate) fn due(&self, now: u32, ms: u32) -> Option<u32> {
         let first = self.first()?;
         let since = self.nodes.get(first as usize)?.since;
         (now.wrapping_sub(since) >= ms).then_some(first)
     }
 
     /// Puts a number at the end; one that is there already is moved.
-    pub(super) fn push(&mut self, number: u32, now: u32) {
+    pub(crate) fn push(&mut self, number: u32, now: u32) {
         self.remove(number);
         let at = number as usize;
         if at >= self.nodes.len() {
@@ -77,7 +77,7 @@ impl Order {
 
     /// Moves a number to the end unless it has been moved within the last `ms`: what touches it often does not pay each
     /// time, and the order is right to as much.
-    pub(super) fn touch(&mut self, number: u32, now: u32, ms: u32) {
+    pub(crate) fn touch(&mut self, number: u32, now: u32, ms: u32) {
         if let Some(node) = self.nodes.get(number as usize)
             && node.there
             && now.wrapping_sub(node.since) >= ms
@@ -87,7 +87,7 @@ impl Order {
     }
 
     /// Takes a number out, if it is there.
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(crate) fn remove(&mut self, number: u32) {
         let Some(node) = self.nodes.get_mut(number as usize) else { return };
         if !node.there {
             return;

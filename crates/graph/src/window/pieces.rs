@@ -5,18 +5,18 @@ use super::settings::Overlap;
 
 /// Whether sequence number `a` lies behind `b` (RFC 9293 §3.4: numbers wrap).
 #[inline(always)]
-pub(super) fn behind(a: u32, b: u32) -> bool {
+pub(crate) fn behind(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }
 
 /// A run of bytes in one block.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     /// Sequence number of the first byte.
-    pub(super) seq: u32,
+    pub(crate) seq: u32,
     /// The segment that brought the bytes: policies look at where that began and ended.
     origin: Origin,
     /// When it came, in ms; wraps.
-    pub(super) since: u32,
+    pub(crate) since: u32,
     from: u16,
     len: u16,
     block: Block,
@@ -24,21 +24,21 @@ pub(super) struct Piece {
 
 /// First and last-but-one sequence number of a whole segment.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
-    pub(super) seq: u32,
-    pub(super) end: u32,
+pub(crate) struct Origin {
+    pub(crate) seq: u32,
+    pub(crate) end: u32,
 }
 
 impl Piece {
-    pub(super) fn end(&self) -> u32 {
+    pub(crate) fn end(&self) -> u32 {
         self.seq.wrapping_add(u32::from(self.len))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         let from = usize::from(self.from);
         self.block.get(from..from + self.len()).unwrap_or_default()
     }
@@ -50,18 +50,18 @@ impl Piece {
     }
 
     /// Forgets the first `n` bytes, of at least as many.
-    pub(super) fn trim(&mut self, n: usize) {
+    pub(crate) fn trim(&mut self, n: usize) {
         let n = n as u16;
         (self.seq, self.from, self.len) = (self.seq.wrapping_add(n.into()), self.from + n, self.len - n);
     }
 
-    pub(super) fn into_block(self) -> Block {
+    pub(crate) fn into_block(self) -> Block {
         self.block
     }
 
     /// Whether the bytes of a newer segment take the place of these where both have some.
     #[inline]
-    pub(super) fn loses_to(&self, newer: Origin, policy: Overlap) -> bool {
+    pub(crate) fn loses_to(&self, newer: Origin, policy: Overlap) -> bool {
         match policy {
             Overlap::First => false,
             Overlap::Last => true,
@@ -75,16 +75,16 @@ impl Piece {
 
 /// What putting bytes aside has met.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Met {
+pub(crate) struct Met {
     /// Bytes that were there already.
-    pub(super) overlap: bool,
+    pub(crate) overlap: bool,
     /// And they were others.
-    pub(super) conflict: bool,
+    pub(crate) conflict: bool,
 }
 
 /// Why bytes cannot be put aside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Full {
+pub(crate) enum Full {
     /// The stream has as many pieces as it may.
     Stream,
     /// All streams together have as much memory as they may.
@@ -93,47 +93,47 @@ pub(super) enum Full {
 
 /// Runs of bytes in the order of the stream, none over another.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     list: Option<List>,
 }
 
 impl Pieces {
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.as_ref().is_none_or(|list| list.is_empty())
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.as_ref().map_or(0, |list| list.len())
     }
 
     #[inline(always)]
-    pub(super) fn first(&self) -> Option<&Piece> {
+    pub(crate) fn first(&self) -> Option<&Piece> {
         self.list.as_ref()?.front()
     }
 
-    pub(super) fn first_mut(&mut self) -> Option<&mut Piece> {
+    pub(crate) fn first_mut(&mut self) -> Option<&mut Piece> {
         self.list.as_mut()?.front_mut()
     }
 
     /// Sequence number behind the last byte.
     #[inline(always)]
-    pub(super) fn end(&self) -> Option<u32> {
+    pub(crate) fn end(&self) -> Option<u32> {
         self.list.as_ref()?.back().map(Piece::end)
     }
 
     /// Takes the first piece out. The caller gives its block back, and, when it was the last, calls [`clear`](Self::clear).
-    pub(super) fn pop(&mut self) -> Option<Piece> {
+    pub(crate) fn pop(&mut self) -> Option<Piece> {
         self.list.as_mut()?.pop_front()
     }
 
     /// Takes the last piece out, as [`pop`](Self::pop) does the first.
-    pub(super) fn pop_last(&mut self) -> Option<Piece> {
+    pub(crate) fn pop_last(&mut self) -> Option<Piece> {
         self.list.as_mut()?.pop_back()
     }
 
     /// Forgets bytes from number `end` on. Whether there were some.
-    pub(super) fn cut(&mut self, end: u32, memory: &mut Memory) -> bool {
+    pub(crate) fn cut(&mut self, end: u32, memory: &mut Memory) -> bool {
         let mut some = false;
         let Some(list) = &mut self.list else { return false };
         while let Some(last) = list.back_mut().filter(|last| behind(last.end(), end)) {
@@ -151,7 +151,7 @@ impl Pieces {
     }
 
     /// Gives all memory back.
-    pub(super) fn clear(&mut self, memory: &mut Memory) {
+    pub(crate) fn clear(&mut self, memory: &mut Memory) {
         if let Some(list) = self.list.take() {
             memory.give_list(list);
         }
@@ -159,12 +159,12 @@ impl Pieces {
 
     /// Whether it has memory, be there pieces in it or not.
     #[inline(always)]
-    pub(super) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.list.is_some()
     }
 
     /// Whether all of `len` bytes from `at` on can be put in.
-    pub(super) fn have_room(&self, at: u32, len: usize, most: usize, memory: &Memory) -> bool {
+    pub(crate) fn have_room(&self, at: u32, len: usize, most: usize, memory: &Memory) -> bool {
         let end = at.wrapping_add(len as u32);
         // a run of bytes between two pieces takes as many blocks as it fills, and each piece that is met ends one
         let met = self.list.as_ref().map_or(0, |list| {
@@ -181,7 +181,7 @@ impl Pieces {
     /// # Errors
     /// Where it had to stop, and why. What comes before that is in.
     #[allow(clippy::too_many_arguments, reason = "it is what a segment is, and where it goes")]
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         mut at: u32,
         mut data: &[u8],

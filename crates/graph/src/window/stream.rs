@@ -66,13 +66,13 @@ pub(super) enum Chunk<'a> {
 
 /// A segment without its addresses.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Segment {
-    pub(super) seq: u32,
-    pub(super) ack: u32,
-    pub(super) window: u16,
-    pub(super) flags: TcpFlags,
+pub(crate) struct Segment {
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) window: u16,
+    pub(crate) flags: TcpFlags,
     /// Of a SYN: how many bits windows are shifted by; 0 without the option.
-    pub(super) scale: u8,
+    pub(crate) scale: u8,
 }
 
 /// What became of a segment.

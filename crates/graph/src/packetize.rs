@@ -1,0 +1,181 @@
+//! Byte streams changed, and made packets again.
+//!
+//! [`packetize`] makes a node that gives the bytes of each TCP stream, in order, to a closure, and sends what the closure makes
+//! of them, which may be longer or shorter. Both ends stay in step: what is made is cut to what the receiver takes and to no
+//! longer packets than the sender's own, with sequence and acknowledgment numbers, windows, timestamps and checksums of its
+//! own; who sends is told that its bytes have arrived when the receiver has acknowledged all that was made of them.
+//!
+//! The two ends keep their one connection, and the sender drives it. When it sends something again, what was made of that is
+//! sent again; no byte goes through the closure twice. What comes before its turn is kept, and the sender is told by
+//! duplicate acknowledgments; those of the receiver are passed on. Windows, zero windows and questions about them, keep-alives,
+//! half-closed connections, resets, ECN and windows scaled work from end to end. There is one exception: bytes that the closure
+//! leaves for later are acknowledged after 40 ms, so that a sender may go on that waits for it; from then on they are sent
+//! again from here, if need be.
+//!
+//! A SYN loses the options that would speak of other numbers, or change what a segment is: SACK, fast open, multipath and all
+//! that are not known. Urgent data is sent in line. Connections whose beginning was not seen, or that are signed (TCP MD5,
+//! TCP-AO), pass unmodified and are counted. While connections are rewritten, fragments, malformed packets and those with a
+//! wrong checksum are dropped: nobody knows whose they are, and what is made anew has a right checksum. ICMP passes as it is;
+//! what it quotes of a rewritten stream has the numbers of the other side, so a host may disregard a "packet too big"; that is
+//! why no packet is made that is longer than the sender's own.
+//!
+//! All memory is bounded, for each direction and in total, and what happens at a bound is counted. Every packet that comes is
+//! sent on with other bytes, or dropped as `taken` when its bytes, or what it acknowledges, go on in other packets.
+//!
+//! Both directions of a connection have to come to one copy of the node: an NF made of it is
+//! [`Spread::Symmetric`](crate::Spread), and one in two paths needs [`leave_by`](Packetized::leave_by).
+//!
+//! ```
+//! use graph::packetize::Settings;
+//! use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
+//! use packet::{Batch, HeapPool, Packet, Pool};
+//! use std::sync::Arc;
+//! use wire::{TcpFlags, build};
+//!
+//! // writes one number out; it waits for the end of a line to see it whole
+//! let settings = Settings { growth: 4, ..Settings::default() };
+//! let node = graph::packetize(&settings, |_flow, bytes, more, out| {
+//!     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+//!     let used = if more { end } else { bytes.len() };
+//!     for line in bytes[..used].split_inclusive(|byte| *byte == b'\n') {
+//!         out.extend_from_slice(if line == b"10\n" { b"ten\n" } else { line });
+//!     }
+//!     used
+//! })?;
+//!
+//! # let blueprint = Blueprint {
+//! #     nodes: vec![NodePlan { name: "numbers".into(), edges: vec![Target::Nowhere] }],
+//! #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+//! # };
+//! # struct Out(Vec<Packet>);
+//! # impl Sink for Out {
+//! #     fn send<const TIMED: bool>(&mut self, _: u16, batch: &mut Batch) {
+//! #         self.0.extend(batch.drain());
+//! #     }
+//! # }
+//! let pool = Arc::new(HeapPool::new(16));
+//! let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());
+//! let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+//! let (there, back) = (build::tcp4(a, b, 40_000, 80), build::tcp4(b, a, 80, 40_000));
+//! let mut batch = Batch::new();
+//! for frame in [
+//!     there.clone().flags(TcpFlags::SYN).seq(999).to_vec(),
+//!     back.clone().flags(TcpFlags::SYN_ACK).seq(4999).ack(1000).to_vec(),
+//!     there.clone().flags(TcpFlags::ACK | TcpFlags::PSH).seq(1000).ack(5000).payload(b"9\n1").to_vec(),
+//!     there.clone().flags(TcpFlags::ACK | TcpFlags::PSH).seq(1003).ack(5000).payload(b"0\n").to_vec(),
+//!     // the receiver has it all
+//!     back.clone().flags(TcpFlags::ACK).seq(5000).ack(1006).to_vec(),
+//! ] {
+//!     batch.push(pool.alloc_from(&frame).unwrap()).unwrap();
+//! }
+//! let mut out = Out(vec![]);
+//! graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
+//! let payloads: Vec<_> = out.0.iter().map(|packet| &packet.data()[54..]).collect();
+//! assert_eq!(payloads[2..], [&b"9\n"[..], b"ten\n", b""]);
+//! // six bytes are five to who sent them
+//! assert_eq!(out.0[4].data()[42..46], 1005u32.to_be_bytes());
+//! # Ok::<(), graph::Diagnostic>(())
+//! ```
+
+mod buffer;
+mod conn;
+mod counts;
+mod flows;
+mod head;
+mod hello;
+mod lane;
+mod node;
+mod out;
+mod settings;
+mod trail;
+
+pub use crate::window::{Direction, Flow};
+pub use node::Packetized;
+pub use settings::{Settings, WhenFull};
+
+use crate::Diagnostic;
+
+/// Drop reasons, in the order of [`DROPS`].
+const TAKEN: u8 = 0;
+const STALE: u8 = 1;
+const BEYOND: u8 = 2;
+const UNREADABLE: u8 = 3;
+const MALFORMED: u8 = 4;
+const NO_MEMORY: u8 = 5;
+const NOT_TAKEN: u8 = 6;
+const DROPS: [&str; 7] = ["taken", "stale", "out_of_window", "unreadable", "malformed", "no_memory", "not_taken"];
+
+/// A node that rewrites the byte streams of TCP connections; see the [module](mod@crate::packetize), and
+/// [`Rewrite::rewrite`] for what the closure has to do.
+///
+/// It drops packets for the reasons `taken` (what it held goes on in others), `stale` (it acknowledges what was never sent),
+/// `out_of_window`, `unreadable` (a fragment, or a wrong checksum), `malformed`, `no_memory` and, with [`WhenFull::Drop`],
+/// `not_taken`.
+///
+/// # Errors
+/// A setting that makes no sense, or more connections than there is memory for.
+pub fn packetize<F>(settings: &Settings, rewrite: F) -> Result<Packetized<impl Rewrite + use<F>>, Diagnostic>
+where
+    F: FnMut(&Flow<'_>, &[u8], bool, &mut Vec<u8>) -> usize + Send + 'static,
+{
+    packetize_with(settings, Stateless(rewrite))
+}
+
+/// As [`packetize`], for what keeps a state for each connection.
+///
+/// ```
+/// use graph::packetize::{Direction, Flow, Rewrite, Settings, packetize_with};
+///
+/// /// Greets in the name of the client, once.
+/// struct Greeting;
+/// impl Rewrite for Greeting {
+///     type State = bool;
+///     fn rewrite(&mut self, flow: &Flow<'_>, greeted: &mut bool, bytes: &[u8], _: bool, out: &mut Vec<u8>) -> usize {
+///         if flow.direction() == Direction::ToServer && !core::mem::replace(greeted, true) {
+///             out.extend_from_slice(b"good morning\n");
+///         }
+///         out.extend_from_slice(bytes);
+///         bytes.len()
+///     }
+/// }
+/// let node = packetize_with(&Settings::default(), Greeting)?;
+/// # Ok::<(), graph::Diagnostic>(())
+/// ```
+///
+/// # Errors
+/// As those of [`packetize`].
+pub fn packetize_with<R: Rewrite>(settings: &Settings, rewrite: R) -> Result<Packetized<R>, Diagnostic> {
+    Packetized::new(settings, rewrite)
+}
+
+/// What makes a stream of another.
+pub trait Rewrite: Send + 'static {
+    /// What is kept for each connection, both directions together; a new one begins with the default.
+    type State: Default + Send;
+
+    /// Takes the next bytes of a direction and adds to `out` what is to be sent for them. Returns how many it has used, from
+    /// the first on; the others are shown again, with what comes behind them. No byte is used twice, whatever is sent again.
+    ///
+    /// `more` is false when nothing more is waited for: at the end of the stream, also when `bytes` is empty then, when the
+    /// rest has waited for [`Settings::timeout`], or is longer than [`Settings::withheld`]. Bytes that are left then pass as
+    /// they are. [`Flow::offset`] counts bytes that were used before.
+    fn rewrite(
+        &mut self,
+        flow: &Flow<'_>,
+        state: &mut Self::State,
+        bytes: &[u8],
+        more: bool,
+        out: &mut Vec<u8>,
+    ) -> usize;
+}
+
+/// A closure without state.
+struct Stateless<F>(F);
+
+impl<F: FnMut(&Flow<'_>, &[u8], bool, &mut Vec<u8>) -> usize + Send + 'static> Rewrite for Stateless<F> {
+    type State = ();
+
+    fn rewrite(&mut self, flow: &Flow<'_>, (): &mut (), bytes: &[u8], more: bool, out: &mut Vec<u8>) -> usize {
+        (self.0)(flow, bytes, more, out)
+    }
+}

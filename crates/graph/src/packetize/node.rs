@@ -1,0 +1,136 @@
+//! The node.
+
+use super::counts::Counts;
+use super::flows::{Flows, NOBODY};
+use super::out::Out;
+use super::{DROPS, Rewrite, Settings};
+use crate::window::frame::{self, Frame, Part};
+use crate::window::hold::Door;
+use crate::{Counter, Cx, Diagnostic, Node};
+use packet::{BURST, Batch};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::Tcp;
+
+/// In how many parts the flows are looked through for those to forget; all of them in a second.
+const PARTS: usize = 250;
+const TICK: Duration = Duration::from_millis(4);
+
+/// What a packet of the batch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Other,
+    Unreadable,
+    Ours,
+}
+
+/// The node that [`packetize`](crate::packetize()) makes.
+pub struct Packetized<R: Rewrite> {
+    flows: Flows<R>,
+    /// By which output packets leave that came by each input.
+    leave_by: Vec<u8>,
+    counts: Counts,
+    kinds: [Kind; BURST],
+    parts: [Part; BURST],
+    ways: [u8; BURST],
+    numbers: [u32; BURST],
+}
+
+impl<R: Rewrite> Packetized<R> {
+    pub(super) fn new(settings: &Settings, rewrite: R) -> Result<Self, Diagnostic> {
+        Ok(Packetized {
+            flows: Flows::new(settings, rewrite)?,
+            leave_by: vec![],
+            counts: Counts::default(),
+            kinds: [Kind::Other; BURST],
+            parts: [Part::default(); BURST],
+            ways: [0; BURST],
+            numbers: [NOBODY; BURST],
+        })
+    }
+
+    /// Says by which output packets leave that are of the direction that comes by each input: `outputs[input]`, or 0.
+    ///
+    /// An NF that stands in more than one path needs it, with an output of its own for each way: the node makes packets for
+    /// one direction while it processes those of the other, and when time has passed. Packets of the direction that comes
+    /// by an input still leave by the first output, along the path, while a batch of that input is processed.
+    #[must_use]
+    pub fn leave_by(mut self, outputs: &[u8]) -> Self {
+        self.leave_by = outputs.to_vec();
+        self
+    }
+
+    /// Reads the packets of a batch, and finds their flows.
+    #[inline(always)]
+    fn read(&mut self, batch: &mut Batch) {
+        let Self { flows, kinds, parts, ways, numbers, .. } = self;
+        let mut n = 0;
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                let at = n & (BURST - 1);
+                n += 1;
+                let (kind, part) = match frame::read::<Tcp>(packet.data(), false) {
+                    Frame::V4(key, part) if flows.wants(&key.five_tuple()) => {
+                        flows.v4.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::V6(key, part) if flows.wants(&key.five_tuple()) => {
+                        flows.v6.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::Unreadable => (Kind::Unreadable, Part::default()),
+                    Frame::V4(..) | Frame::V6(..) | Frame::Other => (Kind::Other, Part::default()),
+                };
+                (kinds[at], parts[at], ways[at]) = (kind, part, part.way);
+            },
+        );
+        flows.find(ways, numbers);
+    }
+
+    fn count(&self) {
+        self.counts.show(&self.flows.met, &self.flows.tally, self.flows.gauges());
+    }
+}
+
+impl<R: Rewrite> Node for Packetized<R> {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        self.counts.named()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        let output = self.leave_by.get(usize::from(input)).copied().unwrap_or(0);
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        self.read(batch);
+        let packets = batch.drain();
+        let mut out = Out::new(Door { cx, batch: Some(batch), full: false }, Some(output));
+        for (at, packet) in packets.enumerate() {
+            let at = at & (BURST - 1);
+            match self.kinds[at] {
+                Kind::Ours => self.flows.packet(self.numbers[at], &self.parts[at], packet, output, &mut out),
+                Kind::Unreadable => self.flows.unreadable(packet, output, &mut out),
+                Kind::Other => out.send(packet, output),
+            }
+        }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        let mut out = Out::new(Door { cx, batch: None, full: false }, None);
+        self.flows.expire(&mut out);
+        self.flows.age(PARTS, &mut out);
+        self.count();
+    }
+
+    fn finish(&mut self) {
+        self.count();
+    }
+}

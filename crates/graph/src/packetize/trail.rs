@@ -1,0 +1,119 @@
+//! Which bytes that went out stand for which that came in.
+
+use crate::window::pieces::behind;
+use std::collections::VecDeque;
+
+/// Marks that a trail has at most; where there would be more, two become one.
+const MOST: usize = 1024;
+
+/// All output before `output` stands for input before `input`, and all input before `input` has its output before
+/// `output`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Mark {
+    input: u32,
+    output: u32,
+}
+
+/// Sequence numbers of the input and the output at which both are in step, in order; they wrap.
+#[derive(Default)]
+pub(super) struct Trail {
+    /// Where both are in step at or before the first byte that is not acknowledged.
+    base: Mark,
+    marks: VecDeque<Mark>,
+}
+
+impl Trail {
+    /// One that begins here.
+    pub(super) fn new(start: u32) -> Self {
+        Trail { base: Mark { input: start, output: start }, marks: VecDeque::new() }
+    }
+
+    /// Input up to `input` has been turned into output up to `output`.
+    pub(super) fn push(&mut self, input: u32, output: u32) {
+        let full = self.marks.len() >= MOST;
+        let last = self.marks.back_mut().unwrap_or(&mut self.base);
+        if last.output == output {
+            last.input = input;
+        } else if full {
+            *last = Mark { input, output };
+        } else {
+            self.marks.push_back(Mark { input, output });
+        }
+    }
+
+    /// Forgets what stands for output before `output`; the input all of whose output that is.
+    pub(super) fn acked(&mut self, output: u32) -> u32 {
+        while let Some(mark) = self.marks.front().filter(|mark| !behind(mark.output, output)) {
+            self.base = *mark;
+            self.marks.pop_front();
+        }
+        self.base.input
+    }
+
+    /// The input all of whose output has been acknowledged.
+    pub(super) fn input(&self) -> u32 {
+        self.base.input
+    }
+
+    /// Where the output begins of the byte `input`, or earlier.
+    pub(super) fn floor(&self, input: u32) -> u32 {
+        let n = self.marks.partition_point(|mark| !behind(mark.input, input));
+        n.checked_sub(1).and_then(|n| self.marks.get(n)).unwrap_or(&self.base).output
+    }
+
+    /// Where the output ends of the bytes before `input`, or later; `None` beyond the last mark.
+    pub(super) fn ceil(&self, input: u32) -> Option<u32> {
+        if !behind(input, self.base.input) {
+            return Some(self.base.output);
+        }
+        let n = self.marks.partition_point(|mark| behind(input, mark.input));
+        self.marks.get(n).map(|mark| mark.output)
+    }
+
+    /// By how much output is ahead of input; wraps.
+    pub(super) fn shift(&self) -> u32 {
+        let last = self.marks.back().unwrap_or(&self.base);
+        last.output.wrapping_sub(last.input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A step consumes some bytes and makes some; the model is the list of all of them.
+        #[test]
+        fn keeps_in_step(start: u32, (least, steps) in (0..2u32, prop::collection::vec((1..50u32, 0..50u32), 1..2000)), acks: [u16; 8]) {
+            let mut trail = Trail::new(start);
+            let (mut input, mut output, mut all) = (0, 0, vec![(0, 0)]);
+            for (used, made) in steps {
+                (input, output) = (input + used, output + made.max(least));
+                all.push((input, output));
+                trail.push(start.wrapping_add(input), start.wrapping_add(output));
+            }
+            prop_assert!(trail.marks.len() <= MOST);
+            prop_assert_eq!(trail.shift(), output.wrapping_sub(input));
+            let exact = all.len() <= MOST;
+            // what leads to nothing is one with what comes before it
+            let thins = all.windows(2).any(|two| two[0].1 == two[1].1);
+            let mut acks = acks.map(|ack| u32::from(ack) % (output + 1));
+            acks.sort_unstable();
+            for ack in acks {
+                let told = trail.acked(start.wrapping_add(ack)).wrapping_sub(start);
+                let model = all.iter().rev().find(|mark| mark.1 <= ack).unwrap().0;
+                prop_assert!(told <= model && (told == model || !exact), "{} for {}", told, model);
+                for at in (told..=input).step_by(17) {
+                    let floor = trail.floor(start.wrapping_add(at)).wrapping_sub(start);
+                    let ceil = trail.ceil(start.wrapping_add(at)).unwrap().wrapping_sub(start);
+                    prop_assert!(floor <= ceil);
+                    let model = all.iter().rev().find(|m| m.0 <= at).unwrap().1;
+                    prop_assert!(floor <= model && (floor == model || !exact || thins), "{} for {}", floor, at);
+                    prop_assert!(ceil >= all.iter().rev().find(|m| m.0 <= at).unwrap().1);
+                }
+            }
+            prop_assert_eq!(trail.acked(start.wrapping_add(output)), start.wrapping_add(input));
+        }
+    }
+}
