@@ -57,9 +57,8 @@ fn downloads_through(name: &str, how: &str, by: &str) {
     );
     let chains = format!(
         "bondstone = 1\nport.lan.device = \"af_packet:lan\"\nport.wan.device = \"af_packet:wan\"\n\
-         chain = [{{ path = [\"lan\", \"wire1\", \"proxy:inside\", \"wire2\", \"wan\"], cores = [0] }}, \
-         {{ path = [\"wan\", \"wire3\", \"proxy:outside\", \"wire4\", \"lan\"], cores = [0] }}]\n\
-         edge = [{{ from = \"proxy.outside\", to = \"wire2\" }}, {{ from = \"proxy.inside\", to = \"wire4\" }}]\n\
+         chain = [{{ path = [\"lan\", \"wire1\", \"proxy\", \"wire2\", \"wan\"], cores = [0] }}, \
+         {{ path = [\"wan\", \"wire3\", \"proxy\", \"wire4\", \"lan\"], cores = [0] }}]\n\
          [nf.proxy]\nkind = \"substitute\"\nports = [8080]\nrules = {rules}\ntcp.timeout = 60000\n{wires}"
     );
     let file = scratch.write("chain.toml", chains);

@@ -63,15 +63,12 @@ impl Row {
         let back = build::tcp4(B, A, 80, 40_000).window(60_000);
         let graph = node.map(|node| {
             let blueprint = Blueprint {
-                nodes: vec![NodePlan {
-                    name: "between".into(),
-                    edges: vec![Target::Nowhere, Target::Port(0), Target::Port(1)],
-                }],
+                nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Nowhere] }],
                 hops: (0..2)
                     .map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false })
                     .collect(),
             };
-            let mut graph = Graph::new(&blueprint, vec![Box::new(node.leave_by(&[1, 2]))], pool.clone());
+            let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());
             let syn = there.clone().flags(TcpFlags::SYN).seq(0).tcp_options(list);
             let answer = back.clone().flags(TcpFlags::SYN_ACK).seq(0).ack(1).tcp_options(list);
             for (input, frame) in [(0, syn.to_vec()), (1, answer.to_vec())] {

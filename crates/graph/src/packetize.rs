@@ -23,7 +23,8 @@
 //! sent on with other bytes, or dropped as `taken` when its bytes, or what it acknowledges, go on in other packets.
 //!
 //! Both directions of a connection have to come to one copy of the node: an NF made of it is
-//! [`Spread::Symmetric`](crate::Spread), and one in two paths needs [`leave_by`](Packetized::leave_by).
+//! [`Spread::Symmetric`](crate::Spread). It stands in two paths, one for each direction, and what it makes for a direction
+//! goes on along the path by which that came last.
 //!
 //! ```
 //! use graph::packetize::Settings;

@@ -58,16 +58,26 @@ impl Bench {
     pub(crate) fn new(
         kind: &'static str,
         node: Box<dyn Node>,
-        inputs: usize,
-        outputs: Vec<String>,
+        (inputs, paths): (usize, usize),
+        mut outputs: Vec<String>,
         buffers: usize,
     ) -> Self {
-        let edges = (0..outputs.len().max(1) as u16).map(Target::Port).collect();
-        let next = if outputs.is_empty() { Target::Nowhere } else { Target::Port(0) };
+        // the first output of each path, and then the others
+        let others = paths as u16..(paths + outputs.len().saturating_sub(1)) as u16;
+        let edges = std::iter::once(Target::Nowhere).chain(others.map(Target::Port)).collect();
+        let first = outputs.first().cloned();
+        let next = |path| if first.is_some() { Target::Port(path) } else { Target::Nowhere };
         let blueprint = Blueprint {
             nodes: vec![NodePlan { name: kind.to_owned(), edges }],
-            hops: (0..inputs as u8).map(|input| HopPlan { node: 0, input, next, open: false }).collect(),
+            hops: (0..paths as u16)
+                .flat_map(|path| (0..inputs as u8).map(move |input| (path, input)))
+                .map(|(path, input)| HopPlan { node: 0, input, next: next(path), open: false })
+                .collect(),
         };
+        if let Some(first) = first {
+            outputs.splice(0..1, std::iter::repeat_n(first, paths));
+        }
+        let inputs = inputs * paths;
         let pool = Arc::new(HeapPool::new(buffers));
         let graph = Graph::new(&blueprint, vec![node], pool.clone());
         Bench { kind, inputs, outputs, sent: 0, now: Duration::ZERO, pool, graph }

@@ -90,7 +90,7 @@ impl Cycles {
     /// On these frames, over and over, in their order.
     pub fn on(frames: &[impl AsRef<[u8]>]) -> Self {
         let frames = frames.iter().map(|frame| frame.as_ref().to_vec()).collect();
-        let nothing = Bench::new(NOTHING, Box::new(Idle), 1, vec!["out".to_owned()], 4096);
+        let nothing = Bench::new(NOTHING, Box::new(Idle), (1, 1), vec!["out".to_owned()], 4096);
         Cycles { frames, samples: 300, nfs: vec![(NOTHING.to_owned(), nothing)] }
     }
 

@@ -36,6 +36,7 @@ pub struct Setup {
     settings: String,
     cx: BuildCx,
     buffers: usize,
+    paths: usize,
 }
 
 impl Setup {
@@ -48,7 +49,7 @@ impl Setup {
     /// An NF by its entry in a registry.
     pub fn of_kind(kind: &Kind, settings: &str) -> Self {
         let cx = BuildCx { name: kind.name.to_owned(), copy: (0, 1), ..Default::default() };
-        Setup { kind: kind.clone(), settings: settings.to_owned(), cx, buffers: 4096 }
+        Setup { kind: kind.clone(), settings: settings.to_owned(), cx, buffers: 4096, paths: 1 }
     }
 
     /// Sets the folder from which paths in settings count; the working directory otherwise, which in tests is that of
@@ -64,6 +65,13 @@ impl Setup {
         Setup { buffers, ..self }
     }
 
+    /// Sets in how many paths the NF stands, as one that sees both directions does; 1 otherwise. Path `n` enters by input
+    /// number `n` of the bench, and for an NF with several inputs the next path begins behind them. Its first output is
+    /// output number `n`; the others follow.
+    pub fn paths(self, paths: usize) -> Self {
+        Setup { paths: paths.max(1), ..self }
+    }
+
     /// Builds the NF.
     ///
     /// # Errors
@@ -75,7 +83,7 @@ impl Setup {
         let node = factory.build(&self.cx)?;
         let outputs = self.kind.outputs.iter().map(|&o| o.to_owned()).chain(interfaces.iter().cloned()).collect();
         let inputs = self.kind.inputs.len() + interfaces.len();
-        Ok(Bench::new(self.kind.name, node, inputs, outputs, self.buffers))
+        Ok(Bench::new(self.kind.name, node, (inputs, self.paths), outputs, self.buffers))
     }
 
     /// Builds the copies that so many cores run.

@@ -60,8 +60,6 @@ impl Nf for Substitute {
     const ABOUT: &'static str = "Replaces bytes in what TCP connections carry, also where segments part them, and keeps both ends in step when \
          the length changes.";
     const SPREAD: Spread = Spread::Symmetric;
-    const INPUTS: &'static [&'static str] = &["inside", "outside"];
-    const OUTPUTS: &'static [&'static str] = &["out", "outside", "inside"];
     const EXAMPLE: &'static str = "ports = [80]\nrules = [{ find = \"colour\", replace = \"color\" }]";
 
     fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
@@ -73,7 +71,7 @@ impl Nf for Substitute {
         tcp.withheld = tcp.withheld.max(rules.longest());
         let which = Replacing { rules, direction: settings.direction, replaced: replaced.clone() };
         let node = packetize::packetize_with(&tcp, which)?;
-        Ok(Substituting { node: node.leave_by(&[1, 2]), replaced })
+        Ok(Substituting { node, replaced })
     }
 }
 
@@ -112,10 +110,6 @@ struct Substituting {
 impl Node for Substituting {
     fn drops(&self) -> &[&'static str] {
         self.node.drops()
-    }
-
-    fn outputs(&self) -> &[&'static str] {
-        Substitute::OUTPUTS
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {

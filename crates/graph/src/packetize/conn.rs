@@ -245,14 +245,14 @@ impl Conn {
             (flags, own.cwr) = (flags | TcpFlags::CWR, false);
         }
         let shape = Shape { seq, ack: peer.told, flags, window: peer.told_window, len };
-        let output = own.output;
+        let path = own.path;
         let (head, buffer, base) = own.parts();
         let written = head.write(&mut packet, &shape, |body| Lane::copy(buffer, base, seq, body));
         if written.is_none() {
             out.door.cx.drop(TAKEN, packet);
             return false;
         }
-        out.send(packet, output);
+        out.send(packet, path);
         true
     }
 
@@ -393,10 +393,10 @@ impl Conn {
         let at = if near { at } else { seq };
         let shape =
             Shape { seq: at, ack: peer.told, flags: flags & (TcpFlags::RST | TcpFlags::ACK), window: 0, len: 0 };
-        let output = own.output;
+        let path = own.path;
         if let Some(mut packet) = out.packet(way) {
             match own.head.write(&mut packet, &shape, |_| true) {
-                Some(()) => out.send(packet, output),
+                Some(()) => out.send(packet, path),
                 None => out.door.cx.drop(TAKEN, packet),
             }
         }

@@ -198,17 +198,17 @@ impl<R: Rewrite> Flows<R> {
     }
 
     /// Processes a packet of TCP that cannot be read, or is a fragment: nobody knows of which connection it is.
-    pub(super) fn unreadable(&mut self, packet: Packet, output: u8, out: &mut Out<'_, '_>) {
+    pub(super) fn unreadable(&mut self, packet: Packet, out: &mut Out<'_, '_>) {
         self.met.unreadable += 1;
         if self.rewritten == 0 {
-            out.send(packet, output);
+            out.pass(packet);
         } else {
             out.door.cx.drop(UNREADABLE, packet);
         }
     }
 
     /// Processes a packet of a flow.
-    pub(super) fn packet(&mut self, number: u32, part: &Part, packet: Packet, output: u8, out: &mut Out<'_, '_>) {
+    pub(super) fn packet(&mut self, number: u32, part: &Part, packet: Packet, out: &mut Out<'_, '_>) {
         let way = usize::from(part.way & 1);
         let syn = part.segment.flags.contains(TcpFlags::SYN);
         let Some(entry) = self.entries.get_mut(number as usize) else {
@@ -216,13 +216,13 @@ impl<R: Rewrite> Flows<R> {
             if syn && self.full == WhenFull::Drop {
                 out.door.cx.drop(NOT_TAKEN, packet);
             } else {
-                out.send(packet, output);
+                out.pass(packet);
             }
             return;
         };
         let begins = syn && !part.segment.flags.contains(TcpFlags::ACK);
         if matches!(entry.mode, Mode::Pass) && !begins {
-            out.send(packet, output);
+            out.pass(packet);
             return;
         }
         let Some(place) = Place::of(packet.data()) else {
@@ -235,7 +235,7 @@ impl<R: Rewrite> Flows<R> {
             return;
         }
         if syn {
-            self.syn(number, way, part, &place, packet, output, out);
+            self.syn(number, way, part, &place, packet, out);
             return;
         }
         let conn = match &mut entry.mode {
@@ -243,7 +243,7 @@ impl<R: Rewrite> Flows<R> {
             mode => {
                 *mode = Mode::Pass;
                 self.met.midstream += 1;
-                out.send(packet, output);
+                out.pass(packet);
                 return;
             }
         };
@@ -252,10 +252,10 @@ impl<R: Rewrite> Flows<R> {
             if conn.is_lane_open(way) && part.len > 0 {
                 self.pass(number);
             }
-            out.send(packet, output);
+            out.pass(packet);
             return;
         }
-        conn.lane(way).output = output;
+        conn.lane(way).path = Some(out.door.cx.way());
         at_desk!(self, number => conn, desk);
         conn.packet(way, part, &place, packet, out, desk);
         self.file(number);
@@ -263,16 +263,7 @@ impl<R: Rewrite> Flows<R> {
 
     /// A packet that begins a connection.
     #[allow(clippy::too_many_arguments, reason = "it is what a packet is, and where it goes")]
-    fn syn(
-        &mut self,
-        number: u32,
-        way: usize,
-        part: &Part,
-        place: &Place,
-        mut packet: Packet,
-        output: u8,
-        out: &mut Out<'_, '_>,
-    ) {
+    fn syn(&mut self, number: u32, way: usize, part: &Part, place: &Place, mut packet: Packet, out: &mut Out<'_, '_>) {
         let flags = part.segment.flags;
         if flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
             out.door.cx.drop(MALFORMED, packet);
@@ -304,12 +295,12 @@ impl<R: Rewrite> Flows<R> {
             self.rewritten += 1;
         }
         if let Mode::Rewrite(conn) = &mut self.entries[number as usize].mode {
-            conn.lane(way).output = output;
+            conn.lane(way).path = Some(out.door.cx.way());
             if !conn.syn(way, part, place, &mut packet, self.ahead) && !conn.is_open() {
                 self.pass(number);
             }
         }
-        out.send(packet, output);
+        out.pass(packet);
     }
 
     /// Lets a flow pass unmodified from now on.

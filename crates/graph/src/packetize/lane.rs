@@ -4,6 +4,7 @@ use super::buffer::Buffer;
 use super::head::Head;
 use super::hello::Hello;
 use super::trail::Trail;
+use crate::Way;
 use crate::window::Overlap;
 use crate::window::memory::{BLOCK, Memory};
 use crate::window::pieces::{Met, Origin, Pieces, behind};
@@ -97,8 +98,8 @@ pub(super) struct Lane {
     pub(super) start: u32,
     pub(super) hello: Hello,
     pub(super) head: Head,
-    /// By which output its packets leave.
-    pub(super) output: u8,
+    /// The path along which its packets go.
+    pub(super) path: Option<Way>,
 
     /// Next byte of the sender's, and behind the last that it may send.
     pub(super) next_in: u32,

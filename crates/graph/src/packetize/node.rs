@@ -27,8 +27,6 @@ enum Kind {
 /// The node that [`packetize`](crate::packetize()) makes.
 pub struct Packetized<R: Rewrite> {
     flows: Flows<R>,
-    /// By which output packets leave that came by each input.
-    leave_by: Vec<u8>,
     counts: Counts,
     kinds: [Kind; BURST],
     parts: [Part; BURST],
@@ -40,24 +38,12 @@ impl<R: Rewrite> Packetized<R> {
     pub(super) fn new(settings: &Settings, rewrite: R) -> Result<Self, Diagnostic> {
         Ok(Packetized {
             flows: Flows::new(settings, rewrite)?,
-            leave_by: vec![],
             counts: Counts::default(),
             kinds: [Kind::Other; BURST],
             parts: [Part::default(); BURST],
             ways: [0; BURST],
             numbers: [NOBODY; BURST],
         })
-    }
-
-    /// Says by which output packets leave that are of the direction that comes by each input: `outputs[input]`, or 0.
-    ///
-    /// An NF that stands in more than one path needs it, with an output of its own for each way: the node makes packets for
-    /// one direction while it processes those of the other, and when time has passed. Packets of the direction that comes
-    /// by an input still leave by the first output, along the path, while a batch of that input is processed.
-    #[must_use]
-    pub fn leave_by(mut self, outputs: &[u8]) -> Self {
-        self.leave_by = outputs.to_vec();
-        self
     }
 
     /// Reads the packets of a batch, and finds their flows.
@@ -102,18 +88,17 @@ impl<R: Rewrite> Node for Packetized<R> {
         self.counts.named()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
-        let output = self.leave_by.get(usize::from(input)).copied().unwrap_or(0);
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
         let packets = batch.drain();
-        let mut out = Out::new(Door { cx, batch: Some(batch), full: false }, Some(output));
+        let mut out = Out::new(Door { cx, batch: Some(batch), full: false });
         for (at, packet) in packets.enumerate() {
             let at = at & (BURST - 1);
             match self.kinds[at] {
-                Kind::Ours => self.flows.packet(self.numbers[at], &self.parts[at], packet, output, &mut out),
-                Kind::Unreadable => self.flows.unreadable(packet, output, &mut out),
-                Kind::Other => out.send(packet, output),
+                Kind::Ours => self.flows.packet(self.numbers[at], &self.parts[at], packet, &mut out),
+                Kind::Unreadable => self.flows.unreadable(packet, &mut out),
+                Kind::Other => out.pass(packet),
             }
         }
     }
@@ -124,7 +109,7 @@ impl<R: Rewrite> Node for Packetized<R> {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.flows.set_clock(cx.now().as_millis() as u64);
-        let mut out = Out::new(Door { cx, batch: None, full: false }, None);
+        let mut out = Out::new(Door { cx, batch: None, full: false });
         self.flows.expire(&mut out);
         self.flows.age(PARTS, &mut out);
         self.count();

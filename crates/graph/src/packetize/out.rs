@@ -1,5 +1,6 @@
 //! The way out of a node for packets that it makes.
 
+use crate::Way;
 use crate::window::hold::Door;
 use packet::Packet;
 
@@ -9,13 +10,11 @@ pub(super) struct Out<'a, 'c> {
     spare: Option<Packet>,
     /// Which way the spare one went: what is known of it besides its bytes is of that direction.
     way: usize,
-    /// Output that the batch goes out by, and its number where it is written down.
-    pub(super) batch_output: Option<u8>,
 }
 
 impl<'a, 'c> Out<'a, 'c> {
-    pub(super) fn new(door: Door<'a, 'c>, batch_output: Option<u8>) -> Self {
-        Out { door, spare: None, way: 0, batch_output }
+    pub(super) fn new(door: Door<'a, 'c>) -> Self {
+        Out { door, spare: None, way: 0 }
     }
 
     /// Gives a packet away that came in direction `way`, to be written into.
@@ -31,14 +30,15 @@ impl<'a, 'c> Out<'a, 'c> {
         self.door.cx.alloc()
     }
 
-    /// Sends a packet by an output.
-    pub(super) fn send(&mut self, packet: Packet, output: u8) {
-        // the batch goes on along its path, which is where that output leads
-        if output == 0 || self.batch_output == Some(output) {
-            self.door.send(self.door.cx.way(), packet);
-        } else {
-            self.door.cx.emit(output, packet);
-        }
+    /// Lets a packet of the batch go on.
+    pub(super) fn pass(&mut self, packet: Packet) {
+        self.send(packet, None);
+    }
+
+    /// Sends a packet along a path; along that of the batch, if no other is known.
+    pub(super) fn send(&mut self, packet: Packet, path: Option<Way>) {
+        let way = path.unwrap_or_else(|| self.door.cx.way());
+        self.door.send(way, packet);
     }
 
     /// Drops the packet that nothing was written into.

@@ -19,7 +19,7 @@ impl Sink for Collect {
     }
 }
 
-/// The node alone: two inputs, each with a way out of its own.
+/// The node alone, in two paths.
 pub(crate) struct Between {
     graph: Graph,
     pub(crate) pool: Arc<HeapPool>,
@@ -29,12 +29,8 @@ pub(crate) struct Between {
 
 impl Between {
     pub(crate) fn new<R: Rewrite>(node: Packetized<R>, buffers: usize) -> Self {
-        let node = node.leave_by(&[1, 2]);
         let blueprint = Blueprint {
-            nodes: vec![NodePlan {
-                name: "between".into(),
-                edges: vec![Target::Nowhere, Target::Port(0), Target::Port(1)],
-            }],
+            nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Nowhere] }],
             hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false }).collect(),
         };
         let pool = Arc::new(HeapPool::new(buffers));
