@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 const SWITCH: &str = "BONDSTONE_LINT";
 
 /// In the build script of a crate that registers NFs: the build fails when the crate, or an NF crate that it depends on, has
-/// unsafe code. Dependencies named in `allow` are left out, and with `BONDSTONE_LINT=off` in the environment all are.
+/// unsafe code, and when nobody can tell: Cargo does not say what it depends on, or reading the sources fails. Dependencies
+/// named in `allow` are left out, and with `BONDSTONE_LINT=off` in the environment all are.
+///
+/// Where the build is not Cargo's, and there is no Cargo to ask, it warns.
 ///
 /// Macros of dependencies are left to `bondstone lint`: to look for them is too slow for every build.
 pub fn build(allow: &[&str]) {
@@ -21,8 +24,8 @@ pub fn build(allow: &[&str]) {
         println!("cargo::error=lint::build is for build scripts, which Cargo runs");
         return;
     };
-    // a package that Cargo has fetched: whoever builds it looks at it
-    if dir.ancestors().any(|dir| dir.join(".cargo-ok").exists()) {
+    // a package that Cargo has fetched, or vendored: whoever builds it looks at it
+    if dir.ancestors().any(|dir| dir.join(".cargo-ok").exists()) || dir.join(".cargo-checksum.json").exists() {
         return;
     }
     // everything but what the build itself writes
@@ -35,14 +38,25 @@ pub fn build(allow: &[&str]) {
         }
     }
     let allow: Vec<String> = allow.iter().map(|&name| name.to_owned()).collect();
-    match on_a_deep_stack(move || refused(&dir, &allow)) {
-        Ok(Ok(findings)) => findings.iter().for_each(|finding| {
-            println!("cargo::error={}", finding.to_string().replace("\n  cure:", "; cure:").replace('\n', " "));
-        }),
-        Ok(Err(why)) | Err(why) => {
-            let why = why.to_string().replace('\n', " ");
-            println!("cargo::warning=nobody has looked for unsafe code in NFs: {why}; run bondstone lint");
+    let asked = dir.clone();
+    let outcome = on_a_deep_stack(move || refused(&asked, &allow)).and_then(|outcome| outcome);
+    said(outcome, &dir).iter().for_each(|line| println!("{line}"));
+}
+
+/// What Cargo is told: what nobody has looked at is not built, unless there is no Cargo to ask.
+fn said(outcome: Result<Vec<Finding>, Error>, dir: &Path) -> Vec<String> {
+    let flat = |text: String| text.replace("\n  cure:", "; cure:").replace(['\n', '\r'], " ");
+    match outcome {
+        Ok(findings) => findings.iter().map(|f| format!("cargo::error={}", flat(f.to_string()))).collect(),
+        Err(why @ Error::NoCargo(_)) => {
+            vec![format!("cargo::warning=nobody has looked for unsafe code in NFs: {}", flat(why.to_string()))]
         }
+        Err(why) => vec![format!(
+            "cargo::error=nobody has looked for unsafe code in NFs: {}; cure: mend what `cargo metadata --locked` says in \
+             {}, or look at them yourself and build with {SWITCH}=off",
+            flat(why.to_string()),
+            dir.display()
+        )],
     }
 }
 
@@ -52,4 +66,39 @@ fn refused(dir: &Path, allow: &[String]) -> Result<Vec<Finding>, Error> {
     let packages = ask(&["--locked", "--offline"]).or_else(|_| ask(&["--locked"]))?;
     packages.watched().iter().for_each(|folder| println!("cargo::rerun-if-changed={}", folder.display()));
     Ok(packages.check_nf_crates(allow).refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_looked_at_is_not_built() {
+        let dir = Path::new("my-nf");
+        let panicked = on_a_deep_stack(|| -> Vec<Finding> { panic!("the parser trips") });
+        let absent = refused(Path::new("/nowhere"), &[]);
+        assert!(matches!(absent, Err(Error::NoCrate(_))), "{absent:?}");
+        for outcome in [panicked, absent, Err(Error::Cargo("error:\r\n  no such lock".to_owned()))] {
+            let lines = said(outcome, dir);
+            assert!(lines.len() == 1 && lines[0].starts_with("cargo::error="), "{lines:?}");
+            assert!(lines[0].contains("my-nf") && lines[0].contains(SWITCH) && !lines[0].contains(['\n', '\r']));
+        }
+        let lines = said(Err(Error::NoCargo("not found".to_owned())), dir);
+        assert!(lines.len() == 1 && lines[0].starts_with("cargo::warning="), "{lines:?}");
+        assert_eq!(said(Ok(vec![]), dir), [""; 0]);
+    }
+
+    #[test]
+    fn a_finding_is_one_line() {
+        let finding = Finding {
+            name: "my-nf".to_owned(),
+            file: "a\nb.rs".into(),
+            line: 1,
+            column: 2,
+            what: "an unsafe block".to_owned(),
+            cure: "none".to_owned(),
+        };
+        let expected = "cargo::error=a b.rs:1:2: an unsafe block, in the NF crate my-nf; cure: none";
+        assert_eq!(said(Ok(vec![finding]), Path::new("")), [expected]);
+    }
 }
