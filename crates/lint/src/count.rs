@@ -1,5 +1,6 @@
 //! How much unsafe code there is in a crate that may have some.
 
+use crate::look::{ASSEMBLY, LINKER, plain};
 use crate::source::read;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{HashMap, HashSet};
@@ -11,50 +12,83 @@ pub(crate) struct Counted {
     pub(crate) unsafe_code: usize,
     pub(crate) in_macros: usize,
     pub(crate) unread: usize,
-    /// Names of exported macros with unsafe code in them, or in macros of the same crate that they invoke.
-    pub(crate) macros: HashSet<String>,
+    /// Macros by example, by name; what a `use` gives another name is as one that invokes what it was.
+    defined: HashMap<String, Defined>,
 }
 
-/// A macro by example: whether there is unsafe code in it, and what it invokes.
-#[derive(Default)]
+/// A macro by example: what in it `forbid(unsafe_code)` does not see, and what it invokes.
+#[derive(Default, Debug)]
 struct Defined {
     exported: bool,
-    has_unsafe: bool,
+    has: Option<&'static str>,
     invokes: HashSet<String>,
 }
 
 impl Counted {
     pub(crate) fn of(files: &[PathBuf]) -> Self {
         let mut counted = Counted::default();
-        let mut defined: HashMap<String, Defined> = HashMap::new();
         for file in files {
             match read(file).ok().and_then(|text| text.trim_start_matches('\u{feff}').parse::<TokenStream>().ok()) {
-                Some(tokens) => counted.walk(tokens, None, &mut defined),
+                Some(tokens) => counted.walk(tokens, None),
                 None => counted.unread += 1,
             }
             // the places of this file are not asked for any more
             proc_macro2::extra::invalidate_current_thread_spans();
         }
-        let mut known: HashSet<String> =
-            defined.iter().filter(|(_, d)| d.has_unsafe).map(|(name, _)| name.clone()).collect();
-        loop {
-            let more: Vec<_> = defined
-                .iter()
-                .filter(|(name, d)| !known.contains(*name) && !d.invokes.is_disjoint(&known))
-                .map(|(name, _)| name.clone())
-                .collect();
-            if more.is_empty() {
-                break;
-            }
-            known.extend(more);
-        }
-        known.retain(|name| defined.get(name).is_some_and(|d| d.exported));
-        counted.macros = known;
         counted
     }
 
+    /// What the exported macro `name` has in it that `forbid(unsafe_code)` does not see, if it does; see [`spread`].
+    pub(crate) fn hides(&self, name: &str) -> Option<&'static str> {
+        self.defined.get(name).filter(|defined| defined.exported).and_then(|defined| defined.has)
+    }
+
+    /// Forgets its macros: they may be used.
+    pub(crate) fn trust(&mut self) {
+        self.defined.clear();
+    }
+
+    /// Notes what the macro `within` has.
+    fn note(&mut self, within: Option<&str>, has: &'static str) {
+        if let Some(within) = within {
+            self.defined.entry(within.to_owned()).or_default().has.get_or_insert(has);
+        }
+    }
+
+    /// Notes that a macro, or a `use` that gives another name, leads to the macro `to`.
+    fn leads(&mut self, from: &str, to: String) {
+        if to == "include" {
+            self.note(Some(from), "an include!");
+        } else if ASSEMBLY.contains(&to.as_str()) {
+            self.note(Some(from), "assembly");
+        }
+        self.defined.entry(from.to_owned()).or_default().invokes.insert(to);
+    }
+
+    /// A word of the language, and what follows it.
+    fn word(&mut self, word: &str, rest: &[TokenTree], within: Option<&str>) {
+        match (word, rest) {
+            // not that of `impl Trait + use<'a>`
+            ("use", [first, ..]) if !matches!(first, TokenTree::Punct(open) if open.as_char() == '<') => {
+                let mut found = vec![];
+                renames(rest, &mut found);
+                for (is, was) in found {
+                    self.defined.entry(is.clone()).or_default().exported = true;
+                    self.leads(&is, was);
+                }
+            }
+            ("mod", [TokenTree::Ident(_), TokenTree::Punct(end), ..]) if end.as_char() == ';' => {
+                self.note(within, "a module of a file");
+            }
+            ("mod", [TokenTree::Punct(_), TokenTree::Ident(_), TokenTree::Punct(end), ..]) if end.as_char() == ';' => {
+                self.note(within, "a module of a file");
+            }
+            _ => {}
+        }
+    }
+
     /// Counts in tokens, which are within the macro `within`.
-    fn walk(&mut self, tokens: TokenStream, within: Option<&str>, defined: &mut HashMap<String, Defined>) {
+    fn walk(&mut self, tokens: TokenStream, within: Option<&str>) {
         let trees: Vec<TokenTree> = tokens.into_iter().collect();
         let word = |at: usize| match trees.get(at) {
             Some(TokenTree::Ident(word)) => Some(word.to_string()),
@@ -65,8 +99,9 @@ impl Counted {
         let literal = |at: usize| matches!(trees.get(at), Some(TokenTree::Literal(_)));
         for (n, tree) in trees.iter().enumerate() {
             match tree {
-                TokenTree::Ident(name) => {
-                    let name = name.to_string();
+                TokenTree::Ident(ident) => {
+                    let name = ident.to_string();
+                    self.word(&name, &trees[n + 1..], within);
                     // `unsafe extern "C" fn`: where the kind of thing is said
                     let mut at = n + 1;
                     if name == "unsafe" && word(at).as_deref() == Some("extern") {
@@ -90,25 +125,68 @@ impl Counted {
                     if counts {
                         self.unsafe_code += 1;
                         self.in_macros += usize::from(within.is_some());
-                        if let Some(within) = within {
-                            defined.entry(within.to_owned()).or_default().has_unsafe = true;
-                        }
+                        self.note(within, "unsafe code");
                     }
-                    if let Some(within) = within.filter(|_| punct(n + 1, '!') && group(n + 2)) {
-                        defined.entry(within.to_owned()).or_default().invokes.insert(name);
+                    let name = plain(ident);
+                    if LINKER.contains(&name.as_str()) {
+                        self.note(within, "an attribute for the linker");
+                    }
+                    if let Some(within) = within.filter(|_| punct(n + 1, '!') && (group(n + 2) || punct(n + 2, '$'))) {
+                        self.leads(within, name);
                     }
                 }
                 TokenTree::Group(inner) => {
                     // macro_rules! name { ... }
                     let defines = n > 2 && punct(n - 2, '!') && word(n - 3).as_deref() == Some("macro_rules");
-                    let name = if defines { word(n - 1) } else { None };
+                    let name =
+                        if defines { word(n - 1).map(|name| name.trim_start_matches("r#").to_owned()) } else { None };
                     if let Some(name) = name.as_ref().filter(|_| exported(&trees[..n - 3])) {
-                        defined.entry(name.clone()).or_default().exported = true;
+                        self.defined.entry(name.clone()).or_default().exported = true;
                     }
-                    self.walk(inner.stream(), name.as_deref().or(within), defined);
+                    self.walk(inner.stream(), name.as_deref().or(within));
                 }
                 _ => {}
             }
+        }
+    }
+}
+
+/// Spreads what macros have in them to those that invoke them, in whatever crate, since a macro may name one that only
+/// whoever invokes it has.
+pub(crate) fn spread<'a>(crates: impl Iterator<Item = &'a mut Counted>) {
+    let mut crates: Vec<&mut Counted> = crates.collect();
+    loop {
+        let known = |counted: &Counted, all: bool| -> HashMap<String, &'static str> {
+            let those = counted.defined.iter().filter(|(_, d)| all || d.exported);
+            those.filter_map(|(name, d)| Some((name.clone(), d.has?))).collect()
+        };
+        let exported: HashMap<_, _> = crates.iter().flat_map(|counted| known(counted, false)).collect();
+        let mut more = false;
+        for counted in &mut crates {
+            let own = known(counted, true);
+            for defined in counted.defined.values_mut().filter(|d| d.has.is_none()) {
+                defined.has = defined.invokes.iter().find_map(|name| own.get(name).or(exported.get(name)).copied());
+                more |= defined.has.is_some();
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+}
+
+/// The names that a `use` gives, each with what it was, in the tokens behind the word.
+fn renames(trees: &[TokenTree], found: &mut Vec<(String, String)>) {
+    for (n, tree) in trees.iter().enumerate() {
+        match (tree, trees.get(n + 1), trees.get(n + 2)) {
+            (TokenTree::Ident(was), Some(TokenTree::Ident(word)), Some(TokenTree::Ident(is)))
+                if word == "as" && is != "_" =>
+            {
+                found.push((plain(is), plain(was)));
+            }
+            (TokenTree::Group(group), ..) => renames(&group.stream().into_iter().collect::<Vec<_>>(), found),
+            (TokenTree::Punct(end), ..) if end.as_char() == ';' => break,
+            _ => {}
         }
     }
 }
@@ -131,7 +209,8 @@ mod tests {
     fn counted(text: &str) -> Counted {
         let path = std::env::temp_dir().join(format!("lint-count-{}-{}.rs", std::process::id(), text.len()));
         std::fs::write(&path, text).unwrap();
-        let counted = Counted::of(&[path.clone(), "nowhere.rs".into()]);
+        let mut counted = Counted::of(&[path.clone(), "nowhere.rs".into()]);
+        spread([&mut counted].into_iter());
         std::fs::remove_file(path).unwrap();
         assert_eq!(counted.unread, 1);
         counted
@@ -173,6 +252,7 @@ mod tests {
         "#;
         let all = counted(text);
         assert_eq!((all.unsafe_code, all.in_macros), (2, 2));
-        assert_eq!(all.macros, HashSet::from(["other".to_owned(), "outer".to_owned()]));
+        let hide: Vec<_> = ["inner", "middle", "outer", "safe", "other"].map(|name| all.hides(name).is_some()).into();
+        assert_eq!(hide, [false, false, true, false, true]);
     }
 }

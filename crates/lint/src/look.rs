@@ -6,7 +6,7 @@ use syn::parse::Parser;
 use syn::visit::{self, Visit};
 use syn::{
     AttrStyle, Attribute, Expr, ExprUnsafe, ItemForeignMod, ItemImpl, ItemMod, ItemTrait, LitStr, Macro, Meta, Safety,
-    Signature, TypeFnPtr,
+    Signature, TypeFnPtr, UseRename,
 };
 
 /// A place: line from 1, column from 0.
@@ -35,17 +35,23 @@ pub(crate) struct Looked {
     pub(crate) findings: Vec<(Spot, String, &'static str)>,
     pub(crate) modules: Vec<Module>,
     pub(crate) includes: Vec<Include>,
-    /// Macros that are invoked.
+    /// Macros that are invoked, and what a `use` gives another name.
     pub(crate) macros: Vec<(String, Spot)>,
+    /// Words in the tokens of macros: any of them may become the name of a macro.
+    pub(crate) words: Vec<(String, Spot)>,
+    /// Modules that macros name, in files that lie where those of modules lie; where that is depends on who invokes them.
+    pub(crate) macro_modules: Vec<Spot>,
+    /// Where `path = ` stands in the tokens of macros, which might become an attribute of such a module.
+    pub(crate) macro_paths: Vec<Spot>,
     /// Whether it begins with `#![forbid(unsafe_code)]`.
     pub(crate) forbids: bool,
 }
 
 /// Attributes that make a symbol the linker's.
-const LINKER: [&str; 3] = ["no_mangle", "export_name", "link_section"];
+pub(crate) const LINKER: [&str; 3] = ["no_mangle", "export_name", "link_section"];
 /// Levels that weaken a lint.
 const WEAKER: [&str; 3] = ["allow", "expect", "warn"];
-const ASSEMBLY: [&str; 3] = ["asm", "global_asm", "naked_asm"];
+pub(crate) const ASSEMBLY: [&str; 3] = ["asm", "global_asm", "naked_asm"];
 
 /// Brackets within brackets that are followed: parsing is recursive.
 const DEEPEST: usize = 2000;
@@ -54,6 +60,8 @@ const SAFE_CURE: &str = "write it in safe Rust";
 const LINKER_CURE: &str = "take it out: an NF needs no symbol of its own";
 const LINT_CURE: &str = "take it out: NFs are safe code";
 const PARSE_CURE: &str = "does it compile?";
+const NAME_CURE: &str = "call it by its own name, so that it can be followed";
+pub(crate) const MODULE_CURE: &str = "write mod outside of the macro";
 
 /// Looks at the text of a file: items, or what else is included.
 pub(crate) fn look(text: &str) -> Looked {
@@ -144,9 +152,15 @@ fn forbids(attribute: &Attribute) -> bool {
         && matches!(&attribute.meta, Meta::List(list) if has_word(list.tokens.clone(), "unsafe_code"))
 }
 
+/// A name as it is meant: `r#peek` is `peek`.
+pub(crate) fn plain(name: &proc_macro2::Ident) -> String {
+    let name = name.to_string();
+    name.strip_prefix("r#").map_or(name.clone(), str::to_owned)
+}
+
 fn has_word(tokens: TokenStream, wanted: &str) -> bool {
     let mut found = false;
-    each_token(tokens, &mut |tree| found |= matches!(tree, TokenTree::Ident(word) if word == wanted));
+    each_token(tokens, &mut |tree| found |= matches!(tree, TokenTree::Ident(word) if plain(word) == wanted));
     found
 }
 
@@ -178,8 +192,7 @@ impl Looking {
             }
         });
         for word in all {
-            let name = word.to_string();
-            match name.as_str() {
+            match plain(&word).as_str() {
                 "unsafe" => _ = self.known.insert(spot(word.span())),
                 "unsafe_code" => unsafe_code = true,
                 name if WEAKER.contains(&name) => weaker = Some(word),
@@ -191,6 +204,14 @@ impl Looking {
         }
         if let (Some(level), true) = (weaker, unsafe_code) {
             self.refuse(level.span(), format!("#[{level}(unsafe_code)]"), LINT_CURE);
+        }
+    }
+
+    /// A macro that gets another name, under which it would not be known.
+    fn renamed(&mut self, name: &str, at: Span) {
+        self.found.macros.push((name.to_owned(), spot(at)));
+        if name == "include" || ASSEMBLY.contains(&name) {
+            self.refuse(at, format!("{name}! by another name"), NAME_CURE);
         }
     }
 
@@ -207,28 +228,86 @@ impl Looking {
         self.within(tokens);
     }
 
-    /// What stands in the tokens of a macro: invocations and attributes.
+    /// What stands in the tokens of a macro: invocations, attributes, modules, words.
     fn within(&mut self, tokens: TokenStream) {
         let trees: Vec<TokenTree> = tokens.into_iter().collect();
+        let punct = |at: usize, c| matches!(trees.get(at), Some(TokenTree::Punct(p)) if p.as_char() == c);
+        let literal = |at: usize| matches!(trees.get(at), Some(TokenTree::Literal(_)));
         for (n, tree) in trees.iter().enumerate() {
-            let punct = |at: usize, c| matches!(trees.get(at), Some(TokenTree::Punct(p)) if p.as_char() == c);
-            match (tree, trees.get(n + 2)) {
-                (TokenTree::Ident(name), Some(TokenTree::Group(group))) if punct(n + 1, '!') => {
-                    self.invocation(&name.to_string(), name.span(), group.stream());
+            match tree {
+                TokenTree::Ident(word) => {
+                    let (name, at) = (plain(word), word.span());
+                    let after_dot = n.checked_sub(1).is_some_and(|at| punct(at, '.'));
+                    if name == "path" && punct(n + 1, '=') && (punct(n + 2, '$') || literal(n + 2)) {
+                        self.found.macro_paths.push(spot(at));
+                    }
+                    match trees.get(n + 2) {
+                        Some(TokenTree::Group(group)) if punct(n + 1, '!') => {
+                            self.invocation(&name, at, group.stream());
+                        }
+                        _ if name == "mod" => self.module(&trees, n),
+                        // a macro may put it where macros are named
+                        _ if (name == "include" && !after_dot) || ASSEMBLY.contains(&name.as_str()) => {
+                            self.refuse(at, format!("the name of {name}! in the tokens of a macro"), NAME_CURE);
+                        }
+                        _ => self.found.words.push((name, spot(at))),
+                    }
+                }
+                TokenTree::Group(group) => {
+                    let hash = n
+                        .checked_sub(1)
+                        .is_some_and(|at| punct(at, '#') || (punct(at, '!') && n > 1 && punct(n - 2, '#')));
+                    let invoked = n > 1 && punct(n - 1, '!') && matches!(trees[n - 2], TokenTree::Ident(_));
+                    match () {
+                        () if hash && group.delimiter() == Delimiter::Bracket => {
+                            if has_path(group.stream()) {
+                                self.found.macro_paths.push(spot(group.span_open()));
+                            }
+                            self.attribute(group.stream());
+                        }
+                        // done above
+                        () if invoked => {}
+                        () => self.within(group.stream()),
+                    }
                 }
                 _ => {}
             }
-            if let TokenTree::Group(group) = tree {
-                let hash =
-                    n.checked_sub(1).is_some_and(|at| punct(at, '#') || (punct(at, '!') && n > 1 && punct(n - 2, '#')));
-                let invoked = n > 1 && punct(n - 1, '!') && matches!(trees[n - 2], TokenTree::Ident(_));
-                match () {
-                    () if hash && group.delimiter() == Delimiter::Bracket => self.attribute(group.stream()),
-                    // done above
-                    () if invoked => {}
-                    () => self.within(group.stream()),
-                }
+        }
+    }
+
+    /// The word `mod` in the tokens of a macro, at `at`.
+    fn module(&mut self, trees: &[TokenTree], at: usize) {
+        let punct = |at: usize, c| matches!(trees.get(at), Some(TokenTree::Punct(p)) if p.as_char() == c);
+        let name = at + 1 + usize::from(punct(at + 1, '$'));
+        let named = matches!(trees.get(name), Some(TokenTree::Ident(_)));
+        let body = match trees.get(name + 1) {
+            Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => Some(body.stream()),
+            _ => None,
+        };
+        // what stands before it may be attributes, or become such
+        let mut from = at;
+        while let Some(before) = from.checked_sub(1)
+            && match &trees[before] {
+                TokenTree::Punct(p) => matches!(p.as_char(), '#' | '$' | '*' | '+' | '?'),
+                TokenTree::Group(g) => g.delimiter() != Delimiter::Brace,
+                TokenTree::Ident(word) => word == "pub" || word == "unsafe" || (before > 0 && punct(before - 1, '$')),
+                TokenTree::Literal(_) => false,
             }
+        {
+            from = before;
+        }
+        let before: TokenStream = trees[from..at].iter().cloned().collect();
+        let mut variable = false;
+        each_token(before.clone(), &mut |tree| variable |= matches!(tree, TokenTree::Punct(p) if p.as_char() == '$'));
+        let path = has_path(before);
+        let span = trees[at].span();
+        match body {
+            // attributes of what it is given would move its modules
+            Some(body) if named && !path && !(variable && has_word(body.clone(), "mod")) => {}
+            None if named && name == at + 1 && punct(name + 1, ';') && !path && !variable => {
+                self.found.macro_modules.push(spot(span));
+            }
+            _ => self.refuse(span, "a module in a macro, whose file cannot be told".to_owned(), MODULE_CURE),
         }
     }
 }
@@ -246,7 +325,18 @@ impl<'ast> Visit<'ast> for Looking {
         if !forbids(attribute) {
             self.attribute(tokens);
         }
-        visit::visit_attribute(self, attribute);
+        if let Meta::NameValue(pair) = &attribute.meta {
+            self.visit_expr(&pair.value);
+        }
+    }
+
+    /// What the parser has kept as it is.
+    fn visit_token_stream(&mut self, tokens: &'ast TokenStream) {
+        self.within(tokens.clone());
+    }
+
+    fn visit_use_rename(&mut self, renamed: &'ast UseRename) {
+        self.renamed(&plain(&renamed.ident), renamed.ident.span());
     }
 
     fn visit_expr_unsafe(&mut self, expr: &'ast ExprUnsafe) {
@@ -287,11 +377,15 @@ impl<'ast> Visit<'ast> for Looking {
         if let Some(word) = &item.unsafety {
             self.unsafe_at(word.span, "an unsafe module");
         }
-        let name = item.ident.to_string().trim_start_matches("r#").to_owned();
+        let name = plain(&item.ident);
+        let paths: Vec<String> = item.attrs.iter().flat_map(paths).collect();
         if item.content.is_none() {
-            let paths = item.attrs.iter().flat_map(paths).collect();
             self.found.modules.push(Module { name, inside: self.inside.clone(), paths });
             return visit::visit_item_mod(self, item);
+        }
+        // the modules in it would lie elsewhere
+        if !paths.is_empty() {
+            self.refuse(item.ident.span(), "a #[path] on a module with a body".to_owned(), "take the attribute out");
         }
         self.inside.push(name);
         visit::visit_item_mod(self, item);
@@ -308,31 +402,46 @@ impl<'ast> Visit<'ast> for Looking {
 
     fn visit_macro(&mut self, invoked: &'ast Macro) {
         if let Some(name) = invoked.path.segments.last() {
-            self.invocation(&name.ident.to_string(), name.ident.span(), invoked.tokens.clone());
+            self.invocation(&plain(&name.ident), name.ident.span(), invoked.tokens.clone());
         }
-        visit::visit_macro(self, invoked);
     }
 }
 
 /// The files that `#[path = "..."]` names, also within `cfg_attr`.
 fn paths(attribute: &Attribute) -> Vec<String> {
+    let is = |word| attribute.path().get_ident().is_some_and(|ident| plain(ident) == word);
     match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+        Meta::NameValue(pair) if is("path") => match &pair.value {
             Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => vec![path.value()],
             _ => vec![],
         },
-        Meta::List(list) if list.path.is_ident("cfg_attr") => {
-            let trees: Vec<TokenTree> = list.tokens.clone().into_iter().collect();
-            let written = trees.windows(3).filter_map(|three| match three {
-                [TokenTree::Ident(word), TokenTree::Punct(_), TokenTree::Literal(path)] if word == "path" => {
-                    syn::parse_str::<LitStr>(&path.to_string()).ok().map(|path| path.value())
-                }
-                _ => None,
-            });
-            written.collect()
-        }
+        Meta::List(list) if is("cfg_attr") => conditional_paths(list.tokens.clone()),
         _ => vec![],
     }
+}
+
+/// Whether `path =` is among the tokens of attributes.
+fn has_path(tokens: TokenStream) -> bool {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    let here = |pair: &[TokenTree]| matches!(pair, [TokenTree::Ident(word), TokenTree::Punct(is)] if plain(word) == "path" && is.as_char() == '=');
+    trees.windows(2).any(here)
+        || trees.iter().any(|tree| matches!(tree, TokenTree::Group(group) if has_path(group.stream())))
+}
+
+/// All `path = "..."` in the tokens of `cfg_attr`.
+fn conditional_paths(tokens: TokenStream) -> Vec<String> {
+    let trees: Vec<TokenTree> = tokens.into_iter().collect();
+    let within = trees.iter().flat_map(|tree| match tree {
+        TokenTree::Group(group) => conditional_paths(group.stream()),
+        _ => vec![],
+    });
+    let written = trees.windows(3).filter_map(|three| match three {
+        [TokenTree::Ident(word), TokenTree::Punct(_), TokenTree::Literal(path)] if plain(word) == "path" => {
+            syn::parse_str::<LitStr>(&path.to_string()).ok().map(|path| path.value())
+        }
+        _ => None,
+    });
+    written.chain(within).collect()
 }
 
 #[cfg(test)]

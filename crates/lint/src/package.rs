@@ -1,14 +1,16 @@
 //! The crate, and what it depends on.
 
-use crate::count::Counted;
+use crate::count::{Counted, spread};
 use crate::source::{Followed, Root, follow, sources_under};
 use crate::{BuildTime, Dependency, Error, Finding, Verdict};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId, TargetKind};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-/// Bondstone's crates that an NF crate may name; these and what they depend on are no NF crates.
+/// Bondstone's crates that an NF crate may name. Those from the same place as the `bondstone-graph` in use, and what they
+/// depend on, are no NF crates; a name alone says nothing.
 const OWN: [&str; 9] = [
     "bondstone",
     "bondstone-graph",
@@ -20,7 +22,7 @@ const OWN: [&str; 9] = [
     "bondstone-tables",
     "bondstone-wire",
 ];
-/// What makes a crate that of an NF: that it depends on this one.
+/// What makes a crate that of an NF: that it depends on this one, be it through others.
 const NF_MARK: &str = "bondstone-graph";
 
 /// A crate with its dependencies, but those of tests alone.
@@ -32,6 +34,8 @@ pub(crate) struct Packages {
     /// All dependencies; true for those that are there for the build alone.
     reached: BTreeMap<PackageId, bool>,
     own: HashSet<PackageId>,
+    /// NF crates among the dependencies.
+    nf: BTreeSet<PackageId>,
 }
 
 impl Packages {
@@ -46,7 +50,7 @@ impl Packages {
         options.extend(target.or_else(host).into_iter().flat_map(|target| ["--filter-platform".to_owned(), target]));
         let asked = MetadataCommand::new().manifest_path(&manifest).other_options(options).exec();
         let metadata = asked.map_err(|e| match e {
-            cargo_metadata::Error::Io(e) => Error::NoCargo(e.to_string()),
+            cargo_metadata::Error::Io(e) if e.kind() == ErrorKind::NotFound => Error::NoCargo(e.to_string()),
             cargo_metadata::Error::CargoMetadata { stderr } => Error::Cargo(last_words(&stderr)),
             e => Error::Cargo(e.to_string()),
         })?;
@@ -87,15 +91,18 @@ impl Packages {
                 }
             }
         }
-        let ours = metadata.packages.iter().filter(|p| OWN.contains(&p.name.as_str()) && p.id != root);
-        let mut own: HashSet<PackageId> = HashSet::new();
-        let mut waiting: Vec<_> = ours.map(|p| p.id.clone()).collect();
+        let own = own(&metadata, &root, &edges);
+        let mut upward: HashMap<&PackageId, Vec<&PackageId>> = HashMap::new();
+        edges.iter().for_each(|(from, all)| all.iter().for_each(|to| upward.entry(to).or_default().push(from)));
+        let marks = metadata.packages.iter().filter(|p| p.name.as_str() == NF_MARK).map(|p| &p.id);
+        let (mut marked, mut waiting) = (HashSet::new(), marks.collect::<Vec<_>>());
         while let Some(id) = waiting.pop() {
-            if own.insert(id.clone()) {
-                waiting.extend(edges.get(&id).into_iter().flatten().cloned());
+            if marked.insert(id) {
+                waiting.extend(upward.get(id).into_iter().flatten().copied());
             }
         }
-        Packages { metadata, root, edges, reached, own }
+        let nf = reached.keys().filter(|id| marked.contains(id) && !own.contains(*id)).cloned().collect();
+        Packages { metadata, root, edges, reached, own, nf }
     }
 
     /// Reads the sources of the NF crates.
@@ -112,12 +119,13 @@ impl Packages {
             build_time: vec![],
             dependencies: vec![],
         };
-        verdict.take(root, follow(&roots(root, true), &root.name));
+        verdict.take(follow(&roots(root, true), &root.name));
+        verdict.build_time.extend(build_time(root));
         for package in self.reached.keys().map(|id| &self.metadata[id]) {
             verdict.build_time.extend(build_time(package));
-            if self.is_nf(&package.id) && !allow.iter().any(|a| *a == *package.name) {
+            if self.nf.contains(&package.id) && !allow.iter().any(|a| *a == *package.name) {
                 verdict.nf_crates.push(format!("{} {}", package.name, package.version));
-                verdict.take(package, follow(&roots(package, false), &package.name));
+                verdict.take(follow(&roots(package, false), &package.name));
             }
         }
         verdict.build_time.sort_by(|a, b| (a.name.as_str(), &a.file).cmp(&(&b.name, &b.file)));
@@ -128,6 +136,8 @@ impl Packages {
     /// Counts unsafe code in the dependencies, and refuses their macros with unsafe code in NF crates.
     pub(crate) fn count(&self, allow: &[String], verdict: &mut Verdict) {
         let mut counted: BTreeMap<&PackageId, Counted> = BTreeMap::new();
+        counted.insert(&self.root, Counted::of(&sources(&self.metadata[&self.root])));
+        let allowed = |id: &PackageId| allow.iter().any(|a| *a == *self.metadata[id].name);
         for (id, &build_only) in &self.reached {
             let package = &self.metadata[id];
             let count = Counted::of(&sources(package));
@@ -137,7 +147,7 @@ impl Packages {
                 unsafe_code: count.unsafe_code,
                 in_macros: count.in_macros,
                 unread: count.unread,
-                nf: self.is_nf(id),
+                nf: self.nf.contains(id),
                 own: self.own.contains(id) && package.name.starts_with("bondstone"),
                 build_only,
                 build_script: package.targets.iter().any(|t| t.kind.contains(&TargetKind::CustomBuild)),
@@ -150,27 +160,29 @@ impl Packages {
             let key = |d: &Dependency| (std::cmp::Reverse(d.unsafe_code), d.name.clone(), d.version.clone());
             key(a).cmp(&key(b))
         });
-        let nf = self.reached.keys().filter(|id| self.is_nf(id)).chain([&self.root]);
-        for id in nf {
+        counted.iter_mut().filter(|(id, _)| allowed(id)).for_each(|(_, count)| count.trust());
+        spread(counted.values_mut());
+        for id in self.nf.iter().chain([&self.root]).filter(|id| !allowed(id)) {
             let package = &self.metadata[id];
-            if allow.iter().any(|a| *a == *package.name) {
-                continue;
+            let below = self.below(id);
+            let hides = |name: &str| below.iter().find_map(|from| Some((*from, counted.get(from)?.hides(name)?)));
+            let Followed { macros, words, .. } = follow(&roots(package, *id == self.root), &package.name);
+            for (name, at) in macros {
+                if let Some((from, has)) = hides(&name) {
+                    let from = &self.metadata[from].name;
+                    let what = format!("the macro {name}! of {from} has {has} in it, which forbid does not see");
+                    let cure = format!("write what it does in safe Rust, or read it and --allow-dependency {from}");
+                    verdict.refused.push(Finding { what, cure, ..at });
+                }
             }
-            for (name, at) in follow(&roots(package, *id == self.root), &package.name).macros {
-                for from in self.below(id) {
-                    let defines = counted.get(from).is_some_and(|c| c.macros.contains(&name));
-                    let crate_name = &self.metadata[from].name;
-                    if defines && !allow.iter().any(|a| *a == **crate_name) {
-                        verdict.refused.push(Finding {
-                            what: format!(
-                                "the macro {name}! of {crate_name} has unsafe code in it, which forbid does not see"
-                            ),
-                            cure: format!(
-                                "write what it does in safe Rust, or read it and --allow-dependency {crate_name}"
-                            ),
-                            ..at.clone()
-                        });
-                    }
+            for (name, at) in words {
+                if let Some((from, has)) = hides(&name) {
+                    let from = &self.metadata[from].name;
+                    let what = format!(
+                        "{name}, in the tokens of a macro, may become the macro {name}! of {from}, which has {has} in it"
+                    );
+                    let cure = format!("call it something else, or read that macro and --allow-dependency {from}");
+                    verdict.refused.push(Finding { what, cure, ..at });
                 }
             }
         }
@@ -191,27 +203,18 @@ impl Packages {
         below
     }
 
-    /// Whether a dependency is the crate of an NF.
-    fn is_nf(&self, id: &PackageId) -> bool {
-        let named = |to: &PackageId| self.metadata[to].name.as_str() == NF_MARK;
-        !self.own.contains(id) && self.edges.get(id).into_iter().flatten().any(named)
-    }
-
     /// Folders whose change calls for another look: those of NF crates that are not kept by Cargo.
     pub(crate) fn watched(&self) -> Vec<&Path> {
-        let local = |id: &&PackageId| self.metadata[*id].source.is_none() && self.is_nf(id);
-        let folders = self.reached.keys().filter(local).filter_map(|id| self.metadata[id].manifest_path.parent());
+        let local = |id: &&PackageId| self.metadata[*id].source.is_none();
+        let folders = self.nf.iter().filter(local).filter_map(|id| self.metadata[id].manifest_path.parent());
         folders.map(|folder| folder.as_std_path()).collect()
     }
 }
 
 impl Verdict {
-    fn take(&mut self, package: &Package, followed: Followed) {
+    fn take(&mut self, followed: Followed) {
         self.files += followed.files;
         self.refused.extend(followed.findings);
-        if self.name == *package.name {
-            self.build_time.extend(build_time(package));
-        }
     }
 
     fn settle(&mut self) {
@@ -219,6 +222,41 @@ impl Verdict {
         self.refused.dedup();
         self.ok = self.refused.is_empty();
     }
+}
+
+/// Where a crate comes from: a registry, a revision of a repository, or else the folder around its own.
+fn place(package: &Package) -> String {
+    let folder =
+        || package.manifest_path.parent().and_then(|dir| dir.parent()).map_or_else(String::new, ToString::to_string);
+    package.source.as_ref().map_or_else(folder, |source| source.repr.clone())
+}
+
+/// Bondstone's own crates, and what they depend on.
+fn own(metadata: &Metadata, root: &PackageId, edges: &HashMap<PackageId, Vec<PackageId>>) -> HashSet<PackageId> {
+    let is_mark = |id: &&PackageId| metadata[*id].name.as_str() == NF_MARK;
+    // the `bondstone-graph` in use is that nearest to the crate; it is none when there are two
+    let (mut level, mut seen) = (vec![root], HashSet::from([root]));
+    let mut marks: Vec<&PackageId> = vec![];
+    while marks.is_empty() && !level.is_empty() {
+        let below = level.iter().flat_map(|id| edges.get(*id).into_iter().flatten());
+        level = below.filter(|id| seen.insert(id)).collect();
+        marks = level.iter().copied().filter(is_mark).collect();
+    }
+    if marks.is_empty() {
+        // that of its workspace, to say what is Bondstone's
+        marks = metadata.packages.iter().map(|p| &p.id).filter(is_mark).collect();
+    }
+    let [mark] = marks[..] else { return HashSet::new() };
+    let home = place(&metadata[mark]);
+    let ours = metadata.packages.iter().filter(|p| OWN.contains(&p.name.as_str()) && p.id != *root && place(p) == home);
+    let mut own: HashSet<PackageId> = HashSet::new();
+    let mut waiting: Vec<_> = ours.map(|p| &p.id).collect();
+    while let Some(id) = waiting.pop() {
+        if own.insert(id.clone()) {
+            waiting.extend(edges.get(id).into_iter().flatten());
+        }
+    }
+    own
 }
 
 fn is_proc_macro(package: &Package) -> bool {
@@ -249,8 +287,9 @@ fn roots(package: &Package, all: bool) -> Vec<Root> {
             TargetKind::ProcMacro,
         ]);
         let ships = library || of(&[TargetKind::Bin, TargetKind::Example]);
-        let wanted = all || library || of(&[TargetKind::CustomBuild]);
-        wanted.then(|| Root { file: target.src_path.clone().into(), forbids: ships && (all || library) })
+        let script = of(&[TargetKind::CustomBuild]);
+        let wanted = all || library || script;
+        wanted.then(|| Root { file: target.src_path.clone().into(), forbids: ships && (all || library), script })
     };
     package.targets.iter().filter_map(root).collect()
 }

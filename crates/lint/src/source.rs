@@ -1,7 +1,7 @@
 //! The source files of a crate, one leading to the next.
 
 use crate::Finding;
-use crate::look::{Include, Looked, Module, look};
+use crate::look::{Include, Looked, MODULE_CURE, Module, look};
 use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ pub(crate) struct Root {
     pub(crate) file: PathBuf,
     /// Whether it has to have `#![forbid(unsafe_code)]`.
     pub(crate) forbids: bool,
+    /// Whether it is a build script.
+    pub(crate) script: bool,
 }
 
 /// What was found in the sources of a crate.
@@ -25,6 +27,8 @@ pub(crate) struct Followed {
     pub(crate) findings: Vec<Finding>,
     /// Names of macros that are invoked, with the place of each.
     pub(crate) macros: Vec<(String, Finding)>,
+    /// Words in the tokens of macros, with the place of each.
+    pub(crate) words: Vec<(String, Finding)>,
 }
 
 /// A file to be read.
@@ -50,14 +54,18 @@ pub(crate) fn read(file: &Path) -> Result<String, String> {
 /// All files with Rust in a folder and below.
 pub(crate) fn sources_under(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut waiting) = (vec![], vec![dir.to_owned()]);
+    let mut seen = HashSet::new();
     while let Some(dir) = waiting.pop() {
+        // links could lead round for ever
+        if seen.len() >= MOST || !seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
+            continue;
+        }
         for entry in dir.read_dir().into_iter().flatten().flatten() {
             let path = entry.path();
-            // no links: they could lead round for ever
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => waiting.push(path),
-                Ok(_) if path.extension().is_some_and(|e| e == "rs") => found.push(path),
-                _ => {}
+            match path.is_dir() {
+                true => waiting.push(path),
+                false if path.extension().is_some_and(|e| e == "rs") => found.push(path),
+                false => {}
             }
             if found.len() >= MOST {
                 return found;
@@ -68,6 +76,12 @@ pub(crate) fn sources_under(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The files below a folder, as if each were a module.
+fn all_below(dir: &Path) -> impl Iterator<Item = Next> {
+    let modules = |file: &PathBuf| file.file_name().is_some_and(|n| n == "mod.rs");
+    sources_under(dir).into_iter().map(move |file| Next { beside: modules(&file), file, from: None })
+}
+
 /// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them.
 pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
     let mut found = Followed::default();
@@ -76,14 +90,29 @@ pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
         roots.iter().map(|root| Next { file: root.file.clone(), beside: true, from: None }).collect();
     // what only a macro names as a module
     let beside = roots.iter().filter(|root| root.forbids).filter_map(|root| root.file.parent());
-    waiting.splice(
-        0..0,
-        beside.filter(|dir| dir.file_name().is_some_and(|n| n == "src")).flat_map(|dir| {
-            let modules = |file: &PathBuf| file.file_name().is_some_and(|n| n == "mod.rs");
-            sources_under(dir).into_iter().map(move |file| Next { beside: modules(&file), file, from: None })
-        }),
-    );
-    while let Some(Next { file, beside, from }) = waiting.pop() {
+    let mut swept: Vec<PathBuf> = beside
+        .filter(|dir| dir.file_name().is_some_and(|n| n == "src"))
+        .filter_map(|dir| dir.canonicalize().ok())
+        .collect();
+    waiting.splice(0..0, swept.iter().flat_map(|dir| all_below(dir)));
+    // modules that macros name, and folders in which such may lie
+    let (mut macro_modules, mut paths, mut folders): (Vec<Finding>, Vec<Finding>, Vec<PathBuf>) = Default::default();
+    loop {
+        let Some(Next { file, beside, from }) = waiting.pop() else {
+            // macros are invoked in any file, and name what lies beside it
+            let Some(dir) = folders.pop().filter(|_| !macro_modules.is_empty()) else { break };
+            if swept.iter().any(|swept| dir.starts_with(swept)) {
+                continue;
+            }
+            // beside the manifest there is everything
+            if dir.join("Cargo.toml").exists() {
+                found.findings.extend(macro_modules.iter().cloned());
+                continue;
+            }
+            waiting.extend(all_below(&dir));
+            swept.push(dir);
+            continue;
+        };
         let known = file.canonicalize().unwrap_or_else(|_| file.clone());
         if !seen.insert(known) {
             continue;
@@ -111,7 +140,8 @@ pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
             }
         };
         found.files += 1;
-        let Looked { findings, modules, includes, macros, forbids } = look(&text);
+        let Looked { findings, modules, includes, macros, words, macro_modules: in_macros, macro_paths, forbids } =
+            look(&text);
         let place = |(line, column): (usize, usize)| (line, column + 1);
         for (spot, what, cure) in findings {
             let (line, column) = place(spot);
@@ -125,7 +155,25 @@ pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
             let (line, column) = place(spot);
             found.macros.push((macro_name, at(line, column, String::new(), "")));
         }
+        for (word, spot) in words {
+            let (line, column) = place(spot);
+            found.words.push((word, at(line, column, String::new(), "")));
+        }
+        for spot in in_macros {
+            let (line, column) = place(spot);
+            let what = "a module in a macro, whose file is not looked for beside Cargo.toml".to_owned();
+            macro_modules.push(at(line, column, what, MODULE_CURE));
+        }
+        for spot in macro_paths {
+            let (line, column) = place(spot);
+            let what = "path = in a macro, in a crate in which macros name modules".to_owned();
+            paths.push(at(line, column, what, MODULE_CURE));
+        }
         let dir = file.parent().unwrap_or(Path::new(""));
+        // a build script runs on its own, and is not contained anyway
+        if !roots.iter().any(|root| root.script && root.file == file) {
+            folders.push(dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
+        }
         for module in modules {
             waiting.extend(module_files(dir, &file, beside, &module).into_iter().map(|(file, beside)| Next {
                 file,
@@ -145,6 +193,9 @@ pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
                 }),
             }
         }
+    }
+    if !macro_modules.is_empty() {
+        found.findings.append(&mut paths);
     }
     found
 }

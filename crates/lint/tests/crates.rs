@@ -167,6 +167,183 @@ fn a_macro_with_unsafe_code_of_another_crate_is_refused_where_it_is_used() {
     assert_eq!(crates.check("mine", &[]).dependencies[0].in_macros, 1);
 }
 
+/// A macro with unsafe code in it, as in a crate that is no NF's.
+const PEEK: &str = "#[macro_export]\nmacro_rules! peek { ($p:expr) => { unsafe { *$p } } }";
+
+#[test]
+fn a_macro_is_known_by_whatever_name_and_through_whatever_macro() {
+    let crates = Crates::new("names");
+    crates.package("helper", &[], PEEK);
+    let through = "#[macro_export]\nmacro_rules! look { ($p:expr) => { $crate::hidden::peek!($p) } }\n\
+        #[doc(hidden)]\npub mod hidden { pub use helper::peek; }\npub use helper::peek as harmless;";
+    crates.package("through", &["helper"], through);
+    let again = "#[macro_export]\nmacro_rules! twice { ($p:expr) => { $crate::x::look! { $p } } }\n\
+        pub mod x { pub use through::{look, harmless as sound}; }\n\
+        #[macro_export]\nmacro_rules! fine { () => {} }";
+    crates.package("again", &["through"], again);
+    let hides = |name: &str, of: &str, line: usize| {
+        format!("mine/src/lib.rs:{line} the macro {name}! of {of} has unsafe code in it, which forbid does not see")
+    };
+    for (body, expected) in [
+        ("use helper::peek as fine;\npub fn a(p: *const u8) -> u8 { fine!(p) }", hides("peek", "helper", 2)),
+        ("use helper::{self as h, peek as _};", hides("peek", "helper", 2)),
+        ("pub fn a(p: *const u8) -> u8 { helper::r#peek!(p) }", hides("peek", "helper", 2)),
+        ("pub fn a(p: *const u8) -> u8 { through::look!(p) }", hides("look", "through", 2)),
+        ("pub fn a(p: *const u8) -> u8 { through::harmless!(p) }", hides("harmless", "through", 2)),
+        ("pub fn a(p: *const u8) -> u8 { again::twice!(p) }", hides("twice", "again", 2)),
+        ("pub fn a(p: *const u8) -> u8 { again::x::sound!(p) }", hides("sound", "again", 2)),
+        (
+            "macro_rules! call { ($m:ident $p:tt) => { helper::$m! $p } }\nfn a(p: *const u8) -> u8 { call!(peek (p)) }",
+            "mine/src/lib.rs:3 peek, in the tokens of a macro, may become the macro peek! of helper, which has unsafe \
+             code in it"
+                .to_owned(),
+        ),
+    ] {
+        crates.package("mine", &["helper", "through", "again"], &format!("{FORBID}{body}"));
+        assert_eq!(crates.refused("mine", &[]), [expected], "{body}");
+        assert_eq!(crates.refused("mine", &["helper", "through", "again"]), [""; 0], "{body}");
+    }
+    // who has read the macro itself may use those that invoke it
+    let body = "pub fn a(p: *const u8) -> u8 { again::twice!(p); again::fine!() }";
+    crates.package("mine", &["again"], &format!("{FORBID}{body}"));
+    assert_eq!(crates.refused("mine", &["helper"]), [""; 0]);
+}
+
+#[test]
+fn a_macro_with_other_things_that_forbid_does_not_see_is_refused() {
+    let crates = Crates::new("hides");
+    for (inner, has) in [
+        ("core::arch::global_asm!(\"nop\");", "assembly"),
+        ("include!($x);", "an include!"),
+        ("#[unsafe(no_mangle)] pub fn $x() {}", "an attribute for the linker"),
+        ("#[path = \"../hidden/evil.rs\"] mod evil;", "a module of a file"),
+        ("mod $x;", "a module of a file"),
+    ] {
+        crates.package("helper", &[], &format!("#[macro_export]\nmacro_rules! m {{ ($x:tt) => {{ {inner} }} }}"));
+        crates.package("mine", &["helper"], &format!("{FORBID}helper::m!(x);"));
+        let expected = format!("mine/src/lib.rs:2 the macro m! of helper has {has} in it, which forbid does not see");
+        assert_eq!(crates.refused("mine", &[]), [expected], "{inner}");
+    }
+    crates.package("helper", &[], "pub use core::include as inc;");
+    crates.package("mine", &["helper"], &format!("{FORBID}helper::inc!(\"evil.in\");"));
+    assert_eq!(
+        crates.refused("mine", &[]),
+        ["mine/src/lib.rs:2 the macro inc! of helper has an include! in it, which forbid does not see"]
+    );
+}
+
+#[test]
+fn files_that_only_macros_name_are_read_or_refused() {
+    let crates = Crates::new("unread");
+    let named = |n: &str| format!("macro_rules! m {{ () => {{ {n} }} }}\nm!();");
+    let unknown = "a module in a macro, whose file cannot be told";
+    for (lib, expected) in [
+        (named("#[path = \"../hidden/evil.rs\"] pub mod evil;"), format!("mine/src/lib.rs:2 {unknown}")),
+        (named("#[cfg_attr(all(), path = \"../hidden/evil.rs\")] mod evil;"), format!("mine/src/lib.rs:2 {unknown}")),
+        (named("#[path = \"../hidden\"] mod a { mod evil; }"), format!("mine/src/lib.rs:2 {unknown}")),
+        (
+            "macro_rules! m { ($n:ident #[$a:meta]) => { #[$a] mod $n; } }\nm!(evil #[path = \"../hidden/evil.rs\"]);"
+                .to_owned(),
+            format!("mine/src/lib.rs:2 {unknown}"),
+        ),
+        (
+            "macro_rules! m { ($($t:tt)*) => { #[path = \"../hidden/evil.rs\"] $($t)* } }\nm!(mod evil;);".to_owned(),
+            "mine/src/lib.rs:2 path = in a macro, in a crate in which macros name modules".to_owned(),
+        ),
+        (
+            "use core::include as inc;\ninc!(\"evil.in\");".to_owned(),
+            "mine/src/lib.rs:2 include! by another name".to_owned(),
+        ),
+        (
+            "use core::arch::{global_asm as fine};\nfine!(\"nop\");".to_owned(),
+            "mine/src/lib.rs:2 global_asm! by another name".to_owned(),
+        ),
+        (
+            "macro_rules! m { ($m:ident $a:tt) => { $m! $a; } }\nm!(include (\"evil.in\"));".to_owned(),
+            "mine/src/lib.rs:3 the name of include! in the tokens of a macro".to_owned(),
+        ),
+        (
+            "#[path = \"../hidden\"]\nmod a { mod evil; }".to_owned(),
+            "mine/src/lib.rs:3 a #[path] on a module with a body".to_owned(),
+        ),
+        // these are read
+        (
+            "#[cfg_attr(all(), cfg_attr(true, path = \"../hidden/evil.rs\"))]\nmod evil;".to_owned(),
+            "mine/hidden/evil.rs:1 an unsafe block".to_owned(),
+        ),
+        (
+            "#[path = \"../other/fine.rs\"]\nmod a;\nmacro_rules! m { () => { mod beside; } }".to_owned(),
+            "mine/other/beside.rs:2 an unsafe block".to_owned(),
+        ),
+        (
+            named("#[cfg(all())] pub(crate) mod linked { mod evil; }"),
+            "mine/hidden/evil.rs:1 an unsafe block".to_owned(),
+        ),
+    ] {
+        let linked = lib.contains("linked");
+        crates.package("mine", &[], &format!("{FORBID}{lib}"));
+        crates.write("mine/hidden/evil.rs", "pub fn a(p: *const u8) -> u8 { unsafe { *p } }");
+        crates.write("mine/src/evil.in", "fn a(p: *const u8) -> u8 { unsafe { *p } }");
+        crates.write("mine/other/fine.rs", "m!();");
+        crates.write("mine/other/beside.rs", "\npub fn a(p: *const u8) -> u8 { unsafe { *p } }");
+        let link = crates.0.join("mine/src/linked");
+        drop(std::fs::remove_file(&link));
+        if linked {
+            std::os::unix::fs::symlink("../hidden", link).unwrap();
+        }
+        let refused = crates.refused("mine", &[]);
+        assert!(refused.contains(&expected), "{lib}: {refused:?}");
+    }
+    // beside the manifest there is everything
+    let manifest =
+        "[package]\nname = \"flat\"\nversion = \"1.0.0\"\nedition = \"2024\"\n[workspace]\n[lib]\npath = \"lib.rs\"";
+    crates.write("flat/Cargo.toml", manifest).write("flat/lib.rs", &format!("{FORBID}{}", named("mod evil;")));
+    let expected = ["flat/lib.rs:2 a module in a macro, whose file is not looked for beside Cargo.toml"];
+    assert_eq!(crates.refused("flat", &[]), expected);
+    // and what is no file's is nothing to refuse
+    let lib = named("mod here { pub fn path() {} } #[cfg(test)] mod tests;");
+    crates.package("plain", &[], &format!("{FORBID}{lib}")).write("plain/src/tests.rs", "");
+    crates.write("plain/build.rs", "fn main() {}");
+    assert_eq!(crates.refused("plain", &[]), [""; 0]);
+}
+
+#[test]
+fn what_is_bondstones_own_is_not_a_question_of_names() {
+    let crates = Crates::new("own");
+    let code = "pub fn a(p: *const u8) -> u8 { unsafe { *p } }";
+    crates.package("bondstone-wire", &[], code).package("bondstone-graph", &["bondstone-wire"], "");
+    // another's crate, with a name like ours
+    let manifest = |name: &str, depends: &str| {
+        format!(
+            "[package]\nname = \"{name}\"\nversion = \"1.2.3\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n{depends}"
+        )
+    };
+    let depends = "bondstone-graph = { path = \"../../bondstone-graph\" }\nvendor2 = { path = \"../../vendor2\" }";
+    crates.write("sold/pcap/Cargo.toml", &manifest("bondstone-pcap", depends)).write("sold/pcap/src/lib.rs", FORBID);
+    crates.package("vendor2", &["bondstone-graph"], code);
+    // gets the graph from another
+    crates.package("prelude", &["bondstone-graph"], &format!("{FORBID}pub use bondstone_graph as graph;"));
+    crates.package("vendor3", &["prelude"], code);
+    let depends = "bondstone-graph = { path = \"../bondstone-graph\" }\nvendor3 = { path = \"../vendor3\" }\n\
+        bondstone-pcap = { path = \"../sold/pcap\" }";
+    crates.write("mine/Cargo.toml", &manifest("mine", depends)).write("mine/src/lib.rs", FORBID);
+    assert_eq!(
+        crates.refused("mine", &[]),
+        [
+            "vendor2/src/lib.rs:1 a crate root without #![forbid(unsafe_code)]",
+            "vendor2/src/lib.rs:1 an unsafe block",
+            "vendor3/src/lib.rs:1 a crate root without #![forbid(unsafe_code)]",
+            "vendor3/src/lib.rs:1 an unsafe block",
+        ]
+    );
+    let verdict = crates.check("mine", &[]);
+    let own: Vec<_> = verdict.dependencies.iter().filter(|d| d.own).map(|d| d.name.as_str()).collect();
+    assert_eq!(own, ["bondstone-wire", "bondstone-graph"]);
+    let mut held = verdict.nf_crates.clone();
+    held.sort();
+    assert_eq!(held, ["bondstone-pcap 1.2.3", "prelude 1.2.3", "vendor2 1.2.3", "vendor3 1.2.3"]);
+}
+
 #[test]
 fn what_runs_while_it_is_built_is_named() {
     let crates = Crates::new("building");

@@ -101,4 +101,11 @@ fn roots_modules_includes_and_macros_are_told() {
     let all = look("fn a() { b::c!(d!()); } macro_rules! e { () => { $crate::f! { g } } }");
     let names: Vec<_> = all.macros.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["c", "d", "macro_rules", "f"]);
+    let words: Vec<_> = all.words.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(words, ["crate", "g"]);
+    // a use that gives another name is as an invocation
+    let all = look("use a::{b as c, d, e::{f as _}}; m! { use g as h; }");
+    let names: Vec<_> = all.macros.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["b", "f", "m"]);
+    assert!(all.words.iter().any(|(name, _)| name == "g"), "{:?}", all.words);
 }
