@@ -6,7 +6,7 @@ mod sample;
 use crate::exit::Exit;
 use anyhow::Context;
 use graph::{Diagnostic, Diagnostics, Registry};
-use name::Name;
+use name::{Name, fill};
 use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -127,6 +127,13 @@ impl Source {
 }
 
 fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
+    let home = match source {
+        Source::Folder(root) => root.display().to_string(),
+        Source::Git(url) => url.clone(),
+    };
+    let depends = CRATES.map(|name| (format!("@{name}@"), source.dependency(name)));
+    let marks = depends.iter().map(|(mark, value)| (mark.as_str(), value.as_str()));
+    let marks: Vec<_> = marks.chain(name.marks()).chain([("@home@", home.as_str())]).collect();
     for (file, template, _) in FILES {
         let path = dir.join(file);
         let made = match (file, source) {
@@ -143,14 +150,8 @@ fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
                 continue;
             }
             ("Cargo.lock", Source::Git(_)) => continue,
-            _ => name.put_into(template),
+            _ => fill(template, &marks),
         };
-        let home = match source {
-            Source::Folder(root) => root.display().to_string(),
-            Source::Git(url) => url.clone(),
-        };
-        let made = CRATES.iter().fold(made, |text, name| text.replace(&format!("@{name}@"), &source.dependency(name)));
-        let made = made.replace("@home@", &home);
         fs::create_dir_all(path.parent().unwrap_or(dir))
             .and_then(|()| fs::write(&path, made))
             .with_context(|| format!("{} cannot be written", path.display()))?;

@@ -8,9 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// A name of which nothing must be left in the templates' own: it is called as a type that they use.
+const ODD: &str = "ipv4-addr";
+
 /// Where the crate is made: always the same place, so that what was built of it is used again.
 fn place() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new/odd-sources");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new").join(ODD);
     drop(fs::remove_dir_all(&dir));
     dir
 }
@@ -35,12 +38,12 @@ fn cargo(dir: &Path, arguments: &[&str], more: &[&str]) -> Said {
 fn a_new_crate_is_tested_run_and_refused_once_it_has_unsafe_code() {
     let dir = place();
     let path = dir.to_str().unwrap();
-    let said = bondstone(["new", "odd-sources", "--dir", path]);
+    let said = bondstone(["new", ODD, "--dir", path]);
     assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
     for words in [path, "src/lib.rs", "cargo test", "cargo bench", "cargo run -- run chain.toml", "cargo run -- lint"] {
         assert!(said.out.contains(words), "{words}: {}", said.out);
     }
-    let again = bondstone(["new", "odd-sources", "--dir", path]);
+    let again = bondstone(["new", ODD, "--dir", path]);
     assert!(again.status == Some(2) && again.err.contains("--dir"), "{again:?}");
 
     // it compiles and passes as it is
@@ -60,12 +63,12 @@ fn a_new_crate_is_tested_run_and_refused_once_it_has_unsafe_code() {
     let summary: Summary = Ended { status: ran.status, out: ran.out, err: ran.err }.summary(0);
     assert_eq!((summary.number("/totals/received"), summary.number("/totals/sent")), (31, 15));
     let limit = summary.nf("limit");
-    assert_eq!((limit.0["kind"].as_str(), limit.number("/packets")), (Some("odd-sources"), 31));
+    assert_eq!((limit.0["kind"].as_str(), limit.number("/packets")), (Some(ODD), 31));
     assert_eq!((limit.number("/drops/too_many_packets"), limit.number("/drops/malformed")), (15, 1));
     let listed = cargo(&dir, &["run"], &["--", "nf", "list", "--json"]);
     let listed: Value = serde_json::from_str(&listed.out).unwrap();
     let kinds: Vec<_> = listed.as_array().unwrap().iter().map(|kind| kind["name"].as_str().unwrap()).collect();
-    assert!(["odd-sources", "l3fwd", "ttl"].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    assert!([ODD, "l3fwd", "ttl"].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
 
     // it has no unsafe code
     let lint = bondstone(["lint", path, "--json"]);
@@ -78,6 +81,14 @@ fn a_new_crate_is_tested_run_and_refused_once_it_has_unsafe_code() {
     // the program is built without what measures
     let absent = |name: &str| !depends.iter().any(|d| d["name"] == name);
     assert!(absent("rusqlite") && absent("bondstone-results") && absent("bondstone-report"), "{depends:?}");
+
+    // so is one whose name has the templates' own in it
+    let other = dir.with_file_name("dummy_nf2");
+    drop(fs::remove_dir_all(&other));
+    let said = bondstone(["new", "dummy_nf2", "--dir", other.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let tested = cargo(&other, &["test"], &["--test", "capture"]);
+    assert_eq!(tested.status, Some(0), "{}\n{}", tested.out, tested.err);
 
     // and is refused once it has
     let lib = dir.join("src/lib.rs");
@@ -134,7 +145,7 @@ fn a_repository_is_depended_on_by_its_url() {
 #[test]
 fn what_is_made_is_formatted_whatever_the_name() {
     let scratch = Scratch::new();
-    for name in ["a", "my-nf", "zz", "a-name-of-thirty-two-letters-yes"] {
+    for name in ["a", "my-nf", "zz", "vec", "dummy_nf2", "a-name-of-thirty-two-letters-yes"] {
         let dir = scratch.path(name);
         let said = bondstone(["new", name, "--dir", dir.to_str().unwrap()]);
         assert_eq!(said.status, Some(0), "{said:?}");
