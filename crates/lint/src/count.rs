@@ -22,6 +22,10 @@ struct Defined {
     exported: bool,
     has: Option<&'static str>,
     invokes: HashSet<String>,
+    /// Whether it invokes what it is given the name of.
+    calls: bool,
+    /// Whether it puts things side by side that it is given: one may be a name, and the next `!`.
+    joins: bool,
 }
 
 impl Counted {
@@ -41,6 +45,16 @@ impl Counted {
     /// What the exported macro `name` has in it that `forbid(unsafe_code)` does not see, if it does; see [`spread`].
     pub(crate) fn hides(&self, name: &str) -> Option<&'static str> {
         self.defined.get(name).filter(|defined| defined.exported).and_then(|defined| defined.has)
+    }
+
+    /// Names of its macros that invoke what they are given the name of; see [`spread`].
+    pub(crate) fn calling(&self) -> impl Iterator<Item = &String> {
+        self.defined.iter().filter(|(_, defined)| defined.calls).map(|(name, _)| name)
+    }
+
+    /// Takes its macros for such as are there to hide something.
+    pub(crate) fn distrust(&mut self) {
+        self.defined.values_mut().for_each(|defined| defined.calls |= defined.joins);
     }
 
     /// Forgets its macros: they may be used.
@@ -128,6 +142,11 @@ impl Counted {
                         self.note(within, "unsafe code");
                     }
                     let name = plain(ident);
+                    if let Some(within) = within.filter(|_| n > 0 && punct(n - 1, '$')) {
+                        let defined = self.defined.entry(within.to_owned()).or_default();
+                        defined.calls |= punct(n + 1, '!') && !punct(n + 2, '=');
+                        defined.joins |= punct(n + 1, '$');
+                    }
                     if LINKER.contains(&name.as_str()) {
                         self.note(within, "an attribute for the linker");
                     }
@@ -136,6 +155,14 @@ impl Counted {
                     }
                 }
                 TokenTree::Group(inner) => {
+                    if let Some(within) = within.filter(|_| n > 0 && punct(n - 1, '$')) {
+                        // $(...)* and what follows, behind a separator
+                        let after = (n + 1..n + 4).find(|&at| ['*', '+', '?'].iter().any(|&c| punct(at, c)));
+                        let after = after.map_or(n + 1, |at| at + 1);
+                        let defined = self.defined.entry(within.to_owned()).or_default();
+                        defined.calls |= punct(after, '!') && !punct(after + 1, '=');
+                        defined.joins |= punct(after, '$');
+                    }
                     // macro_rules! name { ... }
                     let defines = n > 2 && punct(n - 2, '!') && word(n - 3).as_deref() == Some("macro_rules");
                     let name =
@@ -161,9 +188,14 @@ pub(crate) fn spread<'a>(crates: impl Iterator<Item = &'a mut Counted>) {
             those.filter_map(|(name, d)| Some((name.clone(), d.has?))).collect()
         };
         let exported: HashMap<_, _> = crates.iter().flat_map(|counted| known(counted, false)).collect();
+        let calling: HashSet<String> = crates.iter().flat_map(|counted| counted.calling().cloned()).collect();
         let mut more = false;
         for counted in &mut crates {
             let own = known(counted, true);
+            for defined in counted.defined.values_mut().filter(|d| !d.calls) {
+                defined.calls = !defined.invokes.is_disjoint(&calling);
+                more |= defined.calls;
+            }
             for defined in counted.defined.values_mut().filter(|d| d.has.is_none()) {
                 defined.has = defined.invokes.iter().find_map(|name| own.get(name).or(exported.get(name)).copied());
                 more |= defined.has.is_some();

@@ -37,7 +37,7 @@ pub(crate) struct Looked {
     pub(crate) includes: Vec<Include>,
     /// Macros that are invoked, and what a `use` gives another name.
     pub(crate) macros: Vec<(String, Spot)>,
-    /// Words in the tokens of macros: any of them may become the name of a macro.
+    /// Words in the tokens of macros that call what they are given: any of them may become the name of a macro.
     pub(crate) words: Vec<(String, Spot)>,
     /// Modules that macros name, in files that lie where those of modules lie; where that is depends on who invokes them.
     pub(crate) macro_modules: Vec<Spot>,
@@ -63,9 +63,10 @@ const PARSE_CURE: &str = "does it compile?";
 const NAME_CURE: &str = "call it by its own name, so that it can be followed";
 pub(crate) const MODULE_CURE: &str = "write mod outside of the macro";
 
-/// Looks at the text of a file: items, or what else is included.
-pub(crate) fn look(text: &str) -> Looked {
-    let mut looking = Looking::default();
+/// Looks at the text of a file: items, or what else is included. Macros of the names `calling` invoke what they are given
+/// the name of.
+pub(crate) fn look(text: &str, calling: &HashSet<String>) -> Looked {
+    let mut looking = Looking { calling, found: Looked::default(), known: HashSet::new(), inside: vec![], given: 0 };
     if let Some(line) = too_deep(text) {
         let what = format!("brackets nested deeper than {DEEPEST}");
         looking.found.findings.push(((line, 0), what, "write it flatter: it is not looked at"));
@@ -164,15 +165,18 @@ fn has_word(tokens: TokenStream, wanted: &str) -> bool {
     found
 }
 
-#[derive(Default)]
-struct Looking {
+struct Looking<'a> {
+    /// Macros that invoke what they are given the name of.
+    calling: &'a HashSet<String>,
+    /// How many of them the tokens are given to.
+    given: usize,
     found: Looked,
     /// Places of the word `unsafe` that have been judged.
     known: HashSet<Spot>,
     inside: Vec<String>,
 }
 
-impl Looking {
+impl Looking<'_> {
     fn refuse(&mut self, at: Span, what: String, cure: &'static str) {
         self.found.findings.push((spot(at), what, cure));
     }
@@ -225,7 +229,10 @@ impl Looking {
             let path = syn::parse2::<LitStr>(tokens.clone()).ok().map(|path| path.value());
             self.found.includes.push(Include { path, at: spot(at) });
         }
+        let calls = usize::from(self.calling.contains(name));
+        self.given += calls;
         self.within(tokens);
+        self.given -= calls;
     }
 
     /// What stands in the tokens of a macro: invocations, attributes, modules, words.
@@ -250,7 +257,8 @@ impl Looking {
                         _ if (name == "include" && !after_dot) || ASSEMBLY.contains(&name.as_str()) => {
                             self.refuse(at, format!("the name of {name}! in the tokens of a macro"), NAME_CURE);
                         }
-                        _ => self.found.words.push((name, spot(at))),
+                        _ if self.given != 0 => self.found.words.push((name, spot(at))),
+                        _ => {}
                     }
                 }
                 TokenTree::Group(group) => {
@@ -312,7 +320,7 @@ impl Looking {
     }
 }
 
-impl<'ast> Visit<'ast> for Looking {
+impl<'ast> Visit<'ast> for Looking<'_> {
     fn visit_attribute(&mut self, attribute: &'ast Attribute) {
         let mut tokens = TokenStream::new();
         // the path of #[no_mangle] and #[unsafe(no_mangle)] is among the words

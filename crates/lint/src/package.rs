@@ -119,13 +119,13 @@ impl Packages {
             build_time: vec![],
             dependencies: vec![],
         };
-        verdict.take(follow(&roots(root, true), &root.name));
+        verdict.take(follow(&roots(root, true), &root.name, &HashSet::new()));
         verdict.build_time.extend(build_time(root));
         for package in self.reached.keys().map(|id| &self.metadata[id]) {
             verdict.build_time.extend(build_time(package));
             if self.nf.contains(&package.id) && !allow.iter().any(|a| *a == *package.name) {
                 verdict.nf_crates.push(format!("{} {}", package.name, package.version));
-                verdict.take(follow(&roots(package, false), &package.name));
+                verdict.take(follow(&roots(package, false), &package.name, &HashSet::new()));
             }
         }
         verdict.build_time.sort_by(|a, b| (a.name.as_str(), &a.file).cmp(&(&b.name, &b.file)));
@@ -136,11 +136,11 @@ impl Packages {
     /// Counts unsafe code in the dependencies, and refuses their macros with unsafe code in NF crates.
     pub(crate) fn count(&self, allow: &[String], verdict: &mut Verdict) {
         let mut counted: BTreeMap<&PackageId, Counted> = BTreeMap::new();
-        counted.insert(&self.root, Counted::of(&sources(&self.metadata[&self.root])));
+        counted.insert(&self.root, Counted::of(&sources(&self.metadata[&self.root], true)));
         let allowed = |id: &PackageId| allow.iter().any(|a| *a == *self.metadata[id].name);
         for (id, &build_only) in &self.reached {
             let package = &self.metadata[id];
-            let count = Counted::of(&sources(package));
+            let count = Counted::of(&sources(package, false));
             verdict.dependencies.push(Dependency {
                 name: package.name.to_string(),
                 version: package.version.to_string(),
@@ -161,12 +161,16 @@ impl Packages {
             key(a).cmp(&key(b))
         });
         counted.iter_mut().filter(|(id, _)| allowed(id)).for_each(|(_, count)| count.trust());
+        let suspect = counted.iter_mut().filter(|(id, _)| self.nf.contains(id) || ***id == self.root);
+        suspect.for_each(|(_, count)| count.distrust());
         spread(counted.values_mut());
         for id in self.nf.iter().chain([&self.root]).filter(|id| !allowed(id)) {
             let package = &self.metadata[id];
             let below = self.below(id);
             let hides = |name: &str| below.iter().find_map(|from| Some((*from, counted.get(from)?.hides(name)?)));
-            let Followed { macros, words, .. } = follow(&roots(package, *id == self.root), &package.name);
+            let crates = below.iter().copied().chain([id]).filter_map(|id| counted.get(id));
+            let calling: HashSet<String> = crates.flat_map(Counted::calling).cloned().collect();
+            let Followed { macros, words, .. } = follow(&roots(package, *id == self.root), &package.name, &calling);
             for (name, at) in macros {
                 if let Some((from, has)) = hides(&name) {
                     let from = &self.metadata[from].name;
@@ -294,10 +298,10 @@ fn roots(package: &Package, all: bool) -> Vec<Root> {
     package.targets.iter().filter_map(root).collect()
 }
 
-/// The sources of a dependency that are built with it.
-fn sources(package: &Package) -> Vec<std::path::PathBuf> {
+/// The sources of a crate, or of a dependency those that are built with it.
+fn sources(package: &Package, all: bool) -> Vec<std::path::PathBuf> {
     let mut files = BTreeSet::new();
-    for Root { file, .. } in roots(package, false) {
+    for Root { file, .. } in roots(package, all) {
         // a library that lies beside the manifest would bring its tests along
         let beside = package.manifest_path.parent().is_some_and(|dir| file.parent() == Some(dir.as_std_path()));
         match file.parent() {

@@ -27,7 +27,7 @@ pub(crate) struct Followed {
     pub(crate) findings: Vec<Finding>,
     /// Names of macros that are invoked, with the place of each.
     pub(crate) macros: Vec<(String, Finding)>,
-    /// Words in the tokens of macros, with the place of each.
+    /// Words in the tokens of macros that call what they are given, with the place of each.
     pub(crate) words: Vec<(String, Finding)>,
 }
 
@@ -82,8 +82,9 @@ fn all_below(dir: &Path) -> impl Iterator<Item = Next> {
     sources_under(dir).into_iter().map(move |file| Next { beside: modules(&file), file, from: None })
 }
 
-/// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them.
-pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
+/// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them. Macros
+/// of the names `calling` invoke what they are given the name of.
+pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> Followed {
     let mut found = Followed::default();
     let mut seen = HashSet::new();
     let mut waiting: Vec<Next> =
@@ -141,7 +142,7 @@ pub(crate) fn follow(roots: &[Root], name: &str) -> Followed {
         };
         found.files += 1;
         let Looked { findings, modules, includes, macros, words, macro_modules: in_macros, macro_paths, forbids } =
-            look(&text);
+            look(&text, calling);
         let place = |(line, column): (usize, usize)| (line, column + 1);
         for (spot, what, cure) in findings {
             let (line, column) = place(spot);

@@ -184,6 +184,12 @@ fn a_macro_is_known_by_whatever_name_and_through_whatever_macro() {
     let hides = |name: &str, of: &str, line: usize| {
         format!("mine/src/lib.rs:{line} the macro {name}! of {of} has unsafe code in it, which forbid does not see")
     };
+    let word = |line: usize| {
+        format!(
+            "mine/src/lib.rs:{line} peek, in the tokens of a macro, may become the macro peek! of helper, which has \
+             unsafe code in it"
+        )
+    };
     for (body, expected) in [
         ("use helper::peek as fine;\npub fn a(p: *const u8) -> u8 { fine!(p) }", hides("peek", "helper", 2)),
         ("use helper::{self as h, peek as _};", hides("peek", "helper", 2)),
@@ -194,15 +200,27 @@ fn a_macro_is_known_by_whatever_name_and_through_whatever_macro() {
         ("pub fn a(p: *const u8) -> u8 { again::x::sound!(p) }", hides("sound", "again", 2)),
         (
             "macro_rules! call { ($m:ident $p:tt) => { helper::$m! $p } }\nfn a(p: *const u8) -> u8 { call!(peek (p)) }",
-            "mine/src/lib.rs:3 peek, in the tokens of a macro, may become the macro peek! of helper, which has unsafe \
-             code in it"
-                .to_owned(),
+            word(3),
+        ),
+        (
+            "macro_rules! join { ([$($a:tt)*] [$($b:tt)*]) => { $($a)* $($b)* } }\n\
+             fn a(p: *const u8) -> u8 { join!([helper::peek] [!(p)]) }",
+            word(3),
+        ),
+        (
+            "macro_rules! call { ($($m:ident)::* $p:tt) => { $($m)::*! $p } }\nmacro_rules! pass { ($($t:tt)*) => { call!($($t)*) } }\n\
+             fn a(p: *const u8) -> u8 { pass!(helper::peek (p)) }",
+            word(4),
         ),
     ] {
         crates.package("mine", &["helper", "through", "again"], &format!("{FORBID}{body}"));
         assert_eq!(crates.refused("mine", &[]), [expected], "{body}");
         assert_eq!(crates.refused("mine", &["helper", "through", "again"]), [""; 0], "{body}");
     }
+    // a word that is no macro's is none
+    let body = "struct X;\nimpl X { fn peek() -> u8 { 1 } }\nfn a() { assert_eq!(X::peek(), 1); }";
+    crates.package("mine", &["helper", "through", "again"], &format!("{FORBID}{body}"));
+    assert_eq!(crates.refused("mine", &[]), [""; 0]);
     // who has read the macro itself may use those that invoke it
     let body = "pub fn a(p: *const u8) -> u8 { again::twice!(p); again::fine!() }";
     crates.package("mine", &["again"], &format!("{FORBID}{body}"));

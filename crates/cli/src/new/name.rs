@@ -153,7 +153,7 @@ mod tests {
             for (at, _) in line.match_indices("::") {
                 let before = &line[..at];
                 let begins = before.trim_end_matches(is_word);
-                if !begins.ends_with("::") {
+                if !begins.ends_with(['.', ':']) {
                     used.push(before[begins.len()..].to_owned());
                 }
             }

@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Where the macro `call` invokes what it is given the name of.
+fn look(text: &str) -> Looked {
+    super::look(text, &HashSet::from(["call".to_owned()]))
+}
+
 fn what(text: &str) -> Vec<(usize, String)> {
     look(text).findings.into_iter().map(|((line, _), what, _)| (line, what)).collect()
 }
@@ -102,10 +107,13 @@ fn roots_modules_includes_and_macros_are_told() {
     let names: Vec<_> = all.macros.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["c", "d", "macro_rules", "f"]);
     let words: Vec<_> = all.words.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(words, ["crate", "g"]);
+    assert_eq!(words, [""; 0]);
+    let all = look("call!(a, m!(b)); m!(c, call! { d::e });");
+    let words: Vec<_> = all.words.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(words, ["a", "b", "d", "e"]);
     // a use that gives another name is as an invocation
-    let all = look("use a::{b as c, d, e::{f as _}}; m! { use g as h; }");
+    let all = look("use a::{b as c, d, e::{f as _}}; call! { use g as h; }");
     let names: Vec<_> = all.macros.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["b", "f", "m"]);
+    assert_eq!(names, ["b", "f", "call"]);
     assert!(all.words.iter().any(|(name, _)| name == "g"), "{:?}", all.words);
 }
