@@ -6,11 +6,14 @@
 //! another crate expands to. So this crate reads the sources of an **NF crate**, which is
 //!
 //! * the crate that is looked at,
-//! * each of its dependencies that depends on `bondstone-graph` itself, and is not Bondstone's own.
+//! * each of its dependencies that depends on `bondstone-graph`, be it through others, and is not Bondstone's own: from the
+//!   same registry, revision or folder as the `bondstone-graph` that it uses.
 //!
 //! It refuses (see [`Finding`]) unsafe blocks, functions, impls, traits and extern blocks, in macros as well; attributes
 //! that make a symbol the linker's; assembly; whatever weakens the lint `unsafe_code`; a crate root without
-//! `#![forbid(unsafe_code)]`; sources that cannot be read or followed; macros of dependencies with unsafe code in them. Of
+//! `#![forbid(unsafe_code)]`; sources that cannot be read or followed; macros of dependencies that have unsafe code in
+//! them, or assembly, an `include!`, a module of a file or an attribute for the linker, or that invoke such macros, under
+//! whatever name; words that a macro may put in the place of such a name. Of
 //! all other dependencies it says how much unsafe code they have ([`Dependency`]), and of every crate what runs while it is
 //! built ([`BuildTime`]), which is not contained at all.
 //!
