@@ -48,6 +48,11 @@ pub trait Nf: 'static {
     fn build(settings: &Self::Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic>;
 }
 
+/// The settings of an [`Nf`] that has none.
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoSettings {}
+
 /// One copy of a network function, on one core.
 pub trait Node: Send {
     /// Reasons for which it drops packets; their places are the numbers given to [`Cx::drop`].

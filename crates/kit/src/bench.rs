@@ -6,6 +6,9 @@ use packet::{BURST, Batch, HeapPool, Packet, Pool};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Packets that there can be at a time, when nobody says otherwise.
+pub(crate) const BUFFERS: usize = 4096;
+
 /// An NF on a bench.
 ///
 /// Frames go in as bursts of 32, as from a port. Each output leads to a port of its own, whose frames are handed back.
@@ -53,6 +56,25 @@ impl Bench {
     /// A setting that is none, or makes no sense.
     pub fn try_of<N: Nf>(settings: &str) -> Result<Self, Diagnostic> {
         Setup::of::<N>(settings).build()
+    }
+
+    /// A node without an NF around it: a chain of operators, or one by hand. It has one input, and the outputs that it
+    /// names.
+    ///
+    /// ```
+    /// use graph::{Operator, frame};
+    /// use kit::{Bench, wire::build};
+    /// use wire::{Ethernet, Ipv4};
+    ///
+    /// let ipv4 = frame().parse::<Ethernet>().parse_if::<Ipv4>();
+    /// let mut near = Bench::node(ipv4.filter("too_far", |ip| ip.header().ttl() > 9).compose());
+    /// let packet = |ttl| build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53).ttl(ttl).to_vec();
+    /// assert_eq!(near.one(&packet(10)), Ok(packet(10)));
+    /// assert_eq!(near.one(&packet(9)), Err("too_far"));
+    /// ```
+    pub fn node(node: impl Node + 'static) -> Self {
+        let outputs = node.outputs().iter().map(|&output| output.to_owned()).collect();
+        Self::new("the node", Box::new(node), 1, outputs, BUFFERS)
     }
 
     pub(crate) fn new(

@@ -40,7 +40,7 @@
 //! assert!(Bench::try_of::<HopGuard>("least = 256").is_err());
 //! ```
 //!
-//! [`capture`] reads and writes captures and tells what differs, [`packets`] makes random packets, well formed and not,
+//! [`Bench::node`] takes a chain of operators as it is, without an NF around it. [`capture`] reads and writes captures and tells what differs, [`packets`] makes random packets, well formed and not,
 //! for property tests, [`Cycles`] counts what a packet costs.
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! How an NF comes onto the bench.
 
 use crate::Bench;
+use crate::bench::BUFFERS;
 use graph::{BuildCx, Diagnostic, Kind, Nf, Registry};
 use std::path::PathBuf;
 use toml::de::DeTable;
@@ -49,7 +50,7 @@ impl Setup {
     /// An NF by its entry in a registry.
     pub fn of_kind(kind: &Kind, settings: &str) -> Self {
         let cx = BuildCx { name: kind.name.to_owned(), copy: (0, 1), ..Default::default() };
-        Setup { kind: kind.clone(), settings: settings.to_owned(), cx, buffers: 4096, paths: 1 }
+        Setup { kind: kind.clone(), settings: settings.to_owned(), cx, buffers: BUFFERS, paths: 1 }
     }
 
     /// Sets the folder from which paths in settings count; the working directory otherwise, which in tests is that of

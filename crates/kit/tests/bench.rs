@@ -1,6 +1,6 @@
 //! NFs that behave, and NFs that do not, on the bench.
 
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Nf, Node, Registry};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Nf, NoSettings, Node, Operator, Registry};
 use kit::{Bench, Cycles, Setup};
 use packet::{Batch, Packet};
 use schemars::JsonSchema;
@@ -247,4 +247,34 @@ fn cycles_are_counted_and_what_does_not_leave_is_said() {
     assert!(text.contains("above nothing") && text.contains("25.0 % did not leave"), "{text}");
     let heard = complaint(|| drop(Cycles::on(&[[LET_GO, 0]]).nf("leaks", Bench::of::<Obeys>("")).measure()));
     assert!(heard.contains("without a word"), "{heard}");
+}
+
+/// Passes everything, and has nothing to be set.
+struct Plain;
+
+impl Nf for Plain {
+    type Settings = NoSettings;
+    const KIND: &'static str = "plain";
+    const ABOUT: &'static str = "Passes everything.";
+    fn build(_: &NoSettings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+        Ok(graph::frame().compose())
+    }
+}
+
+#[test]
+fn an_nf_without_settings_needs_no_type_for_them() {
+    assert_eq!(Bench::of::<Plain>("").one(&frame(PASS, 1)), Ok(frame(PASS, 1)));
+    assert!(Bench::try_of::<Plain>("any = 1").is_err());
+    let schema = Registry::new().with::<Plain>().get("plain").unwrap().schema();
+    assert!(schema["properties"].as_object().is_none_or(|all| all.is_empty()), "{schema}");
+    assert_eq!(schema["additionalProperties"], false);
+}
+
+#[test]
+fn a_node_is_tested_as_it_is() {
+    let chain = graph::frame().filter("odd", |frame| frame.bytes()[1] % 2 == 0).compose();
+    let mut node = Bench::node(chain);
+    assert_eq!(node.feed(&[frame(PASS, 0), frame(PASS, 1), frame(PASS, 2)]), [frame(PASS, 0), frame(PASS, 2)]);
+    assert_eq!((node.inputs(), node.outputs()), (1, &["out".to_owned()][..]));
+    assert_eq!(node.drops(), [("odd", 1)]);
 }
