@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 /// Refuses unsafe code in a crate of NFs, and says how much of it is in what the crate depends on.
 ///
-/// Read are the sources of the crate and of every dependency that is an NF crate, one that depends on bondstone-graph, be it
-/// through others, and does not come from where that comes from.
-/// Refused are: unsafe blocks, functions, impls, traits and extern blocks, in macros as well; assembly; the attributes
-/// no_mangle, export_name and link_section; whatever weakens the lint unsafe_code; a library, program or example without
-/// #![forbid(unsafe_code)]; sources that cannot be followed; and the use of a dependency's macro that has unsafe code,
-/// assembly or an include! in it, or invokes one that has, which that lint does not see. Of the other dependencies unsafe code is counted. Build scripts and procedural macros are named:
+/// Read are the sources of the crate and of every dependency that is an NF crate, one that depends on bondstone-graph, be
+/// it through others, and does not come from where that comes from. Refused are: unsafe blocks, functions, impls, traits
+/// and extern blocks, in macros as well; assembly; the attributes no_mangle, export_name and link_section; whatever weakens
+/// the lint unsafe_code; a library, program or example without #![forbid(unsafe_code)]; sources that cannot be followed;
+/// and the use of a dependency's macro that has unsafe code, assembly or an include! in it, or invokes one that has, which
+/// that lint does not see. Of the other dependencies unsafe code is counted. Build scripts and procedural macros are named:
 /// they run while the crate is built, and nothing contains them; what such a macro, or one of the standard library, expands
-/// to is not looked at, nor what build scripts write. Nothing is built or run here, but cargo metadata, which may fetch what
-/// is missing.
+/// to is not looked at, nor what build scripts write. Nothing is built or run here, but cargo metadata, which may fetch
+/// what is missing.
 #[derive(clap::Args)]
 #[command(after_help = "\
 What types cannot contain, safe code can still do: loop for ever, overflow the stack, abort or exit the process, use memory

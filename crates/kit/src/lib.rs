@@ -40,8 +40,9 @@
 //! assert!(Bench::try_of::<HopGuard>("least = 256").is_err());
 //! ```
 //!
-//! [`Bench::node`] takes a chain of operators as it is, without an NF around it. [`capture`] reads and writes captures and tells what differs, [`packets`] makes random packets, well formed and not,
-//! for property tests, [`Cycles`] counts what a packet costs.
+//! [`Bench::node`] takes a chain of operators as it is, without an NF around it. [`capture`] reads and writes captures and
+//! tells what differs, [`packets`] makes random packets, well formed and not, for property tests, [`Cycles`] counts what a
+//! packet costs.
 #![forbid(unsafe_code)]
 
 mod bench;

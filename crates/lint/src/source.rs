@@ -82,8 +82,8 @@ fn all_below(dir: &Path) -> impl Iterator<Item = Next> {
     sources_under(dir).into_iter().map(move |file| Next { beside: modules(&file), file, from: None })
 }
 
-/// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them. Macros
-/// of the names `calling` invoke what they are given the name of.
+/// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them.
+/// Macros of the names `calling` invoke what they are given the name of.
 pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> Followed {
     let mut found = Followed::default();
     let mut seen = HashSet::new();
