@@ -74,7 +74,7 @@ impl Bench {
     /// ```
     pub fn node(node: impl Node + 'static) -> Self {
         let outputs = node.outputs().iter().map(|&output| output.to_owned()).collect();
-        Self::new("the node", Box::new(node), 1, outputs, BUFFERS)
+        Self::new("the node", Box::new(node), (1, 1), outputs, BUFFERS)
     }
 
     pub(crate) fn new(
