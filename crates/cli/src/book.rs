@@ -14,6 +14,7 @@ chapters! {
     isolation "docs/isolation.md"
     nodes "docs/nodes.md"
     operators "docs/operators.md"
+    streams "docs/streams.md"
     porting "docs/porting.md"
     state_and_cores "docs/state-and-cores.md"
     testing "docs/testing.md"

@@ -66,8 +66,8 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
 pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, NoSettings, Node, Registry, Spread};
 pub use ops::{
-    Branches, Composed, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Shuffle, ShuffleTo,
-    Start, Transform, frame,
+    Branches, Composed, Count, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Reject,
+    Shuffle, ShuffleTo, Start, Transform, frame,
 };
 pub use packetize::packetize;
 pub use state::{Bounded, PerCore, Strict};

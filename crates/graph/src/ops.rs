@@ -1,25 +1,30 @@
 //! Operators: each does one thing to one packet; a chain of them is one fused loop over a batch.
 
 mod compose;
+mod count;
 mod deparse;
 mod divert;
 mod filter;
 mod group_by;
 mod parse;
+mod reject;
 mod shuffle;
 mod transform;
 
 pub use compose::Composed;
+pub use count::Count;
 pub use deparse::Deparse;
 pub use divert::Divert;
 pub use filter::Filter;
 pub use group_by::{Branches, GroupBy};
 pub use parse::{Parse, ParseIf};
+pub use reject::Reject;
 pub use shuffle::{Shuffle, ShuffleTo};
 pub use transform::Transform;
 
-use crate::{Layered, On, Raw, Stack, View};
+use crate::{Counter, Layered, On, Raw, Stack, View};
 use core::marker::PhantomData;
+use std::sync::Arc;
 
 /// How a packet leaves a chain of operators early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +46,23 @@ fn dropped<Site>(reason: u8) -> Exit {
     Exit::Drop(reason)
 }
 
-/// The names that a chain's operators give to drop reasons and outputs; their places are their numbers.
+/// The names that a chain's operators give to drop reasons and outputs, whose places are their numbers, and to counters.
 #[derive(Debug, Default)]
 pub struct Reasons {
     pub(crate) drops: Vec<&'static str>,
     pub(crate) outputs: Vec<&'static str>,
+    pub(crate) counters: Vec<(&'static str, Arc<Counter>)>,
 }
 
 impl Reasons {
     /// Adds a drop reason. Two operators may give the same name; their counts are added up where they are shown.
     pub fn drop(&mut self, name: &'static str) {
         self.drops.push(name);
+    }
+
+    /// Adds a counter.
+    pub fn counter(&mut self, name: &'static str, counter: &Arc<Counter>) {
+        self.counters.push((name, counter.clone()));
     }
 
     /// The number of the output `name`.
@@ -132,6 +143,12 @@ pub trait Operator<I: Stack = Raw>: Send {
     }
 
     /// Changes headers, payload or metadata.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let one_hop_on = frame().parse::<Ethernet>().parse::<Ipv4>().transform(|ip| ip.header_mut().decrement_ttl());
+    /// ```
     #[inline(always)]
     fn transform<F>(self, f: F) -> Transform<Self, F>
     where
@@ -142,6 +159,12 @@ pub trait Operator<I: Stack = Raw>: Send {
     }
 
     /// Keeps the packets for which `f` holds; the others are dropped for `reason`.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let fresh = frame().parse::<Ethernet>().parse::<Ipv4>().filter("ttl_expired", |ip| ip.header().ttl() > 1);
+    /// ```
     #[inline(always)]
     fn filter<F>(self, reason: &'static str, f: F) -> Filter<Self, F>
     where
@@ -151,7 +174,56 @@ pub trait Operator<I: Stack = Raw>: Send {
         Filter::new(self, reason, f)
     }
 
+    /// Drops the packets for which `f` gives a reason, by its place in `reasons` (the last one for any higher place): one
+    /// decision, which may have a state of its own.
+    ///
+    /// ```
+    /// # use graph::{Operator, frame};
+    /// # use std::collections::HashMap;
+    /// # use wire::{Ethernet, Ipv4};
+    /// let mut left = HashMap::from([([10, 0, 0, 1], 5)]);
+    /// let quota = frame().parse::<Ethernet>().parse::<Ipv4>().reject(["unknown", "used_up"], move |ip| {
+    ///     let Some(left) = left.get_mut(&ip.header().src().octets()) else { return Some(0) };
+    ///     let over = *left == 0;
+    ///     *left -= u32::from(!over);
+    ///     over.then_some(1)
+    /// });
+    /// ```
+    #[inline(always)]
+    fn reject<const N: usize, F>(self, reasons: [&'static str; N], f: F) -> Reject<N, Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> Option<usize> + Send,
+    {
+        Reject::new(self, reasons, f)
+    }
+
+    /// Counts the packets for which `f` holds, under `name` among the NF's counters. Two operators may count under one name.
+    ///
+    /// ```
+    /// # use graph::{Node, Operator, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let old = frame().parse::<Ethernet>().parse_if::<Ipv4>().count("nearly_expired", |ip| ip.header().ttl() < 3);
+    /// assert_eq!(old.compose().counters()[0].0, "nearly_expired");
+    /// ```
+    #[inline(always)]
+    fn count<F>(self, name: &'static str, f: F) -> Count<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(&View<'_, Self::Output>) -> bool + Send,
+    {
+        Count::new(self, name, f)
+    }
+
     /// Sends the packets for which `f` holds out of `output`, to whatever an edge of the chain file joins to it.
+    ///
+    /// ```
+    /// # use graph::{Node, Operator, frame};
+    /// # use wire::{Ethernet, IpProtocol, Ipv4};
+    /// let ip = frame().parse::<Ethernet>().parse_if::<Ipv4>();
+    /// let pings_apart = ip.divert("pings", |ip| ip.header().protocol() == IpProtocol::ICMPV4).compose();
+    /// assert_eq!(pings_apart.outputs(), ["out", "pings"]);
+    /// ```
     #[inline(always)]
     fn divert<F>(self, output: &'static str, f: F) -> Divert<Self, F>
     where

@@ -93,8 +93,10 @@ fn slowly(frame: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
     }
     let ip = &frame[14..];
     let Ok(ip) = wire::ipv4::Packet::new(ip) else { return Err("malformed_ipv4") };
-    if ip.header().ttl() < 2 {
-        return Err("old");
+    match ip.header().ttl() {
+        0 | 1 => return Err("old"),
+        200.. => return Err("too_new"),
+        _ => {}
     }
     let (at, protocol) = (14 + ip.header().header_len(), ip.header().protocol());
     let whole = !ip.header().is_later_fragment();
@@ -117,13 +119,19 @@ fn model() -> impl Node {
         .parse::<Ethernet>()
         .divert("tagged", |e| e.announces::<Vlan>())
         .parse_if::<Ipv4>()
-        .filter("old", |ip| ip.header().ttl() >= 2)
+        .reject(["old", "too_new"], |ip| match ip.header().ttl() {
+            0 | 1 => Some(0),
+            200.. => Some(1),
+            _ => None,
+        })
+        .count("even", |ip| ip.header().ttl().is_multiple_of(2))
+        .filter("nought", |_| true)
         .group_by(
             |ip| usize::from(ip.header().protocol() != IpProtocol::UDP),
             |start| {
                 (
                     start.parse::<Udp>().transform(|udp| udp.header_mut().set_src_port(0)),
-                    start.transform(|ip| ip.header_mut().set_ttl(1)),
+                    start.count("others", |_| true).transform(|ip| ip.header_mut().set_ttl(1)),
                 )
             },
         )
@@ -139,7 +147,15 @@ proptest! {
 
         let mut expected: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
         let mut expected_drops: BTreeMap<&str, u64> = BTreeMap::new();
+        let (mut even, mut others) = (0, 0);
         for f in &frames {
+            if let Ok(ip) = wire::ipv4::Packet::new(f.get(14..).unwrap_or_default())
+                && f[12..14] == [8, 0]
+                && (2..200).contains(&ip.header().ttl())
+            {
+                even += u64::from(ip.header().ttl().is_multiple_of(2));
+                others += u64::from(ip.header().protocol() != IpProtocol::UDP);
+            }
             match slowly(f) {
                 Ok((port, f)) => expected.entry(port).or_default().push(f),
                 Err(reason) => *expected_drops.entry(reason).or_default() += 1,
@@ -150,6 +166,8 @@ proptest! {
         }
         let stats = graph.stats().next().unwrap().1.clone();
         prop_assert_eq!(drops(&stats), expected_drops);
+        let counted: Vec<_> = stats.counters().into_iter().map(|(name, n)| (name, n.get())).collect();
+        prop_assert_eq!(counted, [("even".to_owned(), even), ("others".to_owned(), others)]);
         prop_assert_eq!(stats.packets.get(), frames.len() as u64);
         drop(out);
         prop_assert_eq!(pool.in_use(), 0);

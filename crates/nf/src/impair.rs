@@ -95,7 +95,7 @@ impl Nf for Impair {
     type Settings = Settings;
     const KIND: &'static str = "impair";
     const ABOUT: &'static str =
-        "Loses, doubles, delays and reorders packets at random, to see what others make of it; it stands in one path.";
+        "Loses, doubles, delays and reorders packets at random, to see what others make of it.";
     const EXAMPLE: &'static str = "loss = 0.01\nlate = 0.05\nlate_by = 3";
 
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {

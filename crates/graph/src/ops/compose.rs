@@ -1,7 +1,8 @@
 //! A chain of operators as a node.
 
-use crate::{Cx, Exit, Node, Operator, Raw, Reasons, View};
+use crate::{Counter, Cx, Exit, Node, Operator, Raw, Reasons, View};
 use packet::Batch;
+use std::sync::Arc;
 
 /// [`Operator::compose`].
 pub struct Composed<O> {
@@ -11,7 +12,7 @@ pub struct Composed<O> {
 
 impl<O: Operator<Raw>> Composed<O> {
     pub(crate) fn new(mut chain: O) -> Self {
-        let mut names = Reasons { drops: vec![], outputs: vec!["out"] };
+        let mut names = Reasons { outputs: vec!["out"], ..Reasons::default() };
         chain.name(&mut names);
         debug_assert_eq!(names.drops.len(), usize::from(O::REASONS));
         Composed { chain, names }
@@ -25,6 +26,10 @@ impl<O: Operator<Raw>> Node for Composed<O> {
 
     fn outputs(&self) -> &[&'static str] {
         &self.names.outputs
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        self.names.counters.iter().map(|(name, counter)| ((*name).to_owned(), counter.clone())).collect()
     }
 
     #[inline]
