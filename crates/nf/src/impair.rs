@@ -77,6 +77,8 @@ struct Impairing {
     /// Those in time and those that are late.
     lines: [Line; 2],
     random: u64,
+    /// Packets that wait at most, in both lines.
+    queue: usize,
 }
 
 impl Impairing {
@@ -94,8 +96,7 @@ impl Impairing {
 impl Nf for Impair {
     type Settings = Settings;
     const KIND: &'static str = "impair";
-    const ABOUT: &'static str =
-        "Loses, doubles, delays and reorders packets at random, to see what others make of it.";
+    const ABOUT: &'static str = "Loses, doubles, delays and reorders packets at random, to see what others make of it.";
     const EXAMPLE: &'static str = "loss = 0.01\nlate = 0.05\nlate_by = 3";
 
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
@@ -119,6 +120,7 @@ impl Nf for Impair {
             duplicate: share("duplicate", settings.duplicate)?,
             late: share("late", settings.late)?,
             lines: [delay, late].map(|wait| Line::new(wait, queue as usize)),
+            queue: queue as usize,
             random: seed,
         })
     }
@@ -138,9 +140,12 @@ impl Node for Impairing {
             let copy = if self.happens(self.duplicate) { cx.copy(&packet) } else { None };
             for packet in [Some(packet), copy].into_iter().flatten() {
                 let late = self.happens(self.late);
+                let full = self.lines.iter().map(|line| line.packets.len()).sum::<usize>() >= self.queue;
                 let line = &mut self.lines[usize::from(late)];
                 if line.wait.is_zero() {
                     cx.emit(0, packet);
+                } else if full {
+                    cx.drop(QUEUE_FULL, packet);
                 } else {
                     line.hold(cx, packet);
                 }
@@ -209,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_dropped() {
-        let mut nf = Bench::of::<Impair>("delay = 1\nqueue = 10");
+        let mut nf = Bench::of::<Impair>("delay = 1\nlate = 0.5\nqueue = 10");
         nf.feed(&frames());
         assert_eq!((nf.held(), nf.dropped("queue_full")), (10, SOME as u64 - 10));
     }

@@ -73,6 +73,8 @@ struct Side<K: Keeps> {
     timers: K,
     /// Each number's timer.
     ids: Vec<K::Id>,
+    /// All numbers, in no order: those that lie together are neither of like times nor beside each other in memory.
+    order: Vec<u32>,
     random: Keys,
     now: u64,
     /// Numbers that have fired since they were last looked at.
@@ -85,7 +87,9 @@ impl<K: Keeps> Side<K> {
     fn new(mut timers: K, count: usize) -> Self {
         let (spread, mut random) = (count.min(60_000) as u64, Keys::new(1 << 32));
         let ids = (0..count as u32).map(|n| timers.insert(1 + random.next() % spread, n)).collect();
-        Side { timers, ids, random, now: 0, fired: vec![], inserted: Vec::with_capacity(SAMPLE), spread }
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        (1..count).for_each(|n| order.swap(n, (random.next() % (n as u64 + 1)) as usize));
+        Side { timers, ids, order, random, now: 0, fired: vec![], inserted: Vec::with_capacity(SAMPLE), spread }
     }
 
     fn time(&mut self) -> u64 {
@@ -95,9 +99,9 @@ impl<K: Keeps> Side<K> {
     /// What to cancel one of these costs, and what to insert one; any of them, not those that came last.
     fn cancel_and_insert(&mut self) -> [f64; 2] {
         let numbers: [u32; SAMPLE] = {
-            // each once: a stretch of numbers, whose timers were set at any time
-            let from = self.random.next() % (self.ids.len() - SAMPLE + 1) as u64;
-            core::array::from_fn(|n| (from + n as u64) as u32)
+            // each once
+            let from = self.random.next() as usize % (self.ids.len() - SAMPLE + 1);
+            core::array::from_fn(|n| self.order[from + n])
         };
         let from = clock::cycles();
         numbers.iter().for_each(|n| self.timers.cancel(self.ids[*n as usize]));
