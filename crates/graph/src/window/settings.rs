@@ -38,8 +38,7 @@ pub struct Settings {
     /// Whether checksums are verified, of IPv4 headers and of the transport; packets with a wrong one are not looked at, as
     /// no receiver does. Captures made on the sending host often have none.
     pub checksums: bool,
-    /// Whether packets are kept until their bytes have been seen. Otherwise they pass at once. An NF in more than one path
-    /// needs [`leave_by`](super::Windowed::leave_by) then.
+    /// Whether packets are kept until their bytes have been seen. Otherwise they pass at once.
     pub hold: bool,
     /// With `hold`: whether packets whose bytes cannot be seen in time, or at all, are forwarded or dropped.
     pub fail: Fail,
