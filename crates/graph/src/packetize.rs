@@ -87,6 +87,7 @@ mod hello;
 mod lane;
 mod node;
 mod out;
+mod send;
 mod settings;
 mod trail;
 
@@ -104,7 +105,21 @@ const UNREADABLE: u8 = 3;
 const MALFORMED: u8 = 4;
 const NO_MEMORY: u8 = 5;
 const NOT_TAKEN: u8 = 6;
-const DROPS: [&str; 7] = ["taken", "stale", "out_of_window", "unreadable", "malformed", "no_memory", "not_taken"];
+const OTHER_VLAN: u8 = 7;
+const NO_TIMESTAMP: u8 = 8;
+const GIVEN_UP: u8 = 9;
+const DROPS: [&str; 10] = [
+    "taken",
+    "stale",
+    "out_of_window",
+    "unreadable",
+    "malformed",
+    "no_memory",
+    "not_taken",
+    "other_vlan",
+    "no_timestamp",
+    "given_up",
+];
 
 /// A node that rewrites the byte streams of TCP connections; see the [module](mod@crate::packetize), and
 /// [`Rewrite::rewrite`] for what the closure has to do.

@@ -1,5 +1,7 @@
 //! TCP through a node that rewrites it: what arrives is what was to arrive, whatever the wires do.
 
+#[path = "packetize/attacks.rs"]
+mod attacks;
 #[path = "packetize/cases.rs"]
 mod cases;
 #[path = "packetize/host.rs"]
@@ -8,6 +10,8 @@ mod host;
 mod hostile;
 #[path = "packetize/link.rs"]
 mod link;
+#[path = "packetize/pressure.rs"]
+mod pressure;
 #[path = "packetize/world.rs"]
 mod world;
 

@@ -1,10 +1,10 @@
 //! A connection: two directions, and how what comes in one of them is answered in both.
 
-use super::head::{Place, Shape};
+use super::head::{Place, read_stamps};
 use super::hello::Hello;
 use super::lane::{Desk, Lane, News, Took};
 use super::out::Out;
-use super::{BEYOND, MALFORMED, NO_MEMORY, STALE, TAKEN};
+use super::{BEYOND, GIVEN_UP, MALFORMED, NO_MEMORY, NO_TIMESTAMP, OTHER_VLAN, STALE, TAKEN};
 use crate::window::frame::Part;
 use crate::window::pieces::behind;
 use crate::window::stream::Segment;
@@ -14,39 +14,51 @@ use wire::TcpFlags;
 /// After this long, in ms, less than a full segment is sent although more may come and something is on its way (as
 /// RFC 9293 §3.7.4 says, but not for longer).
 const RUNT: u32 = 8;
+/// After this long, in ms, a small part of what waits goes where the receiver has no more room (RFC 9293 §3.8.6.2.1).
+const SLIVER: u32 = 200;
 /// After this long, in ms, the sender is told that bytes have arrived which wait here: as a receiver would that delays its
 /// acknowledgments (RFC 9293 §3.8.6.3).
 const DELAY: u32 = 40;
-/// What has been vouched for is sent again after this long, in ms, and after twice as long each time (RFC 6298), so often.
+/// What has been vouched for is sent again after this long, in ms, and after twice as long each time (RFC 6298), so often
+/// without an answer.
 const AGAIN: u32 = 250;
 const TRIES: u8 = 8;
 /// Duplicate acknowledgments that make a sender send again (RFC 5681 §3.2).
 const DUPLICATES: u8 = 3;
+/// What carries no bytes and cannot be believed is answered once in so many ms, in each direction (RFC 5961 §7).
+const CHALLENGE: u32 = 100;
 
 /// A connection whose bytes are rewritten.
 #[derive(Default)]
 pub(super) struct Conn {
-    lanes: [Lane; 2],
-    /// Whether it was reset.
-    pub(super) reset: bool,
+    pub(super) lanes: [Lane; 2],
+    /// Whether it was reset, or given up: it never goes on.
+    pub(super) dead: bool,
+    pub(super) given_up: bool,
+    /// When something was last answered that could not be believed.
+    challenged: [Option<u32>; 2],
     /// Segments that were sent in each direction while a packet is processed, and acknowledgments that have to go.
-    sent: [u32; 2],
-    due: [u8; 2],
+    pub(super) sent: [u32; 2],
+    pub(super) due: [u8; 2],
 }
 
 impl Conn {
     /// Lanes of a direction and of the other.
-    fn pair(&mut self, way: usize) -> (&mut Lane, &mut Lane) {
+    pub(super) fn pair(&mut self, way: usize) -> (&mut Lane, &mut Lane) {
         let [a, b] = &mut self.lanes;
         if way == 0 { (a, b) } else { (b, a) }
     }
 
-    /// By how many bits windows are shifted that travel in direction `way`.
-    fn shift(&self, way: usize) -> u8 {
-        match (self.lanes[way].hello.scale, self.lanes[1 - way].hello.scale) {
-            (Some(bits), Some(_)) => bits,
-            _ => 0,
+    /// By how many bits windows are shifted that travel in direction `way`: as they come, and as they are told.
+    fn shifts(&self, way: usize) -> (u8, u8) {
+        match (self.lanes[way].hello, self.lanes[1 - way].hello) {
+            (Hello { scale: Some(bits), told_scale, .. }, Hello { scale: Some(_), .. }) => (bits, told_scale),
+            _ => (0, 0),
         }
+    }
+
+    fn has_stamps(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.hello.stamps)
     }
 
     /// Whether both SYNs were seen.
@@ -54,18 +66,19 @@ impl Conn {
         self.lanes.iter().all(|lane| lane.open)
     }
 
-    pub(super) fn is_lane_open(&self, way: usize) -> bool {
-        self.lanes[way].open
-    }
-
     /// Whether it began in this direction with a SYN of this sequence number.
     pub(super) fn begins(&self, way: usize, seq: u32) -> bool {
         self.lanes[way].open && self.lanes[way].start == seq.wrapping_add(1)
     }
 
+    /// Whether `ack`, in direction `way`, acknowledges the SYN of the other.
+    pub(super) fn answers(&self, way: usize, ack: u32) -> bool {
+        self.begins(1 - way, ack.wrapping_sub(1))
+    }
+
     /// Whether both directions have ended, or it was reset.
     pub(super) fn is_over(&self) -> bool {
-        self.reset || self.lanes.iter().all(Lane::is_over)
+        self.dead || self.lanes.iter().all(Lane::is_over)
     }
 
     /// Whether it could not go on without this node.
@@ -77,35 +90,67 @@ impl Conn {
         &mut self.lanes[way]
     }
 
-    /// Takes a SYN, and lets it go on. False where the connection must not be changed; it is as it was then.
-    pub(super) fn syn(&mut self, way: usize, part: &Part, place: &Place, packet: &mut Packet, most: u32) -> bool {
-        let Some(hello) = Hello::read(packet.data(), place) else { return false };
-        let start = part.segment.seq.wrapping_add(1);
-        let told = hello.window.min(most.min(0xffff) as u16);
-        let known = self.begins(way, part.segment.seq);
+    /// Takes the SYN of a direction, the first or the other. False where its headers are too long.
+    pub(super) fn begin(
+        &mut self,
+        way: usize,
+        seq: u32,
+        hello: Hello,
+        place: &Place,
+        packet: &Packet,
+        most: u32,
+    ) -> bool {
+        let told = |hello: &Hello| hello.window.min(most.min(0xffff) as u16);
         let (own, peer) = self.pair(way);
-        let open = own.open && peer.open;
-        if !known && !open {
-            own.begin(start, hello);
-            own.head.note(packet, place, hello.stamps);
-            if peer.open {
-                peer.welcome(part.segment.seq, hello.window, told);
-                own.welcome(
-                    peer.start.wrapping_sub(1),
-                    peer.hello.window,
-                    peer.hello.window.min(most.min(0xffff) as u16),
-                );
-                if !(own.hello.stamps && peer.hello.stamps) {
-                    own.head.leave_stamps();
-                    peer.head.leave_stamps();
-                }
+        own.begin(seq.wrapping_add(1), hello);
+        if !own.head.note(packet, place) {
+            return false;
+        }
+        own.head.begin_stamps(packet.data().get(place.tcp..place.payload).and_then(read_stamps));
+        if peer.open {
+            peer.welcome(seq, hello.window, told(&hello));
+            own.welcome(peer.start.wrapping_sub(1), peer.hello.window, told(&peer.hello));
+            if !(own.hello.stamps && peer.hello.stamps) {
+                own.head.begin_stamps(None);
+                peer.head.begin_stamps(None);
             }
         }
-        Hello::scrub(packet, place, told);
         true
     }
 
-    /// Takes a packet of an open connection.
+    /// Whether a packet may be of this connection, in the order of RFC 7323 §5.3 and RFC 9293 §3.10.7.4; why not, and whether
+    /// its sender is to be told what is expected.
+    fn judge(&self, way: usize, part: &Part, place: &Place, frame: &[u8]) -> Result<Option<[u32; 2]>, (u8, bool)> {
+        let Segment { seq, ack, flags, .. } = part.segment;
+        let (own, peer) = (&self.lanes[way], &self.lanes[1 - way]);
+        if !own.head.has_tags_of(frame, place) {
+            return Err((OTHER_VLAN, false));
+        }
+        if flags.contains(TcpFlags::RST) {
+            // RFC 5961 §3.2
+            let exact = seq == own.told || seq == own.next_in;
+            return if exact { Ok(None) } else { Err((BEYOND, own.accepts(seq, seq))) };
+        }
+        let stamps = frame.get(place.tcp..place.payload).and_then(read_stamps).filter(|_| self.has_stamps());
+        match stamps {
+            None if self.has_stamps() => return Err((NO_TIMESTAMP, false)),
+            Some([clock, _]) if own.head.is_past(clock) => return Err((STALE, true)),
+            _ => {}
+        }
+        let last = seq.wrapping_add(part.len + u32::from(flags.contains(TcpFlags::FIN)));
+        if !own.accepts(seq, last) {
+            return Err((BEYOND, true));
+        }
+        if !flags.contains(TcpFlags::ACK) {
+            return Err((BEYOND, false));
+        }
+        if !peer.believes(ack) {
+            return Err((STALE, true));
+        }
+        Ok(stamps)
+    }
+
+    /// Takes a packet of an open connection. Whether there was no memory for it.
     pub(super) fn packet(
         &mut self,
         way: usize,
@@ -114,44 +159,72 @@ impl Conn {
         packet: Packet,
         out: &mut Out<'_, '_>,
         desk: &mut Desk<'_>,
-    ) {
-        let Segment { seq, flags, .. } = part.segment;
+    ) -> bool {
+        let Segment { seq, ack, flags, .. } = part.segment;
         (self.sent, self.due) = ([0; 2], [0; 2]);
-        let stamps = self.lanes.iter().all(|lane| lane.hello.stamps);
-        let shift = [self.shift(0), self.shift(1)];
-        let (own, peer) = self.pair(way);
-        if !own.head.note(&packet, place, stamps) {
-            out.door.cx.drop(MALFORMED, packet);
-            return;
+        let reset = flags.contains(TcpFlags::RST);
+        if self.dead && !reset {
+            // who is not told by now is told again (RFC 9293 §3.10.7.1)
+            if flags.contains(TcpFlags::ACK) {
+                self.send(1 - way, ack, 0, TcpFlags::RST, out, desk);
+            }
+            out.door.cx.drop(GIVEN_UP, packet);
+            return false;
         }
-        if flags.contains(TcpFlags::RST) {
+        let stamps = match self.judge(way, part, place, packet.data()) {
+            Ok(stamps) => stamps,
+            Err((reason, answer)) => {
+                if answer && !self.dead {
+                    self.challenge(way, part.len > 0, out, desk);
+                }
+                out.door.cx.drop(reason, packet);
+                return false;
+            }
+        };
+        let here = out.door.cx.way();
+        if reset {
+            self.lanes[way].path = Some(here);
             out.spare(packet, way);
             self.pass_reset(way, seq, flags, out);
             out.close(TAKEN);
-            return;
+            self.dead = true;
+            self.clear(desk.memory);
+            return false;
         }
-        if !flags.contains(TcpFlags::ACK) {
-            out.door.cx.drop(BEYOND, packet);
-            return;
+        let (heard, _) = self.shifts(way);
+        let (own, peer) = self.pair(way);
+        if !own.head.note(&packet, place) {
+            out.door.cx.drop(MALFORMED, packet);
+            return false;
+        }
+        own.path = Some(here);
+        if let Some(stamps) = stamps.filter(|_| !behind(seq, own.next_in)) {
+            own.head.stamp(stamps, !behind(seq, own.told));
         }
         own.ece = flags.contains(TcpFlags::ECE);
         own.cwr |= flags.contains(TcpFlags::CWR);
         let bare = part.len == 0 && !flags.contains(TcpFlags::FIN);
-        let news = peer.hear(&part.segment, bare, shift[way], desk);
-        if news == News::Invalid {
-            out.door.cx.drop(STALE, packet);
-            return;
-        }
+        let news = peer.hear(&part.segment, bare, heard, desk);
         let took = own.take(way, seq, part.payload(packet.data()), flags.contains(TcpFlags::FIN), desk);
         own.push |= took == Took::News && flags.intersects(TcpFlags::PSH | TcpFlags::FIN);
+        own.head.congested |= own.head.ecn == 3 && part.len > 0 && matches!(took, Took::News | Took::Early);
         if matches!(took, Took::Again(..)) {
             own.head.repeated(place);
         }
         out.spare(packet, way);
-        let mut reason = TAKEN;
+        let reason = self.answer(way, took, out, desk);
+        if !self.dead {
+            self.go_on(way, news, out, desk);
+        }
+        self.lanes[way].head.ecn = 0;
+        out.close(reason);
+        took == Took::Starved
+    }
+
+    /// Answers what has become of a segment. Why the packet is dropped, if nothing is written into it.
+    fn answer(&mut self, way: usize, took: Took, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) -> u8 {
         match took {
-            Took::Nothing => {}
-            Took::News => self.reset = false,
+            Took::Nothing | Took::News => {}
             Took::Early => {
                 desk.tally.out_of_order += 1;
                 let own = &mut self.lanes[way];
@@ -167,26 +240,30 @@ impl Conn {
                 self.probe(way, out, desk);
             }
             Took::Beyond => {
-                reason = BEYOND;
                 self.due[1 - way] += 1;
+                return BEYOND;
             }
-            Took::NoMemory => {
-                reason = NO_MEMORY;
+            Took::NoMemory | Took::Starved => {
                 self.due[1 - way] += 1;
+                return NO_MEMORY;
             }
-            Took::Overrun => {
-                self.refuse(out, desk);
-                out.close(TAKEN);
-                return;
-            }
+            Took::Overrun => self.refuse(out, desk),
         }
-        self.go_on(way, news, shift, out, desk);
-        self.lanes[way].head.ecn = 0;
-        out.close(reason);
+        TAKEN
+    }
+
+    /// Tells the sender of something that cannot be believed what is expected (RFC 5961).
+    fn challenge(&mut self, way: usize, has_bytes: bool, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+        let last = self.challenged[way];
+        if has_bytes || last.is_none_or(|last| desk.now.wrapping_sub(last) >= CHALLENGE) {
+            self.challenged[way] = Some(desk.now);
+            desk.tally.challenged += 1;
+            self.acknowledge(1 - way, out, desk);
+        }
     }
 
     /// Sends what can be sent in both directions, and acknowledgments where nothing carries them.
-    fn go_on(&mut self, way: usize, news: News, shift: [u8; 2], out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    fn go_on(&mut self, way: usize, news: News, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
         for way in [way, 1 - way] {
             // output that is no output leaves nothing to be acknowledged by the receiver
             let told = self.lanes[way].settle();
@@ -198,7 +275,8 @@ impl Conn {
         for lane in 0..2 {
             // a duplicate has the window of the first (RFC 5681 §2)
             let is_heard = lane == 1 - way;
-            if !(is_heard && duplicate) && self.lanes[lane].grant(shift[1 - lane], desk.rules) {
+            let (_, shift) = self.shifts(1 - lane);
+            if !(is_heard && duplicate) && self.lanes[lane].grant(shift, desk) {
                 self.due[1 - lane] = self.due[1 - lane].max(1);
             }
         }
@@ -208,7 +286,7 @@ impl Conn {
         match news {
             News::Duplicate => self.due[way] += 1,
             News::Advanced | News::Answer => self.due[way] = self.due[way].max(1),
-            News::None | News::Invalid => {}
+            News::None => {}
         }
         if heard.owed > 0 && heard.has_gap() && heard.base == heard.end_out() {
             self.due[way] += core::mem::take(&mut heard.owed);
@@ -223,89 +301,6 @@ impl Conn {
         }
     }
 
-    /// Sends a segment in direction `way`: `len` bytes from `seq` on.
-    fn send(
-        &mut self,
-        way: usize,
-        seq: u32,
-        len: usize,
-        mut flags: TcpFlags,
-        out: &mut Out<'_, '_>,
-        desk: &mut Desk<'_>,
-    ) -> bool {
-        let (own, peer) = self.pair(way);
-        let Some(mut packet) = out.packet(way) else {
-            desk.tally.no_buffers += 1;
-            return false;
-        };
-        if own.ece {
-            flags |= TcpFlags::ECE;
-        }
-        if own.cwr && len > 0 && seq == own.sent {
-            (flags, own.cwr) = (flags | TcpFlags::CWR, false);
-        }
-        let shape = Shape { seq, ack: peer.told, flags, window: peer.told_window, len };
-        let path = own.path;
-        let (head, buffer, base) = own.parts();
-        let written = head.write(&mut packet, &shape, |body| Lane::copy(buffer, base, seq, body));
-        if written.is_none() {
-            out.door.cx.drop(TAKEN, packet);
-            return false;
-        }
-        out.send(packet, path);
-        true
-    }
-
-    fn acknowledge(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
-        let seq = self.lanes[way].sent;
-        self.send(way, seq, 0, TcpFlags::ACK, out, desk);
-    }
-
-    /// Sends what the receiver has room for.
-    fn pump(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
-        let mss = self.mss(way);
-        loop {
-            let lane = &self.lanes[way];
-            let unsent = lane.unsent() as usize;
-            let room =
-                if behind(lane.edge_out, lane.sent) { lane.edge_out.wrapping_sub(lane.sent) as usize } else { 0 };
-            let n = unsent.min(room).min(mss);
-            let idle = lane.sent == lane.base;
-            let fin = lane.ended && lane.sent != lane.end_out() && n == unsent && (room > 0 || idle);
-            if n == 0 && !fin {
-                break;
-            }
-            // neither runts while more may come, nor slivers of a window, while something is on its way
-            let runt = n < mss && !fin && !idle && (n < unsent || !lane.push);
-            if runt {
-                break;
-            }
-            let (seq, now) = (lane.sent, desk.now);
-            let mut flags = TcpFlags::ACK;
-            if fin {
-                flags |= TcpFlags::FIN;
-            }
-            if n == unsent && lane.push {
-                flags |= TcpFlags::PSH;
-            }
-            if !self.send(way, seq, n, flags, out, desk) {
-                break;
-            }
-            let lane = &mut self.lanes[way];
-            if idle {
-                lane.resent = now;
-            }
-            lane.sent = seq.wrapping_add(n as u32 + u32::from(fin));
-            self.sent[way] += 1;
-        }
-        let lane = &mut self.lanes[way];
-        lane.push &= lane.unsent() > 0;
-    }
-
-    fn mss(&self, way: usize) -> usize {
-        self.lanes[way].head.room(self.lanes[1 - way].hello.mss)
-    }
-
     /// The sender has sent these numbers once more.
     fn again(&mut self, way: usize, from: u32, to: u32, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
         desk.tally.retransmitted += 1;
@@ -317,51 +312,16 @@ impl Conn {
             lane.vouch();
             self.due[1 - way] += 1;
         } else {
+            let len = to.wrapping_sub(from).saturating_mul(desk.rules.growth as u32);
             let (from, to) = lane.output_of(from, to);
+            let from = if behind(from, lane.base) { from } else { lane.base };
+            // the same again at once is a doubled packet, or is meant to make many of one
+            if lane.repeated.replace((from, desk.now)) == Some((from, desk.now)) {
+                return;
+            }
+            let most = from.wrapping_add(len.max(self.mss(way) as u32));
+            let to = if behind(to, most) { most } else { to };
             self.resend(way, from, to, out, desk);
-        }
-    }
-
-    /// Sends output once more that has been sent: from `from` up to `to`, at the least one segment.
-    fn resend(&mut self, way: usize, from: u32, to: u32, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
-        let mss = self.mss(way);
-        let lane = &mut self.lanes[way];
-        // a repeated segment is not marked (RFC 3168 §6.1.5)
-        lane.head.ecn = 0;
-        let mut from = if behind(from, lane.base) { from } else { lane.base };
-        if lane.sent == lane.base {
-            self.ask(way, out, desk);
-            return;
-        }
-        let to = if behind(to, lane.sent) { lane.sent } else { to };
-        lane.resent = desk.now;
-        while behind(to, from) {
-            let lane = &self.lanes[way];
-            let edge = if behind(lane.edge_out, from) { lane.edge_out } else { from.wrapping_add(1) };
-            let bytes = if behind(lane.next_out, from) { lane.next_out.wrapping_sub(from) } else { 0 };
-            let n = bytes.min(to.wrapping_sub(from)).min(edge.wrapping_sub(from)).min(mss as u32);
-            let fin = from.wrapping_add(n) == lane.next_out && behind(lane.sent, lane.next_out);
-            let flags = if fin { TcpFlags::ACK | TcpFlags::FIN } else { TcpFlags::ACK };
-            let none = n == 0 && !fin;
-            if none || !self.send(way, from, n as usize, flags, out, desk) {
-                break;
-            }
-            desk.tally.resent += 1;
-            self.sent[way] += 1;
-            from = from.wrapping_add(n + u32::from(fin));
-            if from == edge {
-                break;
-            }
-        }
-    }
-
-    /// Asks a receiver that has no room whether it has some, by one byte of what waits (RFC 9293 §3.8.6.1).
-    fn ask(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
-        let lane = &self.lanes[way];
-        let seq = lane.sent;
-        if lane.unsent() > 0 && !behind(lane.edge_out, seq) && self.send(way, seq, 1, TcpFlags::ACK, out, desk) {
-            self.lanes[way].sent = seq.wrapping_add(1);
-            self.sent[way] += 1;
         }
     }
 
@@ -378,32 +338,7 @@ impl Conn {
         self.due[1 - way] += 1;
     }
 
-    /// Passes a reset on, to where the receiver expects it if the sender has named what it has been told, or its next byte.
-    fn pass_reset(&mut self, way: usize, seq: u32, flags: TcpFlags, out: &mut Out<'_, '_>) {
-        let (own, peer) = self.pair(way);
-        let at = if !behind(seq, own.told) {
-            own.base
-        } else if !behind(own.next_in, seq) {
-            own.sent
-        } else {
-            own.output_of(seq, seq).0
-        };
-        let near = seq == own.told || seq == own.next_in || (behind(seq, own.told) && !behind(seq, own.edge_in));
-        // one that lies elsewhere is passed as it is, for the receiver to refuse
-        let at = if near { at } else { seq };
-        let shape =
-            Shape { seq: at, ack: peer.told, flags: flags & (TcpFlags::RST | TcpFlags::ACK), window: 0, len: 0 };
-        let path = own.path;
-        if let Some(mut packet) = out.packet(way) {
-            match own.head.write(&mut packet, &shape, |_| true) {
-                Some(()) => out.send(packet, path),
-                None => out.door.cx.drop(TAKEN, packet),
-            }
-        }
-        self.reset |= near;
-    }
-
-    /// Resets both ends.
+    /// Resets both ends, for good.
     pub(super) fn refuse(&mut self, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
         desk.tally.given_up += 1;
         for way in 0..2 {
@@ -411,16 +346,17 @@ impl Conn {
             self.lanes[way].ece = false;
             self.send(way, seq, 0, TcpFlags::RST | TcpFlags::ACK, out, desk);
         }
-        self.reset = true;
+        (self.dead, self.given_up) = (true, true);
+        self.clear(desk.memory);
     }
 
-    /// Does what is due by now in one direction.
-    pub(super) fn tick(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    /// Does what is due by now in one direction. Whether there was no memory for it.
+    pub(super) fn tick(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) -> bool {
         if self.is_over() {
-            return;
+            return false;
         }
         (self.sent, self.due) = ([0; 2], [0; 2]);
-        let shift = [self.shift(0), self.shift(1)];
+        let mut starved = false;
         let lane = &mut self.lanes[way];
         let quiet = desk.now.wrapping_sub(lane.since);
         if lane.unsent() > 0 && quiet >= RUNT {
@@ -428,11 +364,14 @@ impl Conn {
         }
         if lane.is_withholding() && !lane.has_gap() {
             if quiet >= desk.rules.timeout {
-                desk.tally.timed_out += 1;
-                lane.push = true;
-                if !lane.run(way, &[], false, desk) {
-                    self.refuse(out, desk);
-                    return;
+                starved = !lane.has_memory(0, desk);
+                if !starved {
+                    desk.tally.timed_out += 1;
+                    lane.push = true;
+                    if !lane.run(way, &[], false, desk) {
+                        self.refuse(out, desk);
+                        return false;
+                    }
                 }
             } else if quiet >= DELAY && lane.base == lane.end_out() && lane.told != lane.next_in {
                 lane.vouch();
@@ -440,18 +379,22 @@ impl Conn {
             }
         }
         let lane = &mut self.lanes[way];
-        let wait = AGAIN << lane.tries.min(TRIES);
-        if lane.vouches() && lane.sent != lane.base && desk.now.wrapping_sub(lane.resent) >= wait {
-            lane.tries += 1;
-            if lane.tries > TRIES {
+        lane.sliver = lane.sent == lane.base && quiet.min(desk.now.wrapping_sub(lane.resent)) >= SLIVER;
+        let wait = AGAIN << lane.tries;
+        let some = lane.sent != lane.base || lane.unsent() > 0;
+        if lane.vouches() && some && desk.now.wrapping_sub(lane.resent) >= wait {
+            (lane.tries, lane.unheard) = ((lane.tries + 1).min(TRIES), lane.unheard + 1);
+            if lane.unheard > TRIES {
                 self.refuse(out, desk);
-                return;
+                return false;
             }
             desk.tally.resent_late += 1;
             let base = lane.base;
             self.resend(way, base, base.wrapping_add(1), out, desk);
         }
-        self.go_on(way, News::None, shift, out, desk);
+        self.go_on(way, News::None, out, desk);
+        self.lanes[way].sliver = false;
+        starved
     }
 
     /// Gives all memory back.

@@ -6,7 +6,7 @@ use crate::Counter;
 use std::sync::Arc;
 
 /// Names of the counts, in the order of [`Counts::show`].
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 22] = [
     "connections",
     "flows",
     "memory_bytes",
@@ -27,6 +27,8 @@ const NAMES: [&str; 20] = [
     "timed_out",
     "no_buffers",
     "given_up",
+    "challenged",
+    "made_way",
 ];
 
 #[derive(Default)]
@@ -61,6 +63,8 @@ impl Counts {
             tally.timed_out,
             tally.no_buffers,
             tally.given_up,
+            tally.challenged,
+            met.made_way,
         ];
         self.all.iter().zip(values).for_each(|(counter, value)| counter.set(value));
     }

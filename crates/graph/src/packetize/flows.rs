@@ -2,25 +2,28 @@
 
 use super::conn::Conn;
 use super::head::Place;
+use super::hello::Hello;
 use super::lane::{Desk, Rules, Tally};
 use super::out::Out;
 use super::settings::{Settings, WhenFull};
-use super::{MALFORMED, NOT_TAKEN, Rewrite, UNREADABLE};
+use super::{BEYOND, MALFORMED, NOT_TAKEN, Rewrite, STALE, UNREADABLE};
 use crate::Diagnostic;
-use crate::window::frame::Part;
-use crate::window::index::{Index, Number};
+use crate::window::frame::{self, Frame, Part};
+use crate::window::index::Index;
 use crate::window::memory::Memory;
 use crate::window::order::Order;
 use crate::window::{Direction, Flow};
 use packet::Packet;
 use tables::flow::{Full, Settings as TableSettings, Tuple4, Tuple6};
-use wire::TcpFlags;
 use wire::flow::FiveTuple;
+use wire::{Tcp, TcpFlags};
 
 /// Number of no flow.
 pub(super) const NOBODY: u32 = u32::MAX;
 /// For how long a connection is remembered that has ended, in ms, so that what is repeated late is still translated.
 const LINGER: u64 = 10_000;
+/// For how long, in ms, a receiver has to have taken nothing that makes way when memory is full.
+const STALLED: u32 = 500;
 /// How often lanes are looked at that wait for time to pass, in ms.
 const PART: u32 = 4;
 
@@ -32,24 +35,24 @@ pub(super) struct Met {
     pub(super) midstream: u64,
     pub(super) refused: u64,
     pub(super) forgotten: u64,
+    pub(super) made_way: u64,
     pub(super) unreadable: u64,
 }
 
-/// What is done with the packets of a flow.
-#[derive(Default)]
-enum Mode {
-    /// Nothing yet.
-    #[default]
-    Fresh,
-    /// They pass unmodified.
-    Pass,
-    Rewrite(Box<Conn>),
+/// A flow as its table knows it.
+#[derive(Clone, Copy)]
+enum Key {
+    V4(Tuple4),
+    V6(Tuple6),
 }
 
 /// A flow, its state, and of which direction the first packet was.
 struct Entry<S> {
-    mode: Mode,
+    conn: Box<Conn>,
+    /// What the last SYN that is not of this connection would begin: it takes its place when the other end agrees.
+    next: Option<Box<Conn>>,
     state: S,
+    key: Key,
     /// Of direction 0.
     tuple: FiveTuple,
     first: u8,
@@ -68,12 +71,18 @@ pub(super) struct Flows<R: Rewrite> {
     half_open: u64,
     pub(super) v4: Index<Tuple4>,
     pub(super) v6: Index<Tuple6>,
-    entries: Vec<Entry<R::State>>,
+    entries: Vec<Option<Entry<R::State>>>,
     free: Vec<u32>,
     memory: Memory,
     scratch: Vec<u8>,
     /// Lanes in which something waits for time to pass.
     waiting: Order,
+    /// Lanes that hold what the receiver has not acknowledged, in the order in which it last did.
+    holding: Order,
+    /// Connections whose handshake is not over, over IPv4 and IPv6.
+    half: [Order; 2],
+    /// Whether numbers that were found for this batch may be wrong.
+    changed: bool,
     /// Flows to be forgotten.
     lost: Vec<u32>,
     pub(super) tally: Tally,
@@ -86,17 +95,18 @@ pub(super) struct Flows<R: Rewrite> {
 
 /// A flow's connection, and a desk for it to be processed at.
 macro_rules! at_desk {
-    ($self:ident, $number:expr => $conn:ident, $desk:ident) => {
-        let Self { rewrite, rules, entries, memory, scratch, tally, now, .. } = $self;
-        let Some(Entry { mode: Mode::Rewrite($conn), state, tuple, first }) = entries.get_mut($number as usize) else {
-            return;
+    ($self:ident, $number:expr, $or:expr => $conn:ident, $desk:ident) => {
+        let Self { rewrite, rules, entries, memory, scratch, tally, now, rewritten, .. } = $self;
+        let Some(Some(Entry { conn: $conn, state, tuple, first, .. })) = entries.get_mut($number as usize) else {
+            return $or;
         };
         let mut run = |way: usize, offset: u64, bytes: &[u8], more: bool, out: &mut Vec<u8>| {
             let direction = if usize::from(*first) == way { Direction::ToServer } else { Direction::ToClient };
             let flow = Flow { tuple, number: $number, back: way != 0, direction, midstream: false, offset };
             rewrite.rewrite(&flow, state, bytes, more, out)
         };
-        let $desk = &mut Desk { rules, memory, tally, scratch, now: *now, run: &mut run };
+        let share = memory.most() / (*rewritten).max(1);
+        let $desk = &mut Desk { rules, memory, tally, scratch, share, now: *now, run: &mut run };
     };
 }
 
@@ -135,6 +145,9 @@ impl<R: Rewrite> Flows<R> {
             memory: Memory::new(settings.memory as usize, settings.pieces(), 0),
             scratch: vec![],
             waiting: Order::default(),
+            holding: Order::default(),
+            half: [Order::default(), Order::default()],
+            changed: false,
             lost: vec![],
             tally: Tally::default(),
             met: Met::default(),
@@ -167,33 +180,30 @@ impl<R: Rewrite> Flows<R> {
 
     /// Finds the flows of the packets of a batch that [`Index::ask`] was called for.
     #[inline(always)]
-    pub(super) fn find(&mut self, ways: &[u8], numbers: &mut [u32]) {
-        let Self { v4, v6, entries, free, clock, .. } = self;
-        let mut new = |number: Number<'_>, packet: usize, tuple: &dyn Fn() -> FiveTuple| match number {
-            Number::Known(number) => numbers[packet] = number,
-            Number::New(number) => {
-                let entry =
-                    Entry { mode: Mode::Fresh, state: R::State::default(), tuple: tuple(), first: ways[packet] };
-                *number = match free.pop() {
-                    Some(at) => {
-                        entries[at as usize] = entry;
-                        at
-                    }
-                    None => {
-                        entries.push(entry);
-                        entries.len() as u32 - 1
-                    }
-                };
-                numbers[packet] = *number;
-            }
-            Number::Refused => numbers[packet] = NOBODY,
-        };
-        // the tables refuse what is too much: nothing makes way
-        if v4.is_asked() {
-            v4.answer(*clock, |_| (), |packet, key, it| new(it, packet, &|| key.five_tuple()));
+    pub(super) fn find(&mut self, numbers: &mut [u32]) {
+        self.changed = false;
+        if self.v4.is_asked() {
+            self.v4.seek(self.clock, |packet, number| numbers[packet] = number);
         }
-        if v6.is_asked() {
-            v6.answer(*clock, |_| (), |packet, key, it| new(it, packet, &|| key.five_tuple()));
+        if self.v6.is_asked() {
+            self.v6.seek(self.clock, |packet, number| numbers[packet] = number);
+        }
+    }
+
+    /// Finds the flow of one packet.
+    fn find_one(&self, key: Key) -> u32 {
+        let number = match key {
+            Key::V4(key) => self.v4.get(&key),
+            Key::V6(key) => self.v6.get(&key),
+        };
+        number.unwrap_or(NOBODY)
+    }
+
+    fn key_of(packet: &Packet) -> Option<Key> {
+        match frame::read::<Tcp>(packet.data(), false) {
+            Frame::V4(key, _) => Some(Key::V4(key)),
+            Frame::V6(key, _) => Some(Key::V6(key)),
+            _ => None,
         }
     }
 
@@ -208,20 +218,17 @@ impl<R: Rewrite> Flows<R> {
     }
 
     /// Processes a packet of a flow.
-    pub(super) fn packet(&mut self, number: u32, part: &Part, packet: Packet, out: &mut Out<'_, '_>) {
+    pub(super) fn packet(&mut self, mut number: u32, part: &Part, packet: Packet, out: &mut Out<'_, '_>) {
         let way = usize::from(part.way & 1);
-        let syn = part.segment.flags.contains(TcpFlags::SYN);
-        let Some(entry) = self.entries.get_mut(number as usize) else {
-            self.met.refused += u64::from(syn);
-            if syn && self.full == WhenFull::Drop {
-                out.door.cx.drop(NOT_TAKEN, packet);
-            } else {
-                out.pass(packet);
-            }
-            return;
-        };
-        let begins = syn && !part.segment.flags.contains(TcpFlags::ACK);
-        if matches!(entry.mode, Mode::Pass) && !begins {
+        let flags = part.segment.flags;
+        let syn = flags.contains(TcpFlags::SYN);
+        if self.changed {
+            number = Self::key_of(&packet).map_or(NOBODY, |key| self.find_one(key));
+        }
+        let known = self.entries.get(number as usize).is_some_and(Option::is_some);
+        let begins = syn && !flags.contains(TcpFlags::ACK);
+        if !known && !begins {
+            self.met.midstream += u64::from(!syn);
             out.pass(packet);
             return;
         }
@@ -234,136 +241,251 @@ impl<R: Rewrite> Flows<R> {
             out.door.cx.drop(UNREADABLE, packet);
             return;
         }
-        if syn {
+        if syn && flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
+            out.door.cx.drop(MALFORMED, packet);
+        } else if begins {
             self.syn(number, way, part, &place, packet, out);
-            return;
+        } else if syn {
+            self.syn_ack(number, way, part, &place, packet, out);
+        } else {
+            self.segment(number, way, part, &place, packet, out);
         }
-        let conn = match &mut entry.mode {
-            Mode::Rewrite(conn) => conn,
-            mode => {
-                *mode = Mode::Pass;
-                self.met.midstream += 1;
-                out.pass(packet);
-                return;
-            }
-        };
-        if !conn.is_open() {
-            // half of the handshake passes elsewhere, or this is of an earlier connection
-            if conn.is_lane_open(way) && part.len > 0 {
-                self.pass(number);
-            }
+    }
+
+    /// A packet of a connection that is no SYN.
+    fn segment(&mut self, number: u32, way: usize, part: &Part, place: &Place, packet: Packet, out: &mut Out<'_, '_>) {
+        let Some(Some(Entry { conn, next, .. })) = self.entries.get_mut(number as usize) else { return };
+        let refuses = part.segment.flags.contains(TcpFlags::RST | TcpFlags::ACK);
+        let answers = |conn: &Conn| conn.answers(way, part.segment.ack);
+        if refuses && next.as_ref().is_some_and(|next| answers(next)) {
+            *next = None;
             out.pass(packet);
             return;
         }
-        conn.lane(way).path = Some(out.door.cx.way());
-        at_desk!(self, number => conn, desk);
-        conn.packet(way, part, &place, packet, out, desk);
-        self.file(number);
-    }
-
-    /// A packet that begins a connection.
-    #[allow(clippy::too_many_arguments, reason = "it is what a packet is, and where it goes")]
-    fn syn(&mut self, number: u32, way: usize, part: &Part, place: &Place, mut packet: Packet, out: &mut Out<'_, '_>) {
-        let flags = part.segment.flags;
-        if flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
-            out.door.cx.drop(MALFORMED, packet);
+        if !conn.is_open() {
+            // neither end may go round the node by what it says before the other has agreed
+            if part.len > 0 {
+                out.door.cx.drop(BEYOND, packet);
+            } else {
+                out.pass(packet);
+            }
             return;
         }
-        let answer = flags.contains(TcpFlags::ACK);
-        // one that comes late is of the connection that is there
-        let over = matches!(&self.entries[number as usize].mode, Mode::Rewrite(conn)
-            if conn.is_over() && !conn.begins(way, part.segment.seq));
-        if over && !answer {
-            self.forget(number);
+        at_desk!(self, number, () => conn, desk);
+        let starved = conn.packet(way, part, place, packet, out, desk);
+        self.file(number);
+        if starved {
+            self.relieve(out);
         }
-        let tuple = &self.entries[number as usize].tuple;
-        let server = if way == 0 { tuple.dst_port } else { tuple.src_port };
-        let fresh = !matches!(self.entries[number as usize].mode, Mode::Rewrite(_));
-        if fresh && (answer || !self.is_server(server)) {
-            self.pass(number);
-        } else if fresh && !self.memory.has_quarter() {
-            self.met.refused += 1;
-            if self.full == WhenFull::Drop {
-                out.door.cx.drop(NOT_TAKEN, packet);
+    }
+
+    /// A packet that begins a connection, or would.
+    fn syn(&mut self, number: u32, way: usize, part: &Part, place: &Place, mut packet: Packet, out: &mut Out<'_, '_>) {
+        let seq = part.segment.seq;
+        let Some(hello) = Hello::read(packet.data(), place, self.ahead) else {
+            self.met.passed += 1;
+            out.pass(packet);
+            return;
+        };
+        if let Some(Some(Entry { conn, next, first, .. })) = self.entries.get_mut(number as usize) {
+            // of an end that begins at the same time as the other the answer counts
+            if !conn.begins(way, seq) && (usize::from(*first) == way || conn.is_over()) {
+                let mut new = Box::<Conn>::default();
+                if new.begin(way, seq, hello, place, &packet, self.ahead) {
+                    new.lane(way).path = Some(out.door.cx.way());
+                    *next = Some(new);
+                }
+            }
+        } else if let Some(key) = Self::key_of(&packet) {
+            let tuple = match key {
+                Key::V4(key) => key.five_tuple(),
+                Key::V6(key) => key.five_tuple(),
+            };
+            let server = if way == 0 { tuple.dst_port } else { tuple.src_port };
+            if !self.is_server(server) {
+                self.met.passed += 1;
+                out.pass(packet);
                 return;
             }
-            self.pass(number);
-        } else if fresh {
-            let entry = &mut self.entries[number as usize];
-            (entry.mode, entry.state, entry.first) = (Mode::Rewrite(Box::default()), R::State::default(), way as u8);
-            self.met.new += 1;
-            self.rewritten += 1;
-        }
-        if let Mode::Rewrite(conn) = &mut self.entries[number as usize].mode {
+            let mut conn = Box::<Conn>::default();
+            let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
             conn.lane(way).path = Some(out.door.cx.way());
-            if !conn.syn(way, part, place, &mut packet, self.ahead) && !conn.is_open() {
-                self.pass(number);
+            let entry = Entry { conn, next: None, state: R::State::default(), key, tuple, first: way as u8 };
+            if !fits || !self.memory.has_quarter() || !self.enter(entry) {
+                self.met.refused += 1;
+                if self.full == WhenFull::Drop {
+                    out.door.cx.drop(NOT_TAKEN, packet);
+                } else {
+                    out.pass(packet);
+                }
+                return;
             }
         }
+        let told = hello.window.min(self.ahead.min(0xffff) as u16);
+        Hello::scrub(&mut packet, place, told, hello.told_scale);
         out.pass(packet);
     }
 
-    /// Lets a flow pass unmodified from now on.
-    fn pass(&mut self, number: u32) {
-        self.forget(number);
-        self.entries[number as usize].mode = Mode::Pass;
-        self.met.passed += 1;
-    }
-
-    /// Gives back what a flow has.
-    fn forget(&mut self, number: u32) {
-        let entry = &mut self.entries[number as usize];
-        if let Mode::Rewrite(mut conn) = core::mem::take(&mut entry.mode) {
-            conn.clear(&mut self.memory);
-            self.rewritten -= 1;
+    /// A packet that answers one that begins a connection.
+    fn syn_ack(
+        &mut self,
+        number: u32,
+        way: usize,
+        part: &Part,
+        place: &Place,
+        mut packet: Packet,
+        out: &mut Out<'_, '_>,
+    ) {
+        let (seq, ack) = (part.segment.seq, part.segment.ack);
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
+        let Entry { conn, next, state, first, .. } = entry;
+        let known = conn.answers(way, ack) && (!conn.is_open() || conn.begins(way, seq));
+        let renews = !known && next.as_ref().is_some_and(|next| next.answers(way, ack));
+        if !known && !renews {
+            out.door.cx.drop(STALE, packet);
+            return;
         }
-        entry.state = R::State::default();
-        (0..2).for_each(|way| self.waiting.remove(number * 2 + way));
-    }
-
-    /// Enters the directions of a connection in the list of those that wait, or takes them out.
-    fn file(&mut self, number: u32) {
-        let Some(Entry { mode: Mode::Rewrite(conn), .. }) = self.entries.get_mut(number as usize) else { return };
-        let over = conn.is_over();
-        for way in 0..2 {
-            let lane = conn.lane(way);
-            let waits = lane.waits() && !over;
-            if waits != lane.timed {
-                lane.timed = waits;
-                let id = number * 2 + way as u32;
-                if waits { self.waiting.push(id, self.now) } else { self.waiting.remove(id) }
+        let Some(hello) = Hello::read(packet.data(), place, self.ahead) else {
+            self.met.passed += 1;
+            self.forget(number);
+            out.pass(packet);
+            return;
+        };
+        if renews && let Some(next) = next.take() {
+            conn.clear(&mut self.memory);
+            (*conn, *state, *first) = (next, R::State::default(), 1 - way as u8);
+            self.met.new += 1;
+        }
+        if !conn.is_open() {
+            let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
+            conn.lane(way).path = Some(out.door.cx.way());
+            self.half.iter_mut().for_each(|half| half.remove(number));
+            if !fits {
+                self.forget(number);
+                out.pass(packet);
+                return;
             }
         }
+        self.file(number);
+        let told = hello.window.min(self.ahead.min(0xffff) as u16);
+        Hello::scrub(&mut packet, place, told, hello.told_scale);
+        out.pass(packet);
     }
 
-    /// Does what is due by now, besides forgetting flows.
-    pub(super) fn expire(&mut self, out: &mut Out<'_, '_>) {
-        while let Some(id) = self.waiting.due(self.now, PART) {
-            self.waiting.push(id, self.now);
-            self.tick(id / 2, id as usize % 2, out);
+    /// Enters a connection that begins. The oldest whose handshake is not over makes way, if need be.
+    fn enter(&mut self, entry: Entry<R::State>) -> bool {
+        let (key, v) = (entry.key, usize::from(matches!(entry.key, Key::V6(_))));
+        let number = self.free.pop().unwrap_or(self.entries.len() as u32);
+        let put = |it: &mut Self| match key {
+            Key::V4(key) => it.v4.enter(key, number, it.clock),
+            Key::V6(key) => it.v6.enter(key, number, it.clock),
+        };
+        let mut fits = put(self);
+        if !fits && let Some(oldest) = self.half[v].first() {
+            self.forget(oldest);
+            self.met.made_way += 1;
+            fits = put(self);
+        }
+        let slot = number as usize;
+        if slot >= self.entries.len() {
+            self.entries.resize_with(slot + 1, || None);
+        }
+        self.changed = true;
+        if !fits {
+            self.free.push(number);
+            return false;
+        }
+        self.entries[slot] = Some(entry);
+        self.half[v].push(number, self.now);
+        self.met.new += 1;
+        self.rewritten += 1;
+        true
+    }
+
+    /// Forgets a flow, and gives back what it has.
+    fn forget(&mut self, number: u32) {
+        let Some(mut entry) = self.entries.get_mut(number as usize).and_then(Option::take) else { return };
+        match entry.key {
+            Key::V4(key) => self.v4.remove(&key),
+            Key::V6(key) => self.v6.remove(&key),
+        }
+        entry.conn.clear(&mut self.memory);
+        self.rewritten -= 1;
+        self.changed = true;
+        for id in [number * 2, number * 2 + 1] {
+            self.waiting.remove(id);
+            self.holding.remove(id);
+        }
+        self.half.iter_mut().for_each(|half| half.remove(number));
+        self.free.push(number);
+    }
+
+    /// Memory is full: the connection makes way whose receiver has taken nothing for longest.
+    fn relieve(&mut self, out: &mut Out<'_, '_>) {
+        if let Some(id) = self.holding.due(self.now, STALLED) {
+            self.refuse(id / 2, out);
             self.file(id / 2);
         }
     }
 
-    fn tick(&mut self, number: u32, way: usize, out: &mut Out<'_, '_>) {
-        at_desk!(self, number => conn, desk);
-        conn.tick(way, out, desk);
+    fn refuse(&mut self, number: u32, out: &mut Out<'_, '_>) {
+        at_desk!(self, number, () => conn, desk);
+        conn.refuse(out, desk);
+    }
+
+    /// Enters the directions of a connection in the lists of those that wait and that hold something, or takes them out.
+    fn file(&mut self, number: u32) {
+        let Some(Some(Entry { conn, .. })) = self.entries.get_mut(number as usize) else { return };
+        let over = conn.is_over();
+        for way in 0..2 {
+            let lane = conn.lane(way);
+            let id = number * 2 + way as u32;
+            let waits = lane.waits() && !over;
+            if waits != lane.timed {
+                lane.timed = waits;
+                if waits { self.waiting.push(id, self.now) } else { self.waiting.remove(id) }
+            }
+            if !lane.is_holding() {
+                self.holding.remove(id);
+            } else if core::mem::take(&mut lane.moved) {
+                self.holding.push(id, self.now);
+            }
+        }
+    }
+
+    /// Does what is due by now, besides forgetting flows, in so many directions at most.
+    pub(super) fn expire(&mut self, most: usize, out: &mut Out<'_, '_>) {
+        for _ in 0..most {
+            let Some(id) = self.waiting.due(self.now, PART) else { break };
+            self.waiting.push(id, self.now);
+            let starved = self.tick(id / 2, id as usize % 2, out);
+            self.file(id / 2);
+            if starved {
+                self.relieve(out);
+            }
+        }
+    }
+
+    fn tick(&mut self, number: u32, way: usize, out: &mut Out<'_, '_>) -> bool {
+        at_desk!(self, number, false => conn, desk);
+        conn.tick(way, out, desk)
     }
 
     /// Looks through one of so many parts of the flows for those to forget.
     pub(super) fn age(&mut self, parts: usize, out: &mut Out<'_, '_>) {
         let Self { v4, v6, entries, lost, clock, idle, half_open, .. } = self;
         let mut over = |number: u32, ms: u64| {
-            let most = match entries.get(number as usize).map(|entry| &entry.mode) {
-                Some(Mode::Rewrite(conn)) if conn.is_over() => LINGER.min(*idle),
-                Some(Mode::Rewrite(conn)) if conn.is_open() => *idle,
+            let most = match entries.get(number as usize).and_then(Option::as_ref).map(|entry| &entry.conn) {
+                // who has not heard of it must not go on
+                Some(conn) if conn.given_up => *idle,
+                Some(conn) if conn.is_over() => LINGER.min(*idle),
+                Some(conn) if conn.is_open() => *idle,
                 _ => (*half_open).min(*idle),
             };
-            let over = ms >= most;
-            if over {
+            if ms >= most {
                 lost.push(number);
             }
-            over
+            false
         };
         v4.age(*clock, parts, &mut over);
         v6.age(*clock, parts, &mut over);
@@ -371,13 +493,12 @@ impl<R: Rewrite> Flows<R> {
             self.give_up(number, out);
             self.forget(number);
             self.met.forgotten += 1;
-            self.free.push(number);
         }
     }
 
     /// Tells both ends of a connection that it cannot go on, if that is so.
     fn give_up(&mut self, number: u32, out: &mut Out<'_, '_>) {
-        at_desk!(self, number => conn, desk);
+        at_desk!(self, number, () => conn, desk);
         if conn.is_shifted() {
             conn.refuse(out, desk);
         }

@@ -1,5 +1,6 @@
 //! What packets of one direction look like, and how they are made.
 
+use crate::window::pieces::behind;
 use packet::Packet;
 use wire::checksum::Pseudo;
 use wire::flow::MAX_TAGS;
@@ -102,6 +103,8 @@ pub(super) struct Shape {
     pub(super) window: u16,
     /// Bytes of payload.
     pub(super) len: usize,
+    /// Congestion bits.
+    pub(super) ecn: u8,
 }
 
 /// The headers of one direction: those of the last packet that came, up to TCP.
@@ -115,22 +118,43 @@ pub(super) struct Head {
     ident: u16,
     /// Congestion bits of the packet that is being processed.
     pub(super) ecn: u8,
+    /// Whether bytes that have not gone out met congestion (RFC 3168 §5).
+    pub(super) congested: bool,
     /// Longest IP packet since the sender last repeated something.
     longest: usize,
     /// The sender's clock and what it echoes (RFC 7323 §3), where both ends have said that they use timestamps.
     stamps: Option<[u32; 2]>,
+    /// The clock before which nothing is taken: TS.Recent (RFC 7323 §4.3).
+    recent: u32,
 }
 
 impl Default for Head {
     fn default() -> Self {
         let place = Place::default();
-        Head { bytes: [0; MOST], place, ports: [0; 2], port: 0, ident: 0, ecn: 0, longest: 0, stamps: None }
+        Head {
+            bytes: [0; MOST],
+            place,
+            ports: [0; 2],
+            port: 0,
+            ident: 0,
+            ecn: 0,
+            congested: false,
+            longest: 0,
+            stamps: None,
+            recent: 0,
+        }
     }
 }
 
 impl Head {
-    /// Takes the headers of a packet for a model; false where they are too long. `stamps`: whether timestamps are used.
-    pub(super) fn note(&mut self, packet: &Packet, place: &Place, stamps: bool) -> bool {
+    /// Whether a frame has the VLAN tags of those before it.
+    pub(super) fn has_tags_of(&self, frame: &[u8], place: &Place) -> bool {
+        let tags = self.bytes.get(12..self.place.ip);
+        tags.is_some() && tags == frame.get(12..place.ip)
+    }
+
+    /// Takes the headers of a packet for a model; false where they are too long.
+    pub(super) fn note(&mut self, packet: &Packet, place: &Place) -> bool {
         let frame = packet.data();
         let (Some(to), Some(from)) = (self.bytes.get_mut(..place.tcp), frame.get(..place.tcp)) else { return false };
         let Some(Ok((tcp, _))) = frame.get(place.tcp..).map(Tcp::ref_from_prefix) else { return false };
@@ -144,13 +168,29 @@ impl Head {
         self.longest = self.longest.max(place.end - place.ip);
         self.ecn = self.ip_ecn();
         self.set_ecn(0);
-        if stamps && let Some(new) = read_stamps(&frame[place.tcp..place.payload]) {
-            let old = self.stamps.unwrap_or(new);
-            // packets may overtake each other, clocks do not go back
-            let later = new[0].wrapping_sub(old[0]) as i32 >= 0;
-            self.stamps = Some(if later { new } else { old });
-        }
         true
+    }
+
+    /// Takes timestamps over: what is made has the latest of what came in order; `recent`: of what reaches back to what has
+    /// been acknowledged (RFC 7323 §4.3).
+    pub(super) fn stamp(&mut self, new: [u32; 2], recent: bool) {
+        let old = self.stamps.unwrap_or(new);
+        if !behind(old[0], new[0]) {
+            self.stamps = Some(new);
+        }
+        if recent && !behind(self.recent, new[0]) {
+            self.recent = new[0];
+        }
+    }
+
+    /// Begins with the timestamps of a SYN.
+    pub(super) fn begin_stamps(&mut self, new: Option<[u32; 2]>) {
+        (self.stamps, self.recent) = (new, new.map_or(0, |it| it[0]));
+    }
+
+    /// Whether a clock is one of long ago (RFC 7323 §5).
+    pub(super) fn is_past(&self, clock: u32) -> bool {
+        behind(self.recent, clock)
     }
 
     /// The sender repeats itself, with a packet of so many bytes: longer ones may not have come through.
@@ -161,11 +201,6 @@ impl Head {
     /// Longest IP packet since the sender last repeated something, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.longest
-    }
-
-    /// Goes without timestamps.
-    pub(super) fn leave_stamps(&mut self) {
-        self.stamps = None;
     }
 
     fn ip_ecn(&self) -> u8 {
@@ -209,8 +244,7 @@ impl Head {
         let len = at + header + shape.len;
         packet.truncate(0);
         let frame = packet.append(len)?;
-        let ecn = if shape.len == 0 { 0 } else { self.ecn };
-        self.set_ecn(ecn);
+        self.set_ecn(shape.ecn);
         frame[..at].copy_from_slice(&self.bytes[..at]);
         self.set_ecn(0);
         if !self.place.v6 {
@@ -242,7 +276,7 @@ impl Head {
 }
 
 /// The timestamps of a header.
-fn read_stamps(header: &[u8]) -> Option<[u32; 2]> {
+pub(super) fn read_stamps(header: &[u8]) -> Option<[u32; 2]> {
     // as nearly every sender writes them
     if let Some(&[a, b, c, d, e, f, g, h, i, j, k, l]) = header.get(20..32).and_then(|o| o.first_chunk::<12>())
         && [a, b, c, d] == STAMP

@@ -10,6 +10,8 @@ use zerocopy::FromBytes;
 const SIGNED: [u8; 2] = [19, 29];
 /// Options of a SYN that are left in it: padding, the maximum segment size, the window scale, timestamps.
 const KEPT: [u8; 4] = [1, 2, 3, 8];
+/// The option that says by how much windows are shifted.
+const SCALE: u8 = 3;
 /// What a receiver takes that does not say how much (RFC 9293 §3.7.1): over IPv4 and IPv6.
 const MSS: [u16; 2] = [536, 1220];
 
@@ -20,6 +22,8 @@ pub(super) struct Hello {
     pub(super) mss: u16,
     /// By how many bits its sender shifts windows, if it can.
     pub(super) scale: Option<u8>,
+    /// By how many bits those are shifted that are told in its name: no window that could be told becomes 0.
+    pub(super) told_scale: u8,
     /// Whether its sender uses timestamps.
     pub(super) stamps: bool,
     /// Window, not shifted.
@@ -27,15 +31,18 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    /// Reads a SYN; `None` when what follows it must not be changed.
-    pub(super) fn read(frame: &[u8], place: &Place) -> Option<Hello> {
+    /// Reads a SYN; `None` when what follows it must not be changed. No window of more than `most` bytes will be told.
+    pub(super) fn read(frame: &[u8], place: &Place, most: u32) -> Option<Hello> {
         let segment = Segment::new(frame.get(place.tcp..place.payload)?).ok()?;
         let mut hello =
             Hello { mss: MSS[usize::from(place.v6)], window: segment.header().window(), ..Hello::default() };
         for option in segment.options() {
             match option {
                 Ok(TcpOption::Mss(bytes)) => hello.mss = bytes.max(64),
-                Ok(TcpOption::WindowScale(bits)) => hello.scale = Some(bits.min(14)),
+                Ok(TcpOption::WindowScale(bits)) => {
+                    let enough = (u32::BITS - (most >> 16).leading_zeros()) as u8;
+                    (hello.scale, hello.told_scale) = (Some(bits.min(14)), bits.min(enough));
+                }
                 Ok(TcpOption::Timestamps { .. }) => hello.stamps = true,
                 Ok(TcpOption::Unknown { kind, .. }) if SIGNED.contains(&kind) => return None,
                 Ok(_) => {}
@@ -47,7 +54,7 @@ impl Hello {
 
     /// Takes out of a SYN what the other side must not learn: options that speak of sequence numbers or begin something else,
     /// its payload, and more window than there is.
-    pub(super) fn scrub(packet: &mut Packet, place: &Place, window: u16) {
+    pub(super) fn scrub(packet: &mut Packet, place: &Place, window: u16, scale: u8) {
         packet.truncate(place.payload);
         let frame = packet.data_mut();
         let (fixed, options) = frame[place.tcp..].split_at_mut(size_of::<Tcp>());
@@ -64,6 +71,8 @@ impl Hello {
             let end = (at + len).min(options.len());
             if !KEPT.contains(&kind) {
                 options[at..end].fill(1);
+            } else if kind == SCALE && end == at + 3 {
+                options[at + 2] = scale;
             }
             at = end;
         }

@@ -10,8 +10,6 @@ use crate::window::memory::{BLOCK, Memory};
 use crate::window::pieces::{Met, Origin, Pieces, behind};
 use crate::window::stream::Segment;
 
-/// Sequence numbers that a segment may lie behind: the largest window there is (RFC 7323 §2.3).
-const FARTHEST: u32 = 1 << 30;
 /// What is made of one segment may be longer than the buffer by as much: what is added at the end of a stream, say.
 const SLACK: usize = 64 << 10;
 
@@ -39,6 +37,7 @@ pub(super) struct Tally {
     pub(super) timed_out: u64,
     pub(super) no_buffers: u64,
     pub(super) given_up: u64,
+    pub(super) challenged: u64,
 }
 
 /// Turns bytes of a direction, from a position on, into others; whether more may come; how many it has used.
@@ -50,6 +49,8 @@ pub(super) struct Desk<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) tally: &'a mut Tally,
     pub(super) scratch: &'a mut Vec<u8>,
+    /// Bytes of memory for each connection, if all have the same.
+    pub(super) share: usize,
     /// In ms; wraps.
     pub(super) now: u32,
     pub(super) run: Run<'a>,
@@ -70,8 +71,10 @@ pub(super) enum Took {
     Probe,
     /// It lies where nothing may be sent.
     Beyond,
-    /// There is no memory for it.
+    /// There is no memory for it, as it came before its turn.
     NoMemory,
+    /// There is no memory although it is in order.
+    Starved,
     /// More was made of it than there may be.
     Overrun,
 }
@@ -81,8 +84,6 @@ pub(super) enum Took {
 pub(super) enum News {
     /// Nothing that the sender has to know.
     None,
-    /// It is of what was never sent.
-    Invalid,
     /// More of what the sender has sent has arrived.
     Advanced,
     /// The receiver misses something.
@@ -106,8 +107,9 @@ pub(super) struct Lane {
     pub(super) edge_in: u32,
     fin_in: Option<u32>,
     pieces: Pieces,
-    /// Bytes in order that were left for later.
+    /// Bytes in order that were left for later; and so many that the memory knows of.
     waiting: Vec<u8>,
+    charged: usize,
     /// Bytes used so far.
     used: u64,
     /// Whether the end of the stream has been reached; then a FIN follows the last byte of the output.
@@ -124,20 +126,29 @@ pub(super) struct Lane {
     /// Sequence and acknowledgment number of the packet that said so (RFC 9293 §3.10.7.4), and its window field.
     update: (u32, u32),
     window: u16,
+    /// The largest window that the receiver has told, in bytes.
+    pub(super) widest: u32,
 
     trail: Trail,
     /// Acknowledgment number and window that the sender is told.
     pub(super) told: u32,
     pub(super) told_window: u16,
     told_edge: u32,
-    /// Whether less than a full segment may be sent.
+    /// Whether less than a full segment may be sent; and whether less than what waits, to a receiver with little room.
     pub(super) push: bool,
+    pub(super) sliver: bool,
     /// Duplicate acknowledgments that the sender gets once it knows of all before.
     pub(super) owed: u8,
     /// When bytes last came in order, and when the head of the output was last sent.
     pub(super) since: u32,
     pub(super) resent: u32,
     pub(super) tries: u8,
+    /// How often that was without an answer.
+    pub(super) unheard: u8,
+    /// Where what was repeated last begins, and when that was.
+    pub(super) repeated: Option<(u32, u32)>,
+    /// Whether the receiver has taken something, or something was made for it after a while.
+    pub(super) moved: bool,
     /// Congestion bits of TCP: the last packet's ECE, and a CWR to be passed on.
     pub(super) ece: bool,
     pub(super) cwr: bool,
@@ -158,7 +169,7 @@ impl Lane {
     pub(super) fn welcome(&mut self, seq: u32, window: u16, told: u16) {
         self.edge_out = self.start.wrapping_add(u32::from(window));
         self.edge_in = self.start.wrapping_add(u32::from(told));
-        (self.update, self.window) = ((seq, self.start), window);
+        (self.update, self.window, self.widest) = ((seq, self.start), window, window.into());
         (self.told_edge, self.told_window) = (self.edge_in, told);
     }
 
@@ -190,21 +201,43 @@ impl Lane {
         !self.pieces.is_empty()
     }
 
-    /// Takes a segment of the sender's.
+    /// Whether a segment from `seq` up to `last` is acceptable (RFC 9293 §3.10.7.4): some of it may be sent and has not been
+    /// acknowledged, or it asks for an answer.
+    pub(super) fn accepts(&self, seq: u32, last: u32) -> bool {
+        let edge = if behind(self.next_in, self.edge_in) { self.next_in } else { self.edge_in };
+        // who asks about a closed window has sent one byte more
+        let right = edge.wrapping_add(1);
+        if seq != last {
+            return behind(last, self.told) && behind(right, seq) || self.asks(seq, last);
+        }
+        !behind(self.told, seq) && !behind(seq, right) || self.asks(seq, last)
+    }
+
+    /// Whether a segment asks for an answer: a keep-alive, or a question about the window (RFC 9293 §3.8.4).
+    fn asks(&self, seq: u32, last: u32) -> bool {
+        let before = |next: u32| seq == next.wrapping_sub(1);
+        let one = last == self.next_in && self.told == self.next_in && !self.ended;
+        before(self.next_in) && (seq == last || one) || before(self.told) && seq == last
+    }
+
+    /// Whether what the receiver acknowledges can be so (RFC 5961 §5.2).
+    pub(super) fn believes(&self, ack: u32) -> bool {
+        !behind(ack, self.sent) && !behind(self.base.wrapping_sub(self.widest), ack)
+    }
+
+    /// Takes a segment of the sender's that is acceptable.
     pub(super) fn take(&mut self, way: usize, seq: u32, payload: &[u8], fin: bool, desk: &mut Desk<'_>) -> Took {
         let end = seq.wrapping_add(payload.len() as u32);
         let last = end.wrapping_add(u32::from(fin));
         let keeps_alive = seq == self.next_in.wrapping_sub(1) && !fin;
         if seq == last {
-            let asks = keeps_alive || seq == self.told.wrapping_sub(1);
-            return if asks && !fin { Took::Probe } else { Took::Nothing };
+            return if self.asks(seq, last) { Took::Probe } else { Took::Nothing };
         }
         if keeps_alive && payload.len() == 1 && self.told == self.next_in {
             return Took::Probe;
         }
         if !behind(last, self.next_in) {
-            let far = self.next_in.wrapping_sub(seq) > FARTHEST;
-            return if far { Took::Beyond } else { Took::Again(seq, last) };
+            return Took::Again(seq, last);
         }
         if self.ended {
             return Took::Beyond;
@@ -225,10 +258,12 @@ impl Lane {
             return Took::Probe;
         }
         if !self.has_memory(data.len(), desk) {
-            return Took::NoMemory;
+            return Took::Starved;
         }
         if fin && self.fin_in.is_none() {
             self.fin_in = Some(end);
+            // behind the end there is nothing
+            self.pieces.cut(end, desk.memory);
         }
         self.since = desk.now;
         if self.feed(way, data, desk) && self.feed_pieces(way, desk) && self.finish(way, desk) {
@@ -261,9 +296,9 @@ impl Lane {
     }
 
     /// Whether there is memory for what may be made of so many bytes.
-    fn has_memory(&self, len: usize, desk: &Desk<'_>) -> bool {
+    pub(super) fn has_memory(&self, len: usize, desk: &Desk<'_>) -> bool {
         let most = (len + self.waiting.len()) * desk.rules.growth;
-        desk.memory.has((most.div_ceil(BLOCK) + 1) * BLOCK)
+        desk.memory.has((most.div_ceil(BLOCK) + 1) * BLOCK + len)
     }
 
     /// Takes the next bytes; false when too much is made of them.
@@ -308,9 +343,11 @@ impl Lane {
         desk.scratch.clear();
         let used = if self.waiting.is_empty() {
             let used = (desk.run)(way, self.used, bytes, more, desk.scratch).min(bytes.len());
+            self.waiting.reserve_exact(bytes.len() - used);
             self.waiting.extend_from_slice(&bytes[used..]);
             used
         } else {
+            self.waiting.reserve_exact(bytes.len());
             self.waiting.extend_from_slice(bytes);
             let used = (desk.run)(way, self.used, &self.waiting, more, desk.scratch).min(self.waiting.len());
             self.waiting.drain(..used);
@@ -324,6 +361,8 @@ impl Lane {
         if self.waiting.is_empty() && self.waiting.capacity() > 0 {
             self.waiting = vec![];
         }
+        desk.memory.charge(self.charged, self.waiting.len());
+        self.charged = self.waiting.len();
         self.used += (used + rest) as u64;
         let done = self.next_in.wrapping_sub(self.waiting.len() as u32);
         let made = desk.scratch.len();
@@ -332,6 +371,7 @@ impl Lane {
             return false;
         }
         desk.tally.output_bytes += made as u64;
+        self.moved |= self.base == self.next_out;
         self.next_out = self.next_out.wrapping_add(made as u32);
         if used + rest > 0 {
             self.trail.push(done, self.next_out);
@@ -342,9 +382,7 @@ impl Lane {
     /// Hears what the receiver says. `bare`: in a packet without anything else.
     pub(super) fn hear(&mut self, segment: &Segment, bare: bool, shift: u8, desk: &mut Desk<'_>) -> News {
         let Segment { seq, ack, window, .. } = *segment;
-        if behind(ack, self.sent) {
-            return News::Invalid;
-        }
+        self.unheard = if window == 0 { 0 } else { self.unheard };
         if behind(self.base, ack) {
             return News::None;
         }
@@ -352,12 +390,14 @@ impl Lane {
         let same = !advanced && window == self.window && bare;
         if advanced {
             self.buffer.forget(ack.wrapping_sub(self.base) as usize, desk.memory);
-            (self.base, self.tries, self.resent) = (ack, 0, desk.now);
+            (self.base, self.tries, self.unheard, self.resent) = (ack, 0, 0, desk.now);
+            self.moved = true;
         }
         let (at, of) = self.update;
         if behind(seq, at) || (seq == at && !behind(of, ack)) {
             self.edge_out = ack.wrapping_add(u32::from(window) << shift);
             (self.update, self.window) = ((seq, ack), window);
+            self.widest = self.widest.max(u32::from(window) << shift);
         }
         if self.settle() {
             News::Advanced
@@ -392,10 +432,13 @@ impl Lane {
         behind(self.told, self.trail.input())
     }
 
-    /// Works out how much the sender may send. Whether that is news. `shift` is that of the receiver's windows.
-    pub(super) fn grant(&mut self, shift: u8, rules: &Rules) -> bool {
+    /// Works out how much the sender may send. Whether that is news. Windows are told shifted by `shift`.
+    pub(super) fn grant(&mut self, shift: u8, desk: &Desk<'_>) -> bool {
+        let rules = desk.rules;
         let taken = self.buffer.len() + self.waiting.len() * rules.growth;
-        let free = (rules.buffer.saturating_sub(taken) / rules.growth) as u32;
+        // where memory is short all get the same
+        let most = if desk.memory.has_half() { rules.buffer } else { rules.buffer.min(desk.share) };
+        let free = (most.saturating_sub(taken) / rules.growth) as u32;
         let end = self.end_out();
         let room = if behind(self.edge_out, end) { self.edge_out.wrapping_sub(end) } else { 0 };
         let unit = self.head.longest().min(rules.buffer / rules.growth / 4) as u32;
@@ -435,6 +478,11 @@ impl Lane {
         (&mut self.head, &self.buffer, self.base)
     }
 
+    /// Whether something waits for the receiver to acknowledge it.
+    pub(super) fn is_holding(&self) -> bool {
+        self.buffer.len() > 0
+    }
+
     /// Whether time has to be waited for.
     pub(super) fn waits(&self) -> bool {
         !self.waiting.is_empty() || self.unsent() > 0 || self.vouches()
@@ -448,5 +496,8 @@ impl Lane {
         self.pieces.clear(memory);
         self.buffer.clear(memory);
         self.waiting = vec![];
+        memory.charge(self.charged, 0);
+        self.charged = 0;
+        self.trail = Trail::default();
     }
 }

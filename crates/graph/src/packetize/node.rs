@@ -15,6 +15,8 @@ use wire::Tcp;
 /// In how many parts the flows are looked through for those to forget; all of them in a second.
 const PARTS: usize = 250;
 const TICK: Duration = Duration::from_millis(4);
+/// Directions at most that are looked at in one wake, of those that wait for time to pass; they take turns.
+const LANES: usize = 1024;
 
 /// What a packet of the batch is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +32,6 @@ pub struct Packetized<R: Rewrite> {
     counts: Counts,
     kinds: [Kind; BURST],
     parts: [Part; BURST],
-    ways: [u8; BURST],
     numbers: [u32; BURST],
 }
 
@@ -41,7 +42,6 @@ impl<R: Rewrite> Packetized<R> {
             counts: Counts::default(),
             kinds: [Kind::Other; BURST],
             parts: [Part::default(); BURST],
-            ways: [0; BURST],
             numbers: [NOBODY; BURST],
         })
     }
@@ -49,7 +49,7 @@ impl<R: Rewrite> Packetized<R> {
     /// Reads the packets of a batch, and finds their flows.
     #[inline(always)]
     fn read(&mut self, batch: &mut Batch) {
-        let Self { flows, kinds, parts, ways, numbers, .. } = self;
+        let Self { flows, kinds, parts, numbers, .. } = self;
         let mut n = 0;
         batch.for_each(
             #[inline(always)]
@@ -68,10 +68,10 @@ impl<R: Rewrite> Packetized<R> {
                     Frame::Unreadable => (Kind::Unreadable, Part::default()),
                     Frame::V4(..) | Frame::V6(..) | Frame::Other => (Kind::Other, Part::default()),
                 };
-                (kinds[at], parts[at], ways[at]) = (kind, part, part.way);
+                (kinds[at], parts[at], numbers[at]) = (kind, part, NOBODY);
             },
         );
-        flows.find(ways, numbers);
+        flows.find(numbers);
     }
 
     fn count(&self) {
@@ -110,7 +110,7 @@ impl<R: Rewrite> Node for Packetized<R> {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         let mut out = Out::new(Door { cx, batch: None, full: false });
-        self.flows.expire(&mut out);
+        self.flows.expire(LANES, &mut out);
         self.flows.age(PARTS, &mut out);
         self.count();
     }

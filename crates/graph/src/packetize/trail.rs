@@ -3,8 +3,10 @@
 use crate::window::pieces::behind;
 use std::collections::VecDeque;
 
-/// Marks that a trail has at most; where there would be more, two become one.
+/// Marks that a trail has at most, of 8 bytes each; where there would be more, every other one is left out.
 const MOST: usize = 1024;
+/// Marks for which an empty one keeps room.
+const KEPT: usize = 32;
 
 /// All output before `output` stands for input before `input`, and all input before `input` has its output before
 /// `output`.
@@ -30,12 +32,16 @@ impl Trail {
 
     /// Input up to `input` has been turned into output up to `output`.
     pub(super) fn push(&mut self, input: u32, output: u32) {
-        let full = self.marks.len() >= MOST;
+        if self.marks.len() >= MOST {
+            let mut keep = false;
+            self.marks.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
         let last = self.marks.back_mut().unwrap_or(&mut self.base);
         if last.output == output {
             last.input = input;
-        } else if full {
-            *last = Mark { input, output };
         } else {
             self.marks.push_back(Mark { input, output });
         }
@@ -46,6 +52,9 @@ impl Trail {
         while let Some(mark) = self.marks.front().filter(|mark| !behind(mark.output, output)) {
             self.base = *mark;
             self.marks.pop_front();
+        }
+        if self.marks.is_empty() {
+            self.marks.shrink_to(KEPT);
         }
         self.base.input
     }

@@ -65,6 +65,47 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         );
     }
 
+    /// Hands out the numbers of the flows that were asked for and are there, with the number of the packet.
+    #[inline(always)]
+    pub(crate) fn seek(&mut self, now: u64, mut found: impl FnMut(usize, u32)) {
+        let n = core::mem::take(&mut self.n).min(BURST);
+        let Index { table, prepared, whose, unit, .. } = self;
+        let whose = &whose[..n];
+        table.look_up(
+            &prepared[..n],
+            (now >> *unit) as u32,
+            #[inline(always)]
+            |at, number| found(usize::from(whose[at]), number),
+        );
+    }
+
+    /// The number of one flow, if it is there.
+    pub(crate) fn get(&self, key: &K) -> Option<u32> {
+        self.table.get(key)
+    }
+
+    /// Enters a flow that is not there. Whether there was room.
+    pub(crate) fn enter(&mut self, key: K, number: u32, now: u64) -> bool {
+        let mut entered = false;
+        let prepared = [self.table.prepare(key)];
+        self.table.look_up_or_insert(
+            &prepared,
+            (now >> self.unit) as u32,
+            |_| (),
+            |_, it| {
+                if let Number::New(new) = it {
+                    (*new, entered) = (number, true);
+                }
+            },
+        );
+        entered
+    }
+
+    /// Forgets a flow.
+    pub(crate) fn remove(&mut self, key: &K) {
+        self.table.remove(key);
+    }
+
     /// Visits the flows of the next part of the table, of `parts`, with the milliseconds that each has been idle, and
     /// removes those for which `over` says so.
     pub(crate) fn age(&mut self, now: u64, parts: usize, mut over: impl FnMut(u32, u64) -> bool) {
@@ -119,6 +160,24 @@ mod table {
                     Found::Refused => found(at, Number::Refused),
                 },
             );
+        }
+
+        #[inline(always)]
+        pub(crate) fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, u32)) {
+            self.0.look_up(
+                keys,
+                now,
+                #[inline(always)]
+                |at, number| found(at, *number),
+            );
+        }
+
+        pub(crate) fn get(&self, key: &K) -> Option<u32> {
+            self.0.get(key).copied()
+        }
+
+        pub(crate) fn remove(&mut self, key: &K) {
+            self.0.remove(key);
         }
 
         pub(crate) fn age(&mut self, now: u32, parts: usize, mut over: impl FnMut(u32, u32) -> bool) {
@@ -190,6 +249,23 @@ mod table {
                 let value = self.map.entry(*key).or_insert((0, now));
                 found(at, Number::New(&mut value.0));
             }
+        }
+
+        pub(crate) fn look_up(&mut self, keys: &[K], now: u32, mut found: impl FnMut(usize, u32)) {
+            for (at, key) in keys.iter().enumerate() {
+                if let Some((number, seen)) = self.map.get_mut(key) {
+                    *seen = now;
+                    found(at, *number);
+                }
+            }
+        }
+
+        pub(crate) fn get(&self, key: &K) -> Option<u32> {
+            self.map.get(key).map(|it| it.0)
+        }
+
+        pub(crate) fn remove(&mut self, key: &K) {
+            self.map.remove(key);
         }
 
         pub(crate) fn age(&mut self, now: u32, _: usize, mut over: impl FnMut(u32, u32) -> bool) {

@@ -60,6 +60,17 @@ impl Memory {
         self.lent
     }
 
+    /// Bytes there may be.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Counts `new` bytes that somebody else has taken from the system, in the place of `old`.
+    pub(crate) fn charge(&mut self, old: usize, new: usize) {
+        self.make_room(new.saturating_sub(old));
+        self.lent = self.lent - old + new;
+    }
+
     /// Bytes that are lent or kept.
     pub(crate) fn taken(&self) -> usize {
         self.lent + self.blocks.bytes() + self.lists.bytes() + self.windows.bytes()

@@ -7,17 +7,17 @@ use wire::{EtherType, MacAddr, TcpFlags, build, ethernet, ipv4, vlan};
 
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
-const PUSH: TcpFlags = TcpFlags(0x18);
+pub(crate) const PUSH: TcpFlags = TcpFlags(0x18);
 
-type Frame = build::Frame<ipv4::Repr, wire::tcp::Repr>;
+pub(crate) type Frame = build::Frame<ipv4::Repr, wire::tcp::Repr>;
 
 /// From `a`, who begins; 1000 is the number of its first byte.
-fn a() -> Frame {
+pub(crate) fn a() -> Frame {
     build::tcp4(A, B, 40_000, 80).flags(TcpFlags::ACK).window(30_000).seq(1000).ack(5000)
 }
 
 /// From `b`; 5000 is the number of its first byte.
-fn b() -> Frame {
+pub(crate) fn b() -> Frame {
     build::tcp4(B, A, 80, 40_000).flags(TcpFlags::ACK).window(30_000).seq(5000).ack(1000)
 }
 
@@ -36,7 +36,7 @@ fn begun() -> Between {
     it
 }
 
-fn begin(it: &mut Between, list: &[TcpOption<'_>]) {
+pub(crate) fn begin(it: &mut Between, list: &[TcpOption<'_>]) {
     let list = options(list).unwrap();
     it.feed(0, &[a().flags(TcpFlags::SYN).seq(999).tcp_options(list).to_vec()]);
     it.feed(1, &[b().flags(TcpFlags::SYN_ACK).seq(4999).tcp_options(list).to_vec()]);
@@ -44,9 +44,9 @@ fn begin(it: &mut Between, list: &[TcpOption<'_>]) {
 }
 
 /// Sequence number, acknowledgment, flags, window and payload of a segment.
-type Said = (u32, u32, u8, u16, Vec<u8>);
+pub(crate) type Said = (u32, u32, u8, u16, Vec<u8>);
 
-fn said(frame: &[u8]) -> Said {
+pub(crate) fn said(frame: &[u8]) -> Said {
     let frame = ethernet::Frame::new(frame).unwrap();
     let mut ip = frame.payload();
     if frame.header().ether_type() == EtherType::VLAN {
@@ -60,11 +60,11 @@ fn said(frame: &[u8]) -> Said {
 }
 
 /// What a frame from one side leads to: what `b` gets and what `a` gets.
-fn told(it: &mut Between, from: u16, frame: &Frame) -> [Vec<Said>; 2] {
+pub(crate) fn told(it: &mut Between, from: u16, frame: &Frame) -> [Vec<Said>; 2] {
     it.feed(from, &[frame.to_vec()]).map(|frames| frames.iter().map(|frame| said(frame)).collect())
 }
 
-fn payloads(all: &[Said]) -> Vec<u8> {
+pub(crate) fn payloads(all: &[Said]) -> Vec<u8> {
     all.iter().flat_map(|it| it.4.clone()).collect()
 }
 
@@ -118,8 +118,10 @@ fn the_sender_is_told_what_is_missing() {
 fn a_closed_window_is_kept_and_asked_about() {
     let mut it = begun();
     told(&mut it, 1, &b().window(4));
-    // what the sender had been allowed to send is kept
+    // what the sender had been allowed to send is kept; so little of it does not go at once
     let [out, _] = told(&mut it, 0, &a().flags(PUSH).payload(b"abc"));
+    assert_eq!(payloads(&out), b"");
+    let [out, _] = it.wake(200).map(|frames| frames.iter().map(|frame| said(frame)).collect::<Vec<_>>());
     assert_eq!(payloads(&out), b"aaab");
     // not all that was made of the first has arrived
     assert_eq!(told(&mut it, 1, &b().ack(1004).window(0)), [vec![], vec![]]);
@@ -156,6 +158,7 @@ fn ends_resets_and_keep_alives_go_through() {
     // and another one between the same ports
     let [out, _] = told(&mut it, 0, &a().flags(TcpFlags::SYN).seq(77_777));
     assert_eq!(out[0].0, 77_777);
+    told(&mut it, 1, &b().flags(TcpFlags::SYN_ACK).seq(1).ack(77_778));
     it.wake(4);
     assert_eq!(it.counter("new"), 2);
 }
