@@ -7,6 +7,9 @@ use proptest::prelude::*;
 use wire::tcp::{TcpOption, options};
 use wire::{TcpFlags, build};
 
+/// Packets that one packet leads to at most: 64 of what is repeated, 64 of what is new in each direction, and answers.
+const MOST: usize = 3 * 64 + 8;
+
 /// One of a few flows, each with numbers near a place.
 #[derive(Clone, Debug)]
 struct Thrown {
@@ -127,7 +130,9 @@ proptest! {
             }
         }
         for it in &thrown {
-            between.feed(u16::from(it.back), &[it.frame()]);
+            let sent = between.feed(u16::from(it.back), &[it.frame()]);
+            let sent: usize = sent.iter().map(Vec::len).sum();
+            prop_assert!(sent <= MOST, "{} packets for one", sent);
             for _ in 0..=it.pause / 10 {
                 now += if it.pause == 0 { 1 } else { 10 };
                 between.wake(now);

@@ -1,15 +1,25 @@
 //! What is replaced by what.
 
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::nfa::contiguous::NFA;
+use aho_corasick::{Anchored, MatchKind};
 use graph::Diagnostic;
+use std::collections::HashMap;
 
 /// Rules at most, bytes looked for, bytes put in their place.
 const MOST: usize = 64;
 const FIND: usize = 255;
 const REPLACE: usize = 4096;
 
-/// Pairs of what is looked for and what takes its place.
+/// Pairs of what is looked for and what takes its place. All are looked for at once, by the automaton of Aho and Corasick
+/// (1975): the cost of a byte does not grow with the number of rules.
 pub(super) struct Rules {
     all: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of what begins first; of what begins at the same place, the first rule.
+    automaton: NFA,
+    start: StateID,
+    /// Bytes of the beginning that each state stands for, where something may come behind it.
+    open: HashMap<StateID, usize>,
     /// Whether something that is looked for begins with a byte.
     begins: Box<[bool; 256]>,
 }
@@ -38,7 +48,30 @@ impl Rules {
             }
             begins[usize::from(*first)] = true;
         }
-        Ok(Rules { all, begins })
+        let refused = |e: &dyn std::fmt::Display| {
+            Diagnostic::new(e.to_string()).key("rules").value(all.len()).cure("write fewer or shorter rules")
+        };
+        let automaton = NFA::builder()
+            .match_kind(MatchKind::LeftmostFirst)
+            .build(all.iter().map(|(find, _)| find))
+            .map_err(|e| refused(&e))?;
+        let start = automaton.start_state(Anchored::No).map_err(|e| refused(&e))?;
+        let mut open = HashMap::new();
+        for (find, _) in &all {
+            let mut state = start;
+            for (at, byte) in find.iter().enumerate() {
+                state = automaton.next_state(Anchored::No, state, *byte);
+                // behind what another rule is found by first
+                if automaton.is_dead(state) {
+                    break;
+                }
+                let goes_on = |byte| !automaton.is_dead(automaton.next_state(Anchored::No, state, byte));
+                if !automaton.is_match(state) || (0..=255).any(goes_on) {
+                    open.insert(state, at + 1);
+                }
+            }
+        }
+        Ok(Rules { all, automaton, start, open, begins })
     }
 
     /// Bytes that one byte becomes at most, rounded up.
@@ -57,24 +90,43 @@ impl Rules {
         let (mut from, mut at, mut replaced) = (0, 0, 0);
         while let Some(skip) = bytes[at..].iter().position(|byte| self.begins[usize::from(*byte)]) {
             at += skip;
-            let rest = &bytes[at..];
-            let open = |find: &[u8]| more && rest.len() < find.len() && find.starts_with(rest);
-            match self.all.iter().find(|(find, _)| rest.starts_with(find) || open(find)) {
-                Some((find, replace)) if rest.len() >= find.len() => {
-                    out.extend_from_slice(&bytes[from..at]);
+            let (found, open) = self.find(bytes, at);
+            match (found, open) {
+                // what is open begins before what was found, or comes before it in the list
+                (_, Some(begins)) if more => {
+                    out.extend_from_slice(&bytes[from..begins]);
+                    return (begins, replaced);
+                }
+                (Some((rule, end)), _) => {
+                    let (find, replace) = &self.all[rule];
+                    out.extend_from_slice(&bytes[from..end - find.len()]);
                     out.extend_from_slice(replace);
-                    at += find.len();
-                    (from, replaced) = (at, replaced + 1);
+                    (at, from, replaced) = (end, end, replaced + 1);
                 }
-                Some(_) => {
-                    out.extend_from_slice(&bytes[from..at]);
-                    return (at, replaced);
-                }
-                None => at += 1,
+                (None, _) => break,
             }
         }
         out.extend_from_slice(&bytes[from..]);
         (bytes.len(), replaced)
+    }
+
+    /// The first from `at` on that is found, and where it ends; where something begins that may be found instead, with what
+    /// comes behind the bytes.
+    fn find(&self, bytes: &[u8], at: usize) -> (Option<(usize, usize)>, Option<usize>) {
+        let (mut state, mut found) = (self.start, None);
+        for (n, byte) in bytes.iter().enumerate().skip(at) {
+            state = self.automaton.next_state(Anchored::No, state, *byte);
+            if !self.automaton.is_special(state) {
+                continue;
+            }
+            if self.automaton.is_dead(state) {
+                return (found, None);
+            }
+            if self.automaton.is_match(state) {
+                found = Some((self.automaton.match_pattern(state, 0).as_usize(), n + 1));
+            }
+        }
+        (found, self.open.get(&state).map(|depth| bytes.len() - depth))
     }
 }
 
@@ -102,7 +154,7 @@ mod tests {
         /// The borders between parts make no difference.
         #[test]
         fn replaces_as_if_all_came_at_once(
-            rules in prop::collection::vec(("[ab]{1,4}", "[xyab]{0,6}"), 0..4),
+            rules in prop::collection::vec(("[ab]{1,5}", "[xyab]{0,6}"), 0..7),
             text in "[abc]{0,200}",
             parts in prop::collection::vec(1..7usize, 1..60),
         ) {
@@ -124,6 +176,18 @@ mod tests {
             prop_assert_eq!(used, text.len());
             prop_assert_eq!(out, model(&pairs, text.as_bytes()));
         }
+    }
+
+    /// Rules that have nearly all in common with what comes, and with each other.
+    #[test]
+    fn crafted_bytes_are_replaced_as_others() {
+        let finds: Vec<_> = (0..64u8).map(|n| [&[b'c'; 254][..], &[b'A' + n % 30]].concat()).collect();
+        let pairs: Vec<_> = finds.iter().map(|find| (find.clone(), b"x".to_vec())).collect();
+        let rules = Rules::new(pairs.iter().map(|(f, r)| (&f[..], &r[..]))).unwrap();
+        let bytes = [&[b'c'; 1460][..], b"B", &[b'c'; 300], b"?", &[b'c'; 254]].concat();
+        let mut out = vec![];
+        assert_eq!(rules.apply(&bytes, true, &mut out), (bytes.len() - 254, 1));
+        assert_eq!(out, model(&pairs, &bytes[..bytes.len() - 254]));
     }
 
     #[test]
