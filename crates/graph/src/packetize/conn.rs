@@ -381,7 +381,8 @@ impl Conn {
         let lane = &mut self.lanes[way];
         lane.sliver = lane.sent == lane.base && quiet.min(desk.now.wrapping_sub(lane.resent)) >= SLIVER;
         let wait = AGAIN << lane.tries;
-        let some = lane.sent != lane.base || lane.unsent() > 0;
+        let shut = lane.unsent() > 0 && !behind(lane.edge_out, lane.sent);
+        let some = lane.sent != lane.base || shut;
         if lane.vouches() && some && desk.now.wrapping_sub(lane.resent) >= wait {
             (lane.tries, lane.unheard) = ((lane.tries + 1).min(TRIES), lane.unheard + 1);
             if lane.unheard > TRIES {
