@@ -403,3 +403,14 @@ impl Conn {
         self.lanes.iter_mut().for_each(|lane| lane.clear(memory));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the module says of memory that is not counted.
+    #[test]
+    fn is_of_bounded_size() {
+        assert!(size_of::<Conn>() <= 1536, "{} bytes", size_of::<Conn>());
+    }
+}

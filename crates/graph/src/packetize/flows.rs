@@ -95,10 +95,10 @@ pub(super) struct Flows<R: Rewrite> {
 
 /// A flow's connection, and a desk for it to be processed at.
 macro_rules! at_desk {
-    ($self:ident, $number:expr, $or:expr => $conn:ident, $desk:ident) => {
+    ($self:ident, $number:expr $(, $or:expr)? => $conn:ident, $desk:ident) => {
         let Self { rewrite, rules, entries, memory, scratch, tally, now, rewritten, .. } = $self;
         let Some(Some(Entry { conn: $conn, state, tuple, first, .. })) = entries.get_mut($number as usize) else {
-            return $or;
+            return $($or)?;
         };
         let mut run = |way: usize, offset: u64, bytes: &[u8], more: bool, out: &mut Vec<u8>| {
             let direction = if usize::from(*first) == way { Direction::ToServer } else { Direction::ToClient };
@@ -271,7 +271,7 @@ impl<R: Rewrite> Flows<R> {
             }
             return;
         }
-        at_desk!(self, number, () => conn, desk);
+        at_desk!(self, number => conn, desk);
         let starved = conn.packet(way, part, place, packet, out, desk);
         self.file(number);
         if starved {
@@ -353,6 +353,10 @@ impl<R: Rewrite> Flows<R> {
         };
         if renews && let Some(next) = next.take() {
             conn.clear(&mut self.memory);
+            for id in [number * 2, number * 2 + 1] {
+                self.waiting.remove(id);
+                self.holding.remove(id);
+            }
             (*conn, *state, *first) = (next, R::State::default(), 1 - way as u8);
             self.met.new += 1;
         }
@@ -429,7 +433,7 @@ impl<R: Rewrite> Flows<R> {
     }
 
     fn refuse(&mut self, number: u32, out: &mut Out<'_, '_>) {
-        at_desk!(self, number, () => conn, desk);
+        at_desk!(self, number => conn, desk);
         conn.refuse(out, desk);
     }
 
@@ -498,7 +502,7 @@ impl<R: Rewrite> Flows<R> {
 
     /// Tells both ends of a connection that it cannot go on, if that is so.
     fn give_up(&mut self, number: u32, out: &mut Out<'_, '_>) {
-        at_desk!(self, number, () => conn, desk);
+        at_desk!(self, number => conn, desk);
         if conn.is_shifted() {
             conn.refuse(out, desk);
         }

@@ -231,6 +231,7 @@ fn readers_that_do_not_read_leave_room_for_the_others() {
         it.feed(0, &[nth(100, false, 0x10, 1000, 5000 + got, b"")]);
     }
     assert!(got >= 300_000, "{got} bytes in two seconds");
+    assert_eq!((it.counter("new"), it.counter("connections")), (101, 101));
 }
 
 #[test]
