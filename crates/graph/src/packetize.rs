@@ -19,8 +19,22 @@
 //! what it quotes of a rewritten stream has the numbers of the other side, so a host may disregard a "packet too big"; that is
 //! why no packet is made that is longer than the sender's own.
 //!
-//! All memory is bounded, for each direction and in total, and what happens at a bound is counted. Every packet that comes is
-//! sent on with other bytes, or dropped as `taken` when its bytes, or what it acknowledges, go on in other packets.
+//! A segment is looked at as its receiver would, before anything of it is taken over: timestamps (RFC 7323 §5.3), sequence
+//! number (RFC 9293 §3.10.7.4), a reset only where it is exact (RFC 5961 §3.2), acknowledgment (RFC 5961 §5.2). What fails is
+//! dropped, and answered where these say so. A SYN alone changes nothing; one that is answered begins anew. A connection that
+//! was reset or given up never goes on: what comes of it is answered by a reset.
+//!
+//! All memory is bounded, for each direction and in total, and what happens at a bound is counted. Where less than half is
+//! free all connections are promised the same; where all is taken, the one makes way whose receiver has taken nothing for
+//! longest. Besides [`Settings::memory`] a connection takes at most 1.5 KiB, as much again for a SYN that may take its place,
+//! and 8 bytes for each segment that is not acknowledged, 16 KiB for each direction at most. Every packet that comes is sent
+//! on with other bytes, or dropped as `taken` when its bytes, or what it acknowledges, go on in other packets; it leads to 200
+//! packets at most.
+//!
+//! Limits: a connection that is forgotten, since it was idle for [`Settings::idle`] or made way during its handshake, passes
+//! unmodified from then on, whatever [`Settings::full`] says. One of which only one direction comes by does not come about.
+//! An end that knows both numbers can do all that the other can. Timestamps are verified, but what they echo is not. Memory
+//! that is full is freed after half a second at the earliest; until then what comes is dropped.
 //!
 //! Both directions of a connection have to come to one copy of the node: an NF made of it is
 //! [`Spread::Symmetric`](crate::Spread). It stands in two paths, one for each direction, and what it makes for a direction
@@ -124,9 +138,11 @@ const DROPS: [&str; 10] = [
 /// A node that rewrites the byte streams of TCP connections; see the [module](mod@crate::packetize), and
 /// [`Rewrite::rewrite`] for what the closure has to do.
 ///
-/// It drops packets for the reasons `taken` (what it held goes on in others), `stale` (it acknowledges what was never sent),
-/// `out_of_window`, `unreadable` (a fragment, or a wrong checksum), `malformed`, `no_memory` and, with [`WhenFull::Drop`],
-/// `not_taken`.
+/// It drops packets for the reasons `taken` (what it held goes on in others), `stale` (its timestamp is of long ago, or it
+/// acknowledges what was never sent, or what was long ago), `out_of_window` (also what comes before the handshake is over, and
+/// a reset that is not exact), `unreadable` (a fragment, or a wrong checksum), `malformed`, `no_memory`, `other_vlan` (other
+/// tags than those of the SYN), `no_timestamp` (where both ends use them), `given_up` (of a connection that was reset) and,
+/// with [`WhenFull::Drop`], `not_taken`.
 ///
 /// # Errors
 /// A setting that makes no sense, or more connections than there is memory for.

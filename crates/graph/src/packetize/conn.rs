@@ -32,9 +32,9 @@ const CHALLENGE: u32 = 100;
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) lanes: [Lane; 2],
-    /// Whether it was reset, or given up: it never goes on.
+    /// Whether it was reset, or given up: it never goes on; and whether it is among those that make way.
     pub(super) dead: bool,
-    pub(super) given_up: bool,
+    pub(super) yields: bool,
     /// When something was last answered that could not be believed.
     challenged: [Option<u32>; 2],
     /// Segments that were sent in each direction while a packet is processed, and acknowledgments that have to go.
@@ -346,7 +346,7 @@ impl Conn {
             self.lanes[way].ece = false;
             self.send(way, seq, 0, TcpFlags::RST | TcpFlags::ACK, out, desk);
         }
-        (self.dead, self.given_up) = (true, true);
+        self.dead = true;
         self.clear(desk.memory);
     }
 

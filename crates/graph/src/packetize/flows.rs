@@ -20,7 +20,7 @@ use wire::{Tcp, TcpFlags};
 
 /// Number of no flow.
 pub(super) const NOBODY: u32 = u32::MAX;
-/// For how long a connection is remembered that has ended, in ms, so that what is repeated late is still translated.
+/// For how long a connection is remembered that has ended in order, in ms, so that what is repeated late is still translated.
 const LINGER: u64 = 10_000;
 /// For how long, in ms, a receiver has to have taken nothing that makes way when memory is full.
 const STALLED: u32 = 500;
@@ -79,8 +79,8 @@ pub(super) struct Flows<R: Rewrite> {
     waiting: Order,
     /// Lanes that hold what the receiver has not acknowledged, in the order in which it last did.
     holding: Order,
-    /// Connections whose handshake is not over, over IPv4 and IPv6.
-    half: [Order; 2],
+    /// Connections that make way for new ones, over IPv4 and IPv6: whose handshake is not over, and dead ones.
+    yielding: [Order; 2],
     /// Whether numbers that were found for this batch may be wrong.
     changed: bool,
     /// Flows to be forgotten.
@@ -146,7 +146,7 @@ impl<R: Rewrite> Flows<R> {
             scratch: vec![],
             waiting: Order::default(),
             holding: Order::default(),
-            half: [Order::default(), Order::default()],
+            yielding: [Order::default(), Order::default()],
             changed: false,
             lost: vec![],
             tally: Tally::default(),
@@ -363,7 +363,7 @@ impl<R: Rewrite> Flows<R> {
         if !conn.is_open() {
             let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
             conn.lane(way).path = Some(out.door.cx.way());
-            self.half.iter_mut().for_each(|half| half.remove(number));
+            self.yielding.iter_mut().for_each(|all| all.remove(number));
             if !fits {
                 self.forget(number);
                 out.pass(packet);
@@ -376,7 +376,7 @@ impl<R: Rewrite> Flows<R> {
         out.pass(packet);
     }
 
-    /// Enters a connection that begins. The oldest whose handshake is not over makes way, if need be.
+    /// Enters a connection that begins. One that is none yet, or no more, makes way, if need be.
     fn enter(&mut self, entry: Entry<R::State>) -> bool {
         let (key, v) = (entry.key, usize::from(matches!(entry.key, Key::V6(_))));
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
@@ -385,7 +385,7 @@ impl<R: Rewrite> Flows<R> {
             Key::V6(key) => it.v6.enter(key, number, it.clock),
         };
         let mut fits = put(self);
-        if !fits && let Some(oldest) = self.half[v].first() {
+        if !fits && let Some(oldest) = self.yielding[v].first() {
             self.forget(oldest);
             self.met.made_way += 1;
             fits = put(self);
@@ -400,7 +400,7 @@ impl<R: Rewrite> Flows<R> {
             return false;
         }
         self.entries[slot] = Some(entry);
-        self.half[v].push(number, self.now);
+        self.yielding[v].push(number, self.now);
         self.met.new += 1;
         self.rewritten += 1;
         true
@@ -420,7 +420,7 @@ impl<R: Rewrite> Flows<R> {
             self.waiting.remove(id);
             self.holding.remove(id);
         }
-        self.half.iter_mut().for_each(|half| half.remove(number));
+        self.yielding.iter_mut().for_each(|all| all.remove(number));
         self.free.push(number);
     }
 
@@ -439,7 +439,10 @@ impl<R: Rewrite> Flows<R> {
 
     /// Enters the directions of a connection in the lists of those that wait and that hold something, or takes them out.
     fn file(&mut self, number: u32) {
-        let Some(Some(Entry { conn, .. })) = self.entries.get_mut(number as usize) else { return };
+        let Some(Some(Entry { conn, key, .. })) = self.entries.get_mut(number as usize) else { return };
+        if conn.dead && !core::mem::replace(&mut conn.yields, true) {
+            self.yielding[usize::from(matches!(key, Key::V6(_)))].push(number, self.now);
+        }
         let over = conn.is_over();
         for way in 0..2 {
             let lane = conn.lane(way);
@@ -481,7 +484,7 @@ impl<R: Rewrite> Flows<R> {
         let mut over = |number: u32, ms: u64| {
             let most = match entries.get(number as usize).and_then(Option::as_ref).map(|entry| &entry.conn) {
                 // who has not heard of it must not go on
-                Some(conn) if conn.given_up => *idle,
+                Some(conn) if conn.dead => *idle,
                 Some(conn) if conn.is_over() => LINGER.min(*idle),
                 Some(conn) if conn.is_open() => *idle,
                 _ => (*half_open).min(*idle),

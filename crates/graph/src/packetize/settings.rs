@@ -25,7 +25,7 @@ pub struct Settings {
     pub withheld: u32,
     /// Milliseconds after which bytes that were left for later have to go, when nothing more has come.
     pub timeout: u32,
-    /// Connections at most, for each IP version.
+    /// Connections at most, for each IP version. Those that were reset, or whose handshake is not over, make way for new ones.
     pub flows: u32,
     /// Bytes of memory for all connections together.
     pub memory: u64,

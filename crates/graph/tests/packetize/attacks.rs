@@ -71,7 +71,10 @@ fn only_an_exact_reset_is_believed() {
     // exact, in the receiver's numbers
     let [out, _] = told(&mut it, 0, &a().flags(RST).seq(1006));
     assert_eq!(heads(&out), [(1008, 5000, 4)]);
-    // the receiver has not got it, and is told again
+    // the receiver has not got it, and is told again, also after a while
+    for now in 0..5000 {
+        it.wake(20_000 + now * 4);
+    }
     assert_eq!(heads(&told(&mut it, 1, &b().ack(1008))[0]), [(1008, 5000, 4)]);
 }
 
