@@ -249,6 +249,20 @@ fn a_reset_gives_memory_back() {
 }
 
 #[test]
+fn those_that_are_dead_make_way() {
+    let mut it = plus(&Settings { flows: 64, ..Settings::default() });
+    for n in 0..500 {
+        open_nth(&mut it, n);
+        let [out, _] = it.feed(0, &[nth(n, false, 0x18, 1000, 5000, b"+")]);
+        assert_eq!(out.iter().map(|frame| said(frame).4).collect::<Vec<_>>(), [b"++"], "{n}");
+        it.feed(0, &[nth(n, false, RST, 1001, 0, b"")]);
+    }
+    it.wake(4);
+    assert!(it.counter("flows") <= 64);
+    assert_eq!((it.counter("new"), it.counter("refused")), (500, 0));
+}
+
+#[test]
 fn bytes_that_wait_are_counted() {
     let mut it = holder(&Settings::default());
     open_nth(&mut it, 0);
