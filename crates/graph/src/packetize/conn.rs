@@ -131,9 +131,10 @@ impl Conn {
             let exact = seq == own.told || seq == own.next_in;
             return if exact { Ok(None) } else { Err((BEYOND, own.accepts(seq, seq))) };
         }
-        let stamps = frame.get(place.tcp..place.payload).and_then(read_stamps).filter(|_| self.has_stamps());
+        let uses = self.has_stamps();
+        let stamps = frame.get(place.tcp..place.payload).filter(|_| uses).and_then(read_stamps);
         match stamps {
-            None if self.has_stamps() => return Err((NO_TIMESTAMP, false)),
+            None if uses => return Err((NO_TIMESTAMP, false)),
             Some([clock, _]) if own.head.is_past(clock) => return Err((STALE, true)),
             _ => {}
         }

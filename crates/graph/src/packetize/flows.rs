@@ -105,8 +105,7 @@ macro_rules! at_desk {
             let flow = Flow { tuple, number: $number, back: way != 0, direction, midstream: false, offset };
             rewrite.rewrite(&flow, state, bytes, more, out)
         };
-        let share = memory.most() / (*rewritten).max(1);
-        let $desk = &mut Desk { rules, memory, tally, scratch, share, now: *now, run: &mut run };
+        let $desk = &mut Desk { rules, memory, tally, scratch, connections: *rewritten, now: *now, run: &mut run };
     };
 }
 
@@ -452,10 +451,12 @@ impl<R: Rewrite> Flows<R> {
                 lane.timed = waits;
                 if waits { self.waiting.push(id, self.now) } else { self.waiting.remove(id) }
             }
-            if !lane.is_holding() {
-                self.holding.remove(id);
+            let holds = lane.is_holding();
+            if holds != lane.listed {
+                lane.listed = holds;
+                if holds { self.holding.push(id, self.now) } else { self.holding.remove(id) }
             } else if core::mem::take(&mut lane.moved) {
-                self.holding.push(id, self.now);
+                self.holding.touch(id, self.now, STALLED / 8);
             }
         }
     }

@@ -49,8 +49,8 @@ pub(super) struct Desk<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) tally: &'a mut Tally,
     pub(super) scratch: &'a mut Vec<u8>,
-    /// Bytes of memory for each connection, if all have the same.
-    pub(super) share: usize,
+    /// How many there are.
+    pub(super) connections: usize,
     /// In ms; wraps.
     pub(super) now: u32,
     pub(super) run: Run<'a>,
@@ -147,13 +147,14 @@ pub(super) struct Lane {
     pub(super) unheard: u8,
     /// Where what was repeated last begins, and when that was.
     pub(super) repeated: Option<(u32, u32)>,
-    /// Whether the receiver has taken something, or something was made for it after a while.
+    /// Whether the receiver has taken something.
     pub(super) moved: bool,
     /// Congestion bits of TCP: the last packet's ECE, and a CWR to be passed on.
     pub(super) ece: bool,
     pub(super) cwr: bool,
-    /// Whether time is waited for.
+    /// Whether it is listed among those that wait for time to pass, and among those that hold something.
     pub(super) timed: bool,
+    pub(super) listed: bool,
 }
 
 impl Lane {
@@ -371,7 +372,6 @@ impl Lane {
             return false;
         }
         desk.tally.output_bytes += made as u64;
-        self.moved |= self.base == self.next_out;
         self.next_out = self.next_out.wrapping_add(made as u32);
         if used + rest > 0 {
             self.trail.push(done, self.next_out);
@@ -437,7 +437,11 @@ impl Lane {
         let rules = desk.rules;
         let taken = self.buffer.len() + self.waiting.len() * rules.growth;
         // where memory is short all get the same
-        let most = if desk.memory.has_half() { rules.buffer } else { rules.buffer.min(desk.share) };
+        let most = if desk.memory.has_half() {
+            rules.buffer
+        } else {
+            rules.buffer.min(desk.memory.most() / desk.connections.max(1))
+        };
         let free = (most.saturating_sub(taken) / rules.growth) as u32;
         let end = self.end_out();
         let room = if behind(self.edge_out, end) { self.edge_out.wrapping_sub(end) } else { 0 };

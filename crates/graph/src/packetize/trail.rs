@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Marks that a trail has at most, of 8 bytes each; where there would be more, every other one is left out.
 const MOST: usize = 1024;
 /// Marks for which an empty one keeps room.
-const KEPT: usize = 32;
+const KEPT: usize = 128;
 
 /// All output before `output` stands for input before `input`, and all input before `input` has its output before
 /// `output`.
