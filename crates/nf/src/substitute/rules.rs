@@ -12,7 +12,8 @@ const FIND: usize = 255;
 const REPLACE: usize = 4096;
 
 /// Pairs of what is looked for and what takes its place. All are looked for at once, by the automaton of Aho and Corasick
-/// (1975): the cost of a byte does not grow with the number of rules.
+/// (1975): the cost of a byte does not grow with the number of rules. It grows with their length in one case: where a rule
+/// begins as a shorter one that stands behind it in the list, the bytes behind each of the shorter are looked at again.
 pub(super) struct Rules {
     all: Vec<(Vec<u8>, Vec<u8>)>,
     /// Of what begins first; of what begins at the same place, the first rule.
