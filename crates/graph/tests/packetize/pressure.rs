@@ -235,6 +235,31 @@ fn readers_that_do_not_read_leave_room_for_the_others() {
 }
 
 #[test]
+fn when_memory_is_full_who_takes_nothing_makes_way() {
+    let mut it = plus(&Settings { growth: 1, buffer: 16 << 10, memory: 64 << 10, ..Settings::default() });
+    it.wake(0);
+    (0..10).for_each(|n| open_nth(&mut it, n));
+    for k in 0..16 {
+        for n in 0..9 {
+            it.feed(1, &[nth(n, true, 0x18, 5000 + k * 1000, 1000, &[b'x'; 1000])]);
+        }
+    }
+    let honest = nth(9, true, 0x18, 5000, 1000, &[b'h'; 1000]);
+    let payload = |it: &mut Between| -> usize {
+        it.feed(1, std::slice::from_ref(&honest))[1].iter().filter(|f| said(f).4.contains(&b'h')).count()
+    };
+    // not at once: receivers take a while
+    it.wake(400);
+    assert_eq!((payload(&mut it), it.counter("given_up")), (0, 0));
+    it.wake(600);
+    assert_eq!(payload(&mut it), 0);
+    it.wake(604);
+    assert_eq!(it.counter("given_up"), 1);
+    assert_eq!(payload(&mut it), 1);
+    assert!(it.dropped("no_memory") > 2);
+}
+
+#[test]
 fn a_reset_gives_memory_back() {
     let mut it = plus(&Settings::default());
     open_nth(&mut it, 0);
