@@ -34,7 +34,8 @@
 //! Limits: a connection that is forgotten, since it was idle for [`Settings::idle`] or made way during its handshake, passes
 //! unmodified from then on, whatever [`Settings::full`] says. One of which only one direction comes by does not come about.
 //! An end that knows both numbers can do all that the other can. Timestamps are verified, but what they echo is not. Memory
-//! that is full is freed after half a second at the earliest; until then what comes is dropped.
+//! that is full is freed after half a second at the earliest; until then what comes is dropped. Windows that were promised
+//! while memory was free stay, and may be more than there is.
 //!
 //! Both directions of a connection have to come to one copy of the node: an NF made of it is
 //! [`Spread::Symmetric`](crate::Spread). It stands in two paths, one for each direction, and what it makes for a direction

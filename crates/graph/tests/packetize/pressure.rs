@@ -235,6 +235,31 @@ fn readers_that_do_not_read_leave_room_for_the_others() {
 }
 
 #[test]
+fn windows_are_not_promised_that_memory_does_not_hold() {
+    let memory = 3 << 20;
+    let mut it = plus(&Settings { growth: 1, memory, ..Settings::default() });
+    it.wake(0);
+    for n in 0..60 {
+        it.feed(0, &[nth(n, false, 2, 999, 0, b"")]);
+        it.feed(1, &[nth(n, true, 0x12, 4999, 1000, b"")]);
+    }
+    // more than half is taken by what the SYNs had promised; then the clients have 240,000 bytes of room each
+    for n in 0..60 {
+        for k in 0..30 {
+            it.feed(1, &[nth(n, true, 0x18, 5000 + k * 1000, 1000, &[b'x'; 1000])]);
+        }
+    }
+    let mut promised = 0;
+    for n in 0..60 {
+        let [told, _] = it.feed(0, &[nth(n, false, 0x10, 1000, 5001, b"")]);
+        let (_, ack, _, window, _) = said(told.last().unwrap());
+        // shifted by 3: 256 KiB at most
+        promised += ack + (u32::from(window) << 3) - 5000;
+    }
+    assert!((60 * 40_000..=memory as u32).contains(&promised), "{promised} bytes");
+}
+
+#[test]
 fn when_memory_is_full_who_takes_nothing_makes_way() {
     let mut it = plus(&Settings { growth: 1, buffer: 16 << 10, memory: 64 << 10, ..Settings::default() });
     it.wake(0);
