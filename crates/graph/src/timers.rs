@@ -24,8 +24,8 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 /// is in ticks. One that is late, because time has jumped or because its period is shorter than a tick, **fires once**
 /// and says for how many periods ([`Fired::periods`]).
 ///
-/// Cycles to insert, to cancel, and to fire one of a million timers that are spread over a minute: 28, 65 and 352, of which
-/// most goes into bringing it nearer twice before; with a `BTreeMap` of times 1329, 1335 and 120 (median, Sapphire Rapids,
+/// Cycles to insert, to cancel, and to fire one of a million timers that are spread over a minute: 53, 308 and 305, of which
+/// most is waiting for memory; with a `BTreeMap` of times 1217, 1512 and 127 (median, Sapphire Rapids,
 /// 2.7 GHz counter, by `make bench`).
 ///
 /// There are at most `capacity` timers. Further ones are refused ([`NoRoom`]) and counted. Memory for all of them is
