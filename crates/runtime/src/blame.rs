@@ -52,16 +52,6 @@ impl Blame {
     pub(crate) fn new(who: String, nf: usize, ledger: &Ledger) -> Self {
         Blame { who, nf, ledger: ledger.clone() }
     }
-
-    pub(crate) fn who(&self) -> &str {
-        &self.who
-    }
-
-    pub(crate) fn book(&self, bytes: i64) {
-        let account = &self.ledger.0[self.nf];
-        let now = account.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        account.most.fetch_max(now, Ordering::Relaxed);
-    }
 }
 
 impl crash::Doing for Blame {
@@ -70,7 +60,9 @@ impl crash::Doing for Blame {
     }
 
     fn book(&self, bytes: i64) {
-        Blame::book(self, bytes);
+        let account = &self.ledger.0[self.nf];
+        let now = account.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        account.most.fetch_max(now, Ordering::Relaxed);
     }
 }
 

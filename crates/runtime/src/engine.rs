@@ -168,13 +168,12 @@ impl Engine {
         opening.links(&mut workers)?;
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
         let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
-        let cores: Vec<(usize, usize)> = (0..file.chains.len()).map(|n| (n, holders(n))).collect();
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), p.device.to_string())).collect(),
                 links: file.links.iter().map(|l| l.name.clone()).collect(),
-                chains: cores.into_iter().map(|(n, cores)| (file.chains[n].name.clone(), cores)).collect(),
+                chains: file.chains.iter().enumerate().map(|(n, chain)| (chain.name.clone(), holders(n))).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
             },
             started: Instant::now(),
@@ -202,7 +201,7 @@ impl Engine {
         let watch = watchdog::Watch {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
             nodes: engine.nodes(),
-            names: engine.names.nfs.iter().map(|(name, _)| name.clone()).collect(),
+            names: engine.nfs(),
             pool: engine.pool.clone(),
             ledger: engine.ledger.clone(),
             enough: options.memory.unwrap_or_else(blame::enough),
@@ -293,6 +292,10 @@ impl Engine {
             thread: Some(thread),
         });
         Ok(())
+    }
+
+    fn nfs(&self) -> Vec<String> {
+        self.names.nfs.iter().map(|(name, _)| name.clone()).collect()
     }
 
     fn nodes(&self) -> Vec<(usize, Arc<NodeStats>)> {
@@ -483,8 +486,7 @@ impl Engine {
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
-            let names: Vec<_> = self.names.nfs.iter().map(|(name, _)| name.clone()).collect();
-            let who = watchdog::culprits(&names, &self.nodes(), false);
+            let who = watchdog::culprits(&self.nfs(), &self.nodes(), false);
             let leaked = self.pool.in_use();
             match (leaked > self.drivers_own, who.is_empty()) {
                 (true, true) => summary.faults.push(format!("{leaked} packet buffers were not given back")),

@@ -5,6 +5,7 @@
 
 use crate::blame::{Blame, Ledger};
 use crate::faults::Faults;
+use crash::Doing;
 use dpdk::Mempool;
 use graph::{Hop, NodeStats, Running};
 use std::sync::Arc;
@@ -40,9 +41,9 @@ impl Watched {
     }
 }
 
-impl crash::Doing for Watched {
+impl Doing for Watched {
     fn now(&self) -> Option<&str> {
-        self.hop().map(|(_, blame)| blame.who())
+        self.hop().and_then(|(_, blame)| blame.now())
     }
 
     fn book(&self, bytes: i64) {

@@ -292,16 +292,11 @@ impl Worker {
             for _ in 0..own.len() {
                 let input = &mut self.inputs[own[0]];
                 own.rotate_left(1);
-                n = if self.tick.is_multiple_of(TIMED) {
-                    input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes)
-                } else {
-                    input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes)
-                };
+                n = input.take(&mut self.tick, &mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes);
                 if n != 0 {
                     break;
                 }
             }
-            self.tick = self.tick.wrapping_add(u32::from(n != 0));
             let end = clock::cycles();
             schedule.visited(chain, n as u64, bytes.unwrap_or_default(), end.wrapping_sub(now));
             now = end;
@@ -319,13 +314,7 @@ impl Worker {
             if !which(input) {
                 continue;
             }
-            let n = if self.tick.is_multiple_of(TIMED) {
-                input.visit_timed(&mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
-            } else {
-                input.visit::<false>(&mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
-            };
-            self.tick = self.tick.wrapping_add(u32::from(n != 0));
-            all += n;
+            all += input.take(&mut self.tick, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None);
         }
         all
     }
@@ -462,6 +451,25 @@ impl Worker {
 }
 
 impl Input {
+    /// Takes a batch to its end, timed where `tick`, which counts batches, says so; how many packets came.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        tick: &mut u32,
+        graph: &mut Graph,
+        outputs: &mut Outputs,
+        batch: &mut Batch,
+        bytes: &mut Option<u64>,
+    ) -> usize {
+        let n = if tick.is_multiple_of(TIMED) {
+            self.visit_timed(graph, outputs, batch, bytes)
+        } else {
+            self.visit::<false>(graph, outputs, batch, bytes)
+        };
+        *tick = tick.wrapping_add(u32::from(n != 0));
+        n
+    }
+
     /// Takes a batch to its end; how many packets came. Their bytes are added up where they are asked for.
     #[inline(always)]
     fn visit<const TIMED: bool>(
