@@ -4,7 +4,7 @@ use super::counts::Counts;
 use super::flows::{Flows, NOBODY};
 use super::out::Out;
 use super::{DROPS, Rewrite, Settings};
-use crate::window::frame::{self, Frame, Part};
+use crate::window::frame::{self, Frame, Kind, Part};
 use crate::window::hold::Door;
 use crate::{Counter, Cx, Diagnostic, Node};
 use packet::{BURST, Batch};
@@ -17,14 +17,6 @@ const PARTS: usize = 250;
 const TICK: Duration = Duration::from_millis(4);
 /// Directions at most that are looked at in one wake, of those that wait for time to pass; they take turns.
 const LANES: usize = 1024;
-
-/// What a packet of the batch is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Other,
-    Unreadable,
-    Ours,
-}
 
 /// The node that [`packetize`](crate::packetize()) makes.
 pub struct Packetized<R: Rewrite> {

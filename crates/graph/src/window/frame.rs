@@ -19,6 +19,17 @@ pub(crate) enum Frame {
     V6(Tuple6, Part),
 }
 
+/// What a packet of a batch is, where its flow is kept elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Not for the node to look at.
+    Other,
+    /// Of the transport, but nobody knows of which flow.
+    Unreadable,
+    /// Of a flow.
+    Ours,
+}
+
 /// A packet as its flow sees it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Part {

@@ -2,7 +2,7 @@
 
 use super::counts::Counts;
 use super::flows::{DROPS, Fate, Flows, NOBODY, UNSEEN};
-use super::frame::{self, Frame, Part};
+use super::frame::{self, Frame, Kind, Part};
 use super::hold::{Door, Holding};
 use super::transport::Transport;
 use super::{Look, Settings};
@@ -14,14 +14,6 @@ use std::time::Duration;
 /// In how many parts the flows are looked through for those to forget; all of them in a second.
 const PARTS: usize = 250;
 const TICK: Duration = Duration::from_millis(4);
-
-/// What a packet of the batch is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Other,
-    Unreadable,
-    Ours,
-}
 
 /// The node that [`window`](crate::window()) makes.
 pub struct Windowed<T: Transport, L: Look> {
