@@ -281,7 +281,8 @@ fn or_what_is_new_is_not_reassembled() {
 
 #[test]
 fn flows_give_way_to_others() {
-    let settings = Settings { flows: 32, ..plain() };
+    // in so small a table every flow may take the place of every other
+    let settings = Settings { flows: 8, ..plain() };
     let mut bench = Bench::new(&settings);
     for port in 1..=200 {
         bench.send(&[Conn { port }.data(1, b"x")]);
@@ -290,7 +291,7 @@ fn flows_give_way_to_others() {
     let (bytes_told, ends): (Vec<_>, Vec<_>) = bench.told().into_iter().partition(|told| *told == bytes(b"x"));
     assert_eq!(bytes_told.len(), 200);
     assert!(ends.iter().all(|told| *told == Told::End(End::Evicted)));
-    assert!(bench.read("flows") <= 32);
+    assert!(bench.read("flows") <= 8);
     assert_eq!(bench.read("flows") + bench.read("evicted"), 200);
     assert_eq!(ends.len() as u64, bench.read("evicted"));
     bench.finish();
