@@ -6,7 +6,7 @@ use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use chain::ChainFile;
 use graph::{Diagnostics, Registry};
-use runtime::{Cycles, Engine, Options, Summary};
+use runtime::{Cycles, Engine, Options, PortSummary, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,6 +72,8 @@ impl Run {
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
         let mut told = 0;
+        // packets may have moved before the first look, so the first line counts from none
+        let mut counted = false;
         while !engine.is_finished() {
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
@@ -79,7 +81,8 @@ impl Run {
             }
             if elapsed >= next {
                 let now = engine.snapshot();
-                eprintln!("{}", live(&before, &now));
+                eprintln!("{}", live(counted.then_some(&before), &now));
+                counted = true;
                 tell_links(&before, &now);
                 now.faults.iter().skip(told).for_each(|fault| eprintln!("warning: {fault}"));
                 told = now.faults.len();
@@ -121,19 +124,16 @@ impl Run {
 /// Rows of an NF's table that are printed.
 const SHOWN: usize = 20;
 
-/// One second in one line.
-fn live(before: &Summary, now: &Summary) -> String {
-    let seconds = (now.seconds - before.seconds).max(1e-9);
-    let per_second = |now: u64, before: u64| rate((now - before) as f64 / seconds);
-    let ports: Vec<String> = before
-        .ports
-        .iter()
-        .zip(&now.ports)
-        .map(|(b, n)| {
-            format!("{} in {}pps out {}pps", n.name, per_second(n.received, b.received), per_second(n.sent, b.sent))
-        })
-        .collect();
-    let dropped = per_second(now.totals.dropped, before.totals.dropped);
+/// The time since `before`, or since the start, in one line.
+fn live(before: Option<&Summary>, now: &Summary) -> String {
+    let seconds = (now.seconds - before.map_or(0.0, |b| b.seconds)).max(1e-9);
+    let per_second = |of: &dyn Fn(&Summary) -> u64| rate((of(now) - before.map_or(0, of)) as f64 / seconds);
+    let port = |(n, port): (usize, &PortSummary)| {
+        let (received, sent) = (per_second(&|s| s.ports[n].received), per_second(&|s| s.ports[n].sent));
+        format!("{} in {received}pps out {sent}pps", port.name)
+    };
+    let ports: Vec<String> = now.ports.iter().enumerate().map(port).collect();
+    let dropped = per_second(&|s| s.totals.dropped);
     format!("{:>5.0} s  {}  dropped {dropped}pps", now.seconds, ports.join("  "))
 }
 
