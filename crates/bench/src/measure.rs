@@ -261,6 +261,8 @@ pub fn document(trial: &Trial) -> report::Trial {
         duplicate: trial.duplicate,
         reordered: trial.reordered,
         corrupt: trial.corrupt,
+        late: trial.late,
+        phases: vec![],
         poll_gap_max_ns: trial.poll_gap_max_ns.generator.max(trial.poll_gap_max_ns.worker),
         machine: trial.machine,
         latency_hdr: trial.latency_hdr.clone(),

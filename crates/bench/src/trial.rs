@@ -36,6 +36,8 @@ pub struct Trial {
     pub reordered: u64,
     /// Damaged probes; their packets are among those lost.
     pub corrupt: u64,
+    /// Packets so late that it is not known whether they are copies; they are among those lost.
+    pub late: u64,
     /// Longest times that loops were away.
     pub poll_gap_max_ns: PollGaps,
     /// Latencies, a histogram as [`report::hdr::encode`] writes it.
@@ -73,6 +75,7 @@ impl Trial {
             duplicate: received.duplicate,
             reordered: received.reordered,
             corrupt: received.corrupt,
+            late: received.late,
             ..Self::default()
         }
     }

@@ -297,6 +297,7 @@ fn document(job: &Job<'_>, measured: &Measured, offered: &Offered, environment: 
         },
         study: job.study.clone(),
         cell,
+        method: report::Method::default(),
         dut: Dut {
             kind: "bondstone".to_owned(),
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -329,6 +330,8 @@ fn document(job: &Job<'_>, measured: &Measured, offered: &Offered, environment: 
         trials: measured.trials.iter().map(bench::document).collect(),
         summary: measured.summary(),
         latency: measured.latency.clone().into_iter().collect(),
+        quantities: vec![],
+        series: vec![],
         nodes: measured.nodes.clone(),
     }
 }

@@ -23,6 +23,14 @@ pub const HDR: usize = 128 << 10;
 pub const TRIALS: usize = 4096;
 /// Most loads at which latency was measured.
 pub const LATENCIES: usize = 64;
+/// Most quantities.
+pub const QUANTITIES: usize = 256;
+/// Most curves.
+pub const SERIES: usize = 16;
+/// Most points of a curve.
+pub const POINTS: usize = 10_000;
+/// Most phases of a trial.
+pub const PHASES: usize = 64;
 /// Most nodes.
 pub const NODES: usize = 1024;
 /// Most reasons for which one node drops.

@@ -1,6 +1,8 @@
 //! The document of one measurement.
 
-use crate::{Calibration, Dut, Environment, Goal, Latency, Node, Summary, Tool, Traffic, Trial, limit};
+use crate::{
+    Calibration, Dut, Environment, Goal, Latency, Method, Node, Quantity, Series, Summary, Tool, Traffic, Trial, limit,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +32,9 @@ pub struct Result {
     )]
     #[schemars(extend("maxProperties" = limit::FACTS))]
     pub cell: BTreeMap<String, String>,
+    /// How it was measured.
+    #[serde(default)]
+    pub method: Method,
     /// What was measured.
     pub dut: Dut,
     /// What it was offered.
@@ -51,7 +56,7 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::DEVIATIONS))]
     pub deviations: Vec<String>,
-    /// Every trial of the search, in the order made.
+    /// Every trial, in the order made.
     #[serde(deserialize_with = "limit::list::<_, _, { limit::TRIALS }>")]
     #[schemars(length(max = limit::TRIALS))]
     pub trials: Vec<Trial>,
@@ -65,6 +70,22 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::LATENCIES))]
     pub latency: Vec<Latency>,
+    /// What else the method comes to.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::QUANTITIES }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::QUANTITIES))]
+    pub quantities: Vec<Quantity>,
+    /// Its curves.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::SERIES }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::SERIES))]
+    pub series: Vec<Series>,
     /// The nodes of the DUT, in the order in which packets visit them, where it can be looked into.
     #[serde(
         default,
@@ -132,6 +153,11 @@ impl Result {
         let at = self.trials.iter().filter(|t| t.load_pps == self.summary.lower_pps && !t.machine);
         let (missing, intended) = at.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
         (intended > 0.0).then(|| missing / intended)
+    }
+
+    /// A quantity by its name.
+    pub fn quantity(&self, name: &str) -> Option<&Quantity> {
+        self.quantities.iter().find(|q| q.name == name)
     }
 
     /// The measurement of latency at the highest load.

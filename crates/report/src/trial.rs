@@ -10,10 +10,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Trial {
-    /// Load intended, packets a second.
+    /// Load intended, packets a second; that of the first phase, where there are several.
     pub load_pps: f64,
-    /// Seconds of traffic.
+    /// Seconds of traffic, in all phases.
     pub duration_s: f64,
+    /// The phases, where there are several.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::PHASES }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::PHASES))]
+    pub phases: Vec<Phase>,
     /// Packets that the schedule asked for.
     pub intended: u64,
     /// Packets that the port accepted.
@@ -30,6 +38,9 @@ pub struct Trial {
     pub reordered: u64,
     /// Frames that came back damaged; none of them is in `received`.
     pub corrupt: u64,
+    /// Packets that came back so late that they count as lost, and may be copies.
+    #[serde(default)]
+    pub late: u64,
     /// Longest time that generator or DUT left their ports alone, nanoseconds.
     pub poll_gap_max_ns: u64,
     /// Whether the loss coincides with such a gap: the machine's doing, and no evidence about the DUT.
@@ -43,6 +54,16 @@ pub struct Trial {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HDR))]
     pub late_hdr: Option<String>,
+}
+
+/// A part of a trial with a load of its own; the next follows without a pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Phase {
+    /// Load intended, packets a second.
+    pub load_pps: f64,
+    /// Seconds.
+    pub duration_s: f64,
 }
 
 impl Trial {

@@ -1,8 +1,8 @@
 //! Made-up results. No number in them was measured: they are for looking at reports, and for tests.
 
 use report::{
-    Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Mix, MixPart, NfUse, Node, Port,
-    Result, Summary, Tool, Traffic, Trial, Version, hdr, rate, sha256,
+    Axis, Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfUse,
+    Node, Port, Quantity, Result, Series, Summary, Tool, Traffic, Trial, Version, hdr, rate, sha256,
 };
 use std::collections::BTreeMap;
 
@@ -40,6 +40,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
         },
         study: "sample: made-up numbers".to_owned(),
         cell: BTreeMap::from([("isolation".to_owned(), "inproc".to_owned())]),
+        method: Method { name: "throughput".to_owned(), standard: Some("RFC 2544 §26.1".to_owned()), quick: true },
         dut: Dut {
             kind: kind.to_owned(),
             version: Some("0.1.0".to_owned()),
@@ -99,6 +100,13 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
         trials,
         summary: Summary { lower_pps: lower, upper_pps: upper, conditional_pps: Some(lower) },
         latency: [0.1, 0.5, 0.9].map(|share| latency(lower, share, cycles, bytes)).to_vec(),
+        quantities: Quantity::mean("back-to-back frames", "frames", &[4096.0, 4100.0, 4111.0]).into_iter().collect(),
+        series: vec![Series {
+            name: "loss over load".to_owned(),
+            x: Axis { name: "load".to_owned(), unit: "pps".to_owned() },
+            y: Axis { name: "loss".to_owned(), unit: "ratio".to_owned() },
+            points: vec![[lower, 0.0], [lower * 1.1, 0.09], [lower * 1.2, 0.16]],
+        }],
         nodes: nodes(kind, cycles, (lower * 21.0) as u64),
     };
     result.seal().expect("made-up data is sound");
