@@ -27,6 +27,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bed;
 mod calibrate;
 mod environment;
 mod found;
@@ -35,6 +36,7 @@ pub mod goal;
 mod ledger;
 pub mod load;
 mod measure;
+pub mod method;
 pub mod mlr;
 mod offer;
 mod offered;
@@ -49,11 +51,13 @@ mod trace;
 pub mod trial;
 mod wired;
 
+pub use bed::{Ask, Bed, BedError, Seen};
 pub use calibrate::{calibrate, loopback};
 pub use environment::{Steal, environment};
 pub use frames::frames;
 pub use goal::{Goal, GoalError};
 pub use measure::{Error as MeasureError, LATENCY_SHARE, Measured, document, measure, offer};
+pub use method::{Findings, Method, Step};
 pub use mlr::Mlr;
 pub use offer::flow_settings;
 pub use offered::{CannotSend, Offered};

@@ -1,0 +1,143 @@
+//! What runs trials: a generator with a device under test between its ports, real or simulated.
+
+use crate::trial::Trial;
+use traffic::{Delays, PaceError};
+
+/// A part of a trial with a load of its own.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Phase {
+    /// Packets a second, one direction.
+    pub load_pps: f64,
+    /// Seconds.
+    pub duration_s: f64,
+}
+
+/// A trial asked for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Ask {
+    /// Loads one after the other without a pause; at least one.
+    pub phases: Vec<Phase>,
+    /// Into how many equal parts of the trial loss is to be told apart; 0 when only its sum matters.
+    pub loss_bins: usize,
+    /// Whether the variation of delay is wanted.
+    pub variation: bool,
+    /// The latency of the packet that is due so many seconds after the start is wanted (RFC 2544 §26.2).
+    pub tag_s: Option<f64>,
+    /// What is to be done to the device meanwhile.
+    pub act: Option<Act>,
+}
+
+/// Something done to the device during a trial.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Act {
+    /// It is reset (RFC 2544 §26.6, RFC 6201) so many seconds after the start.
+    Reset {
+        /// Seconds.
+        at_s: f64,
+    },
+    /// Its tables or rules are changed all the time.
+    Changes {
+        /// Changes a second.
+        per_second: f64,
+    },
+}
+
+/// What came of a trial.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Seen {
+    /// Its counts.
+    pub trial: Trial,
+    /// Latencies; none where no packet was stamped.
+    pub delays: Option<Delays>,
+    /// When packets were lost, if that was asked for.
+    pub losses: Option<Losses>,
+    /// How delays varied, if that was asked for.
+    pub variation: Option<Variation>,
+    /// Latency of the packet asked for, nanoseconds; none if it was lost.
+    pub tag_ns: Option<f64>,
+    /// What was done to the device, if anything was asked for.
+    pub acted: Option<Acted>,
+}
+
+/// When packets were lost, by the times at which they were due.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Losses {
+    /// Packets due in each part of the trial that did not come back, and packets due in it.
+    pub bins: Vec<(u64, u64)>,
+    /// When the first that was lost was due, seconds after the start.
+    pub first_s: Option<f64>,
+    /// When the last that was lost was due.
+    pub last_s: Option<f64>,
+}
+
+/// How delays of packets in a row varied.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Variation {
+    /// Amounts of `IPDV(i) = D(i) − D(i−1)` of consecutive packets that both came (RFC 3393, RFC 5481 §4.1).
+    pub ipdv: Delays,
+    /// Of these, how many were above 0: longer than the one before.
+    pub rising: u64,
+    /// Interarrival jitter at the end, nanoseconds (RFC 3550 §6.4.1); the first packet gives no difference.
+    pub rfc3550_ns: f64,
+    /// Its highest value.
+    pub rfc3550_max_ns: f64,
+}
+
+/// What was done to the device.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Acted {
+    /// Changes that were made, or resets.
+    pub done: u64,
+    /// Changes that the device refused.
+    pub failed: u64,
+    /// When it began, seconds after the start of the trial.
+    pub from_s: f64,
+    /// When it was over.
+    pub to_s: f64,
+}
+
+/// Why there was no trial.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BedError {
+    /// A load or a length that cannot be.
+    #[error(transparent)]
+    Pace(#[from] PaceError),
+    /// This device cannot do what was asked for.
+    #[error("{dut} cannot be {what}; {cure}")]
+    Cannot {
+        /// The device.
+        dut: String,
+        /// `reset`, or `changed while it forwards`.
+        what: &'static str,
+        /// What helps.
+        cure: &'static str,
+    },
+    /// The device is gone.
+    #[error("{0}")]
+    Gone(String),
+    /// The user wants an end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A generator, a device under test, and what is sent.
+pub trait Bed {
+    /// Runs a trial and waits until all is through.
+    ///
+    /// # Errors
+    /// [`BedError`]. Loss is none.
+    fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError>;
+}
+
+impl Ask {
+    /// One load.
+    pub fn load(load_pps: f64, duration_s: f64) -> Ask {
+        Ask { phases: vec![Phase { load_pps, duration_s }], ..Ask::default() }
+    }
+
+    /// Seconds, all phases.
+    pub fn duration_s(&self) -> f64 {
+        self.phases.iter().map(|p| p.duration_s).sum()
+    }
+}
