@@ -1,5 +1,6 @@
 //! What generator and wires do by themselves: the same traffic through a chain without NFs.
 
+use crate::bed::{Ask, Seen};
 use crate::measure::{HIGHEST, LATENCY_S, LATENCY_TRIES, LOWEST, latency_of, measure_within};
 use crate::offered::Offered;
 use crate::{Goal, Limits, MeasureError, Trial, Wired};
@@ -49,8 +50,8 @@ pub fn calibrate(
     let mut calibration =
         Calibration { loopback_lower_pps: found.lower_pps.unwrap_or(0.0), load_pps, ..Calibration::default() };
     for _ in 0..LATENCY_TRIES {
-        let (trial, receiver) = loopback.trial(&mut load, load_pps, LATENCY_S)?;
-        if let Some(latency) = latency_of(&trial, &receiver, load_pps) {
+        let Seen { trial, delays, .. } = loopback.trial(&mut load, &Ask::load(load_pps, LATENCY_S))?;
+        if let Some(latency) = latency_of(&trial, delays.as_ref(), load_pps) {
             (calibration.p50_ns, calibration.p99_ns) = (latency.p50_ns, latency.p99_ns);
             calibration.p999_ns = latency.p999_ns;
         }

@@ -46,6 +46,7 @@ mod sent;
 #[cfg(test)]
 mod simulated;
 mod source;
+mod station;
 mod tally;
 mod trace;
 pub mod trial;

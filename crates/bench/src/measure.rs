@@ -1,12 +1,13 @@
 //! One result: a throughput searched for, latency at a share of it, and what each node did.
 
+use crate::bed::{Ask, Seen};
 use crate::offered::Offered;
 use crate::wired::Wired;
 use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchError, Trial};
 use report::{Latency, Node, Summary};
 use runtime::{Cycles, Summary as Counts};
 use std::collections::BTreeMap;
-use traffic::{PaceError, Receiver};
+use traffic::{Delays, PaceError};
 
 /// Share of the throughput at which latency and cycles are measured, as in NSDI'16 and OSDI'16.
 pub const LATENCY_SHARE: f64 = 0.8;
@@ -77,12 +78,12 @@ pub(crate) fn measure_within(
     let mut load = offered.load();
     let before = dut.engine().snapshot();
     // the first packets find caches cold and neighbours unknown
-    dut.trial(&mut load, 1e5, 0.05)?;
+    dut.trial(&mut load, &Ask::load(1e5, 0.05))?;
     let mut search = Mlr::new(vec![goal], limits)?;
     let found = loop {
         match search.next() {
             Next::Measure { load_pps, duration_s } => {
-                let (trial, _) = dut.trial(&mut load, load_pps, duration_s)?;
+                let trial = dut.trial(&mut load, &Ask::load(load_pps, duration_s))?.trial;
                 if !told(&trial) {
                     return Err(Error::Interrupted);
                 }
@@ -96,9 +97,9 @@ pub(crate) fn measure_within(
         let at = (lower * LATENCY_SHARE).max(1.0);
         for _ in 0..LATENCY_TRIES {
             let from = dut.engine().snapshot();
-            let (trial, receiver) = dut.trial(&mut load, at, LATENCY_S)?;
+            let Seen { trial, delays, .. } = dut.trial(&mut load, &Ask::load(at, LATENCY_S))?;
             nodes = nodes_between(&from, &dut.engine().snapshot());
-            latency = latency_of(&trial, &receiver, lower);
+            latency = latency_of(&trial, delays.as_ref(), lower);
             if !told(&trial) {
                 return Err(Error::Interrupted);
             }
@@ -132,16 +133,16 @@ pub fn offer(
 ) -> Result<Measured, Error> {
     dut.forget();
     let mut load = offered.load();
-    dut.trial(&mut load, 1e5_f64.min(load_pps), 0.05)?;
+    dut.trial(&mut load, &Ask::load(1e5_f64.min(load_pps), 0.05))?;
     let from = dut.engine().snapshot();
     let (mut trials, mut latency, mut spent, mut spoilt) = (vec![], None, 0.0, 0.0);
     while spent < goal.sum_s() {
-        let (trial, receiver) = dut.trial(&mut load, load_pps, goal.final_s())?;
+        let Seen { trial, delays, .. } = dut.trial(&mut load, &Ask::load(load_pps, goal.final_s()))?;
         // one in which the machine was in the way is made again, as long as that takes no more time than the others
         if trial.machine && spoilt < goal.sum_s() {
             spoilt += goal.final_s();
         } else {
-            latency = latency_of(&trial, &receiver, load_pps).or(latency);
+            latency = latency_of(&trial, delays.as_ref(), load_pps).or(latency);
             spent += goal.final_s();
         }
         if !told(&trial) {
@@ -177,10 +178,10 @@ pub fn offer(
 }
 
 /// The latency of a trial, if anything came back.
-pub(crate) fn latency_of(trial: &Trial, receiver: &Receiver, throughput: f64) -> Option<Latency> {
-    let delays = receiver.latency();
+pub(crate) fn latency_of(trial: &Trial, delays: Option<&Delays>, throughput: f64) -> Option<Latency> {
+    let delays = delays?;
     let at = |share: f64| delays.quantile_ns(share).unwrap_or(0) as f64;
-    (delays.count() != 0).then(|| Latency {
+    Some(Latency {
         load_pps: trial.load_pps,
         share_of_throughput: Some(trial.load_pps / throughput),
         p50_ns: at(0.5),
@@ -262,7 +263,7 @@ pub fn document(trial: &Trial) -> report::Trial {
         reordered: trial.reordered,
         corrupt: trial.corrupt,
         late: trial.late,
-        phases: vec![],
+        phases: trial.phases.iter().map(|p| report::Phase { load_pps: p.load_pps, duration_s: p.duration_s }).collect(),
         poll_gap_max_ns: trial.poll_gap_max_ns.generator.max(trial.poll_gap_max_ns.worker),
         machine: trial.machine,
         latency_hdr: trial.latency_hdr.clone(),

@@ -124,6 +124,8 @@ pub(crate) struct Buffers {
     pool: Arc<Mempool>,
     /// Packets that have come back.
     spare: Vec<Packet>,
+    /// Whether these are the very ones that were sent.
+    own: bool,
     /// New ones.
     ready: Batch,
     /// Bytes free before the data of a new one.
@@ -131,8 +133,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new(pool: Arc<Mempool>) -> Self {
-        Buffers { pool, spare: vec![], ready: Batch::new(), headroom: 0 }
+    pub(crate) fn new(pool: Arc<Mempool>, own: bool) -> Self {
+        Buffers { pool, own, spare: vec![], ready: Batch::new(), headroom: 0 }
     }
 
     /// A new one, without bytes.
@@ -161,7 +163,8 @@ impl Buffers {
     /// Keeps packets that have come back, as many as are worth it.
     #[inline(always)]
     pub(crate) fn keep(&mut self, arrived: &mut Batch) {
-        while self.spare.len() < SPARE
+        while self.own
+            && self.spare.len() < SPARE
             && let Some(packet) = arrived.pop()
         {
             self.spare.push(packet);

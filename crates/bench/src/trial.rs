@@ -1,5 +1,6 @@
 //! One trial: a load offered for a time, and what came of it.
 
+use crate::bed::Phase;
 use traffic::{pace, receive};
 
 /// Longest times that polling loops were away during a trial, nanoseconds.
@@ -20,6 +21,8 @@ pub struct Trial {
     pub load_pps: f64,
     /// Intended length, seconds.
     pub duration_s: f64,
+    /// Its phases, where there are several; `load_pps` is that of the first.
+    pub phases: Vec<Phase>,
     /// Packets on schedule.
     pub intended: u64,
     /// Packets handed to the port.

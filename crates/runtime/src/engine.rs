@@ -584,10 +584,6 @@ fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes
 fn memory(file: &ChainFile, workers: &[Placed], wires: Option<u32>) -> Result<(Eal, Arc<Mempool>), Error> {
     /// Packets of the smallest pool, and of the largest.
     const POOL: (u32, u32) = (1 << 13, 1 << 17);
-    let failed = |e: &dpdk::Error| Error::Environment {
-        problem: e.to_string(),
-        cure: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
-    };
     let pci: Vec<String> = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned).collect();
     let queues = workers.len() as u32 + 1;
     let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
@@ -597,9 +593,17 @@ fn memory(file: &ChainFile, workers: &[Placed], wires: Option<u32>) -> Result<(E
     };
     let wanted = (in_ports + queues * 2048).next_power_of_two();
     let size = wanted.clamp(POOL.0, POOL.1) - 1;
-    let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| failed(&e))?;
-    let pool = Mempool::new(eal, size).map_err(|e| failed(&e))?;
+    let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
+    let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
     Ok((eal, pool))
+}
+
+/// What DPDK refuses at start.
+pub(crate) fn environment_of_dpdk(e: &dpdk::Error) -> Error {
+    Error::Environment {
+        problem: e.to_string(),
+        cure: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
+    }
 }
 
 /// What more this machine could give.

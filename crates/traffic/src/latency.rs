@@ -51,6 +51,12 @@ impl Delays {
         self.histogram.saturating_record_n(ns, count);
     }
 
+    /// Counts all delays of another histogram as well.
+    pub fn add(&mut self, other: &Delays) {
+        // both have the same bounds
+        let _ = self.histogram.add(&other.histogram);
+    }
+
     /// Delays counted.
     pub fn count(&self) -> u64 {
         self.histogram.len()

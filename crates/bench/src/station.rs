@@ -1,0 +1,320 @@
+//! The generator: the thread that runs trials sends into one end of a device and takes back what comes out of any.
+
+use crate::bed::{Ask, Phase, Seen};
+use crate::source::{Buffers, Kind, Load, Source};
+use crate::tally::Plain;
+use crate::trial::{PollGaps, Trial};
+use dpdk::Mempool;
+use packet::{Batch, clock};
+use report::hdr;
+use runtime::End;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pace};
+
+/// When nothing has come for so long, it is looked whether the path is empty: what an NF keeps for a while has come as well.
+const QUIET: Duration = Duration::from_millis(5);
+/// Packets before a trial, 5 µs apart, and their stream, which no receiver of a trial knows.
+const PRELUDE: u64 = 200;
+const PRELUDE_STREAM: u8 = 255;
+/// Packets without a number have to be through before a trial: within so long, or a worker may sleep again; and how often
+/// that is tried.
+const THROUGH: Duration = Duration::from_micros(500);
+const WAKES: u32 = 5;
+/// What the clock of a worker's gap cannot tell, ns.
+const GRAIN_NS: u64 = 60_000;
+
+/// What is between the ends of a station, as far as it can be asked.
+pub(crate) trait Middle {
+    /// Packets that it has made itself so far.
+    fn created(&self) -> u64;
+
+    /// Whether nothing is under way any more: of `handed` packets `taken` have come back, and none came for `quiet`.
+    fn is_through(&self, handed: u64, taken: u64, quiet: Duration) -> bool;
+
+    /// Packets that come later than this after the last was sent are lost.
+    fn drain(&self) -> Duration;
+
+    /// The longest time that one of its workers was away since last asked, and the sum of such times; zero where that
+    /// cannot be known.
+    fn gaps(&self) -> (Duration, Duration);
+
+    /// Packets that it can hold before it loses some while it is away; none where that is not known.
+    fn depth(&self) -> u32;
+}
+
+/// The ends of a device, and who sends and receives there.
+pub(crate) struct Station {
+    ends: Vec<End>,
+    /// The end that packets are sent into.
+    into: usize,
+    buffers: Buffers,
+    /// Packets that the wire has taken so far, and packets that have come.
+    handed: u64,
+    taken: u64,
+    /// For each end what came last, and when.
+    arrived: Vec<(Batch, u64)>,
+    sequence: u64,
+    stop: Arc<AtomicBool>,
+}
+
+/// Which packets are sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Those that wake the workers.
+    Prelude(u64),
+    /// Those that count.
+    Trial,
+}
+
+impl Station {
+    /// At these ends; packets are sent into the one of the port of number `into`. Where `own` says so, packets that come
+    /// back are those that were sent, and are sent again with what they hold.
+    pub(crate) fn new(ends: Vec<End>, into: usize, pool: Arc<Mempool>, own: bool) -> Station {
+        let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
+        let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
+        let buffers = Buffers::new(pool, own);
+        Station { ends, into, buffers, handed: 0, taken: 0, arrived, sequence: 0, stop: Arc::default() }
+    }
+
+    /// Has trials end when this is set.
+    pub(crate) fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
+    /// Offers what is asked for, waits until all is through, and counts.
+    ///
+    /// # Errors
+    /// A load or a length that cannot be kept.
+    pub(crate) fn trial(&mut self, middle: &impl Middle, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, PaceError> {
+        let hz = clock::hz();
+        let made_before = if load.is_replay() { middle.created() } else { 0 };
+        // one that cannot be kept is refused before anything is sent
+        schedule(&ask.phases, 0, hz)?;
+        let mut plain = self.wake(middle, load);
+        let mut pacers = schedule(&ask.phases, clock::cycles() + hz / 10_000, hz)?;
+        let first = self.sequence;
+        let intended = pacers.iter().map(|p| p.totals().intended).sum();
+        let mut receiver = Receiver::new(load.probe_at(), first, intended, hz);
+        // about a million latencies a second
+        let highest = ask.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
+        receiver.sample((highest / load.numbered_every() as f64 / 1e6) as u64);
+        middle.gaps();
+        let (mut looked, mut own) = (clock::cycles(), 0);
+        for pacer in &mut pacers {
+            while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
+                let now = clock::cycles();
+                if now - looked > hz / 20_000 {
+                    own += now - looked;
+                }
+                looked = now;
+                let due = pacer.due(now);
+                if due != 0 {
+                    let sent = self.send(load, due, Part::Trial);
+                    pacer.sent(sent, now);
+                }
+                self.receive(&mut receiver);
+            }
+        }
+        self.drain(middle, &mut receiver);
+        let mut totals = pace::Totals::default();
+        let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
+        for pacer in &mut pacers {
+            pacer.stop();
+            let did = pacer.totals();
+            totals.intended += did.intended;
+            totals.sent += did.sent;
+            totals.unsent += did.unsent;
+            lateness.add(pacer.lateness());
+            gap = gap.max(pacer.poll_gap_max_ns());
+            gap_limit = gap_limit.min(pacer.gap_limit_ns());
+        }
+        let numbered = self.sequence - first;
+        self.sequence = first + totals.intended;
+        let mut seen = receiver.totals(numbered);
+        if load.is_replay() {
+            plain.sent = totals.sent - numbered;
+            plain.created = middle.created() - made_before;
+            seen = plain.add_to(seen);
+        }
+        let (longest, sum) = middle.gaps();
+        let gaps = PollGaps { generator: gap, worker: longest.as_nanos() as u64 };
+        let away = Duration::from_secs_f64(own as f64 / hz as f64) + sum;
+        let first = ask.phases.first().copied().unwrap_or(Phase { load_pps: 0.0, duration_s: 0.0 });
+        let mut trial = Trial::new(first.load_pps, ask.duration_s(), totals, seen);
+        if ask.phases.len() > 1 {
+            trial.phases = ask.phases.clone();
+        }
+        trial.machine = was_away(&trial, highest, middle.depth(), gaps, gap_limit, away);
+        trial.poll_gap_max_ns = gaps;
+        trial.late_hdr = hdr::encode(lateness.histogram()).ok();
+        trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
+        let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
+        Ok(Seen { trial, delays, ..Seen::default() })
+    }
+
+    /// Takes in what is under way.
+    fn drain(&mut self, middle: &impl Middle, receiver: &mut Receiver) {
+        let ended = clock::cycles();
+        let (mut last, mut looked) = (ended, ended);
+        loop {
+            let now = clock::cycles();
+            if self.receive(receiver) != 0 {
+                last = now;
+            }
+            if now - ended > ticks(middle.drain()) {
+                break;
+            }
+            if now - looked > ticks(QUIET) && now - last > ticks(QUIET) {
+                let quiet = Duration::from_secs_f64((now - last) as f64 / clock::hz() as f64);
+                if middle.is_through(self.handed, self.taken, quiet) {
+                    break;
+                }
+                looked = now;
+            }
+        }
+    }
+
+    /// Sends a packet now and then for a while, so that no worker sleeps when the trial begins. They count nowhere; what
+    /// is to be known of them where packets without a number are counted.
+    fn wake(&mut self, middle: &impl Middle, load: &mut Load<'_>) -> Plain {
+        let mut plain = Plain::default();
+        for _ in 0..WAKES {
+            let (hz, from) = (clock::hz(), clock::cycles());
+            let mut before = Receiver::new(load.probe_at(), 0, 0, hz);
+            before.set_stream(PRELUDE_STREAM, Sequence::new(0, PRELUDE));
+            let (mut sent, numbers) = (0, self.sequence);
+            for n in 0..PRELUDE {
+                while clock::cycles() < from + n * hz / 200_000 {
+                    self.receive(&mut before);
+                }
+                sent += self.send(load, 1, Part::Prelude(n)) as u64;
+            }
+            let numbered = self.sequence - numbers;
+            self.sequence = numbers;
+            plain.prelude += sent - numbered;
+            let awake = sent == numbered || self.prelude_is_through(middle, &mut before);
+            let seen = before.totals(numbered);
+            plain.before.foreign += seen.foreign;
+            plain.before.duplicate += seen.duplicate;
+            if awake {
+                break;
+            }
+        }
+        plain
+    }
+
+    /// Waits for packets that would be taken for those of the trial; whether that was short enough for the workers to be
+    /// awake still.
+    fn prelude_is_through(&mut self, middle: &impl Middle, before: &mut Receiver) -> bool {
+        let ended = clock::cycles();
+        while clock::cycles() - ended < ticks(THROUGH) {
+            self.receive(before);
+            if middle.is_through(self.handed, self.taken, Duration::ZERO) {
+                // what has come last is looked at now
+                self.receive(before);
+                return true;
+            }
+        }
+        self.drain(middle, before);
+        false
+    }
+
+    /// Puts packets on the wire, as many as are due and there are buffers for; how many. What the chain's queue has no room
+    /// for is lost there, as in a NIC.
+    fn send(&mut self, load: &mut Load<'_>, due: usize, part: Part) -> usize {
+        match &mut load.0 {
+            Kind::Made(made) => self.send_from(made, due, part),
+            Kind::Replay(replay) => self.send_from(replay, due, part),
+        }
+    }
+
+    #[inline(always)]
+    fn send_from(&mut self, source: &mut impl Source, due: usize, part: Part) -> usize {
+        let mut left = due;
+        while left != 0 {
+            let mut burst = Batch::new();
+            let stamp = clock::cycles();
+            while left != 0 && !burst.is_full() {
+                let made = match part {
+                    Part::Trial => {
+                        source.packet(Probe { stream: 0, sequence: self.sequence, stamp }, &mut self.buffers)
+                    }
+                    Part::Prelude(sequence) => {
+                        source.prelude(Probe { stream: PRELUDE_STREAM, sequence, stamp }, &mut self.buffers)
+                    }
+                };
+                let Some((packet, numbered)) = made else {
+                    self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
+                    return due - left;
+                };
+                self.sequence += u64::from(numbered);
+                left -= 1;
+                burst.push(packet).unwrap_or_else(drop);
+            }
+            self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
+        }
+        due
+    }
+
+    /// Forgets the packets that have come back: their payload is that of other frames.
+    pub(crate) fn forget(&mut self) {
+        self.buffers.forget();
+    }
+
+    /// Looks at what came the last time, whose bytes have been fetched meanwhile from the other core's cache, and takes what
+    /// has come since; how many packets those are.
+    fn receive(&mut self, receiver: &mut Receiver) -> usize {
+        let mut all = 0;
+        for (end, (arrived, at)) in self.ends.iter_mut().zip(&mut self.arrived) {
+            if !arrived.is_empty() {
+                arrived.for_each(|packet| {
+                    receiver.take(packet.data(), *at);
+                });
+                self.buffers.keep(arrived);
+            }
+            let n = end.rx.receive(arrived);
+            if n != 0 {
+                all += n;
+                self.taken += n as u64;
+                *at = clock::cycles();
+                arrived.fetch();
+            }
+        }
+        all
+    }
+
+    /// Takes what is still there and closes the ends.
+    pub(crate) fn close(mut self) {
+        let mut foreign = Receiver::new(0, 0, 0, clock::hz());
+        while self.receive(&mut foreign) != 0 {}
+        self.receive(&mut foreign);
+        self.buffers.clear();
+    }
+}
+
+/// A schedule for each phase, one after the other from tick `start`.
+fn schedule(phases: &[Phase], start: u64, hz: u64) -> Result<Vec<Pacer>, PaceError> {
+    let mut from = 0.0;
+    let pacer = |phase: &Phase| {
+        let at = start + (from * hz as f64) as u64;
+        from += phase.duration_s;
+        Pacer::new(Pace::new(phase.load_pps, phase.duration_s, hz), at)
+    };
+    phases.iter().map(pacer).collect()
+}
+
+fn ticks(time: Duration) -> u64 {
+    (time.as_secs_f64() * clock::hz() as f64) as u64
+}
+
+/// Whether a loop was away for longer than the packets that stand before it may wait, and the loss is no more than what
+/// came in the time that both were `away`.
+fn was_away(trial: &Trial, load_pps: f64, depth: u32, gaps: PollGaps, generator_limit: u64, away: Duration) -> bool {
+    let lasts = (f64::from(depth) / load_pps * 1e9) as u64 + GRAIN_NS;
+    let missing = trial.lost + trial.unsent;
+    // what came while nobody looked has then to be worked off beside what comes
+    let explained = 2.0 * load_pps * away.as_secs_f64();
+    missing != 0 && missing as f64 <= explained && (gaps.worker > lasts || gaps.generator > generator_limit)
+}
