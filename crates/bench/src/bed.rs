@@ -1,6 +1,7 @@
 //! What runs trials: a generator with a device under test between its ports, real or simulated.
 
 use crate::trial::Trial;
+use std::collections::BTreeMap;
 use traffic::{Delays, PaceError};
 
 /// A part of a trial with a load of its own.
@@ -57,6 +58,10 @@ pub struct Seen {
     pub tag_ns: Option<f64>,
     /// What was done to the device, if anything was asked for.
     pub acted: Option<Acted>,
+    /// What each part of the device did, where it can be looked into.
+    pub nodes: Vec<report::Node>,
+    /// Packets that the device says it dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
 }
 
 /// When packets were lost, by the times at which they were due.

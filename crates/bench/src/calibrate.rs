@@ -1,9 +1,8 @@
 //! What generator and wires do by themselves: the same traffic through a chain without NFs.
 
-use crate::bed::{Ask, Seen};
+use crate::bed::{Ask, Bed, BedError, Seen};
 use crate::measure::{HIGHEST, LATENCY_S, LATENCY_TRIES, LOWEST, latency_of, measure_within};
-use crate::offered::Offered;
-use crate::{Goal, Limits, MeasureError, Trial, Wired};
+use crate::{Goal, Limits, MeasureError, Wired};
 use chain::ChainFile;
 use graph::Registry;
 use report::Calibration;
@@ -36,29 +35,27 @@ pub fn loopback(cpu: usize) -> Result<Wired, runtime::Error> {
 /// # Errors
 /// As [`measure`](crate::measure()).
 pub fn calibrate(
-    loopback: &mut Wired,
-    offered: &Offered,
+    loopback: &mut dyn Bed,
     load_pps: f64,
-    mut told: impl FnMut(&Trial) -> bool,
+    mut told: impl FnMut(&Seen) -> bool,
 ) -> Result<Calibration, MeasureError> {
     let goal = Goal::quick().with_final_s(FINAL_S).and_then(|g| g.with_initial_s(FINAL_S)?.with_sum_s(SUM_S));
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
     let mut limits = Limits::new(LOWEST, HIGHEST)?;
     limits.max_traffic_s = SEARCH_S;
-    let found = measure_within(loopback, offered, goal, limits, &mut told)?.found;
-    let mut load = offered.load();
+    let found = measure_within(loopback, goal, limits, &mut told)?.found;
     let mut calibration =
         Calibration { loopback_lower_pps: found.lower_pps.unwrap_or(0.0), load_pps, ..Calibration::default() };
     for _ in 0..LATENCY_TRIES {
-        let Seen { trial, delays, .. } = loopback.trial(&mut load, &Ask::load(load_pps, LATENCY_S))?;
-        if let Some(latency) = latency_of(&trial, delays.as_ref(), load_pps) {
+        let seen = loopback.trial(&Ask::load(load_pps, LATENCY_S))?;
+        if let Some(latency) = latency_of(&seen.trial, seen.delays.as_ref(), load_pps) {
             (calibration.p50_ns, calibration.p99_ns) = (latency.p50_ns, latency.p99_ns);
             calibration.p999_ns = latency.p999_ns;
         }
-        if !told(&trial) {
-            return Err(MeasureError::Interrupted);
+        if !told(&seen) {
+            return Err(BedError::Interrupted.into());
         }
-        if !trial.machine {
+        if !seen.trial.machine {
             break;
         }
     }

@@ -29,6 +29,7 @@
 
 pub mod bed;
 mod calibrate;
+pub mod dut;
 mod environment;
 mod found;
 mod frames;
@@ -40,12 +41,14 @@ pub mod method;
 pub mod mlr;
 mod offer;
 mod offered;
+mod rig;
 pub mod scenario;
 pub mod search;
 mod sent;
 #[cfg(test)]
 mod simulated;
 mod source;
+mod stand;
 mod station;
 mod tally;
 mod trace;
@@ -62,10 +65,12 @@ pub use method::{Findings, Method, Step};
 pub use mlr::Mlr;
 pub use offer::flow_settings;
 pub use offered::{CannotSend, Offered};
+pub use rig::{Rig, RigError};
 pub use scenario::Scenario;
 pub use search::{GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, Summary};
 pub use sent::Sent;
 pub use source::Load;
+pub use stand::{Offering, Stand};
 pub use trace::Trace;
 pub use trial::{BadTrial, PollGaps, Trial};
 pub use wired::{DEPTH, Wired};

@@ -1,13 +1,10 @@
 //! One result: a throughput searched for, latency at a share of it, and what each node did.
 
-use crate::bed::{Ask, Seen};
-use crate::offered::Offered;
-use crate::wired::Wired;
+use crate::bed::{Ask, Bed, BedError, Seen};
 use crate::{Goal, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchError, Trial};
 use report::{Latency, Node, Summary};
-use runtime::{Cycles, Summary as Counts};
 use std::collections::BTreeMap;
-use traffic::{Delays, PaceError};
+use traffic::Delays;
 
 /// Share of the throughput at which latency and cycles are measured, as in NSDI'16 and OSDI'16.
 pub const LATENCY_SHARE: f64 = 0.8;
@@ -42,12 +39,9 @@ pub enum Error {
     /// A search that cannot be.
     #[error(transparent)]
     Search(#[from] SearchError),
-    /// A load that cannot be.
+    /// A trial that could not be made, or was not to be.
     #[error(transparent)]
-    Pace(#[from] PaceError),
-    /// It was interrupted.
-    #[error("interrupted")]
-    Interrupted,
+    Bed(#[from] BedError),
 }
 
 /// Searches the highest load that meets `goal`, then measures latency below it. `told` sees every trial; it stops the
@@ -55,39 +49,32 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`].
-pub fn measure(
-    dut: &mut Wired,
-    offered: &Offered,
-    goal: Goal,
-    told: impl FnMut(&Trial) -> bool,
-) -> Result<Measured, Error> {
+pub fn measure(bed: &mut dyn Bed, goal: Goal, told: impl FnMut(&Seen) -> bool) -> Result<Measured, Error> {
     let mut limits = Limits::new(LOWEST, HIGHEST)?;
     limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
-    measure_within(dut, offered, goal, limits, told)
+    measure_within(bed, goal, limits, told)
 }
 
 /// As [`measure`], within these limits.
 pub(crate) fn measure_within(
-    dut: &mut Wired,
-    offered: &Offered,
+    bed: &mut dyn Bed,
     goal: Goal,
     limits: Limits,
-    mut told: impl FnMut(&Trial) -> bool,
+    mut told: impl FnMut(&Seen) -> bool,
 ) -> Result<Measured, Error> {
-    dut.forget();
-    let mut load = offered.load();
-    let before = dut.engine().snapshot();
+    let mut drops = BTreeMap::new();
     // the first packets find caches cold and neighbours unknown
-    dut.trial(&mut load, &Ask::load(1e5, 0.05))?;
+    add(&mut drops, &bed.trial(&Ask::load(1e5, 0.05))?.drops);
     let mut search = Mlr::new(vec![goal], limits)?;
     let found = loop {
         match search.next() {
             Next::Measure { load_pps, duration_s } => {
-                let trial = dut.trial(&mut load, &Ask::load(load_pps, duration_s))?.trial;
-                if !told(&trial) {
-                    return Err(Error::Interrupted);
+                let seen = bed.trial(&Ask::load(load_pps, duration_s))?;
+                add(&mut drops, &seen.drops);
+                if !told(&seen) {
+                    return Err(BedError::Interrupted.into());
                 }
-                search.tell(trial)?;
+                search.tell(seen.trial)?;
             }
             Next::Done(summary) => break summary.results.into_iter().next().expect("one goal, one result"),
         }
@@ -96,28 +83,19 @@ pub(crate) fn measure_within(
     if let Some(lower) = found.lower_pps {
         let at = (lower * LATENCY_SHARE).max(1.0);
         for _ in 0..LATENCY_TRIES {
-            let from = dut.engine().snapshot();
-            let Seen { trial, delays, .. } = dut.trial(&mut load, &Ask::load(at, LATENCY_S))?;
-            nodes = nodes_between(&from, &dut.engine().snapshot());
-            latency = latency_of(&trial, delays.as_ref(), lower);
-            if !told(&trial) {
-                return Err(Error::Interrupted);
+            let seen = bed.trial(&Ask::load(at, LATENCY_S))?;
+            add(&mut drops, &seen.drops);
+            latency = latency_of(&seen.trial, seen.delays.as_ref(), lower);
+            if !told(&seen) {
+                return Err(BedError::Interrupted.into());
             }
-            if !trial.machine {
+            nodes = seen.nodes;
+            if !seen.trial.machine {
                 break;
             }
         }
     }
-    let after = dut.engine().snapshot();
-    let drops =
-        after.drops.iter().map(|(reason, n)| ((*reason).to_owned(), n - before.drops.get(reason).unwrap_or(&0)));
-    Ok(Measured {
-        found,
-        trials: search.trials().to_vec(),
-        latency,
-        nodes,
-        drops: drops.filter(|(_, n)| *n != 0).collect(),
-    })
+    Ok(Measured { found, trials: search.trials().to_vec(), latency, nodes, drops })
 }
 
 /// Offers one load in trials of the goal's length until its sum of time is over.
@@ -125,19 +103,20 @@ pub(crate) fn measure_within(
 /// # Errors
 /// [`Error`].
 pub fn offer(
-    dut: &mut Wired,
-    offered: &Offered,
+    bed: &mut dyn Bed,
     goal: Goal,
     load_pps: f64,
-    mut told: impl FnMut(&Trial) -> bool,
+    mut told: impl FnMut(&Seen) -> bool,
 ) -> Result<Measured, Error> {
-    dut.forget();
-    let mut load = offered.load();
-    dut.trial(&mut load, &Ask::load(1e5_f64.min(load_pps), 0.05))?;
-    let from = dut.engine().snapshot();
+    let (mut drops, mut nodes) = (BTreeMap::new(), vec![]);
+    bed.trial(&Ask::load(1e5_f64.min(load_pps), 0.05))?;
     let (mut trials, mut latency, mut spent, mut spoilt) = (vec![], None, 0.0, 0.0);
     while spent < goal.sum_s() {
-        let Seen { trial, delays, .. } = dut.trial(&mut load, &Ask::load(load_pps, goal.final_s()))?;
+        let seen = bed.trial(&Ask::load(load_pps, goal.final_s()))?;
+        add(&mut drops, &seen.drops);
+        let go_on = told(&seen);
+        let Seen { trial, delays, .. } = seen;
+        nodes = seen.nodes;
         // one in which the machine was in the way is made again, as long as that takes no more time than the others
         if trial.machine && spoilt < goal.sum_s() {
             spoilt += goal.final_s();
@@ -145,12 +124,11 @@ pub fn offer(
             latency = latency_of(&trial, delays.as_ref(), load_pps).or(latency);
             spent += goal.final_s();
         }
-        if !told(&trial) {
-            return Err(Error::Interrupted);
+        if !go_on {
+            return Err(BedError::Interrupted.into());
         }
         trials.push(trial);
     }
-    let after = dut.engine().snapshot();
     let judged: Vec<_> = trials.iter().filter(|t: &&Trial| !t.machine).collect();
     let holds = !judged.is_empty()
         && judged.iter().filter(|t| t.loss_ratio() > goal.loss_ratio()).count() as f64
@@ -172,9 +150,14 @@ pub fn offer(
         },
         remarks: if judged.is_empty() { vec![Remark::Machine { load_pps }] } else { vec![] },
     };
-    let drops = after.drops.iter().map(|(reason, n)| ((*reason).to_owned(), n - from.drops.get(reason).unwrap_or(&0)));
-    let drops = drops.filter(|(_, n)| *n != 0).collect();
-    Ok(Measured { found, trials, latency, nodes: nodes_between(&from, &after), drops })
+    Ok(Measured { found, trials, latency, nodes, drops })
+}
+
+/// Adds what was dropped to what was dropped before.
+fn add(drops: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (reason, n) in more {
+        *drops.entry(reason.clone()).or_default() += n;
+    }
 }
 
 /// The latency of a trial, if anything came back.
@@ -193,38 +176,6 @@ pub(crate) fn latency_of(trial: &Trial, delays: Option<&Delays>, throughput: f64
         machine: trial.machine,
         latency_hdr: trial.latency_hdr.clone(),
     })
-}
-
-/// What ports and NFs did between two looks at their counts.
-fn nodes_between(from: &Counts, to: &Counts) -> Vec<Node> {
-    let drops = |a: &BTreeMap<&'static str, u64>, b: &BTreeMap<&'static str, u64>| {
-        let all = b.iter().map(|(reason, n)| ((*reason).to_owned(), n - a.get(reason).unwrap_or(&0)));
-        all.filter(|(_, n)| *n != 0).collect::<BTreeMap<_, _>>()
-    };
-    let node = |name: &str, kind: &str, packets: u64, dropped: BTreeMap<String, u64>, a: &Cycles, b: &Cycles| {
-        let (cycles, timed, batches) = (b.cycles - a.cycles, b.packets - a.packets, b.batches - a.batches);
-        let per = |n: u64, of: u64| (of != 0).then(|| n as f64 / of as f64);
-        Node {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-            packets,
-            dropped,
-            cycles_per_packet: per(cycles, timed),
-            packets_per_batch: per(timed, batches),
-        }
-    };
-    let mut nodes = vec![];
-    for (a, b) in from.ports.iter().zip(&to.ports) {
-        nodes.push(node(&b.name, "receive", b.received - a.received, BTreeMap::new(), &a.receive, &b.receive));
-    }
-    for (a, b) in from.nfs.iter().zip(&to.nfs) {
-        nodes.push(node(&b.name, b.kind, b.packets - a.packets, drops(&a.drops, &b.drops), &a.cycles, &b.cycles));
-    }
-    for (a, b) in from.ports.iter().zip(&to.ports) {
-        nodes.push(node(&b.name, "send", b.sent - a.sent, drops(&a.drops, &b.drops), &a.send, &b.send));
-    }
-    nodes.retain(|n| n.packets != 0 || !n.dropped.is_empty());
-    nodes
 }
 
 impl Measured {

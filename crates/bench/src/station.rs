@@ -5,12 +5,14 @@ use crate::source::{Buffers, Kind, Load, Source};
 use crate::tally::Plain;
 use crate::trial::{PollGaps, Trial};
 use dpdk::Mempool;
-use packet::{Batch, clock};
+use packet::{Batch, Packet, clock};
 use report::hdr;
 use runtime::End;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use traffic::probe::Reading;
 use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pace};
 
 /// When nothing has come for so long, it is looked whether the path is empty: what an NF keeps for a while has come as well.
@@ -30,8 +32,8 @@ pub(crate) trait Middle {
     /// Packets that it has made itself so far.
     fn created(&self) -> u64;
 
-    /// Whether nothing is under way any more: of `handed` packets `taken` have come back, and none came for `quiet`.
-    fn is_through(&self, handed: u64, taken: u64, quiet: Duration) -> bool;
+    /// Whether nothing is under way any more.
+    fn is_through(&self, way: &Underway) -> bool;
 
     /// Packets that come later than this after the last was sent are lost.
     fn drain(&self) -> Duration;
@@ -44,6 +46,19 @@ pub(crate) trait Middle {
     fn depth(&self) -> u32;
 }
 
+/// What is known of packets under way by who sends and receives them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Underway {
+    /// Packets that the device's ports have taken so far.
+    pub(crate) handed: u64,
+    /// Packets that have come from them.
+    pub(crate) taken: u64,
+    /// Packets handed since shortly before the trial, less those that came.
+    pub(crate) outstanding: u64,
+    /// For so long none has come.
+    pub(crate) quiet: Duration,
+}
+
 /// The ends of a device, and who sends and receives there.
 pub(crate) struct Station {
     ends: Vec<End>,
@@ -53,6 +68,8 @@ pub(crate) struct Station {
     /// Packets that the wire has taken so far, and packets that have come.
     handed: u64,
     taken: u64,
+    /// Both, shortly before the trial.
+    before: (u64, u64),
     /// For each end what came last, and when.
     arrived: Vec<(Batch, u64)>,
     sequence: u64,
@@ -75,7 +92,7 @@ impl Station {
         let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
         let buffers = Buffers::new(pool, own);
-        Station { ends, into, buffers, handed: 0, taken: 0, arrived, sequence: 0, stop: Arc::default() }
+        Station { ends, into, buffers, handed: 0, taken: 0, before: (0, 0), arrived, sequence: 0, stop: Arc::default() }
     }
 
     /// Has trials end when this is set.
@@ -92,6 +109,7 @@ impl Station {
         let made_before = if load.is_replay() { middle.created() } else { 0 };
         // one that cannot be kept is refused before anything is sent
         schedule(&ask.phases, 0, hz)?;
+        self.before = (self.handed, self.taken);
         let mut plain = self.wake(middle, load);
         let mut pacers = schedule(&ask.phases, clock::cycles() + hz / 10_000, hz)?;
         let first = self.sequence;
@@ -154,6 +172,12 @@ impl Station {
         Ok(Seen { trial, delays, ..Seen::default() })
     }
 
+    fn underway(&self, quiet: Duration) -> Underway {
+        let (handed, taken) = (self.handed, self.taken);
+        let outstanding = (handed - self.before.0).saturating_sub(taken - self.before.1);
+        Underway { handed, taken, outstanding, quiet }
+    }
+
     /// Takes in what is under way.
     fn drain(&mut self, middle: &impl Middle, receiver: &mut Receiver) {
         let ended = clock::cycles();
@@ -168,7 +192,7 @@ impl Station {
             }
             if now - looked > ticks(QUIET) && now - last > ticks(QUIET) {
                 let quiet = Duration::from_secs_f64((now - last) as f64 / clock::hz() as f64);
-                if middle.is_through(self.handed, self.taken, quiet) {
+                if middle.is_through(&self.underway(quiet)) {
                     break;
                 }
                 looked = now;
@@ -211,7 +235,7 @@ impl Station {
         let ended = clock::cycles();
         while clock::cycles() - ended < ticks(THROUGH) {
             self.receive(before);
-            if middle.is_through(self.handed, self.taken, Duration::ZERO) {
+            if middle.is_through(&self.underway(Duration::ZERO)) {
                 // what has come last is looked at now
                 self.receive(before);
                 return true;
@@ -283,6 +307,68 @@ impl Station {
             }
         }
         all
+    }
+
+    /// Sends `packets` one after the other, so far apart, and compares what comes back within `patience` with what was
+    /// sent; `alike` says what is wrong with a pair, if anything is. How many did not come back, and the first complaint.
+    pub(crate) fn conform(
+        &mut self,
+        load: &mut Load<'_>,
+        packets: u64,
+        apart: Duration,
+        patience: Duration,
+        alike: impl Fn(&[u8], &[u8]) -> Result<(), String>,
+    ) -> (u64, Option<String>) {
+        let mut sent: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut complaint = None;
+        let (first, from) = (self.sequence, clock::cycles());
+        let mut count = 0;
+        let mut buffers = Batch::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = clock::cycles();
+            if count < packets && now >= from + count * ticks(apart) {
+                let before = self.sequence;
+                if let Some(packet) = self.one(load) {
+                    let number = self.sequence > before;
+                    if number {
+                        sent.insert(before, packet.data().to_vec());
+                    }
+                    if buffers.push(packet).is_ok() {
+                        self.handed += self.ends[self.into].tx.send(&mut buffers) as u64;
+                        buffers.clear();
+                    }
+                }
+                count += 1;
+            }
+            for (end, (arrived, _)) in self.ends.iter_mut().zip(&mut self.arrived) {
+                self.taken += end.rx.receive(arrived) as u64;
+                arrived.for_each(|packet| {
+                    let (Reading::Probe(probe), _) = Probe::read_at(packet.data(), usize::MAX) else { return };
+                    let Some(original) = sent.remove(&probe.sequence) else { return };
+                    if let Err(problem) = alike(&original, packet.data()) {
+                        complaint.get_or_insert(problem);
+                    }
+                });
+                self.buffers.keep(arrived);
+            }
+            let over = from + packets * ticks(apart);
+            if count >= packets && (sent.is_empty() || now > over + ticks(patience)) {
+                break;
+            }
+        }
+        self.sequence = self.sequence.max(first + packets);
+        (sent.len() as u64, complaint)
+    }
+
+    /// The next packet, numbered where it has room.
+    fn one(&mut self, load: &mut Load<'_>) -> Option<Packet> {
+        let probe = Probe { stream: 0, sequence: self.sequence, stamp: clock::cycles() };
+        let (packet, numbered) = match &mut load.0 {
+            Kind::Made(made) => made.packet(probe, &mut self.buffers),
+            Kind::Replay(replay) => replay.packet(probe, &mut self.buffers),
+        }?;
+        self.sequence += u64::from(numbered);
+        Some(packet)
     }
 
     /// Takes what is still there and closes the ends.

@@ -3,7 +3,7 @@
 
 use crate::bed::{Ask, Seen};
 use crate::source::Load;
-use crate::station::{Middle, Station};
+use crate::station::{Middle, Station, Underway};
 use chain::ChainFile;
 use runtime::{Engine, Summary};
 use std::sync::Arc;
@@ -71,9 +71,9 @@ impl Middle for Engine {
 
     /// The chain has received what was handed to the wire, knows what has become of it, and what it has sent has come. A
     /// worker that is away shows here, and not in that nothing comes.
-    fn is_through(&self, handed: u64, taken: u64, _quiet: Duration) -> bool {
+    fn is_through(&self, way: &Underway) -> bool {
         let did = self.snapshot();
-        did.balanced && did.totals.received == handed && did.totals.sent == taken
+        did.balanced && did.totals.received == way.handed && did.totals.sent == way.taken
     }
 
     fn drain(&self) -> Duration {

@@ -1,0 +1,103 @@
+//! A chain of this program, run by a process of its own.
+
+use super::attach::Attached;
+use super::plan::ChainText;
+use super::program::{Line, Program};
+use super::{About, Driver, DutError, Plan, Ports, Site, Started};
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+pub(crate) struct Bondstone {
+    ports: Ports,
+    chain: Option<ChainText>,
+    attached: Option<Attached>,
+    program: Option<Program>,
+}
+
+impl Bondstone {
+    pub(crate) fn new(plan: &Plan) -> Bondstone {
+        Bondstone { ports: plan.ports.clone(), chain: plan.chain.clone(), attached: None, program: None }
+    }
+
+    /// The chain file with other devices at its ports and other CPUs under its chains.
+    fn text(&self, site: &Site, devices: &[String]) -> Result<String, DutError> {
+        let missing = || site.wrong("has no chain", "name a chain file: chain = \"...\"");
+        let file = self.chain.as_ref().ok_or_else(missing)?;
+        let odd = |what: &str| site.wrong(format!("{}: {what}", file.file.display()), "look at the chain file");
+        let mut table: Table = file.text.parse().map_err(|e: toml::de::Error| odd(e.message()))?;
+        let ports = table.get_mut("port").and_then(Value::as_table_mut).ok_or_else(|| odd("has no ports"))?;
+        if file.ports.len() != devices.len() {
+            let problem = format!("has {} ports, and the generator {}", file.ports.len(), devices.len());
+            return Err(odd(&problem));
+        }
+        for (port, device) in file.ports.iter().zip(devices) {
+            let port = ports.get_mut(port).and_then(Value::as_table_mut).ok_or_else(|| odd("has no such port"))?;
+            port.insert("device".to_owned(), Value::String(device.clone()));
+        }
+        let cpus: Vec<Value> = site.cpus().iter().map(|&cpu| Value::Integer(cpu as i64)).collect();
+        for chain in table.get_mut("chain").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(chain) = chain.as_table_mut() {
+                chain.insert("cores".to_owned(), Value::Array(cpus.clone()));
+            }
+        }
+        toml::to_string(&table).map_err(|e| odd(&e.to_string()))
+    }
+}
+
+impl Bondstone {
+    /// Writes the text into a folder where everything lies that the chain file may name.
+    fn beside(&self, site: &Site, text: &str) -> Result<PathBuf, DutError> {
+        let folder = site.path("chain");
+        let wrong = |path: &Path, e: &std::io::Error| site.file_error(path, e);
+        std::fs::create_dir(&folder).map_err(|e| wrong(&folder, &e))?;
+        let from = self.chain.as_ref().map(|c| c.folder.clone()).unwrap_or_default();
+        let from = from.canonicalize().unwrap_or(from);
+        for entry in std::fs::read_dir(&from).map_err(|e| wrong(&from, &e))?.flatten() {
+            let link = folder.join(entry.file_name());
+            std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| wrong(&link, &e))?;
+        }
+        let file = folder.join(format!("bondstone-dut-{}.toml", std::process::id()));
+        std::fs::write(&file, text).map_err(|e| wrong(&file, &e))?;
+        Ok(file)
+    }
+}
+
+impl Driver for Bondstone {
+    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+        let attached = Attached::new(site, &self.ports)?;
+        let device = |inner: &String| match self.ports {
+            Ports::VhostUser => format!("vhost:{inner}"),
+            Ports::AfXdp => format!("af_xdp:{inner}"),
+            _ => format!("af_packet:{inner}"),
+        };
+        let devices: Vec<String> = attached.inner.iter().map(device).collect();
+        let text = self.text(site, &devices)?;
+        let file = self.beside(site, &text)?;
+        let own =
+            std::env::current_exe().map_err(|e| site.wrong(format!("own program: {e}"), "start it by its path"))?;
+        let line = Line::new(own.display().to_string()).args(["run".to_owned(), file.display().to_string()]);
+        // its workers keep to CPUs themselves
+        let line = match &attached.namespace {
+            Some(namespace) => line.within(namespace.id()),
+            None => line,
+        };
+        let mut program = Program::start(site, "bondstone", line)?;
+        program.wait(site, "forwarding", |p| p.said().lines().any(|l| l.starts_with("CPU ")))?;
+        self.program = Some(program);
+        site.note(text);
+        let about =
+            About { version: Some(env!("CARGO_PKG_VERSION").to_owned()), configuration: site.notes(), remarks: vec![] };
+        let devices = attached.outer.clone();
+        self.attached = Some(attached);
+        Ok(Started { devices, about })
+    }
+
+    fn check(&mut self) -> Result<(), DutError> {
+        self.program.as_mut().map_or(Ok(()), |p| p.check("bondstone"))
+    }
+
+    fn stop(&mut self) {
+        self.program = None;
+        self.attached = None;
+    }
+}

@@ -1,0 +1,72 @@
+//! A device that the user's own commands start, and stop.
+
+use super::attach::Attached;
+use super::plan::Hooks;
+use super::program::{Line, Program};
+use super::{About, Driver, DutError, Plan, Ports, Site, Started};
+
+pub(crate) struct Hooked {
+    ports: Ports,
+    hooks: Hooks,
+    attached: Option<Attached>,
+    program: Option<Program>,
+    /// What `stop` needs.
+    environment: Vec<String>,
+}
+
+impl Hooked {
+    pub(crate) fn new(plan: &Plan) -> Hooked {
+        let (ports, hooks) = (plan.ports.clone(), plan.hooks.clone());
+        Hooked { ports, hooks, attached: None, program: None, environment: vec![] }
+    }
+
+    fn line(&self, site: &Site, attached: &Attached, script: &str) -> Line {
+        let line = Line::new("env").args(self.environment.clone()).args(["sh", "-c", script]);
+        attached.line(line, site)
+    }
+}
+
+impl Driver for Hooked {
+    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+        let attached = Attached::new(site, &self.ports)?;
+        let folder = site.path("").display().to_string();
+        self.environment = vec![format!("BONDSTONE_FOLDER={folder}"), format!("BONDSTONE_CPUS={}", site.cpu_list())];
+        let ports = attached.inner.iter().enumerate().map(|(n, inner)| format!("BONDSTONE_PORT{n}={inner}"));
+        self.environment.extend(ports);
+        let line = self.line(site, &attached, &self.hooks.start);
+        let mut program = Program::start(site, "start", line)?;
+        if let Some(ready) = &self.hooks.ready {
+            let line = self.line(site, &attached, ready);
+            program.wait(site, "readiness", |_| line.succeeds())?;
+        }
+        self.program = Some(program);
+        let remarks = vec!["started by the user's own commands".to_owned()];
+        let about = About { version: None, configuration: site.notes(), remarks };
+        let devices = attached.outer.clone();
+        self.attached = Some(attached);
+        Ok(Started { devices, about })
+    }
+
+    fn check(&mut self) -> Result<(), DutError> {
+        self.program.as_mut().map_or(Ok(()), |p| p.check("the start command"))
+    }
+
+    fn stop(&mut self) {
+        if let (Some(stop), Some(attached), Some(_)) = (&self.hooks.stop, &self.attached, &self.program) {
+            let line = Line::new("env").args(self.environment.clone()).args(["sh", "-c", stop]);
+            let line = match &attached.namespace {
+                Some(namespace) => line.within(namespace.id()),
+                None => line,
+            };
+            line.succeeds();
+        }
+        self.program = None;
+        self.attached = None;
+    }
+}
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,207 @@
+//! Open vSwitch with its userspace datapath, as a private instance.
+
+use super::attach::Attached;
+use super::program::{Line, Program};
+use super::{About, Driver, DutError, Forward, Plan, Ports, Site, Started};
+use crate::bed::{Act, Acted};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The program with DPDK in it, where Debian and Ubuntu put it; elsewhere `ovs-vswitchd` may have it.
+const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+/// Its tables, there and elsewhere.
+const SCHEMAS: [&str; 2] =
+    ["/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema"];
+/// The bridge.
+const BRIDGE: &str = "br0";
+
+pub(crate) struct Ovs {
+    ports: Ports,
+    forward: Forward,
+    attached: Option<Attached>,
+    database: Option<Program>,
+    switch: Option<Program>,
+}
+
+impl Ovs {
+    pub(crate) fn new(plan: &Plan) -> Ovs {
+        Ovs { ports: plan.ports.clone(), forward: plan.forward, attached: None, database: None, switch: None }
+    }
+
+    /// `ovs-vsctl` of this instance.
+    fn configure(&self, site: &mut Site, words: &[&str]) -> Result<String, DutError> {
+        let socket = format!("--db=unix:{}", site.path("db.sock").display());
+        Line::new("ovs-vsctl").args([socket.as_str(), "--timeout=20"]).args(words.iter().copied()).output(site)
+    }
+
+    /// `ovs-ofctl` of its bridge: the command, then the bridge, then the rest.
+    fn flows(&self, site: &mut Site, command: &str, rest: &[&str]) -> Result<String, DutError> {
+        let bridge = format!("unix:{}", site.path(&format!("{BRIDGE}.mgmt")).display());
+        let words = ["-O", "OpenFlow13", command, &bridge];
+        Line::new("ovs-ofctl").args(words).args(rest.iter().copied()).output(site)
+    }
+
+    fn ports(&self, site: &mut Site, attached: &Attached) -> Result<(), DutError> {
+        for (n, inner) in attached.inner.iter().enumerate() {
+            let request = format!("ofport_request={}", n + 1);
+            let name = format!("port{n}");
+            let words: Vec<&str> = match self.ports {
+                Ports::VhostUser => {
+                    vec!["add-port", BRIDGE, &name, "--", "set", "interface", &name, "type=dpdkvhostuser", &request]
+                }
+                Ports::AfXdp => {
+                    vec!["add-port", BRIDGE, inner, "--", "set", "interface", inner, "type=afxdp", &request]
+                }
+                _ => vec!["add-port", BRIDGE, inner, "--", "set", "interface", inner, &request],
+            };
+            self.configure(site, &words)?;
+        }
+        Ok(())
+    }
+}
+
+impl Driver for Ovs {
+    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+        let attached = Attached::new(site, &self.ports)?;
+        let schema = SCHEMAS
+            .into_iter()
+            .find(|s| Path::new(s).exists())
+            .ok_or_else(|| site.wrong("Open vSwitch is not installed", "apt-get install openvswitch-switch-dpdk"))?;
+        let switch = if Path::new(WITH_DPDK).exists() { WITH_DPDK } else { "ovs-vswitchd" };
+        let folder = site.path("");
+        let folder = folder.display().to_string();
+        let folder = folder.trim_end_matches('/');
+        let environment: Vec<String> =
+            ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|name| format!("{name}={folder}")).to_vec();
+        let within = |line: Line, site: &Site| {
+            attached.line(Line::new("env").args(environment.clone()).args(line.words_of()), site)
+        };
+        let database = site.path("conf.db").display().to_string();
+        Line::new("ovsdb-tool").args(["create", &database, schema]).output(site)?;
+        let socket = site.path("db.sock");
+        let remote = format!("--remote=punix:{}", socket.display());
+        let pid = |name: &str, site: &Site| format!("--pidfile={}", site.path(&format!("{name}.pid")).display());
+        let line = Line::new("ovsdb-server").args([&database, &remote, &pid("ovsdb", site), "--no-chdir"]);
+        let line = within(line, site);
+        let mut server = Program::start(site, "ovsdb", line)?;
+        server.wait(site, "the database", |_| socket.exists())?;
+        self.database = Some(server);
+        let mask = site.cpu_mask();
+        let extra = format!("other_config:dpdk-extra=--no-pci {}", memory().join(" "));
+        let lcores = format!("other_config:dpdk-lcore-mask={mask}");
+        let pmds = format!("other_config:pmd-cpu-mask={mask}");
+        let with_dpdk = self.ports == Ports::VhostUser;
+        let mut words = vec!["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &pmds];
+        if with_dpdk {
+            words.extend(["other_config:dpdk-init=true", &lcores, &extra]);
+        }
+        self.configure(site, &words)?;
+        let line = Line::new(switch).args([
+            format!("unix:{}", socket.display()),
+            pid("vswitchd", site),
+            "--no-chdir".to_owned(),
+        ]);
+        let line = within(line, site);
+        let mut program = Program::start(site, "vswitchd", line)?;
+        let ready = site.path("vswitchd.pid");
+        program.wait(site, "the switch", |_| ready.exists())?;
+        self.switch = Some(program);
+        self.configure(
+            site,
+            &[
+                "add-br",
+                BRIDGE,
+                "--",
+                "set",
+                "bridge",
+                BRIDGE,
+                "datapath_type=netdev",
+                "protocols=OpenFlow10,OpenFlow13",
+                "fail_mode=secure",
+            ],
+        )?;
+        self.ports(site, &attached)?;
+        let interfaces =
+            self.configure(site, &["--columns=name,error", "--format=csv", "--no-headings", "list", "interface"])?;
+        if let Some(wrong) = interfaces.lines().find(|line| !line.ends_with(",[]") && !line.ends_with(",\"\"")) {
+            return Err(site.wrong(format!("an interface does not open: {wrong}"), "look at what it says"));
+        }
+        match self.forward {
+            Forward::Ports => {
+                for n in 0..attached.inner.len() {
+                    let flow = format!("in_port={},actions=output:{}", n + 1, (n ^ 1) + 1);
+                    self.flows(site, "add-flow", &[&flow])?;
+                }
+            }
+            Forward::Bridge => drop(self.flows(site, "add-flow", &["actions=normal"])?),
+            Forward::Route | Forward::Any => {
+                let problem = "does not route by itself here";
+                return Err(site.wrong(problem, "say forward = \"ports\" or \"bridge\""));
+            }
+        }
+        let said = Line::new(switch).args(["--version"]).output(site).unwrap_or_default();
+        let version = said.lines().next().and_then(|l| l.split(' ').next_back()).map(str::to_owned);
+        let remarks = match self.ports {
+            Ports::VhostUser => vec![],
+            _ => vec![
+                "Open vSwitch forwards in userspace over the kernel's interfaces: its kernel datapath is another"
+                    .to_owned(),
+            ],
+        };
+        let about = About { version, configuration: site.notes(), remarks };
+        let devices = attached.outer.clone();
+        self.attached = Some(attached);
+        Ok(Started { devices, about })
+    }
+
+    fn check(&mut self) -> Result<(), DutError> {
+        self.switch.as_mut().map_or(Ok(()), |p| p.check("ovs"))
+    }
+
+    /// Changes: flows that no packet matches are added and deleted in turn. Reset: the flows are deleted, and put back by
+    /// a restart of the switch is not what this does; it is refused.
+    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let Act::Changes { per_second } = act else {
+            return Err(site.wrong("cannot be reset while its ports stay", "measure another device"));
+        };
+        let bridge = format!("unix:{}", site.path(&format!("{BRIDGE}.mgmt")).display());
+        let began = Instant::now();
+        let mut acted = Acted::default();
+        while !stop.load(Ordering::Relaxed) {
+            let due = Duration::from_secs_f64(acted.done as f64 / per_second.max(1e-3));
+            if began.elapsed() < due {
+                std::thread::sleep((due - began.elapsed()).min(Duration::from_millis(5)));
+                continue;
+            }
+            let dst = format!("priority=1,ip,nw_dst=203.0.113.{}", acted.done / 2 % 256);
+            let done = if acted.done.is_multiple_of(2) {
+                std::process::Command::new("ovs-ofctl")
+                    .args(["-O", "OpenFlow13", "add-flow", &bridge, &format!("{dst},actions=drop")])
+                    .output()
+            } else {
+                let flow = dst.trim_start_matches("priority=1,").to_owned();
+                std::process::Command::new("ovs-ofctl").args(["-O", "OpenFlow13", "del-flows", &bridge, &flow]).output()
+            };
+            acted.failed += u64::from(!done.is_ok_and(|d| d.status.success()));
+            acted.done += 1;
+        }
+        acted.to_s = began.elapsed().as_secs_f64();
+        Ok(acted)
+    }
+
+    fn stop(&mut self) {
+        self.switch = None;
+        self.database = None;
+        self.attached = None;
+    }
+}
+
+/// Arguments of the EAL. Without huge pages Open vSwitch wants the old kind of memory.
+fn memory() -> &'static [&'static str] {
+    if dpdk::Memory::free_huge_pages() >= 300 {
+        &["--in-memory", "--single-file-segments", "-m 512"]
+    } else {
+        &["--legacy-mem", "--no-huge", "-m 512"]
+    }
+}

@@ -1,0 +1,210 @@
+//! What is measured, as a scenario says it.
+
+use super::{Driver, bondstone, bridge, command, external, ovs, router, testpmd};
+use chain::ChainFile;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A device under test that is no chain in this process.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which program.
+    pub kind: Kind,
+    /// How the generator is joined to it.
+    pub ports: Ports,
+    /// CPUs that it may use.
+    pub cpus: Vec<usize>,
+    /// What it does with packets.
+    pub forward: Forward,
+    /// The chain, of `bondstone`.
+    pub chain: Option<ChainText>,
+    /// Commands of the user's, of `command`.
+    pub hooks: Hooks,
+}
+
+/// A chain file that was read and found right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainText {
+    /// Where it is.
+    pub file: PathBuf,
+    /// The folder from which what it names is looked for.
+    pub folder: PathBuf,
+    /// The names of its ports, in their order.
+    pub ports: Vec<String>,
+    /// All of it.
+    pub text: String,
+}
+
+impl ChainText {
+    /// Of a chain file.
+    pub fn of(file: &ChainFile) -> ChainText {
+        ChainText {
+            file: file.file.clone(),
+            folder: file.folder().to_owned(),
+            ports: file.ports.iter().map(|p| p.name.clone()).collect(),
+            text: file.text.clone(),
+        }
+    }
+}
+
+/// Commands of a device that the user drives. Each is run by `sh -c`, with `BONDSTONE_FOLDER`, `BONDSTONE_CPUS` and for every
+/// port `BONDSTONE_PORT0`, …, the socket or interface of the device's side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// Runs until the device is to stop.
+    pub start: String,
+    /// Succeeds once it is ready.
+    pub ready: Option<String>,
+    /// Is run before `start` is ended.
+    pub stop: Option<String>,
+}
+
+/// Programs that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A chain of this program in a process of its own.
+    Bondstone,
+    /// DPDK's testpmd.
+    Testpmd,
+    /// Open vSwitch with its userspace datapath.
+    Ovs,
+    /// The kernel's bridge in a network namespace.
+    Bridge,
+    /// The kernel's router in a network namespace.
+    Router,
+    /// The kernel's router with nftables.
+    Nftables,
+    /// Commands of the user's.
+    Command,
+    /// Nothing that this program starts: what is at the other end of these ports.
+    External,
+}
+
+/// How a generator is joined to a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// Shared memory: the device is the switch's side.
+    VhostUser,
+    /// veth pairs, at the generator's end by AF_PACKET.
+    AfPacket,
+    /// veth pairs, at the generator's end by AF_XDP.
+    AfXdp,
+    /// These devices, as in a chain file.
+    Devices(Vec<String>),
+}
+
+/// What a device does with packets, and so what may differ between one that was sent and one that came out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Forward {
+    /// From each port to the next: nothing.
+    #[default]
+    Ports,
+    /// By MAC address: nothing.
+    Bridge,
+    /// By IP address: MAC addresses, and a time to live that is one less.
+    Route,
+    /// Something of its own: all that matters is that the packet comes.
+    Any,
+}
+
+impl Kind {
+    /// All of them, with their names and what they are.
+    pub const ALL: [(Kind, &'static str, &'static str); 8] = [
+        (Kind::Bondstone, "bondstone", "a chain of Bondstone in a process of its own"),
+        (Kind::Testpmd, "testpmd", "DPDK's testpmd"),
+        (Kind::Ovs, "ovs", "Open vSwitch, userspace datapath"),
+        (Kind::Bridge, "bridge", "the kernel's bridge, in a network namespace"),
+        (Kind::Router, "router", "the kernel's router, in a network namespace"),
+        (Kind::Nftables, "nftables", "the kernel's router behind a rule set of nftables"),
+        (Kind::Command, "command", "your own start, ready and stop commands"),
+        (Kind::External, "external", "whatever is at the other end of these ports"),
+    ];
+
+    /// Its name in scenario files.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Ports it can have, the first by default.
+    pub fn ports(self) -> &'static [Ports] {
+        match self {
+            Kind::Bondstone | Kind::Ovs | Kind::Command => &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp],
+            Kind::Testpmd => &[Ports::VhostUser, Ports::AfPacket],
+            Kind::Bridge | Kind::Router | Kind::Nftables => &[Ports::AfPacket, Ports::AfXdp],
+            Kind::External => &[],
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kind, String> {
+        let names = || Kind::ALL.map(|(_, name, _)| name).join(", ");
+        let found = Kind::ALL.iter().find(|(_, name, _)| *name == text);
+        found.map(|(kind, ..)| *kind).ok_or_else(|| format!("is no kind of device; there are {}", names()))
+    }
+}
+
+impl FromStr for Forward {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Forward, String> {
+        Ok(match text {
+            "ports" => Forward::Ports,
+            "bridge" => Forward::Bridge,
+            "route" => Forward::Route,
+            "any" => Forward::Any,
+            _ => return Err("is nothing that a device does; there are ports, bridge, route and any".to_owned()),
+        })
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ports::VhostUser => f.write_str("vhost-user"),
+            Ports::AfPacket => f.write_str("af_packet"),
+            Ports::AfXdp => f.write_str("af_xdp"),
+            Ports::Devices(all) => f.write_str(&all.join(" ")),
+        }
+    }
+}
+
+impl Ports {
+    /// How many.
+    pub fn count(&self) -> usize {
+        match self {
+            Ports::Devices(all) => all.len(),
+            _ => 2,
+        }
+    }
+
+    /// Of one word.
+    ///
+    /// # Errors
+    /// What there is, for what `kind` cannot have.
+    pub fn of(kind: Kind, text: &str) -> Result<Ports, String> {
+        let found = kind.ports().iter().find(|ports| ports.to_string() == text).cloned();
+        found.ok_or_else(|| {
+            let all = kind.ports().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            format!("are no ports of {}; there are {all}", kind.name())
+        })
+    }
+}
+
+impl Plan {
+    /// Who drives it.
+    pub fn driver(&self) -> Box<dyn Driver> {
+        match self.kind {
+            Kind::Bondstone => Box::new(bondstone::Bondstone::new(self)),
+            Kind::Testpmd => Box::new(testpmd::Testpmd::new(self)),
+            Kind::Ovs => Box::new(ovs::Ovs::new(self)),
+            Kind::Bridge => Box::new(bridge::Bridge::new(self)),
+            Kind::Router | Kind::Nftables => Box::new(router::Router::new(self)),
+            Kind::Command => Box::new(command::Hooked::new(self)),
+            Kind::External => Box::new(external::External::new(self)),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Another program as the device under test, and the generator at its ports.
+
+use crate::bed::{Ask, Seen};
+use crate::dut::{About, Driver, DutError, Forward, Plan, Site, Started};
+use crate::offered::Offered;
+use crate::source::Load;
+use crate::station::{Middle, Station, Underway};
+use runtime::Outside;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use traffic::PaceError;
+use wire::MacAddr;
+
+/// How long links may take to come up.
+const LINKS: Duration = Duration::from_secs(10);
+/// When nothing has come for so long, what is missing is lost.
+const QUIET: Duration = Duration::from_millis(60);
+/// Packets that come later than this after the last was sent are lost (RFC 2544 §23 waits two seconds).
+const DRAIN: Duration = Duration::from_secs(2);
+/// Packets of the conformance check, how far apart they are sent, how long they are waited for, and how often that is tried
+/// while a device may still have to learn.
+const CONFORM: u64 = 200;
+const APART: Duration = Duration::from_micros(200);
+const PATIENCE: Duration = Duration::from_millis(300);
+const TRIES: u32 = 10;
+/// Descriptors of a queue of its ports.
+const DEPTH: u32 = 1024;
+
+/// Why a rig does not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum RigError {
+    /// The device.
+    #[error(transparent)]
+    Dut(#[from] DutError),
+    /// The generator's ports.
+    #[error(transparent)]
+    Ports(#[from] runtime::Error),
+}
+
+/// A device under test that runs, with the generator's ports at it.
+pub struct Rig {
+    // the device goes last: closing a port may ask its other side
+    station: Option<Station>,
+    outside: Outside,
+    driver: Box<dyn Driver>,
+    site: Site,
+    about: About,
+    forward: Forward,
+    stop: Arc<AtomicBool>,
+}
+
+impl Rig {
+    /// Starts the device called `name`, to which packets are sent that go to `dst_mac` and these destinations. The calling
+    /// thread is the one that has to run the trials, and to live as long as the rig.
+    ///
+    /// # Errors
+    /// [`RigError`].
+    pub fn start(
+        name: &str,
+        plan: &Plan,
+        dst_mac: MacAddr,
+        destinations: Vec<String>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Rig, RigError> {
+        let mut site = Site::new(name, plan, dst_mac, destinations)?;
+        let mut driver = plan.driver();
+        let Started { devices, about } = driver.start(&mut site)?;
+        let named: Vec<(String, String)> =
+            devices.into_iter().enumerate().map(|(n, d)| (format!("generator{n}"), d)).collect();
+        let (outside, ends) = Outside::open(&named)?;
+        let mut station = Station::new(ends, 0, outside.pool().clone(), false);
+        station.stop_when(stop.clone());
+        let rig = Rig { station: Some(station), outside, driver, site, about, forward: plan.forward, stop };
+        rig.linked()?;
+        Ok(rig)
+    }
+
+    /// Waits for the links.
+    fn linked(&self) -> Result<(), DutError> {
+        let end = Instant::now() + LINKS;
+        loop {
+            let links = self.outside.links();
+            let Some(down) = links.iter().position(|link| *link == Some(false)) else { return Ok(()) };
+            if Instant::now() > end {
+                let problem = format!("port {down} had no link within {} s", LINKS.as_secs());
+                return Err(self.site.wrong(problem, "look at what the device says of its ports"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Checks that the right packets come out: as many as went in, and changed only as the device has to.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn conform(&mut self, offered: &Offered) -> Result<(), DutError> {
+        let (forward, site) = (self.forward, &self.site);
+        let Some(station) = &mut self.station else { return Ok(()) };
+        let mut load = offered.load();
+        let mut outcome = (CONFORM, None);
+        for _ in 0..TRIES {
+            self.driver.check()?;
+            outcome = station.conform(&mut load, CONFORM, APART, PATIENCE, |sent, got| alike(forward, sent, got));
+            if outcome == (0, None) || self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+        let cure = "look at the device: its configuration is in FOLDER, and in the result of a run that is right";
+        match outcome {
+            (_, Some(problem)) => Err(site.wrong(
+                format!("does not forward as it should: {problem}"),
+                "say what it does with forward = \"any\" if that is right",
+            )),
+            (lost, None) => Err(site.wrong(
+                format!("{lost} of {CONFORM} packets did not come out, sent {} us apart", APART.as_micros()),
+                cure,
+            )),
+        }
+    }
+
+    /// Offers what is asked for, waits until all is through, and counts.
+    ///
+    /// # Errors
+    /// A load or a length that cannot be kept.
+    pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, PaceError> {
+        let station = self.station.as_mut().expect("it has one until it is stopped");
+        station.trial(&self.outside, load, ask)
+    }
+
+    /// Whether the device still runs.
+    ///
+    /// # Errors
+    /// How it ended.
+    pub fn check(&mut self) -> Result<(), DutError> {
+        self.driver.check()
+    }
+
+    /// What it says of itself.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The generator's ports.
+    pub fn outside(&self) -> &Outside {
+        &self.outside
+    }
+
+    /// Stops the device; what it made is gone.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.driver.stop();
+        if let Some(station) = self.station.take() {
+            station.close();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is wrong with a packet that came out, given the one that went in.
+fn alike(forward: Forward, sent: &[u8], got: &[u8]) -> Result<(), String> {
+    let differs = |from: usize| {
+        let at = sent.iter().zip(got).skip(from).position(|(a, b)| a != b)? + from;
+        Some(format!("byte {at} of a frame was {:#04x} and came out as {:#04x}", sent[at], got[at]))
+    };
+    // short frames may come out padded
+    if got.len() < sent.len() {
+        return Err(format!("a frame of {} bytes came out with {}", sent.len(), got.len()));
+    }
+    match forward {
+        Forward::Any => Ok(()),
+        Forward::Ports | Forward::Bridge => differs(0).map_or(Ok(()), Err),
+        Forward::Route => {
+            let mut expected = sent.to_vec();
+            let hops = match expected.get(12..14) {
+                Some([0x08, 0x00]) => 14 + 8,
+                Some([0x86, 0xdd]) => 14 + 7,
+                _ => return Err("a frame that is not IP came out".to_owned()),
+            };
+            let (Some(was), Some(is)) = (sent.get(hops), got.get(hops)) else {
+                return Err("a frame was cut".to_owned());
+            };
+            if was.checked_sub(1) != Some(*is) {
+                return Err(format!("a time to live of {was} came out as {is}"));
+            }
+            // the header's checksum changes with it, by as much
+            expected[hops] = *is;
+            let skip = |at: usize| at < 12 || at == hops || (hops == 22 && (24..26).contains(&at));
+            let odd = (0..sent.len()).find(|&at| !skip(at) && expected[at] != got[at]);
+            odd.map_or(Ok(()), |at| {
+                Err(format!("byte {at} of a frame was {:#04x} and came out as {:#04x}", sent[at], got[at]))
+            })
+        }
+    }
+}
+
+impl Middle for Outside {
+    fn created(&self) -> u64 {
+        0
+    }
+
+    fn is_through(&self, way: &Underway) -> bool {
+        way.outstanding == 0 || way.quiet > QUIET
+    }
+
+    fn drain(&self) -> Duration {
+        DRAIN
+    }
+
+    fn gaps(&self) -> (Duration, Duration) {
+        (Duration::ZERO, Duration::ZERO)
+    }
+
+    fn depth(&self) -> u32 {
+        DEPTH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::build;
+
+    #[test]
+    fn what_may_change_on_the_way() {
+        let frame = build::udp4([198, 18, 0, 1], [198, 19, 0, 1], 1000, 2000).ttl(64).payload(&[7; 20]).to_vec();
+        let routed = build::udp4([198, 18, 0, 1], [198, 19, 0, 1], 1000, 2000)
+            .ttl(63)
+            .src_mac(MacAddr([2, 0, 0, 0, 0, 9]))
+            .payload(&[7; 20])
+            .to_vec();
+        for forward in [Forward::Ports, Forward::Bridge, Forward::Any] {
+            assert_eq!(alike(forward, &frame, &frame), Ok(()));
+        }
+        assert_eq!(alike(Forward::Route, &frame, &routed), Ok(()));
+        assert!(alike(Forward::Route, &frame, &frame).unwrap_err().contains("time to live of 64"));
+        assert!(alike(Forward::Ports, &frame, &routed).is_err());
+        assert_eq!(alike(Forward::Any, &frame, &routed), Ok(()));
+        let mut damaged = routed.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        assert!(alike(Forward::Route, &frame, &damaged).unwrap_err().contains("byte"));
+        assert!(alike(Forward::Any, &frame, &frame[..40]).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! What the generator stands at: a chain in this process, or another program.
+
+use crate::bed::{Ask, Bed, BedError, Seen};
+use crate::offered::Offered;
+use crate::rig::Rig;
+use crate::source::Load;
+use crate::wired::Wired;
+use report::Node;
+use runtime::{Cycles, Summary as Counts};
+use std::collections::BTreeMap;
+
+/// A running device under test with a generator at its ports.
+pub enum Stand {
+    /// A chain in this process, on wires.
+    Wired(Box<Wired>),
+    /// Another program.
+    Rig(Box<Rig>),
+}
+
+/// A device with what it is offered.
+pub struct Offering<'a> {
+    stand: &'a mut Stand,
+    load: Load<'a>,
+}
+
+impl Stand {
+    /// Offers it these frames from their beginning.
+    pub fn offer<'a>(&'a mut self, offered: &'a Offered) -> Offering<'a> {
+        if let Stand::Wired(wired) = self {
+            // what came back has the payload of other frames
+            wired.forget();
+        }
+        Offering { load: offered.load(), stand: self }
+    }
+}
+
+impl Bed for Offering<'_> {
+    fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError> {
+        match self.stand {
+            Stand::Wired(wired) => {
+                let before = wired.engine().snapshot();
+                let mut seen = wired.trial(&mut self.load, ask)?;
+                let after = wired.engine().snapshot();
+                let drops = after.drops.iter().map(|(reason, n)| (*reason, n - before.drops.get(reason).unwrap_or(&0)));
+                seen.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_owned(), n)).collect();
+                seen.nodes = nodes_between(&before, &after);
+                Ok(seen)
+            }
+            Stand::Rig(rig) => {
+                let seen = rig.trial(&mut self.load, ask)?;
+                rig.check().map_err(|e| BedError::Gone(e.to_string()))?;
+                Ok(seen)
+            }
+        }
+    }
+}
+
+/// What ports and NFs did between two looks at their counts.
+fn nodes_between(from: &Counts, to: &Counts) -> Vec<Node> {
+    let drops = |a: &BTreeMap<&'static str, u64>, b: &BTreeMap<&'static str, u64>| {
+        let all = b.iter().map(|(reason, n)| ((*reason).to_owned(), n - a.get(reason).unwrap_or(&0)));
+        all.filter(|(_, n)| *n != 0).collect::<BTreeMap<_, _>>()
+    };
+    let node = |name: &str, kind: &str, packets: u64, dropped: BTreeMap<String, u64>, a: &Cycles, b: &Cycles| {
+        let (cycles, timed, batches) = (b.cycles - a.cycles, b.packets - a.packets, b.batches - a.batches);
+        let per = |n: u64, of: u64| (of != 0).then(|| n as f64 / of as f64);
+        Node {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            packets,
+            dropped,
+            cycles_per_packet: per(cycles, timed),
+            packets_per_batch: per(timed, batches),
+        }
+    };
+    let mut nodes = vec![];
+    for (a, b) in from.ports.iter().zip(&to.ports) {
+        nodes.push(node(&b.name, "receive", b.received - a.received, BTreeMap::new(), &a.receive, &b.receive));
+    }
+    for (a, b) in from.nfs.iter().zip(&to.nfs) {
+        nodes.push(node(&b.name, b.kind, b.packets - a.packets, drops(&a.drops, &b.drops), &a.cycles, &b.cycles));
+    }
+    for (a, b) in from.ports.iter().zip(&to.ports) {
+        nodes.push(node(&b.name, "send", b.sent - a.sent, drops(&a.drops, &b.drops), &a.send, &b.send));
+    }
+    nodes.retain(|n| n.packets != 0 || !n.dropped.is_empty());
+    nodes
+}
