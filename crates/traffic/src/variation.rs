@@ -5,7 +5,7 @@
 //! | [`Variation::pdv_ns`] | packet delay variation, RFC 5481 §4.2: delay − smallest delay; at 99.9 % RFC 8219 §7.3.1's |
 //! | [`Variation::ipdv`] | inter-packet delay variation, RFC 3393, RFC 5481 §4.1: D(i) − D(i−1), both received |
 //! | [`Variation::jitter_ns`] | RFC 3550 §6.4.1: J += (\|D\| − J) / 16 over packets as they arrive |
-//! | [`Variation::difference`] | jitter of RFC 4689 §3.2.5: \|ΔD\| of packets received one after the other |
+//! | [`Variation::difference`] | jitter of RFC 4689: \|ΔD\| of packets received one after the other |
 //!
 //! ```
 //! use traffic::Variation;
