@@ -28,6 +28,14 @@ the share of the time that may have more, and how near the bounds must come.
   quick    trials of 50 ms, 1 s in sum, no loss, exceeded in at most 50 % of it, bounds within 2 %
   ndr, pdr, rfc2544, tst009, and after a comma what differs: ndr,final=100ms,sum=2s,width=1%
 
+Mixes of sizes that have a name, and their mean in bytes:
+  imix         361.8  64, 594, 1518 at 7:4:1
+  imix-csit    353.8  64, 570, 1518 at 28:16:4
+  imix-vsperf  334.5  64, 512, 1518, the genome aaaaaaaddddg
+  imix-384     384.4  64, 594, 1518 at 11:6:2, as the study of concurrent VNFs implies
+  dc           124.3  64 to 1518, median 120, as in the data centre of the study of SoftNIC
+Letters of a genome: a 64, b 128, c 256, d 512, e 1024, f 1280, g and z 1518; capitals as said behind it: (aaAg,A=74).
+
 Examples:
   bondstone bench examples/router.toml
   bondstone bench examples/router.toml --frames 64,512,imix --flows 10000 --loss 0.1% --report router.html
@@ -38,8 +46,8 @@ pub(crate) struct Bench {
     /// The chain file, or a scenario.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Frame sizes in bytes with FCS, and mixes: imix, or 64:7,594:4 in parentheses, such as (64:1,1518:1). By default the
-    /// scenario's, or the sizes of RFC 2544.
+    /// Frame sizes in bytes with FCS, and mixes by name, in parentheses such as (64:1,1518:1), or by genome (RFC 6985) such as
+    /// aaaaaaaddddg; see below. By default the scenario's, or the sizes of RFC 2544.
     #[arg(long)]
     frames: Option<String>,
     /// Different flows that are sent, in turn. By default the scenario's, or 1024.

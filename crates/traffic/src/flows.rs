@@ -20,8 +20,9 @@ use crate::address::AddressRange;
 use crate::pick::{Alias, NotOrder, Order, Picker};
 use crate::random::scramble;
 
-/// Most flows in a set: 64 MiB of IPv4 flows, 160 MiB of IPv6 flows.
-pub const MAX_FLOWS: u32 = 1 << 22;
+/// Most flows in a set. A flow takes 16 bytes of memory, 38 over IPv6, 8 more in Zipf's order, 12 more where flows differ in
+/// MAC addresses: 10 million IPv4 flows take 153 MiB. More than the cache holds is slower to send.
+pub const MAX_FLOWS: u32 = 1 << 24;
 /// Most destination ranges: twice today's Internet table.
 pub const MAX_DESTINATIONS: usize = 1 << 21;
 
@@ -98,6 +99,17 @@ impl FlowSettings {
     }
 }
 
+/// One flow, where each is chosen by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Flow {
+    /// Source address of its frames.
+    pub src_mac: MacAddr,
+    /// Destination address of its frames.
+    pub dst_mac: MacAddr,
+    /// Addresses, ports and protocol, which is UDP or TCP.
+    pub tuple: FiveTuple,
+}
+
 /// Why a set of flows is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +149,16 @@ pub enum FlowError {
     /// The order's numbers make no sense.
     #[error(transparent)]
     Order(#[from] NotOrder),
+    /// A flow that is not like the first of a list.
+    #[error("flow {flow} of the list is not like the first: all have to be {protocol} over {version}")]
+    Mixed {
+        /// Its number, from 0.
+        flow: usize,
+        /// `UDP` or `TCP`, as the first.
+        protocol: &'static str,
+        /// `IPv4` or `IPv6`, as the first.
+        version: &'static str,
+    },
 }
 
 /// An IPv4 flow as its header has it: addresses and ports, and what they add to checksums, in native order.
@@ -165,6 +187,8 @@ pub(crate) enum Table {
 pub struct Flows {
     settings: Arc<FlowSettings>,
     table: Table,
+    /// For each flow the first twelve bytes of its frames, where flows differ in them.
+    macs: Option<Arc<[[u8; 12]]>>,
     alias: Option<Arc<Alias>>,
 }
 
@@ -174,40 +198,62 @@ impl Flows {
     /// # Errors
     /// See [`FlowError`].
     pub fn new(settings: FlowSettings) -> Result<Self, FlowError> {
-        let FlowSettings { count, src, ref dst, .. } = settings;
+        let FlowSettings { count, src, .. } = settings;
         if !(1..=MAX_FLOWS).contains(&count) {
             return Err(FlowError::Count(count));
         }
-        if !(1..=MAX_DESTINATIONS).contains(&dst.len()) {
-            return Err(FlowError::Destinations(dst.len()));
-        }
-        if let Some(other) = dst.iter().find(|dst| dst.is_ipv4() != src.is_ipv4()) {
-            return Err(FlowError::Version { src, dst: *other });
-        }
-        let ports = |which, range: &RangeInclusive<u16>| {
-            let (first, last) = (*range.start(), *range.end());
-            if first == 0 || first > last { Err(FlowError::Ports { which, first, last }) } else { Ok(last - first + 1) }
-        };
-        let places = Places {
-            dst: if let [range] = dst[..] { range.len() } else { dst.len() as u128 },
-            src: src.len(),
-            src_ports: ports("source", &settings.src_ports)?.into(),
-            dst_ports: ports("destination", &settings.dst_ports)?.into(),
-        };
+        let places = Places::of(&settings)?;
         if places.all() < count.into() {
             return Err(FlowError::Distinct { count, possible: places.all() });
         }
-        let alias = match settings.order.checked()? {
-            Order::Zipf { exponent } => Some(Arc::new(Alias::zipf(count, exponent))),
-            _ => None,
-        };
-        let tuples = (0..count).map(|flow| tuple(&settings, &places, flow));
+        let alias = alias(settings.order, count)?;
+        let tuples = (0..count).map(|flow| tuple(&settings, &places, flow.into()));
         let table = if src.is_ipv4() {
             Table::V4(tuples.map(|flow| V4::new(&flow)).collect())
         } else {
             Table::V6(tuples.map(|flow| V6::new(&flow)).collect())
         };
-        Ok(Self { settings: settings.into(), table, alias })
+        Ok(Self { settings: settings.into(), table, macs: None, alias })
+    }
+
+    /// Flows as they are listed, each with its own addresses; of `settings` only time to live, order and seed matter.
+    /// Flows may be alike.
+    ///
+    /// # Errors
+    /// [`FlowError::Count`] for none or more than [`MAX_FLOWS`], [`FlowError::Mixed`] unless all are of the version and the
+    /// transport of the first, [`FlowError::Order`].
+    pub fn listed(list: &[Flow], settings: FlowSettings) -> Result<Self, FlowError> {
+        let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        let Some(first) = list.first().filter(|_| count <= MAX_FLOWS) else { return Err(FlowError::Count(count)) };
+        let v4 = first.tuple.src.is_ipv4();
+        let transport = if first.tuple.protocol == IpProtocol::TCP { Transport::Tcp } else { Transport::Udp };
+        let protocol = if transport == Transport::Tcp { IpProtocol::TCP } else { IpProtocol::UDP };
+        let like = |flow: &Flow| {
+            let tuple = &flow.tuple;
+            tuple.src.is_ipv4() == v4 && tuple.dst.is_ipv4() == v4 && tuple.protocol == protocol
+        };
+        if let Some(flow) = list.iter().position(|flow| !like(flow)) {
+            let (tcp, version) = (transport == Transport::Tcp, if v4 { "IPv4" } else { "IPv6" });
+            return Err(FlowError::Mixed { flow, protocol: if tcp { "TCP" } else { "UDP" }, version });
+        }
+        let alias = alias(settings.order, count)?;
+        let of = |flow: &Flow| (flow.tuple.src, flow.tuple.dst, flow.tuple.src_port, flow.tuple.dst_port);
+        let table = if v4 {
+            Table::V4(list.iter().map(|flow| V4::new(&of(flow))).collect())
+        } else {
+            Table::V6(list.iter().map(|flow| V6::new(&of(flow))).collect())
+        };
+        let differ = list.iter().any(|flow| (flow.src_mac, flow.dst_mac) != (first.src_mac, first.dst_mac));
+        let front = |flow: &Flow| {
+            let mut bytes = [0; 12];
+            bytes[..6].copy_from_slice(&flow.dst_mac.0);
+            bytes[6..].copy_from_slice(&flow.src_mac.0);
+            bytes
+        };
+        let macs = differ.then(|| list.iter().map(front).collect());
+        let (src_mac, dst_mac) = (first.src_mac, first.dst_mac);
+        let settings = FlowSettings { count, transport, src_mac, dst_mac, ..settings };
+        Ok(Self { settings: settings.into(), table, macs, alias })
     }
 
     /// What they were made from.
@@ -252,13 +298,35 @@ impl Flows {
         Picker::new(self.count(), self.settings.order, self.alias.clone(), self.settings.seed, lane, lanes)
     }
 
+    /// Source and destination address of the frames of flow number `flow`, if there is one.
+    pub fn macs(&self, flow: u32) -> Option<(MacAddr, MacAddr)> {
+        if flow >= self.count() {
+            return None;
+        }
+        let Some(macs) = &self.macs else { return Some((self.settings.src_mac, self.settings.dst_mac)) };
+        let [a, b, c, d, e, f, rest @ ..] = *macs.get(flow as usize)?;
+        Some((MacAddr(rest), MacAddr([a, b, c, d, e, f])))
+    }
+
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }
+
+    pub(crate) fn fronts(&self) -> Option<&Arc<[[u8; 12]]>> {
+        self.macs.as_ref()
+    }
+}
+
+fn alias(order: Order, count: u32) -> Result<Option<Arc<Alias>>, NotOrder> {
+    Ok(match order.checked()? {
+        Order::Zipf { exponent } => Some(Arc::new(Alias::zipf(count, exponent))),
+        _ => None,
+    })
 }
 
 /// How many choices each field of a flow has.
-struct Places {
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
     dst: u128,
     src: u128,
     src_ports: u128,
@@ -266,14 +334,39 @@ struct Places {
 }
 
 impl Places {
-    fn all(&self) -> u128 {
+    /// Those of settings that make sense.
+    pub(crate) fn of(settings: &FlowSettings) -> Result<Self, FlowError> {
+        let FlowSettings { src, ref dst, .. } = *settings;
+        if !(1..=MAX_DESTINATIONS).contains(&dst.len()) {
+            return Err(FlowError::Destinations(dst.len()));
+        }
+        if let Some(other) = dst.iter().find(|dst| dst.is_ipv4() != src.is_ipv4()) {
+            return Err(FlowError::Version { src, dst: *other });
+        }
+        let ports = |which, range: &RangeInclusive<u16>| {
+            let (first, last) = (*range.start(), *range.end());
+            if first == 0 || first > last {
+                return Err(FlowError::Ports { which, first, last });
+            }
+            Ok(u128::from(last - first) + 1)
+        };
+        Ok(Self {
+            dst: if let [range] = dst[..] { range.len() } else { dst.len() as u128 },
+            src: src.len(),
+            src_ports: ports("source", &settings.src_ports)?,
+            dst_ports: ports("destination", &settings.dst_ports)?,
+        })
+    }
+
+    /// Different flows that they make.
+    pub(crate) fn all(&self) -> u128 {
         self.dst.saturating_mul(self.src).saturating_mul(self.src_ports * self.dst_ports)
     }
 }
 
 /// Flow number `flow`: its number written with one digit for each field. Each digit is then shifted by those before
 /// it, which keeps flows different and lets all fields vary from one flow to the next.
-fn tuple(settings: &FlowSettings, places: &Places, flow: u32) -> (IpAddr, IpAddr, u16, u16) {
+pub(crate) fn tuple(settings: &FlowSettings, places: &Places, flow: u64) -> (IpAddr, IpAddr, u16, u16) {
     let number = u128::from(flow);
     let (a, rest) = (number % places.dst, number / places.dst);
     let (b, rest) = (rest % places.src, rest / places.src);
@@ -281,7 +374,7 @@ fn tuple(settings: &FlowSettings, places: &Places, flow: u32) -> (IpAddr, IpAddr
     let dst = match settings.dst[..] {
         [range] => range.nth(a),
         ref ranges => {
-            let seed = scramble(settings.seed.wrapping_add(1)) ^ u64::from(flow);
+            let seed = scramble(settings.seed.wrapping_add(1)) ^ flow;
             let host = u128::from(scramble(seed)) << 64 | u128::from(scramble(!seed));
             ranges[a as usize].nth(host)
         }
@@ -298,7 +391,7 @@ pub(crate) fn native_sum(bytes: &[u8]) -> u16 {
 }
 
 impl V4 {
-    fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
+    pub(crate) fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
         let mut bytes = [0; 12];
         if let (IpAddr::V4(src), IpAddr::V4(dst)) = (src, dst) {
             bytes[..4].copy_from_slice(&src.octets());
@@ -311,7 +404,7 @@ impl V4 {
 }
 
 impl V6 {
-    fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
+    pub(crate) fn new((src, dst, src_port, dst_port): &(IpAddr, IpAddr, u16, u16)) -> Self {
         let mut bytes = [0; 36];
         if let (IpAddr::V6(src), IpAddr::V6(dst)) = (src, dst) {
             bytes[..16].copy_from_slice(&src.octets());

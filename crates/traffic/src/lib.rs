@@ -35,8 +35,10 @@
 
 pub mod address;
 pub mod capture;
+pub mod density;
 pub mod flows;
 pub mod latency;
+pub mod losses;
 pub mod pace;
 pub mod pick;
 pub mod probe;
@@ -44,16 +46,22 @@ pub mod random;
 pub mod receive;
 pub mod sequence;
 pub mod size;
+pub mod stack;
 pub mod template;
+pub mod variation;
 
 pub use address::{AddressError, AddressRange};
 pub use capture::{Capture, CaptureError, CaptureSettings, Turns};
-pub use flows::{FlowError, FlowSettings, Flows, Transport};
+pub use density::{Density, Displacements};
+pub use flows::{Flow, FlowError, FlowSettings, Flows, Transport};
 pub use latency::Delays;
+pub use losses::Losses;
 pub use pace::{Pace, PaceError, Pacer, PollGap};
 pub use pick::{NotOrder, Order, Picker};
 pub use probe::Probe;
 pub use receive::Receiver;
 pub use sequence::Sequence;
 pub use size::{FrameSize, Mix, SizeError};
-pub use template::{Template, TooSmall};
+pub use stack::Stack;
+pub use template::{Template, TemplateError, TooSmall};
+pub use variation::Variation;

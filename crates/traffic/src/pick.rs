@@ -6,12 +6,21 @@ use std::sync::Arc;
 
 use crate::random::{Random, scramble};
 
+/// Longest train, packets.
+pub const MAX_TRAIN: u32 = 1 << 20;
+
 /// In which order flows take turns.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Order {
     /// One after the other: every flow equally often, caches of flows at their worst.
     #[default]
     RoundRobin,
+    /// One after the other, each with this many packets in a row, 1 to [`MAX_TRAIN`]: trains, as of a sender that is given
+    /// much at once. Round-robin is trains of 1.
+    Trains {
+        /// Packets in a row.
+        packets: u32,
+    },
     /// Any, all equally likely.
     Uniform,
     /// Any, flow number `k` (from 0) with a likelihood in proportion to `1 / (k + 1)^exponent` (Zipf).
@@ -23,7 +32,10 @@ pub enum Order {
 
 /// The order is none of those known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no order of flows; give `round-robin`, `uniform` or `zipf:1.1` with an exponent above 0, at most 10")]
+#[error(
+    "`{0}` is no order of flows; give `round-robin`, `trains:8` with 1 to {MAX_TRAIN} packets, `uniform`, or `zipf:1.1` with an \
+     exponent above 0, at most 10"
+)]
 pub struct NotOrder(String);
 
 impl Order {
@@ -31,6 +43,7 @@ impl Order {
     pub(crate) fn checked(self) -> Result<Self, NotOrder> {
         match self {
             Self::Zipf { exponent } if !(exponent > 0.0 && exponent <= 10.0) => Err(NotOrder(self.to_string())),
+            Self::Trains { packets } if !(1..=MAX_TRAIN).contains(&packets) => Err(NotOrder(self.to_string())),
             _ => Ok(self),
         }
     }
@@ -40,6 +53,7 @@ impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RoundRobin => f.write_str("round-robin"),
+            Self::Trains { packets } => write!(f, "trains:{packets}"),
             Self::Uniform => f.write_str("uniform"),
             Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
         }
@@ -52,13 +66,18 @@ impl FromStr for Order {
     fn from_str(text: &str) -> Result<Self, NotOrder> {
         let unknown = || NotOrder(text.chars().take(80).collect());
         match text.trim() {
-            "round-robin" => Ok(Self::RoundRobin),
-            "uniform" => Ok(Self::Uniform),
+            // What others call it: numbers go up by one, and with them first of all destination addresses.
+            "round-robin" | "incrementing" => Ok(Self::RoundRobin),
+            "uniform" | "random" => Ok(Self::Uniform),
             "zipf" => Ok(Self::Zipf { exponent: 1.0 }),
-            other => match other.strip_prefix("zipf:").map(str::parse) {
-                Some(Ok(exponent)) => Self::Zipf { exponent }.checked(),
+            other => match other.split_once(':') {
+                Some(("zipf", exponent)) => {
+                    exponent.parse().map(|exponent| Self::Zipf { exponent }).map_err(|_| unknown())
+                }
+                Some(("trains", n)) => n.parse().map(|packets| Self::Trains { packets }).map_err(|_| unknown()),
                 _ => Err(unknown()),
-            },
+            }?
+            .checked(),
         }
     }
 }
@@ -108,6 +127,7 @@ pub struct Picker {
 #[derive(Clone, Debug)]
 enum Way {
     Turns { next: u32, first: u32, step: u32 },
+    Trains { flow: u32, first: u32, step: u32, left: u32, packets: u32 },
     Uniform(Random),
     Weighted(Random, Arc<Alias>),
 }
@@ -120,6 +140,9 @@ impl Picker {
         let way = match (order, alias) {
             (Order::Zipf { .. }, Some(alias)) => Way::Weighted(random, alias),
             (Order::Uniform, _) => Way::Uniform(random),
+            (Order::Trains { packets }, _) => {
+                Way::Trains { flow: lane, first: lane, step: lanes, left: packets, packets }
+            }
             _ => Way::Turns { next: lane, first: lane, step: lanes },
         };
         Self { count, way }
@@ -133,6 +156,14 @@ impl Picker {
                 let flow = *next;
                 *next = if flow + *step < self.count { flow + *step } else { *first };
                 flow
+            }
+            Way::Trains { flow, first, step, left, packets } => {
+                if *left == 0 {
+                    *flow = if *flow + *step < self.count { *flow + *step } else { *first };
+                    *left = *packets;
+                }
+                *left -= 1;
+                *flow
             }
             Way::Uniform(random) => random.below(self.count.into()) as u32,
             Way::Weighted(random, alias) => alias.draw(random),
@@ -169,6 +200,16 @@ mod tests {
     }
 
     #[test]
+    fn trains_stay_together_and_lanes_share_nothing() {
+        let mut one = picker(3, Order::Trains { packets: 4 }, 0, 1);
+        let order: Vec<u32> = (0..13).map(|_| one.next_flow()).collect();
+        assert_eq!(order, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0]);
+        let mut two = picker(5, Order::Trains { packets: 2 }, 1, 2);
+        assert_eq!([(); 5].map(|()| two.next_flow()), [1, 1, 3, 3, 1]);
+        assert_eq!(("incrementing".parse(), "random".parse()), (Ok(Order::RoundRobin), Ok(Order::Uniform)));
+    }
+
+    #[test]
     fn uniform_is_uniform_and_repeats_with_its_seed() {
         let drawn = counts(picker(50, Order::Uniform, 0, 1), 50, 100_000);
         assert!(drawn.iter().all(|count| (1_750..2_250).contains(count)), "{drawn:?}");
@@ -191,11 +232,22 @@ mod tests {
 
     #[test]
     fn names() {
-        for order in [Order::RoundRobin, Order::Uniform, Order::Zipf { exponent: 0.9 }] {
+        for order in [Order::RoundRobin, Order::Trains { packets: 8 }, Order::Uniform, Order::Zipf { exponent: 0.9 }] {
             assert_eq!(order.to_string().parse(), Ok(order));
         }
         assert_eq!("zipf".parse(), Ok(Order::Zipf { exponent: 1.0 }));
-        for text in ["", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:11", "random"] {
+        for text in [
+            "",
+            "zipf:",
+            "zipf:0",
+            "zipf:-1",
+            "zipf:nan",
+            "zipf:11",
+            "trains",
+            "trains:0",
+            "trains:1048577",
+            "randomly",
+        ] {
             assert!(text.parse::<Order>().is_err(), "{text}");
         }
     }

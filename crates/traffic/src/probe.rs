@@ -13,13 +13,16 @@
 //! | 12–17 | departure stamp, the low 48 bits of a tick counter: 26 hours at 3 GHz |
 //!
 //! A network function may change whatever lies outside the payload without breaking the probe: MAC addresses, VLAN
-//! tags, time to live, traffic class, addresses, ports, options, checksums. [`find`] looks for the probe behind up to
-//! four VLAN tags, behind IPv4 options and IPv6 extension headers, if headers are 256 bytes or less in all. Fragments,
-//! tunnels and encryption hide it, unless the receiver is told another place. A payload may only be changed behind the probe, and if the receiver checks
-//! payloads, not at all.
+//! tags, time to live, traffic class, addresses, ports, options, checksums; it may put frames into VXLAN or take them out of
+//! it. [`find`] looks for the probe behind up to four VLAN tags, behind IPv4 options and IPv6 extension headers, and within one
+//! VXLAN tunnel, if headers are 256 bytes or less in all. Fragments, other tunnels and encryption hide it, unless the
+//! receiver is told another place. A payload may only be changed behind the probe, and if the receiver checks payloads, not
+//! at all.
 
 use wire::checksum::Sum;
 use wire::{EtherType, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan};
+
+use crate::stack::{VXLAN_LEN, VXLAN_PORT};
 
 /// Bytes of a probe.
 pub const LEN: usize = 18;
@@ -138,10 +141,15 @@ impl Probe {
 fn has_magic(frame: &[u8]) -> bool {
     /// Behind Ethernet, IPv4 and UDP.
     const FIRST: usize = 14 + 20 + 8;
+    /// The same within the smallest tunnel: two more bytes off the multiple of four.
+    const WITHIN: usize = FIRST + 8 + FIRST;
     const DEEPEST: usize = 256;
-    let (words, _) = frame.get(FIRST..).unwrap_or_default().as_chunks::<4>();
-    let words = &words[..words.len().min((DEEPEST - FIRST) / 4 + 1)];
-    words.iter().fold(false, |any, word| any | (u32::from_le_bytes(*word) == MAGIC))
+    let any = |first: usize| {
+        let (words, _) = frame.get(first..).unwrap_or_default().as_chunks::<4>();
+        let words = &words[..words.len().min((DEEPEST - first) / 4 + 1)];
+        words.iter().fold(false, |any, word| any | (u32::from_le_bytes(*word) == MAGIC))
+    };
+    any(FIRST) | any(WITHIN)
 }
 
 /// 16 bits in which every single changed bit of number, stream or stamp shows, and others all but 1 in 65,536 times.
@@ -157,8 +165,28 @@ pub fn find(frame: &[u8]) -> Option<usize> {
     payload(frame).filter(|place| place.end - place.start >= LEN).map(|place| place.start)
 }
 
-/// The payload of the UDP or TCP packet in a frame.
+/// The payload of the UDP or TCP packet in a frame, that of the frame within where it is of VXLAN (RFC 7348 §5).
 pub(crate) fn payload(frame: &[u8]) -> Option<Payload> {
+    let outer = outer_payload(frame)?;
+    let port = frame.get(outer.transport + 2..outer.transport + 4)?;
+    if outer.start != outer.transport + 8 || port != VXLAN_PORT.to_be_bytes() {
+        return Some(outer);
+    }
+    let at = outer.start + VXLAN_LEN;
+    let flags = frame.get(outer.start).copied();
+    let within =
+        frame.get(at..outer.end).filter(|_| flags.is_some_and(|flags| flags & 0x08 != 0)).and_then(outer_payload);
+    Some(within.map_or(outer, |within| Payload {
+        network: at + within.network,
+        transport: at + within.transport,
+        checksum: at + within.checksum,
+        start: at + within.start,
+        end: at + within.end,
+        tunnel: Some(outer.checksum),
+    }))
+}
+
+fn outer_payload(frame: &[u8]) -> Option<Payload> {
     let mut ether_type = EtherType(u16::from_be_bytes(*frame.get(12..)?.first_chunk()?));
     let mut at = 14;
     for _ in 0..wire::flow::MAX_TAGS {
@@ -189,7 +217,8 @@ pub(crate) fn payload(frame: &[u8]) -> Option<Payload> {
     };
     let transport = at + header;
     let end = transport + end;
-    Some(Payload { network: at, transport, checksum: transport + checksum, start: transport + start, end })
+    let checksum = transport + checksum;
+    Some(Payload { network: at, transport, checksum, start: transport + start, end, tunnel: None })
 }
 
 /// Places in a frame.
@@ -205,6 +234,8 @@ pub(crate) struct Payload {
     pub(crate) start: usize,
     /// Behind the payload, before padding.
     pub(crate) end: usize,
+    /// The checksum field of the tunnel that it is in.
+    pub(crate) tunnel: Option<usize>,
 }
 
 /// What a probe adds to a checksum over its payload: to be used where the payload starts at an even place.

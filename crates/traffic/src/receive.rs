@@ -1,9 +1,12 @@
 //! The receiver's view of a trial: which frames are probes, what became of each stream, how long packets took.
 
+use crate::density::{Density, Displacements};
 use crate::latency::{Delays, Scale};
+use crate::losses::Losses;
 use crate::probe::{self, Probe, Reading};
 use crate::sequence::{self, Sequence};
 use crate::template::PATTERN;
+use crate::variation::Variation;
 
 /// What a received frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -59,6 +62,22 @@ pub struct Receiver {
     corrupt: u64,
     latency: Delays,
     scale: Scale,
+    /// Whether anything is kept of each packet beside the counts.
+    watched: bool,
+    /// Bins of losses for each stream, if these are watched.
+    bins: Option<usize>,
+    varied: bool,
+    displaced: bool,
+    /// By stream.
+    watches: Vec<Watch>,
+}
+
+/// What is kept of a stream's packets.
+#[derive(Clone, Default, Debug)]
+struct Watch {
+    losses: Option<Losses>,
+    variation: Option<Variation>,
+    density: Option<Density>,
 }
 
 impl Receiver {
@@ -77,6 +96,11 @@ impl Receiver {
             corrupt: 0,
             latency: Delays::new(),
             scale: Scale::new(ticks_hz),
+            watched: false,
+            bins: None,
+            varied: false,
+            displaced: false,
+            watches: Vec::new(),
         };
         receiver.set_stream(0, Sequence::new(first, intended));
         receiver
@@ -89,6 +113,45 @@ impl Receiver {
             self.streams.resize(place + 1, None);
         }
         self.streams[place] = Some(sequence);
+        self.watch();
+    }
+
+    /// From now on counts what is received in at most `bins` bins of departure numbers, for each stream; see [`Losses`].
+    /// To be asked for before anything has come.
+    pub fn watch_losses(&mut self, bins: usize) {
+        self.bins = Some(bins);
+        self.watch();
+    }
+
+    /// From now on keeps how delays vary, of every packet of each stream; see [`Variation`]. Costs two to three entries of a
+    /// histogram for each packet, and 0.6 MiB for each stream.
+    pub fn watch_variation(&mut self) {
+        self.varied = true;
+        self.watch();
+    }
+
+    /// From now on keeps how far packets are displaced, for each stream; see [`Density`].
+    pub fn watch_density(&mut self) {
+        self.displaced = true;
+        self.watch();
+    }
+
+    /// Sets up what is watched for streams that nothing has come of yet.
+    fn watch(&mut self) {
+        self.watched = self.bins.is_some() || self.varied || self.displaced;
+        if !self.watched {
+            return;
+        }
+        self.watches.resize_with(self.streams.len(), Watch::default);
+        let streams = self.streams.iter().zip(&mut self.watches);
+        for (sequence, watch) in streams.filter_map(|(s, watch)| Some((s.as_ref()?, watch))) {
+            if sequence.totals().received != 0 {
+                continue;
+            }
+            watch.losses = self.bins.map(|bins| Losses::new(sequence.first(), sequence.intended(), bins));
+            watch.variation = self.varied.then(Variation::new);
+            watch.density = self.displaced.then(|| Density::new(sequence.first()));
+        }
     }
 
     /// Also compares the payload behind the probe, which only serves frames of a [`Template`](crate::Template).
@@ -126,7 +189,25 @@ impl Receiver {
             let ns = self.scale.ns(probe.age(now));
             self.latency.record(ns);
         }
+        if self.watched && first {
+            let number = sequence.whole(probe.sequence);
+            self.observe(number, probe, now);
+        }
         Arrival::Probe(arrival)
+    }
+
+    #[inline(never)]
+    fn observe(&mut self, number: u64, probe: Probe, now: u64) {
+        let Some(watch) = self.watches.get_mut(usize::from(probe.stream)) else { return };
+        if let Some(losses) = &mut watch.losses {
+            losses.arrive(number);
+        }
+        if let Some(density) = &mut watch.density {
+            density.arrive(number);
+        }
+        if let Some(variation) = &mut watch.variation {
+            variation.arrive(number, self.scale.ns(probe.age(now)));
+        }
     }
 
     #[cold]
@@ -163,6 +244,21 @@ impl Receiver {
     /// A stream's own counts.
     pub fn stream(&self, stream: u8) -> Option<sequence::Totals> {
         self.streams.get(usize::from(stream))?.as_ref().map(Sequence::totals)
+    }
+
+    /// What of a stream was received over its numbers, if [`watch_losses`](Self::watch_losses) was asked for.
+    pub fn losses(&self, stream: u8) -> Option<&Losses> {
+        self.watches.get(usize::from(stream))?.losses.as_ref()
+    }
+
+    /// How the delays of a stream vary, if [`watch_variation`](Self::watch_variation) was asked for.
+    pub fn variation(&self, stream: u8) -> Option<&Variation> {
+        self.watches.get(usize::from(stream))?.variation.as_ref()
+    }
+
+    /// How far the packets of a stream were displaced, if [`watch_density`](Self::watch_density) was asked for.
+    pub fn displacements(&self, stream: u8) -> Option<Displacements> {
+        self.watches.get(usize::from(stream))?.density.as_ref().map(Density::displacements)
     }
 
     /// From stamp to arrival, of packets received for the first time. Software stamps: neither the store-and-forward
@@ -271,6 +367,32 @@ mod tests {
             assert_eq!(receiver.take(&frame, 0), expected);
             assert_eq!(receiver.totals(1).lost, u64::from(checked));
         }
+    }
+
+    #[test]
+    fn what_is_watched_is_of_packets_received_for_the_first_time() {
+        let template = template(1);
+        let mut receiver = Receiver::new(template.probe_at(), (1 << 40) - 2, 8, 1_000_000_000);
+        assert!(receiver.losses(0).is_none() && receiver.variation(0).is_none() && receiver.displacements(0).is_none());
+        receiver.watch_losses(100);
+        receiver.watch_variation();
+        receiver.watch_density();
+        receiver.set_stream(1, Sequence::new(0, 1));
+        // The numbers that travel start over; 2 is lost, 4 overtakes 3, 4 comes twice.
+        for (number, delay) in [(0, 100), (1, 150), (4, 90), (3, 120), (4, 999), (5, 100), (8, 5), (u64::MAX, 5)] {
+            let sequence = number.wrapping_add((1 << 40) - 2);
+            receiver.take(&frame(&template, 0, 0, Probe { stream: 0, sequence, stamp: 1000 }), 1000 + delay);
+        }
+        let losses = receiver.losses(0).unwrap();
+        assert_eq!(losses.received(), [1, 1, 0, 1, 1, 1, 0, 0]);
+        assert_eq!(losses.lost(6).sum::<u64>(), receiver.totals(6).lost);
+        let variation = receiver.variation(0).unwrap();
+        assert_eq!((variation.count(), variation.min_ns(), variation.max_ns()), (5, Some(90), Some(150)));
+        assert_eq!((variation.ipdv().count(), variation.ipdv().min_ns()), (3, Some(-30)));
+        let displaced = receiver.displacements(0).unwrap();
+        assert_eq!([0, -1, 1].map(|places| displaced.count(places)), [3, 1, 1]);
+        assert_eq!(receiver.losses(1).map(Losses::received), Some(&[0][..]));
+        assert_eq!(receiver.variation(1).map(Variation::count), Some(0));
     }
 
     #[test]

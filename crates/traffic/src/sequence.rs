@@ -112,6 +112,29 @@ impl Sequence {
         self.seen.len() as u64 * 64
     }
 
+    /// The first number of the trial.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Numbers that can be sent at most.
+    pub fn intended(&self) -> u64 {
+        self.end - self.first
+    }
+
+    /// The number whose low 40 bits `number` has and that is nearest to the highest seen; 0 where that lies below.
+    #[inline(always)]
+    pub fn whole(&self, number: u64) -> u64 {
+        self.next.saturating_add_signed(self.ahead(number))
+    }
+
+    /// How far a number lies ahead of the highest seen and one.
+    #[inline(always)]
+    fn ahead(&self, number: u64) -> i64 {
+        let unused = 64 - SEQUENCE_BITS;
+        ((number.wrapping_sub(self.next) << unused) as i64) >> unused
+    }
+
     /// What happened so far.
     pub fn totals(&self) -> Totals {
         self.totals
@@ -120,8 +143,7 @@ impl Sequence {
     /// Takes note of a packet. Only the low 40 bits of `number` matter: it is the nearest such to the highest seen.
     #[inline(always)]
     pub fn arrive(&mut self, number: u64) -> Arrival {
-        let unused = 64 - SEQUENCE_BITS;
-        let ahead = ((number.wrapping_sub(self.next) << unused) as i64) >> unused;
+        let ahead = self.ahead(number);
         if ahead == 0 && self.next < self.end {
             self.mark(self.next);
             self.next += 1;

@@ -1,15 +1,20 @@
 //! Frames made in advance: for each size a head, for each flow its addresses, ports and checksum parts.
 //!
 //! To write a frame is to copy the head, put in the flow, the probe and one or two checksums that are added up from
-//! parts, and to copy the rest of the payload. UDP over IPv4 goes without a checksum; UDP over IPv6 and TCP carry the
+//! parts, and to copy the rest of the payload. VLAN tags and tunnels are copied in front of that, and flows that differ in
+//! MAC addresses get theirs last; frames without these do not pay for them. UDP over IPv4 goes without a checksum; UDP over IPv6 and TCP carry the
 //! right one. The payload is the bytes 0, 1, 2, ... 255, 0, ..., with the probe over its first 18.
+
+use std::sync::Arc;
 
 use wire::checksum::Pseudo;
 use wire::{IpProtocol, TcpFlags, build};
 
 use crate::flows::{Flows, Table, Transport, V4, V6, native_sum};
 use crate::probe::{self, Probe};
+use crate::random::scramble;
 use crate::size::{FCS, FrameSize, Mix};
+use crate::stack::{FIRST_PORT, Stack};
 
 /// What a payload is filled with.
 pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
@@ -31,16 +36,33 @@ pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
 pub struct TooSmall {
     /// The size at fault.
     pub size: FrameSize,
-    /// `UDP over IPv6` and the like.
-    pub stack: &'static str,
+    /// The headers.
+    pub stack: Stack,
     /// Whether frames carry a probe.
     pub probe: bool,
     /// Smallest size that will do, bytes including the frame check sequence.
     pub needed: u16,
 }
 
+/// Why there are no such frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// A size is too small.
+    #[error(transparent)]
+    Small(#[from] TooSmall),
+    /// Stack and flows are not for each other.
+    #[error("the stack {stack} does not go with flows of {flows}; make both alike")]
+    Unlike {
+        /// The stack asked for.
+        stack: Stack,
+        /// What the flows are.
+        flows: Stack,
+    },
+}
+
 /// Bytes in front of the payload; the longest are TCP over IPv6.
-const fn headers(v4: bool, tcp: bool) -> usize {
+pub(crate) const fn headers(v4: bool, tcp: bool) -> usize {
     14 + if v4 { 20 } else { 40 } + if tcp { 20 } else { 8 }
 }
 
@@ -50,10 +72,10 @@ const HEAD: usize = headers(false, true) + probe::LEN;
 /// Starts on a cache line, as the frames do that it is copied to.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-struct Size {
+pub(crate) struct Size {
     head: [u8; HEAD],
     /// Bytes of the frame in its buffer.
-    len: usize,
+    pub(crate) len: usize,
     /// Sums, native order, of the IPv4 header and of the rest that the transport checksum covers, flow and probe left
     /// out.
     ip_sum: u16,
@@ -71,6 +93,22 @@ pub struct Template {
     payload: usize,
     /// Bytes that depend on flow and probe, or belong to the smallest frame.
     head: usize,
+    extra: Option<Box<Extra>>,
+}
+
+/// What frames have beyond Ethernet, IP and transport.
+#[derive(Clone, Debug)]
+struct Extra {
+    /// Where the frame of IP and transport starts, its MAC addresses then overwritten by what stands in front.
+    shift: usize,
+    /// For each size what stands in front.
+    fronts: Box<[Box<[u8]>]>,
+    /// Addresses of each flow, where they differ.
+    macs: Option<Arc<[[u8; 12]]>>,
+    /// Where these go.
+    macs_at: usize,
+    /// Where a tunnel has its source port.
+    port_at: Option<usize>,
 }
 
 impl Template {
@@ -79,24 +117,59 @@ impl Template {
     /// # Errors
     /// [`TooSmall`] if a size of the mix cannot hold the headers, or headers and probe.
     pub fn new(flows: &Flows, mix: &Mix, probe: bool) -> Result<Self, TooSmall> {
-        let (v4, tcp) = (flows.is_ipv4(), flows.settings().transport == Transport::Tcp);
+        Self::build(flows, mix, probe, stack_of(flows))
+    }
+
+    /// As [`new`](Self::new), with VLAN tags or in a tunnel. The MAC addresses of `flows` are the frames' within a tunnel, and
+    /// where flows do not differ in them also the tunnel's; the tunnel's source port is another for each flow.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    pub fn stacked(flows: &Flows, mix: &Mix, probe: bool, stack: &Stack) -> Result<Self, TemplateError> {
+        let plain = stack_of(flows);
+        if (stack.ipv6, stack.tcp) != (plain.ipv6, plain.tcp) {
+            return Err(TemplateError::Unlike { stack: *stack, flows: plain });
+        }
+        Ok(Self::build(flows, mix, probe, *stack)?)
+    }
+
+    fn build(flows: &Flows, mix: &Mix, probe: bool, stack: Stack) -> Result<Self, TooSmall> {
+        let (v4, tcp) = (!stack.ipv6, stack.tcp);
         let bytes = headers(v4, tcp) + if probe { probe::LEN } else { 0 };
-        let needed = FrameSize::MIN.with_fcs().max(bytes as u16 + FCS);
-        let stack = match (tcp, v4) {
-            (false, true) => "UDP over IPv4",
-            (false, false) => "UDP over IPv6",
-            (true, true) => "TCP over IPv4",
-            (true, false) => "TCP over IPv6",
-        };
-        let size = |size: FrameSize| {
+        let head = bytes.max(FrameSize::MIN.without_fcs());
+        let shift = stack.overhead();
+        let needed = (shift + head) as u16 + FCS;
+        let (src, dst) = (flows.settings().src_mac, flows.settings().dst_mac);
+        let mut fronts = Vec::new();
+        let mut size = |size: FrameSize| {
             if size.with_fcs() < needed {
                 return Err(TooSmall { size, stack, probe, needed });
             }
-            Ok(Size::new(flows, size, probe))
+            let within = size.without_fcs() - shift;
+            fronts.push(stack.front(src, dst, within).into());
+            let mut made = Size::new(flows, within, probe, TcpFlags::ACK | TcpFlags::PSH);
+            made.len += shift;
+            Ok(made)
         };
         let sizes = mix.entries().iter().map(|(bytes, _)| size(*bytes)).collect::<Result<_, _>>()?;
-        let head = bytes.max(FrameSize::MIN.without_fcs());
-        Ok(Self { flows: flows.clone(), sizes, tcp, probe, payload: headers(v4, tcp), head })
+        let tunnel = stack.tunnel.map_or(0, |tunnel| tunnel.len());
+        let extra = Extra {
+            shift,
+            fronts: fronts.into(),
+            macs: flows.fronts().cloned(),
+            macs_at: tunnel,
+            port_at: tunnel.checked_sub(crate::stack::VXLAN_LEN + 8),
+        };
+        let extra = (shift != 0 || extra.macs.is_some()).then(|| Box::new(extra));
+        Ok(Self {
+            flows: flows.clone(),
+            sizes,
+            tcp,
+            probe,
+            payload: shift + headers(v4, tcp),
+            head: shift + head,
+            extra,
+        })
     }
 
     /// Where the payload starts, and so the probe.
@@ -135,23 +208,51 @@ impl Template {
     /// of this template already, of this size or a larger one, and that nobody has written to since.
     #[inline(always)]
     pub fn fill_head(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> usize {
+        if let Some(extra) = &self.extra {
+            return self.fill_extra(extra, size, flow, probe, frame).unwrap_or(0);
+        }
         let Some(size) = self.sizes.get(size).filter(|size| size.len <= frame.len()) else { return 0 };
-        let written = match (self.flows.table(), self.tcp, self.probe) {
-            (Table::V4(flows), false, true) => v4::<60, true, false>(size, flows, flow, probe, frame),
-            (Table::V4(flows), false, false) => v4::<60, false, false>(size, flows, flow, probe, frame),
-            (Table::V4(flows), true, true) => v4::<72, true, true>(size, flows, flow, probe, frame),
-            (Table::V4(flows), true, false) => v4::<60, false, true>(size, flows, flow, probe, frame),
-            (Table::V6(flows), false, true) => v6::<80, true, false>(size, flows, flow, probe, frame),
-            (Table::V6(flows), false, false) => v6::<62, false, false>(size, flows, flow, probe, frame),
-            (Table::V6(flows), true, true) => v6::<92, true, true>(size, flows, flow, probe, frame),
-            (Table::V6(flows), true, false) => v6::<74, false, true>(size, flows, flow, probe, frame),
-        };
-        written.unwrap_or(0)
+        self.fill_plain(size, flow, probe, frame).unwrap_or(0)
+    }
+
+    #[inline(never)]
+    fn fill_extra(&self, extra: &Extra, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> Option<usize> {
+        let (of_size, front) = (self.sizes.get(size)?, extra.fronts.get(size)?);
+        let frame = frame.get_mut(..of_size.len)?;
+        let len = self.fill_plain(of_size, flow, probe, frame.get_mut(extra.shift..)?)?;
+        frame.get_mut(..front.len())?.copy_from_slice(front);
+        if let Some(macs) = &extra.macs {
+            put(frame, extra.macs_at, *macs.get(flow as usize)?);
+        }
+        if let Some(at) = extra.port_at {
+            put(frame, at, (FIRST_PORT | scramble(flow.into()) as u16).to_be_bytes());
+        }
+        Some(len)
+    }
+
+    #[inline(always)]
+    fn fill_plain(&self, size: &Size, flow: u32, probe: Probe, frame: &mut [u8]) -> Option<usize> {
+        match (self.flows.table(), self.tcp, self.probe) {
+            (Table::V4(flows), false, true) => v4::<60, true, false>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V4(flows), false, false) => v4::<60, false, false>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V4(flows), true, true) => v4::<72, true, true>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V4(flows), true, false) => v4::<60, false, true>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V6(flows), false, true) => v6::<80, true, false>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V6(flows), false, false) => v6::<62, false, false>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V6(flows), true, true) => v6::<92, true, true>(size, flows.get(flow as usize)?, probe, frame),
+            (Table::V6(flows), true, false) => v6::<74, false, true>(size, flows.get(flow as usize)?, probe, frame),
+        }
     }
 }
 
+/// What a set of flows is.
+fn stack_of(flows: &Flows) -> Stack {
+    let tcp = flows.settings().transport == Transport::Tcp;
+    Stack { ipv6: !flows.is_ipv4(), tcp, ..Stack::default() }
+}
+
 #[inline(always)]
-fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
+pub(crate) fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     frame[at..at + N].copy_from_slice(&bytes);
 }
 
@@ -163,14 +264,12 @@ fn put_probe(frame: &mut [u8], at: usize, (first, second, third): (u64, u64, u16
 }
 
 #[inline(always)]
-fn v4<const N: usize, const PROBE: bool, const TCP: bool>(
+pub(crate) fn v4<const N: usize, const PROBE: bool, const TCP: bool>(
     size: &Size,
-    flows: &[V4],
-    flow: u32,
+    flow: &V4,
     probe: Probe,
     frame: &mut [u8],
 ) -> Option<usize> {
-    let flow = flows.get(flow as usize)?;
     let frame: &mut [u8; N] = frame.first_chunk_mut()?;
     *frame = *size.head.first_chunk()?;
     put(frame, 24, probe::fold_two(size.ip_sum, flow.address_sum).to_ne_bytes());
@@ -188,14 +287,12 @@ fn v4<const N: usize, const PROBE: bool, const TCP: bool>(
 }
 
 #[inline(always)]
-fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
+pub(crate) fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
     size: &Size,
-    flows: &[V6],
-    flow: u32,
+    flow: &V6,
     probe: Probe,
     frame: &mut [u8],
 ) -> Option<usize> {
-    let flow = flows.get(flow as usize)?;
     let frame: &mut [u8; N] = frame.first_chunk_mut()?;
     *frame = *size.head.first_chunk()?;
     put(frame, 22, flow.bytes);
@@ -216,17 +313,15 @@ fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
 
 impl Size {
     /// A frame of no flow and no probe, and what it adds to the checksums.
-    fn new(flows: &Flows, size: FrameSize, probe: bool) -> Self {
+    fn new(flows: &Flows, len: usize, probe: bool, flags: TcpFlags) -> Self {
         let settings = flows.settings();
         let (v4, tcp) = (flows.is_ipv4(), settings.transport == Transport::Tcp);
-        let len = size.without_fcs();
         let at = headers(v4, tcp);
         let mut payload = PATTERN[..len - at].to_vec();
         if probe {
             payload[..probe::LEN].fill(0);
         }
         let (a4, a6) = ([0; 4], [0; 16]);
-        let flags = TcpFlags::ACK | TcpFlags::PSH;
         let (src, dst, ttl) = (settings.src_mac, settings.dst_mac, settings.ttl);
         macro_rules! bytes {
             ($frame:expr) => {

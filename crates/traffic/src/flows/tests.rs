@@ -78,6 +78,40 @@ fn refusals() {
     assert!(matches!(Flows::new(order).unwrap_err(), FlowError::Order(_)));
 }
 
+#[test]
+fn a_list_is_taken_as_it_is() {
+    let flow = |n: u8| Flow {
+        src_mac: MacAddr([2, 0, 0, 0, 1, n]),
+        dst_mac: MacAddr([2, 0, 0, 0, 2, 0]),
+        tuple: FiveTuple::v4([10, 0, 0, n].into(), [10, 0, 1, 0].into(), 7, u16::from(n), IpProtocol::TCP),
+    };
+    let list: Vec<Flow> = (0..5).map(flow).collect();
+    let flows = Flows::listed(&list, FlowSettings::v6()).unwrap();
+    assert_eq!((flows.count(), flows.is_ipv4(), flows.settings().transport), (5, true, Transport::Tcp));
+    for (n, flow) in list.iter().enumerate() {
+        assert_eq!(flows.tuple(n as u32), Some(flow.tuple));
+        assert_eq!(flows.macs(n as u32), Some((flow.src_mac, flow.dst_mac)));
+    }
+    assert_eq!((flows.tuple(5), flows.macs(5)), (None, None));
+    let alike = Flows::listed(&[list[3]; 2], FlowSettings::v4()).unwrap();
+    assert!(alike.fronts().is_none());
+    assert_eq!(alike.macs(1), Some((list[3].src_mac, list[3].dst_mac)));
+    assert_eq!(Flows::listed(&[], FlowSettings::v4()).unwrap_err(), FlowError::Count(0));
+    let mut mixed = list.clone();
+    mixed[2].tuple.protocol = IpProtocol::UDP;
+    let why = Flows::listed(&mixed, FlowSettings::v4()).unwrap_err();
+    assert_eq!(why, FlowError::Mixed { flow: 2, protocol: "TCP", version: "IPv4" });
+    assert_eq!(why.to_string(), "flow 2 of the list is not like the first: all have to be TCP over IPv4");
+}
+
+#[test]
+fn ten_million_flows() {
+    let flows = Flows::new(FlowSettings { count: 10_000_000, ..FlowSettings::v4() }).unwrap();
+    assert!(flows.tuple(9_999_999).is_some() && flows.tuple(10_000_000).is_none());
+    assert_eq!(size_of::<V4>(), 16);
+    assert_eq!(size_of::<V6>(), 38);
+}
+
 proptest! {
     #[test]
     fn flows_differ(

@@ -1,9 +1,10 @@
 use proptest::prelude::*;
-use wire::{Header, ethernet, ipv4, ipv6, tcp, udp};
+use wire::{Header, MacAddr, ethernet, ipv4, ipv6, tcp, udp};
 
 use super::*;
 use crate::probe::{MIN_SIZE, Reading};
-use crate::{FlowSettings, Order};
+use crate::stack::Tags;
+use crate::{Flow, FlowSettings, Order};
 
 fn settings(v4: bool, transport: Transport, count: u32) -> FlowSettings {
     let base = if v4 { FlowSettings::v4() } else { FlowSettings::v6() };
@@ -112,5 +113,122 @@ proptest! {
         template.fill(mix.entries().len() - 1, 3, Probe::default(), &mut painted);
         let len = template.fill_head(0, flow, probe, &mut painted);
         check(&template, &painted[..len], flow, probed.then_some(probe));
+    }
+}
+
+const FRONTS: [&str; 5] =
+    ["", "/vlan:7", "/vlan:9/vlan:7", "vxlan:5@192.0.2.7-192.0.2.8", "eth/vlan:3/vxlan:77@2001:db8::7-2001:db8::8"];
+
+/// A stack around flows of `transport` and version.
+fn stack(front: &str, tags: &str, v4: bool, transport: Transport) -> Stack {
+    let (ip, upper) = (if v4 { "ipv4" } else { "ipv6" }, if transport == Transport::Tcp { "tcp" } else { "udp" });
+    let text = match front.split_once("vxlan") {
+        Some(_) => format!("{front}(eth{tags}/{ip}/{upper})"),
+        None => format!("eth{front}{tags}/{ip}/{upper}"),
+    };
+    text.parse().unwrap()
+}
+
+/// The frame without what its stack puts in front, which has to be right.
+fn bare(frame: &[u8], stack: &Stack, macs: (MacAddr, MacAddr)) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    if let Some(tunnel) = stack.tunnel {
+        let tags = tunnel.tags.len();
+        let outer = wire::flow::FiveTuple::of_frame(&frame).unwrap();
+        assert_eq!((outer.src, outer.dst, outer.dst_port), (tunnel.src, tunnel.dst, 4789));
+        assert!(outer.src_port >= 49_152);
+        let ip = &frame[14 + tags..];
+        let datagram = if tunnel.src.is_ipv4() {
+            let packet = ipv4::Packet::new(ip).unwrap();
+            assert!(packet.checksum_ok());
+            udp::Datagram::new(packet.payload()).unwrap()
+        } else {
+            udp::Datagram::new(ipv6::Packet::new(ip).unwrap().payload()).unwrap()
+        };
+        assert_eq!(datagram.header().checksum(), 0);
+        let vxlan = datagram.payload();
+        assert_eq!(vxlan[..8], [8, 0, 0, 0, 0, 0, tunnel.vni as u8, 0]);
+        assert_eq!(vxlan.len(), frame.len() - tunnel.len() + 8);
+        frame.drain(..tunnel.len());
+    }
+    let ethernet = ethernet::Frame::new(&frame).unwrap();
+    assert_eq!((ethernet.header().src(), ethernet.header().dst()), macs);
+    let tags = stack.tags.len();
+    match stack.tags {
+        Tags::None => {}
+        Tags::One(vid) => assert_eq!(frame[12..16], [0x81, 0, 0, vid as u8]),
+        Tags::Two(outer, inner) => assert_eq!(frame[12..20], [0x88, 0xa8, 0, outer as u8, 0x81, 0, 0, inner as u8]),
+    }
+    frame.drain(12..12 + tags);
+    frame
+}
+
+#[test]
+fn stacks_have_a_smallest_frame() {
+    for (front, needed) in [("", 64), ("/vlan:7", 68), ("/vlan:9/vlan:7", 72), ("vxlan", 114)] {
+        let stack = stack(front, "", true, Transport::Udp);
+        let flows = Flows::new(settings(true, Transport::Udp, 1)).unwrap();
+        let made = |size: u16| Template::stacked(&flows, &Mix::fixed(FrameSize::new(size).unwrap()), true, &stack);
+        assert!(made(needed).is_ok());
+        if needed > 64 {
+            let Err(TemplateError::Small(why)) = made(needed - 1) else { panic!("{front}") };
+            assert_eq!(why.needed, needed);
+            assert!(why.to_string().contains(&stack.to_string()), "{why}");
+        }
+    }
+    let flows = Flows::new(settings(false, Transport::Udp, 1)).unwrap();
+    let why = Template::stacked(&flows, &Mix::imix(), true, &Stack::default()).unwrap_err();
+    assert!(matches!(why, TemplateError::Unlike { .. }) && why.to_string().contains("eth/ipv6/udp"), "{why}");
+}
+
+proptest! {
+    #[test]
+    fn stacked_frames_are_right(
+        of in 0_usize..4, front in 0_usize..5, tagged: bool, size in 200_u16..=9216, probed: bool, flow in 0_u32..50,
+        sequence in 0_u64..1 << 40, differ: bool,
+    ) {
+        let (transport, v4) = STACKS[of];
+        let tags = if tagged && FRONTS[front].contains("vxlan") { "/vlan:8" } else { "" };
+        let stack = stack(FRONTS[front], tags, v4, transport);
+        let mut flows = Flows::new(settings(v4, transport, 50)).unwrap();
+        if differ {
+            let flow = |n: u32| Flow {
+                src_mac: MacAddr([2, 0, 0, 0, 1, n as u8]),
+                dst_mac: MacAddr([2, 0, 0, 0, 2, n as u8]),
+                tuple: flows.tuple(n).unwrap(),
+            };
+            let list: Vec<Flow> = (0..50).map(flow).collect();
+            flows = Flows::listed(&list, flows.settings().clone()).unwrap();
+        }
+        let mix = Mix::weighted(&[(FrameSize::new(200).unwrap(), 1), (FrameSize::new(size).unwrap(), 1)]).unwrap();
+        let template = Template::stacked(&flows, &mix, probed, &stack).unwrap();
+        let plain = Template::new(&flows, &mix, probed).unwrap();
+        let probe = Probe { stream: 1, sequence, stamp: 77 };
+        let mut frame = vec![0xee; 9300];
+        for size in 0..mix.entries().len() {
+            let len = template.fill(size, flow, probe, &mut frame);
+            prop_assert_eq!((len, len), (mix.entries()[size].0.without_fcs(), template.frame_len(size)));
+            prop_assert_eq!(frame[len], 0xee, "nothing behind it is written");
+            let within = bare(&frame[..len], &stack, flows.macs(flow).unwrap());
+            check(&plain, &within, flow, probed.then_some(probe));
+            if probed {
+                // A device may take off what is in front, or put something there.
+                let found = (Reading::Probe(probe), template.probe_at());
+                prop_assert_eq!(Probe::read_at(&frame[..len], template.probe_at()), found);
+                prop_assert_eq!(Probe::read_at(&frame[..len], usize::MAX), found);
+                prop_assert_eq!(Probe::read_at(&frame[..len], 42), found);
+                prop_assert_eq!(Probe::read_at(&within, template.probe_at()).0, Reading::Probe(probe));
+                prop_assert_eq!(Probe::read_at(&within, usize::MAX), (Reading::Probe(probe), plain.probe_at()));
+            }
+            frame.fill(0xee);
+        }
+        let mut painted = vec![0xee; 9300];
+        template.fill(mix.entries().len() - 1, 3, Probe::default(), &mut painted);
+        let len = template.fill_head(0, flow, probe, &mut painted);
+        let within = bare(&painted[..len], &stack, flows.macs(flow).unwrap());
+        check(&plain, &within, flow, probed.then_some(probe));
+        prop_assert_eq!(template.fill(0, 50, probe, &mut frame), 0);
+        prop_assert_eq!(template.fill(9, 0, probe, &mut frame), 0);
+        prop_assert_eq!(template.fill(0, 0, probe, &mut frame[..195]), 0);
     }
 }
