@@ -46,6 +46,17 @@ static ssize_t log_write(void *cookie, const char *buf, size_t n)
 	return all;
 }
 
+/* AF_XDP's libraries, where they are linked: they would print to standard error */
+typedef int (*xdp_print)(int level, const char *format, va_list args);
+extern xdp_print libbpf_set_print(xdp_print f) __attribute__((weak));
+extern xdp_print libxdp_set_print(xdp_print f) __attribute__((weak));
+
+static int log_xdp(int level, const char *format, va_list args)
+{
+	/* warnings are 0; what is above is progress */
+	return level > 0 ? 0 : vfprintf(rte_log_get_stream(), format, args);
+}
+
 int bs_log_capture(void)
 {
 	cookie_io_functions_t io = {.write = log_write};
@@ -53,6 +64,10 @@ int bs_log_capture(void)
 	if (f == NULL)
 		return -ENOMEM;
 	setvbuf(f, NULL, _IOLBF, 0);
+	if (libbpf_set_print != NULL)
+		libbpf_set_print(log_xdp);
+	if (libxdp_set_print != NULL)
+		libxdp_set_print(log_xdp);
 	return rte_openlog_stream(f);
 }
 

@@ -19,6 +19,7 @@ mod program;
 mod router;
 mod site;
 mod testpmd;
+mod wire;
 
 pub use plan::{ChainText, Forward, Hooks, Kind, Plan, Ports};
 pub use site::Site;

@@ -1,7 +1,7 @@
 //! `bondstone bench`.
 
 use crate::exit::Exit;
-use crate::measuring::{Desk, Job, Keep, job, wrong};
+use crate::measuring::{Desk, Job, Keep, Under, job, wrong};
 use bench::{Goal, Scenario, Sent};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics, Registry};
@@ -93,7 +93,7 @@ impl Bench {
         self.check_rate(Goal::quick())?;
         let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default() };
         let job = Job {
-            file: &file,
+            dut: Under::Chain(&file),
             label: self.file.display().to_string(),
             study: "bench".to_owned(),
             cell: Default::default(),

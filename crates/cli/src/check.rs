@@ -92,6 +92,9 @@ impl Check {
         for cell in &scenario.cells {
             match &cell.dut {
                 Dut::Chain(file) => writeln!(stdout(), "  {}: {}", cell.label(), file.file.display())?,
+                Dut::Rig(rig) => {
+                    writeln!(stdout(), "  {}: {}, {} ports", cell.label(), rig.0.kind.name(), rig.0.ports)?
+                }
                 Dut::Absent(why) => writeln!(stdout(), "  {}: not measured: {why}", cell.label())?,
             }
         }
@@ -109,10 +112,11 @@ fn verdict(faults: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exi
 #[cfg(feature = "measure")]
 fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
     let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
-        Dut::Chain(file) => Some(file),
+        Dut::Chain(file) => Some(&**file),
+        Dut::Rig(rig) => Some(&rig.1),
         Dut::Absent(_) => None,
     });
-    chains.flat_map(|file| settings(file)).collect()
+    chains.flat_map(settings).collect()
 }
 
 /// Faults that only building an NF finds.

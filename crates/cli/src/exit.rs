@@ -23,6 +23,13 @@ impl From<Exit> for ExitCode {
 
 /// The status for an error.
 pub(crate) fn of(e: &anyhow::Error) -> Exit {
+    #[cfg(feature = "measure")]
+    if let Some(rig) = e.downcast_ref::<bench::RigError>() {
+        return match rig {
+            bench::RigError::Ports(runtime::Error::Input(_)) => Exit::Input,
+            _ => Exit::Environment,
+        };
+    }
     match e.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Input(_)) => Exit::Input,
         Some(runtime::Error::Environment { .. }) => Exit::Environment,

@@ -3,8 +3,12 @@
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
 use anyhow::Context;
+use bench::dut::Plan;
 use bench::scenario::{self};
-use bench::{Goal, MeasureError, Measured, Offered, Scenario, Sent, Steal, Trace, Trial, Wired};
+use bench::{
+    BedError, Goal, MeasureError, Measured, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial,
+    Wired,
+};
 use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
 use report::{Dut, NfUse, Port, Tool};
@@ -26,9 +30,9 @@ pub(crate) struct Keep {
     report: Option<PathBuf>,
 }
 
-/// A chain and what it is offered.
+/// A device and what it is offered.
 pub(crate) struct Job<'a> {
-    pub(crate) file: &'a ChainFile,
+    pub(crate) dut: Under<'a>,
     /// For people: what this is.
     pub(crate) label: String,
     pub(crate) study: String,
@@ -37,6 +41,24 @@ pub(crate) struct Job<'a> {
     pub(crate) goal: Goal,
     /// One load instead of a search, packets a second.
     pub(crate) rate: Option<f64>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+pub(crate) enum Under<'a> {
+    /// A chain in this process.
+    Chain(&'a ChainFile),
+    /// Another program, called so; the file says what is sent.
+    Rig { name: &'a str, plan: &'a Plan, file: &'a ChainFile },
+}
+
+impl Under<'_> {
+    /// The chain file whose `[traffic]` says what is sent.
+    fn file(&self) -> &ChainFile {
+        match self {
+            Under::Chain(file) | Under::Rig { file, .. } => file,
+        }
+    }
 }
 
 /// What came of a job.
@@ -78,8 +100,8 @@ impl Desk {
         &self.db
     }
 
-    /// Runs a chain on wires and measures it with every sort of frames, and then the wires without it; each result is kept at
-    /// once.
+    /// Starts a device and measures it with every sort of frames, and then what generator and ports do without it; each
+    /// result is kept at once.
     ///
     /// # Errors
     /// Wrong input, a machine that lacks something, a database that fails. What ends a measurement under way is no error
@@ -93,46 +115,34 @@ impl Desk {
     }
 
     fn measure_here(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
-        let file = job.file;
+        let file = job.dut.file();
         let offered = match job.sent.ready(file, &self.interrupted) {
             Err(_) if self.is_interrupted() => return Ok(Outcome { results: vec![], exit: Exit::Interrupted }),
             ready => ready.map_err(|d| Diagnostics(vec![d]))?,
         };
-        let into = match &file.traffic.into {
-            Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
-            None => file
-                .chains
-                .iter()
-                .find_map(|c| match c.from {
-                    Start::Port(port) => Some(port),
-                    Start::Link(_) => None,
-                })
-                .unwrap_or(0),
-        };
-        let mut dut = Wired::start(file, into)?;
-        dut.stop_when(self.interrupted.clone());
-        let used: Vec<usize> = dut.engine().snapshot().workers.keys().copied().collect();
-        let core = self.generator(&used)?;
         let allowed = runtime::allowed_cpus();
-        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
-        let _lcore = dut.engine().eal().register_thread();
-        let cpus: Vec<usize> = used.iter().copied().chain([core]).collect();
-        eprintln!("{}: chains on CPU {}, generator on CPU {core}", job.label, words(&used));
+        // this thread, and with it the device that it starts
+        let first = runtime::put_first();
+        let mut at = self.stand(job)?;
         offered.iter().filter_map(Offered::trace).for_each(introduce);
 
         let mut results = vec![];
         let (mut ended, mut met) = (None, true);
         for offered in &offered {
             let name = offered.name();
-            let steal = Steal::now(&cpus);
+            if let Stand::Rig(rig) = &mut at.stand {
+                rig.conform(offered).map_err(RigError::from)?;
+            }
+            let steal = Steal::now(&at.cpus);
             let mut progress = Progress::new(name);
-            let told = |trial: &Trial| {
-                progress.tell(trial);
-                !self.interrupted.load(Ordering::Relaxed)
+            let told = |seen: &Seen| {
+                progress.tell(&seen.trial);
+                !self.is_interrupted()
             };
+            let mut bed = at.stand.offer(offered);
             let measured = match job.rate {
-                None => bench::measure(&mut dut, offered, job.goal, told),
-                Some(rate) => bench::offer(&mut dut, offered, job.goal, rate, told),
+                None => bench::measure(&mut bed, job.goal, told),
+                Some(rate) => bench::offer(&mut bed, job.goal, rate, told),
             };
             progress.end();
             let measured = match measured {
@@ -144,23 +154,30 @@ impl Desk {
             };
             explain(offered, &measured);
             met &= measured.found.lower_pps.is_some();
-            let mut environment = bench::environment(&cpus, dut.engine().snapshot().memory);
-            environment.steal_share = Steal::now(&cpus).share_since(steal);
-            let mut result = document(job, &measured, offered, environment);
+            let mut environment = bench::environment(&at.cpus, at.memory);
+            let priority = if first { "before others (nice -20)" } else { "as others" };
+            environment.more.insert("priority".to_owned(), priority.to_owned());
+            environment.steal_share = Steal::now(&at.cpus).share_since(steal);
+            let mut result = document(job, &at, &measured, offered, environment);
             result.seal()?;
             self.store.add(&result)?;
             results.push(result);
         }
-        let summary = dut.stop();
-        if ended.is_none()
-            && let Some(cpu) = used.first()
-        {
-            // the chain's CPU has to be among those that the loopback may choose from
-            runtime::confine(&allowed)?;
-            let mut loopback = bench::loopback(*cpu)?;
-            runtime::pin(core)?;
-            ended = self.calibrate(&mut results, &mut loopback, &offered).err();
-            loopback.stop();
+        let Standing { stand, core, used, plan, .. } = at;
+        let summary = match stand {
+            Stand::Wired(wired) => Some(wired.stop()),
+            Stand::Rig(rig) => {
+                rig.stop();
+                None
+            }
+        };
+        if ended.is_none() {
+            match self.calibrate(&mut results, plan.as_ref(), &used, core, &allowed, &offered) {
+                Err(CalibrationError::Trials(e)) => ended = Some(e),
+                // the results are good without
+                Err(CalibrationError::Stand(e)) => eprintln!("warning: not calibrated: {e:#}"),
+                Ok(()) => {}
+            }
         }
         for result in results.iter_mut().filter(|r| r.calibration.is_some()) {
             let uncalibrated = core::mem::take(&mut result.id);
@@ -168,45 +185,136 @@ impl Desk {
             self.store.add(result)?;
             self.store.delete(&uncalibrated)?;
         }
-        for fault in &summary.faults {
+        let faults = summary.as_ref().map_or(&[][..], |s| &s.faults);
+        for fault in faults {
             eprintln!("error: {fault}");
         }
         let exit = match ended {
-            Some(MeasureError::Interrupted) => Exit::Interrupted,
+            Some(MeasureError::Bed(BedError::Interrupted)) => Exit::Interrupted,
+            _ if self.is_interrupted() => Exit::Interrupted,
             Some(e) => {
                 eprintln!("error: {e}");
                 Exit::Failed
             }
-            None if !summary.balanced => {
+            None if summary.as_ref().is_some_and(|s| !s.balanced) => {
                 eprintln!("error: the counts of packets do not add up; this is a bug in Bondstone");
                 Exit::Failed
             }
-            None if !summary.faults.is_empty() => Exit::Failed,
+            None if !faults.is_empty() => Exit::Failed,
             None if !met => Exit::NotMet,
             None => Exit::Done,
         };
         Ok(Outcome { results, exit })
     }
 
-    /// Measures what generator and wires do by themselves, with every sort of frames, at the rate at which the chain's
+    /// Starts the device, with the calling thread as the generator.
+    fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
+        let at = match job.dut {
+            Under::Chain(file) => self.wired(file)?,
+            Under::Rig { name, plan, file } => self.rig(name, plan, file)?,
+        };
+        let what = match job.dut {
+            Under::Chain(_) => "chains",
+            Under::Rig { .. } => "device",
+        };
+        eprintln!("{}: {what} on CPU {}, generator on CPU {}", job.label, words(&at.used), at.core);
+        Ok(at)
+    }
+
+    fn wired(&self, file: &ChainFile) -> anyhow::Result<Standing> {
+        let into = match &file.traffic.into {
+            Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
+            None => file
+                .chains
+                .iter()
+                .find_map(|c| match c.from {
+                    Start::Port(port) => Some(port),
+                    Start::Link(_) => None,
+                })
+                .unwrap_or(0),
+        };
+        let mut wired = Wired::start(file, into)?;
+        wired.stop_when(self.interrupted.clone());
+        let started = wired.engine().snapshot();
+        let used: Vec<usize> = started.workers.keys().copied().collect();
+        let core = self.generator(&used)?;
+        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
+        let lcore = wired.engine().eal().register_thread().ok();
+        let cpus = used.iter().copied().chain([core]).collect();
+        let stand = Stand::Wired(Box::new(wired));
+        Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, _lcore: lcore })
+    }
+
+    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile) -> anyhow::Result<Standing> {
+        let allowed = runtime::allowed_cpus();
+        let mut plan = plan.clone();
+        let core = self.generator(&plan.cpus)?;
+        if plan.cpus.is_empty() {
+            plan.cpus = allowed.iter().copied().filter(|cpu| *cpu != core).collect();
+        }
+        if let Some(absent) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            let problem =
+                format!("{name}: CPU {absent} is not there for this process, which may use {}", words(&allowed));
+            let cure = "write others: cpus = [0]".to_owned();
+            return Err(runtime::Error::Environment { problem, cure }.into());
+        }
+        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
+        let settings = bench::flow_settings(file, 1).map_err(|d| Diagnostics(vec![d]))?;
+        let destinations = match &file.traffic.dst[..] {
+            [] => vec!["198.19.0.0/16".to_owned()],
+            all => all.to_vec(),
+        };
+        let rig = Rig::start(name, &plan, settings.dst_mac, destinations, self.interrupted.clone())?;
+        let lcore = rig.outside().eal().register_thread().ok();
+        let memory = rig.outside().memory();
+        let used = plan.cpus.clone();
+        let cpus = used.iter().copied().chain([core]).collect();
+        Ok(Standing { stand: Stand::Rig(Box::new(rig)), core, used, cpus, memory, plan: Some(plan), _lcore: lcore })
+    }
+
+    /// Measures what generator and ports do by themselves, with every sort of frames, at the rate at which the device's
     /// latency was measured.
     fn calibrate(
         &self,
         results: &mut [report::Result],
-        loopback: &mut Wired,
+        plan: Option<&Plan>,
+        used: &[usize],
+        core: usize,
+        allowed: &[usize],
         offered: &[Offered],
-    ) -> Result<(), MeasureError> {
-        loopback.stop_when(self.interrupted.clone());
+    ) -> Result<(), CalibrationError> {
+        let mut stand = match (plan, used.first()) {
+            (Some(plan), _) => {
+                let Some(without) = plan.without() else { return Ok(()) };
+                let mac = wire::build::DST_MAC;
+                let rig = Rig::start("calibration", &without, mac, vec![], self.interrupted.clone());
+                Stand::Rig(Box::new(rig.map_err(|e| CalibrationError::Stand(e.into()))?))
+            }
+            (None, Some(cpu)) => {
+                // the chain's CPU has to be among those that the loopback may choose from
+                let stands = |e: anyhow::Error| CalibrationError::Stand(e);
+                runtime::confine(allowed).map_err(|e| stands(e.into()))?;
+                let mut loopback = bench::loopback(*cpu).map_err(|e| stands(e.into()))?;
+                runtime::pin(core).map_err(|e| stands(e.into()))?;
+                loopback.stop_when(self.interrupted.clone());
+                Stand::Wired(Box::new(loopback))
+            }
+            (None, None) => return Ok(()),
+        };
         for (result, offered) in results.iter_mut().zip(offered) {
-            let mut progress = Progress::new(&format!("{}, without the chain", offered.name()));
-            let told = |trial: &Trial| {
-                progress.tell(trial);
+            let mut progress = Progress::new(&format!("{}, without the device", offered.name()));
+            let told = |seen: &Seen| {
+                progress.tell(&seen.trial);
                 !self.is_interrupted()
             };
             let load_pps = result.latency.first().map_or(1e5, |l| l.load_pps);
-            let calibration = bench::calibrate(loopback, offered, load_pps, told);
+            let calibration = bench::calibrate(&mut stand.offer(offered), load_pps, told);
             progress.end();
-            result.calibration = Some(calibration?);
+            result.calibration = Some(calibration.map_err(CalibrationError::Trials)?);
+        }
+        match stand {
+            Stand::Wired(wired) => drop(wired.stop()),
+            Stand::Rig(rig) => rig.stop(),
         }
         Ok(())
     }
@@ -250,14 +358,105 @@ impl Desk {
     }
 }
 
+/// A device that runs, and where.
+struct Standing {
+    stand: Stand,
+    /// CPU of the generator.
+    core: usize,
+    /// CPUs of the device.
+    used: Vec<usize>,
+    /// All of these.
+    cpus: Vec<usize>,
+    memory: &'static str,
+    /// The plan of another program.
+    plan: Option<Plan>,
+    _lcore: Option<dpdk::LcoreGuard>,
+}
+
+impl Standing {
+    /// What a reader of a result has to know.
+    fn remarks(&self) -> Vec<String> {
+        match (&self.stand, &self.plan) {
+            (Stand::Rig(rig), Some(plan)) => {
+                let ports = format!(
+                    "generator and device are on one host, joined by {} ports, and stamps are by software: no NIC, no line rate",
+                    plan.ports
+                );
+                [ports].into_iter().chain(rig.about().remarks.iter().cloned()).collect()
+            }
+            _ => vec![
+                "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, \
+                 no line rate"
+                    .to_owned(),
+            ],
+        }
+    }
+
+    /// What a result says of the device.
+    fn dut(&self, job: &Job<'_>) -> Dut {
+        let cores = self.used.iter().map(|c| *c as u32).collect();
+        let nfs = |file: &ChainFile| {
+            let nf = |n: &chain::NfUse| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() };
+            file.nfs.iter().map(nf).collect()
+        };
+        match (&self.stand, job.dut) {
+            (Stand::Rig(rig), Under::Rig { name, plan, file }) => {
+                let about = rig.about();
+                let mut configuration = about.configuration.clone();
+                configuration.truncate(configuration.floor_char_boundary(report::limit::CHAIN));
+                let port = |n: usize| Port { name: format!("port{n}"), device: plan.ports.to_string(), driver: None };
+                Dut {
+                    kind: name.to_owned(),
+                    version: about.version.clone(),
+                    file: None,
+                    chain_sha256: Some(report::sha256(configuration.as_bytes())),
+                    chain: Some(configuration),
+                    isolation: Some("native".to_owned()),
+                    nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
+                    ports: (0..plan.ports.count()).map(port).collect(),
+                    cores,
+                }
+            }
+            (_, under) => {
+                let file = under.file();
+                let port = |p: &chain::Port| Port { name: p.name.clone(), device: "wire".to_owned(), driver: None };
+                Dut {
+                    kind: "bondstone".to_owned(),
+                    version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                    file: Some(file.file.display().to_string()),
+                    chain_sha256: Some(report::sha256(file.text.as_bytes())),
+                    chain: Some(file.text.clone()),
+                    isolation: Some("inproc".to_owned()),
+                    nfs: nfs(file),
+                    ports: file.ports.iter().map(port).collect(),
+                    cores,
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no calibration.
+enum CalibrationError {
+    /// It does not stand.
+    Stand(anyhow::Error),
+    /// It was ended.
+    Trials(MeasureError),
+}
+
 /// A cell as the scenario has it, or why it cannot be measured.
 pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Result<Job<'a>, &'a str> {
-    let file = match &cell.dut {
-        scenario::Dut::Chain(file) => file,
+    let dut = match &cell.dut {
+        scenario::Dut::Chain(file) => Under::Chain(file),
+        scenario::Dut::Rig(rig) => {
+            let (plan, file) = &**rig;
+            let name = cell.parameters.get("dut").map_or(plan.kind.name(), String::as_str);
+            Under::Rig { name, plan, file }
+        }
         scenario::Dut::Absent(why) => return Err(why),
     };
     Ok(Job {
-        file,
+        dut,
         label: format!("{}, {}", scenario.name, cell.label()),
         study: scenario.name.clone(),
         cell: cell.parameters.clone(),
@@ -276,13 +475,15 @@ pub(crate) fn words(cpus: &[usize]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn document(job: &Job<'_>, measured: &Measured, offered: &Offered, environment: report::Environment) -> report::Result {
-    let file = job.file;
+fn document(
+    job: &Job<'_>,
+    at: &Standing,
+    measured: &Measured,
+    offered: &Offered,
+    environment: report::Environment,
+) -> report::Result {
     let mut deviations: Vec<String> = measured.found.remarks.iter().map(ToString::to_string).collect();
-    deviations.push(
-        "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, no line rate"
-            .to_owned(),
-    );
+    deviations.extend(at.remarks());
     deviations.extend(offered.remarks());
     let goal = job.goal;
     let mut cell = job.cell.clone();
@@ -298,21 +499,7 @@ fn document(job: &Job<'_>, measured: &Measured, offered: &Offered, environment: 
         study: job.study.clone(),
         cell,
         method: report::Method::default(),
-        dut: Dut {
-            kind: "bondstone".to_owned(),
-            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            file: Some(file.file.display().to_string()),
-            chain_sha256: Some(report::sha256(file.text.as_bytes())),
-            chain: Some(file.text.clone()),
-            isolation: Some("inproc".to_owned()),
-            nfs: file.nfs.iter().map(|n| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() }).collect(),
-            ports: file
-                .ports
-                .iter()
-                .map(|p| Port { name: p.name.clone(), device: "wire".to_owned(), driver: None })
-                .collect(),
-            cores: file.chains.iter().flat_map(|c| &c.cores).map(|c| *c as u32).collect(),
-        },
+        dut: at.dut(job),
         traffic: offered.document(),
         goal: report::Goal {
             name: None,

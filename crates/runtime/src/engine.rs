@@ -330,10 +330,7 @@ impl Engine {
         let mut s = Summary {
             file: self.file.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
-            memory: match self.eal.memory() {
-                Memory::Huge => "huge pages",
-                Memory::Ordinary => "ordinary pages",
-            },
+            memory: words_of(self.eal.memory()),
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
@@ -596,6 +593,14 @@ fn memory(file: &ChainFile, workers: &[Placed], wires: Option<u32>) -> Result<(E
     let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
     let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
     Ok((eal, pool))
+}
+
+/// What packets are kept in, in words.
+pub(crate) fn words_of(memory: Memory) -> &'static str {
+    match memory {
+        Memory::Huge => "huge pages",
+        Memory::Ordinary => "ordinary pages",
+    }
 }
 
 /// What DPDK refuses at start.

@@ -22,7 +22,7 @@ mod topology;
 mod watchdog;
 mod worker;
 
-pub use cpus::{allowed_cpus, confine, pin};
+pub use cpus::{allowed_cpus, confine, pin, put_first};
 pub use engine::{End, Engine, Error, Options};
 pub use link::{LinkStats, Receive, Transmit};
 pub use outside::Outside;

@@ -16,7 +16,6 @@ pub struct Outside {
     eal: Eal,
     pool: Arc<Mempool>,
     watches: Vec<Watch>,
-    notes: Vec<String>,
 }
 
 impl Outside {
@@ -37,7 +36,7 @@ impl Outside {
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + MORE).next_power_of_two() - 1;
         let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
         let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
-        let mut outside = Outside { eal, pool, watches: vec![], notes: vec![] };
+        let mut outside = Outside { eal, pool, watches: vec![] };
         let mut ends = vec![];
         for (number, (name, device)) in devices.iter().enumerate() {
             let wrong =
@@ -52,7 +51,6 @@ impl Outside {
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
             let mut queues = opened.start(&config, &outside.pool).map_err(fail)?;
             outside.watches.push(Watch::new(device, queues.port));
-            outside.notes.extend(ports::note(name, device));
             ends.push(End { port: number, rx: queues.rx.remove(0), tx: queues.tx.remove(0) });
         }
         Ok((outside, ends))
@@ -61,6 +59,11 @@ impl Outside {
     /// The EAL.
     pub fn eal(&self) -> Eal {
         self.eal
+    }
+
+    /// What packets are kept in, in words.
+    pub fn memory(&self) -> &'static str {
+        crate::engine::words_of(self.eal.memory())
     }
 
     /// Where packets come from.
@@ -81,10 +84,5 @@ impl Outside {
             stats.rx_missed + stats.rx_no_buffer + stats.rx_errors + stats.tx_errors
         };
         self.watches.iter().map(of).sum()
-    }
-
-    /// What the user may want to know about the ports.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 }

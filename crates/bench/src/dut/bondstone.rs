@@ -50,11 +50,14 @@ impl Bondstone {
         let folder = site.path("chain");
         let wrong = |path: &Path, e: &std::io::Error| site.file_error(path, e);
         std::fs::create_dir(&folder).map_err(|e| wrong(&folder, &e))?;
-        let from = self.chain.as_ref().map(|c| c.folder.clone()).unwrap_or_default();
-        let from = from.canonicalize().unwrap_or(from);
-        for entry in std::fs::read_dir(&from).map_err(|e| wrong(&from, &e))?.flatten() {
-            let link = folder.join(entry.file_name());
-            std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| wrong(&link, &e))?;
+        // a chain of no folder names nothing
+        let from = self.chain.as_ref().map(|c| c.folder.clone()).filter(|f| *f != PathBuf::new());
+        if let Some(from) = from {
+            let from = from.canonicalize().map_err(|e| wrong(&from, &e))?;
+            for entry in std::fs::read_dir(&from).map_err(|e| wrong(&from, &e))?.flatten() {
+                let link = folder.join(entry.file_name());
+                std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| wrong(&link, &e))?;
+            }
         }
         let file = folder.join(format!("bondstone-dut-{}.toml", std::process::id()));
         std::fs::write(&file, text).map_err(|e| wrong(&file, &e))?;
@@ -76,11 +79,7 @@ impl Driver for Bondstone {
         let own =
             std::env::current_exe().map_err(|e| site.wrong(format!("own program: {e}"), "start it by its path"))?;
         let line = Line::new(own.display().to_string()).args(["run".to_owned(), file.display().to_string()]);
-        // its workers keep to CPUs themselves
-        let line = match &attached.namespace {
-            Some(namespace) => line.within(namespace.id()),
-            None => line,
-        };
+        let line = attached.line(line, site);
         let mut program = Program::start(site, "bondstone", line)?;
         program.wait(site, "forwarding", |p| p.said().lines().any(|l| l.starts_with("CPU ")))?;
         self.program = Some(program);

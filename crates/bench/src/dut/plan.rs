@@ -1,6 +1,6 @@
 //! What is measured, as a scenario says it.
 
-use super::{Driver, bondstone, bridge, command, external, ovs, router, testpmd};
+use super::{Driver, bondstone, bridge, command, external, ovs, router, testpmd, wire};
 use chain::ChainFile;
 use std::fmt;
 use std::path::PathBuf;
@@ -77,6 +77,8 @@ pub enum Kind {
     Nftables,
     /// Commands of the user's.
     Command,
+    /// A cable between the generator's ports; not for scenarios.
+    Wire,
     /// Nothing that this program starts: what is at the other end of these ports.
     External,
 }
@@ -123,7 +125,7 @@ impl Kind {
 
     /// Its name in scenario files.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("wire", |(_, name, _)| name)
     }
 
     /// Ports it can have, the first by default.
@@ -132,7 +134,7 @@ impl Kind {
             Kind::Bondstone | Kind::Ovs | Kind::Command => &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp],
             Kind::Testpmd => &[Ports::VhostUser, Ports::AfPacket],
             Kind::Bridge | Kind::Router | Kind::Nftables => &[Ports::AfPacket, Ports::AfXdp],
-            Kind::External => &[],
+            Kind::External | Kind::Wire => &[],
         }
     }
 }
@@ -195,6 +197,24 @@ impl Ports {
 }
 
 impl Plan {
+    /// What stands in the device's place to know what generator and ports do by themselves: a cable, or the chain without
+    /// NFs that is nearest to one. None where only the user can do it.
+    pub fn without(&self) -> Option<Plan> {
+        const CHAIN: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+                             chain = [{ path = [\"in\", \"out\"] }]\n";
+        let (kind, chain) = match self.ports {
+            Ports::Devices(_) => return None,
+            Ports::AfPacket | Ports::AfXdp => (Kind::Wire, None),
+            Ports::VhostUser => {
+                let ports = vec!["in".to_owned(), "out".to_owned()];
+                let text = CHAIN.to_owned();
+                (Kind::Bondstone, Some(ChainText { file: "wire.toml".into(), folder: PathBuf::new(), ports, text }))
+            }
+        };
+        let (ports, cpus) = (self.ports.clone(), self.cpus.clone());
+        Some(Plan { kind, ports, cpus, forward: Forward::Ports, chain, hooks: Hooks::default() })
+    }
+
     /// Who drives it.
     pub fn driver(&self) -> Box<dyn Driver> {
         match self.kind {
@@ -204,6 +224,7 @@ impl Plan {
             Kind::Bridge => Box::new(bridge::Bridge::new(self)),
             Kind::Router | Kind::Nftables => Box::new(router::Router::new(self)),
             Kind::Command => Box::new(command::Hooked::new(self)),
+            Kind::Wire => Box::new(wire::Wire::new(self)),
             Kind::External => Box::new(external::External::new(self)),
         }
     }

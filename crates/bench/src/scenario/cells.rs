@@ -1,6 +1,7 @@
 //! The cells of a matrix: every combination of its parameters' values.
 
 use crate::Sent;
+use crate::dut::Plan;
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,8 @@ pub struct Cell {
 pub enum Dut {
     /// A chain file, with the parameters' values put in.
     Chain(Box<ChainFile>),
+    /// Another program, and the chain file whose `[traffic]` says what it is sent.
+    Rig(Box<(Plan, ChainFile)>),
     /// Not here yet: what it needs and this program has not.
     Absent(String),
 }

@@ -1,6 +1,7 @@
 //! Finding everything that is wrong with a scenario.
 
 mod claims;
+mod device;
 
 use super::cells::{self, Cell, Dut, MOST, NoParameter};
 use super::file::{Any, File};
@@ -32,6 +33,8 @@ const FRAMES: &str = "64";
 const FLOWS: u32 = 1024;
 /// Facts of every measurement in a cell, which no parameter may be called.
 const OF_EVERY_CELL: [&str; 2] = ["frames", "flows"];
+/// What tells one device of several.
+const DUT: &str = "dut";
 
 type Faults = Vec<Diagnostic>;
 type Matrix = Vec<(String, Vec<String>)>;
@@ -81,7 +84,10 @@ impl Checker<'_> {
         let sent = self.sent(file, &folder);
         let native = self.native(file);
         let published = self.published(file);
-        let claims = self.claims(file, &published, &matrix, &sent);
+        // the devices' names tell cells apart as well
+        let names = file.dut.0.iter().filter_map(|d| Some(d.name.as_ref()?.get_ref().clone())).collect();
+        let facts: Matrix = matrix.iter().cloned().chain([(DUT.to_owned(), names)]).collect();
+        let claims = self.claims(file, &published, &facts, &sent);
         let study = Study::of(&folder).unwrap_or_else(|d| {
             self.others.push(d);
             None
@@ -189,8 +195,8 @@ impl Checker<'_> {
                 let cure = "name the parameter in up to 32 letters, digits, - and _";
                 self.fault(name.span(), name.get_ref(), "is not a name", cure);
             }
-            if OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
-                let cure = "write it into [traffic]";
+            if name.get_ref() == DUT || OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
+                let cure = "write it into [traffic], or a name into [[dut]]";
                 self.fault(name.span(), name.get_ref(), "is what every measurement has, and no parameter", cure);
             }
             let texts = self.texts(values);
@@ -335,14 +341,19 @@ impl Checker<'_> {
         }
         let mut used = BTreeSet::new();
         let mut all = vec![];
-        for parameters in cells::combinations(matrix) {
-            all.extend(self.cell(file, folder, parameters, sent, &mut used));
-            if !self.faults.is_empty() || !self.others.is_empty() {
-                return all;
+        if !self.names(&file.dut.0) {
+            return all;
+        }
+        for device in &file.dut.0 {
+            for parameters in cells::combinations(matrix) {
+                all.extend(self.cell(device, folder, parameters, sent, &mut used));
+                if !self.faults.is_empty() || !self.others.is_empty() {
+                    return all;
+                }
             }
         }
         // an NF that is not here has no chain file to put anything into
-        let whole = all.iter().all(|c| matches!(c.dut, Dut::Chain(_)));
+        let whole = !all.iter().any(|c| matches!(c.dut, Dut::Absent(_)));
         for (name, _) in file.matrix.iter().filter(|(name, _)| whole && !used.contains(name.get_ref())) {
             let problem = "is put in nowhere: all its cells would be alike";
             let cure = format!("write ${{{}}} in the chain file or in [dut]", name.get_ref());
@@ -353,30 +364,17 @@ impl Checker<'_> {
 
     fn cell(
         &mut self,
-        file: &File,
+        device: &super::file::Dut,
         folder: &Path,
-        parameters: BTreeMap<String, String>,
+        mut parameters: BTreeMap<String, String>,
         sent: &Sent,
         used: &mut BTreeSet<String>,
     ) -> Option<Cell> {
-        let cell = |parameters, dut| Some(Cell { parameters, dut, sent: sent.clone() });
-        for need in &file.dut.needs {
-            let kind = self.put_in(need, &parameters, used)?;
-            if self.registry.get(&kind).is_none() {
-                return cell(parameters, Dut::Absent(format!("no NF {kind:?} yet")));
-            }
+        let dut = self.dut(device, folder, &parameters, sent, used)?;
+        if let Some(name) = &device.name {
+            parameters.insert(DUT.to_owned(), name.get_ref().clone());
         }
-        let written = &file.dut.chain;
-        let name = self.put_in(written, &parameters, used)?;
-        let path = self.file_name(&name, written.span(), folder, "name a chain file in the scenario's folder")?;
-        let chain = cells::chain_file(&path, &parameters, used, self.registry);
-        match chain.and_then(|chain| sendable(&chain, sent).map(|()| chain).map_err(|d| vec![d])) {
-            Ok(chain) => cell(parameters, Dut::Chain(Box::new(chain))),
-            Err(faults) => {
-                self.others.extend(faults);
-                None
-            }
-        }
+        Some(Cell { parameters, dut, sent: sent.clone() })
     }
 }
 

@@ -1,7 +1,10 @@
 //! The file as it is written, every value that can be wrong with its place.
 
-use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 use toml::{Spanned, Value};
 
 /// A value that may be a number, a text, or a list of such.
@@ -14,7 +17,7 @@ pub(super) type Where = BTreeMap<Spanned<String>, Any>;
 pub(super) struct File {
     pub(super) bondstone: Option<Spanned<i64>>,
     pub(super) scenario: Head,
-    pub(super) dut: Dut,
+    pub(super) dut: Duts,
     #[serde(default)]
     pub(super) traffic: Traffic,
     #[serde(default)]
@@ -35,12 +38,44 @@ pub(super) struct Head {
     pub(super) figure: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// `[dut]`, or `[[dut]]` once for each of several.
+pub(super) struct Duts(pub(super) Vec<Dut>);
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Dut {
-    pub(super) chain: Spanned<String>,
-    #[serde(default)]
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) kind: Option<Spanned<String>>,
+    pub(super) chain: Option<Spanned<String>>,
     pub(super) needs: Vec<Spanned<String>>,
+    pub(super) ports: Option<Any>,
+    pub(super) cpus: Option<Spanned<Vec<usize>>>,
+    pub(super) forward: Option<Spanned<String>>,
+    pub(super) start: Option<Spanned<String>>,
+    pub(super) ready: Option<Spanned<String>>,
+    pub(super) stop: Option<Spanned<String>>,
+}
+
+impl<'de> Deserialize<'de> for Duts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Duts, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Duts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the table [dut], or tables [[dut]]")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Duts, A::Error> {
+                Ok(Duts(vec![Dut::deserialize(MapAccessDeserializer::new(map))?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Duts, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Duts)
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
 }
 
 #[derive(Deserialize, Default)]

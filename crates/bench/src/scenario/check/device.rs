@@ -1,0 +1,201 @@
+//! `[dut]`.
+
+use super::{Checker, MOST_OF_A_KIND, sendable};
+use crate::Sent;
+use crate::dut::{ChainText, Forward, Hooks, Kind, Plan, Ports};
+use crate::scenario::cells::{self, Dut};
+use crate::scenario::file;
+use chain::ChainFile;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use toml::{Spanned, Value};
+
+/// What sends where no chain file says what: the addresses of RFC 2544.
+const BARE: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+                    chain = [{ path = [\"in\", \"out\"] }]\n";
+
+impl Checker<'_> {
+    /// Whether there are devices, and the names of several tell them apart.
+    pub(super) fn names(&mut self, all: &[file::Dut]) -> bool {
+        let faults = self.faults.len();
+        if all.is_empty() || all.len() > MOST_OF_A_KIND {
+            let problem = format!("{} devices are not 1 to {MOST_OF_A_KIND}", all.len());
+            self.fault(0..0, "dut", problem, "write [dut], or [[dut]] for each of several");
+        }
+        let mut seen = BTreeSet::new();
+        for device in all {
+            match &device.name {
+                Some(name) => {
+                    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.+/ ".contains(&b);
+                    let text = name.get_ref();
+                    if text.is_empty() || text.len() > super::LONGEST || !text.bytes().all(plain) || !seen.insert(text)
+                    {
+                        let cure = "write letters, digits, - and _, each name once";
+                        self.fault(name.span(), text, "is no name, or that of another device too", cure);
+                    }
+                }
+                None if all.len() > 1 => {
+                    let span = device.kind.as_ref().or(device.chain.as_ref()).map_or(0..0, Spanned::span);
+                    self.fault(span, "[[dut]]", "one of several devices has no name", "write name = \"...\"");
+                }
+                None => {}
+            }
+        }
+        self.faults.len() == faults
+    }
+
+    /// The device of a cell.
+    pub(super) fn dut(
+        &mut self,
+        device: &file::Dut,
+        folder: &Path,
+        parameters: &BTreeMap<String, String>,
+        sent: &Sent,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Dut> {
+        for need in &device.needs {
+            let kind = self.put_in(need, parameters, used)?;
+            if self.registry.get(&kind).is_none() {
+                return Some(Dut::Absent(format!("no NF {kind:?} yet")));
+            }
+        }
+        let chain = match &device.chain {
+            None => None,
+            Some(written) => {
+                let name = self.put_in(written, parameters, used)?;
+                let cure = "name a chain file in the scenario's folder";
+                let path = self.file_name(&name, written.span(), folder, cure)?;
+                match cells::chain_file(&path, parameters, used, self.registry) {
+                    Ok(chain) => Some(chain),
+                    Err(faults) => {
+                        self.others.extend(faults);
+                        return None;
+                    }
+                }
+            }
+        };
+        let Some(kind) = &device.kind else {
+            let Some(chain) = chain else {
+                let cure = "write chain = \"FILE\", or kind = \"...\"";
+                self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", cure);
+                return None;
+            };
+            return self.sendable(&chain, sent).then(|| Dut::Chain(Box::new(chain)));
+        };
+        let plan = self.plan(device, kind, chain.as_ref(), parameters, used)?;
+        let file = match chain {
+            Some(chain) => chain,
+            None => ChainFile::parse(BARE, Path::new("[traffic]"), self.registry).ok()?,
+        };
+        self.sendable(&file, sent).then(|| Dut::Rig(Box::new((plan, file))))
+    }
+
+    fn sendable(&mut self, chain: &ChainFile, sent: &Sent) -> bool {
+        let right = sendable(chain, sent);
+        self.others.extend(right.as_ref().err().cloned());
+        right.is_ok()
+    }
+
+    fn plan(
+        &mut self,
+        device: &file::Dut,
+        written: &Spanned<String>,
+        chain: Option<&ChainFile>,
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Plan> {
+        let text = self.put_in(written, parameters, used)?;
+        let kind: Kind = match text.parse() {
+            Ok(kind) => kind,
+            Err(problem) => {
+                let problem: String = problem;
+                self.fault(
+                    written.span(),
+                    &text,
+                    problem,
+                    "write one of these, or leave kind out for a chain in this process",
+                );
+                return None;
+            }
+        };
+        if (kind == Kind::Bondstone) != chain.is_some() {
+            let (problem, cure) = match chain {
+                None => ("needs a chain", "write chain = \"FILE\""),
+                Some(_) => ("runs no chain of ours", "leave chain out"),
+            };
+            self.fault(written.span(), &text, problem, cure);
+            return None;
+        }
+        let ports = self.device_ports(device, kind, parameters, used)?;
+        let forward = match &device.forward {
+            None => Forward::default(),
+            Some(written) => {
+                let text = self.put_in(written, parameters, used)?;
+                match text.parse() {
+                    Ok(forward) => forward,
+                    Err(problem) => {
+                        let problem: String = problem;
+                        self.fault(written.span(), &text, problem, "write one of these");
+                        return None;
+                    }
+                }
+            }
+        };
+        let cpus = device.cpus.as_ref().map(|c| c.get_ref().clone()).unwrap_or_default();
+        if let Some(written) =
+            device.cpus.as_ref().filter(|c| c.get_ref().is_empty() || c.get_ref().iter().any(|&n| n > 1023))
+        {
+            let text = self.written(written.span());
+            self.fault(written.span(), &text, "are no CPUs", "write some, such as cpus = [0]");
+        }
+        let mut hook = |written: &Option<Spanned<String>>| match written {
+            Some(written) if kind != Kind::Command => {
+                self.fault(written.span(), written.get_ref(), "is for kind = \"command\" only", "leave it out");
+                None
+            }
+            Some(written) => self.put_in(written, parameters, used),
+            None => None,
+        };
+        let (start, ready, stop) = (hook(&device.start), hook(&device.ready), hook(&device.stop));
+        if kind == Kind::Command && start.is_none() {
+            self.fault(written.span(), &text, "has no command to start", "write start = \"...\"");
+            return None;
+        }
+        let hooks = Hooks { start: start.unwrap_or_default(), ready, stop };
+        Some(Plan { kind, ports, cpus, forward, chain: chain.map(ChainText::of), hooks })
+    }
+
+    fn device_ports(
+        &mut self,
+        device: &file::Dut,
+        kind: Kind,
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Ports> {
+        let Some(written) = &device.ports else {
+            let first = kind.ports().first().cloned();
+            if first.is_none() {
+                self.fault(0..0, kind.name(), "names no ports", "write ports = [\"0000:01:00.0\", \"0000:01:00.1\"]");
+            }
+            return first;
+        };
+        let span = written.span();
+        if let Value::Array(all) = written.get_ref() {
+            let all: Vec<String> = all.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+            if kind != Kind::External || all.is_empty() || all.len() > 8 {
+                let text = self.written(span.clone());
+                self.fault(span, &text, "is no list of ports", "name up to 8, of kind = \"external\"");
+                return None;
+            }
+            for (n, device) in all.iter().enumerate() {
+                if let Err((problem, cure)) = chain::Device::parse(device, &format!("generator{n}")) {
+                    self.fault(span.clone(), device, problem, cure);
+                }
+            }
+            return Some(Ports::Devices(all));
+        }
+        let text = Spanned::new(span.clone(), written.get_ref().as_str().unwrap_or_default().to_owned());
+        let text = self.put_in(&text, parameters, used)?;
+        Ports::of(kind, &text).map_err(|problem| self.fault(span, &text, problem, "write one of these")).ok()
+    }
+}
