@@ -43,8 +43,7 @@ mod offered;
 pub mod scenario;
 pub mod search;
 mod sent;
-#[cfg(test)]
-mod simulated;
+pub mod simulated;
 mod source;
 mod tally;
 mod trace;
@@ -62,7 +61,9 @@ pub use mlr::Mlr;
 pub use offer::flow_settings;
 pub use offered::{CannotSend, Offered};
 pub use scenario::Scenario;
-pub use search::{GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, Summary};
+pub use search::{
+    Bisect, GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, SearchKind, Summary, Verified,
+};
 pub use sent::Sent;
 pub use source::Load;
 pub use trace::Trace;
