@@ -45,8 +45,7 @@ mod rig;
 pub mod scenario;
 pub mod search;
 mod sent;
-#[cfg(test)]
-mod simulated;
+pub mod simulated;
 mod source;
 mod stand;
 mod station;
@@ -67,7 +66,9 @@ pub use offer::flow_settings;
 pub use offered::{CannotSend, Offered};
 pub use rig::{Rig, RigError};
 pub use scenario::Scenario;
-pub use search::{GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, Summary};
+pub use search::{
+    Bisect, GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, SearchKind, Summary, Verified,
+};
 pub use sent::Sent;
 pub use source::Load;
 pub use stand::{Offering, Stand};

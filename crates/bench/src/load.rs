@@ -224,6 +224,24 @@ mod tests {
     }
 
     #[test]
+    fn half_of_ten_trials_are_the_upper_median_of_ten_runs() {
+        let mut random = traffic::random::Random::new(3);
+        for _ in 0..200 {
+            // The highest rate that each of ten runs stands without loss.
+            let mut runs: Vec<u64> = (0..10).map(|_| 1000 + random.below(1000)).collect();
+            let holds = |load: u64| {
+                let lossy = runs.iter().filter(|run| load > **run).count();
+                let outcomes = [trials(10 - lossy, 10, 0.0), trials(lossy, 10, 1e-6)].concat();
+                classify(&Goal::zero10(), &outcomes) == Class::Lower
+            };
+            let highest = (1000..3000).filter(|load| holds(*load)).max();
+            runs.sort_unstable();
+            assert_eq!(highest, Some(runs[5]));
+            assert!(runs[5] * 2 >= runs[4] + runs[5], "not below the median");
+        }
+    }
+
+    #[test]
     fn whose_fault() {
         let unsent = Outcome { device_loss_ratio: 0.0, ..trials(1, 1, 0.1)[0] };
         let lost = trials(1, 1, 0.1)[0];

@@ -2,10 +2,44 @@
 //!
 //! A method is a state machine: it asks for a trial, is told what came of it, and has [findings](Findings) at any time,
 //! also when it is ended early. It sends nothing and knows no clock, so all of them are proved on simulated devices.
+//! [`by_name`] makes one, [`ALL`] says what there is.
+//!
+//! ```
+//! use bench::method::{self, Form, Settings};
+//! use bench::{Goal, Limits, simulated::Simulated};
+//!
+//! let mut device: Simulated = "capacity=3e6,buffer=900,jitter=300".parse()?;
+//! let settings = Settings {
+//!     line_pps: Some(4e6),
+//!     ..Settings::new(Form::Quick, Goal::quick(), Limits::new(1e3, 4e6)?)
+//! };
+//! let mut method = method::by_name("back-to-back", &settings)?;
+//! method::carry_out(&mut *method, &mut device, |_| true, |_seconds| ())?;
+//! let findings = method.findings();
+//! let time = findings.quantities.iter().find(|q| q.name == "corrected buffer time").unwrap();
+//! assert!((time.value - 900.0 / 4e6).abs() < 2e-5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod back_to_back;
+mod changes;
+mod connections;
+mod course;
+mod delay_variation;
+mod latency;
+mod loss;
+mod measured;
+mod names;
+mod recovery;
+mod reset;
+mod soak;
+mod throughput;
+
+pub use names::{ALL, About, Refused, by_name};
 
 use crate::bed::{Ask, Bed, BedError, Seen};
 use crate::goal::Goal;
-use crate::search::{LimitedBy, Limits, SearchError};
+use crate::search::{LimitedBy, Limits, SearchError, SearchKind};
 use crate::trial::Trial;
 use report::{Latency, Quantity, Series, Summary};
 
@@ -43,6 +77,44 @@ pub struct Settings {
     pub line_pps: Option<f64>,
     /// The throughput, packets a second, where that is known; else a method that needs it searches for it first.
     pub throughput_pps: Option<f64>,
+    /// How a throughput is searched for.
+    pub search: SearchKind,
+    /// Packets of a connection, both directions, for `connections`.
+    pub packets_per_connection: f64,
+    /// How long a `soak` lasts, seconds; else 10 s, or 2 h as a standard one.
+    pub soak_s: Option<f64>,
+    /// Load of a `soak` as a share of the throughput.
+    pub soak_share: f64,
+}
+
+impl Settings {
+    /// With MLRsearch, no line rate or throughput known, 10 packets a connection, a soak at 90 % of the throughput.
+    pub fn new(form: Form, goal: Goal, limits: Limits) -> Settings {
+        Settings {
+            form,
+            goal,
+            limits,
+            line_pps: None,
+            throughput_pps: None,
+            search: SearchKind::Mlr,
+            packets_per_connection: 10.0,
+            soak_s: None,
+            soak_share: 0.9,
+        }
+    }
+
+    /// What counts as 100 %: what the medium carries, or the highest load, whichever is less.
+    pub fn top_pps(&self) -> f64 {
+        self.line_pps.unwrap_or(f64::INFINITY).min(self.limits.max_pps())
+    }
+
+    /// One of two, by the form.
+    pub(crate) fn pick<T>(&self, quick: T, standard: T) -> T {
+        match self.form {
+            Form::Quick => quick,
+            Form::Standard => standard,
+        }
+    }
 }
 
 /// A way to measure.

@@ -1,5 +1,14 @@
 //! What a search is: it asks for trials, and sums up what it found.
 
+mod bisect;
+mod halving;
+mod kind;
+mod verified;
+
+pub use bisect::Bisect;
+pub use kind::SearchKind;
+pub use verified::Verified;
+
 use crate::goal::Goal;
 use crate::trial::{BadTrial, Trial};
 
@@ -110,6 +119,15 @@ pub enum SearchError {
         /// The length asked for.
         wanted_s: f64,
     },
+    /// There are no loads to choose from, or too many.
+    #[error("{0} loads within the limits; a list has 1 to 1000000, give another step or other limits")]
+    Loads(u64),
+    /// A load cannot be tried so often.
+    #[error("{0} tries at a load; give 1 to 100")]
+    Tries(u32),
+    /// Not a search.
+    #[error("`{0}` is no search; give `mlr`, `binary`, `binary,step=10000`, `verified` or `verified,r=2,z=5000`")]
+    Kind(String),
     /// The trial contradicts itself.
     #[error(transparent)]
     Trial(#[from] BadTrial),
@@ -205,3 +223,26 @@ impl std::fmt::Display for Remark {
         }
     }
 }
+
+/// Runs a search to its end.
+#[cfg(test)]
+pub(crate) fn run(search: &mut dyn Search, device: &mut crate::simulated::Simulated) -> Summary {
+    for _ in 0..100_000 {
+        match search.next() {
+            Next::Measure { load_pps, duration_s } => {
+                assert_eq!(search.next(), Next::Measure { load_pps, duration_s }, "asks for the same until told");
+                assert!(load_pps >= 1.0 && load_pps.fract() == 0.0 && duration_s > 0.0);
+                search.tell(device.offer(load_pps, duration_s)).unwrap();
+            }
+            Next::Done(summary) => {
+                assert_eq!(search.next(), Next::Done(summary.clone()), "stays done");
+                assert_eq!(summary.trials, search.trials().len());
+                return summary;
+            }
+        }
+    }
+    panic!("no end after 100,000 trials");
+}
+
+#[cfg(test)]
+mod tests;

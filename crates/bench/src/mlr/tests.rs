@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::search::run;
 use crate::search::{GoalResult, LimitedBy, Remark};
-use crate::simulated::{Device, run};
+use crate::simulated::{Noise, Simulated as Device};
 
 const MAX: f64 = 14_880_952.38;
 
@@ -115,7 +116,7 @@ fn noise_is_outvoted() {
 fn a_noisy_capacity_ends_near_its_middle() {
     for seed in 0..20 {
         let random = traffic::random::Random::new(seed);
-        let mut device = Device { noise: 0.05, random, ..Device::hard(4e6) };
+        let mut device = Device { noise: Noise::Uniform(0.05), random, ..Device::hard(4e6) };
         let (found, search) = search(&mut device, Goal::quick());
         assert!(found.lower_pps.is_some_and(|lower| (3.7e6..4.25e6).contains(&lower)), "{found:?}");
         assert!(search.trials().len() < 400, "{}", search.trials().len());
@@ -162,7 +163,7 @@ fn spoilt_trials_show_where_to_look() {
     let summary = loop {
         match search.next() {
             Next::Measure { load_pps, duration_s } => {
-                let trial = device.trial(load_pps, duration_s);
+                let trial = device.offer(load_pps, duration_s);
                 search.tell(Trial { machine: load_pps > 2e6, ..trial }).unwrap();
             }
             Next::Done(summary) => break summary,
@@ -179,7 +180,7 @@ fn a_gap_without_loss_is_a_good_trial() {
     let mut device = Device::hard(20e6);
     let mut tell = |search: &mut Mlr| match search.next() {
         Next::Measure { load_pps, duration_s } => {
-            search.tell(Trial { machine: true, ..device.trial(load_pps, duration_s) }).is_ok()
+            search.tell(Trial { machine: true, ..device.offer(load_pps, duration_s) }).is_ok()
         }
         Next::Done(_) => false,
     };
@@ -197,7 +198,7 @@ fn unsteady_results_are_marked() {
     let summary = loop {
         let device = [&mut slow, &mut flawed].into_iter().nth(search.trials().len()).unwrap_or(&mut steady);
         match search.next() {
-            Next::Measure { load_pps, duration_s } => search.tell(device.trial(load_pps, duration_s)).unwrap(),
+            Next::Measure { load_pps, duration_s } => search.tell(device.offer(load_pps, duration_s)).unwrap(),
             Next::Done(summary) => break summary,
         }
     };
@@ -233,14 +234,14 @@ fn inversion_by_hand() {
 fn only_what_was_asked_for() {
     let mut search = Mlr::new(vec![Goal::quick()], Limits::new(1000.0, 1e6).unwrap()).unwrap();
     let mut device = Device::hard(1e5);
-    assert!(matches!(search.tell(device.trial(1e6, 0.05)), Err(SearchError::Unasked(_))));
+    assert!(matches!(search.tell(device.offer(1e6, 0.05)), Err(SearchError::Unasked(_))));
     assert_eq!(search.next(), Next::Measure { load_pps: 1e6, duration_s: 0.05 });
-    assert!(matches!(search.tell(device.trial(1e6, 1.0)), Err(SearchError::Other { .. })));
-    assert!(matches!(search.tell(device.trial(2e6, 0.05)), Err(SearchError::Other { .. })));
-    let bad = Trial { lost: 0, ..device.trial(1e6, 0.05) };
+    assert!(matches!(search.tell(device.offer(1e6, 1.0)), Err(SearchError::Other { .. })));
+    assert!(matches!(search.tell(device.offer(2e6, 0.05)), Err(SearchError::Other { .. })));
+    let bad = Trial { lost: 0, ..device.offer(1e6, 0.05) };
     assert!(matches!(search.tell(bad), Err(SearchError::Trial(_))));
     assert_eq!(search.next(), Next::Measure { load_pps: 1e6, duration_s: 0.05 });
-    assert!(search.tell(device.trial(1e6, 0.05)).is_ok());
+    assert!(search.tell(device.offer(1e6, 0.05)).is_ok());
     assert_eq!(search.trials().len(), 1);
 }
 
@@ -317,7 +318,7 @@ proptest! {
         loss in 0.0..0.02_f64, generator in 1e3..30e6_f64, seed: u64, goals in prop::collection::vec(any_goal(), 1..4),
     ) {
         let mut device = Device {
-            noise, loss_ratio: loss, flaw_share: flaw, gap_share: gap, gaps_seen: seen, generator_pps: generator,
+            noise: Noise::Uniform(noise), loss_ratio: loss, flaw_share: flaw, gap_share: gap, gaps_seen: seen, generator_pps: generator,
             random: traffic::random::Random::new(seed), ..Device::hard(capacity)
         };
         let mut search = Mlr::new(goals, limits()).unwrap();
