@@ -18,6 +18,8 @@ build_needs=(
 )
 test_needs=(
 	"dpdk-dev:testpmd, to compare with"
+	"openvswitch-switch-dpdk:a device to be measured"
+	"nftables:a device to be measured"
 	"iproute2:namespaces and interfaces"
 	"iputils-ping:traffic"
 	"curl:traffic"

@@ -16,6 +16,7 @@ mod namespace;
 mod ovs;
 mod plan;
 mod program;
+mod rhythm;
 mod router;
 mod site;
 mod testpmd;

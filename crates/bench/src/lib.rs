@@ -52,6 +52,7 @@ mod station;
 mod tally;
 mod trace;
 pub mod trial;
+mod when;
 mod wired;
 
 pub use bed::{Ask, Bed, BedError, Seen};

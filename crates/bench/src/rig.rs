@@ -1,6 +1,6 @@
 //! Another program as the device under test, and the generator at its ports.
 
-use crate::bed::{Ask, Seen};
+use crate::bed::{Ask, BedError, Seen};
 use crate::dut::{About, Driver, DutError, Forward, Plan, Site, Started};
 use crate::offered::Offered;
 use crate::source::Load;
@@ -9,7 +9,6 @@ use runtime::Outside;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use traffic::PaceError;
 use wire::MacAddr;
 
 /// How long links may take to come up.
@@ -43,7 +42,7 @@ pub struct Rig {
     // the device goes last: closing a port may ask its other side
     station: Option<Station>,
     outside: Outside,
-    driver: Box<dyn Driver>,
+    driver: Box<dyn Driver + Send>,
     site: Site,
     about: About,
     forward: Forward,
@@ -119,13 +118,28 @@ impl Rig {
         }
     }
 
-    /// Offers what is asked for, waits until all is through, and counts.
+    /// Offers what is asked for, waits until all is through, and counts; does meanwhile to the device what is asked for.
     ///
     /// # Errors
-    /// A load or a length that cannot be kept.
-    pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, PaceError> {
-        let station = self.station.as_mut().expect("it has one until it is stopped");
-        station.trial(&self.outside, load, ask)
+    /// A load or a length that cannot be kept; something that cannot be done to this device.
+    pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, BedError> {
+        let Rig { station: Some(station), outside, driver, site, .. } = self else {
+            return Err(BedError::Gone("the device was stopped".to_owned()));
+        };
+        let Some(act) = ask.act else { return Ok(station.trial(outside, load, ask)?) };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let acting = scope.spawn(|| {
+                // what disturbs the device is its own, not the generator's; on too few CPUs it is wherever it may be
+                let _ = runtime::confine(site.cpus());
+                driver.act(site, act, &over)
+            });
+            let seen = station.trial(outside, load, ask);
+            over.store(true, Ordering::Relaxed);
+            let acted = acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let acted = acted.map_err(|e| BedError::Gone(e.to_string()))?;
+            Ok(Seen { acted: Some(acted), ..seen? })
+        })
     }
 
     /// Whether the device still runs.

@@ -1,6 +1,6 @@
 //! What the generator stands at: a chain in this process, or another program.
 
-use crate::bed::{Ask, Bed, BedError, Seen};
+use crate::bed::{Act, Ask, Bed, BedError, Seen};
 use crate::offered::Offered;
 use crate::rig::Rig;
 use crate::source::Load;
@@ -37,6 +37,14 @@ impl Stand {
 impl Bed for Offering<'_> {
     fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError> {
         match self.stand {
+            Stand::Wired(_) if ask.act.is_some() => Err(BedError::Cannot {
+                dut: "a chain in this process".to_owned(),
+                what: match ask.act {
+                    Some(Act::Reset { .. }) => "reset",
+                    _ => "changed while it forwards",
+                },
+                cure: "measure a device of its own: [dut] kind = \"...\" in a scenario",
+            }),
             Stand::Wired(wired) => {
                 let before = wired.engine().snapshot();
                 let mut seen = wired.trial(&mut self.load, ask)?;

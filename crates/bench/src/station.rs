@@ -1,9 +1,10 @@
 //! The generator: the thread that runs trials sends into one end of a device and takes back what comes out of any.
 
-use crate::bed::{Ask, Phase, Seen};
+use crate::bed::{Ask, Phase, Seen, Variation};
 use crate::source::{Buffers, Kind, Load, Source};
 use crate::tally::Plain;
 use crate::trial::{PollGaps, Trial};
+use crate::when::When;
 use dpdk::Mempool;
 use packet::{Batch, Packet, clock};
 use report::hdr;
@@ -24,6 +25,8 @@ const PRELUDE_STREAM: u8 = 255;
 /// that is tried.
 const THROUGH: Duration = Duration::from_micros(500);
 const WAKES: u32 = 5;
+/// Parts into which loss is told apart at least, to know when the last packet was lost.
+const FINE: usize = 1 << 16;
 /// What the clock of a worker's gap cannot tell, ns.
 const GRAIN_NS: u64 = 60_000;
 
@@ -118,6 +121,15 @@ impl Station {
         // about a million latencies a second
         let highest = ask.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
         receiver.sample((highest / load.numbered_every() as f64 / 1e6) as u64);
+        if ask.loss_bins != 0 {
+            receiver.watch_losses(ask.loss_bins.max(FINE));
+        }
+        if ask.variation {
+            receiver.watch_variation();
+        }
+        if let Some(at) = ask.tag_s {
+            receiver.watch_tag(first + number_at(&ask.phases, at));
+        }
         middle.gaps();
         let (mut looked, mut own) = (clock::cycles(), 0);
         for pacer in &mut pacers {
@@ -169,7 +181,17 @@ impl Station {
         trial.late_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
-        Ok(Seen { trial, delays, ..Seen::default() })
+        let sent: Vec<u64> = pacers.iter().map(|p| p.totals().sent).collect();
+        let losses = receiver.losses(0).filter(|_| ask.loss_bins != 0);
+        let losses = losses.map(|losses| When::new(&ask.phases, &sent).losses(losses, ask.loss_bins));
+        let variation = receiver.variation(0).map(|seen| Variation {
+            ipdv: seen.ipdv().amounts(),
+            rising: seen.ipdv().above(),
+            rfc3550_ns: seen.jitter_ns().unwrap_or(0.0),
+            rfc3550_max_ns: seen.jitter_max_ns().unwrap_or(0.0),
+        });
+        let tag_ns = receiver.tag_ns().map(|ns| ns as f64);
+        Ok(Seen { trial, delays, losses, variation, tag_ns, ..Seen::default() })
     }
 
     fn underway(&self, quiet: Duration) -> Underway {
@@ -378,6 +400,17 @@ impl Station {
         self.receive(&mut foreign);
         self.buffers.clear();
     }
+}
+
+/// The number of the packet that is due so many seconds after the start.
+fn number_at(phases: &[Phase], at_s: f64) -> u64 {
+    let (mut from, mut number) = (0.0, 0.0);
+    for phase in phases {
+        let within = (at_s - from).clamp(0.0, phase.duration_s);
+        number += within * phase.load_pps;
+        from += phase.duration_s;
+    }
+    number as u64
 }
 
 /// A schedule for each phase, one after the other from tick `start`.

@@ -68,6 +68,8 @@ pub struct Receiver {
     bins: Option<usize>,
     varied: bool,
     displaced: bool,
+    /// A packet waited for, and its latency.
+    tag: Option<(u64, Option<u64>)>,
     /// By stream.
     watches: Vec<Watch>,
 }
@@ -100,6 +102,7 @@ impl Receiver {
             bins: None,
             varied: false,
             displaced: false,
+            tag: None,
             watches: Vec::new(),
         };
         receiver.set_stream(0, Sequence::new(first, intended));
@@ -130,6 +133,17 @@ impl Receiver {
         self.watch();
     }
 
+    /// From now on waits for the packet of this number of stream 0, to tell its latency.
+    pub fn watch_tag(&mut self, number: u64) {
+        self.tag = Some((number, None));
+        self.watch();
+    }
+
+    /// Latency of the packet that was waited for, nanoseconds, if it came.
+    pub fn tag_ns(&self) -> Option<u64> {
+        self.tag?.1
+    }
+
     /// From now on keeps how far packets are displaced, for each stream; see [`Density`].
     pub fn watch_density(&mut self) {
         self.displaced = true;
@@ -138,7 +152,7 @@ impl Receiver {
 
     /// Sets up what is watched for streams that nothing has come of yet.
     fn watch(&mut self) {
-        self.watched = self.bins.is_some() || self.varied || self.displaced;
+        self.watched = self.bins.is_some() || self.varied || self.displaced || self.tag.is_some();
         if !self.watched {
             return;
         }
@@ -198,6 +212,12 @@ impl Receiver {
 
     #[inline(never)]
     fn observe(&mut self, number: u64, probe: Probe, now: u64) {
+        if let Some((tag, ns)) = &mut self.tag
+            && *tag == number
+            && probe.stream == 0
+        {
+            *ns = Some(self.scale.ns(probe.age(now)));
+        }
         let Some(watch) = self.watches.get_mut(usize::from(probe.stream)) else { return };
         if let Some(losses) = &mut watch.losses {
             losses.arrive(number);

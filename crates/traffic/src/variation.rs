@@ -216,6 +216,19 @@ impl Signed {
         self.below.count() + self.zero + self.above.count()
     }
 
+    /// All of them without their signs.
+    pub fn amounts(&self) -> Delays {
+        let mut all = self.above.clone();
+        all.add(&self.below);
+        all.record_n(0, self.zero);
+        all
+    }
+
+    /// How many are above zero.
+    pub fn above(&self) -> u64 {
+        self.above.count()
+    }
+
     /// The smallest, nanoseconds, exact.
     pub fn min_ns(&self) -> Option<i64> {
         self.ends.map(|(min, _)| min)

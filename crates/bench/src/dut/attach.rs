@@ -21,7 +21,7 @@ impl Attached {
     /// What this machine or user lacks.
     pub(crate) fn new(site: &mut Site, ports: &Ports) -> Result<Attached, DutError> {
         let veth = |site: &mut Site, kind: &str| {
-            let namespace = Namespace::new(site)?;
+            let mut namespace = Namespace::new(site)?;
             let near = namespace.ports(site)?;
             let outer = near.iter().map(|name| format!("{kind}:{name}")).collect();
             let inner = (0..near.len()).map(|n| format!("p{n}")).collect();
@@ -38,6 +38,18 @@ impl Attached {
             Ports::AfXdp => veth(site, "af_xdp"),
             Ports::Devices(all) => Ok(Attached { outer: all.clone(), inner: vec![], namespace: None }),
         }
+    }
+
+    /// As [`Attached::new`], in a namespace also where the ports need none: what else the device makes is gone with it.
+    ///
+    /// # Errors
+    /// What this machine or user lacks.
+    pub(crate) fn apart(site: &mut Site, ports: &Ports) -> Result<Attached, DutError> {
+        let mut attached = Attached::new(site, ports)?;
+        if attached.namespace.is_none() {
+            attached.namespace = Some(Namespace::new(site)?);
+        }
+        Ok(attached)
     }
 
     /// A command where the device has to run, on its CPUs.

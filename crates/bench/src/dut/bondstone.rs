@@ -59,7 +59,7 @@ impl Bondstone {
                 std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| wrong(&link, &e))?;
             }
         }
-        let file = folder.join(format!("bondstone-dut-{}.toml", std::process::id()));
+        let file = folder.join("as-measured.toml");
         std::fs::write(&file, text).map_err(|e| wrong(&file, &e))?;
         Ok(file)
     }

@@ -3,7 +3,9 @@
 use super::attach::Attached;
 use super::plan::Hooks;
 use super::program::{Line, Program};
-use super::{About, Driver, DutError, Plan, Ports, Site, Started};
+use super::{About, Driver, DutError, Plan, Ports, Site, Started, rhythm};
+use crate::bed::{Act, Acted};
+use std::sync::atomic::AtomicBool;
 
 pub(crate) struct Hooked {
     ports: Ports,
@@ -49,6 +51,26 @@ impl Driver for Hooked {
 
     fn check(&mut self) -> Result<(), DutError> {
         self.program.as_mut().map_or(Ok(()), |p| p.check("the start command"))
+    }
+
+    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let Some(attached) = &self.attached else { return Ok(Acted::default()) };
+        let line = |script: &str, n: u64| {
+            let line = Line::new("env").args(self.environment.clone()).args([format!("BONDSTONE_CHANGE={n}")]);
+            attached.line(line.args(["sh", "-c", script]), site)
+        };
+        let missing =
+            |what: &str| site.wrong(format!("has no command for that: {what}"), format!("write {what} = \"...\""));
+        match (act, &self.hooks) {
+            (Act::Reset { at_s }, Hooks { reset: Some(reset), .. }) => {
+                Ok(rhythm::once(at_s, stop, || line(reset, 0).succeeds()))
+            }
+            (Act::Changes { per_second }, Hooks { change: Some(change), .. }) => {
+                Ok(rhythm::changes(per_second, stop, |n| line(change, n).succeeds()))
+            }
+            (Act::Reset { .. }, _) => Err(missing("reset")),
+            (Act::Changes { .. }, _) => Err(missing("change")),
+        }
     }
 
     fn stop(&mut self) {

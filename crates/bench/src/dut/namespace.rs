@@ -6,6 +6,8 @@ use super::{DutError, Site};
 /// A namespace.
 pub(crate) struct Namespace {
     holder: Program,
+    /// The ends of its interfaces that are here.
+    near: Vec<String>,
 }
 
 impl Namespace {
@@ -21,7 +23,7 @@ impl Namespace {
         let line = Line::new("unshare").args(["--net", "--mount", "sh", "-c", script]);
         let mut holder = Program::start(site, "namespace", line)?;
         holder.wait(site, "a namespace", |p| p.said().contains("ready"))?;
-        let namespace = Namespace { holder };
+        let namespace = Namespace { holder, near: vec![] };
         namespace.run(site, &["ip", "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
@@ -52,13 +54,14 @@ impl Namespace {
     ///
     /// # Errors
     /// When one cannot be made.
-    pub(crate) fn ports(&self, site: &mut Site) -> Result<Vec<String>, DutError> {
+    pub(crate) fn ports(&mut self, site: &mut Site) -> Result<Vec<String>, DutError> {
         let pid = self.holder.id().to_string();
         let mut outside = vec![];
         for n in 0..site.ports() {
             let (far, near) = (format!("p{n}"), format!("bs{pid}p{n}"));
             let words = ["link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &pid];
             Line::new("ip").args(words).output(site)?;
+            self.near.push(near.clone());
             for words in
                 [vec!["link", "set", &near, "addrgenmode", "none"], vec!["link", "set", &near, "arp", "off", "up"]]
             {
@@ -84,5 +87,14 @@ impl Namespace {
     /// When its process has ended.
     pub(crate) fn check(&mut self, dut: &str) -> Result<(), DutError> {
         self.holder.check(dut)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // the kernel would do it, some time after the process has ended
+        for near in &self.near {
+            Line::new("ip").args(["link", "del", near]).succeeds();
+        }
     }
 }

@@ -2,11 +2,10 @@
 
 use super::attach::Attached;
 use super::program::{Line, Program};
-use super::{About, Driver, DutError, Forward, Plan, Ports, Site, Started};
+use super::{About, Driver, DutError, Forward, Plan, Ports, Site, Started, rhythm};
 use crate::bed::{Act, Acted};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 /// The program with DPDK in it, where Debian and Ubuntu put it; elsewhere `ovs-vswitchd` may have it.
 const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -63,7 +62,8 @@ impl Ovs {
 
 impl Driver for Ovs {
     fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
-        let attached = Attached::new(site, &self.ports)?;
+        // it makes interfaces of its own, and leaves them when it is killed
+        let attached = Attached::apart(site, &self.ports)?;
         let schema = SCHEMAS
             .into_iter()
             .find(|s| Path::new(s).exists())
@@ -159,35 +159,22 @@ impl Driver for Ovs {
         self.switch.as_mut().map_or(Ok(()), |p| p.check("ovs"))
     }
 
-    /// Changes: flows that no packet matches are added and deleted in turn. Reset: the flows are deleted, and put back by
-    /// a restart of the switch is not what this does; it is refused.
+    /// Changes: flows that no packet of the tests matches are added and deleted in turn.
     fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
         let Act::Changes { per_second } = act else {
-            return Err(site.wrong("cannot be reset while its ports stay", "measure another device"));
+            let cure = "measure another device, or this one as kind = \"command\" with a reset of your own";
+            return Err(site.wrong("cannot be reset here without losing its ports", cure));
         };
         let bridge = format!("unix:{}", site.path(&format!("{BRIDGE}.mgmt")).display());
-        let began = Instant::now();
-        let mut acted = Acted::default();
-        while !stop.load(Ordering::Relaxed) {
-            let due = Duration::from_secs_f64(acted.done as f64 / per_second.max(1e-3));
-            if began.elapsed() < due {
-                std::thread::sleep((due - began.elapsed()).min(Duration::from_millis(5)));
-                continue;
-            }
-            let dst = format!("priority=1,ip,nw_dst=203.0.113.{}", acted.done / 2 % 256);
-            let done = if acted.done.is_multiple_of(2) {
-                std::process::Command::new("ovs-ofctl")
-                    .args(["-O", "OpenFlow13", "add-flow", &bridge, &format!("{dst},actions=drop")])
-                    .output()
+        Ok(rhythm::changes(per_second, stop, |n| {
+            let flow = format!("ip,nw_dst=203.0.113.{}", n / 2 % 256);
+            let words = if n.is_multiple_of(2) {
+                ["add-flow".to_owned(), bridge.clone(), format!("priority=1,{flow},actions=drop")]
             } else {
-                let flow = dst.trim_start_matches("priority=1,").to_owned();
-                std::process::Command::new("ovs-ofctl").args(["-O", "OpenFlow13", "del-flows", &bridge, &flow]).output()
+                ["del-flows".to_owned(), bridge.clone(), flow]
             };
-            acted.failed += u64::from(!done.is_ok_and(|d| d.status.success()));
-            acted.done += 1;
-        }
-        acted.to_s = began.elapsed().as_secs_f64();
-        Ok(acted)
+            Line::new("ovs-ofctl").args(["-O", "OpenFlow13"]).args(words).succeeds()
+        }))
     }
 
     fn stop(&mut self) {

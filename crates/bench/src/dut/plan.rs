@@ -58,6 +58,10 @@ pub struct Hooks {
     pub ready: Option<String>,
     /// Is run before `start` is ended.
     pub stop: Option<String>,
+    /// Resets the device; it is over when the device should forward again.
+    pub reset: Option<String>,
+    /// Makes the change of number `$BONDSTONE_CHANGE`.
+    pub change: Option<String>,
 }
 
 /// Programs that can be measured.
@@ -216,7 +220,7 @@ impl Plan {
     }
 
     /// Who drives it.
-    pub fn driver(&self) -> Box<dyn Driver> {
+    pub fn driver(&self) -> Box<dyn Driver + Send> {
         match self.kind {
             Kind::Bondstone => Box::new(bondstone::Bondstone::new(self)),
             Kind::Testpmd => Box::new(testpmd::Testpmd::new(self)),

@@ -1,7 +1,9 @@
 //! The kernel's router, with nftables in front of it or not.
 
 use super::attach::Attached;
-use super::{About, Driver, DutError, Kind, Plan, Ports, Site, Started, bridge};
+use super::{About, Driver, DutError, Kind, Plan, Ports, Site, Started, bridge, rhythm};
+use crate::bed::{Act, Acted};
+use std::sync::atomic::AtomicBool;
 
 /// Rules of the firewall that no packet of the tests matches, and that every packet is compared with.
 const RULES: u32 = 10;
@@ -55,6 +57,20 @@ impl Driver for Router {
 
     fn check(&mut self) -> Result<(), DutError> {
         self.attached.as_mut().and_then(|a| a.namespace.as_mut()).map_or(Ok(()), |n| n.check("router"))
+    }
+
+    /// Changes: routes that no packet of the tests takes are added and deleted in turn.
+    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let Some(attached) = &self.attached else { return Ok(Acted::default()) };
+        let namespace = attached.kernel(site)?;
+        let Act::Changes { per_second } = act else {
+            return Err(site.wrong("is not reset here", "measure the reset of kind = \"bridge\" or \"command\""));
+        };
+        Ok(rhythm::changes(per_second, stop, |n| {
+            let verb = if n.is_multiple_of(2) { "add" } else { "del" };
+            let words = format!("ip route {verb} 203.0.113.{}/32 via {} dev p1", n / 2 % 256, NEXT_HOP.0);
+            namespace.line(&words.split(' ').collect::<Vec<_>>()).succeeds()
+        }))
     }
 
     fn stop(&mut self) {

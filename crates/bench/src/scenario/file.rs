@@ -54,6 +54,8 @@ pub(super) struct Dut {
     pub(super) start: Option<Spanned<String>>,
     pub(super) ready: Option<Spanned<String>>,
     pub(super) stop: Option<Spanned<String>>,
+    pub(super) reset: Option<Spanned<String>>,
+    pub(super) change: Option<Spanned<String>>,
 }
 
 impl<'de> Deserialize<'de> for Duts {

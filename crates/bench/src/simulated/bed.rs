@@ -44,7 +44,7 @@ impl Bed for Simulated {
         });
         let tag_ns = ask.tag_s.and_then(|tag_s| self.tag(tag_s, capacity, &phases, ask, duration_s, mean_wait));
         let delays = (delays.count() != 0).then_some(delays);
-        Ok(Seen { trial, delays, losses, variation, tag_ns, acted })
+        Ok(Seen { trial, delays, losses, variation, tag_ns, acted, ..Seen::default() })
     }
 }
 

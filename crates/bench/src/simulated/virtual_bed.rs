@@ -245,7 +245,14 @@ impl Bed for Virtual {
         let delays = run.receiver.latency();
         let delays = (delays.count() != 0).then(|| delays.clone());
         let variation = run.wobble.map(|wobble| wobble.variation);
-        Ok(Seen { trial, delays, losses, variation, tag_ns: run.tag.and_then(|(_, latency)| latency), acted: None })
+        Ok(Seen {
+            trial,
+            delays,
+            losses,
+            variation,
+            tag_ns: run.tag.and_then(|(_, latency)| latency),
+            ..Seen::default()
+        })
     }
 }
 

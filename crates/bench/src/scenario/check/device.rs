@@ -157,11 +157,12 @@ impl Checker<'_> {
             None => None,
         };
         let (start, ready, stop) = (hook(&device.start), hook(&device.ready), hook(&device.stop));
+        let (reset, change) = (hook(&device.reset), hook(&device.change));
         if kind == Kind::Command && start.is_none() {
             self.fault(written.span(), &text, "has no command to start", "write start = \"...\"");
             return None;
         }
-        let hooks = Hooks { start: start.unwrap_or_default(), ready, stop };
+        let hooks = Hooks { start: start.unwrap_or_default(), ready, stop, reset, change };
         Some(Plan { kind, ports, cpus, forward, chain: chain.map(ChainText::of), hooks })
     }
 

@@ -1,0 +1,85 @@
+//! From numbers of packets to times of departure.
+
+use crate::bed::{Losses, Phase};
+
+/// What a trial sent in each of its phases.
+pub(crate) struct When {
+    /// For each: seconds at which it begins, its length, the number of its first packet, how many were sent.
+    phases: Vec<(f64, f64, u64, u64)>,
+}
+
+impl When {
+    /// Of phases in which so many packets were sent.
+    pub(crate) fn new(phases: &[Phase], sent: &[u64]) -> When {
+        let (mut from, mut first) = (0.0, 0);
+        let phase = |(phase, sent): (&Phase, &u64)| {
+            let entry = (from, phase.duration_s, first, *sent);
+            from += phase.duration_s;
+            first += sent;
+            entry
+        };
+        When { phases: phases.iter().zip(sent).map(phase).collect() }
+    }
+
+    /// Packets sent.
+    fn sent(&self) -> u64 {
+        self.phases.last().map_or(0, |(_, _, first, sent)| first + sent)
+    }
+
+    /// Seconds of all phases.
+    fn duration_s(&self) -> f64 {
+        self.phases.last().map_or(0.0, |(from, length, ..)| from + length)
+    }
+
+    /// When packet `number`, counted from 0, was due, seconds after the start; exact as long as none stayed unsent.
+    pub(crate) fn due(&self, number: u64) -> f64 {
+        let within = |&&(_, _, first, sent): &&(f64, f64, u64, u64)| number < first + sent;
+        match self.phases.iter().find(within) {
+            Some(&(from, length, first, sent)) => from + length * (number - first) as f64 / sent as f64,
+            None => self.duration_s(),
+        }
+    }
+
+    /// The loss told apart into `bins` parts of equal length.
+    pub(crate) fn losses(&self, seen: &traffic::Losses, bins: usize) -> Losses {
+        let sent = self.sent();
+        let mut parts = vec![(0, 0); bins.max(1)];
+        let (width, whole) = (seen.width(), self.duration_s().max(f64::MIN_POSITIVE));
+        for (bin, lost) in seen.lost(sent).enumerate() {
+            let from = bin as u64 * width;
+            let due = width.min(sent.saturating_sub(from));
+            if due == 0 {
+                break;
+            }
+            let part = (self.due(from + due / 2) / whole * parts.len() as f64) as usize;
+            let part = part.min(parts.len() - 1);
+            parts[part].0 += lost;
+            parts[part].1 += due;
+        }
+        Losses {
+            bins: parts,
+            first_s: seen.first_lost(sent).map(|range| self.due(range.start)),
+            last_s: seen.last_lost(sent).map(|range| self.due(range.end.saturating_sub(1))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_in_the_second_of_two_phases() {
+        // 1000 packets in the first second, 500 in the next two
+        let phases = [Phase { load_pps: 1000.0, duration_s: 1.0 }, Phase { load_pps: 250.0, duration_s: 2.0 }];
+        let when = When::new(&phases, &[1000, 500]);
+        assert_eq!((when.due(0), when.due(500), when.due(1000), when.due(1250)), (0.0, 0.5, 1.0, 2.0));
+        let mut seen = traffic::Losses::new(7, 1500, 1 << 20);
+        (0..1500).filter(|n| !(1200..1300).contains(n)).for_each(|n| seen.arrive(7 + n));
+        let losses = when.losses(&seen, 30);
+        assert_eq!(losses.bins.iter().map(|(lost, _)| lost).sum::<u64>(), 100);
+        assert_eq!(losses.bins.iter().map(|(_, due)| due).sum::<u64>(), 1500);
+        assert_eq!((losses.first_s, losses.last_s), (Some(1.8), Some(1.0 + 2.0 * 299.0 / 500.0)));
+        assert!(losses.bins[..17].iter().all(|(lost, _)| *lost == 0) && losses.bins[18].0 > 0);
+    }
+}

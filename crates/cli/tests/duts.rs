@@ -1,0 +1,246 @@
+//! Devices under test that are other programs: each forwards, is counted packet by packet, and leaves nothing behind.
+
+mod common;
+
+use common::{Running, Scratch, bondstone};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One rig at a time: there are two CPUs, and each takes both.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether generator and device have a CPU each, and what the device needs is there; says what is not.
+fn possible(programs: &[&str]) -> bool {
+    let is_there = |program: &&&str| {
+        Path::new(**program).exists()
+            || ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|f| Path::new(f).join(**program).exists())
+    };
+    if let Some(absent) = programs.iter().find(|p| !is_there(p)) {
+        eprintln!("skipped: needs {absent}");
+        return false;
+    }
+    if runtime::allowed_cpus().len() < 2 {
+        eprintln!("skipped: needs two CPUs");
+        return false;
+    }
+    true
+}
+
+fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: needs root, for network namespaces");
+    }
+    root
+}
+
+/// A scenario with one device.
+fn scenario(device: &str) -> String {
+    format!(
+        "bondstone = 1\n[scenario]\ntitle = \"a device\"\n[traffic]\nframes = \"64,1518\"\nflows = 10\n[dut]\n{device}\n"
+    )
+}
+
+/// Offers it 2000 packets a second, which whatever runs here takes, and says what came of it.
+fn measured(scratch: &Scratch, device: &str) -> Vec<Value> {
+    let before = leftovers();
+    let file = scratch.write("device.toml", scenario(device));
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let mut command =
+        vec!["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    command.extend(["--rate", "2000", "--goal", "quick,final=200ms,sum=600ms,first=200ms", "--json"]);
+    let said = bondstone(command);
+    // on a machine that is away so often that no trial can be judged, that is the verdict
+    assert!(matches!(said.status, Some(0 | 1)), "{device}\n{}\n{}", said.err, said.out);
+    let results: Vec<Value> = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(results.len(), 2, "{}", said.err);
+    for result in &results {
+        let trials = result["trials"].as_array().unwrap();
+        assert!(trials.len() >= 3, "{result:#}");
+        let n = |trial: &Value, name: &str| trial[name].as_u64().unwrap();
+        for trial in trials {
+            assert_eq!(n(trial, "sent") + n(trial, "unsent"), n(trial, "intended"));
+            assert_eq!(n(trial, "received") + n(trial, "lost"), n(trial, "sent"));
+            assert_eq!((n(trial, "duplicate"), n(trial, "corrupt")), (0, 0), "{trial:#}");
+        }
+        let received: u64 = trials.iter().map(|t| n(t, "received")).sum();
+        let sent: u64 = trials.iter().map(|t| n(t, "sent")).sum();
+        assert!(received * 2 > sent, "most come back: {received} of {sent}");
+        let chain = result["dut"]["chain"].as_str().unwrap();
+        assert!(!chain.is_empty() && !chain.contains("bondstone-dut-"), "{chain}");
+    }
+    assert_eq!(leftovers(), before, "{device}");
+    results
+}
+
+/// What a device may leave behind: interfaces, folders, processes.
+fn leftovers() -> BTreeSet<String> {
+    let names = |folder: &str| {
+        let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        all.map(|e| e.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let interfaces = names("/sys/class/net");
+    let temporary = std::env::temp_dir();
+    let folders = names(&temporary.to_string_lossy()).into_iter().filter(|n| n.starts_with("bondstone-dut-"));
+    let command = |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
+    let ours = |line: &Vec<u8>| String::from_utf8_lossy(line).contains("bondstone-dut-");
+    let processes = names("/proc").into_iter().filter(|n| n.parse::<u32>().is_ok());
+    let processes =
+        processes.filter_map(|pid| command(&pid)).filter(ours).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
+    interfaces.into_iter().chain(folders).chain(processes).collect()
+}
+
+#[test]
+fn the_kernels_bridge_and_router() {
+    let _one = alone();
+    if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let results = measured(&scratch, "kind = \"bridge\"\nforward = \"bridge\"");
+    assert_eq!(results[0]["dut"]["kind"], "bridge");
+    assert!(results[0]["dut"]["version"].as_str().unwrap().starts_with("Linux "));
+    measured(&scratch, "kind = \"router\"\nforward = \"route\"");
+    if possible(&["nft"]) {
+        measured(&scratch, "kind = \"nftables\"\nforward = \"route\"");
+    }
+}
+
+#[test]
+fn a_device_that_does_something_else_is_refused() {
+    let _one = alone();
+    if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let before = leftovers();
+    // a router lowers the time to live, a bridge may not
+    let file = scratch.write("wrong.toml", scenario("kind = \"router\"\nforward = \"bridge\""));
+    let db = scratch.path("db");
+    let said = bondstone(["bench", file.to_str().unwrap(), "--rate", "1000", "--db", db.to_str().unwrap()]);
+    assert_eq!(said.status, Some(3), "{}", said.err);
+    assert!(said.err.contains("does not forward as it should") && said.err.contains("cure:"), "{}", said.err);
+    assert_eq!(leftovers(), before);
+}
+
+#[test]
+fn testpmd() {
+    let _one = alone();
+    if possible(&["dpdk-testpmd", "setpriv", "taskset"]) {
+        measured(&Scratch::new(), "kind = \"testpmd\"");
+    }
+}
+
+#[test]
+fn a_chain_in_a_process_of_its_own() {
+    let _one = alone();
+    if !possible(&["setpriv", "taskset"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                 chain = [{ path = [\"a\", \"count\", \"b\"] }]\n";
+    scratch.write("chain.toml", chain);
+    let results = measured(&scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"");
+    assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
+}
+
+const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "ovs-vsctl", "setpriv"];
+
+#[test]
+fn open_vswitch() {
+    let _one = alone();
+    if !possible(&OVS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let results = measured(&scratch, "kind = \"ovs\"");
+    assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("in_port=1,actions=output:2"));
+    assert!(results[0]["dut"]["version"].as_str().unwrap().contains('.'));
+    measured(&scratch, "kind = \"ovs\"\nforward = \"bridge\"");
+    if root() {
+        measured(&scratch, "kind = \"ovs\"\nports = \"af_packet\"");
+    }
+}
+
+/// A device by the user's own commands: here the kernel's bridge again.
+#[test]
+fn commands_of_the_users_own() {
+    let _one = alone();
+    if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let start = "ip link add mine type bridge && ip link set $BONDSTONE_PORT0 master mine && \
+                 ip link set $BONDSTONE_PORT1 master mine && ip link set mine up && exec sleep infinity";
+    let ready = "ip -br link show mine | grep -q UP";
+    let stopped = scratch.path("stopped");
+    let device = format!(
+        "kind = \"command\"\nports = \"af_packet\"\nstart = {start:?}\nready = {ready:?}\nstop = \"touch {}\"",
+        stopped.display()
+    );
+    let results = measured(&scratch, &device);
+    assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("ip link add mine"));
+    assert!(stopped.exists(), "the stop command has run");
+}
+
+/// Killed in the midst of a trial, the program leaves nothing but a folder, and that is gone with the next.
+#[test]
+fn killed_it_leaves_nothing() {
+    let _one = alone();
+    if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let before = leftovers();
+    let devices: &[&str] =
+        if possible(&OVS) { &["kind = \"bridge\"", "kind = \"ovs\""] } else { &["kind = \"bridge\""] };
+    for device in devices {
+        let file = scratch.write("device.toml", scenario(device));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+        command.args(["bench", file.to_str().unwrap(), "--rate", "1000", "--goal", "quick,final=60s,sum=600s", "--db"]);
+        let mut running = Running::start(command.arg(scratch.path("db")));
+        running.wait_for("the generator", |line| line.contains("generator on CPU"));
+        running.signal(Signal::KILL);
+        running.end();
+        let end = Instant::now() + Duration::from_secs(20);
+        let left = |what: &String| !before.contains(what) && !what.starts_with("bondstone-dut-");
+        while leftovers().iter().any(left) {
+            assert!(Instant::now() < end, "{:?}", leftovers().into_iter().filter(left).collect::<Vec<_>>());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    // whoever comes next takes the folders of the dead away
+    let file = scratch.write("device.toml", scenario("kind = \"bridge\""));
+    let arguments = ["--rate", "1000", "--goal", "quick,final=50ms,sum=50ms,first=50ms", "--db"];
+    let said = bondstone(
+        ["bench", file.to_str().unwrap()].into_iter().chain(arguments).chain([scratch.path("db").to_str().unwrap()]),
+    );
+    assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
+    assert_eq!(leftovers(), before);
+}
+
+#[test]
+fn interrupted_it_leaves_nothing() {
+    let _one = alone();
+    if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let before = leftovers();
+    let file = scratch.write("device.toml", scenario("kind = \"bridge\""));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    command.args(["bench", file.to_str().unwrap(), "--rate", "1000", "--goal", "quick,final=60s,sum=600s", "--db"]);
+    let mut running = Running::start(command.arg(scratch.path("db")));
+    running.wait_for("the generator", |line| line.contains("generator on CPU"));
+    assert_eq!(running.interrupt().status, Some(130));
+    assert_eq!(leftovers(), before);
+}
