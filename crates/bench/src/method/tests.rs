@@ -295,6 +295,23 @@ fn connections_are_packets() {
     assert_eq!(findings.method.standard, None);
 }
 
+/// The device of docs/methods.md, and what it says of it.
+#[test]
+fn examples_of_the_book() {
+    let device = "capacity=3e6,buffer=900";
+    let by = |search: &str| {
+        let settings = Settings { search: search.parse().unwrap(), ..settings(Form::Standard) };
+        found("connections", &settings, device)
+    };
+    let (binary, mlr) = (by("binary"), by("mlr"));
+    let kpps: Vec<_> = binary.trials.iter().map(|trial| (trial.load_pps / 1e3).round()).collect();
+    assert_eq!(kpps, [4000.0, 2001.0, 3000.0, 2500.0, 2750.0, 2875.0, 2938.0, 2969.0, 2985.0, 2992.0]);
+    assert!(binary.trials[2].lost > 0 && binary.trials[3..].iter().all(|trial| trial.lost == 0));
+    let trials: Vec<_> =
+        mlr.trials.iter().map(|trial| ((trial.load_pps / 1e3).round(), trial.duration_s.round())).collect();
+    assert_eq!((trials[0], trials.iter().filter(|(_, seconds)| *seconds == 60.0).count()), ((4000.0, 1.0), 3));
+}
+
 #[test]
 fn times_told_are_about_right() {
     let device = "capacity=3e6,buffer=900,reset=0.3,change=1e-4";
