@@ -175,6 +175,15 @@ fn buffers_by_bursts() {
     let never = found("back-to-back", &settings(Form::Quick), "capacity=9e6,buffer=64");
     assert!(never.quantities.is_empty());
     says(&never, "RFC 9004 §4 has nothing to measure");
+    // Where the generator cannot send at the full rate, the fastest bursts that it can send tell as much.
+    let slow = found("back-to-back", &settings(Form::Quick), "capacity=2e6,buffer=900,generator=3.3e6");
+    near(value(&slow, "corrected buffer"), 900.0, 0.04);
+    near(value(&slow, "burst length"), 900.0 * 3.24 / 1.24, 0.04);
+    assert_eq!(slow.limited_by, LimitedBy::Generator);
+    says(
+        &slow,
+        "bursts at 3240000 packets/s, which is what the generator can send, where RFC 9004 §5 asks for 4000000",
+    );
     // The search may end below the limit by its width, so a device may stand a long burst.
     let long = Settings { throughput_pps: Some(3.9e6), ..settings(Form::Quick) };
     says(&found("back-to-back", &long, "capacity=5e6"), "in 5 repetitions the longest burst tried");
