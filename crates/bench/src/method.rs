@@ -196,3 +196,6 @@ pub fn carry_out(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

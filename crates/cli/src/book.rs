@@ -12,6 +12,7 @@ chapters! {
     concepts "docs/concepts.md"
     cycles "docs/cycles.md"
     isolation "docs/isolation.md"
+    methods "docs/methods.md"
     nodes "docs/nodes.md"
     operators "docs/operators.md"
     streams "docs/streams.md"

@@ -30,6 +30,9 @@ const fn scale(form: Form) -> Scale {
     }
 }
 
+/// By what the rate of bursts is lowered that the generator cannot send.
+const SLOWER: f64 = 0.9;
+
 /// A search for the longest burst after the other.
 #[derive(Default)]
 pub(super) struct BackToBack {
@@ -40,11 +43,21 @@ pub(super) struct BackToBack {
     lengths: Vec<f64>,
     /// How many were as long as is tried.
     at_ceiling: usize,
-    /// Packets that the generator left unsent, and of how many, which ends it.
-    starved: Option<(u64, u64)>,
+    /// The rate of bursts, where the generator could not send at a higher one.
+    slower_pps: Option<f64>,
 }
 
 impl BackToBack {
+    /// The rate of bursts, packets a second.
+    fn rate(&self, known: &Known) -> f64 {
+        self.slower_pps.unwrap_or(known.settings.top_pps())
+    }
+
+    /// Packets of the longest burst.
+    fn ceiling(&self, known: &Known) -> u64 {
+        ((self.rate(known) * scale(known.settings.form).ceiling_s) as u64).max(FIRST)
+    }
+
     /// Packets of the next burst; none where the longest without loss is known.
     fn burst(&self, ceiling: u64, step: u64) -> Option<u64> {
         match self.high {
@@ -56,22 +69,17 @@ impl BackToBack {
     }
 }
 
-/// Packets of the longest burst.
-fn ceiling(known: &Known) -> u64 {
-    ((known.settings.top_pps() * scale(known.settings.form).ceiling_s) as u64).max(FIRST)
-}
-
 impl Plan for BackToBack {
     const NAME: &'static str = "back-to-back";
     const STANDARD: Option<&'static str> = Some("RFC 9004");
 
     fn next(&mut self, known: &Known) -> Option<Ask> {
-        let (top, Scale { times, step, .. }) = (known.settings.top_pps(), scale(known.settings.form));
-        // A buffer never fills where the highest load is forwarded (RFC 9004 §4).
-        if known.throughput_pps >= top || self.starved.is_some() {
+        let (rate, Scale { times, step, .. }) = (self.rate(known), scale(known.settings.form));
+        // A buffer never fills at a rate that is forwarded (RFC 9004 §4).
+        if known.throughput_pps >= rate {
             return None;
         }
-        let longest = ceiling(known);
+        let longest = self.ceiling(known);
         let mut burst = self.burst(longest, step);
         if burst.is_none() {
             self.lengths.push(self.low as f64);
@@ -82,13 +90,15 @@ impl Plan for BackToBack {
         if self.lengths.len() >= times {
             return None;
         }
-        burst.map(|packets| Ask::load(top, packets as f64 / top))
+        burst.map(|packets| Ask::load(rate, packets as f64 / rate))
     }
 
-    fn tell(&mut self, _: &Known, _: &Ask, seen: Seen) {
-        let packets = seen.trial.intended;
+    fn tell(&mut self, known: &Known, ask: &Ask, seen: Seen) {
+        let packets = (ask.phases[0].load_pps * ask.phases[0].duration_s).round() as u64;
         if seen.trial.unsent != 0 {
-            self.starved = Some((seen.trial.unsent, packets));
+            // All begins anew: bursts of different rates do not compare.
+            let slower_pps = (self.rate(known) * SLOWER).floor();
+            *self = BackToBack { slower_pps: Some(slower_pps), ..BackToBack::default() };
         } else if seen.trial.lost == 0 {
             self.low = self.low.max(packets);
         } else {
@@ -102,21 +112,21 @@ impl Plan for BackToBack {
 
     fn sum_up(&self, known: &Known, findings: &mut Findings) {
         let Scale { times, step, ceiling_s, .. } = scale(known.settings.form);
-        let (top, throughput) = (known.settings.top_pps(), known.throughput_pps);
+        let (rate, throughput) = (self.rate(known), known.throughput_pps);
         let says = &mut findings.deviations;
-        if throughput >= top {
+        if self.slower_pps.is_some() {
+            let top = known.settings.top_pps();
             says.push(format!(
-                "{throughput} packets/s, all that is offered, are forwarded without loss: no burst fills a buffer, and \
-                 RFC 9004 §4 has nothing to measure"
-            ));
-            return;
-        }
-        if let Some((unsent, packets)) = self.starved {
-            says.push(format!(
-                "the generator left {unsent} packets of a burst of {packets} at {top} packets/s unsent: longer ones tell \
-                 nothing about the device"
+                "bursts at {rate} packets/s, which is what the generator can send, where RFC 9004 §5 asks for {top}"
             ));
             findings.limited_by = LimitedBy::Generator;
+        }
+        if throughput >= rate {
+            says.push(format!(
+                "{throughput} packets/s are forwarded and no burst comes faster: no buffer fills, and RFC 9004 §4 has \
+                 nothing to measure"
+            ));
+            return;
         }
         if known.settings.form == Form::Quick {
             let full = scale(Form::Standard);
@@ -129,7 +139,9 @@ impl Plan for BackToBack {
                 time(full.ceiling_s)
             ));
         }
-        of_top(known, says);
+        if self.slower_pps.is_none() {
+            of_top(known, says);
+        }
         if self.at_ceiling != 0 {
             says.push(format!(
                 "in {} repetitions the longest burst tried, {} of them, was not lost",
@@ -139,11 +151,11 @@ impl Plan for BackToBack {
         }
         let Some(length) = Quantity::mean("burst length", "frames", &self.lengths) else { return };
         // RFC 9004 §5.4: what is worked off while the burst comes is not in the buffer.
-        let implied_s = length.value / top;
-        let corrected_s = implied_s * (1.0 - throughput / top);
+        let implied_s = length.value / rate;
+        let corrected_s = implied_s * (1.0 - throughput / rate);
         findings.quantities.push(length);
         findings.quantities.push(Quantity::new("implied buffer time", "s", implied_s));
         findings.quantities.push(Quantity::new("corrected buffer time", "s", corrected_s));
-        findings.quantities.push(Quantity::new("corrected buffer", "frames", corrected_s * top));
+        findings.quantities.push(Quantity::new("corrected buffer", "frames", corrected_s * rate));
     }
 }

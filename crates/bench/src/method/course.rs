@@ -52,6 +52,9 @@ impl Known {
     }
 }
 
+/// Most repeats of a trial after the search; one of a search, which may be much shorter, is repeated as its limits say.
+const REPEATS: u32 = 4;
+
 /// A method: a plan and what comes before it.
 pub(super) struct Course<P> {
     plan: P,
@@ -166,7 +169,7 @@ impl<P: Plan> Method for Course<P> {
         (self.pending, self.rested) = (None, false);
         self.trials.push(seen.trial.clone());
         if seen.trial.machine && P::REPEATS {
-            if self.spoilt < self.known.settings.limits.machine_repeats {
+            if self.spoilt < REPEATS.min(self.known.settings.limits.machine_repeats) {
                 self.spoilt += 1;
                 self.waiting = Some(ask);
                 return Ok(());
@@ -239,7 +242,7 @@ impl<P: Plan> Method for Course<P> {
             says.push(format!(
                 "{} trials count though the machine was in the way, as it was each of {} times",
                 self.doubtful,
-                settings.limits.machine_repeats + 1
+                REPEATS.min(settings.limits.machine_repeats) + 1
             ));
         }
         self.plan.sum_up(&self.known, &mut findings);

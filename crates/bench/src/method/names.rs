@@ -23,7 +23,8 @@ pub struct About {
     pub standard: Option<&'static str>,
     /// Which question it answers.
     pub says: &'static str,
-    /// About how many seconds its quick form takes, with a search for the throughput by `quick` where it needs one.
+    /// About how many seconds its quick form takes where nothing has to be repeated, with a search for the throughput by
+    /// `quick` where it needs one.
     pub quick_s: f64,
     /// About how many seconds its standard form takes, with a search by `rfc2544` for one that needs it.
     pub standard_s: f64,
@@ -57,16 +58,16 @@ const fn about<P: Plan>(says: &'static str, quick_s: f64, standard_s: f64) -> Ab
 
 /// All methods, in the order in which they are explained.
 pub const ALL: &[About] = &[
-    about::<Throughput>("how many packets a second it forwards, and how late they are below that", 7.0, 700.0),
-    about::<AtThroughput>("how long a packet takes at the highest rate", 9.0, 2900.0),
-    about::<LossCurve>("what share is lost at each load", 5.0, 500.0),
-    about::<BackToBack>("how long a burst at full rate may be, and so how large the buffer is", 8.0, 3000.0),
-    about::<Recovery>("how long after an overload packets are still lost", 9.0, 1000.0),
-    about::<Reset>("how long a reset interrupts it", 12.0, 800.0),
-    about::<DelayVariation>("how evenly packets come", 8.0, 5800.0),
-    about::<Soak>("whether a load stays without loss for hours", 16.0, 7600.0),
-    about::<Changes>("what changes of rules or routes cost while packets are forwarded", 24.0, 4500.0),
-    about::<Connections>("how many connections a second it stands", 6.0, 400.0),
+    about::<Throughput>("how many packets a second it forwards, and how late they are below that", 3.0, 600.0),
+    about::<AtThroughput>("how long a packet takes at the highest rate", 5.0, 2800.0),
+    about::<LossCurve>("what share is lost at each load", 2.5, 350.0),
+    about::<BackToBack>("how long a burst at full rate may be, and so how large the buffer is", 4.0, 1700.0),
+    about::<Recovery>("how long after an overload packets are still lost", 5.0, 900.0),
+    about::<Reset>("how long a reset interrupts it", 8.0, 650.0),
+    about::<DelayVariation>("how evenly packets come", 4.0, 5600.0),
+    about::<Soak>("whether a load stays without loss for hours", 12.0, 7400.0),
+    about::<Changes>("what changes of rules or routes cost while packets are forwarded", 20.0, 4300.0),
+    about::<Connections>("how many connections a second it stands", 2.0, 250.0),
 ];
 
 fn names() -> String {

@@ -13,9 +13,9 @@ const BINS: usize = 100;
 #[derive(Default)]
 pub(super) struct Reset {
     asked: usize,
-    /// Lost packets over the rate (RFC 6201 §4, frame-loss method).
+    /// Lost packets over the rate (RFC 6201, frame-loss method).
     by_loss: Vec<f64>,
-    /// From the last packet before the gap to the first behind it (RFC 6201 §4, time-stamp method).
+    /// From the last packet before the gap to the first behind it (RFC 6201, time-stamp method).
     by_stamps: Vec<f64>,
     refused: u64,
     untold: usize,

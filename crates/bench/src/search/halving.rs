@@ -140,7 +140,7 @@ impl Halving {
         };
         // A load that is being measured lies inside.
         let open = self.outcomes.range(found.lower.unwrap_or(0)..upper).map(|(load, _)| *load);
-        if let Some(load) = open.filter(|load| self.verdict(*load) == Verdict::Open).last() {
+        if let Some(load) = open.rev().find(|load| self.verdict(*load) == Verdict::Open) {
             return Some(load);
         }
         let lower = found.lower.unwrap_or(min_pps);

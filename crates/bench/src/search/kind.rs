@@ -50,6 +50,15 @@ impl SearchKind {
         })
     }
 
+    /// How it chooses loads, as [`report::Goal::method`] has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mlr => "mlrsearch",
+            Self::Binary { .. } => "bisection",
+            Self::Verified { .. } => "verified bisection",
+        }
+    }
+
     /// What defines it.
     pub const fn standard(self) -> &'static str {
         match self {

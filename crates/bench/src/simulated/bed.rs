@@ -83,9 +83,10 @@ impl Simulated {
                 let cure = "give it `change=`, the seconds that one takes";
                 let takes = self.change_s.ok_or_else(|| cannot("changed while it forwards", cure))?;
                 let (mut done, mut free) = (0, 0.0_f64);
-                while per_second > 0.0 {
+                let last_s = if per_second > 0.0 { duration_s - takes } else { -1.0 };
+                loop {
                     let from_s = free.max(done as f64 / per_second);
-                    if from_s + takes > duration_s {
+                    if from_s.is_nan() || from_s > last_s {
                         break;
                     }
                     outages.push(Outage { from_s, to_s: from_s + takes, flush: false });

@@ -59,8 +59,11 @@ fn laws_are_those_of_the_trials() {
         }
     }
     let hard = Simulated::hard(3.3e6);
-    assert_eq!(hard.holds_up_to(&crate::Goal::ndr(), 0.5, 14.88e6), 3.3e6);
-    assert_eq!(hard.holds_up_to(&crate::Goal::pdr(), 0.5, 14.88e6), (3.3e6_f64 / 0.995).floor());
+    assert_eq!(hard.holds_up_to(crate::SearchKind::Mlr, &crate::Goal::ndr(), 0.5, 14.88e6), 3.3e6);
+    assert_eq!(
+        hard.holds_up_to(crate::SearchKind::Mlr, &crate::Goal::pdr(), 0.5, 14.88e6),
+        (3.3e6_f64 / 0.995).floor()
+    );
 }
 
 #[test]
