@@ -1,8 +1,9 @@
 //! What generator and wires do by themselves: the same traffic through a chain without NFs.
 
 use crate::bed::{Ask, Bed, BedError, Seen};
-use crate::measure::{HIGHEST, LATENCY_S, LATENCY_TRIES, LOWEST, latency_of, measure_within};
-use crate::{Goal, Limits, MeasureError, Wired};
+use crate::measure::limits;
+use crate::method::Stopped;
+use crate::{Goal, Mlr, Next, Search, Wired};
 use chain::ChainFile;
 use graph::Registry;
 use report::Calibration;
@@ -12,6 +13,9 @@ use std::path::Path;
 const FINAL_S: f64 = 0.01;
 const SUM_S: f64 = 0.05;
 const WIDTH: f64 = 0.05;
+/// How long latency is measured, s, and how often that is tried while the machine is in the way.
+const LATENCY_S: f64 = 0.5;
+const LATENCY_TRIES: usize = 5;
 /// Trial time that a search may take, s.
 const SEARCH_S: f64 = 1.5;
 
@@ -30,27 +34,41 @@ pub fn loopback(cpu: usize) -> Result<Wired, runtime::Error> {
 }
 
 /// Searches the throughput of a [`loopback`], roughly, and measures its latency at `load_pps` packets a second: what the
-/// latency of a chain at that load holds of the way there and back.
+/// latency of a device at that load holds of the way there and back.
 ///
 /// # Errors
-/// As [`measure`](crate::measure()).
+/// [`Stopped`].
 pub fn calibrate(
     loopback: &mut dyn Bed,
     load_pps: f64,
     mut told: impl FnMut(&Seen) -> bool,
-) -> Result<Calibration, MeasureError> {
+) -> Result<Calibration, Stopped> {
     let goal = Goal::quick().with_final_s(FINAL_S).and_then(|g| g.with_initial_s(FINAL_S)?.with_sum_s(SUM_S));
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
-    let mut limits = Limits::new(LOWEST, HIGHEST)?;
+    let mut limits = limits(&goal)?;
     limits.max_traffic_s = SEARCH_S;
-    let found = measure_within(loopback, goal, limits, &mut told)?.found;
-    let mut calibration =
-        Calibration { loopback_lower_pps: found.lower_pps.unwrap_or(0.0), load_pps, ..Calibration::default() };
+    // the first packets find caches cold
+    loopback.trial(&Ask::load(load_pps.min(1e5), 0.05))?;
+    let mut search = Mlr::new(vec![goal], limits)?;
+    let found = loop {
+        match search.next() {
+            Next::Measure { load_pps, duration_s } => {
+                let seen = loopback.trial(&Ask::load(load_pps, duration_s))?;
+                if !told(&seen) {
+                    return Err(BedError::Interrupted.into());
+                }
+                search.tell(seen.trial)?;
+            }
+            Next::Done(summary) => break summary.results.into_iter().next(),
+        }
+    };
+    let lower = found.and_then(|found| found.lower_pps).unwrap_or(0.0);
+    let mut calibration = Calibration { loopback_lower_pps: lower, load_pps, ..Calibration::default() };
     for _ in 0..LATENCY_TRIES {
         let seen = loopback.trial(&Ask::load(load_pps, LATENCY_S))?;
-        if let Some(latency) = latency_of(&seen.trial, seen.delays.as_ref(), load_pps) {
-            (calibration.p50_ns, calibration.p99_ns) = (latency.p50_ns, latency.p99_ns);
-            calibration.p999_ns = latency.p999_ns;
+        if let Some(delays) = &seen.delays {
+            let at = |share: f64| delays.quantile_ns(share).unwrap_or(0) as f64;
+            (calibration.p50_ns, calibration.p99_ns, calibration.p999_ns) = (at(0.5), at(0.99), at(0.999));
         }
         if !told(&seen) {
             return Err(BedError::Interrupted.into());

@@ -1,8 +1,8 @@
 //! Trials and searches: how a device's throughput is found.
 //!
 //! A [`Search`] says which trial it wants next, whoever owns ports and clock runs it, and tells what came of it; at the end
-//! there is a [`Summary`] for each [`Goal`]. No search sends a packet. [`Wired`] does: a chain in this process on wires in
-//! memory, offered a load by the thread that asks; [`measure`] brings the two together. [`Mlr`] is the multiple loss
+//! there is a [`Summary`] for each [`Goal`]. No search sends a packet. A [`Stand`] does: a chain in this process on wires in
+//! memory, or another program, offered a load by the thread that asks; [`method`] brings the two together. [`Mlr`] is the multiple loss
 //! ratio search of RFC 9971: several goals at once, short trials first, noise tolerated.
 //!
 //! ```
@@ -60,7 +60,7 @@ pub use calibrate::{calibrate, loopback};
 pub use environment::{Steal, environment};
 pub use frames::frames;
 pub use goal::{Goal, GoalError};
-pub use measure::{Error as MeasureError, LATENCY_SHARE, Measured, document, measure, offer};
+pub use measure::{document, limits};
 pub use method::{Findings, Method, Step};
 pub use mlr::Mlr;
 pub use offer::flow_settings;

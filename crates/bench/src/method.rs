@@ -27,6 +27,7 @@ mod connections;
 mod course;
 mod delay_variation;
 mod latency;
+mod load;
 mod loss;
 mod measured;
 mod names;
@@ -77,6 +78,8 @@ pub struct Settings {
     pub line_pps: Option<f64>,
     /// The throughput, packets a second, where that is known; else a method that needs it searches for it first.
     pub throughput_pps: Option<f64>,
+    /// The load of `load`, packets a second.
+    pub rate_pps: Option<f64>,
     /// How a throughput is searched for.
     pub search: SearchKind,
     /// Packets of a connection, both directions, for `connections`.
@@ -96,6 +99,7 @@ impl Settings {
             limits,
             line_pps: None,
             throughput_pps: None,
+            rate_pps: None,
             search: SearchKind::Mlr,
             packets_per_connection: 10.0,
             soak_s: None,

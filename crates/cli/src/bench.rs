@@ -1,11 +1,14 @@
 //! `bondstone bench`.
 
 use crate::exit::Exit;
-use crate::measuring::{Desk, Job, Keep, Under, job, wrong};
+use crate::measuring::{Desk, How, Job, Keep, Under, job, wrong};
+use bench::method::{self, Form};
+use bench::search::SearchKind;
 use bench::{Goal, Scenario, Sent};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics, Registry};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use traffic::{Mix, Order};
 
 /// Frame sizes of RFC 2544 §9.1 for Ethernet, bytes with FCS.
@@ -40,6 +43,8 @@ Examples:
   bondstone bench examples/router.toml
   bondstone bench examples/router.toml --frames 64,512,imix --flows 10000 --loss 0.1% --report router.html
   bondstone bench examples/router.toml --rate 5e6 --frames 64 --json
+  bondstone bench examples/router.toml --method rfc2544 --frames 64,1518
+  bondstone bench examples/router.toml --method soak --soak 2h --frames imix
   bondstone bench examples/router.toml --pcap lunch.pcapng.gz --loss 0.1%
   bondstone bench scenarios/netbricks/lpm.toml")]
 pub(crate) struct Bench {
@@ -66,9 +71,26 @@ pub(crate) struct Bench {
     /// Loss that a trial may have, such as 0, 0.1% or 0.001; the goal's, if left out.
     #[arg(long)]
     loss: Option<String>,
-    /// Offers this many packets a second for the goal's sum of time, instead of a search.
-    #[arg(long, value_name = "PPS")]
+    /// Offers this many packets a second for the goal's sum of time, instead of a search: the method `load`.
+    #[arg(long, value_name = "PPS", conflicts_with = "method")]
     rate: Option<f64>,
+    /// Methods, separated by commas, one after the other; rfc2544 stands for throughput,latency,loss,back-to-back,recovery.
+    /// By default throughput, which also measures latency below it.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    method: Vec<String>,
+    /// As the standards have it, in minutes or hours, with trials of 60 s; the short forms, of seconds, say where they differ.
+    #[arg(long)]
+    full: bool,
+    /// How a throughput is searched for: mlr, binary or verified; with parameters binary,step=10000 and verified,r=2,z=5000.
+    #[arg(long, value_name = "NAME")]
+    search: Option<SearchKind>,
+    /// What the medium carries, such as 10G or 2.5G: 100 % of the methods loss and back-to-back. By default 10 Gbit/s, or more
+    /// where the device is faster.
+    #[arg(long, value_name = "BITS", value_parser = bits)]
+    line: Option<f64>,
+    /// How long the method soak lasts, such as 10m or 2h.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    soak: Option<Duration>,
     /// CPU of the generator; by default the last that no chain uses.
     #[arg(long)]
     core: Option<usize>,
@@ -77,6 +99,58 @@ pub(crate) struct Bench {
     /// Prints the result documents as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What stands for the tests of RFC 2544 §26.
+const RFC2544: &str = "rfc2544";
+
+/// Bits a second, as in `2.5G`.
+fn bits(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix(['G', 'g']) {
+        Some(number) => (number, 1e9),
+        None => text.strip_suffix(['M', 'm']).map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    let number: f64 = number.trim().parse().map_err(|e| format!("{e}; write it as 10G"))?;
+    let bits = number * unit;
+    if (1e6..=1e13).contains(&bits) { Ok(bits) } else { Err("is not 1M to 10000G bits a second".to_owned()) }
+}
+
+/// How far a matrix has come.
+struct Cells {
+    all: usize,
+    done: usize,
+    skipped: usize,
+    began: Instant,
+}
+
+impl Cells {
+    fn new(all: usize) -> Cells {
+        Cells { all, done: 0, skipped: 0, began: Instant::now() }
+    }
+
+    fn is_first(&self) -> bool {
+        self.done == 0
+    }
+
+    fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// What stands before the next one's name.
+    fn next(&mut self) -> String {
+        let done = self.done;
+        self.done += 1;
+        let place = self.done + self.skipped;
+        match () {
+            () if self.all < 2 => String::new(),
+            () if done == 0 => format!("[{place}/{}] ", self.all),
+            () => {
+                let each = self.began.elapsed().as_secs_f64() / done as f64;
+                let left = Duration::from_secs((each * (self.all - place + 1) as f64).ceil() as u64);
+                format!("[{place}/{}, about {} left] ", self.all, humantime::format_duration(left))
+            }
+        }
+    }
 }
 
 impl Bench {
@@ -90,7 +164,6 @@ impl Bench {
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
-        self.check_rate(Goal::quick())?;
         let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default() };
         let job = Job {
             dut: Under::Chain(&file),
@@ -98,11 +171,10 @@ impl Bench {
             study: "bench".to_owned(),
             cell: Default::default(),
             sent: self.sent(sent)?,
-            goal: self.goal(Goal::quick())?,
-            rate: self.rate,
+            how: self.how(How::quick())?,
         };
         let mut desk = Desk::open(&self.keep, self.core)?;
-        eprintln!("goal: {}", job.goal);
+        eprintln!("goal: {}", job.how.goal);
         let outcome = desk.measure(&job)?;
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
         desk.show(&outcome.results, &name, self.json)?;
@@ -111,39 +183,91 @@ impl Bench {
 
     /// Measures the cells of a scenario.
     fn scenario(&self, scenario: &Scenario) -> anyhow::Result<Exit> {
-        self.check_rate(scenario.goal)?;
-        let goal = self.goal(scenario.goal)?;
         let mut desk = Desk::open(&self.keep, self.core)?;
-        eprintln!("{}: {}\ngoal: {goal}", scenario.name, scenario.title);
+        eprintln!("{}: {}", scenario.name, scenario.title);
         let (mut all, mut exit) = (vec![], Exit::Done);
+        let mut cells = Cells::new(scenario.cells.len());
         for cell in &scenario.cells {
             let job = match job(scenario, cell) {
                 Ok(job) => job,
                 Err(why) => {
                     eprintln!("{}, {}: not measured: {why}", scenario.name, cell.label());
+                    cells.skip();
                     continue;
                 }
             };
+            let how = self.how(job.how.clone())?;
+            if cells.is_first() {
+                eprintln!("goal: {}", how.goal);
+            }
+            let label = format!("{}{}", cells.next(), job.label);
             let sent = self.sent(job.sent.clone())?;
-            let outcome = desk.measure(&Job { sent, goal, rate: self.rate, ..job })?;
+            let outcome = match desk.measure(&Job { sent, how, label: label.clone(), ..job }) {
+                Ok(outcome) => outcome,
+                // one device that does not run is no reason not to measure the others
+                Err(e) if crate::exit::of(&e) == Exit::Environment && scenario.cells.len() > 1 => {
+                    eprintln!("error: {label}: {e:#}");
+                    exit = Exit::Environment;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             all.extend(outcome.results);
             match outcome.exit {
                 Exit::Done => {}
-                Exit::NotMet => exit = Exit::NotMet,
-                other => {
-                    exit = other;
+                Exit::Interrupted => {
+                    exit = Exit::Interrupted;
                     break;
                 }
+                Exit::NotMet if exit != Exit::Done => {}
+                other => exit = other,
             }
         }
         desk.show(&all, &scenario.name, self.json)?;
         Ok(exit)
     }
 
+    /// How it is measured, where the command line says otherwise.
+    fn how(&self, default: How) -> anyhow::Result<How> {
+        let mut how = default;
+        if self.full {
+            how = How { form: Form::Standard, goal: Goal::rfc2544(), ..how };
+        }
+        how.goal = self.goal(how.goal)?;
+        self.check_rate(how.goal)?;
+        for name in &self.method {
+            let known = method::ALL.iter().any(|m| m.name == name) || name == RFC2544;
+            if !known || name == "load" {
+                let names = method::ALL.iter().map(|m| m.name).filter(|n| *n != "load").collect::<Vec<_>>().join(", ");
+                let problem =
+                    format!("is no method; there are {names}, and rfc2544 for several; for one load say --rate");
+                return Err(wrong("method", name, problem));
+            }
+        }
+        match &self.method[..] {
+            _ if self.rate.is_some() => how.methods = vec!["load".to_owned()],
+            [] => {}
+            names => {
+                let one = |name: &String| match &**name {
+                    RFC2544 => {
+                        ["throughput", "latency", "loss", "back-to-back", "recovery"].map(str::to_owned).to_vec()
+                    }
+                    _ => vec![name.clone()],
+                };
+                how.methods = names.iter().flat_map(one).collect();
+            }
+        }
+        how.rate = self.rate;
+        how.search = self.search.unwrap_or(how.search);
+        how.line_bps = self.line.or(how.line_bps);
+        how.soak_s = self.soak.map(|t| t.as_secs_f64()).or(how.soak_s);
+        Ok(how)
+    }
+
     /// Whether a trial has a packet at the rate, and the generator can number them.
-    fn check_rate(&self, default: Goal) -> anyhow::Result<()> {
+    fn check_rate(&self, goal: Goal) -> anyhow::Result<()> {
         let Some(rate) = self.rate else { return Ok(()) };
-        let least = (1.0 / self.goal(default)?.final_s()).max(1.0);
+        let least = (1.0 / goal.final_s()).max(1.0);
         if (least..=traffic::pace::MAX_PPS).contains(&rate) {
             return Ok(());
         }

@@ -74,7 +74,7 @@ struct Cli {
 enum Command {
     Run(run::Run),
     #[cfg(feature = "measure")]
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     #[cfg(feature = "measure")]
     Reproduce(reproduce::Reproduce),
     Check(check::Check),

@@ -4,10 +4,11 @@ use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
 use anyhow::Context;
 use bench::dut::Plan;
+use bench::method::{self, Form, Settings, Stopped};
 use bench::scenario::{self};
+use bench::search::SearchKind;
 use bench::{
-    BedError, Goal, MeasureError, Measured, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial,
-    Wired,
+    Ask, Bed, BedError, Findings, Goal, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Wired,
 };
 use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
@@ -18,6 +19,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where results go.
 #[derive(clap::Args)]
@@ -38,10 +40,57 @@ pub(crate) struct Job<'a> {
     pub(crate) study: String,
     pub(crate) cell: BTreeMap<String, String>,
     pub(crate) sent: Sent,
-    pub(crate) goal: Goal,
-    /// One load instead of a search, packets a second.
-    pub(crate) rate: Option<f64>,
+    pub(crate) how: How,
 }
+
+/// How it is measured.
+#[derive(Clone)]
+pub(crate) struct How {
+    /// Names of methods, one after the other.
+    pub(crate) methods: Vec<String>,
+    pub(crate) form: Form,
+    pub(crate) goal: Goal,
+    pub(crate) search: SearchKind,
+    /// The load of the method `load`, packets a second.
+    pub(crate) rate: Option<f64>,
+    /// What the medium carries, bits a second.
+    pub(crate) line_bps: Option<f64>,
+    /// How long a soak lasts, seconds.
+    pub(crate) soak_s: Option<f64>,
+}
+
+impl How {
+    /// A throughput, the short way.
+    pub(crate) fn quick() -> How {
+        How {
+            methods: vec!["throughput".to_owned()],
+            form: Form::Quick,
+            goal: Goal::quick(),
+            search: SearchKind::default(),
+            rate: None,
+            line_bps: None,
+            soak_s: None,
+        }
+    }
+
+    /// For frames of this mean size; the throughput may be known.
+    fn settings(&self, frame_bytes: f64, throughput_pps: Option<f64>) -> anyhow::Result<Settings> {
+        let line = report::rate::line_pps(self.line_bps.unwrap_or(report::rate::TEN_GBE_BPS), frame_bytes);
+        // ports in memory have no rate of their own: a device that is faster than the usual one is to be overloaded too
+        let line = if self.line_bps.is_some() { line } else { line.max(throughput_pps.unwrap_or(0.0) * OVERLOAD) };
+        Ok(Settings {
+            line_pps: Some(line.min(traffic::pace::MAX_PPS)),
+            throughput_pps,
+            rate_pps: self.rate,
+            search: self.search,
+            soak_s: self.soak_s,
+            ..Settings::new(self.form, self.goal, bench::limits(&self.goal)?)
+        })
+    }
+}
+
+/// Of a throughput, as much is offered at most where the medium sets no limit.
+const OVERLOAD: f64 = 1.5;
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -127,41 +176,31 @@ impl Desk {
         offered.iter().filter_map(Offered::trace).for_each(introduce);
 
         let mut results = vec![];
-        let (mut ended, mut met) = (None, true);
-        for offered in &offered {
-            let name = offered.name();
+        let (mut ended, mut met): (Option<Stopped>, bool) = (None, true);
+        'frames: for offered in &offered {
             if let Stand::Rig(rig) = &mut at.stand {
                 rig.conform(offered).map_err(RigError::from)?;
             }
-            let steal = Steal::now(&at.cpus);
-            let mut progress = Progress::new(name);
-            let told = |seen: &Seen| {
-                progress.tell(&seen.trial);
-                !self.is_interrupted()
-            };
-            let mut bed = at.stand.offer(offered);
-            let measured = match job.rate {
-                None => bench::measure(&mut bed, job.goal, told),
-                Some(rate) => bench::offer(&mut bed, job.goal, rate, told),
-            };
-            progress.end();
-            let measured = match measured {
-                Ok(measured) => measured,
-                Err(e) => {
+            let mut throughput = None;
+            for name in &job.how.methods {
+                let priority = if first { "before others (nice -20)" } else { "as others" };
+                let mut carried = self.carry_out(job, &mut at, offered, name, throughput)?;
+                if let Some(e) = carried.ended.take() {
                     ended = Some(e);
-                    break;
+                    break 'frames;
                 }
-            };
-            explain(offered, &measured);
-            met &= measured.found.lower_pps.is_some();
-            let mut environment = bench::environment(&at.cpus, at.memory);
-            let priority = if first { "before others (nice -20)" } else { "as others" };
-            environment.more.insert("priority".to_owned(), priority.to_owned());
-            environment.steal_share = Steal::now(&at.cpus).share_since(steal);
-            let mut result = document(job, &at, &measured, offered, environment);
-            result.seal()?;
-            self.store.add(&result)?;
-            results.push(result);
+                let findings = &carried.findings;
+                if name == "throughput" {
+                    throughput = Some(findings.summary.lower_pps).filter(|&pps| pps >= 1.0);
+                }
+                explain(offered, &carried);
+                met &= findings.summary.lower_pps > 0.0 || !asks_for_a_rate(name);
+                carried.environment.more.insert("priority".to_owned(), priority.to_owned());
+                let mut result = document(job, &at, &carried, offered);
+                result.seal()?;
+                self.store.add(&result)?;
+                results.push(result);
+            }
         }
         let Standing { stand, core, used, plan, .. } = at;
         let summary = match stand {
@@ -190,7 +229,7 @@ impl Desk {
             eprintln!("error: {fault}");
         }
         let exit = match ended {
-            Some(MeasureError::Bed(BedError::Interrupted)) => Exit::Interrupted,
+            Some(Stopped::Bed(BedError::Interrupted)) => Exit::Interrupted,
             _ if self.is_interrupted() => Exit::Interrupted,
             Some(e) => {
                 eprintln!("error: {e}");
@@ -205,6 +244,48 @@ impl Desk {
             None => Exit::Done,
         };
         Ok(Outcome { results, exit })
+    }
+
+    /// Carries a method out.
+    fn carry_out(
+        &self,
+        job: &Job<'_>,
+        at: &mut Standing,
+        offered: &Offered,
+        name: &str,
+        throughput: Option<f64>,
+    ) -> anyhow::Result<Carried> {
+        let settings = job.how.settings(offered.document().frames.mean_bytes(), throughput)?;
+        let mut method = method::by_name(name, &settings).map_err(|e| wrong("method", name, e))?;
+        let steal = Steal::now(&at.cpus);
+        let several = job.how.methods.len() > 1;
+        let what = if several { format!("{}, {name}", offered.name()) } else { offered.name().to_owned() };
+        let mut progress = Progress::new(&what);
+        let (mut nodes, mut drops) = (vec![], BTreeMap::new());
+        let mut bed = at.stand.offer(offered);
+        // the first packets find caches cold and neighbours unknown
+        let cold = bed.trial(&Ask::load(1e5_f64.min(settings.rate_pps.unwrap_or(1e5)), 0.05));
+        let ended = cold.map_err(Stopped::from).and_then(|_| {
+            let told = |seen: &Seen| {
+                progress.tell(&seen.trial);
+                nodes.clone_from(&seen.nodes);
+                for (reason, n) in &seen.drops {
+                    *drops.entry(reason.clone()).or_default() += n;
+                }
+                !self.is_interrupted()
+            };
+            let pause = |seconds: f64| {
+                let end = Instant::now() + Duration::from_secs_f64(seconds);
+                while Instant::now() < end && !self.is_interrupted() {
+                    std::thread::sleep((end - Instant::now()).min(Duration::from_millis(20)));
+                }
+            };
+            method::carry_out(&mut *method, &mut bed, told, pause)
+        });
+        progress.end();
+        let mut environment = bench::environment(&at.cpus, at.memory);
+        environment.steal_share = Steal::now(&at.cpus).share_since(steal);
+        Ok(Carried { what, findings: method.findings(), nodes, drops, environment, ended: ended.err() })
     }
 
     /// Starts the device, with the calling thread as the generator.
@@ -436,12 +517,26 @@ impl Standing {
     }
 }
 
+/// What came of a method.
+struct Carried {
+    /// The frames, and the method where there are several.
+    what: String,
+    findings: Findings,
+    /// What each node did in the last trial.
+    nodes: Vec<report::Node>,
+    /// Packets dropped by the device in all trials.
+    drops: BTreeMap<String, u64>,
+    environment: report::Environment,
+    /// Why it ended early.
+    ended: Option<Stopped>,
+}
+
 /// Why there is no calibration.
 enum CalibrationError {
     /// It does not stand.
     Stand(anyhow::Error),
     /// It was ended.
-    Trials(MeasureError),
+    Trials(Stopped),
 }
 
 /// A cell as the scenario has it, or why it cannot be measured.
@@ -461,8 +556,7 @@ pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Resul
         study: scenario.name.clone(),
         cell: cell.parameters.clone(),
         sent: cell.sent.clone(),
-        goal: scenario.goal,
-        rate: None,
+        how: How { goal: scenario.goal, ..How::quick() },
     })
 }
 
@@ -475,19 +569,25 @@ pub(crate) fn words(cpus: &[usize]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn document(
-    job: &Job<'_>,
-    at: &Standing,
-    measured: &Measured,
-    offered: &Offered,
-    environment: report::Environment,
-) -> report::Result {
-    let mut deviations: Vec<String> = measured.found.remarks.iter().map(ToString::to_string).collect();
+/// Whether a method that finds no rate has failed.
+fn asks_for_a_rate(method: &str) -> bool {
+    !matches!(method, "loss")
+}
+
+fn document(job: &Job<'_>, at: &Standing, carried: &Carried, offered: &Offered) -> report::Result {
+    let Carried { findings, nodes, environment, .. } = carried;
+    let mut deviations = findings.deviations.clone();
     deviations.extend(at.remarks());
     deviations.extend(offered.remarks());
-    let goal = job.goal;
+    deviations.truncate(report::limit::DEVIATIONS);
+    let goal = findings.goal;
     let mut cell = job.cell.clone();
     cell.extend(offered.cell());
+    let by = match &*findings.method.name {
+        "load" => "one load".to_owned(),
+        _ if job.how.search == SearchKind::Mlr => "MLRsearch (RFC 9971)".to_owned(),
+        _ => format!("{} ({})", job.how.search.name(), job.how.search.standard()),
+    };
     report::Result {
         schema: report::Version::V1,
         id: String::new(),
@@ -498,7 +598,7 @@ fn document(
         },
         study: job.study.clone(),
         cell,
-        method: report::Method::default(),
+        method: findings.method.clone(),
         dut: at.dut(job),
         traffic: offered.document(),
         goal: report::Goal {
@@ -508,18 +608,18 @@ fn document(
             loss_ratio: goal.loss_ratio(),
             exceed_ratio: goal.exceed_ratio(),
             width: goal.width(),
-            method: if job.rate.is_some() { "one load".to_owned() } else { "MLRsearch (RFC 9971)".to_owned() },
+            method: by,
         },
-        environment,
+        environment: environment.clone(),
         calibration: None,
-        limited_by: measured.limited_by(),
+        limited_by: findings.limit(),
         deviations,
-        trials: measured.trials.iter().map(bench::document).collect(),
-        summary: measured.summary(),
-        latency: measured.latency.clone().into_iter().collect(),
-        quantities: vec![],
-        series: vec![],
-        nodes: measured.nodes.clone(),
+        trials: findings.trials.iter().map(bench::document).collect(),
+        summary: findings.summary,
+        latency: findings.latency.clone(),
+        quantities: findings.quantities.clone(),
+        series: findings.series.clone(),
+        nodes: nodes.clone(),
     }
 }
 
@@ -539,15 +639,17 @@ fn introduce(trace: &Trace) {
 }
 
 /// Says what was found, and if it is nothing, why.
-fn explain(offered: &Offered, m: &Measured) {
-    let name = offered.name();
+fn explain(offered: &Offered, carried: &Carried) {
+    let Carried { what, findings, drops, .. } = carried;
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
-    match m.found.lower_pps {
-        Some(lower) => eprintln!("{name}: {}, {} trials", mpps(lower), m.trials.len()),
-        None => {
-            let worst: Vec<_> = m.drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+    let trials = findings.trials.len();
+    match findings.summary.lower_pps {
+        _ if !asks_for_a_rate(&findings.method.name) => eprintln!("{what}: {trials} trials"),
+        lower if lower > 0.0 => eprintln!("{what}: {}, {trials} trials", mpps(lower)),
+        _ => {
+            let worst: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
             eprintln!(
-                "{name}: no rate meets the goal. Dropped by the chain: {}",
+                "{what}: no rate meets the goal. Dropped by the chain: {}",
                 if worst.is_empty() { "nothing".to_owned() } else { worst.join(", ") }
             );
             let cure = match offered.trace() {
@@ -565,8 +667,8 @@ fn explain(offered: &Offered, m: &Measured) {
             }
         }
     }
-    for remark in &m.found.remarks {
-        eprintln!("  {remark}");
+    for quantity in &findings.quantities {
+        eprintln!("  {quantity}");
     }
 }
 

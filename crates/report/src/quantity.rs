@@ -1,8 +1,9 @@
 //! Numbers that a method comes to, and curves.
 
-use crate::limit;
+use crate::{format, limit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A number that a method comes to, beyond the bounds of the summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -84,6 +85,38 @@ impl Quantity {
     }
 }
 
+impl fmt::Display for Quantity {
+    /// In words, with units that people read and the range of the values where there are several.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, in_unit(self.value, &self.unit))?;
+        match &self.spread {
+            Some(spread) if spread.samples > 1 => {
+                let (min, max) = (in_unit(spread.min, &self.unit), in_unit(spread.max, &self.unit));
+                write!(f, " ({min} to {max}, of {})", spread.samples)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A value with its unit, in thousands or thousandths of it where that is easier to read.
+fn in_unit(value: f64, unit: &str) -> String {
+    let (value, unit) = match unit {
+        "ns" if value >= 1e9 => (value / 1e9, "s"),
+        "ns" if value >= 1e6 => (value / 1e6, "ms"),
+        "ns" if value >= 1e3 => (value / 1e3, "µs"),
+        "s" if value == 0.0 || value >= 1.0 => (value, "s"),
+        "s" if value >= 1e-3 => (value * 1e3, "ms"),
+        "s" => (value * 1e6, "µs"),
+        "pps" => return format::pps(value),
+        "bps" => (value / 1e9, "Gbit/s"),
+        "ratio" => return format::percent(value),
+        unit => (value, unit),
+    };
+    let digits = if value.fract() == 0.0 || value >= 1e4 { 0 } else { 3 };
+    format!("{value:.digits$} {unit}")
+}
+
 impl Spread {
     /// Of values; none of none.
     pub fn of(values: &[f64]) -> Option<Spread> {
@@ -102,6 +135,17 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_words() {
+        let of = |unit: &str, value: f64| Quantity::new("x", unit, value).to_string();
+        assert_eq!(of("ns", 1500.0), "x: 1.500 µs");
+        assert_eq!(of("s", 0.00025), "x: 250 µs");
+        assert_eq!(of("frames", 4096.0), "x: 4096 frames");
+        assert_eq!(of("ratio", 0.5), "x: 50 %");
+        let mean = Quantity::mean("x", "s", &[1.0, 3.0]).unwrap();
+        assert_eq!(mean.to_string(), "x: 2 s (1 s to 3 s, of 2)");
+    }
 
     #[test]
     fn means_and_medians() {

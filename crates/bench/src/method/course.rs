@@ -211,7 +211,7 @@ impl<P: Plan> Method for Course<P> {
         };
         let says = &mut findings.deviations;
         if P::NEEDS_THROUGHPUT && settings.throughput_pps.is_some() {
-            says.push(format!("the throughput of {throughput_pps} packets/s was given, not measured"));
+            says.push(format!("the throughput of {throughput_pps} packets/s is that of an earlier measurement"));
         }
         if self.search.is_some() {
             says.extend(of_goal(&found.map_or(settings.goal, |found| found.goal)));

@@ -6,6 +6,7 @@ use super::connections::Connections;
 use super::course::{Course, Plan};
 use super::delay_variation::DelayVariation;
 use super::latency::AtThroughput;
+use super::load::Load;
 use super::loss::LossCurve;
 use super::recovery::Recovery;
 use super::reset::Reset;
@@ -47,6 +48,9 @@ pub enum Refused {
         /// What it should be.
         cure: &'static str,
     },
+    /// There is no load.
+    #[error("the method `load` has no load; name one, in packets a second")]
+    Rate,
     /// Its search.
     #[error(transparent)]
     Search(#[from] SearchError),
@@ -59,6 +63,7 @@ const fn about<P: Plan>(says: &'static str, quick_s: f64, standard_s: f64) -> Ab
 /// All methods, in the order in which they are explained.
 pub const ALL: &[About] = &[
     about::<Throughput>("how many packets a second it forwards, and how late they are below that", 3.0, 600.0),
+    about::<Load>("whether one load holds, which has to be named", 1.0, 60.0),
     about::<AtThroughput>("how long a packet takes at the highest rate", 5.0, 2800.0),
     about::<LossCurve>("what share is lost at each load", 2.5, 350.0),
     about::<BackToBack>("how long a burst at full rate may be, and so how large the buffer is", 4.0, 1700.0),
@@ -85,7 +90,8 @@ fn course<P: Plan + Default + 'static>(settings: &Settings) -> Result<Box<dyn Me
 pub fn by_name(name: &str, settings: &Settings) -> Result<Box<dyn Method>, Refused> {
     let refuse = |what, value, cure| Err(Refused::Setting { what, value, cure });
     let Settings { line_pps, throughput_pps, packets_per_connection, soak_s, soak_share, .. } = *settings;
-    for (what, value) in [("rate of the medium", line_pps), ("throughput", throughput_pps)] {
+    let rates = [("rate of the medium", line_pps), ("throughput", throughput_pps), ("load", settings.rate_pps)];
+    for (what, value) in rates {
         if let Some(value) = value.filter(|value| !(1.0..=traffic::pace::MAX_PPS).contains(value)) {
             return refuse(what, value, "give 1 to 200 million packets/s");
         }
@@ -101,6 +107,8 @@ pub fn by_name(name: &str, settings: &Settings) -> Result<Box<dyn Method>, Refus
     }
     match name {
         Throughput::NAME => course::<Throughput>(settings),
+        Load::NAME if settings.rate_pps.is_none() => Err(Refused::Rate),
+        Load::NAME => course::<Load>(settings),
         AtThroughput::NAME => course::<AtThroughput>(settings),
         LossCurve::NAME => course::<LossCurve>(settings),
         BackToBack::NAME => course::<BackToBack>(settings),
@@ -124,6 +132,8 @@ mod tests {
     #[test]
     fn all_can_be_begun() {
         let settings = Settings::new(Form::Quick, Goal::quick(), Limits::new(1e3, 1e6).unwrap());
+        assert!(matches!(by_name("load", &settings), Err(Refused::Rate)));
+        let settings = Settings { rate_pps: Some(1e3), ..settings };
         for about in ALL {
             let method = by_name(about.name, &settings).unwrap();
             assert_eq!(method.findings().method.name, about.name);
