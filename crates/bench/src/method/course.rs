@@ -5,7 +5,7 @@ use crate::bed::{Ask, Seen};
 use crate::goal::Goal;
 use crate::search::{GoalResult, LimitedBy, Next, Remark, Search, SearchError};
 use crate::trial::Trial;
-use report::Summary;
+use report::{Summary, limit};
 
 /// What sets a method apart from the others.
 pub(super) trait Plan {
@@ -67,6 +67,8 @@ pub(super) struct Course<P> {
     /// A trial to be asked for after the pause, or once more.
     waiting: Option<Ask>,
     over: bool,
+    /// Whether it ended because a result holds no more trials.
+    full: bool,
     trials: Vec<Trial>,
     /// How often in a row the machine was in the way.
     spoilt: u32,
@@ -88,6 +90,7 @@ impl<P: Plan> Course<P> {
             rested: false,
             waiting: None,
             over: false,
+            full: false,
             trials: Vec::new(),
             spoilt: 0,
             doubtful: 0,
@@ -97,7 +100,8 @@ impl<P: Plan> Course<P> {
     /// The trial to make next.
     fn choose(&mut self) -> Option<Ask> {
         if let Some(ask) = self.waiting.take() {
-            return Some(ask);
+            self.full = self.trials.len() >= limit::TRIALS;
+            return (!self.full).then_some(ask);
         }
         if let Some(search) = &mut self.search
             && self.found.is_none()
@@ -109,6 +113,10 @@ impl<P: Plan> Course<P> {
             self.known.throughput_pps = self.found.as_ref().and_then(|found| found.lower_pps).unwrap_or(0.0);
         }
         if P::NEEDS_THROUGHPUT && self.known.throughput_pps <= 0.0 {
+            return None;
+        }
+        if self.trials.len() >= limit::TRIALS {
+            self.full = true;
             return None;
         }
         self.plan.next(&self.known)
@@ -244,6 +252,9 @@ impl<P: Plan> Method for Course<P> {
                 self.doubtful,
                 REPEATS.min(settings.limits.machine_repeats) + 1
             ));
+        }
+        if self.full {
+            says.push(format!("it ended after {} trials: a result holds no more", limit::TRIALS));
         }
         self.plan.sum_up(&self.known, &mut findings);
         findings

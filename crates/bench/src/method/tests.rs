@@ -353,6 +353,26 @@ fn what_the_machine_spoils_is_repeated() {
     says(&always, "9 trials count though the machine was in the way, as it was each of 5 times");
 }
 
+/// The machine is in the way of four trials of five.
+struct Spoilt(Simulated, u32);
+
+impl Bed for Spoilt {
+    fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError> {
+        self.1 += 1;
+        let mut seen = self.0.trial(ask)?;
+        seen.trial.machine = !self.1.is_multiple_of(5);
+        Ok(seen)
+    }
+}
+
+#[test]
+fn no_more_trials_than_a_result_holds() {
+    let given = Settings { throughput_pps: Some(1e6), ..settings(Form::Standard) };
+    let (findings, _) = carry("back-to-back", &given, &mut Spoilt("capacity=3.9e6,buffer=100000".parse().unwrap(), 0));
+    assert_eq!(findings.trials.len(), limit::TRIALS);
+    says(&findings, "it ended after 4096 trials");
+}
+
 #[test]
 fn only_what_was_asked_for() {
     let mut method = by_name("loss", &settings(Form::Quick)).unwrap();
@@ -391,6 +411,24 @@ fn packet_by_packet() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn every_method_ends(
+        which in 0..ALL.len(), standard: bool, kind in 0..3_usize, capacity in 0.0..5e6_f64, buffer in 0_u64..20_000,
+        loss in prop::option::of(0.0..0.5_f64), gap in 0.0..0.5_f64, noise in 0.0..0.5_f64, generator in 1e3..1e7_f64,
+        line in prop::option::of(1e3..1e7_f64), given in prop::option::of(1.0..6e6_f64), seed: u64,
+    ) {
+        let form = if standard { Form::Standard } else { Form::Quick };
+        let search = ["mlr", "binary", "verified,r=2,z=100"][kind].parse().unwrap();
+        let settings = Settings { line_pps: line, throughput_pps: given, search, ..settings(form) };
+        let mut device = Simulated {
+            buffer, loss_ratio: loss.unwrap_or(0.0), gap_share: gap, generator_pps: generator, reset_s: Some(0.1),
+            noise: crate::simulated::Noise::Normal(noise), change_s: Some(1e-4),
+            ..Simulated::hard(capacity).seeded(seed)
+        };
+        let (findings, _) = carry(ALL[which].name, &settings, &mut device);
+        prop_assert!(findings.trials.len() <= limit::TRIALS);
+    }
 
     #[test]
     fn findings_at_any_time(
