@@ -19,6 +19,10 @@
 //!
 //! [goal]
 //! throughput = "quick"                # what counts as one; see `Goal`
+//! methods = ["throughput", "loss"]    # see `method::ALL`; by default throughput alone, or load where there is a rate
+//! form = "quick"                      # or "standard"
+//! search = "mlr"
+//! repeat = 1                          # how often every cell is measured
 //!
 //! [matrix]                            # every combination is a cell
 //! cells = [1, 2, 4, 8, 16, 32]
@@ -52,18 +56,19 @@
 mod cells;
 mod check;
 mod file;
+mod how;
 mod judge;
 mod native;
 mod published;
 mod study;
 
 pub use cells::{Cell, Dut};
+pub use how::How;
 pub use judge::{Judged, Missing, Observation, Spread, Verdict, judge};
 pub use native::{Rows, rows};
 pub use published::{Published, Reference};
 pub use study::{Setting, Study};
 
-use crate::Goal;
 use graph::{Diagnostic, Registry};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,8 +87,8 @@ pub struct Scenario {
     pub figure: Option<String>,
     /// The study, if there is a `study.toml` beside the scenario.
     pub study: Option<Study>,
-    /// What counts as throughput.
-    pub goal: Goal,
+    /// How its cells are measured.
+    pub how: How,
     /// What is measured; of the matrix, the parameter that stands last changes first.
     pub cells: Vec<Cell>,
     /// Which rows of `native-bench` belong to it.

@@ -3,6 +3,7 @@
 use crate::bed::{Act, Ask, Bed, BedError, Seen};
 use crate::offered::Offered;
 use crate::rig::Rig;
+use crate::simulated::Simulated;
 use crate::source::Load;
 use crate::wired::Wired;
 use report::Node;
@@ -15,6 +16,8 @@ pub enum Stand {
     Wired(Box<Wired>),
     /// Another program.
     Rig(Box<Rig>),
+    /// Numbers, in virtual time.
+    Simulated(Box<Simulated>),
 }
 
 /// A device with what it is offered.
@@ -54,6 +57,7 @@ impl Bed for Offering<'_> {
                 seen.nodes = nodes_between(&before, &after);
                 Ok(seen)
             }
+            Stand::Simulated(device) => device.trial(ask),
             Stand::Rig(rig) => {
                 let seen = rig.trial(&mut self.load, ask)?;
                 rig.check().map_err(|e| BedError::Gone(e.to_string()))?;

@@ -1,8 +1,9 @@
 //! `bondstone bench`.
 
 use crate::exit::Exit;
-use crate::measuring::{Desk, How, Job, Keep, Under, job, wrong};
+use crate::measuring::{Desk, Job, Keep, Under, job, wrong};
 use bench::method::{self, Form};
+use bench::scenario::How;
 use bench::search::SearchKind;
 use bench::{Goal, Scenario, Sent};
 use chain::ChainFile;
@@ -171,7 +172,7 @@ impl Bench {
             study: "bench".to_owned(),
             cell: Default::default(),
             sent: self.sent(sent)?,
-            how: self.how(How::quick())?,
+            how: self.how(How::default())?,
         };
         let mut desk = Desk::open(&self.keep, self.core)?;
         eprintln!("goal: {}", job.how.goal);
@@ -186,8 +187,10 @@ impl Bench {
         let mut desk = Desk::open(&self.keep, self.core)?;
         eprintln!("{}: {}", scenario.name, scenario.title);
         let (mut all, mut exit) = (vec![], Exit::Done);
-        let mut cells = Cells::new(scenario.cells.len());
-        for cell in &scenario.cells {
+        // one round after the other, so that what changes with time does not fall on one cell
+        let rounds = scenario.how.repeat as usize;
+        let mut cells = Cells::new(scenario.cells.len() * rounds);
+        for cell in std::iter::repeat_n(&scenario.cells, rounds).flatten() {
             let job = match job(scenario, cell) {
                 Ok(job) => job,
                 Err(why) => {
@@ -257,7 +260,7 @@ impl Bench {
                 how.methods = names.iter().flat_map(one).collect();
             }
         }
-        how.rate = self.rate;
+        how.rate_pps = self.rate.or(how.rate_pps);
         how.search = self.search.unwrap_or(how.search);
         how.line_bps = self.line.or(how.line_bps);
         how.soak_s = self.soak.map(|t| t.as_secs_f64()).or(how.soak_s);

@@ -95,6 +95,7 @@ impl Check {
                 Dut::Rig(rig) => {
                     writeln!(stdout(), "  {}: {}, {} ports", cell.label(), rig.0.kind.name(), rig.0.ports)?
                 }
+                Dut::Simulated(device) => writeln!(stdout(), "  {}: simulated, {}", cell.label(), device.0)?,
                 Dut::Absent(why) => writeln!(stdout(), "  {}: not measured: {why}", cell.label())?,
             }
         }
@@ -114,7 +115,7 @@ fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
     let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
         Dut::Chain(file) => Some(&**file),
         Dut::Rig(rig) => Some(&rig.1),
-        Dut::Absent(_) => None,
+        Dut::Simulated(_) | Dut::Absent(_) => None,
     });
     chains.flat_map(settings).collect()
 }

@@ -4,11 +4,12 @@ use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
 use anyhow::Context;
 use bench::dut::Plan;
-use bench::method::{self, Form, Settings, Stopped};
-use bench::scenario::{self};
+use bench::method::{self, Settings, Stopped};
+use bench::scenario::{self, How};
 use bench::search::SearchKind;
+use bench::simulated::Simulated;
 use bench::{
-    Ask, Bed, BedError, Findings, Goal, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Wired,
+    Ask, Bed, BedError, Findings, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Wired,
 };
 use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
@@ -43,50 +44,19 @@ pub(crate) struct Job<'a> {
     pub(crate) how: How,
 }
 
-/// How it is measured.
-#[derive(Clone)]
-pub(crate) struct How {
-    /// Names of methods, one after the other.
-    pub(crate) methods: Vec<String>,
-    pub(crate) form: Form,
-    pub(crate) goal: Goal,
-    pub(crate) search: SearchKind,
-    /// The load of the method `load`, packets a second.
-    pub(crate) rate: Option<f64>,
-    /// What the medium carries, bits a second.
-    pub(crate) line_bps: Option<f64>,
-    /// How long a soak lasts, seconds.
-    pub(crate) soak_s: Option<f64>,
-}
-
-impl How {
-    /// A throughput, the short way.
-    pub(crate) fn quick() -> How {
-        How {
-            methods: vec!["throughput".to_owned()],
-            form: Form::Quick,
-            goal: Goal::quick(),
-            search: SearchKind::default(),
-            rate: None,
-            line_bps: None,
-            soak_s: None,
-        }
-    }
-
-    /// For frames of this mean size; the throughput may be known.
-    fn settings(&self, frame_bytes: f64, throughput_pps: Option<f64>) -> anyhow::Result<Settings> {
-        let line = report::rate::line_pps(self.line_bps.unwrap_or(report::rate::TEN_GBE_BPS), frame_bytes);
-        // ports in memory have no rate of their own: a device that is faster than the usual one is to be overloaded too
-        let line = if self.line_bps.is_some() { line } else { line.max(throughput_pps.unwrap_or(0.0) * OVERLOAD) };
-        Ok(Settings {
-            line_pps: Some(line.min(traffic::pace::MAX_PPS)),
-            throughput_pps,
-            rate_pps: self.rate,
-            search: self.search,
-            soak_s: self.soak_s,
-            ..Settings::new(self.form, self.goal, bench::limits(&self.goal)?)
-        })
-    }
+/// What a method is told, for frames of this mean size; the throughput may be known.
+fn settings(how: &How, frame_bytes: f64, throughput_pps: Option<f64>) -> anyhow::Result<Settings> {
+    let line = report::rate::line_pps(how.line_bps.unwrap_or(report::rate::TEN_GBE_BPS), frame_bytes);
+    // ports in memory have no rate of their own: a device that is faster than the usual one is to be overloaded too
+    let line = if how.line_bps.is_some() { line } else { line.max(throughput_pps.unwrap_or(0.0) * OVERLOAD) };
+    Ok(Settings {
+        line_pps: Some(line.min(traffic::pace::MAX_PPS)),
+        throughput_pps,
+        rate_pps: how.rate_pps,
+        search: how.search,
+        soak_s: how.soak_s,
+        ..Settings::new(how.form, how.goal, bench::limits(&how.goal)?)
+    })
 }
 
 /// Of a throughput, as much is offered at most where the medium sets no limit.
@@ -99,13 +69,15 @@ pub(crate) enum Under<'a> {
     Chain(&'a ChainFile),
     /// Another program, called so; the file says what is sent.
     Rig { name: &'a str, plan: &'a Plan, file: &'a ChainFile },
+    /// Numbers.
+    Simulated { device: &'a Simulated, file: &'a ChainFile },
 }
 
 impl Under<'_> {
     /// The chain file whose `[traffic]` says what is sent.
     fn file(&self) -> &ChainFile {
         match self {
-            Under::Chain(file) | Under::Rig { file, .. } => file,
+            Under::Chain(file) | Under::Rig { file, .. } | Under::Simulated { file, .. } => file,
         }
     }
 }
@@ -185,9 +157,18 @@ impl Desk {
             for name in &job.how.methods {
                 let priority = if first { "before others (nice -20)" } else { "as others" };
                 let mut carried = self.carry_out(job, &mut at, offered, name, throughput)?;
-                if let Some(e) = carried.ended.take() {
-                    ended = Some(e);
-                    break 'frames;
+                match carried.ended.take() {
+                    None => {}
+                    // what this device cannot do is no reason not to measure what it can
+                    Some(Stopped::Bed(e @ BedError::Cannot { .. })) => {
+                        eprintln!("{}: not measured: {e}", carried.what);
+                        met = false;
+                        continue;
+                    }
+                    Some(e) => {
+                        ended = Some(e);
+                        break 'frames;
+                    }
                 }
                 let findings = &carried.findings;
                 if name == "throughput" {
@@ -209,6 +190,7 @@ impl Desk {
                 rig.stop();
                 None
             }
+            Stand::Simulated(_) => None,
         };
         if ended.is_none() {
             match self.calibrate(&mut results, plan.as_ref(), &used, core, &allowed, &offered) {
@@ -255,7 +237,9 @@ impl Desk {
         name: &str,
         throughput: Option<f64>,
     ) -> anyhow::Result<Carried> {
-        let settings = job.how.settings(offered.document().frames.mean_bytes(), throughput)?;
+        // a connection's packets are not those that the throughput was measured with
+        let throughput = throughput.filter(|_| name != "connections");
+        let settings = settings(&job.how, offered.document().frames.mean_bytes(), throughput)?;
         let mut method = method::by_name(name, &settings).map_err(|e| wrong("method", name, e))?;
         let steal = Steal::now(&at.cpus);
         let several = job.how.methods.len() > 1;
@@ -293,10 +277,23 @@ impl Desk {
         let at = match job.dut {
             Under::Chain(file) => self.wired(file)?,
             Under::Rig { name, plan, file } => self.rig(name, plan, file)?,
+            Under::Simulated { device, .. } => {
+                eprintln!("{}: a simulated device, in virtual time", job.label);
+                let stand = Stand::Simulated(Box::new(device.clone()));
+                return Ok(Standing {
+                    stand,
+                    core: 0,
+                    used: vec![],
+                    cpus: vec![],
+                    memory: "none",
+                    plan: None,
+                    _lcore: None,
+                });
+            }
         };
         let what = match job.dut {
             Under::Chain(_) => "chains",
-            Under::Rig { .. } => "device",
+            _ => "device",
         };
         eprintln!("{}: {what} on CPU {}, generator on CPU {}", job.label, words(&at.used), at.core);
         Ok(at)
@@ -396,6 +393,7 @@ impl Desk {
         match stand {
             Stand::Wired(wired) => drop(wired.stop()),
             Stand::Rig(rig) => rig.stop(),
+            Stand::Simulated(_) => {}
         }
         Ok(())
     }
@@ -465,6 +463,7 @@ impl Standing {
                 );
                 [ports].into_iter().chain(rig.about().remarks.iter().cloned()).collect()
             }
+            (Stand::Simulated(_), _) => vec!["the device is simulated: nothing was sent, and no time passed".to_owned()],
             _ => vec![
                 "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, \
                  no line rate"
@@ -481,13 +480,13 @@ impl Standing {
             file.nfs.iter().map(nf).collect()
         };
         match (&self.stand, job.dut) {
-            (Stand::Rig(rig), Under::Rig { name, plan, file }) => {
+            (Stand::Rig(rig), Under::Rig { plan, file, .. }) => {
                 let about = rig.about();
                 let mut configuration = about.configuration.clone();
                 configuration.truncate(configuration.floor_char_boundary(report::limit::CHAIN));
                 let port = |n: usize| Port { name: format!("port{n}"), device: plan.ports.to_string(), driver: None };
                 Dut {
-                    kind: name.to_owned(),
+                    kind: plan.kind.name().to_owned(),
                     version: about.version.clone(),
                     file: None,
                     chain_sha256: Some(report::sha256(configuration.as_bytes())),
@@ -496,6 +495,16 @@ impl Standing {
                     nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
                     ports: (0..plan.ports.count()).map(port).collect(),
                     cores,
+                }
+            }
+            (_, Under::Simulated { device, .. }) => {
+                let text = device.to_string();
+                Dut {
+                    kind: "simulated".to_owned(),
+                    chain_sha256: Some(report::sha256(text.as_bytes())),
+                    chain: Some(text),
+                    isolation: Some("simulated".to_owned()),
+                    ..Dut::default()
                 }
             }
             (_, under) => {
@@ -548,6 +557,10 @@ pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Resul
             let name = cell.parameters.get("dut").map_or(plan.kind.name(), String::as_str);
             Under::Rig { name, plan, file }
         }
+        scenario::Dut::Simulated(simulated) => {
+            let (device, file) = &**simulated;
+            Under::Simulated { device, file }
+        }
         scenario::Dut::Absent(why) => return Err(why),
     };
     Ok(Job {
@@ -556,7 +569,7 @@ pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Resul
         study: scenario.name.clone(),
         cell: cell.parameters.clone(),
         sent: cell.sent.clone(),
-        how: How { goal: scenario.goal, ..How::quick() },
+        how: scenario.how.clone(),
     })
 }
 

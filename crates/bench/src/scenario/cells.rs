@@ -2,6 +2,7 @@
 
 use crate::Sent;
 use crate::dut::Plan;
+use crate::simulated::Simulated;
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ pub enum Dut {
     Chain(Box<ChainFile>),
     /// Another program, and the chain file whose `[traffic]` says what it is sent.
     Rig(Box<(Plan, ChainFile)>),
+    /// A device that exists only as numbers, and the chain file whose `[traffic]` says what it is sent.
+    Simulated(Box<(Simulated, ChainFile)>),
     /// Not here yet: what it needs and this program has not.
     Absent(String),
 }

@@ -2,11 +2,12 @@
 
 mod claims;
 mod device;
+mod how;
 
 use super::cells::{self, Cell, Dut, MOST, NoParameter};
 use super::file::{Any, File};
 use super::{Native, Published, Scenario, Study};
-use crate::{Goal, Sent, Trace};
+use crate::{Sent, Trace};
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use serde::Deserialize;
@@ -80,7 +81,7 @@ impl Checker<'_> {
         self.version(file);
         let (folder, name) = self.name();
         let matrix = self.matrix(file);
-        let goal = self.parsed(file.goal.throughput.as_ref(), Goal::quick());
+        let how = self.how(&file.goal);
         let sent = self.sent(file, &folder);
         let native = self.native(file);
         let published = self.published(file);
@@ -99,7 +100,7 @@ impl Checker<'_> {
             title: file.scenario.title.get_ref().clone(),
             figure: file.scenario.figure.clone(),
             study,
-            goal,
+            how,
             cells,
             native,
             published,

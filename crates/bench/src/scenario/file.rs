@@ -48,6 +48,7 @@ pub(super) struct Dut {
     pub(super) kind: Option<Spanned<String>>,
     pub(super) chain: Option<Spanned<String>>,
     pub(super) needs: Vec<Spanned<String>>,
+    pub(super) simulated: Option<Spanned<String>>,
     pub(super) ports: Option<Any>,
     pub(super) cpus: Option<Spanned<Vec<usize>>>,
     pub(super) forward: Option<Spanned<String>>,
@@ -93,6 +94,13 @@ pub(super) struct Traffic {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Goal {
     pub(super) throughput: Option<Spanned<String>>,
+    pub(super) methods: Option<Any>,
+    pub(super) form: Option<Spanned<String>>,
+    pub(super) search: Option<Spanned<String>>,
+    pub(super) rate: Option<Spanned<f64>>,
+    pub(super) line: Option<Spanned<f64>>,
+    pub(super) soak_s: Option<Spanned<f64>>,
+    pub(super) repeat: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]

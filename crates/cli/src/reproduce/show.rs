@@ -13,7 +13,7 @@ const LONGEST: usize = 32;
 
 /// This machine, as `environment` and the scenario have it.
 pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
-    let goal = scenario.goal;
+    let goal = scenario.how.goal;
     let used: Vec<usize> = environment.cpus_used.iter().map(|c| *c as usize).collect();
     let shared = environment.shared_cpus();
     let smt = match read_to_string("/sys/devices/system/cpu/smt/active").unwrap_or_default().trim() {

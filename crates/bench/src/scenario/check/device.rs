@@ -5,6 +5,7 @@ use crate::Sent;
 use crate::dut::{ChainText, Forward, Hooks, Kind, Plan, Ports};
 use crate::scenario::cells::{self, Dut};
 use crate::scenario::file;
+use crate::simulated::Simulated;
 use chain::ChainFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -74,9 +75,28 @@ impl Checker<'_> {
                 }
             }
         };
+        if let Some(written) = &device.simulated {
+            let text = self.put_in(written, parameters, used)?;
+            if device.kind.is_some() || chain.is_some() {
+                self.fault(written.span(), &text, "is a device beside another one", "leave chain and kind out");
+                return None;
+            }
+            return match text.parse::<Simulated>() {
+                Ok(simulated) => Some(Dut::Simulated(Box::new((simulated, self.bare()?)))),
+                Err(e) => {
+                    self.fault(
+                        written.span(),
+                        &text,
+                        e.to_string(),
+                        "write simulated = \"capacity=3.3e6\", and what else it has",
+                    );
+                    None
+                }
+            };
+        }
         let Some(kind) = &device.kind else {
             let Some(chain) = chain else {
-                let cure = "write chain = \"FILE\", or kind = \"...\"";
+                let cure = "write chain = \"FILE\", kind = \"...\" or simulated = \"...\"";
                 self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", cure);
                 return None;
             };
@@ -85,9 +105,13 @@ impl Checker<'_> {
         let plan = self.plan(device, kind, chain.as_ref(), parameters, used)?;
         let file = match chain {
             Some(chain) => chain,
-            None => ChainFile::parse(BARE, Path::new("[traffic]"), self.registry).ok()?,
+            None => self.bare()?,
         };
         self.sendable(&file, sent).then(|| Dut::Rig(Box::new((plan, file))))
+    }
+
+    fn bare(&self) -> Option<ChainFile> {
+        ChainFile::parse(BARE, Path::new("[traffic]"), self.registry).ok()
     }
 
     fn sendable(&mut self, chain: &ChainFile, sent: &Sent) -> bool {

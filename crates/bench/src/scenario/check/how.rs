@@ -1,0 +1,63 @@
+//! `[goal]`.
+
+use super::Checker;
+use crate::Goal;
+use crate::method::{self, Form};
+use crate::scenario::{How, file};
+use crate::search::SearchKind;
+use toml::Spanned;
+
+/// Repetitions of every cell.
+const MOST_REPEATS: u32 = 100;
+
+impl Checker<'_> {
+    pub(super) fn how(&mut self, written: &file::Goal) -> How {
+        let standard = written.form.as_ref().map(|form| match form.get_ref().as_str() {
+            "quick" => Form::Quick,
+            "standard" => Form::Standard,
+            other => {
+                self.fault(form.span(), other, "is no form", "write \"quick\" or \"standard\"");
+                Form::Quick
+            }
+        });
+        let form = standard.unwrap_or_default();
+        let goal = match form {
+            Form::Quick => Goal::quick(),
+            Form::Standard => Goal::rfc2544(),
+        };
+        let goal = self.parsed(written.throughput.as_ref(), goal);
+        let search = self.parsed(written.search.as_ref(), SearchKind::default());
+        let mut number = |written: &Option<Spanned<f64>>, from: f64, to: f64| {
+            let value = written.as_ref()?;
+            if !(from..=to).contains(value.get_ref()) {
+                let cure = format!("write {from} to {to}");
+                self.fault(value.span(), &value.get_ref().to_string(), "is out of range", cure);
+            }
+            Some(*value.get_ref())
+        };
+        let rate_pps = number(&written.rate, (1.0 / goal.final_s()).max(1.0), traffic::pace::MAX_PPS);
+        let line_bps = number(&written.line, 1e6, 1e13);
+        let soak_s = number(&written.soak_s, 0.001, 604_800.0);
+        let repeat = written.repeat.as_ref().map_or(1, |n| *n.get_ref());
+        if let Some(wrong) = written.repeat.as_ref().filter(|_| !(1..=MOST_REPEATS).contains(&repeat)) {
+            let cure = format!("write 1 to {MOST_REPEATS}");
+            self.fault(wrong.span(), &repeat.to_string(), "is no number of repetitions", cure);
+        }
+        let methods = match &written.methods {
+            None if rate_pps.is_some() => vec!["load".to_owned()],
+            None => How::default().methods,
+            Some(names) => {
+                let all = self.texts(names);
+                for name in all.iter().filter(|name| !method::ALL.iter().any(|m| m.name == **name)) {
+                    let known = method::ALL.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+                    self.fault(names.span(), name, "is no method", format!("use some of: {known}"));
+                }
+                if rate_pps.is_none() && all.iter().any(|name| name == "load") {
+                    self.fault(names.span(), "load", "has no load", "write rate = PACKETS A SECOND");
+                }
+                all
+            }
+        };
+        How { methods, form, goal, search, rate_pps, line_bps, soak_s, repeat }
+    }
+}
