@@ -190,15 +190,18 @@ impl Receiver {
             self.latency.record(ns);
         }
         if self.watched && first {
-            let number = sequence.whole(probe.sequence);
-            self.observe(number, probe, now);
+            // Field by field: a probe handed over whole would have to be in memory, watched or not.
+            self.observe(probe.stream, probe.sequence, probe.age(now));
         }
         Arrival::Probe(arrival)
     }
 
-    #[inline(never)]
-    fn observe(&mut self, number: u64, probe: Probe, now: u64) {
-        let Some(watch) = self.watches.get_mut(usize::from(probe.stream)) else { return };
+    #[cold]
+    fn observe(&mut self, stream: u8, number: u64, age: u64) {
+        let place = usize::from(stream);
+        let Some(Some(sequence)) = self.streams.get(place) else { return };
+        let number = sequence.whole(number);
+        let Some(watch) = self.watches.get_mut(place) else { return };
         if let Some(losses) = &mut watch.losses {
             losses.arrive(number);
         }
@@ -206,7 +209,7 @@ impl Receiver {
             density.arrive(number);
         }
         if let Some(variation) = &mut watch.variation {
-            variation.arrive(number, self.scale.ns(probe.age(now)));
+            variation.arrive(number, self.scale.ns(age));
         }
     }
 
