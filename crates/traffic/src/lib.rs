@@ -39,6 +39,7 @@ pub mod density;
 pub mod flows;
 pub mod latency;
 pub mod losses;
+pub mod nfpa;
 pub mod pace;
 pub mod pick;
 pub mod probe;
