@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wire::checksum::Pseudo;
 use wire::{IpProtocol, TcpFlags, build};
 
-use crate::flows::{Flows, Table, Transport, V4, V6, native_sum};
+use crate::flows::{FlowSettings, Flows, Table, Transport, V4, V6, native_sum};
 use crate::probe::{self, Probe};
 use crate::random::scramble;
 use crate::size::{FCS, FrameSize, Mix};
@@ -149,7 +149,7 @@ impl Template {
             }
             let within = size.without_fcs() - shift;
             fronts.push(stack.front(src, dst, within).into());
-            let mut made = Size::new(flows, within, probe, TcpFlags::ACK | TcpFlags::PSH);
+            let mut made = Size::new(flows.settings(), v4, within, probe, TcpFlags::ACK | TcpFlags::PSH);
             made.len += shift;
             Ok(made)
         };
@@ -322,9 +322,8 @@ pub(crate) fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
 
 impl Size {
     /// A frame of no flow and no probe, and what it adds to the checksums.
-    fn new(flows: &Flows, len: usize, probe: bool, flags: TcpFlags) -> Self {
-        let settings = flows.settings();
-        let (v4, tcp) = (flows.is_ipv4(), settings.transport == Transport::Tcp);
+    pub(crate) fn new(settings: &FlowSettings, v4: bool, len: usize, probe: bool, flags: TcpFlags) -> Self {
+        let tcp = settings.transport == Transport::Tcp;
         let at = headers(v4, tcp);
         let mut payload = PATTERN[..len - at].to_vec();
         if probe {
