@@ -36,6 +36,7 @@
 pub mod address;
 pub mod capture;
 pub mod density;
+pub mod departures;
 pub mod flows;
 pub mod latency;
 pub mod losses;
@@ -55,6 +56,7 @@ pub mod variation;
 pub use address::{AddressError, AddressRange};
 pub use capture::{Capture, CaptureError, CaptureSettings, Turns};
 pub use density::{Density, Displacements};
+pub use departures::Departures;
 pub use flows::{Flow, FlowError, FlowSettings, Flows, Transport};
 pub use latency::Delays;
 pub use losses::Losses;
