@@ -41,6 +41,8 @@ pub struct CaptureSettings {
     pub dst_mac: Option<MacAddr>,
     /// What else is changed.
     pub rewrite: Rewrite,
+    /// Whether frames beyond the limit are read all the same, and counted.
+    pub count_all: bool,
 }
 
 impl Default for CaptureSettings {
@@ -52,6 +54,7 @@ impl Default for CaptureSettings {
             src_mac: None,
             dst_mac: None,
             rewrite: Rewrite::default(),
+            count_all: false,
         }
     }
 }
@@ -166,6 +169,8 @@ pub struct Capture {
     skipped: Skipped,
     end: End,
     flows: usize,
+    /// Records and bytes of frames behind those that are held.
+    beyond: (u64, u64),
 }
 
 /// What became of a record.
@@ -218,8 +223,19 @@ impl Capture {
                 Admitted::LeftOut => {}
                 Admitted::Full => {
                     capture.end = End::Full;
+                    capture.beyond = (1, record.frame.len() as u64);
                     break;
                 }
+            }
+        }
+        while settings.count_all && capture.end == End::Full {
+            match reader.next() {
+                Ok(Some(record)) => {
+                    capture.beyond.0 += 1;
+                    capture.beyond.1 += record.frame.len() as u64;
+                }
+                Ok(None) | Err(pcap::Error::Truncated { .. }) => break,
+                Err(why) => return Err(why.into()),
             }
         }
         capture.flows = flows.len();
@@ -239,6 +255,7 @@ impl Capture {
             skipped: Skipped::default(),
             end: End::Whole,
             flows: 0,
+            beyond: (0, 0),
         }
     }
 
@@ -320,6 +337,11 @@ impl Capture {
         self.entries.len()
     }
 
+    /// Frames of the file behind those that are held: 0 or, unless they were to be counted, 1 if there are any.
+    pub fn beyond(&self) -> u64 {
+        self.beyond.0
+    }
+
     /// Where it ends, and so whether all of the file was taken.
     pub fn end(&self) -> End {
         self.end
@@ -369,9 +391,10 @@ impl Capture {
         self.entries.iter().position(|entry| entry.probe != 0)
     }
 
-    /// Mean size of a frame in bytes, frame check sequence included.
+    /// Mean size of a frame in bytes, frame check sequence included; of all of the file if they were to be counted.
     pub fn mean_size(&self) -> f64 {
-        self.bytes.len() as f64 / self.entries.len() as f64 + f64::from(FCS)
+        let (frames, bytes) = self.beyond;
+        (self.bytes.len() as u64 + bytes) as f64 / (self.entries.len() as u64 + frames) as f64 + f64::from(FCS)
     }
 
     /// When frame number `frame` was captured, nanoseconds since the first; never before the one in front of it.
