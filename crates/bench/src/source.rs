@@ -43,7 +43,7 @@ pub(crate) struct Replay<'a> {
     /// A frame with room for a number.
     room: Option<usize>,
     /// The file, where memory does not hold all of it.
-    stream: Option<Stream>,
+    stream: Option<Box<Stream>>,
 }
 
 impl<'a> Load<'a> {
@@ -59,7 +59,7 @@ impl<'a> Load<'a> {
     pub(crate) fn replay(capture: &'a Capture, seed: u64, stream: Option<Stream>) -> Self {
         let stream = stream.map(|mut stream| {
             stream.wait(FIRST_READ);
-            stream
+            Box::new(stream)
         });
         Load(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream }))
     }

@@ -13,6 +13,8 @@ use traffic::{Capture, CaptureError, CaptureSettings, Stream, StreamSettings};
 
 /// Longest frame that a packet buffer holds, bytes without FCS.
 pub(crate) const LONGEST: usize = 2048;
+/// CPUs that a machine may have.
+const MOST_CPUS: usize = 1024;
 /// Memory in which a look at a capture finds a frame or none.
 const GLANCE: usize = 64 << 10;
 
@@ -83,7 +85,9 @@ impl Trace {
     /// The whole file, to be read as it is sent, if it is more than is held.
     pub(crate) fn stream(&self, seed: u64) -> Option<Stream> {
         let settings = StreamSettings { capture: self.settings.clone(), seed, ..StreamSettings::default() };
-        (self.capture.end() == End::Full).then(|| Stream::start(&self.path, settings))
+        // on whichever CPU is free, not behind the generator that starts it; where that is refused, it stays there
+        let anywhere = || drop(runtime::confine(&(0..MOST_CPUS).collect::<Vec<_>>()));
+        (self.capture.end() == End::Full).then(|| Stream::start_with(&self.path, settings, anywhere))
     }
 
     /// Frames that are sent: those held and those behind them.

@@ -103,6 +103,12 @@ pub struct Stream {
 impl Stream {
     /// Starts to read a file. Whether that works shows later: [`wait`](Self::wait) and [`failed`](Self::failed).
     pub fn start(path: impl AsRef<Path>, settings: StreamSettings) -> Self {
+        Self::start_with(path, settings, || {})
+    }
+
+    /// As [`start`](Self::start); the thread calls `first` before all else. A thread inherits the CPU that its maker is kept
+    /// on: `first` can move it away from the sender.
+    pub fn start_with(path: impl AsRef<Path>, settings: StreamSettings, first: impl FnOnce() + Send + 'static) -> Self {
         let chunks = settings.chunks.clamp(2, 1024);
         let capture = CaptureSettings { max_bytes: settings.chunk_bytes.clamp(64 << 10, 64 << 20), ..settings.capture };
         let (full_in, full) = sync_channel(chunks);
@@ -111,7 +117,10 @@ impl Stream {
             let _ = empty.send(Capture::empty());
         }
         let (path, rounds, refused) = (path.as_ref().to_owned(), settings.rounds, full_in.clone());
-        let work = move || read(path, &capture, rounds, &full_in, &empty_out);
+        let work = move || {
+            first();
+            read(path, &capture, rounds, &full_in, &empty_out);
+        };
         if let Err(why) = thread::Builder::new().name("capture".to_owned()).spawn(work) {
             let _ = refused.try_send(Message::Failed(CaptureError::Thread(why)));
         }
