@@ -57,18 +57,8 @@ pub(crate) struct Bench {
     /// exponent. By default the scenario's, or round-robin.
     #[arg(long)]
     order: Option<Order>,
-    /// One of NFPA's traces in the place of flows: simple, tr2e, tr2i, tr3e, tr3i, tr4e, tr5ul, tr5dl, or l2-1000, l3-1000,
-    /// lb-1000, gw-1000 with 1 to 100000 entries.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["flows", "short"])]
-    trace: Option<String>,
-    /// Headers: eth/ipv4/udp, with /vlan:7 once or twice behind eth, ipv6 or tcp instead, or all of it in a tunnel:
-    /// vxlan:5(eth/ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
-    #[arg(long, value_name = "STACK", conflicts_with = "short")]
-    stack: Option<String>,
-    /// Short flows: connections of TCP with this many packets, of which so many are open at a time, such as 10x1024. With
-    /// ,syn-data behind it SYNs carry data.
-    #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
-    short: Option<String>,
+    #[command(flatten)]
+    shape: Box<Shape>,
     /// Sends the frames of this capture (pcap or pcapng, also gzipped); what 64 MiB do not hold is read as it is sent. No
     /// frame may have more than 2048 bytes.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short"])]
@@ -90,6 +80,23 @@ pub(crate) struct Bench {
     /// Prints the result documents as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What made frames are beyond their sizes.
+#[derive(clap::Args)]
+struct Shape {
+    /// One of NFPA's traces in the place of flows: simple, tr2e, tr2i, tr3e, tr3i, tr4e, tr5ul, tr5dl, or l2-1000, l3-1000,
+    /// lb-1000, gw-1000 with 1 to 100000 entries.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["flows", "short"])]
+    trace: Option<String>,
+    /// Headers: eth/ipv4/udp, with /vlan:7 once or twice behind eth, ipv6 or tcp instead, or all of it in a tunnel:
+    /// vxlan:5(eth/ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
+    #[arg(long, value_name = "STACK", conflicts_with = "short")]
+    stack: Option<String>,
+    /// Short flows: connections of TCP with this many packets, of which so many are open at a time, such as 10x1024. With
+    /// ,syn-data behind it SYNs carry data.
+    #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
+    short: Option<String>,
 }
 
 impl Bench {
@@ -179,7 +186,8 @@ impl Bench {
     /// What frames are where `default` is not what was asked for; one of it drives out what does not go with it.
     fn how(&self, default: How) -> anyhow::Result<How> {
         let fault = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
-        let asked = How::parse(self.trace.as_deref(), self.stack.as_deref(), self.short.as_deref()).map_err(fault)?;
+        let asked = How::parse(self.shape.trace.as_deref(), self.shape.stack.as_deref(), self.shape.short.as_deref())
+            .map_err(fault)?;
         if asked.short.is_some() || asked == How::default() {
             let how = if asked.short.is_some() { asked } else { default };
             return Ok(how.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?);
