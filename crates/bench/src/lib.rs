@@ -45,6 +45,7 @@ mod rig;
 pub mod scenario;
 pub mod search;
 mod sent;
+mod shape;
 pub mod simulated;
 mod source;
 mod stand;
@@ -71,6 +72,7 @@ pub use search::{
     Bisect, GoalResult, LimitedBy, Limits, Next, Remark, Search, SearchError, SearchKind, Summary, Verified,
 };
 pub use sent::Sent;
+pub use shape::Shape;
 pub use source::Load;
 pub use stand::{Offering, Stand};
 pub use trace::Trace;

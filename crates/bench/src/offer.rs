@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 use traffic::flows::MAX_DESTINATIONS;
-use traffic::{AddressRange, FlowSettings};
+use traffic::{AddressRange, FlowSettings, Stack, Transport};
 use wire::MacAddr;
 
 /// The flows that a file asks for; `count` of them.
@@ -16,11 +16,21 @@ use wire::MacAddr;
 /// # Errors
 /// A value that is none.
 pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagnostic> {
+    flow_settings_of(file, count, None)
+}
+
+/// As [`flow_settings`], for a stack, which says what is above IP, and where the file has no addresses also which IP.
+pub(crate) fn flow_settings_of(file: &ChainFile, count: u32, stack: Option<Stack>) -> Result<FlowSettings, Diagnostic> {
     let t = &file.traffic;
     let wrong = |value: &str, problem: String, cure: &str| wrong(file, value, problem, cure);
     let net = |text: &str| net(text).map_err(|e| wrong(text, e, "write a prefix such as 10.0.0.0/8"));
     let (src_mac, dst_mac) = macs(file)?;
-    let mut settings = if is_ipv6(t) { FlowSettings::v6() } else { FlowSettings::v4() };
+    let unsaid = t.src.is_none() && t.dst.is_empty() && t.prefixes.is_none();
+    let ipv6 = is_ipv6(t) || unsaid && stack.is_some_and(|stack| stack.ipv6);
+    let mut settings = if ipv6 { FlowSettings::v6() } else { FlowSettings::v4() };
+    if stack.is_some_and(|stack| stack.tcp) {
+        settings.transport = Transport::Tcp;
+    }
     settings.count = count;
     settings.src_mac = src_mac.unwrap_or(settings.src_mac);
     settings.dst_mac = dst_mac.unwrap_or(settings.dst_mac);

@@ -1,11 +1,15 @@
 //! One sort of frames, ready to be offered to a device.
 
+use crate::Shape;
+use crate::sent;
 use crate::source::Load;
 use crate::trace::{LONGEST, Trace};
 use report::{Frames, Mix as MixDocument, MixPart};
 use std::collections::BTreeMap;
 use traffic::capture::PROBE_EVERY;
-use traffic::{Flows, Mix, Order, Template, TooSmall, probe};
+use traffic::nfpa::Direction;
+use traffic::short::{Short, ShortError, ShortSettings};
+use traffic::{FlowSettings, Flows, Mix, Order, Template, TemplateError, probe};
 
 /// Packets that are sent back to back where they are late.
 const BURST: u32 = 8;
@@ -19,7 +23,8 @@ pub struct Offered {
 }
 
 enum Kind {
-    Made { template: Template, mix: Mix },
+    Made { template: Template, mix: Mix, shape: Shape },
+    Short { short: Short, mix: Mix },
     Captured(Trace),
 }
 
@@ -28,7 +33,10 @@ enum Kind {
 pub enum CannotSend {
     /// A size has no room for what has to be in it.
     #[error(transparent)]
-    Small(#[from] TooSmall),
+    Small(#[from] TemplateError),
+    /// Short flows that cannot be.
+    #[error(transparent)]
+    Short(#[from] ShortError),
     /// A size does not fit into a packet buffer.
     #[error(
         "frames of {0} bytes do not fit into a packet buffer; the largest that do have {most}",
@@ -43,11 +51,30 @@ impl Offered {
     /// # Errors
     /// [`CannotSend`].
     pub fn made(name: &str, flows: &Flows, mix: &Mix) -> Result<Offered, CannotSend> {
-        if mix.largest().without_fcs() > LONGEST {
-            return Err(CannotSend::Long(mix.largest().with_fcs()));
-        }
-        let template = Template::new(flows, mix, true)?;
-        Ok(Offered { name: name.to_owned(), frames: Kind::Made { template, mix: mix.clone() } })
+        Offered::stacked(name, flows, mix, Shape::default())
+    }
+
+    /// As [`Offered::made`], with the headers and of the trace that `shape` says.
+    ///
+    /// # Errors
+    /// [`CannotSend`].
+    pub fn stacked(name: &str, flows: &Flows, mix: &Mix, shape: Shape) -> Result<Offered, CannotSend> {
+        fits(mix)?;
+        let template = match shape.stack {
+            Some(stack) => Template::stacked(flows, mix, true, &stack)?,
+            None => Template::new(flows, mix, true).map_err(TemplateError::from)?,
+        };
+        Ok(Offered { name: name.to_owned(), frames: Kind::Made { template, mix: mix.clone(), shape } })
+    }
+
+    /// Short connections between the addresses of `flows`.
+    ///
+    /// # Errors
+    /// [`CannotSend`].
+    pub fn short(name: &str, flows: &FlowSettings, mix: &Mix, settings: ShortSettings) -> Result<Offered, CannotSend> {
+        fits(mix)?;
+        let short = Short::new(flows, mix, settings)?;
+        Ok(Offered { name: name.to_owned(), frames: Kind::Short { short, mix: mix.clone() } })
     }
 
     /// The frames of a capture.
@@ -63,15 +90,16 @@ impl Offered {
     /// The frames from their beginning, to be sent.
     pub fn load(&self) -> Load<'_> {
         match &self.frames {
-            Kind::Made { template, mix } => Load::made(template, mix.cycle(), template.flows().picker(0, 1)),
-            Kind::Captured(trace) => Load::replay(trace.capture(), SEED),
+            Kind::Made { template, mix, .. } => Load::made(template, mix.cycle(), template.flows().picker(0, 1)),
+            Kind::Short { short, mix } => Load::short(short, mix.cycle()),
+            Kind::Captured(trace) => Load::replay(trace.capture(), SEED, trace.stream(SEED)),
         }
     }
 
     /// The capture, if they are of one.
     pub fn trace(&self) -> Option<&Trace> {
         match &self.frames {
-            Kind::Made { .. } => None,
+            Kind::Made { .. } | Kind::Short { .. } => None,
             Kind::Captured(trace) => Some(trace),
         }
     }
@@ -88,25 +116,21 @@ impl Offered {
             seed: Some(seed),
         };
         match &self.frames {
-            Kind::Made { template, mix } => {
-                let frames = match mix.entries() {
-                    [(size, _)] => Frames::FrameBytes(size.with_fcs()),
-                    parts => Frames::Mix(MixDocument {
-                        name: self.name.clone(),
-                        parts: parts
-                            .iter()
-                            .map(|(size, weight)| MixPart { frame_bytes: size.with_fcs(), weight: *weight })
-                            .collect(),
-                    }),
-                };
+            Kind::Made { template, mix, shape } => {
                 let settings = template.flows().settings();
-                of(frames, settings.count.into(), "udp", settings.seed)
+                let stack = shape.stack.map_or_else(|| "udp".to_owned(), |stack| stack.to_string());
+                let hash = shape.trace.map(|trace| trace.sha256(Direction::Forward, sent::SEED));
+                let traffic = of(self.sizes(mix), settings.count.into(), &stack, settings.seed);
+                report::Traffic { trace_sha256: hash, ..traffic }
+            }
+            Kind::Short { short, mix } => {
+                of(self.sizes(mix), short.settings().concurrent.into(), "tcp", short.flows().seed)
             }
             Kind::Captured(trace) => {
                 let capture = trace.capture();
                 let frames = Frames::Trace(report::Trace {
                     name: self.name.clone(),
-                    frames: capture.len() as u64,
+                    frames: trace.frames(),
                     mean_frame_bytes: capture.mean_size(),
                 });
                 let traffic = of(frames, capture.flows() as u64, "as captured", SEED);
@@ -115,22 +139,55 @@ impl Offered {
         }
     }
 
+    fn sizes(&self, mix: &Mix) -> Frames {
+        match mix.entries() {
+            [(size, _)] => Frames::FrameBytes(size.with_fcs()),
+            parts => Frames::Mix(MixDocument {
+                name: self.name.clone(),
+                parts: parts
+                    .iter()
+                    .map(|(size, weight)| MixPart { frame_bytes: size.with_fcs(), weight: *weight })
+                    .collect(),
+            }),
+        }
+    }
+
     /// What tells a measurement with them from others, besides the size of the frames.
     pub fn cell(&self) -> BTreeMap<String, String> {
         let mut cell = BTreeMap::new();
-        if let Kind::Made { template, .. } = &self.frames {
-            let settings = template.flows().settings();
-            cell.insert("flows".to_owned(), settings.count.to_string());
-            if settings.order != Order::default() {
-                cell.insert("order".to_owned(), settings.order.to_string());
+        match &self.frames {
+            Kind::Made { template, shape, .. } => {
+                let settings = template.flows().settings();
+                if shape.trace.is_none() {
+                    cell.insert("flows".to_owned(), settings.count.to_string());
+                }
+                if settings.order != Order::default() {
+                    cell.insert("order".to_owned(), settings.order.to_string());
+                }
+                cell.extend(shape.cell());
             }
+            Kind::Short { short, .. } => {
+                cell.insert("short".to_owned(), short.settings().to_string());
+            }
+            Kind::Captured(_) => {}
         }
         cell
     }
 
     /// What a reader of a result has to know of them.
     pub fn remarks(&self) -> Vec<String> {
-        let Kind::Captured(trace) = &self.frames else { return vec![] };
+        let trace = match &self.frames {
+            Kind::Made { .. } => return vec![],
+            Kind::Short { short, .. } => {
+                let ShortSettings { packets, concurrent, data_in_syn } = short.settings();
+                let numbers = if data_in_syn { "SYNs carry data" } else { "SYNs have no number and are counted" };
+                return vec![format!(
+                    "each flow is a connection of {packets} packets that nobody answers, {concurrent} at a time; {numbers}; a \
+                     function that waits for the other side drops what follows a SYN"
+                )];
+            }
+            Kind::Captured(trace) => trace,
+        };
         let numbers = match trace.capture().first_with_room() {
             Some(_) => format!(
                 "about one in {PROBE_EVERY} carries a number in the first {} bytes of its UDP or TCP payload, and latency, \
@@ -146,4 +203,8 @@ impl Offered {
         );
         [said].into_iter().chain(trace.left_out()).collect()
     }
+}
+
+fn fits(mix: &Mix) -> Result<(), CannotSend> {
+    if mix.largest().without_fcs() > LONGEST { Err(CannotSend::Long(mix.largest().with_fcs())) } else { Ok(()) }
 }

@@ -15,7 +15,10 @@
 //! frames = "64"                       # sizes with FCS and mixes, separated by commas
 //! flows = 1024
 //! order = "round-robin"
-//! # capture = "lunch.pcap"            # in the place of these three: the frames of a capture in the same folder
+//! # trace = "l3-1000"                 # one of NFPA's traces, in the place of flows
+//! # stack = "eth/vlan:7/ipv4/udp"     # headers
+//! # short = "10x1024"                 # connections of 10 packets, in the place of flows, order, trace and stack
+//! # capture = "lunch.pcap"            # in the place of all of these: the frames of a capture in the same folder
 //!
 //! [goal]
 //! throughput = "quick"                # what counts as one; see `Goal`

@@ -1,13 +1,15 @@
 //! What is to be sent, as asked for.
 
-use crate::flow_settings;
+use crate::Shape;
+use crate::offer::{flow_settings_of, macs};
 use crate::offered::Offered;
 use crate::trace::Trace;
 use chain::ChainFile;
 use graph::Diagnostic;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use traffic::{FlowSettings, Flows, Mix, Order};
+use traffic::nfpa::{Direction, Name};
+use traffic::{FlowError, FlowSettings, Flows, Mix, Order};
 
 /// Traffic for a chain; its `[traffic]` says the rest.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub enum Sent {
         flows: u32,
         /// In which order they take turns.
         order: Order,
+        /// What else they are.
+        shape: Shape,
     },
     /// The frames of a capture file.
     Capture(PathBuf),
@@ -40,15 +44,32 @@ impl Sent {
     /// A value of `[traffic]` that is none, flows or frames that cannot be, a file that is no capture; when stopped.
     pub fn ready(&self, file: &ChainFile, stop: &AtomicBool) -> Result<Vec<Offered>, Diagnostic> {
         match self {
-            Sent::Made { frames, flows, order } => {
+            Sent::Made { frames, flows, order, shape } => {
                 let wrong = |what: &str, value: &str, problem: String| {
                     let cure = format!("change the {what}: --{what}, or [traffic] of a scenario or of the chain file");
                     Diagnostic::new(problem).value(value).cure(cure)
                 };
-                let settings = FlowSettings { order: *order, ..flow_settings(file, *flows)? };
-                let flows = Flows::new(settings).map_err(|e| wrong("flows", &flows.to_string(), e.to_string()))?;
+                if let Some(settings) = shape.short {
+                    let from = flow_settings_of(file, 1, None)?;
+                    let ready = |(name, mix): &(String, Mix)| {
+                        Offered::short(name, &from, mix, settings).map_err(|e| wrong("frames", name, e.to_string()))
+                    };
+                    return frames.iter().map(ready).collect();
+                }
+                let all = match shape.trace {
+                    Some(trace) => trace_flows(trace, *order, file)?
+                        .map_err(|e| wrong("trace", &trace.to_string(), e.to_string()))?,
+                    None => {
+                        let settings = FlowSettings { order: *order, ..flow_settings_of(file, *flows, shape.stack)? };
+                        Flows::new(settings).map_err(|e| wrong("flows", &flows.to_string(), e.to_string()))?
+                    }
+                };
+                if let Some(stack) = shape.stack.filter(|stack| stack.ipv6 == all.is_ipv4()) {
+                    let problem = "is not of the IP version of the addresses in [traffic]".to_owned();
+                    return Err(wrong("stack", &stack.to_string(), problem));
+                }
                 let ready = |(name, mix): &(String, Mix)| {
-                    Offered::made(name, &flows, mix).map_err(|e| wrong("frames", name, e.to_string()))
+                    Offered::stacked(name, &all, mix, *shape).map_err(|e| wrong("frames", name, e.to_string()))
                 };
                 frames.iter().map(ready).collect()
             }
@@ -57,6 +78,22 @@ impl Sent {
     }
 }
 
+/// A trace's flows; those that all go to one MAC address, or come from one, get the file's.
+fn trace_flows(trace: Name, order: Order, file: &ChainFile) -> Result<Result<Flows, FlowError>, Diagnostic> {
+    let (src_mac, dst_mac) = macs(file)?;
+    let mut list = trace.list(Direction::Forward, SEED);
+    let one_src = list.iter().all(|flow| flow.src_mac == list[0].src_mac);
+    let one_dst = list.iter().all(|flow| flow.dst_mac == list[0].dst_mac);
+    for flow in &mut list {
+        flow.src_mac = src_mac.filter(|_| one_src).unwrap_or(flow.src_mac);
+        flow.dst_mac = dst_mac.filter(|_| one_dst).unwrap_or(flow.dst_mac);
+    }
+    Ok(Flows::listed(&list, FlowSettings { order, seed: SEED, ..FlowSettings::v4() }))
+}
+
+/// Of what is random in a trace.
+pub(crate) const SEED: u64 = 0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,10 +101,15 @@ mod tests {
     use std::path::Path;
 
     fn ready(frames: &str, flows: u32) -> Result<Vec<Offered>, Diagnostic> {
+        ready_as(frames, flows, Shape::default(), "")
+    }
+
+    fn ready_as(frames: &str, flows: u32, shape: Shape, more: &str) -> Result<Vec<Offered>, Diagnostic> {
         let text = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
                     chain = [{ path = [\"in\", \"out\"] }]\n";
+        let text = &format!("{text}{more}");
         let file = ChainFile::parse(text, Path::new("chain.toml"), &Registry::default()).unwrap();
-        let sent = Sent::Made { frames: crate::frames(frames).unwrap(), flows, order: Order::Uniform };
+        let sent = Sent::Made { frames: crate::frames(frames).unwrap(), flows, order: Order::Uniform, shape };
         sent.ready(&file, &AtomicBool::new(false))
     }
 
@@ -92,6 +134,42 @@ mod tests {
             let d = ready(frames, flows).err().unwrap();
             assert_eq!(d.value.as_deref(), Some(value));
             assert!(d.to_string().contains(words), "{d}");
+        }
+    }
+
+    #[test]
+    fn traces_stacks_and_short_flows_become_what_a_result_says_of_them() {
+        let shape = |trace, stack, short| Shape::parse(trace, stack, short).unwrap();
+        let one = |shape, frames, more| ready_as(frames, 9, shape, more).unwrap().remove(0);
+        let trace = one(shape(Some("tr2e"), None, None), "64", "traffic.dst_mac = \"02:00:00:00:00:07\"\n");
+        assert_eq!((trace.document().flows, trace.cell()["trace"].as_str()), (100, "tr2e"));
+        assert_eq!(trace.cell()["order"].as_str(), "uniform");
+        assert!(!trace.cell().contains_key("flows"));
+        let simple = Name::Simple.sha256(Direction::Forward, SEED);
+        let offered = one(shape(Some("simple"), None, None), "64", "");
+        assert_eq!(offered.document().trace_sha256, Some(simple));
+        let tagged = one(shape(None, Some("eth/vlan:7/ipv4/tcp"), None), "128", "");
+        assert_eq!((tagged.document().protocol.as_str(), tagged.document().flows), ("eth/vlan:7/ipv4/tcp", 9));
+        let v6 = one(shape(None, Some("eth/ipv6/udp"), None), "128", "");
+        assert_eq!(v6.document().protocol, "eth/ipv6/udp");
+        let short = one(shape(None, None, Some("10x64")), "128", "");
+        assert_eq!((short.document().protocol.as_str(), short.document().flows), ("tcp", 64));
+        assert_eq!(short.cell()["short"].as_str(), "10x64");
+        assert_eq!(short.remarks().len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_named() {
+        let shape = |stack, short| Shape::parse(None, stack, short).unwrap();
+        for (frames, shape, more, value, words) in [
+            ("64", shape(Some("eth/vlan/ipv4/udp"), None), "", "64", "68 bytes"),
+            ("64", shape(None, Some("10")), "", "64", "76 bytes"),
+            ("9000", shape(None, Some("10")), "", "9000", "buffer"),
+            ("128", shape(Some("eth/ipv6/udp"), None), "traffic.dst = [\"10.0.0.0/8\"]\n", "eth/ipv6/udp", "version"),
+        ] {
+            let d = ready_as(frames, 1, shape, more).err().unwrap();
+            assert_eq!(d.value.as_deref().map(|v| v.starts_with(value)), Some(true), "{d}");
+            assert!(d.to_string().contains(words) && d.cure.is_some(), "{d}");
         }
     }
 }

@@ -3,12 +3,16 @@
 use dpdk::Mempool;
 use packet::{Batch, Packet};
 use std::sync::Arc;
+use std::time::Duration;
 use traffic::capture::PROBE_EVERY;
+use traffic::short::Connections;
 use traffic::size::Cycle;
-use traffic::{Capture, Picker, Probe, Template, Turns};
+use traffic::{Capture, Picker, Probe, Short, Stream, Template, Turns};
 
 /// Packets that are kept to be sent again.
 const SPARE: usize = 4096;
+/// Time for the first frames of a file.
+const FIRST_READ: Duration = Duration::from_secs(5);
 
 /// What is sent, from its beginning; trials one after the other go on where the last has ended.
 pub struct Load<'a>(pub(crate) Kind<'a>);
@@ -19,11 +23,18 @@ pub(crate) enum Kind<'a> {
     Replay(Replay<'a>),
 }
 
-/// Frames made for flows, each with a number.
+/// Frames made for flows, each with a number but for SYNs without data.
 pub(crate) struct Made<'a> {
-    template: &'a Template,
     sizes: Cycle,
-    picker: Picker,
+    way: Way<'a>,
+}
+
+/// How flows take turns.
+enum Way<'a> {
+    /// Over and over.
+    Flows { template: &'a Template, picker: Picker },
+    /// Each once.
+    Short(Box<Connections>),
 }
 
 /// Frames of a capture, one now and then with a number.
@@ -31,21 +42,33 @@ pub(crate) struct Replay<'a> {
     turns: Turns<'a>,
     /// A frame with room for a number.
     room: Option<usize>,
+    /// The file, where memory does not hold all of it.
+    stream: Option<Box<Stream>>,
 }
 
 impl<'a> Load<'a> {
     pub(crate) fn made(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
-        Load(Kind::Made(Made { template, sizes, picker }))
+        Load(Kind::Made(Made { sizes, way: Way::Flows { template, picker } }))
     }
 
-    pub(crate) fn replay(capture: &'a Capture, seed: u64) -> Self {
-        Load(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room() }))
+    pub(crate) fn short(short: &Short, sizes: Cycle) -> Self {
+        Load(Kind::Made(Made { sizes, way: Way::Short(Box::new(short.connections(0, 1))) }))
+    }
+
+    /// The frames of a capture, or those that `stream` reads of it.
+    pub(crate) fn replay(capture: &'a Capture, seed: u64, stream: Option<Stream>) -> Self {
+        let stream = stream.map(|mut stream| {
+            stream.wait(FIRST_READ);
+            Box::new(stream)
+        });
+        Load(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream }))
     }
 
     /// Where in a frame its number is; `usize::MAX` where that depends.
     pub(crate) fn probe_at(&self) -> usize {
         match &self.0 {
-            Kind::Made(made) => made.template.probe_at(),
+            Kind::Made(Made { way: Way::Flows { template, .. }, .. }) => template.probe_at(),
+            Kind::Made(Made { way: Way::Short(connections), .. }) => connections.short().probe_at(),
             Kind::Replay(_) => usize::MAX,
         }
     }
@@ -60,7 +83,11 @@ impl<'a> Load<'a> {
 
     /// Whether some packets carry no number.
     pub(crate) fn is_replay(&self) -> bool {
-        matches!(self.0, Kind::Replay(_))
+        match &self.0 {
+            Kind::Made(Made { way: Way::Flows { .. }, .. }) => false,
+            Kind::Made(Made { way: Way::Short(connections), .. }) => !connections.short().settings().data_in_syn,
+            Kind::Replay(_) => true,
+        }
     }
 }
 
@@ -76,23 +103,45 @@ pub(crate) trait Source {
 impl Source for Made<'_> {
     #[inline(always)]
     fn packet(&mut self, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
-        let (size, flow) = (self.sizes.next_index(), self.picker.next_flow());
-        let len = self.template.frame_len(size);
+        let size = self.sizes.next_index();
+        let (template, flow) = match &mut self.way {
+            Way::Flows { template, picker } => (*template, picker.next_flow()),
+            Way::Short(connections) => return short(connections, size, probe, buffers),
+        };
+        let len = template.frame_len(size);
         // one that has come back keeps its buffer's header, which both cores then only read, and its payload
         if let Some(mut packet) = buffers.spare.pop()
             && packet.len() == len
         {
-            self.template.fill_head(size, flow, probe, packet.data_mut());
+            template.fill_head(size, flow, probe, packet.data_mut());
             return Some((packet, true));
         }
         let mut packet = buffers.fresh()?;
-        self.template.fill(size, flow, probe, packet.append(len)?);
+        template.fill(size, flow, probe, packet.append(len)?);
         Some((packet, true))
     }
 
     fn prelude(&mut self, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
         self.packet(probe, buffers)
     }
+}
+
+/// A packet of a connection. One for which there is no buffer is lost to its connection.
+#[inline]
+fn short(connections: &mut Connections, size: usize, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
+    let turn = connections.next_turn(size);
+    let mut packet = buffers.empty()?;
+    connections.fill(turn, probe, packet.append(turn.len())?);
+    Some((packet, turn.is_numbered()))
+}
+
+/// A packet of a file; none where that has not been read yet.
+#[inline]
+fn streamed(stream: &mut Stream, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
+    let turn = stream.next_turn()?;
+    let mut packet = buffers.empty()?;
+    stream.fill(turn, turn.probe.then_some(probe), packet.append(stream.frame_len(turn))?);
+    Some((packet, turn.probe))
 }
 
 impl Replay<'_> {
@@ -109,6 +158,9 @@ impl Replay<'_> {
 impl Source for Replay<'_> {
     #[inline(always)]
     fn packet(&mut self, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
+        if let Some(stream) = &mut self.stream {
+            return streamed(stream, probe, buffers);
+        }
         let turn = self.turns.next_turn();
         Some((self.frame(turn.frame, turn.probe.then_some(probe), buffers)?, turn.probe))
     }

@@ -6,13 +6,15 @@ use graph::Diagnostic;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use traffic::capture::{End, MAX_BYTES};
-use traffic::{Capture, CaptureError, CaptureSettings};
+use traffic::{Capture, CaptureError, CaptureSettings, Stream, StreamSettings};
 
 /// Longest frame that a packet buffer holds, bytes without FCS.
 pub(crate) const LONGEST: usize = 2048;
+/// CPUs that a machine may have.
+const MOST_CPUS: usize = 1024;
 /// Memory in which a look at a capture finds a frame or none.
 const GLANCE: usize = 64 << 10;
 
@@ -22,28 +24,38 @@ pub struct Trace {
     name: String,
     sha256: String,
     capture: Capture,
+    path: PathBuf,
+    settings: CaptureSettings,
 }
 
 impl Trace {
-    /// Reads a capture, its first frames that fit into 64 MiB; they get the MAC addresses of the chain file's `[traffic]`,
-    /// where it has some. Reading ends when `stop` is set.
+    /// Reads a capture and holds its first frames, those that fit into 64 MiB; what is behind them is counted, and read again as
+    /// it is sent. Frames get the MAC addresses of the chain file's `[traffic]`, where it has some. Reading ends when `stop`
+    /// is set.
     ///
     /// # Errors
     /// When it cannot be read, or has no frame that can be sent; a MAC address that is none; when it was stopped.
     pub fn open(path: &Path, file: &ChainFile, stop: &AtomicBool) -> Result<Trace, Diagnostic> {
         let (src_mac, dst_mac) = macs(file)?;
-        let settings = CaptureSettings { max_bytes: MAX_BYTES, max_frame: LONGEST, src_mac, dst_mac };
+        let settings = CaptureSettings {
+            max_bytes: MAX_BYTES,
+            max_frame: LONGEST,
+            src_mac,
+            dst_mac,
+            count_all: true,
+            ..CaptureSettings::default()
+        };
         let opened = File::open(path).map_err(|e| wrong(path, format!("cannot be read: {e}")))?;
         let mut hashed = Hashed { file: opened, hash: Sha256::new(), stop };
         let read = |e: CaptureError| wrong(path, e.to_string());
         let reader = pcap::Reader::new(&mut hashed).map_err(|e| read(e.into()))?;
-        let capture = Capture::read(reader, settings).map_err(read)?;
+        let capture = Capture::read(reader, settings.clone()).map_err(read)?;
         // what is behind the frames that are held is part of the file as well
         io::copy(&mut hashed, &mut io::sink()).map_err(|e| wrong(path, format!("cannot be read: {e}")))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.chars().take(report::limit::NAME).collect();
         let sha256 = hashed.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Trace { name, sha256, capture })
+        Ok(Trace { name, sha256, capture, path: path.to_owned(), settings })
     }
 
     /// Whether a file is a capture with a frame that can be sent, without reading more of it than that takes.
@@ -70,18 +82,40 @@ impl Trace {
         &self.capture
     }
 
-    /// What of the file is not sent, and why; none where all is.
+    /// The whole file, to be read as it is sent, if it is more than is held.
+    pub(crate) fn stream(&self, seed: u64) -> Option<Stream> {
+        let settings = StreamSettings { capture: self.settings.clone(), seed, ..StreamSettings::default() };
+        // on whichever CPU is free, not behind the generator that starts it; where that is refused, it stays there
+        let anywhere = || drop(runtime::confine(&(0..MOST_CPUS).collect::<Vec<_>>()));
+        (self.capture.end() == End::Full).then(|| Stream::start_with(&self.path, settings, anywhere))
+    }
+
+    /// Frames that are sent: those held and those behind them.
+    pub fn frames(&self) -> u64 {
+        self.capture.len() as u64 + self.capture.beyond()
+    }
+
+    /// What of the file is not sent or not held, and why; none where all is.
     pub fn left_out(&self) -> Option<String> {
         let (capture, skipped) = (&self.capture, self.capture.skipped());
         let mut said = vec![];
         let why = match capture.end() {
             End::Whole => None,
-            End::Full => Some(format!("{} MiB hold no more", MAX_BYTES >> 20)),
-            End::BreaksOff => Some("the file breaks off there".to_owned()),
+            End::Full => Some(format!(
+                "{} MiB hold the first {} frames of {}: the other {} are read again as they are sent, and what is not there in \
+                 time stays unsent",
+                MAX_BYTES >> 20,
+                capture.len(),
+                self.name,
+                capture.beyond()
+            )),
+            End::BreaksOff => Some(format!(
+                "only the first {} frames of {} are sent: the file breaks off there",
+                capture.len(),
+                self.name
+            )),
         };
-        if let Some(why) = why {
-            said.push(format!("only the first {} frames of {} are sent: {why}", capture.len(), self.name));
-        }
+        said.extend(why);
         if skipped.sum() != 0 {
             said.push(format!("{} of the first {} frames are left out{skipped}", skipped.sum(), skipped.records));
         }

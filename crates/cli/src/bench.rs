@@ -5,7 +5,7 @@ use crate::measuring::{Desk, Job, Keep, Under, job, wrong};
 use bench::method::{self, Form};
 use bench::scenario::How;
 use bench::search::SearchKind;
-use bench::{Goal, Scenario, Sent};
+use bench::{Goal, Scenario, Sent, Shape};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics, Registry};
 use std::path::PathBuf;
@@ -59,12 +59,15 @@ pub(crate) struct Bench {
     /// Different flows that are sent, in turn. By default the scenario's, or 1024.
     #[arg(long)]
     flows: Option<u32>,
-    /// Order of the flows: round-robin, uniform, or zipf:1.1 with an exponent. By default the scenario's, or round-robin.
+    /// Order of the flows: round-robin, trains:8 with that many packets of a flow in a row, uniform, or zipf:1.1 with an
+    /// exponent. By default the scenario's, or round-robin.
     #[arg(long)]
     order: Option<Order>,
-    /// Sends the frames of this capture (pcap or pcapng, also gzipped), the first that fit into 64 MiB; no frame may have
-    /// more than 2048 bytes.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order"])]
+    #[command(flatten)]
+    made: Box<Made>,
+    /// Sends the frames of this capture (pcap or pcapng, also gzipped); what 64 MiB do not hold is read as it is sent. No
+    /// frame may have more than 2048 bytes.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short"])]
     pcap: Option<PathBuf>,
     /// What counts as throughput. By default what the scenario says, or quick.
     #[arg(long)]
@@ -154,6 +157,23 @@ impl Cells {
     }
 }
 
+/// What made frames are beyond their sizes.
+#[derive(clap::Args)]
+struct Made {
+    /// One of NFPA's traces in the place of flows: simple, tr2e, tr2i, tr3e, tr3i, tr4e, tr5ul, tr5dl, or l2-1000, l3-1000,
+    /// lb-1000, gw-1000 with 1 to 100000 entries.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["flows", "short"])]
+    trace: Option<String>,
+    /// Headers: eth/ipv4/udp, with /vlan:7 once or twice behind eth, ipv6 or tcp instead, or all of it in a tunnel:
+    /// vxlan:5(eth/ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
+    #[arg(long, value_name = "STACK", conflicts_with = "short")]
+    stack: Option<String>,
+    /// Short flows: connections of TCP with this many packets, of which so many are open at a time, such as 10x1024. With
+    /// ,syn-data behind it SYNs carry data.
+    #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
+    short: Option<String>,
+}
+
 impl Bench {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let text = chain::read(&self.file, "chain file").map_err(|d| Diagnostics(vec![d]))?;
@@ -165,7 +185,7 @@ impl Bench {
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
-        let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default() };
+        let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default(), shape: Shape::default() };
         let job = Job {
             dut: Under::Chain(&file),
             label: self.file.display().to_string(),
@@ -290,6 +310,19 @@ impl Bench {
         }
     }
 
+    /// What frames are where `default` is not what was asked for; one of it drives out what does not go with it.
+    fn shape(&self, default: Shape) -> anyhow::Result<Shape> {
+        let fault = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
+        let asked = Shape::parse(self.made.trace.as_deref(), self.made.stack.as_deref(), self.made.short.as_deref())
+            .map_err(fault)?;
+        if asked.short.is_some() || asked == Shape::default() {
+            let shape = if asked.short.is_some() { asked } else { default };
+            return Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?);
+        }
+        let shape = Shape { trace: asked.trace.or(default.trace), stack: asked.stack.or(default.stack), short: None };
+        Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?)
+    }
+
     /// What is sent in the place of `default`.
     fn sent(&self, default: Sent) -> anyhow::Result<Sent> {
         if let Some(path) = &self.pcap {
@@ -297,17 +330,23 @@ impl Bench {
         }
         let asked = self.frames.as_deref().map(parse).transpose()?;
         match default {
-            Sent::Made { frames, flows, order } => Ok(Sent::Made {
+            Sent::Made { frames, flows, order, shape } => Ok(Sent::Made {
                 frames: asked.unwrap_or(frames),
                 flows: self.flows.unwrap_or(flows),
                 order: self.order.unwrap_or(order),
+                shape: self.shape(shape)?,
             }),
-            Sent::Capture(path) if asked.is_none() && self.flows.is_none() && self.order.is_none() => {
+            Sent::Capture(path)
+                if asked.is_none()
+                    && self.flows.is_none()
+                    && self.order.is_none()
+                    && self.shape(Shape::default())? == Shape::default() =>
+            {
                 Ok(Sent::Capture(path))
             }
             Sent::Capture(path) => {
-                let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows \
-                               and --order";
+                let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows, \
+                               --order, --trace, --stack and --short";
                 Err(Diagnostics(vec![Diagnostic::new(problem).value(path.display())]).into())
             }
         }

@@ -1,7 +1,7 @@
 //! Frames of a capture, to be sent as traffic.
 //!
-//! The capture is held in memory, up to a limit, and its frames are sent over and over as they are, but for their MAC
-//! addresses. Of those that carry UDP or TCP with 18 bytes of payload or more, one now and then is sent with a
+//! The capture is held in memory, up to a limit, and its frames are sent over and over as they are, but for what is asked to
+//! be changed; a [`Stream`](crate::Stream) sends those that memory does not hold. Of those that carry UDP or TCP with 18 bytes of payload or more, one now and then is sent with a
 //! [`Probe`] in place of the first 18: what comes back of the others is known from counts alone, of these also order,
 //! copies and latency. Most payloads so stay what they were, for functions that look into them.
 
@@ -9,13 +9,16 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;
 
-use pcap::{LinkType, Reader};
+use pcap::{LinkType, Reader, Record};
 use wire::checksum::Pseudo;
 use wire::flow::FiveTuple;
 use wire::{EtherType, IpProtocol, MacAddr, ipv4, ipv6};
 
+use crate::departures::Departures;
+use crate::pace::PaceError;
 use crate::probe::{self, Payload, Probe, Reading};
 use crate::random::Random;
+use crate::rewrite::Rewrite;
 use crate::size::{FCS, FrameSize};
 
 /// Memory for a capture unless told otherwise, bytes: 900,000 of the smallest frames.
@@ -26,7 +29,7 @@ pub const PROBE_EVERY: u64 = 32;
 const DEEPEST: usize = 200;
 
 /// What to do with the frames of a capture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureSettings {
     /// Most memory to use, bytes, at most 4 GiB. The first frames that fit are taken.
     pub max_bytes: usize,
@@ -36,12 +39,23 @@ pub struct CaptureSettings {
     pub src_mac: Option<MacAddr>,
     /// Destination address for all frames; else their own.
     pub dst_mac: Option<MacAddr>,
+    /// What else is changed.
+    pub rewrite: Rewrite,
+    /// Whether frames beyond the limit are read all the same, and counted.
+    pub count_all: bool,
 }
 
 impl Default for CaptureSettings {
     /// 64 MiB, frames of every size, the capture's own addresses.
     fn default() -> Self {
-        Self { max_bytes: MAX_BYTES, max_frame: FrameSize::MAX.without_fcs(), src_mac: None, dst_mac: None }
+        Self {
+            max_bytes: MAX_BYTES,
+            max_frame: FrameSize::MAX.without_fcs(),
+            src_mac: None,
+            dst_mac: None,
+            rewrite: Rewrite::default(),
+            count_all: false,
+        }
     }
 }
 
@@ -55,6 +69,9 @@ pub enum CaptureError {
     /// None of its frames can be sent.
     #[error("no frame of {} can be sent{}; capture on an Ethernet interface with whole frames (-s 0)", .0.records, .0)]
     Empty(Skipped),
+    /// There is no thread to read it.
+    #[error("no thread to read the capture: {0}")]
+    Thread(std::io::Error),
     /// The limit does not even hold the first frame.
     #[error("a limit of {0} bytes holds no frame; raise it")]
     Limit(usize),
@@ -78,6 +95,19 @@ pub struct Skipped {
 }
 
 impl Skipped {
+    /// These and those.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            records: self.records + other.records,
+            not_ethernet: self.not_ethernet + other.not_ethernet,
+            cut: self.cut + other.cut,
+            long: self.long + other.long,
+            short: self.short + other.short,
+            probes: self.probes + other.probes,
+        }
+    }
+
     /// How many were left out.
     pub fn sum(&self) -> u64 {
         self.not_ethernet + self.cut + self.long + self.short + self.probes
@@ -134,9 +164,21 @@ enum Summed {
 pub struct Capture {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// For each frame when it was captured, nanoseconds, never before the one in front of it.
+    times: Vec<u64>,
     skipped: Skipped,
     end: End,
     flows: usize,
+    /// Records and bytes of frames behind those that are held.
+    beyond: (u64, u64),
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admitted {
+    Taken,
+    LeftOut,
+    Full,
 }
 
 /// Where a capture ends.
@@ -164,11 +206,8 @@ impl Capture {
     /// # Errors
     /// See [`CaptureError`].
     pub fn read<R: Read>(mut reader: Reader<R>, settings: CaptureSettings) -> Result<Self, CaptureError> {
-        let mut capture =
-            Self { bytes: Vec::new(), entries: Vec::new(), skipped: Skipped::default(), end: End::Whole, flows: 0 };
+        let mut capture = Self::empty();
         let mut flows = HashSet::new();
-        let limit = settings.max_bytes.min(u32::MAX as usize);
-        let longest = settings.max_frame.min(FrameSize::MAX.without_fcs());
         loop {
             let record = match reader.next() {
                 Ok(Some(record)) => record,
@@ -179,32 +218,25 @@ impl Capture {
                 }
                 Err(why) => return Err(why.into()),
             };
-            let frame = record.frame;
-            let len = frame.len().max(FrameSize::MIN.without_fcs());
-            let skipped = &mut capture.skipped;
-            let reason = if record.link_type != LinkType::ETHERNET {
-                &mut skipped.not_ethernet
-            } else if (record.original_len as usize) > frame.len() {
-                &mut skipped.cut
-            } else if len > longest {
-                &mut skipped.long
-            } else if frame.len() < 14 {
-                &mut skipped.short
-            } else {
-                if capture.memory() + len + size_of::<Entry>() > limit {
+            match capture.admit(&record, &settings) {
+                Admitted::Taken => flows.extend(FiveTuple::of_frame(record.frame)),
+                Admitted::LeftOut => {}
+                Admitted::Full => {
                     capture.end = End::Full;
+                    capture.beyond = (1, record.frame.len() as u64);
                     break;
                 }
-                if capture.push(frame, &settings) {
-                    flows.extend(FiveTuple::of_frame(frame));
-                } else {
-                    capture.skipped.probes += 1;
+            }
+        }
+        while settings.count_all && capture.end == End::Full {
+            match reader.next() {
+                Ok(Some(record)) => {
+                    capture.beyond.0 += 1;
+                    capture.beyond.1 += record.frame.len() as u64;
                 }
-                capture.skipped.records += 1;
-                continue;
-            };
-            *reason += 1;
-            skipped.records += 1;
+                Ok(None) | Err(pcap::Error::Truncated { .. }) => break,
+                Err(why) => return Err(why.into()),
+            }
         }
         capture.flows = flows.len();
         match (capture.entries.is_empty(), capture.end) {
@@ -214,8 +246,66 @@ impl Capture {
         }
     }
 
+    /// One without frames, to be filled.
+    pub(crate) fn empty() -> Self {
+        Self {
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            times: Vec::new(),
+            skipped: Skipped::default(),
+            end: End::Whole,
+            flows: 0,
+            beyond: (0, 0),
+        }
+    }
+
+    /// Takes its frames out and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.times.clear();
+        self.skipped = Skipped::default();
+    }
+
+    /// Takes a record's frame in, if it can be sent and there is room.
+    pub(crate) fn admit(&mut self, record: &Record<'_>, settings: &CaptureSettings) -> Admitted {
+        let limit = settings.max_bytes.min(u32::MAX as usize);
+        let longest = settings.max_frame.min(FrameSize::MAX.without_fcs());
+        let rewritten = (!settings.rewrite.is_nothing() && record.frame.len() <= longest).then(|| {
+            let mut frame = record.frame.to_vec();
+            settings.rewrite.apply(&mut frame);
+            frame
+        });
+        let frame = rewritten.as_deref().unwrap_or(record.frame);
+        let len = frame.len().max(FrameSize::MIN.without_fcs());
+        let reason = if record.link_type != LinkType::ETHERNET {
+            &mut self.skipped.not_ethernet
+        } else if (record.original_len as usize) > record.frame.len() {
+            &mut self.skipped.cut
+        } else if len > longest {
+            &mut self.skipped.long
+        } else if frame.len() < 14 {
+            &mut self.skipped.short
+        } else {
+            if self.memory() + len + size_of::<Entry>() + size_of::<u64>() > limit {
+                return Admitted::Full;
+            }
+            self.skipped.records += 1;
+            if self.push(frame, settings) {
+                let before = self.times.last().copied().unwrap_or(0);
+                self.times.push(record.timestamp_ns.max(before));
+                return Admitted::Taken;
+            }
+            self.skipped.probes += 1;
+            return Admitted::LeftOut;
+        };
+        *reason += 1;
+        self.skipped.records += 1;
+        Admitted::LeftOut
+    }
+
     fn memory(&self) -> usize {
-        self.bytes.len() + self.entries.len() * size_of::<Entry>()
+        self.bytes.len() + self.entries.len() * (size_of::<Entry>() + size_of::<u64>())
     }
 
     /// Adds a frame, unless it carries a probe that cannot be replaced.
@@ -245,6 +335,11 @@ impl Capture {
     #[expect(clippy::len_without_is_empty, reason = "a capture without frames is refused")]
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Frames of the file behind those that are held: 0 or, unless they were to be counted, 1 if there are any.
+    pub fn beyond(&self) -> u64 {
+        self.beyond.0
     }
 
     /// Where it ends, and so whether all of the file was taken.
@@ -281,14 +376,47 @@ impl Capture {
         self.entries.get(frame).is_some_and(|entry| entry.probe != 0)
     }
 
+    /// Whether frame number `frame` is sent with a probe every time.
+    #[inline(always)]
+    pub(crate) fn is_always(&self, frame: usize) -> bool {
+        self.entries.get(frame).is_some_and(|entry| entry.always)
+    }
+
+    pub(crate) fn is_without_frames(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The first frame with room for a probe.
     pub fn first_with_room(&self) -> Option<usize> {
         self.entries.iter().position(|entry| entry.probe != 0)
     }
 
-    /// Mean size of a frame in bytes, frame check sequence included.
+    /// Mean size of a frame in bytes, frame check sequence included; of all of the file if they were to be counted.
     pub fn mean_size(&self) -> f64 {
-        self.bytes.len() as f64 / self.entries.len() as f64 + f64::from(FCS)
+        let (frames, bytes) = self.beyond;
+        (self.bytes.len() as u64 + bytes) as f64 / (self.entries.len() as u64 + frames) as f64 + f64::from(FCS)
+    }
+
+    /// When frame number `frame` was captured, nanoseconds since the first; never before the one in front of it.
+    pub fn time_ns(&self, frame: usize) -> Option<u64> {
+        Some(self.times.get(frame)? - self.times.first()?)
+    }
+
+    /// When frame number `frame` was captured, by the capture's clock.
+    pub(crate) fn stamp(&self, frame: usize) -> Option<u64> {
+        self.times.get(frame).copied()
+    }
+
+    /// The gaps with which the frames were captured, over and over and `speed` times as fast; between the last and the first
+    /// is their mean.
+    ///
+    /// # Errors
+    /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10⁶, or the capture took more than 100 days.
+    pub fn departures(&self, speed: f64) -> Result<Departures, PaceError> {
+        let at: Vec<u64> = (0..self.len()).filter_map(|frame| self.time_ns(frame)).collect();
+        let last = at.last().copied().unwrap_or(0);
+        let mean = last.checked_div(at.len() as u64 - 1).unwrap_or(0).max(1);
+        Departures::looped(&at, last.saturating_add(mean), speed)
     }
 
     /// Its frames one after the other, without end; probes come at random by `seed`, so that no pattern of the capture

@@ -162,7 +162,7 @@ pub enum FlowError {
 }
 
 /// An IPv4 flow as its header has it: addresses and ports, and what they add to checksums, in native order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct V4 {
     pub(crate) bytes: [u8; 12],
     pub(crate) address_sum: u16,
@@ -388,6 +388,12 @@ pub(crate) fn tuple(settings: &FlowSettings, places: &Places, flow: u64) -> (IpA
 /// What `bytes` add to an Internet checksum, in native order.
 pub(crate) fn native_sum(bytes: &[u8]) -> u16 {
     (!wire::checksum::of(bytes)).to_be()
+}
+
+impl Default for V6 {
+    fn default() -> Self {
+        Self { bytes: [0; 36], sum: 0 }
+    }
 }
 
 impl V4 {

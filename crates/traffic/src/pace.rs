@@ -25,6 +25,7 @@
 //! # Ok::<(), traffic::pace::PaceError>(())
 //! ```
 
+use crate::departures::{Departures, Plan};
 use crate::latency::{Delays, Scale};
 
 /// Highest rate, packets a second.
@@ -83,6 +84,19 @@ pub enum PaceError {
         /// Packets a second.
         rate_pps: f64,
     },
+    /// Departures that are no schedule.
+    #[error(
+        "{count} departures within {period_ns} ns at {speed} times their speed are no schedule; give one or more that go up from 0 \
+         and stay below the period, and 0.000001 to 1000000 times the speed"
+    )]
+    Departures {
+        /// How many.
+        count: usize,
+        /// Until they come again, nanoseconds.
+        period_ns: u64,
+        /// How many times as fast.
+        speed: f64,
+    },
     /// Burst, batch or arrears do not go together.
     #[error(
         "burst {burst}, batch {batch}, catch-up {catch_up}: 1 <= burst <= 32, burst <= batch <= 512, burst <= catch-up"
@@ -127,6 +141,12 @@ pub struct Pacer {
     catch_up: u64,
     gap_limit_ns: u64,
     totals: Totals,
+    /// Packets after which it is over: those intended, or more than there can be while that is not known.
+    end: u64,
+    /// The departures, where they are not evenly spaced.
+    plan: Option<Box<Plan>>,
+    /// How early a packet may leave for company, ticks, where there is a plan.
+    early: u64,
     lateness: Delays,
     scale: Scale,
     gap: PollGap,
@@ -138,7 +158,7 @@ impl Pacer {
     /// # Errors
     /// See [`PaceError`].
     pub fn new(pace: Pace, start: u64) -> Result<Self, PaceError> {
-        let Pace { rate_pps, duration_s, ticks_hz, burst, batch, late_limit_ns, catch_up } = pace;
+        let Pace { rate_pps, duration_s, .. } = pace;
         if !(1.0..=MAX_PPS).contains(&rate_pps) {
             return Err(PaceError::Rate(rate_pps));
         }
@@ -147,6 +167,67 @@ impl Pacer {
         if !(duration_s > 0.0 && duration_s <= MAX_DURATION_S && intended >= 1.0) {
             return Err(PaceError::Duration { seconds: duration_s, rate_pps });
         }
+        Self::checked(pace, start, rate_pps, intended as u64)
+    }
+
+    /// A schedule that follows `departures` from tick `start` on for the duration of `pace`, whose rate does not matter.
+    /// Where the departures are still to be [`fed`](Self::feed), so are the packets intended.
+    ///
+    /// # Errors
+    /// See [`PaceError`].
+    pub fn follow(departures: Departures, pace: Pace, start: u64) -> Result<Self, PaceError> {
+        let Pace { duration_s, ticks_hz, .. } = pace;
+        let rate_pps = departures.mean_pps().unwrap_or(1.0);
+        if !(duration_s > 0.0 && duration_s <= MAX_DURATION_S) {
+            return Err(PaceError::Duration { seconds: duration_s, rate_pps });
+        }
+        if rate_pps > MAX_PPS {
+            return Err(PaceError::Rate(rate_pps));
+        }
+        let end = (duration_s * ticks_hz as f64) as u64;
+        let plan = Plan::new(&departures, ticks_hz, end);
+        let intended = match &plan {
+            Plan::Looped { .. } => plan.by(end.saturating_sub(1)),
+            Plan::Fed { .. } => 0,
+        };
+        let mut pacer = Self::checked(pace, start, rate_pps, intended)?;
+        if plan.is_open() {
+            pacer.end = u64::MAX;
+            pacer.gap_limit_ns = pace.late_limit_ns;
+        }
+        pacer.burst = pace.burst as u64;
+        pacer.early = (EARLY_S * ticks_hz as f64) as u64;
+        pacer.due = u128::from(plan.at(0)) << 64;
+        pacer.plan = Some(Box::new(plan));
+        Ok(pacer)
+    }
+
+    /// Tells when the next packet of a schedule that is fed is due, nanoseconds from its start before it is sped up, and not
+    /// before the one told last. Whether it was taken: not if it lies behind the end, which closes the schedule, or if too
+    /// many wait. One that is told after it was due leaves late, or stays unsent like any other.
+    pub fn feed(&mut self, ns: u64) -> bool {
+        let Some(plan) = &mut self.plan else { return false };
+        let taken = plan.feed(ns);
+        if taken {
+            self.totals.intended += 1;
+            let done = self.totals.sent + self.totals.unsent;
+            self.due = u128::from(plan.at(done)) << 64;
+        } else if !plan.is_open() {
+            self.end = self.totals.intended;
+        }
+        taken
+    }
+
+    /// Ends a schedule that is fed with the packets told so far.
+    pub fn close(&mut self) {
+        if let Some(plan) = &mut self.plan {
+            plan.close();
+            self.end = self.totals.intended;
+        }
+    }
+
+    fn checked(pace: Pace, start: u64, rate_pps: f64, intended: u64) -> Result<Self, PaceError> {
+        let Pace { ticks_hz, burst, batch, late_limit_ns, catch_up, .. } = pace;
         let hz = ticks_hz as f64;
         if !(1_000_000..=100_000_000_000).contains(&ticks_hz) || rate_pps >= hz {
             return Err(PaceError::Clock { ticks_hz, rate_pps });
@@ -166,7 +247,10 @@ impl Pacer {
             late_limit: (u128::from(late_limit_ns) * u128::from(ticks_hz) / 1_000_000_000).min(1 << 62) as u64,
             catch_up,
             gap_limit_ns: late_limit_ns.min(catch_up_ns as u64),
-            totals: Totals { intended: intended as u64, ..Totals::default() },
+            totals: Totals { intended, ..Totals::default() },
+            end: intended,
+            plan: None,
+            early: 0,
             lateness: Delays::new(),
             scale: Scale::new(ticks_hz),
             gap: PollGap::new(start),
@@ -199,7 +283,14 @@ impl Pacer {
         if left == 0 || elapsed < (self.due >> 64) as u64 {
             return 0;
         }
-        behind.max(self.burst).min(self.batch).min(left) as usize
+        let company = match &self.plan {
+            None => self.burst,
+            Some(plan) => {
+                let done = self.totals.sent + self.totals.unsent;
+                plan.by(elapsed.saturating_add(self.early)).saturating_sub(done).min(self.burst)
+            }
+        };
+        behind.max(company).min(self.batch).min(left) as usize
     }
 
     /// Counts as unsent what was due long ago, or lies too far back.
@@ -215,12 +306,33 @@ impl Pacer {
 
     fn skip(&mut self, packets: u64) {
         self.totals.unsent += packets;
+        self.advance(packets);
+    }
+
+    /// Goes on to when the next packet is due, behind `packets` that have been counted.
+    #[inline(always)]
+    fn advance(&mut self, packets: u64) {
+        if self.plan.is_some() {
+            return self.advance_plan();
+        }
         self.due += u128::from(packets) * self.interval;
+    }
+
+    #[cold]
+    fn advance_plan(&mut self) {
+        let done = self.totals.sent + self.totals.unsent;
+        if let Some(plan) = &mut self.plan {
+            plan.forget(done);
+            self.due = u128::from(plan.at(done)) << 64;
+        }
     }
 
     /// Packets due within `elapsed` ticks, the one at the start included.
     #[inline(always)]
     fn due_by(&self, elapsed: u64) -> u64 {
+        if let Some(plan) = &self.plan {
+            return plan.by(elapsed);
+        }
         ((u128::from(elapsed) * u128::from(self.per_tick)) >> 64) as u64 + 1
     }
 
@@ -235,24 +347,26 @@ impl Pacer {
         }
         let due = (self.due >> 64) as u64;
         self.lateness.record_n(self.scale.ns(elapsed.saturating_sub(due)), packets);
-        self.due += u128::from(packets) * self.interval;
         self.totals.sent += packets;
+        self.advance(packets);
     }
 
     /// Ends the trial: what has not been sent stays unsent.
     pub fn stop(&mut self) {
+        self.close();
         self.skip(self.totals.intended - self.totals.sent - self.totals.unsent);
     }
 
     /// Whether every packet has been sent or given up.
     #[inline(always)]
     pub fn is_finished(&self) -> bool {
-        self.totals.sent + self.totals.unsent == self.totals.intended
+        self.totals.sent + self.totals.unsent == self.end
     }
 
-    /// The tick at which the next packet is due.
+    /// The tick at which the next packet is due; none at the end, or where that has not been told yet.
     pub fn next_due(&self) -> Option<u64> {
-        (!self.is_finished()).then(|| self.start.saturating_add((self.due >> 64) as u64))
+        let known = self.totals.sent + self.totals.unsent < self.totals.intended;
+        known.then(|| self.start.saturating_add((self.due >> 64) as u64))
     }
 
     /// Packets intended, sent and given up so far; when finished, the latter two add up to the first.

@@ -204,21 +204,24 @@ impl Receiver {
             self.latency.record(ns);
         }
         if self.watched && first {
-            let number = sequence.whole(probe.sequence);
-            self.observe(number, probe, now);
+            // Field by field: a probe handed over whole would have to be in memory, watched or not.
+            self.observe(probe.stream, probe.sequence, probe.age(now));
         }
         Arrival::Probe(arrival)
     }
 
-    #[inline(never)]
-    fn observe(&mut self, number: u64, probe: Probe, now: u64) {
+    #[cold]
+    fn observe(&mut self, stream: u8, number: u64, age: u64) {
+        let place = usize::from(stream);
+        let Some(Some(sequence)) = self.streams.get(place) else { return };
+        let number = sequence.whole(number);
         if let Some((tag, ns)) = &mut self.tag
             && *tag == number
-            && probe.stream == 0
+            && stream == 0
         {
-            *ns = Some(self.scale.ns(probe.age(now)));
+            *ns = Some(self.scale.ns(age));
         }
-        let Some(watch) = self.watches.get_mut(usize::from(probe.stream)) else { return };
+        let Some(watch) = self.watches.get_mut(place) else { return };
         if let Some(losses) = &mut watch.losses {
             losses.arrive(number);
         }
@@ -226,7 +229,7 @@ impl Receiver {
             density.arrive(number);
         }
         if let Some(variation) = &mut watch.variation {
-            variation.arrive(number, self.scale.ns(probe.age(now)));
+            variation.arrive(number, self.scale.ns(age));
         }
     }
 

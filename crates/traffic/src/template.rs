@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wire::checksum::Pseudo;
 use wire::{IpProtocol, TcpFlags, build};
 
-use crate::flows::{Flows, Table, Transport, V4, V6, native_sum};
+use crate::flows::{FlowSettings, Flows, Table, Transport, V4, V6, native_sum};
 use crate::probe::{self, Probe};
 use crate::random::scramble;
 use crate::size::{FCS, FrameSize, Mix};
@@ -86,6 +86,7 @@ pub(crate) struct Size {
 #[derive(Clone, Debug)]
 pub struct Template {
     flows: Flows,
+    /// None where there is `extra`, which has them: whoever finds none there looks here, and nobody else has to.
     sizes: Box<[Size]>,
     tcp: bool,
     probe: bool,
@@ -99,6 +100,7 @@ pub struct Template {
 /// What frames have beyond Ethernet, IP and transport.
 #[derive(Clone, Debug)]
 struct Extra {
+    sizes: Box<[Size]>,
     /// Where the frame of IP and transport starts, its MAC addresses then overwritten by what stands in front.
     shift: usize,
     /// For each size what stands in front.
@@ -147,20 +149,22 @@ impl Template {
             }
             let within = size.without_fcs() - shift;
             fronts.push(stack.front(src, dst, within).into());
-            let mut made = Size::new(flows, within, probe, TcpFlags::ACK | TcpFlags::PSH);
+            let mut made = Size::new(flows.settings(), v4, within, probe, TcpFlags::ACK | TcpFlags::PSH);
             made.len += shift;
             Ok(made)
         };
-        let sizes = mix.entries().iter().map(|(bytes, _)| size(*bytes)).collect::<Result<_, _>>()?;
+        let mut sizes: Box<[Size]> = mix.entries().iter().map(|(bytes, _)| size(*bytes)).collect::<Result<_, _>>()?;
         let tunnel = stack.tunnel.map_or(0, |tunnel| tunnel.len());
-        let extra = Extra {
+        let is_extra = shift != 0 || flows.fronts().is_some();
+        let extra = is_extra.then(|| Extra {
+            sizes: std::mem::take(&mut sizes),
             shift,
             fronts: fronts.into(),
             macs: flows.fronts().cloned(),
             macs_at: tunnel,
             port_at: tunnel.checked_sub(crate::stack::VXLAN_LEN + 8),
-        };
-        let extra = (shift != 0 || extra.macs.is_some()).then(|| Box::new(extra));
+        });
+        let extra = extra.map(Box::new);
         Ok(Self {
             flows: flows.clone(),
             sizes,
@@ -186,7 +190,12 @@ impl Template {
     /// no such size.
     #[inline(always)]
     pub fn frame_len(&self, size: usize) -> usize {
-        self.sizes.get(size).map_or(0, |size| size.len)
+        self.sizes.get(size).map_or_else(|| self.extra_len(size), |size| size.len)
+    }
+
+    #[cold]
+    fn extra_len(&self, size: usize) -> usize {
+        self.extra.as_ref().and_then(|extra| extra.sizes.get(size)).map_or(0, |size| size.len)
     }
 
     /// Writes the frame with the mix's size number `size` of flow number `flow` to the front of `frame`. The probe is
@@ -208,16 +217,16 @@ impl Template {
     /// of this template already, of this size or a larger one, and that nobody has written to since.
     #[inline(always)]
     pub fn fill_head(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> usize {
-        if let Some(extra) = &self.extra {
-            return self.fill_extra(extra, size, flow, probe, frame).unwrap_or(0);
-        }
-        let Some(size) = self.sizes.get(size).filter(|size| size.len <= frame.len()) else { return 0 };
+        let Some(size) = self.sizes.get(size).filter(|size| size.len <= frame.len()) else {
+            return self.fill_extra(size, flow, probe, frame).unwrap_or(0);
+        };
         self.fill_plain(size, flow, probe, frame).unwrap_or(0)
     }
 
-    #[inline(never)]
-    fn fill_extra(&self, extra: &Extra, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> Option<usize> {
-        let (of_size, front) = (self.sizes.get(size)?, extra.fronts.get(size)?);
+    #[cold]
+    fn fill_extra(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> Option<usize> {
+        let extra = self.extra.as_ref()?;
+        let (of_size, front) = (extra.sizes.get(size)?, extra.fronts.get(size)?);
         let frame = frame.get_mut(..of_size.len)?;
         let len = self.fill_plain(of_size, flow, probe, frame.get_mut(extra.shift..)?)?;
         frame.get_mut(..front.len())?.copy_from_slice(front);
@@ -313,9 +322,8 @@ pub(crate) fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
 
 impl Size {
     /// A frame of no flow and no probe, and what it adds to the checksums.
-    fn new(flows: &Flows, len: usize, probe: bool, flags: TcpFlags) -> Self {
-        let settings = flows.settings();
-        let (v4, tcp) = (flows.is_ipv4(), settings.transport == Transport::Tcp);
+    pub(crate) fn new(settings: &FlowSettings, v4: bool, len: usize, probe: bool, flags: TcpFlags) -> Self {
+        let tcp = settings.transport == Transport::Tcp;
         let at = headers(v4, tcp);
         let mut payload = PATTERN[..len - at].to_vec();
         if probe {

@@ -5,9 +5,9 @@ mod device;
 mod how;
 
 use super::cells::{self, Cell, Dut, MOST, NoParameter};
-use super::file::{Any, File};
+use super::file::{Any, File, Traffic};
 use super::{Native, Published, Scenario, Study};
-use crate::{Sent, Trace};
+use crate::{Sent, Shape, Trace};
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use serde::Deserialize;
@@ -221,7 +221,8 @@ impl Checker<'_> {
     fn sent(&mut self, file: &File, folder: &Path) -> Sent {
         let traffic = &file.traffic;
         if let Some(capture) = &traffic.capture {
-            let made = [&traffic.frames, &traffic.order].into_iter().flatten().map(|text| text.span());
+            let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
+            let made = made.into_iter().flatten().map(|text| text.span());
             for span in made.chain(traffic.flows.as_ref().map(Spanned::span)) {
                 let written = self.written(span.clone());
                 self.fault(span, &written, "does not go with a capture, whose frames are what they are", "remove it");
@@ -252,7 +253,23 @@ impl Checker<'_> {
             let span = traffic.flows.as_ref().map_or(0..0, Spanned::span);
             self.fault(span, &flows.to_string(), "is no number of flows", format!("write 1 to {MAX_FLOWS}"));
         }
-        Sent::Made { frames, flows, order }
+        Sent::Made { frames, flows, order, shape: self.shape(traffic) }
+    }
+
+    /// What made frames are beyond their sizes.
+    fn shape(&mut self, traffic: &Traffic) -> Shape {
+        let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
+        let (trace, stack, short) = (text(&traffic.trace), text(&traffic.stack), text(&traffic.short));
+        let shape = Shape::parse(trace.as_deref(), stack.as_deref(), short.as_deref());
+        shape.and_then(|shape| shape.checked(traffic.flows.is_some(), traffic.order.is_some())).unwrap_or_else(
+            |(name, d)| {
+                let written = [("trace", &traffic.trace), ("stack", &traffic.stack), ("short", &traffic.short)];
+                let span = written.into_iter().find(|(known, _)| *known == name).and_then(|(_, text)| text.as_ref());
+                let span = span.map_or(0..0, Spanned::span);
+                self.fault(span, d.value.as_deref().unwrap_or_default(), d.problem, d.cure.unwrap_or_default());
+                Shape::default()
+            },
+        )
     }
 
     fn native(&mut self, file: &File) -> Option<Native> {

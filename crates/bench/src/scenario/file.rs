@@ -88,6 +88,9 @@ pub(super) struct Traffic {
     pub(super) flows: Option<Spanned<u32>>,
     pub(super) order: Option<Spanned<String>>,
     pub(super) capture: Option<Spanned<String>>,
+    pub(super) trace: Option<Spanned<String>>,
+    pub(super) stack: Option<Spanned<String>>,
+    pub(super) short: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]

@@ -154,16 +154,16 @@ fn what_cannot_be_sent_is_counted() {
     writer.write(0, 9213, &[1; 9213]).unwrap();
     let mut bytes = writer.finish().unwrap();
     let expected = Skipped { records: 3, cut: 1, long: 1, short: 1, ..Skipped::default() };
-    assert!(matches!(read(&bytes, all), Err(CaptureError::Empty(skipped)) if skipped == expected));
+    assert!(matches!(read(&bytes, all.clone()), Err(CaptureError::Empty(skipped)) if skipped == expected));
     let raw = file(LinkType::RAW, &[vec![0x45; 60]]);
-    let why = read(&raw, all).unwrap_err();
+    let why = read(&raw, all.clone()).unwrap_err();
     assert!(why.to_string().contains("no frame of 1 can be sent: 1 not Ethernet;"), "{why}");
     // A file that breaks off serves up to there.
     bytes = file(LinkType::ETHERNET, &frames());
     bytes.truncate(bytes.len() - 5);
-    let capture = read(&bytes, all).unwrap();
+    let capture = read(&bytes, all.clone()).unwrap();
     assert_eq!((capture.len(), capture.end()), (7, End::BreaksOff));
-    assert!(matches!(read(&bytes[..30], all), Err(CaptureError::Read(_))));
+    assert!(matches!(read(&bytes[..30], all.clone()), Err(CaptureError::Read(_))));
     let short = CaptureSettings { max_frame: 100, ..all };
     let capture = read(&file(LinkType::ETHERNET, &frames()), short).unwrap();
     assert_eq!((capture.len(), capture.skipped().long, capture.end()), (7, 1, End::Whole));

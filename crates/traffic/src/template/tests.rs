@@ -4,7 +4,7 @@ use wire::{Header, MacAddr, ethernet, ipv4, ipv6, tcp, udp};
 use super::*;
 use crate::probe::{MIN_SIZE, Reading};
 use crate::stack::Tags;
-use crate::{Flow, FlowSettings, Order};
+use crate::{Flow, Order};
 
 fn settings(v4: bool, transport: Transport, count: u32) -> FlowSettings {
     let base = if v4 { FlowSettings::v4() } else { FlowSettings::v6() };

@@ -129,6 +129,36 @@ fn the_frames_may_be_those_of_a_capture() {
 }
 
 #[test]
+fn traces_stacks_and_short_flows_may_be_asked_for() {
+    let with = |more: &str| {
+        let lines = SCENARIO.lines().filter(|l| !l.starts_with("flows = "));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        text.replace("frames = \"64,imix\"", &format!("frames = \"128,(128:9,1518:1)\"\n{more}"))
+            .replace("frames = \"imix\"", "frames = \"128:9,1518:1\"")
+    };
+    for (more, expected) in [
+        ("trace = \"tr3i\"", (Some("tr3i"), None, None)),
+        ("stack = \"eth/vlan:5/ipv4/udp\"", (None, Some("eth/vlan:5/ipv4/udp"), None)),
+        ("short = \"10x100\"", (None, None, Some("10x100"))),
+    ] {
+        let scenario = good(&with(more));
+        let crate::Sent::Made { shape, .. } = scenario.cells[0].sent else { panic!("{more}") };
+        assert_eq!(shape, crate::Shape::parse(expected.0, expected.1, expected.2).unwrap());
+    }
+    for (more, value, words) in [
+        ("trace = \"tr9\"", "tr9", "tr5ul"),
+        ("trace = \"tr2i\"\nflows = 5", "tr2i", "has the flows"),
+        ("stack = \"eth\"", "eth", "vxlan"),
+        ("short = \"10x100\"\norder = \"uniform\"", "10x100", "order"),
+    ] {
+        let Err(faults) = Folder::new().read(&with(more)) else { panic!("{more} is accepted") };
+        let said = faults[0].to_string();
+        assert_eq!((faults[0].line, faults[0].value.as_deref()), (Some(10), Some(value)), "{more}: {said}");
+        assert!(said.contains(words) && faults[0].cure.is_some(), "{more}: {said}");
+    }
+}
+
+#[test]
 fn what_is_needed_and_not_there_is_no_fault() {
     let scenario = good(&SCENARIO.replace("needs = [\"cells\"]", "needs = [\"cells\", \"teleport\"]"));
     assert!(scenario.cells.iter().all(|c| matches!(&c.dut, Dut::Absent(why) if why.contains("teleport"))));
