@@ -18,6 +18,7 @@ build_needs=(
 )
 test_needs=(
 	"dpdk-dev:testpmd, to compare with"
+	"postgresql:a server of results, started by the tests in a folder of their own"
 	"iproute2:namespaces and interfaces"
 	"iputils-ping:traffic"
 	"curl:traffic"
