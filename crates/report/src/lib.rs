@@ -31,7 +31,7 @@ mod words;
 
 pub use calibration::Calibration;
 pub use dut::{Dut, NfUse, Port};
-pub use environment::{Environment, now, unix_seconds};
+pub use environment::{Environment, now, rfc3339, unix_seconds};
 pub use error::Error;
 pub use goal::Goal;
 pub use hdrhistogram::Histogram;

@@ -144,6 +144,11 @@ pub(crate) fn read_only(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// What a SQLite file says that it belongs to.
+pub(crate) fn application(file: &Path) -> rusqlite::Result<i64> {
+    read_only(file)?.query_row("PRAGMA application_id", [], |row| row.get(0))
+}
+
 /// Sets the write-ahead log, where the file system can: with it, readers need not wait for a writer.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))

@@ -80,6 +80,9 @@ pub enum Error {
     /// A text that cannot be a tag.
     #[error("tag {tag}: {problem}")]
     Tag { tag: String, problem: String },
+    /// A file of another program that cannot be read.
+    #[error("{}{place}: {problem}", file.display())]
+    Import { file: PathBuf, place: String, problem: String },
     /// There is no such result.
     #[error("{id}: no such result; `bondstone results list` shows those there are")]
     NoResult { id: String },

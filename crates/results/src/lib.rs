@@ -17,15 +17,24 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+pub mod cell;
 mod columns;
+pub mod compare;
 mod entry;
 mod error;
+pub mod export;
 mod filter;
+pub mod import;
+pub mod jumps;
+pub mod metric;
 mod migrate;
 mod path;
 mod place;
+pub mod stats;
 mod store;
 mod tag;
+pub mod threshold;
+pub mod trend;
 
 pub use entry::Entry;
 pub use error::Error;

@@ -5,7 +5,7 @@ use crate::{Error, columns};
 use report::Document;
 
 /// `BNDS`: tells these files from databases of other programs, and is the lock under which a server's tables are changed.
-const APPLICATION: i64 = 0x424e_4453;
+pub(crate) const APPLICATION: i64 = 0x424e_4453;
 
 /// What makes a version of the one before, and that again of this one.
 struct Step {

@@ -75,6 +75,7 @@ pub(super) fn latency(results: &[Result]) -> Table {
         "samples",
         "lost",
     ]);
+    let us = |ns: Option<f64>| ns.map_or(NONE.to_owned(), format::us);
     for (name, r) in words::names(results).into_iter().zip(results) {
         for l in &r.latency {
             table.row([
@@ -82,9 +83,9 @@ pub(super) fn latency(results: &[Result]) -> Table {
                 r.traffic.frames.label(),
                 words::load(l),
                 format::mpps(l.load_pps),
-                format::us(l.p50_ns),
-                format::us(l.p99_ns),
-                format::us(l.p999_ns),
+                us(l.p50()),
+                us(l.p99()),
+                us(l.p999()),
                 format::us(l.max_ns),
                 format::count(l.samples),
                 format::count(l.lost),
