@@ -35,7 +35,9 @@ pub use environment::{Environment, now, rfc3339, unix_seconds};
 pub use error::Error;
 pub use goal::Goal;
 pub use hdrhistogram::Histogram;
-pub use html::html;
+#[cfg(feature = "png")]
+pub use html::png;
+pub use html::{Figure, figures, html};
 pub use latency::Latency;
 pub use method::Method;
 pub use node::Node;

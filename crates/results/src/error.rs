@@ -110,6 +110,34 @@ impl Error {
         }
     }
 
+    /// Whether what was given is wrong, a name, a file or its content; else the machine or a server is in the way.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Error::NotADatabase { .. }
+            | Error::Foreign { .. }
+            | Error::Newer { .. }
+            | Error::Damaged { .. }
+            | Error::Changed { .. }
+            | Error::Refused(_)
+            | Error::Url { .. }
+            | Error::Column { .. }
+            | Error::Filter { .. }
+            | Error::Tag { .. }
+            | Error::Import { .. }
+            | Error::NoResult { .. } => true,
+            Error::NoPlace
+            | Error::Folder { .. }
+            | Error::Open { .. }
+            | Error::ReadOnly { .. }
+            | Error::Locked { .. }
+            | Error::Full { .. }
+            | Error::Unreachable { .. }
+            | Error::Forbidden { .. }
+            | Error::Server { .. }
+            | Error::Other { .. } => false,
+        }
+    }
+
     /// Whether another program was in the way.
     pub(crate) fn is_busy(reason: &rusqlite::Error) -> bool {
         matches!(reason.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))

@@ -95,6 +95,30 @@ pub(super) fn latency(results: &[Result]) -> Table {
     table
 }
 
+/// What the methods come to, with how far single values lie apart; none when there is nothing.
+pub(super) fn quantities(results: &[Result]) -> Option<Table> {
+    let mut table = Table::new(&["what", "frame", "quantity", "value", "unit", "n", "smallest", "largest", "sigma"]);
+    for (name, r) in words::names(results).into_iter().zip(results) {
+        for q in &r.quantities {
+            let (scale, unit) = super::curves::human(&q.unit);
+            let number = |x: f64| format::significant(x * scale, 5);
+            let of = |f: fn(&crate::Spread) -> f64| q.spread.as_ref().map_or(NONE.to_owned(), |s| number(f(s)));
+            table.row([
+                name.clone(),
+                r.traffic.frames.label(),
+                q.name.clone(),
+                number(q.value),
+                unit.to_owned(),
+                q.spread.map_or("1".to_owned(), |s| format::count(s.samples)),
+                of(|s| s.min),
+                of(|s| s.max),
+                of(|s| s.sigma),
+            ]);
+        }
+    }
+    (table.rows.len() > 1).then_some(table)
+}
+
 /// Every trial, folded away.
 pub(super) fn trials(results: &[Result]) -> Element {
     let mut table = Table::new(&[
