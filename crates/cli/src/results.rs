@@ -45,7 +45,7 @@ pub(crate) struct Db {
 
 impl Db {
     pub(crate) fn open(&self) -> anyhow::Result<Store> {
-        let place = self.db.as_ref().map_or_else(Place::default, |text| Ok(Place::of(text)))?;
+        let place = self.db.as_ref().map_or_else(Place::usual, |text| Ok(Place::of(text)))?;
         Ok(Store::open(place)?)
     }
 }

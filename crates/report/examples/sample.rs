@@ -1,4 +1,5 @@
-//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`.
+//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`; the documents
+//! instead, with FILE.json.
 //! With `one`, `chain` or `again` before the file: of one result, of a study of longer chains, of the same measured often.
 
 mod made_up;
@@ -20,7 +21,14 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         "again" => again()?,
         other => return Err(format!("`{other}` is none of all, one, chain, again").into()),
     };
-    std::fs::write(file, report::html(&results))?;
+    if file.ends_with(".json") {
+        let texts: std::result::Result<Vec<String>, _> =
+            results.iter().map(|r| Ok(r.verify()?.text().to_owned())).collect();
+        let texts: Vec<String> = texts.map_err(|e: report::Error| e)?;
+        std::fs::write(file, texts.join("\n"))?;
+    } else {
+        std::fs::write(file, report::html(&results))?;
+    }
     print!("{}", report::table(&results));
     Ok(())
 }

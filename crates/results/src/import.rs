@@ -44,7 +44,7 @@ pub enum Imported {
     /// Documents.
     Documents(Vec<Document>),
     /// A database of ours, to be [copied](Store::copy_to) with its tags.
-    Store(Store),
+    Store(Box<Store>),
 }
 
 /// Reads a file, or a database of ours by its URL. Without a format, it is told by what is in the file.
@@ -53,7 +53,7 @@ pub enum Imported {
 /// When the file cannot be read, is of no known form, or holds what cannot be; the message names the place in it.
 pub fn read(place: &Place, format: Option<Format>) -> Result<(Format, Imported), Error> {
     let file = match place {
-        Place::Server(_) => return Ok((Format::Bondstone, Imported::Store(Store::open(place.clone())?))),
+        Place::Server(_) => return Ok((Format::Bondstone, Imported::Store(Store::open(place.clone())?.into()))),
         Place::File(file) => file,
     };
     let unreadable = |reason: std::io::Error| Error::Import {
@@ -69,7 +69,7 @@ pub fn read(place: &Place, format: Option<Format>) -> Result<(Format, Imported),
         return match format {
             Some(Format::Uti) => Err(wrong(file, "", "a SQLite database, no JSON of CSIT; leave out --format")),
             Some(Format::Bondstone) | None if ours => {
-                Ok((Format::Bondstone, Imported::Store(Store::open(place.clone())?)))
+                Ok((Format::Bondstone, Imported::Store(Store::open(place.clone())?.into())))
             }
             Some(Format::Bondstone) => Err(Error::Foreign { file: file.clone() }),
             _ => Ok((Format::Nfpa, Imported::Documents(sealed(file, nfpa::read(file)?)?))),

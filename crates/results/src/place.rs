@@ -32,7 +32,7 @@ impl Place {
     ///
     /// # Errors
     /// When none of these is known.
-    pub fn default() -> Result<Place, Error> {
+    pub fn usual() -> Result<Place, Error> {
         crate::path::default_path().map(Place::of)
     }
 

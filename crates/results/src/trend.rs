@@ -56,9 +56,14 @@ pub struct Change {
     pub versions: Vec<(String, String, String)>,
 }
 
+/// A result with its value and the unit of that.
+type Value<'a> = (&'a Result, f64, String);
+/// A name, and what a result says of it.
+type Fact = (&'static str, fn(&Result) -> String);
+
 /// The trends of a metric: one for each cell of each device that has it.
 pub fn trends(results: &[Result], name: &str) -> Vec<Trend> {
-    let mut groups: BTreeMap<(String, Cell), Vec<(&Result, f64, String)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, Cell), Vec<Value<'_>>> = BTreeMap::new();
     for r in results {
         if let Some(m) = metric(r, name) {
             groups.entry((r.dut.label(), Cell::of(r))).or_default().push((r, m.value, m.unit));
@@ -67,7 +72,7 @@ pub fn trends(results: &[Result], name: &str) -> Vec<Trend> {
     groups.into_iter().map(|((dut, cell), of)| trend(dut, cell, of)).collect()
 }
 
-fn trend(dut: String, cell: Cell, mut of: Vec<(&Result, f64, String)>) -> Trend {
+fn trend(dut: String, cell: Cell, mut of: Vec<Value<'_>>) -> Trend {
     of.sort_by(|a, b| {
         let key = |r: &Result| (r.environment.unix_seconds(), r.id.clone());
         key(a.0).cmp(&key(b.0))
@@ -88,9 +93,9 @@ fn trend(dut: String, cell: Cell, mut of: Vec<(&Result, f64, String)>) -> Trend 
     Trend { dut, cell: cell.0, unit, points: points.collect(), changes }
 }
 
-fn change(before: &Group, after: &Group, of: &[(&Result, f64, String)]) -> Change {
+fn change(before: &Group, after: &Group, of: &[Value<'_>]) -> Change {
     let (old, new) = (of[after.first - 1].0, of[after.first].0);
-    let facts: [(&str, fn(&Result) -> String); 6] = [
+    let facts: [Fact; 6] = [
         ("dut version", |r| r.dut.version.clone().unwrap_or_default()),
         ("dut configuration", |r| {
             r.dut.chain_sha256.as_deref().map_or(String::new(), |h| h.chars().take(12).collect())

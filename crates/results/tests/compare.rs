@@ -39,7 +39,7 @@ fn repetitions_are_compared_by_ranks() {
 #[test]
 fn single_results_have_the_bounds_of_their_searches() {
     let (a, b) = (one("native", 0, 10e6), one("bondstone", 0, 9e6));
-    let pairs = compare(&[a.clone()], &[b.clone()], &[], false).unwrap();
+    let pairs = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &[], false).unwrap();
     let row = &pairs[0].rows[0];
     assert_eq!((row.ratio, row.interval_is), (Some(0.9), Interval::Bounds));
     let (low, high) = row.interval.unwrap();
