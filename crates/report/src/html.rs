@@ -121,28 +121,31 @@ fn sections(results: &[Result]) -> Vec<Element> {
     if results.is_empty() {
         return Vec::new();
     }
-    let grid = Grid::new(results);
+    let once = boxes::latest(results);
+    let shown = once.as_deref().unwrap_or(results);
+    let grid = Grid::new(shown);
     let mut out = vec![section("Results", [tables::element(&table::throughput(results), RESULTS)])];
+    let latest = if once.is_some() { " Of what was measured more than once, the latest." } else { "" };
     let mut n = 0;
-    let mut figure = |drawings: Vec<Element>, caption: &str, numbers: &Table| {
+    let mut figure = |drawings: Vec<Element>, caption: &str, latest: &str, numbers: &Table| {
         if !drawings.is_empty() {
             n += 1;
             out.push(el("figure").children(drawings).child(
-                el("figcaption").child(el("b").text(format!("Figure {n}."))).text(format!(" {caption}")).child(
+                el("figcaption").child(el("b").text(format!("Figure {n}."))).text(format!(" {caption}{latest}")).child(
                     tables::details("The numbers", [tables::element(numbers, &format!("The numbers of figure {n}."))]),
                 ),
             ));
         }
     };
-    figure(throughput::drawings(&grid), THROUGHPUT, &tables::bounds(results));
-    figure(boxes::drawings(results), REPETITIONS, &boxes::table(results));
-    figure(latency::drawings(&grid), LATENCY, &tables::latency(results));
-    figure(curves::distribution(results), DISTRIBUTION, &curves::spread(results));
-    figure(curves::variation(results), VARIATION, &curves::spread(results));
-    figure(curves::loss(results), LOSS, &curves::losses(results));
-    figure(cycles::drawings(&grid), CYCLES, &table::nodes(results));
-    for (name, drawings) in curves::series(results) {
-        figure(drawings, &format!("Curve of the method: {name}."), &curves::points(results, &name));
+    figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(shown));
+    figure(boxes::drawings(results), REPETITIONS, "", &boxes::table(results));
+    figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(shown));
+    figure(curves::distribution(shown), DISTRIBUTION, latest, &curves::spread(shown));
+    figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
+    figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
+    figure(cycles::drawings(&grid), CYCLES, latest, &table::nodes(shown));
+    for (name, drawings) in curves::series(shown) {
+        figure(drawings, &format!("Curve of the method: {name}."), latest, &curves::points(shown, &name));
     }
     if let Some(table) = tables::quantities(results) {
         out.push(section("Quantities", [tables::element(&table, QUANTITIES)]));

@@ -45,6 +45,12 @@ impl Cell {
         Cell(all)
     }
 
+    /// For tables: sizes by their number, before mixes and traces.
+    pub fn order(&self) -> (u64, Cell) {
+        let bytes = self.0.get("frames").and_then(|frames| frames.parse().ok());
+        (bytes.unwrap_or(u64::MAX), self.clone())
+    }
+
     /// Without the conditions named: a name, as `flows`; the beginning of several, as `goal`; or a parameter, as
     /// `isolation` for `cell.isolation`.
     pub fn without(mut self, names: &[String]) -> Cell {

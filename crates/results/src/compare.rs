@@ -109,10 +109,11 @@ pub fn compare(
     }
     let (left, right) = (grouped('A', a, across)?, grouped('B', b, across)?);
     let alone: Vec<String> = lines(&left, &right);
-    let shared: Vec<&Cell> = left.keys().filter(|cell| right.contains_key(cell)).collect();
+    let mut shared: Vec<&Cell> = left.keys().filter(|cell| right.contains_key(cell)).collect();
     if !alone.is_empty() && (!common || shared.is_empty()) {
         return Err(Mismatch::Conditions { lines: alone });
     }
+    shared.sort_by_key(|cell| cell.order());
     Ok(shared.into_iter().map(|cell| Pair { cell: cell.clone(), rows: rows(&left[cell], &right[cell]) }).collect())
 }
 

@@ -67,18 +67,6 @@ impl<T: AsRef<OsStr> + ?Sized> From<&T> for Place {
     }
 }
 
-impl From<PathBuf> for Place {
-    fn from(text: PathBuf) -> Place {
-        Place::of(text)
-    }
-}
-
-impl From<String> for Place {
-    fn from(text: String) -> Place {
-        Place::of(text)
-    }
-}
-
 fn without_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));

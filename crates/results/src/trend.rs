@@ -69,6 +69,8 @@ pub fn trends(results: &[Result], name: &str) -> Vec<Trend> {
             groups.entry((r.dut.label(), Cell::of(r))).or_default().push((r, m.value, m.unit));
         }
     }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|((dut, cell), _)| (dut.clone(), cell.order()));
     groups.into_iter().map(|((dut, cell), of)| trend(dut, cell, of)).collect()
 }
 

@@ -65,7 +65,7 @@ fn cells_are_paired_and_the_rest_is_refused() {
     );
     let pairs = compare(&a, &b, &[], true).unwrap();
     let frames: Vec<&str> = pairs.iter().map(|p| p.cell.0["frames"].as_str()).collect();
-    assert_eq!(frames, ["128", "256", "512"]);
+    assert_eq!(frames, ["128", "256", "512"], "in the order of their size");
 
     // each condition by itself
     let base = one("native", 0, 10e6);

@@ -105,7 +105,7 @@ fn a_test_case_of_csit_becomes_ndr_and_pdr() {
     }
     assert!(!serde_json::to_string(pdr).unwrap().contains("10.30.51"));
     // what is imported is an ordinary result
-    let mut store = Store::open(folder.path().join("db.sqlite")).unwrap();
+    let mut store = Store::open(&folder.path().join("db.sqlite")).unwrap();
     all.iter().for_each(|r| assert_eq!(store.add(r).unwrap(), results::Added::New));
     assert_eq!(store.list(&"tool=csit,dut=vpp".parse().unwrap()).unwrap().len(), 2);
 }

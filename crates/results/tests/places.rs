@@ -100,8 +100,8 @@ fn a_file_and_a_server_do_the_same() {
 
     // from each into the other, and back
     let (a, b) = (Store::open(file).unwrap(), Store::open(place).unwrap());
-    let mut c = Store::open(server.database("c")).unwrap();
-    let mut d = Store::open(folder.path().join("d.sqlite")).unwrap();
+    let mut c = Store::open(&server.database("c")).unwrap();
+    let mut d = Store::open(&folder.path().join("d.sqlite")).unwrap();
     assert_eq!(a.copy_to(&mut c).unwrap(), Copied { new: 3, known: 0 });
     assert_eq!(a.copy_to(&mut c).unwrap(), Copied { new: 0, known: 3 });
     assert_eq!(b.copy_to(&mut d).unwrap(), Copied { new: 3, known: 0 });
@@ -170,16 +170,16 @@ fn servers_migrate_both_ways() {
     assert!(matches!(Store::open(place), Err(Error::Newer { found: 9, .. })));
     let foreign = server.database("f");
     server.sql("f", "CREATE TABLE result (x int)").unwrap();
-    let e = Store::open(foreign).unwrap_err();
+    let e = Store::open(&foreign).unwrap_err();
     assert!(matches!(e, Error::Foreign { .. }), "{e}");
-    let e = Store::open(server.url("nowhere")).unwrap_err();
+    let e = Store::open(&server.url("nowhere")).unwrap_err();
     assert!(matches!(&e, Error::Unreachable { .. }) && e.to_string().contains("\"nowhere\" does not exist"), "{e}");
     let e = Store::open("postgres://u:secret@/d?port=x").unwrap_err();
     assert!(matches!(&e, Error::Url { .. }) && !e.to_string().contains("secret"), "{e}");
     let url = server.database("w");
     drop(Store::open(&url).unwrap());
     server.sql("w", "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader").unwrap();
-    let mut reader = Store::open(url.replace("bondstone@", "reader@")).unwrap();
+    let mut reader = Store::open(&url.replace("bondstone@", "reader@")).unwrap();
     assert_eq!(reader.list(&Filter::default()).unwrap(), []);
     let e = reader.add(&some()[0]).unwrap_err();
     assert!(matches!(e, Error::Forbidden { .. }), "{e}");

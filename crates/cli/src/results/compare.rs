@@ -208,7 +208,7 @@ fn legend(pairs: &[Pair]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if rows().any(|r| r.interval_is == Interval::None) {
+    if rows().any(|r| r.interval_is == Interval::None && r.ratio.is_some()) {
         out.push("numbers of one result without bounds have no interval; measure again to get one".to_owned());
     }
     out

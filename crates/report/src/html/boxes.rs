@@ -6,6 +6,7 @@ use super::svg::{self, WIDTH};
 use crate::format::{mpps, plural, short};
 use crate::table::Table;
 use crate::{Result, words};
+use std::collections::HashMap;
 
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = WIDTH - 92.0;
@@ -27,6 +28,29 @@ impl Group {
     }
 }
 
+/// What repetitions of a measurement have in common: the device and its version, the machine, and all conditions.
+fn key(r: &Result) -> String {
+    let (dut, cpu) = (&r.dut, &r.environment.cpu);
+    let device = (dut.label(), &dut.version, &dut.chain_sha256, cpu);
+    format!("{device:?}{:?}{:?}{:?}{:?}", r.cell, r.traffic, r.goal, r.method)
+}
+
+/// One result of each measurement, the latest of several, in the order of the first; none when nothing was repeated.
+pub(super) fn latest(results: &[Result]) -> Option<Vec<Result>> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut out: Vec<&Result> = vec![];
+    for r in results {
+        let place = *places.entry(key(r)).or_insert_with(|| {
+            out.push(r);
+            out.len() - 1
+        });
+        if r.environment.unix_seconds() > out[place].environment.unix_seconds() {
+            out[place] = r;
+        }
+    }
+    (out.len() < results.len()).then(|| out.into_iter().cloned().collect())
+}
+
 /// What has been measured more than once.
 fn groups(results: &[Result]) -> Vec<Group> {
     let several = words::distinct(results.iter().map(|r| r.traffic.frames.label())).len() > 1;
@@ -36,7 +60,7 @@ fn groups(results: &[Result]) -> Vec<Group> {
         if r.summary.lower_pps == 0.0 && r.summary.upper_pps.is_none() {
             continue;
         }
-        let key = format!("{:?}{:?}{:?}{:?}{:?}", r.dut.label(), r.cell, r.traffic, r.goal, r.method);
+        let key = key(r);
         match keys.iter().position(|k| *k == key) {
             Some(place) => out[place].pps.push(r.summary.lower_pps),
             None => {

@@ -48,7 +48,13 @@ fn names(results: &[Result]) -> Vec<String> {
     let name = |(name, r): (String, &Result)| {
         if several { format!("{name}, {}", words::frames(&r.traffic.frames)) } else { name }
     };
-    words::names(results).into_iter().zip(results).map(name).collect()
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let told = |name: String| {
+        let again = seen.entry(name.clone()).or_insert(0);
+        *again += 1;
+        if *again > 1 { format!("{name} #{again}") } else { name }
+    };
+    words::names(results).into_iter().zip(results).map(name).map(told).collect()
 }
 
 /// A curve for each result that has it; curves of one name and the same axes share a drawing.

@@ -14,12 +14,15 @@ pub struct Figure {
     pub svg: String,
 }
 
-/// The figures of [`html`](crate::html), each by itself.
+/// The figures of [`html`](crate::html), each by itself. Of what was measured more than once they show the latest, but for the
+/// figure of the repetitions.
 pub fn figures(results: &[Result]) -> Vec<Figure> {
     if results.is_empty() {
         return vec![];
     }
-    let grid = Grid::new(results);
+    let once = boxes::latest(results);
+    let shown = once.as_deref().unwrap_or(results);
+    let grid = Grid::new(shown);
     let mut out = vec![];
     let mut add = |name: &str, drawings: Vec<Element>| {
         // drawings side by side are several
@@ -30,11 +33,11 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
     add("throughput", throughput::drawings(&grid));
     add("repetitions", boxes::drawings(results));
     add("latency", latency::drawings(&grid));
-    add("latency-distribution", curves::distribution(results));
-    add("delay-variation", curves::variation(results));
-    add("loss", curves::loss(results));
+    add("latency-distribution", curves::distribution(shown));
+    add("delay-variation", curves::variation(shown));
+    add("loss", curves::loss(shown));
     add("cycles", cycles::drawings(&grid));
-    for (name, drawings) in curves::series(results) {
+    for (name, drawings) in curves::series(shown) {
         let plain: String =
             name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
         let plain: String = plain.chars().take(60).collect();
