@@ -206,16 +206,18 @@ fn look(db: &Backend) -> Result<i64, Error> {
             (application == APPLICATION, (application, tables, found) == (0, 0, 0), found)
         }
         Backend::Server(_) => {
-            const NAMED: &str = "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
-                 ON n.oid = c.relnamespace WHERE n.nspname = current_schema() AND c.relname IN";
-            if number(&format!("{NAMED} ('bondstone_version')"))? == 0 {
-                let others = format!(
-                    "{NAMED} ('result', 'trial', 'latency', 'parameter', 'quantity', 'tag', 'result_trial', \
-                     'result_latency', 'result_quantity')"
-                );
-                (false, number(&others)? == 0, 0)
-            } else {
-                (true, false, number("SELECT max(version) FROM bondstone_version")?)
+            // one statement, so that another program's new tables are all there or none
+            let named = db.query(
+                "SELECT count(*) FILTER (WHERE c.relname = 'bondstone_version'), count(*)
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = current_schema() AND c.relname IN ('bondstone_version', 'result', 'trial', 'latency',
+                    'parameter', 'quantity', 'tag', 'result_trial', 'result_latency', 'result_quantity')",
+                &[],
+            )?;
+            let count = |column| named.first().map_or(Ok(0), |row| row.int(column));
+            match count(0)? {
+                0 => (false, count(1)? == 0, 0),
+                _ => (true, false, number("SELECT max(version) FROM bondstone_version")?),
             }
         }
     };
