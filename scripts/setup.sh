@@ -20,6 +20,7 @@ test_needs=(
 	"dpdk-dev:testpmd, to compare with"
 	"openvswitch-switch-dpdk:a device to be measured"
 	"nftables:a device to be measured"
+	"postgresql:a server of results, started by the tests in a folder of their own"
 	"iproute2:namespaces and interfaces"
 	"iputils-ping:traffic"
 	"curl:traffic"

@@ -17,6 +17,7 @@ chapters! {
     operators "docs/operators.md"
     streams "docs/streams.md"
     porting "docs/porting.md"
+    results "docs/results.md"
     state_and_cores "docs/state-and-cores.md"
     testing "docs/testing.md"
     writing_nfs "docs/writing-nfs.md"

@@ -30,6 +30,10 @@ pub(crate) fn of(e: &anyhow::Error) -> Exit {
             _ => Exit::Environment,
         };
     }
+    #[cfg(feature = "measure")]
+    if let Some(e) = e.downcast_ref::<results::Error>() {
+        return if e.is_input() { Exit::Input } else { Exit::Environment };
+    }
     match e.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Input(_)) => Exit::Input,
         Some(runtime::Error::Environment { .. }) => Exit::Environment,

@@ -9,8 +9,8 @@
 //! static MEMORY: bondstone::Memory = bondstone::Memory;
 //! ```
 //!
-//! The feature `measure`, which is on by default, adds the commands `bench` and `reproduce`, and with them a database and
-//! pages of results. Without it (`default-features = false`) a program builds sooner, and builds no SQLite.
+//! The feature `measure`, which is on by default, adds the commands `bench`, `reproduce`, `results` and `trend`, and with them
+//! a database and pages of results. Without it (`default-features = false`) a program builds sooner, and builds no SQLite.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "measure")]
@@ -29,8 +29,12 @@ mod nf;
 mod plan;
 #[cfg(feature = "measure")]
 mod reproduce;
+#[cfg(feature = "measure")]
+mod results;
 mod run;
 mod table;
+#[cfg(feature = "measure")]
+mod trend;
 
 use clap::{Parser, Subcommand};
 pub use crash::Counting as Memory;
@@ -40,7 +44,8 @@ use std::process::ExitCode;
 
 /// What `--help` ends with.
 fn examples() -> String {
-    let measure = "  bondstone bench examples/router.toml\n  bondstone reproduce netbricks/lpm\n";
+    let measure =
+        "  bondstone bench examples/router.toml\n  bondstone reproduce netbricks/lpm\n  bondstone results list\n";
     let measure = if cfg!(feature = "measure") { measure } else { "" };
     format!(
         "\
@@ -77,6 +82,11 @@ enum Command {
     Bench(Box<bench::Bench>),
     #[cfg(feature = "measure")]
     Reproduce(reproduce::Reproduce),
+    #[cfg(feature = "measure")]
+    #[command(subcommand)]
+    Results(results::Results),
+    #[cfg(feature = "measure")]
+    Trend(trend::TrendOf),
     Check(check::Check),
     Plan(plan::Plan),
     /// Lists and explains network functions.
@@ -95,6 +105,10 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Bench(bench) => bench.run(&registry),
         #[cfg(feature = "measure")]
         Command::Reproduce(reproduce) => reproduce.run(&registry),
+        #[cfg(feature = "measure")]
+        Command::Results(results) => results.run(),
+        #[cfg(feature = "measure")]
+        Command::Trend(trend) => trend.run(),
         Command::Check(check) => check.run(&registry),
         Command::Plan(plan) => plan.run(&registry),
         Command::Nf(nf) => nf.run(&registry),

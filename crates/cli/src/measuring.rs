@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 /// Where results go.
 #[derive(clap::Args)]
 pub(crate) struct Keep {
-    /// Database that results are added to; by default the user's.
-    #[arg(long, value_name = "FILE")]
+    /// Database that results are added to, a file or postgres://USER@HOST/DATABASE; by default $BONDSTONE_DB or the user's.
+    #[arg(long, value_name = "FILE-or-URL")]
     db: Option<PathBuf>,
     /// Page that the results are shown on; by default beside the database.
     #[arg(long, value_name = "FILE")]
@@ -105,6 +105,8 @@ impl Desk {
     pub(crate) fn open(keep: &Keep, core: Option<usize>) -> anyhow::Result<Desk> {
         let db = keep.db.clone().map_or_else(results::default_path, Ok)?;
         let store = Store::open(&db)?;
+        // as it may be shown: a URL without its password
+        let db = PathBuf::from(store.place().to_string());
         let interrupted = Arc::new(AtomicBool::new(false));
         let seen = interrupted.clone();
         on_interrupt(move || seen.store(true, Ordering::Relaxed))?;
@@ -413,7 +415,7 @@ impl Desk {
     pub(crate) fn page(&self, results: &[report::Result], name: &str) -> anyhow::Result<PathBuf> {
         let page = self.page.clone().unwrap_or_else(|| {
             let name = format!("{name}-{}", report::now()).replace([':', '/'], "-");
-            self.db.with_file_name(format!("{name}.html"))
+            self.store.place().beside(&format!("{name}.html"))
         });
         std::fs::write(&page, report::html(results)).map_err(|e| wrong("report", page.display(), e))?;
         Ok(page)
@@ -431,7 +433,7 @@ impl Desk {
             writeln!(out)?;
         } else {
             write!(out, "\n{}", report::table(results))?;
-            writeln!(out, "\nresults  {}\nreport   {}", self.db.display(), page.display())?;
+            writeln!(out, "\nresults  {}\nreport   {}", self.store.place(), page.display())?;
         }
         Ok(())
     }

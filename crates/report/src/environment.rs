@@ -69,6 +69,11 @@ pub fn unix_seconds(date: &str) -> Option<i64> {
     OffsetDateTime::parse(date, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
 }
 
+/// A moment, seconds since 1970-01-01T00:00:00Z, as a date of RFC 3339 in UTC; none beyond the year 9999 or before 0.
+pub fn rfc3339(seconds: i64) -> Option<String> {
+    OffsetDateTime::from_unix_timestamp(seconds).ok()?.format(&Rfc3339).ok()
+}
+
 /// The present, in whole seconds (RFC 3339, UTC): what [`Environment::date`] wants.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc().truncate_to_second();
@@ -85,6 +90,8 @@ mod tests {
         assert_eq!(unix_seconds("1970-01-02T00:00:01Z"), Some(86401));
         assert_eq!(unix_seconds("1970-01-02T01:00:01.5+01:00"), Some(86401));
         assert_eq!(unix_seconds("1970-01-02"), None);
+        assert_eq!(rfc3339(86_401).as_deref(), Some("1970-01-02T00:00:01Z"));
+        assert_eq!(rfc3339(i64::MAX), None);
         assert!(unix_seconds(&now()) > Some(1_700_000_000));
     }
 

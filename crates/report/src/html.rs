@@ -1,10 +1,14 @@
 //! The report as a page: one file that needs nothing else, without scripts.
 
 mod axis;
+mod boxes;
+mod curves;
 mod cycles;
 mod element;
+mod figures;
 mod grid;
 mod latency;
+mod lines;
 mod svg;
 mod tables;
 mod throughput;
@@ -13,6 +17,9 @@ use crate::format::{self, plural};
 use crate::table::{self, Table};
 use crate::{Result, words};
 use element::{Element, el};
+#[cfg(feature = "png")]
+pub use figures::png;
+pub use figures::{Figure, figures};
 use grid::Grid;
 
 /// Results of one run as an HTML page: style and figures are in it, nothing is fetched, no script runs. What results
@@ -114,22 +121,35 @@ fn sections(results: &[Result]) -> Vec<Element> {
     if results.is_empty() {
         return Vec::new();
     }
-    let grid = Grid::new(results);
+    let once = boxes::latest(results);
+    let shown = once.as_deref().unwrap_or(results);
+    let grid = Grid::new(shown);
     let mut out = vec![section("Results", [tables::element(&table::throughput(results), RESULTS)])];
+    let latest = if once.is_some() { " Of what was measured more than once, the latest." } else { "" };
     let mut n = 0;
-    let mut figure = |drawings: Vec<Element>, caption: &str, numbers: &Table| {
+    let mut figure = |drawings: Vec<Element>, caption: &str, latest: &str, numbers: &Table| {
         if !drawings.is_empty() {
             n += 1;
             out.push(el("figure").children(drawings).child(
-                el("figcaption").child(el("b").text(format!("Figure {n}."))).text(format!(" {caption}")).child(
+                el("figcaption").child(el("b").text(format!("Figure {n}."))).text(format!(" {caption}{latest}")).child(
                     tables::details("The numbers", [tables::element(numbers, &format!("The numbers of figure {n}."))]),
                 ),
             ));
         }
     };
-    figure(throughput::drawings(&grid), THROUGHPUT, &tables::bounds(results));
-    figure(latency::drawings(&grid), LATENCY, &tables::latency(results));
-    figure(cycles::drawings(&grid), CYCLES, &table::nodes(results));
+    figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(shown));
+    figure(boxes::drawings(results), REPETITIONS, "", &boxes::table(results));
+    figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(shown));
+    figure(curves::distribution(shown), DISTRIBUTION, latest, &curves::spread(shown));
+    figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
+    figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
+    figure(cycles::drawings(&grid), CYCLES, latest, &table::nodes(shown));
+    for (name, drawings) in curves::series(shown) {
+        figure(drawings, &format!("Curve of the method: {name}."), latest, &curves::points(shown, &name));
+    }
+    if let Some(table) = tables::quantities(results) {
+        out.push(section("Quantities", [tables::element(&table, QUANTITIES)]));
+    }
     out.push(section("Trials", [tables::trials(results)]));
     out.push(section("Environment", tables::environment(results)));
     out.push(section("How to make it again", tables::again(results)));
@@ -145,6 +165,17 @@ const THROUGHPUT: &str = "\
 const LATENCY: &str = "\
     Latency by percentile; every step to the right of 90 is one more nine. Lines end where there are no more samples, \
     at the slowest packet. Lost packets are in no line.";
+const REPETITIONS: &str = "\
+    Throughput of what was measured more than once, over the median of it: a mark for each result, whiskers from the smallest to the largest, a \
+    line at the median; of five and more, a box around the middle half. At the right, the median.";
+const DISTRIBUTION: &str = "\
+    Share of the packets that came back within each latency, at the highest load at which it was measured.";
+const VARIATION: &str = "\
+    The same of the delay variation: how much longer a packet took than the fastest one (PDV, RFC 5481).";
+const LOSS: &str = "\
+    Loss of each trial at its load. Trials that the machine disturbed are left out.";
+const QUANTITIES: &str = "\
+    What the methods come to. Where a value sums up several, n says how many, and sigma is their standard deviation.";
 const CYCLES: &str = "\
     Cycles that a packet costs in each node that it visits, at the throughput; beside the bar, the sum for a packet \
     that visits all. Cycles are those of the time-stamp counter, whatever the clock of the core.";

@@ -33,3 +33,53 @@ pub struct Latency {
     #[schemars(length(max = limit::HDR))]
     pub latency_hdr: Option<String>,
 }
+
+/// Samples that have to lie beyond a percentile, so that it is worth printing.
+const BEYOND: f64 = 10.0;
+
+impl Latency {
+    /// Whether a percentile, 0 to 1, is told by enough samples: at least ten lie beyond it.
+    pub fn tells(&self, percentile: f64) -> bool {
+        tells(self.samples, percentile)
+    }
+
+    /// The median, if there are samples enough to tell it; nanoseconds.
+    pub fn p50(&self) -> Option<f64> {
+        self.tells(0.5).then_some(self.p50_ns)
+    }
+
+    /// The 99th percentile, if there are samples enough to tell it; nanoseconds.
+    pub fn p99(&self) -> Option<f64> {
+        self.tells(0.99).then_some(self.p99_ns)
+    }
+
+    /// The 99.9th percentile, if there are samples enough to tell it; nanoseconds.
+    pub fn p999(&self) -> Option<f64> {
+        self.tells(0.999).then_some(self.p999_ns)
+    }
+}
+
+/// Whether so many samples tell a percentile, 0 to 1.
+pub(crate) fn tells(samples: u64, percentile: f64) -> bool {
+    // a thousand samples tell the 99th, whatever the rounding of 1 - 0.99
+    samples as f64 * (1.0 - percentile) >= BEYOND * (1.0 - 1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_needs_ten_samples_beyond_it() {
+        let of = |samples| {
+            let l = Latency { samples, p50_ns: 1.0, p99_ns: 2.0, p999_ns: 3.0, ..Latency::default() };
+            (l.p50(), l.p99(), l.p999())
+        };
+        assert_eq!(of(19), (None, None, None));
+        assert_eq!(of(20), (Some(1.0), None, None));
+        assert_eq!(of(999), (Some(1.0), None, None));
+        assert_eq!(of(1000), (Some(1.0), Some(2.0), None));
+        assert_eq!(of(9_999), (Some(1.0), Some(2.0), None));
+        assert_eq!(of(10_000), (Some(1.0), Some(2.0), Some(3.0)));
+    }
+}

@@ -31,11 +31,13 @@ mod words;
 
 pub use calibration::Calibration;
 pub use dut::{Dut, NfUse, Port};
-pub use environment::{Environment, now, unix_seconds};
+pub use environment::{Environment, now, rfc3339, unix_seconds};
 pub use error::Error;
 pub use goal::Goal;
 pub use hdrhistogram::Histogram;
-pub use html::html;
+#[cfg(feature = "png")]
+pub use html::png;
+pub use html::{Figure, figures, html};
 pub use latency::Latency;
 pub use method::Method;
 pub use node::Node;

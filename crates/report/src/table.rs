@@ -91,7 +91,7 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
     for (name, r) in words::names(results).into_iter().zip(results) {
         let (pps, latency) = (r.summary.lower_pps, r.highest_latency());
         let share = pps / r.traffic.line_pps();
-        let of = |f: fn(&crate::Latency) -> f64| latency.map_or(NONE.to_owned(), |l| format::us(f(l)));
+        let of = |f: fn(&crate::Latency) -> Option<f64>| latency.and_then(f).map_or(NONE.to_owned(), format::us);
         table.row([
             name,
             r.traffic.frames.label(),
@@ -99,9 +99,9 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
             format::gbps(r.traffic.l1_bps(pps)),
             if share.is_finite() { format::percent(share) } else { NONE.to_owned() },
             latency.map_or(NONE.to_owned(), words::load),
-            of(|l| l.p50_ns),
-            of(|l| l.p99_ns),
-            of(|l| l.p999_ns),
+            of(crate::Latency::p50),
+            of(crate::Latency::p99),
+            of(crate::Latency::p999),
             r.loss_ratio().map_or(NONE.to_owned(), format::percent),
             r.limited_by.name().to_owned(),
         ]);

@@ -71,7 +71,9 @@ pub(crate) fn goal(goal: &Goal) -> String {
         ratio => format!("at most {} of the packets lost", format::percent(ratio)),
     };
     let s = |seconds| format!("{} s", format::significant(seconds, 3));
-    let trials = if goal.sum_s <= goal.trial_s {
+    let trials = if goal.trial_s == 0.0 {
+        "in trials whose duration is not told".to_owned()
+    } else if goal.sum_s <= goal.trial_s {
         format!("in a trial of {}", s(goal.trial_s))
     } else {
         format!("in {} of trials of {}", s(goal.sum_s), s(goal.trial_s))

@@ -174,12 +174,115 @@ fn figures_show_what_was_measured() {
     let has = |class: &'static str| {
         move |n: &roxmltree::Node<'_, '_>| n.attribute("class").is_some_and(|c| c.split(' ').any(|c| c == class))
     };
-    let curves = parsed.descendants().filter(has("curve")).filter(|n| n.has_tag_name("path")).count();
-    assert_eq!(curves, results.iter().map(|r| r.latency.len()).sum::<usize>());
+    let curves = |of: &str| {
+        let drawn = parsed.descendants().filter(has("curve")).filter(|n| n.has_tag_name("path"));
+        let title = |svg: roxmltree::Node<'_, '_>| {
+            svg.children().find(|c| c.has_tag_name("title")).and_then(|t| t.text().map(str::to_owned))
+        };
+        drawn
+            .filter(|n| {
+                n.ancestors().find(|a| a.has_tag_name("svg")).and_then(title).is_some_and(|t| t.starts_with(of))
+            })
+            .count()
+    };
+    assert_eq!(curves("Latency percentiles"), results.iter().map(|r| r.latency.len()).sum::<usize>());
+    // at the highest load
+    assert_eq!(curves("Distribution of the latency"), results.len());
+    assert_eq!(curves("Distribution of the delay variation"), results.len());
+    assert_eq!(curves("loss over load"), results.len());
     let parts = titles.iter().filter(|t| t.ends_with("cycles per packet")).count();
     assert_eq!(parts, results.iter().map(|r| r.nodes.len()).sum::<usize>());
     let whiskers = parsed.descendants().filter(has("whisker")).count();
     assert_eq!(whiskers, 2 * results.iter().filter(|r| r.summary.upper_pps.is_some()).count());
+}
+
+/// The same measurement several times, each a little different.
+fn repeated(times: usize) -> Vec<Result> {
+    let again = |n: usize| {
+        let mut r = made_up::result("bondstone", Frames::FrameBytes(64), 300.0);
+        r.summary.lower_pps = 9e6 + 1e5 * (n * 7 % 5) as f64;
+        r.environment.date = format!("2026-03-{:02}T00:00:00Z", n + 1);
+        r.seal().unwrap();
+        r
+    };
+    (0..times).map(again).collect()
+}
+
+#[test]
+fn repetitions_have_boxes() {
+    let all = repeated(6);
+    let page = html(&all);
+    holds(&page);
+    let parsed = parse(&page);
+    let boxes = |page: &Document<'_>| page.descendants().filter(|n| n.attribute("class") == Some("box fc0")).count();
+    assert_eq!(boxes(&parsed), 1);
+    // 9.0, 9.0, 9.1, 9.2, 9.3, 9.4
+    assert!(
+        texts(&parsed, "tr").iter().any(|t| t.ends_with("69.0009.0259.1509.2759.400")),
+        "{:?}",
+        texts(&parsed, "tr")
+    );
+    // of three, quarters say nothing
+    let few = html(&all[..3]);
+    holds(&few);
+    assert!(boxes(&parse(&few)) == 0 && few.contains("Repetitions of the throughput"));
+    assert!(!html(&results()).contains("Repetitions of the throughput"));
+}
+
+#[test]
+fn percentiles_of_few_samples_are_not_printed() {
+    let mut r = results().remove(0);
+    r.latency.truncate(1);
+    (r.latency[0].samples, r.latency[0].latency_hdr) = (5000, None);
+    (r.latency[0].p99_ns, r.latency[0].p999_ns, r.latency[0].max_ns) = (777e3, 888e3, 999e3);
+    let shown = table(std::slice::from_ref(&r));
+    assert!(shown.contains("777") && !shown.contains("888"), "{shown}");
+    let page = html(std::slice::from_ref(&r));
+    let cells = texts(&parse(&page), "td");
+    let tips = texts(&parse(&page), "title");
+    assert!(cells.iter().any(|c| c.starts_with("777")) && !cells.iter().any(|c| c.starts_with("888")), "{cells:?}");
+    assert!(tips.iter().any(|c| c.contains("777")) && !tips.iter().any(|c| c.contains("888")), "{tips:?}");
+    r.latency[0].samples = 10_000;
+    assert!(table(std::slice::from_ref(&r)).contains("888"));
+}
+
+#[test]
+fn figures_stand_alone() {
+    let mut all = results();
+    all.extend(repeated(5));
+    let figures = report::figures(&all);
+    let mut names: Vec<&str> = figures.iter().map(|f| f.name.as_str()).collect();
+    for name in [
+        "throughput-1",
+        "latency-1",
+        "latency-distribution-1",
+        "delay-variation-1",
+        "loss-1",
+        "cycles-1",
+        "repetitions-1",
+    ] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    assert!(names.iter().any(|n| n.starts_with("curve-loss-over-load")));
+    names.sort_unstable();
+    let before = names.len();
+    names.dedup();
+    assert_eq!(names.len(), before, "a name twice");
+    for figure in &figures {
+        assert!(figure.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", figure.name);
+        let parsed = Document::parse(&figure.svg).unwrap_or_else(|e| panic!("{}: {e}", figure.name));
+        let root = parsed.root_element();
+        assert_eq!((root.tag_name().name(), root.tag_name().namespace()), ("svg", Some("http://www.w3.org/2000/svg")));
+        assert!(!figure.svg.contains("var(") && root.attribute("width").is_some());
+    }
+    assert!(report::figures(&[]).is_empty());
+    #[cfg(feature = "png")]
+    {
+        let png = report::png(&figures[0].svg, 2.0).unwrap();
+        assert!(png.starts_with(b"\x89PNG\r\n") && png.len() > 10_000, "{}", png.len());
+        assert!(report::png(&figures[0].svg, 1e4).is_err());
+        assert!(report::png("no svg", 1.0).is_err());
+    }
 }
 
 #[test]

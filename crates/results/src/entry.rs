@@ -32,4 +32,12 @@ pub struct Entry {
     pub limited_by: String,
     /// Trials made.
     pub trials: u64,
+    /// Method, as `throughput`.
+    pub method: String,
+    /// Version of the device under test.
+    pub version: Option<String>,
+    /// Name and version of the program that measured.
+    pub tool: String,
+    /// Tags, in order.
+    pub tags: Vec<String>,
 }

@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 #[expect(missing_docs, reason = "the fields are told by the messages")]
 pub enum Error {
     /// Nothing says where results are to be kept.
-    #[error("no place for results: set BONDSTONE_RESULTS to a file, or HOME to a folder")]
+    #[error("no place for results: set BONDSTONE_DB to a file, or HOME to a folder")]
     NoPlace,
     /// The folder of the file cannot be made.
-    #[error("{}: cannot make the folder: {reason}; name another file with BONDSTONE_RESULTS", folder.display())]
+    #[error("{}: cannot make the folder: {reason}; name another file with BONDSTONE_DB", folder.display())]
     Folder { folder: PathBuf, reason: io::Error },
     /// The file cannot be opened.
     #[error("{}: cannot open: {reason}; see that it is a file in a folder that you may write in", file.display())]
     Open { file: PathBuf, reason: rusqlite::Error },
     /// The file cannot be written.
     #[error(
-        "{}: read-only; allow yourself to write to the file and its folder, or name another with BONDSTONE_RESULTS",
+        "{}: read-only; allow yourself to write to the file and its folder, or name another with BONDSTONE_DB",
         file.display()
     )]
     ReadOnly { file: PathBuf },
@@ -57,6 +57,35 @@ pub enum Error {
     /// The document is not fit to be kept.
     #[error("not added: {0}")]
     Refused(#[from] report::Error),
+    /// A URL that is none of PostgreSQL.
+    #[error("{place}: not the URL of a PostgreSQL database: {reason}; write it as postgres://USER@HOST/DATABASE")]
+    Url { place: String, reason: String },
+    /// The server is not there, or lets this user not in.
+    #[error(
+        "{place}: cannot connect: {reason}; see that the server runs, has the database, and lets this user in (psql {place})"
+    )]
+    Unreachable { place: String, reason: String },
+    /// The server does not allow it.
+    #[error("{place}: not allowed: {reason}; let the database's owner grant it, or name another with BONDSTONE_DB")]
+    Forbidden { place: String, reason: String },
+    /// Anything else that a server reports.
+    #[error("{place}: {reason}")]
+    Server { place: String, reason: String },
+    /// A column holds what was not put there.
+    #[error("the database is damaged: column {column} holds {found}, not {wanted}; put a copy in its place")]
+    Column { column: usize, found: String, wanted: String },
+    /// A filter that cannot be read.
+    #[error("{value}: {problem}")]
+    Filter { value: String, problem: String },
+    /// A text that cannot be a tag.
+    #[error("tag {tag}: {problem}")]
+    Tag { tag: String, problem: String },
+    /// A file of another program that cannot be read.
+    #[error("{}{place}: {problem}", file.display())]
+    Import { file: PathBuf, place: String, problem: String },
+    /// There is no such result.
+    #[error("{id}: no such result; `bondstone results list` shows those there are")]
+    NoResult { id: String },
     /// Anything else that SQLite reports.
     #[error("{}: {reason}", file.display())]
     Other { file: PathBuf, reason: rusqlite::Error },
@@ -78,6 +107,34 @@ impl Error {
             Some(ErrorCode::CannotOpen) => Error::Open { file, reason },
             None if is_of_another_type(&reason) => Error::Damaged { file, reason: reason.to_string() },
             _ => Error::Other { file, reason },
+        }
+    }
+
+    /// Whether what was given is wrong, a name, a file or its content; else the machine or a server is in the way.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Error::NotADatabase { .. }
+            | Error::Foreign { .. }
+            | Error::Newer { .. }
+            | Error::Damaged { .. }
+            | Error::Changed { .. }
+            | Error::Refused(_)
+            | Error::Url { .. }
+            | Error::Column { .. }
+            | Error::Filter { .. }
+            | Error::Tag { .. }
+            | Error::Import { .. }
+            | Error::NoResult { .. } => true,
+            Error::NoPlace
+            | Error::Folder { .. }
+            | Error::Open { .. }
+            | Error::ReadOnly { .. }
+            | Error::Locked { .. }
+            | Error::Full { .. }
+            | Error::Unreachable { .. }
+            | Error::Forbidden { .. }
+            | Error::Server { .. }
+            | Error::Other { .. } => false,
         }
     }
 

@@ -1,14 +1,24 @@
-//! Versions of the tables.
+//! Versions of the tables, the same in a file and on a server.
 
-use crate::Error;
-use rusqlite::{Connection, TransactionBehavior};
-use std::path::Path;
+use crate::backend::{Backend, Value};
+use crate::{Error, columns};
+use report::Document;
 
-/// `BNDS`: tells these files from databases of other programs.
-const APPLICATION: i64 = 0x424e_4453;
+/// `BNDS`: tells these files from databases of other programs, and is the lock under which a server's tables are changed.
+pub(crate) const APPLICATION: i64 = 0x424e_4453;
 
-/// What makes each version of the one before. Versions that were published are never changed.
-const STEPS: [&str; 1] = ["
+/// What makes a version of the one before, and that again of this one.
+struct Step {
+    up: &'static str,
+    down: &'static str,
+    /// Whether the columns of `up` are filled from the documents.
+    fill: bool,
+}
+
+/// Versions that were published are never changed. Written for SQLite; [`dialect`] tells the server.
+const STEPS: [Step; 2] = [
+    Step {
+        up: "
     CREATE TABLE result (
         id              TEXT PRIMARY KEY NOT NULL,
         study           TEXT NOT NULL,
@@ -63,42 +73,174 @@ const STEPS: [&str; 1] = ["
         SELECT r.study, r.cell, r.dut, r.frame, r.date, t.* FROM trial t JOIN result r ON r.id = t.result;
     CREATE VIEW result_latency AS
         SELECT r.study, r.cell, r.dut, r.frame, r.date, l.* FROM latency l JOIN result r ON r.id = l.result;
-"];
+",
+        down: "
+    DROP VIEW result_latency;
+    DROP VIEW result_trial;
+    DROP TABLE latency;
+    DROP TABLE trial;
+    DROP TABLE result;
+",
+        fill: false,
+    },
+    Step {
+        up: "
+    ALTER TABLE result ADD COLUMN method TEXT NOT NULL DEFAULT 'throughput';
+    ALTER TABLE result ADD COLUMN dut_version TEXT;
+    CREATE TABLE parameter (                -- the cell, a row for each of its parameters
+        result          TEXT NOT NULL REFERENCES result (id) ON DELETE CASCADE,
+        name            TEXT NOT NULL,
+        value           TEXT NOT NULL,
+        PRIMARY KEY (result, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX parameter_value ON parameter (name, value);
+    CREATE TABLE quantity (
+        result          TEXT NOT NULL REFERENCES result (id) ON DELETE CASCADE,
+        number          INTEGER NOT NULL,
+        name            TEXT NOT NULL,
+        unit            TEXT NOT NULL,
+        value           REAL NOT NULL,
+        n               INTEGER,            -- of how many values it is the mean or median
+        min             REAL,
+        max             REAL,
+        sigma           REAL,
+        PRIMARY KEY (result, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX quantity_name ON quantity (name);
+    CREATE TABLE tag (                      -- beside the document, which never changes
+        result          TEXT NOT NULL REFERENCES result (id) ON DELETE CASCADE,
+        tag             TEXT NOT NULL,
+        PRIMARY KEY (result, tag)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX tag_tag ON tag (tag);
+    CREATE VIEW result_quantity AS
+        SELECT r.study, r.cell, r.dut, r.frame, r.date, q.* FROM quantity q JOIN result r ON r.id = q.result;
+",
+        down: "
+    DROP VIEW result_quantity;
+    DROP TABLE tag;
+    DROP TABLE quantity;
+    DROP TABLE parameter;
+    ALTER TABLE result DROP COLUMN dut_version;
+    ALTER TABLE result DROP COLUMN method;
+",
+        fill: true,
+    },
+];
 
 /// The version that this program writes.
 pub(crate) const KNOWN: i64 = STEPS.len() as i64;
 
-/// Brings the tables to [`KNOWN`]; one of several programs that open the file at once does it.
-pub(crate) fn migrate(connection: &mut Connection, file: &Path) -> Result<(), Error> {
-    let fail = |reason| Error::of(file, reason);
-    // in a transaction, the parts of a version are those of one moment
-    let look = connection.transaction_with_behavior(TransactionBehavior::Deferred).map_err(fail)?;
-    if version(&look, file)? == KNOWN {
+/// Brings the tables to version `to`; one of several programs that open the database at once does it.
+pub(crate) fn migrate(db: &Backend, to: i64) -> Result<(), Error> {
+    if version(db)? == to {
         return Ok(());
     }
-    drop(look);
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
-    // again, now that nobody else writes
-    let found = version(&transaction, file)?;
-    for (n, step) in (1..).zip(STEPS).filter(|(n, _)| *n > found) {
-        transaction.execute_batch(step).map_err(fail)?;
-        transaction.pragma_update(None, "user_version", n).map_err(fail)?;
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION).map_err(fail)?;
-    transaction.commit().map_err(fail)
+    db.transaction(|| {
+        if let Backend::Server(_) = db {
+            // PostgreSQL has no BEGIN IMMEDIATE: a lock of our own
+            db.query("SELECT pg_advisory_xact_lock(?1)::text", &[Value::Int(APPLICATION)])?;
+        }
+        // again, now that nobody else writes
+        let found = look(db)?;
+        for (_, step) in (1..).zip(&STEPS).filter(|(n, _)| (found + 1..=to).contains(n)) {
+            db.batch(&dialect(db, step.up))?;
+            if step.fill {
+                fill(db)?;
+            }
+        }
+        for (_, step) in (1..=KNOWN).rev().zip(STEPS.iter().rev()).filter(|(n, _)| (to + 1..=found).contains(n)) {
+            db.batch(&dialect(db, step.down))?;
+        }
+        match db {
+            // an empty file is everybody's
+            Backend::File(_) => {
+                db.batch(&format!("PRAGMA user_version = {to}"))?;
+                db.batch(&format!("PRAGMA application_id = {}", if to == 0 { 0 } else { APPLICATION }))
+            }
+            Backend::Server(_) if to == 0 => db.batch("DROP TABLE bondstone_version"),
+            Backend::Server(_) => {
+                db.batch("CREATE TABLE IF NOT EXISTS bondstone_version (version BIGINT NOT NULL)")?;
+                db.batch("DELETE FROM bondstone_version")?;
+                db.execute("INSERT INTO bondstone_version VALUES (?1)", &[Value::Int(to)]).map(drop)
+            }
+        }
+    })
 }
 
-/// The version of the file, 0 for an empty one.
-fn version(connection: &Connection, file: &Path) -> Result<i64, Error> {
-    let number =
-        |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|reason| Error::of(file, reason));
-    let found = number("PRAGMA user_version")?;
-    let application = number("PRAGMA application_id")?;
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    match (application, tables) {
-        (APPLICATION, _) if found > KNOWN => Err(Error::Newer { file: file.to_owned(), found, known: KNOWN }),
-        (APPLICATION, _) if found >= 1 => Ok(found),
-        (0, 0) if found == 0 => Ok(0),
-        _ => Err(Error::Foreign { file: file.to_owned() }),
+/// A step as the database has it.
+fn dialect(db: &Backend, sql: &str) -> String {
+    match db {
+        Backend::File(_) => sql.to_owned(),
+        Backend::Server(_) => {
+            let types = sql.replace(" REAL", " DOUBLE PRECISION").replace(" INTEGER", " BIGINT");
+            types.replace(" STRICT, WITHOUT ROWID", "").replace(" STRICT", "")
+        }
     }
+}
+
+/// The version of the database, 0 for an empty one; the parts of a version are those of one moment.
+pub(crate) fn version(db: &Backend) -> Result<i64, Error> {
+    match db {
+        Backend::File(_) => {
+            db.batch("BEGIN DEFERRED")?;
+            let found = look(db);
+            let ended = db.batch("COMMIT");
+            found.and_then(|found| ended.map(|()| found))
+        }
+        Backend::Server(_) => look(db),
+    }
+}
+
+fn look(db: &Backend) -> Result<i64, Error> {
+    let number = |sql: &str| db.query(sql, &[])?.first().map_or(Ok(0), |row| row.int(0));
+    let file = match db {
+        Backend::File(f) => f.file().to_owned(),
+        Backend::Server(s) => s.place().into(),
+    };
+    let (ours, empty, found) = match db {
+        Backend::File(_) => {
+            let found = number("PRAGMA user_version")?;
+            let application = number("PRAGMA application_id")?;
+            let tables = number("SELECT count(*) FROM sqlite_schema")?;
+            (application == APPLICATION, (application, tables, found) == (0, 0, 0), found)
+        }
+        Backend::Server(_) => {
+            // one statement, so that another program's new tables are all there or none
+            let named = db.query(
+                "SELECT count(*) FILTER (WHERE c.relname = 'bondstone_version'), count(*)
+                FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = current_schema() AND c.relname IN ('bondstone_version', 'result', 'trial', 'latency',
+                    'parameter', 'quantity', 'tag', 'result_trial', 'result_latency', 'result_quantity')",
+                &[],
+            )?;
+            let count = |column| named.first().map_or(Ok(0), |row| row.int(column));
+            match count(0)? {
+                0 => (false, count(1)? == 0, 0),
+                _ => (true, false, number("SELECT max(version) FROM bondstone_version")?),
+            }
+        }
+    };
+    match (ours, empty) {
+        (true, _) if found > KNOWN => Err(Error::Newer { file, found, known: KNOWN }),
+        (true, _) if found >= 1 => Ok(found),
+        (false, true) => Ok(0),
+        _ => Err(Error::Foreign { file }),
+    }
+}
+
+/// Fills the columns of version 2 from the documents. One that was changed by somebody keeps its row as it is.
+fn fill(db: &Backend) -> Result<(), Error> {
+    for mut row in db.query("SELECT id FROM result", &[])? {
+        let id = row.text(0)?;
+        let mut found = db.query("SELECT document FROM result WHERE id = ?1", &[Value::text(&*id)])?;
+        let Some(row) = found.first_mut() else { continue };
+        let Ok(document) = Document::read(&row.text(0)?) else { continue };
+        let r = document.result();
+        let version = Value::from(r.dut.version.as_deref());
+        let values = [Value::text(&*r.method.name), version, Value::text(&*id)];
+        db.execute("UPDATE result SET method = ?1, dut_version = ?2 WHERE id = ?3", &values)?;
+        columns::insert_parts(db, &id, r)?;
+    }
+    Ok(())
 }

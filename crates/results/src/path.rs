@@ -4,7 +4,7 @@ use crate::Error;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The file of results: `$BONDSTONE_RESULTS`; else `bondstone/results.sqlite` in `$XDG_DATA_HOME`; else in
+/// The file of results: `$BONDSTONE_DB`; else `bondstone/results.sqlite` in `$XDG_DATA_HOME`; else in
 /// `~/.local/share`. A variable that is empty is as one that is not set, and so is an `XDG_DATA_HOME` that is not an
 /// absolute path (XDG Base Directory Specification).
 ///
@@ -16,7 +16,7 @@ pub fn default_path() -> Result<PathBuf, Error> {
 
 fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(file) = set("BONDSTONE_RESULTS") {
+    if let Some(file) = set("BONDSTONE_DB") {
         return Ok(file);
     }
     let data = set("XDG_DATA_HOME").filter(|folder| folder.is_absolute());
@@ -33,11 +33,11 @@ mod tests {
         let with = |set: &[(&str, &str)]| {
             find(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value)))
         };
-        let all = [("BONDSTONE_RESULTS", "r.db"), ("XDG_DATA_HOME", "/data"), ("HOME", "/home/a")];
+        let all = [("BONDSTONE_DB", "r.db"), ("XDG_DATA_HOME", "/data"), ("HOME", "/home/a")];
         assert_eq!(with(&all).unwrap(), Path::new("r.db"));
         assert_eq!(with(&all[1..]).unwrap(), Path::new("/data/bondstone/results.sqlite"));
         assert_eq!(with(&all[2..]).unwrap(), Path::new("/home/a/.local/share/bondstone/results.sqlite"));
-        let odd = [("BONDSTONE_RESULTS", ""), ("XDG_DATA_HOME", "data"), ("HOME", "/home/a")];
+        let odd = [("BONDSTONE_DB", ""), ("XDG_DATA_HOME", "data"), ("HOME", "/home/a")];
         assert_eq!(with(&odd).unwrap(), Path::new("/home/a/.local/share/bondstone/results.sqlite"));
         assert!(matches!(with(&[]), Err(Error::NoPlace)));
     }

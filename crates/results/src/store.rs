@@ -1,20 +1,15 @@
 //! The database.
 
-use crate::error::PATIENCE_S;
-use crate::{Entry, Error, Filter, migrate};
+use crate::backend::{Backend, File, Row, Server, Value};
+use crate::{Entry, Error, Filter, Place, columns, migrate, tag};
 use report::Document;
-use rusqlite::config::DbConfig;
-use rusqlite::limits::Limit;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, named_params, params};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// A file of results. Any number of programs and threads may have it open, each its own `Store`; one writes at a time,
-/// the others wait for it, readers do not.
+/// A database of results: a SQLite file or a PostgreSQL database. Any number of programs and threads may have it open, each
+/// its own `Store`; in a file one writes at a time, the others wait for it, readers do not.
 #[derive(Debug)]
 pub struct Store {
-    connection: Connection,
-    file: PathBuf,
+    db: Backend,
+    place: Place,
 }
 
 /// What became of a document that was added.
@@ -26,54 +21,68 @@ pub enum Added {
     Known,
 }
 
-/// Longest text or row, bytes: a document and its columns.
-const LONGEST: i32 = report::limit::DOCUMENT_BYTES as i32 + (1 << 20);
+/// What became of the documents of another database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Documents that are in the database now.
+    pub new: u64,
+    /// Documents that were there before.
+    pub known: u64,
+}
 
 impl Store {
-    /// Opens a file of results; makes it and its folder when it is not there, and brings an older one up to date.
+    /// Opens a database; makes a file and its folder when it is not there, and brings older tables up to date. A text that
+    /// begins with `postgres://` is the URL of a PostgreSQL database, which has to be there; see [`Place`].
     ///
     /// # Errors
     /// When the file cannot be made, opened or written; when it is no database, one of another program, or of a newer
-    /// version; when it is damaged, or locked for more than ten seconds.
-    pub fn open(file: &Path) -> Result<Self, Error> {
-        if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let made = std::fs::create_dir_all(folder);
-            made.map_err(|reason| Error::Folder { folder: folder.to_owned(), reason })?;
+    /// version; when it is damaged, or locked for more than ten seconds; when a server is not there or lets nobody in.
+    pub fn open(place: impl Into<Place>) -> Result<Self, Error> {
+        let store = Store::connect(place.into())?;
+        migrate::migrate(&store.db, migrate::KNOWN)?;
+        if let Backend::File(file) = &store.db {
+            file.settle()?;
         }
-        let fail = |reason| Error::of(file, reason);
-        // without SQLITE_OPEN_URI: a file may be named as it likes
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(file, flags).map_err(fail)?;
-        connection.busy_timeout(Duration::from_secs(PATIENCE_S)).map_err(fail)?;
-        if connection.is_readonly("main").map_err(fail)? {
-            return Err(Error::ReadOnly { file: file.to_owned() });
-        }
-        // a file may come from a stranger
-        for (setting, on) in [
-            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
-            (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
-        ] {
-            connection.set_db_config(setting, on).map_err(fail)?;
-        }
-        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST).map_err(fail)?;
-        connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0).map_err(fail)?;
-        migrate::migrate(&mut connection, file)?;
-        patiently(|| write_ahead(&connection)).map_err(fail)?;
-        connection.pragma_update(None, "foreign_keys", true).map_err(fail)?;
-        Ok(Store { connection, file: file.to_owned() })
+        Ok(store)
     }
 
-    /// The file.
-    pub fn file(&self) -> &Path {
-        &self.file
+    fn connect(place: Place) -> Result<Self, Error> {
+        let db = match &place {
+            Place::File(file) => Backend::File(File::open(file)?),
+            Place::Server(url) => Backend::Server(Server::open(url)?),
+        };
+        Ok(Store { db, place })
+    }
+
+    /// Version of the tables that this program writes.
+    pub const VERSION: i64 = migrate::KNOWN;
+
+    /// Brings the tables of a database to an earlier version, for an earlier program; 0 leaves nothing. Documents stay as they
+    /// are from version 1 on; tags are gone below version 2.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; when `version` is negative or newer than [`Store::VERSION`].
+    pub fn downgrade(place: impl Into<Place>, version: i64) -> Result<(), Error> {
+        let place = place.into();
+        if !(0..=migrate::KNOWN).contains(&version) {
+            return Err(Error::Newer { file: place.to_string().into(), found: version, known: migrate::KNOWN });
+        }
+        let store = Store::connect(place)?;
+        if let Backend::File(file) = &store.db {
+            file.settle()?;
+        }
+        migrate::migrate(&store.db, version)
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Adds a result that was sealed; one that is there already stays as it is.
     ///
     /// # Errors
-    /// When the result does not [verify](report::Result::verify), or the file cannot be written.
+    /// When the result does not [verify](report::Result::verify), or the database cannot be written.
     pub fn add(&mut self, result: &report::Result) -> Result<Added, Error> {
         self.add_document(&result.verify()?)
     }
@@ -81,20 +90,15 @@ impl Store {
     /// Adds a document as it was written, with members that this version does not know.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the database cannot be written.
     pub fn add_document(&mut self, document: &Document) -> Result<Added, Error> {
-        let file = &self.file;
-        let fail = |reason| Error::of(file, reason);
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
-        let added = insert(&transaction, document).map_err(fail)?;
-        transaction.commit().map_err(fail)?;
-        Ok(added)
+        self.db.transaction(|| columns::insert(&self.db, document))
     }
 
     /// The result of an id.
     ///
     /// # Errors
-    /// When the file cannot be read, or the document in it was changed.
+    /// When the database cannot be read, or the document in it was changed.
     pub fn get(&self, id: &str) -> Result<Option<report::Result>, Error> {
         Ok(self.document(id)?.map(Document::into_result))
     }
@@ -104,11 +108,10 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn document(&self, id: &str) -> Result<Option<Document>, Error> {
-        let mut statement = self.prepare("SELECT document FROM result WHERE id = ?1")?;
-        let text: Option<String> =
-            statement.query_row([id], |row| row.get(0)).optional().map_err(|reason| self.fail(reason))?;
-        let Some(text) = text else { return Ok(None) };
-        let changed = |reason| Error::Changed { file: self.file.clone(), id: id.to_owned(), reason };
+        let mut found = self.db.query("SELECT document FROM result WHERE id = ?1", &[Value::text(id)])?;
+        let Some(row) = found.first_mut() else { return Ok(None) };
+        let text = row.text(0)?;
+        let changed = |reason| Error::Changed { file: self.place.to_string().into(), id: id.to_owned(), reason };
         let document = Document::read(&text).map_err(changed)?;
         if document.result().id != id {
             let (found, expected) = (id.to_owned(), document.result().id.clone());
@@ -120,133 +123,133 @@ impl Store {
     /// Results that a filter lets through, the newest first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the database cannot be read.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Entry>, Error> {
-        let mut statement = self.prepare(
-            "SELECT id, study, cell, dut, frame, frame_bytes, date, goal, lower_pps, upper_pps, conditional_pps,
-                limited_by, (SELECT count(*) FROM trial WHERE trial.result = result.id)
-            FROM result
-            WHERE (:id IS NULL OR substr(id, 1, length(:id)) = :id)
-                AND (:study IS NULL OR study = :study)
-                AND (:dut IS NULL OR dut = :dut OR dut_kind = :dut)
-                AND (:frame IS NULL OR frame = :frame)
-                AND (:since IS NULL OR date_s >= :since)
-            ORDER BY date_s DESC, id LIMIT :limit",
-        )?;
-        let values = named_params! {
-            ":id": filter.id, ":study": filter.study, ":dut": filter.dut, ":frame": filter.frame,
-            ":since": filter.since, ":limit": filter.limit(),
+        let (condition, mut values) = filter.condition();
+        values.push(Value::Int(filter.limit()));
+        // no tag has a line feed
+        let joined = match &self.db {
+            Backend::File(_) => "group_concat(tag, char(10))",
+            Backend::Server(_) => "string_agg(tag, chr(10))",
         };
-        let entries = statement.query_map(values, entry).map_err(|reason| self.fail(reason))?;
-        entries.collect::<Result<_, _>>().map_err(|reason| self.fail(reason))
+        let sql = format!(
+            "SELECT id, study, cell, dut, frame, frame_bytes, date, goal, lower_pps, upper_pps, conditional_pps,
+                limited_by, (SELECT count(*) FROM trial WHERE trial.result = result.id), method, dut_version, tool,
+                (SELECT {joined} FROM tag WHERE tag.result = result.id)
+            FROM result WHERE {condition} ORDER BY date_s DESC, id LIMIT ?{}",
+            values.len()
+        );
+        self.db.query(&sql, &values)?.iter_mut().map(entry).collect()
+    }
+
+    /// The results that a filter lets through, whole, the oldest first.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn select(&self, filter: &Filter) -> Result<Vec<report::Result>, Error> {
+        let mut out = vec![];
+        for entry in self.list(filter)?.iter().rev() {
+            // one that somebody deletes meanwhile is none of those
+            out.extend(self.get(&entry.id)?);
+        }
+        Ok(out)
     }
 
     /// Deletes a result; false when there is none of that id.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the database cannot be written.
     pub fn delete(&mut self, id: &str) -> Result<bool, Error> {
-        let deleted = self.connection.execute("DELETE FROM result WHERE id = ?1", [id]);
-        Ok(deleted.map_err(|reason| self.fail(reason))? > 0)
+        Ok(self.db.execute("DELETE FROM result WHERE id = ?1", &[Value::text(id)])? > 0)
     }
 
-    fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'_>, Error> {
-        self.connection.prepare_cached(sql).map_err(|reason| self.fail(reason))
-    }
-
-    fn fail(&self, reason: rusqlite::Error) -> Error {
-        Error::of(&self.file, reason)
-    }
-}
-
-/// Sets the write-ahead log, where the file system can: with it, readers need not wait for a writer.
-fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))
-}
-
-/// Tries again while another program is in the way: the busy timeout does not cover a change of the journal.
-fn patiently(mut attempt: impl FnMut() -> rusqlite::Result<()>) -> rusqlite::Result<()> {
-    let end = Instant::now() + Duration::from_secs(PATIENCE_S);
-    loop {
-        match attempt() {
-            Err(reason) if Error::is_busy(&reason) && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(10));
+    /// Gives a result a tag; false when it has it. The document stays as it is.
+    ///
+    /// # Errors
+    /// When the tag is none, the result is not there or has 64 already, or the database cannot be written.
+    pub fn tag(&mut self, id: &str, name: &str) -> Result<bool, Error> {
+        tag::check(name)?;
+        self.db.transaction(|| {
+            let values = [Value::text(id)];
+            if self.db.query("SELECT 1 FROM result WHERE id = ?1", &values)?.is_empty() {
+                return Err(Error::NoResult { id: id.to_owned() });
             }
-            done => return done,
+            let sql = "INSERT INTO tag VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+            let new = self.db.execute(sql, &[Value::text(id), Value::text(name)])? > 0;
+            if self.tags(id)?.len() > tag::MOST {
+                let problem = format!("the result has {} tags already, and no more are kept; remove one", tag::MOST);
+                return Err(Error::Tag { tag: name.to_owned(), problem });
+            }
+            Ok(new)
+        })
+    }
+
+    /// Takes a tag from a result; false when it does not have it.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn untag(&mut self, id: &str, name: &str) -> Result<bool, Error> {
+        let sql = "DELETE FROM tag WHERE result = ?1 AND tag = ?2";
+        Ok(self.db.execute(sql, &[Value::text(id), Value::text(name)])? > 0)
+    }
+
+    /// The tags of a result, in order.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn tags(&self, id: &str) -> Result<Vec<String>, Error> {
+        let mut rows = self.db.query("SELECT tag FROM tag WHERE result = ?1", &[Value::text(id)])?;
+        let tags: Result<Vec<String>, Error> = rows.iter_mut().map(|row| row.text(0)).collect();
+        tags.map(sorted)
+    }
+
+    /// Copies every document, with its tags, to another database; what is there stays.
+    ///
+    /// # Errors
+    /// When one cannot be read, or the other not be written; documents up to then are there.
+    pub fn copy_to(&self, other: &mut Store) -> Result<Copied, Error> {
+        let mut copied = Copied::default();
+        for mut row in self.db.query("SELECT id FROM result ORDER BY date_s, id", &[])? {
+            let id = row.text(0)?;
+            let Some(document) = self.document(&id)? else { continue };
+            match other.add_document(&document)? {
+                Added::New => copied.new += 1,
+                Added::Known => copied.known += 1,
+            }
+            for tag in self.tags(&id)? {
+                other.tag(&id, &tag)?;
+            }
         }
+        Ok(copied)
     }
 }
 
-/// Inserts a document and the rows of its trials, unless it is there.
-fn insert(connection: &Connection, document: &Document) -> rusqlite::Result<Added> {
-    let r = document.result();
-    let cell = serde_json::to_string(&r.cell).unwrap_or_default();
-    let mut result = connection.prepare_cached(
-        "INSERT INTO result (id, study, cell, dut_kind, dut, frame, frame_bytes, date, date_s, goal, lower_pps,
-            upper_pps, conditional_pps, limited_by, tool, document)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) ON CONFLICT (id) DO NOTHING",
-    )?;
-    let inserted = result.execute(params![
-        r.id,
-        r.study,
-        cell,
-        r.dut.kind,
-        r.dut.label(),
-        r.traffic.frames.label(),
-        r.traffic.frames.mean_bytes(),
-        r.environment.date,
-        // a document that was read has a date
-        r.environment.unix_seconds().unwrap_or_default(),
-        r.goal.name,
-        r.summary.lower_pps,
-        r.summary.upper_pps,
-        r.summary.conditional_pps,
-        r.limited_by.name(),
-        format!("{} {}", r.tool.name, r.tool.version),
-        document.text(),
-    ])?;
-    if inserted == 0 {
-        return Ok(Added::Known);
-    }
-    // counts are at most 2^53
-    let count = |n: u64| n as i64;
-    let mut trial = connection
-        .prepare_cached("INSERT INTO trial VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)")?;
-    for (n, t) in (1i64..).zip(&r.trials) {
-        let (load, seconds, machine) = (t.load_pps, t.duration_s, t.machine);
-        let [intended, sent, unsent, received, lost] = [t.intended, t.sent, t.unsent, t.received, t.lost].map(count);
-        let [duplicate, reordered, corrupt] = [t.duplicate, t.reordered, t.corrupt].map(count);
-        let gap = count(t.poll_gap_max_ns);
-        trial.execute(params![
-            r.id, n, load, seconds, intended, sent, unsent, received, lost, duplicate, reordered, corrupt, gap, machine
-        ])?;
-    }
-    let mut latency =
-        connection.prepare_cached("INSERT INTO latency VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
-    for (n, l) in (1i64..).zip(&r.latency) {
-        let (samples, lost) = (count(l.samples), count(l.lost));
-        let (load, share) = (l.load_pps, l.share_of_throughput);
-        latency.execute(params![r.id, n, load, share, l.p50_ns, l.p99_ns, l.p999_ns, l.max_ns, samples, lost])?;
-    }
-    Ok(Added::New)
+fn sorted(mut tags: Vec<String>) -> Vec<String> {
+    tags.sort();
+    tags
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
-    let cell: String = row.get(2)?;
+fn entry(row: &mut Row) -> Result<Entry, Error> {
+    let cell = row.text(2)?;
+    let tags = row.maybe_text(16)?.unwrap_or_default();
     Ok(Entry {
-        id: row.get(0)?,
-        study: row.get(1)?,
+        id: row.text(0)?,
+        study: row.text(1)?,
         // a list is for finding: a cell that somebody spoilt is shown as empty, `get` tells
         cell: serde_json::from_str(&cell).unwrap_or_default(),
-        dut: row.get(3)?,
-        frame: row.get(4)?,
-        frame_bytes: row.get(5)?,
-        date: row.get(6)?,
-        goal: row.get(7)?,
-        lower_pps: row.get(8)?,
-        upper_pps: row.get(9)?,
-        conditional_pps: row.get(10)?,
-        limited_by: row.get(11)?,
-        trials: row.get::<_, i64>(12)?.unsigned_abs(),
+        dut: row.text(3)?,
+        frame: row.text(4)?,
+        frame_bytes: row.real(5)?,
+        date: row.text(6)?,
+        goal: row.maybe_text(7)?,
+        lower_pps: row.real(8)?,
+        upper_pps: row.maybe_real(9)?,
+        conditional_pps: row.maybe_real(10)?,
+        limited_by: row.text(11)?,
+        trials: row.int(12)?.unsigned_abs(),
+        method: row.text(13)?,
+        version: row.maybe_text(14)?,
+        tool: row.text(15)?,
+        tags: sorted(tags.split('\n').filter(|tag| !tag.is_empty()).map(str::to_owned).collect()),
     })
 }

@@ -34,6 +34,17 @@ impl Scale {
         Scale { low: 0.0, high, from, to, log: false, ticks: (0..=n as u32).map(tick).collect() }
     }
 
+    /// A scale around 100 %, from at most `low` to at least `high`, ticks on both sides.
+    pub(super) fn around(low: f64, high: f64, from: f64, to: f64) -> Self {
+        let reach = (100.0 - low).max(high - 100.0);
+        let reach = if reach.is_finite() { reach.clamp(0.1, 1e6) * 1.05 } else { 1.0 };
+        let step = step(reach / 4.0);
+        let tick =
+            |i: i32| Tick { value: 100.0 + f64::from(i) * step, label: significant(100.0 + f64::from(i) * step, 6) };
+        let ticks = (-4..=4).map(tick).filter(|t| (t.value - 100.0).abs() <= reach).collect();
+        Scale { low: 100.0 - reach, high: 100.0 + reach, from, to, log: false, ticks }
+    }
+
     /// A logarithmic scale from at most `low` to at least `high`, ticks at 1, 2, 5 of each decade.
     pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> Self {
         let low = if low.is_finite() { low.clamp(1e-6, 1e15) } else { 1e-6 };

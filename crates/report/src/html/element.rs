@@ -52,6 +52,29 @@ impl Element {
         self
     }
 
+    /// The value of an attribute.
+    pub(super) fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(n, _)| *n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Puts a child before the others.
+    pub(super) fn first(mut self, child: Element) -> Self {
+        self.children.insert(0, Child::Element(child));
+        self
+    }
+
+    /// The drawings in it, itself if it is one.
+    pub(super) fn drawings(self) -> Vec<Element> {
+        if self.name == "svg" {
+            return vec![self];
+        }
+        let inside = self.children.into_iter().filter_map(|child| match child {
+            Child::Element(element) => Some(element.drawings()),
+            Child::Text(_) => None,
+        });
+        inside.flatten().collect()
+    }
+
     pub(super) fn write(&self, out: &mut String) {
         out.push('<');
         out.push_str(self.name);

@@ -164,13 +164,19 @@ fn points(l: &Latency) -> (Points, Points) {
     let histogram = l.latency_hdr.as_deref().and_then(|text| hdr::decode(text).ok()).filter(|h| !h.is_empty());
     let Some(histogram) = histogram else {
         let points: Vec<_> = told.collect();
-        return (points.clone(), points);
+        let marks = points.iter().copied().filter(|p| worth_telling(l, p.0)).collect();
+        return (points, marks);
     };
     let at = |x: f64| (x, histogram.value_at_quantile(1.0 - 10f64.powf(-x)) as f64 / 1e3);
     let steps = (end * f64::from(STEPS)) as i32;
     let points = (0..=steps).map(|n| at(f64::from(n) / f64::from(STEPS))).chain([at(end)]).collect();
-    let marks = [nines(0.5), 1.0, 2.0, 3.0, 4.0, 5.0].into_iter().filter(|&x| x <= end).map(at).collect();
+    let marks = [nines(0.5), 1.0, 2.0, 3.0, 4.0, 5.0].into_iter().filter(|&x| worth_telling(l, x)).map(at).collect();
     (points, marks)
+}
+
+/// Whether ten samples lie beyond the percentile of so many nines: only then it has a mark and a number.
+fn worth_telling(l: &Latency, nines: f64) -> bool {
+    l.tells(1.0 - 10f64.powf(-nines))
 }
 
 /// One panel, `width` wide, its plot up to `right`.

@@ -75,6 +75,7 @@ pub(super) fn latency(results: &[Result]) -> Table {
         "samples",
         "lost",
     ]);
+    let us = |ns: Option<f64>| ns.map_or(NONE.to_owned(), format::us);
     for (name, r) in words::names(results).into_iter().zip(results) {
         for l in &r.latency {
             table.row([
@@ -82,9 +83,9 @@ pub(super) fn latency(results: &[Result]) -> Table {
                 r.traffic.frames.label(),
                 words::load(l),
                 format::mpps(l.load_pps),
-                format::us(l.p50_ns),
-                format::us(l.p99_ns),
-                format::us(l.p999_ns),
+                us(l.p50()),
+                us(l.p99()),
+                us(l.p999()),
                 format::us(l.max_ns),
                 format::count(l.samples),
                 format::count(l.lost),
@@ -92,6 +93,30 @@ pub(super) fn latency(results: &[Result]) -> Table {
         }
     }
     table
+}
+
+/// What the methods come to, with how far single values lie apart; none when there is nothing.
+pub(super) fn quantities(results: &[Result]) -> Option<Table> {
+    let mut table = Table::new(&["what", "frame", "quantity", "value", "unit", "n", "smallest", "largest", "sigma"]);
+    for (name, r) in words::names(results).into_iter().zip(results) {
+        for q in &r.quantities {
+            let (scale, unit) = super::curves::human(&q.unit);
+            let number = |x: f64| format::significant(x * scale, 5);
+            let of = |f: fn(&crate::Spread) -> f64| q.spread.as_ref().map_or(NONE.to_owned(), |s| number(f(s)));
+            table.row([
+                name.clone(),
+                r.traffic.frames.label(),
+                q.name.clone(),
+                number(q.value),
+                unit.to_owned(),
+                q.spread.map_or("1".to_owned(), |s| format::count(s.samples)),
+                of(|s| s.min),
+                of(|s| s.max),
+                of(|s| s.sigma),
+            ]);
+        }
+    }
+    (table.rows.len() > 1).then_some(table)
 }
 
 /// Every trial, folded away.

@@ -1,0 +1,108 @@
+//! `bondstone results list`.
+
+use super::pick::pick_all;
+use super::{Db, SELECTION, human, short};
+use crate::exit::Exit;
+use crate::table::Table;
+use results::{Entry, Filter};
+use std::io::Write;
+
+/// Lists results, the newest first.
+#[derive(clap::Args)]
+#[command(after_help = format!("{SELECTION}
+
+Examples:
+  bondstone results list
+  bondstone results list dut=bondstone,since=2026-01-01 --limit 20
+  bondstone results list nightly --json
+  bondstone results list --db postgres://lab@results.example/bench"))]
+pub(crate) struct List {
+    /// Which; all, if left out.
+    #[arg(value_name = "WHICH")]
+    which: Vec<String>,
+    /// Most that are listed.
+    #[arg(long, default_value_t = 200)]
+    limit: usize,
+    #[command(flatten)]
+    db: Db,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(super) fn run(&self) -> anyhow::Result<Exit> {
+        let store = self.db.open()?;
+        let mut entries = if self.which.is_empty() {
+            store.list(&Filter { limit: Some(self.limit.saturating_add(1)), ..Filter::default() })?
+        } else {
+            pick_all(&store, &self.which)?
+        };
+        let more = entries.len() > self.limit;
+        entries.truncate(self.limit);
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &entries)?;
+            writeln!(out)?;
+            return Ok(Exit::Done);
+        }
+        if entries.is_empty() {
+            writeln!(out, "no results in {}; `bondstone bench` adds some", store.place())?;
+            return Ok(Exit::Done);
+        }
+        write!(out, "{}", table(&entries))?;
+        if more {
+            writeln!(out, "\n  there are more; --limit {} shows as many more", self.limit * 2)?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn table(entries: &[Entry]) -> Table {
+    let mut table = Table::new(&[
+        "id",
+        "date",
+        "study",
+        "dut",
+        "version",
+        "cell",
+        "frame",
+        "method",
+        "throughput",
+        "limited by",
+        "tags",
+    ]);
+    for e in entries {
+        let cell: Vec<String> = e.cell.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let met = e.lower_pps > 0.0 || e.upper_pps.is_some();
+        table.row(
+            [
+                short(&e.id),
+                e.date.chars().take(16).collect(),
+                e.study.clone(),
+                e.dut.clone(),
+                e.version.clone().unwrap_or_default(),
+                cell.join(" "),
+                e.frame.clone(),
+                e.method.clone(),
+                if met { human(e.lower_pps, "pps") } else { "-".to_owned() },
+                e.limited_by.clone(),
+                e.tags.join(" "),
+            ]
+            .map(plain),
+        );
+    }
+    table
+}
+
+/// A text of a document as it may go to a terminal: at most 40 characters, none that moves the cursor.
+pub(super) fn plain(text: String) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) { '\u{fffd}' } else { c })
+        .collect();
+    if text.chars().count() <= 40 {
+        return text;
+    }
+    text.chars().take(39).chain(['…']).collect()
+}

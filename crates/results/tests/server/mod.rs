@@ -1,0 +1,118 @@
+//! A PostgreSQL server of a test's own: in a temporary folder, reached by a socket there, gone at the end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The server. It does not outlive the test, whether that ends well or not.
+pub(crate) struct Server {
+    child: Child,
+    folder: TempDir,
+}
+
+/// Where a program of PostgreSQL is: Debian keeps them in a folder of their version.
+fn program(name: &str) -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).collect();
+    found.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    found.pop().or_else(|| std::env::split_paths(&path).map(|p| p.join(name)).find(|p| p.exists()))
+}
+
+impl Server {
+    /// Starts one; says why not where PostgreSQL is not installed.
+    pub(crate) fn start() -> Option<Server> {
+        let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
+            println!("skipped: PostgreSQL is not installed (Debian: apt-get install postgresql)");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let user = unprivileged();
+        if let Some(user) = &user {
+            run(Command::new("chown").arg(user).arg(folder.path()));
+        }
+        let mut init = as_user(user.as_deref(), &initdb);
+        run(init.args(["-A", "trust", "-U", "bondstone", "-E", "UTF8", "--locale=C", "-N", "-D"]).arg(&data));
+        let mut server = as_user(user.as_deref(), &postgres);
+        server.arg("-D").arg(&data).arg("-k").arg(folder.path()).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = server.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut server = Server { child, folder };
+        server.wait();
+        Some(server)
+    }
+
+    fn wait(&mut self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.sql("postgres", "SELECT 1").is_err() {
+            let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(self.child.try_wait().unwrap().is_none(), "the server ended: {}", log());
+            assert!(Instant::now() < end, "the server does not answer: {}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The URL of a database on it.
+    pub(crate) fn url(&self, database: &str) -> String {
+        let socket = self.folder.path().to_str().unwrap().replace('/', "%2F");
+        format!("postgres://bondstone@{socket}/{database}")
+    }
+
+    /// Makes an empty database, and gives its URL.
+    pub(crate) fn database(&self, name: &str) -> String {
+        self.sql("postgres", &format!("CREATE DATABASE {name}")).unwrap();
+        self.url(name)
+    }
+
+    /// Runs statements in a database; gives what they print.
+    pub(crate) fn sql(&self, database: &str, sql: &str) -> Result<String, String> {
+        let mut psql = Command::new(program("psql").expect("it comes with the server"));
+        psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "bondstone", "-d", database, "-c", sql, "-h"]);
+        let out = psql.arg(self.folder.path()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr)) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGQUIT: an immediate end, which takes its processes with it
+        let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
+        let end = Instant::now() + Duration::from_secs(10);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The user to run it as, for root: PostgreSQL refuses root.
+fn unprivileged() -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = if users.lines().any(|l| l.starts_with("postgres:")) { "postgres" } else { "nobody" };
+    root.then(|| user.to_owned())
+}
+
+fn as_user(user: Option<&str>, program: &Path) -> Command {
+    let mut command = match user {
+        None => Command::new(program),
+        Some(user) => {
+            let mut command = Command::new("setpriv");
+            let user = format!("--reuid={user}");
+            command.arg(user).args(["--clear-groups", "--pdeathsig", "QUIT"]).arg(program);
+            command
+        }
+    };
+    command.current_dir("/").env("LC_ALL", "C");
+    command
+}
+
+fn run(command: &mut Command) {
+    let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
