@@ -45,7 +45,7 @@ use crate::template::{PATTERN, Size, TooSmall, headers, put, v4, v6};
 
 /// Most packets of a connection.
 pub const MAX_PACKETS: u32 = 1 << 16;
-/// Most connections open at a time: 40 MiB of IPv4 ones.
+/// Most connections open at a time: 28 MiB of IPv4 ones.
 pub const MAX_CONCURRENT: u32 = 1 << 20;
 /// Segment size that SYNs announce, bytes.
 const MSS: u16 = 1460;

@@ -122,7 +122,7 @@ pub fn openflow(tables: &Tables, out: u16, file: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Neighbours and routes for `ip -batch`, behind `device`.
+/// Neighbours and routes for `ip -batch`, behind `device`, which needs an address such as 10.255.0.1/24.
 ///
 /// # Errors
 /// What `file` says.
