@@ -63,7 +63,8 @@ fn body(title: &str, results: &[Result]) -> Element {
 
 /// What was reached: of each series, the result for the smallest frames.
 fn headline(results: &[Result]) -> Option<String> {
-    let grid = Grid::new(results);
+    let once = boxes::latest(results);
+    let grid = Grid::new(once.as_deref().unwrap_or(results));
     let mut first: Vec<_> = grid.cells.clone();
     first.sort_by_key(|&(series, category, _)| (series, category));
     first.dedup_by_key(|cell| cell.0);
