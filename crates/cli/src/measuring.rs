@@ -682,9 +682,6 @@ fn explain(offered: &Offered, carried: &Carried) {
             }
         }
     }
-    for quantity in &findings.quantities {
-        eprintln!("  {quantity}");
-    }
 }
 
 /// One line that changes, on a terminal; nothing elsewhere.

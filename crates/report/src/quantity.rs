@@ -3,7 +3,6 @@
 use crate::{format, limit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A number that a method comes to, beyond the bounds of the summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -85,17 +84,12 @@ impl Quantity {
     }
 }
 
-impl fmt::Display for Quantity {
-    /// In words, with units that people read and the range of the values where there are several.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, in_unit(self.value, &self.unit))?;
-        match &self.spread {
-            Some(spread) if spread.samples > 1 => {
-                let (min, max) = (in_unit(spread.min, &self.unit), in_unit(spread.max, &self.unit));
-                write!(f, " ({min} to {max}, of {})", spread.samples)
-            }
-            _ => Ok(()),
-        }
+impl Quantity {
+    /// Its value with a unit that people read, and where it sums up several the smallest, the largest and how many.
+    pub fn in_words(&self) -> (String, Option<[String; 3]>) {
+        let spread = self.spread.filter(|spread| spread.samples > 1);
+        let of = |value: f64| in_unit(value, &self.unit);
+        (of(self.value), spread.map(|s| [of(s.min), of(s.max), s.samples.to_string()]))
     }
 }
 
@@ -138,13 +132,14 @@ mod tests {
 
     #[test]
     fn in_words() {
-        let of = |unit: &str, value: f64| Quantity::new("x", unit, value).to_string();
-        assert_eq!(of("ns", 1500.0), "x: 1.500 µs");
-        assert_eq!(of("s", 0.00025), "x: 250 µs");
-        assert_eq!(of("frames", 4096.0), "x: 4096 frames");
-        assert_eq!(of("ratio", 0.5), "x: 50 %");
-        let mean = Quantity::mean("x", "s", &[1.0, 3.0]).unwrap();
-        assert_eq!(mean.to_string(), "x: 2 s (1 s to 3 s, of 2)");
+        let of = |unit: &str, value: f64| Quantity::new("x", unit, value).in_words().0;
+        assert_eq!(of("ns", 1500.0), "1.500 µs");
+        assert_eq!(of("s", 0.00025), "250 µs");
+        assert_eq!(of("frames", 4096.0), "4096 frames");
+        assert_eq!(of("ratio", 0.5), "50 %");
+        let (mean, spread) = Quantity::mean("x", "s", &[1.0, 3.0]).unwrap().in_words();
+        assert_eq!((&*mean, spread.unwrap()), ("2 s", ["1 s", "3 s", "2"].map(str::to_owned)));
+        assert_eq!(Quantity::mean("x", "s", &[1.0]).unwrap().in_words().1, None);
     }
 
     #[test]

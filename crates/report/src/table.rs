@@ -10,6 +10,10 @@ pub fn table(results: &[Result]) -> String {
         return "no results\n".to_owned();
     }
     let mut out = throughput(results).text();
+    if results.iter().any(|r| !r.quantities.is_empty()) {
+        out += "\n  beside the rate\n";
+        out += &quantities(results).text();
+    }
     if results.iter().any(|r| r.nodes.iter().any(|n| n.cycles_per_packet.is_some())) {
         out += "\n  cycles per packet\n";
         out += &cycles(results).text();
@@ -77,6 +81,7 @@ impl Table {
 pub(crate) fn throughput(results: &[Result]) -> Table {
     let mut table = Table::new(&[
         "what",
+        "method",
         "frame",
         "Mpps",
         "L1 Gbit/s",
@@ -94,6 +99,7 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
         let of = |f: fn(&crate::Latency) -> Option<f64>| latency.and_then(f).map_or(NONE.to_owned(), format::us);
         table.row([
             name,
+            r.method.name.clone(),
             r.traffic.frames.label(),
             format::mpps(pps),
             format::gbps(r.traffic.l1_bps(pps)),
@@ -106,7 +112,21 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
             r.limited_by.name().to_owned(),
         ]);
     }
-    table.without_constant(0)
+    table.without_constant(1).without_constant(0)
+}
+
+/// What methods come to beside a rate, a row for each number.
+fn quantities(results: &[Result]) -> Table {
+    let mut table = Table::new(&["what", "method", "frame", "quantity", "value", "from", "to", "of"]);
+    for (name, r) in words::names(results).into_iter().zip(results) {
+        for quantity in &r.quantities {
+            let (value, spread) = quantity.in_words();
+            let [from, to, of] = spread.unwrap_or_default();
+            let (method, frames) = (r.method.name.clone(), r.traffic.frames.label());
+            table.row([name.clone(), method, frames, quantity.name.clone(), value, from, to, of]);
+        }
+    }
+    table.without_constant(1).without_constant(0)
 }
 
 /// Nodes that have columns of their own.
@@ -116,7 +136,7 @@ const COLUMNS: usize = 8;
 fn cycles(results: &[Result]) -> Table {
     let nodes = words::distinct(results.iter().flat_map(|r| r.nodes.iter().map(|n| n.name.clone())));
     let (shown, others) = nodes.split_at(COLUMNS.min(nodes.len()));
-    let mut heading = vec!["what".to_owned(), "frame".to_owned()];
+    let mut heading = vec!["what".to_owned(), "method".to_owned(), "frame".to_owned()];
     heading.extend(shown.iter().map(|name| format::short(name, 16)));
     if !others.is_empty() {
         heading.push(format::plural(others.len(), "other", "others"));
@@ -128,7 +148,7 @@ fn cycles(results: &[Result]) -> Table {
             let cycles = r.nodes.iter().filter(|n| within(&n.name)).filter_map(|n| n.cycles_per_packet);
             cycles.reduce(|a, b| a + b).map_or(NONE.to_owned(), format::cycles)
         };
-        let mut row = vec![name, r.traffic.frames.label()];
+        let mut row = vec![name, r.method.name.clone(), r.traffic.frames.label()];
         row.extend(shown.iter().map(|node| sum(&|name| name == node)));
         if !others.is_empty() {
             row.push(sum(&|name| !shown.contains(name)));
@@ -136,7 +156,7 @@ fn cycles(results: &[Result]) -> Table {
         row.push(sum(&|_| true));
         table.row(row);
     }
-    table.without_constant(0)
+    table.without_constant(1).without_constant(0)
 }
 
 /// What every node did, a row for each.
