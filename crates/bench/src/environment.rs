@@ -2,6 +2,7 @@
 
 use packet::clock;
 use report::Environment;
+use std::collections::BTreeMap;
 use std::fs::read_to_string;
 
 /// What the system says of itself, for a measurement that uses these CPUs, on packets in `memory`.
@@ -28,8 +29,67 @@ pub fn environment(cpus: &[usize], memory: &str) -> Environment {
             let vendor = first_line("/sys/class/dmi/id/sys_vendor");
             if vendor.is_empty() { "a virtual machine".to_owned() } else { vendor }
         }),
-        more: Default::default(),
+        more: more(&field, cpus),
     }
+}
+
+/// What else matters: microcode, governor, mitigations, the kernel's command line, NUMA, clock, build.
+fn more(field: &dyn Fn(&str) -> Option<String>, cpus: &[usize]) -> BTreeMap<String, String> {
+    let file = |path: &str| {
+        let text = read_to_string(path).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let cpu = cpus.first().copied().unwrap_or(0);
+    let of_cpu = |name: &str| file(&format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}"));
+    let nodes = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let nodes = nodes
+        .filter(|e| e.file_name().to_string_lossy().strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok()));
+    let open: Vec<String> = std::fs::read_dir("/sys/devices/system/cpu/vulnerabilities")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| read_to_string(e.path()).is_ok_and(|text| text.starts_with("Vulnerable")))
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    let facts = [
+        ("microcode", field("microcode")),
+        ("MHz at the start", field("cpu MHz")),
+        ("governor", of_cpu("scaling_governor")),
+        ("frequency driver", of_cpu("scaling_driver")),
+        ("turbo off", file("/sys/devices/system/cpu/intel_pstate/no_turbo")),
+        ("idle driver", file("/sys/devices/system/cpu/cpuidle/current_driver")),
+        ("SMT", file("/sys/devices/system/cpu/smt/control")),
+        ("NUMA nodes", Some(nodes.count().to_string())),
+        ("clock source", file("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
+        ("no ticks on CPUs", file("/sys/devices/system/cpu/nohz_full").filter(|t| t != "(null)")),
+        ("kernel command line", file("/proc/cmdline").map(|line| without_names(&line))),
+        ("vulnerable to", Some(open.join(", ")).filter(|t| !t.is_empty())),
+        ("built for", Some(std::env::consts::ARCH.to_owned())),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// Of a command line, the parameters that change how packets fare, without those that name the machine or its disks.
+fn without_names(line: &str) -> String {
+    const KEPT: [&str; 14] = [
+        "isolcpus",
+        "nohz_full",
+        "rcu_nocbs",
+        "mitigations",
+        "hugepages",
+        "hugepagesz",
+        "default_hugepagesz",
+        "intel_iommu",
+        "amd_iommu",
+        "iommu",
+        "idle",
+        "processor.max_cstate",
+        "intel_idle.max_cstate",
+        "tsc",
+    ];
+    let kept = line.split_ascii_whitespace().filter(|word| KEPT.contains(&word.split('=').next().unwrap_or_default()));
+    let kept = kept.collect::<Vec<_>>().join(" ");
+    if kept.is_empty() { "nothing about CPUs, huge pages, mitigations or IOMMU".to_owned() } else { kept }
 }
 
 /// `1,4-6` as numbers.
@@ -79,6 +139,13 @@ impl Steal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_line_without_names() {
+        let line = "BOOT_IMAGE=/vmlinuz root=UUID=1234 isolcpus=1-3 ip=10.0.0.1 mitigations=off quiet";
+        assert_eq!(without_names(line), "isolcpus=1-3 mitigations=off");
+        assert!(without_names("quiet").starts_with("nothing"));
+    }
 
     #[test]
     fn lists_of_cpus() {

@@ -9,7 +9,8 @@ use bench::scenario::{self, How};
 use bench::search::SearchKind;
 use bench::simulated::Simulated;
 use bench::{
-    Ask, Bed, BedError, Findings, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Wired,
+    Ask, Bed, BedError, Findings, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial,
+    Wired,
 };
 use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
@@ -98,6 +99,8 @@ pub(crate) struct Desk {
     interrupted: Arc<AtomicBool>,
     /// CPU of the generator, if the user named one.
     core: Option<usize>,
+    /// Whether it was said what the machine is good for.
+    told: AtomicBool,
 }
 
 impl Desk {
@@ -110,7 +113,7 @@ impl Desk {
         let interrupted = Arc::new(AtomicBool::new(false));
         let seen = interrupted.clone();
         on_interrupt(move || seen.store(true, Ordering::Relaxed))?;
-        Ok(Desk { store, db, page: keep.report.clone(), interrupted, core })
+        Ok(Desk { store, db, page: keep.report.clone(), interrupted, core, told: AtomicBool::new(false) })
     }
 
     /// Whether the user wants an end.
@@ -146,7 +149,15 @@ impl Desk {
         let allowed = runtime::allowed_cpus();
         // this thread, and with it the device that it starts
         let first = runtime::put_first();
+        let generator = self.core.or(allowed.last().copied());
+        let others = allowed.iter().copied().filter(|cpu| Some(*cpu) != generator).take(1);
+        let machine = match job.dut {
+            Under::Simulated { .. } => None,
+            _ => Some(Machine::watch(&others.chain(generator).collect::<Vec<_>>())),
+        };
         let mut at = self.stand(job)?;
+        self.tell(machine.as_ref());
+        at.machine = machine;
         offered.iter().filter_map(Offered::trace).for_each(introduce);
 
         let mut results = vec![];
@@ -230,6 +241,14 @@ impl Desk {
         Ok(Outcome { results, exit })
     }
 
+    /// Says once what the machine is good for.
+    fn tell(&self, machine: Option<&Machine>) {
+        let Some(machine) = machine.filter(|_| !self.told.swap(true, Ordering::Relaxed)) else { return };
+        if let Some(advice) = machine.advice() {
+            eprintln!("machine: {}: {}\n  {advice}", machine.fitness.name(), machine.words());
+        }
+    }
+
     /// Carries a method out.
     fn carry_out(
         &self,
@@ -270,6 +289,11 @@ impl Desk {
         });
         progress.end();
         let mut environment = bench::environment(&at.cpus, at.memory);
+        if let Some(machine) = &at.machine {
+            environment
+                .more
+                .insert("machine check".to_owned(), format!("{}: {}", machine.fitness.name(), machine.words()));
+        }
         environment.steal_share = Steal::now(&at.cpus).share_since(steal);
         Ok(Carried { what, findings: method.findings(), nodes, drops, environment, ended: ended.err() })
     }
@@ -289,6 +313,7 @@ impl Desk {
                     cpus: vec![],
                     memory: "none",
                     plan: None,
+                    machine: None,
                     _lcore: None,
                 });
             }
@@ -322,7 +347,7 @@ impl Desk {
         let lcore = wired.engine().eal().register_thread().ok();
         let cpus = used.iter().copied().chain([core]).collect();
         let stand = Stand::Wired(Box::new(wired));
-        Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, _lcore: lcore })
+        Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
     }
 
     fn rig(&self, name: &str, plan: &Plan, file: &ChainFile) -> anyhow::Result<Standing> {
@@ -349,7 +374,16 @@ impl Desk {
         let memory = rig.outside().memory();
         let used = plan.cpus.clone();
         let cpus = used.iter().copied().chain([core]).collect();
-        Ok(Standing { stand: Stand::Rig(Box::new(rig)), core, used, cpus, memory, plan: Some(plan), _lcore: lcore })
+        Ok(Standing {
+            stand: Stand::Rig(Box::new(rig)),
+            core,
+            used,
+            cpus,
+            memory,
+            plan: Some(plan),
+            machine: None,
+            _lcore: lcore,
+        })
     }
 
     /// Measures what generator and ports do by themselves, with every sort of frames, at the rate at which the device's
@@ -451,6 +485,8 @@ struct Standing {
     memory: &'static str,
     /// The plan of another program.
     plan: Option<Plan>,
+    /// What was seen of these CPUs before.
+    machine: Option<Machine>,
     _lcore: Option<dpdk::LcoreGuard>,
 }
 

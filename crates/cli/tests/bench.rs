@@ -109,8 +109,8 @@ fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
     for result in &results {
         let document = report::Document::read(&result.to_string()).expect("it is what its id says");
         let result = document.result();
-        // spoilt ones are made again
-        assert!((3..=6).contains(&result.trials.len()), "{}", result.trials.len());
+        // spoilt ones are made again, up to four times
+        assert!((3..=15).contains(&result.trials.len()), "{}", result.trials.len());
         for t in &result.trials {
             assert_eq!(t.intended, 2000);
             assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));

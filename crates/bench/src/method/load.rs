@@ -67,6 +67,9 @@ impl Plan for Load {
         if self.judged == 0 {
             findings.deviations.push(Remark::Machine { load_pps: rate_pps }.to_string());
         }
+        if self.unsent != 0 {
+            findings.deviations.push("the generator left packets unsent, which count as lost".to_owned());
+        }
         findings.latency.extend(self.latencies.entry(rate_pps, rate_pps));
     }
 }

@@ -59,6 +59,7 @@ impl Plan for LossCurve {
         // Where a lower load loses, a higher one that does not is an accident.
         let clean = points.iter().take_while(|[_, lost]| *lost == 0.0).last();
         findings.quantities.extend(clean.map(|[load, _]| Quantity::new("highest load without loss", "pps", *load)));
+        findings.summary.lower_pps = clean.map_or(0.0, |[load, _]| *load);
         findings.limited_by = match self.top {
             Some((_, true)) => LimitedBy::Device,
             Some((true, false)) => LimitedBy::Generator,
