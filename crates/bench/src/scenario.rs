@@ -151,6 +151,8 @@ pub type Facts = BTreeMap<String, Vec<String>>;
 pub enum Measure {
     /// The highest rate that met the goal, packets a second.
     Throughput,
+    /// That rate as a share of what 10-Gigabit Ethernet carries of the same frames.
+    LineShare,
     /// The median of the latency at 80 % of the throughput, nanoseconds.
     P50,
     /// Its 99th percentile.
@@ -163,12 +165,14 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 5] = [Measure::Throughput, Measure::P50, Measure::P99, Measure::P999, Measure::SpeedOverC];
+    pub const ALL: [Measure; 6] =
+        [Measure::Throughput, Measure::LineShare, Measure::P50, Measure::P99, Measure::P999, Measure::SpeedOverC];
 
     /// Its name in scenario files.
     pub const fn name(self) -> &'static str {
         match self {
             Measure::Throughput => "throughput",
+            Measure::LineShare => "share of 10 GbE",
             Measure::P50 => "p50",
             Measure::P99 => "p99",
             Measure::P999 => "p99.9",
@@ -186,7 +190,7 @@ impl Measure {
         match self {
             Measure::Throughput => ("Mpps", 1e6),
             Measure::P50 | Measure::P99 | Measure::P999 => ("us", 1e3),
-            Measure::SpeedOverC => ("", 1.0),
+            Measure::LineShare | Measure::SpeedOverC => ("", 1.0),
         }
     }
 }

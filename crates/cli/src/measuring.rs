@@ -267,6 +267,7 @@ impl Desk {
         let what = if several { format!("{}, {name}", offered.name()) } else { offered.name().to_owned() };
         let mut progress = Progress::new(&what);
         let (mut nodes, mut drops) = (vec![], BTreeMap::new());
+        let is_simulated = matches!(at.stand, Stand::Simulated(_));
         let mut bed = at.stand.offer(offered);
         // the first packets find caches cold and neighbours unknown
         let cold = bed.trial(&Ask::load(1e5_f64.min(settings.rate_pps.unwrap_or(1e5)), 0.05));
@@ -281,7 +282,8 @@ impl Desk {
             };
             let pause = |seconds: f64| {
                 let end = Instant::now() + Duration::from_secs_f64(seconds);
-                while Instant::now() < end && !self.is_interrupted() {
+                // a device of numbers has a time of its own
+                while !is_simulated && Instant::now() < end && !self.is_interrupted() {
                     std::thread::sleep((end - Instant::now()).min(Duration::from_millis(20)));
                 }
             };

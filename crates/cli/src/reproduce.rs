@@ -193,6 +193,9 @@ fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut R
         run.seen.push(Observation { measure, facts: facts.clone(), value, bounds });
     };
     number(Measure::Throughput, summary.lower_pps, summary.upper_pps.map(|upper| (summary.lower_pps, upper)));
+    let line = result.traffic.line_pps();
+    let bounds = summary.upper_pps.map(|upper| (summary.lower_pps / line, upper / line));
+    number(Measure::LineShare, summary.lower_pps / line, bounds);
     let latency = result.latency.first().filter(|latency| !latency.machine);
     if result.latency.first().is_some_and(|l| l.machine) {
         miss("the machine was in the way of every measurement of latency");

@@ -260,6 +260,8 @@ impl Checker<'_> {
     fn shape(&mut self, traffic: &Traffic) -> Shape {
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
         let (trace, stack, short) = (text(&traffic.trace), text(&traffic.stack), text(&traffic.short));
+        // one that the matrix has is looked at in every cell
+        let trace = trace.filter(|trace| !trace.contains("${"));
         let shape = Shape::parse(trace.as_deref(), stack.as_deref(), short.as_deref());
         shape.and_then(|shape| shape.checked(traffic.flows.is_some(), traffic.order.is_some())).unwrap_or_else(
             |(name, d)| {
@@ -364,7 +366,7 @@ impl Checker<'_> {
         }
         for device in &file.dut.0 {
             for parameters in cells::combinations(matrix) {
-                all.extend(self.cell(device, folder, parameters, sent, &mut used));
+                all.extend(self.cell(file, device, folder, parameters, sent, &mut used));
                 if !self.faults.is_empty() || !self.others.is_empty() {
                     return all;
                 }
@@ -374,7 +376,7 @@ impl Checker<'_> {
         let whole = !all.iter().any(|c| matches!(c.dut, Dut::Absent(_)));
         for (name, _) in file.matrix.iter().filter(|(name, _)| whole && !used.contains(name.get_ref())) {
             let problem = "is put in nowhere: all its cells would be alike";
-            let cure = format!("write ${{{}}} in the chain file or in [dut]", name.get_ref());
+            let cure = format!("write ${{{}}} in the chain file, in [dut], or as trace in [traffic]", name.get_ref());
             self.fault(name.span(), name.get_ref(), problem, cure);
         }
         all
@@ -382,12 +384,24 @@ impl Checker<'_> {
 
     fn cell(
         &mut self,
+        file: &File,
         device: &super::file::Dut,
         folder: &Path,
         mut parameters: BTreeMap<String, String>,
         sent: &Sent,
         used: &mut BTreeSet<String>,
     ) -> Option<Cell> {
+        let mut sent = sent.clone();
+        if let Some(written) = file.traffic.trace.as_ref().filter(|trace| trace.get_ref().contains("${"))
+            && let Sent::Made { shape, .. } = &mut sent
+        {
+            let name = self.put_in(written, &parameters, used)?;
+            match name.parse() {
+                Ok(trace) => shape.trace = Some(trace),
+                Err(e) => self.fault(written.span(), &name, e.to_string(), "write names of traces in [matrix]"),
+            }
+        }
+        let sent = &sent;
         let dut = self.dut(device, folder, &parameters, sent, used)?;
         if let Some(name) = &device.name {
             parameters.insert(DUT.to_owned(), name.get_ref().clone());
