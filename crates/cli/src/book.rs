@@ -11,6 +11,7 @@ chapters! {
     readme "README.md"
     concepts "docs/concepts.md"
     cycles "docs/cycles.md"
+    devices "docs/devices.md"
     isolation "docs/isolation.md"
     methods "docs/methods.md"
     nodes "docs/nodes.md"
