@@ -23,7 +23,7 @@ mod testpmd;
 mod wire;
 
 pub use plan::{ChainText, Forward, Hooks, Kind, Plan, Ports};
-pub use site::Site;
+pub use site::{SentTo, Site};
 
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! Another program as the device under test, and the generator at its ports.
 
 use crate::bed::{Ask, BedError, Seen};
-use crate::dut::{About, Driver, DutError, Forward, Plan, Site, Started};
+use crate::dut::{About, Driver, DutError, Forward, Plan, SentTo, Site, Started};
 use crate::offered::Offered;
 use crate::source::Load;
 use crate::station::{Middle, Station, Underway};
@@ -9,7 +9,6 @@ use runtime::Outside;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use wire::MacAddr;
 
 /// How long links may take to come up.
 const LINKS: Duration = Duration::from_secs(10);
@@ -50,19 +49,13 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts the device called `name`, to which packets are sent that go to `dst_mac` and these destinations. The calling
+    /// Starts the device called `name`, that is to forward what is `sent`. The calling
     /// thread is the one that has to run the trials, and to live as long as the rig.
     ///
     /// # Errors
     /// [`RigError`].
-    pub fn start(
-        name: &str,
-        plan: &Plan,
-        dst_mac: MacAddr,
-        destinations: Vec<String>,
-        stop: Arc<AtomicBool>,
-    ) -> Result<Rig, RigError> {
-        let mut site = Site::new(name, plan, dst_mac, destinations)?;
+    pub fn start(name: &str, plan: &Plan, sent: SentTo, stop: Arc<AtomicBool>) -> Result<Rig, RigError> {
+        let mut site = Site::new(name, plan, sent)?;
         let mut driver = plan.driver();
         let Started { devices, about } = driver.start(&mut site)?;
         let named: Vec<(String, String)> =
@@ -190,7 +183,7 @@ fn alike(forward: Forward, sent: &[u8], got: &[u8]) -> Result<(), String> {
         return Err(format!("a frame of {} bytes came out with {}", sent.len(), got.len()));
     }
     match forward {
-        Forward::Any => Ok(()),
+        Forward::Table | Forward::Any => Ok(()),
         Forward::Ports | Forward::Bridge => differs(0).map_or(Ok(()), Err),
         Forward::Route => {
             let mut expected = sent.to_vec();
@@ -241,6 +234,7 @@ impl Middle for Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::MacAddr;
     use wire::build;
 
     #[test]

@@ -8,6 +8,7 @@ use chain::ChainFile;
 use graph::Diagnostic;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use traffic::nfpa::tables::Tables;
 use traffic::nfpa::{Direction, Name};
 use traffic::{FlowError, FlowSettings, Flows, Mix, Order};
 
@@ -30,6 +31,14 @@ pub enum Sent {
 }
 
 impl Sent {
+    /// What a device has to know to forward it, where it is one of NFPA's traces.
+    pub fn tables(&self) -> Option<Tables> {
+        match self {
+            Sent::Made { shape: Shape { trace: Some(trace), .. }, .. } => Some(trace.tables(Direction::Forward, SEED)),
+            _ => None,
+        }
+    }
+
     /// The names of its sorts of frames.
     pub fn names(&self) -> Vec<String> {
         match self {

@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
 use anyhow::Context;
-use bench::dut::Plan;
+use bench::dut::{Plan, SentTo};
 use bench::method::{self, Settings, Stopped};
 use bench::scenario::{self, How};
 use bench::search::SearchKind;
@@ -304,7 +304,7 @@ impl Desk {
     fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
         let at = match job.dut {
             Under::Chain(file) => self.wired(file)?,
-            Under::Rig { name, plan, file } => self.rig(name, plan, file)?,
+            Under::Rig { name, plan, file } => self.rig(name, plan, file, &job.sent)?,
             Under::Simulated { device, .. } => {
                 eprintln!("{}: a simulated device, in virtual time", job.label);
                 let stand = Stand::Simulated(Box::new(device.clone()));
@@ -352,7 +352,7 @@ impl Desk {
         Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
     }
 
-    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile) -> anyhow::Result<Standing> {
+    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile, sent: &Sent) -> anyhow::Result<Standing> {
         let allowed = runtime::allowed_cpus();
         let mut plan = plan.clone();
         let core = self.generator(&plan.cpus)?;
@@ -371,7 +371,8 @@ impl Desk {
             [] => vec!["198.19.0.0/16".to_owned()],
             all => all.to_vec(),
         };
-        let rig = Rig::start(name, &plan, settings.dst_mac, destinations, self.interrupted.clone())?;
+        let sent = SentTo { dst_mac: settings.dst_mac, destinations, tables: sent.tables() };
+        let rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
         let lcore = rig.outside().eal().register_thread().ok();
         let memory = rig.outside().memory();
         let used = plan.cpus.clone();
@@ -402,8 +403,8 @@ impl Desk {
         let mut stand = match (plan, used.first()) {
             (Some(plan), _) => {
                 let Some(without) = plan.without() else { return Ok(()) };
-                let mac = wire::build::DST_MAC;
-                let rig = Rig::start("calibration", &without, mac, vec![], self.interrupted.clone());
+                let sent = SentTo { dst_mac: wire::build::DST_MAC, destinations: vec![], tables: None };
+                let rig = Rig::start("calibration", &without, sent, self.interrupted.clone());
                 Stand::Rig(Box::new(rig.map_err(|e| CalibrationError::Stand(e.into()))?))
             }
             (None, Some(cpu)) => {

@@ -4,6 +4,7 @@ use super::attach::Attached;
 use super::{About, Driver, DutError, Plan, Ports, Site, Started, rhythm};
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;
+use traffic::nfpa::tables;
 
 pub(crate) struct Bridge {
     ports: Ports,
@@ -44,6 +45,10 @@ impl Driver for Bridge {
         let run = |site: &mut Site, words: &str| namespace.run(site, &words.split(' ').collect::<Vec<_>>());
         for command in commands(attached.inner.len()) {
             run(site, &command)?;
+        }
+        if let Some(table) = site.table("hosts.batch", |tables, file| tables::bridge_batch(tables, "p1", file))? {
+            let path = table.display().to_string();
+            namespace.run(site, &["bridge", "-batch", &path])?;
         }
         let about = About { version: kernel(), configuration: site.notes(), remarks: vec![remark(site)] };
         let devices = attached.outer.clone();

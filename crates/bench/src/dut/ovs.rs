@@ -6,6 +6,7 @@ use super::{About, Driver, DutError, Forward, Plan, Ports, Site, Started, rhythm
 use crate::bed::{Act, Acted};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use traffic::nfpa::tables;
 
 /// The program with DPDK in it, where Debian and Ubuntu put it; elsewhere `ovs-vswitchd` may have it.
 const WITH_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -135,9 +136,15 @@ impl Driver for Ovs {
                 }
             }
             Forward::Bridge => drop(self.flows(site, "add-flow", &["actions=normal"])?),
+            Forward::Table => {
+                let file = site.table("flows", |tables, file| tables::openflow(tables, 2, file))?;
+                let none = || site.wrong("has no table", "send one of NFPA's traces: trace = \"l2-1000\" in [traffic]");
+                let file = file.ok_or_else(none)?.display().to_string();
+                self.flows(site, "add-flows", &[&file])?;
+            }
             Forward::Route | Forward::Any => {
                 let problem = "does not route by itself here";
-                return Err(site.wrong(problem, "say forward = \"ports\" or \"bridge\""));
+                return Err(site.wrong(problem, "say forward = \"ports\", \"bridge\" or \"table\""));
             }
         }
         let said = Line::new(switch).args(["--version"]).output(site).unwrap_or_default();

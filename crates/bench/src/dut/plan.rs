@@ -110,6 +110,8 @@ pub enum Forward {
     Bridge,
     /// By IP address: MAC addresses, and a time to live that is one less.
     Route,
+    /// By the table of NFPA's trace that is sent: whatever that says.
+    Table,
     /// Something of its own: all that matters is that the packet comes.
     Any,
 }
@@ -161,8 +163,9 @@ impl FromStr for Forward {
             "ports" => Forward::Ports,
             "bridge" => Forward::Bridge,
             "route" => Forward::Route,
+            "table" => Forward::Table,
             "any" => Forward::Any,
-            _ => return Err("is nothing that a device does; there are ports, bridge, route and any".to_owned()),
+            _ => return Err("is nothing that a device does; there are ports, bridge, route, table and any".to_owned()),
         })
     }
 }

@@ -4,6 +4,7 @@ use super::attach::Attached;
 use super::{About, Driver, DutError, Kind, Plan, Ports, Site, Started, bridge, rhythm};
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;
+use traffic::nfpa::tables;
 
 /// Rules of the firewall that no packet of the tests matches, and that every packet is compared with.
 const RULES: u32 = 10;
@@ -27,14 +28,19 @@ impl Driver for Router {
         let attached = Attached::new(site, &self.ports)?;
         let namespace = attached.kernel(site)?;
         let run = |site: &mut Site, words: &str| namespace.run(site, &words.split(' ').collect::<Vec<_>>());
-        let mac = site.dst_mac;
+        let mac = site.sent.dst_mac;
         run(site, &format!("ip link set p0 address {mac}"))?;
         run(site, "ip addr add 198.18.255.254/16 dev p0")?;
         run(site, "ip addr add 192.0.2.1/30 dev p1")?;
         let (hop, hop_mac) = NEXT_HOP;
         run(site, &format!("ip neigh add {hop} lladdr {hop_mac} dev p1 nud permanent"))?;
-        for destination in site.destinations.clone() {
+        for destination in site.sent.destinations.clone() {
             run(site, &format!("ip route replace {destination} via {hop} dev p1"))?;
+        }
+        if let Some(table) = site.table("routes.batch", |tables, file| tables::ip_batch(tables, "p1", file))? {
+            run(site, "ip addr add 10.255.0.1/24 dev p1")?;
+            let path = table.display().to_string();
+            namespace.run(site, &["ip", "-batch", &path])?;
         }
         for file in ["all/rp_filter", "default/rp_filter", "p0/rp_filter"] {
             namespace.set(site, &format!("/proc/sys/net/ipv4/conf/{file}"), "0")?;

@@ -2,14 +2,26 @@
 
 use super::{DutError, Plan};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use traffic::nfpa::tables::Tables;
 use wire::MacAddr;
 
 /// Beginning of the names of folders; the process's number follows.
 const FOLDER: &str = "bondstone-dut-";
+
+/// What a device is to forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentTo {
+    /// MAC address that packets are sent to, the device's own where it routes.
+    pub dst_mac: MacAddr,
+    /// Destinations of the packets, prefixes.
+    pub destinations: Vec<String>,
+    /// What it has to know for one of NFPA's traces, if that is sent.
+    pub tables: Option<Tables>,
+}
 
 /// A place for one device under test. Its folder is removed with it.
 pub struct Site {
@@ -17,20 +29,18 @@ pub struct Site {
     folder: PathBuf,
     cpus: Vec<usize>,
     ports: usize,
-    /// MAC address that packets are sent to, the device's own where it routes.
-    pub(crate) dst_mac: MacAddr,
-    /// Destinations of the packets, prefixes.
-    pub(crate) destinations: Vec<String>,
+    /// What it is to forward.
+    pub(crate) sent: SentTo,
     log: Vec<String>,
 }
 
 impl Site {
-    /// For a device called `name`, as its plan says; packets are sent to `dst_mac`, to these destinations. Removes folders
+    /// For a device called `name`, as its plan says, that is to forward what is `sent`. Removes folders
     /// that processes left behind which are gone.
     ///
     /// # Errors
     /// When no folder can be made.
-    pub fn new(name: &str, plan: &Plan, dst_mac: MacAddr, destinations: Vec<String>) -> Result<Site, DutError> {
+    pub fn new(name: &str, plan: &Plan, sent: SentTo) -> Result<Site, DutError> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let all = std::env::temp_dir();
         remove_leftovers(&all);
@@ -41,7 +51,7 @@ impl Site {
             cure: "set TMPDIR to a folder where this user may write".to_owned(),
         })?;
         let cpus = plan.cpus.clone();
-        Ok(Site { name: name.to_owned(), folder, cpus, ports: plan.ports.count(), dst_mac, destinations, log: vec![] })
+        Ok(Site { name: name.to_owned(), folder, cpus, ports: plan.ports.count(), sent, log: vec![] })
     }
 
     /// The device's name.
@@ -83,6 +93,26 @@ impl Site {
     /// Those lines.
     pub fn notes(&self) -> String {
         self.log.join("\n")
+    }
+
+    /// Writes what the device has to know into a file; where it is. None where nothing has a table.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn table(
+        &self,
+        name: &str,
+        write: impl Fn(&Tables, &mut io::BufWriter<fs::File>) -> io::Result<()>,
+    ) -> Result<Option<PathBuf>, DutError> {
+        let Some(tables) = &self.sent.tables else { return Ok(None) };
+        let path = self.path(name);
+        let written = fs::File::create(&path).and_then(|file| {
+            let mut file = io::BufWriter::new(file);
+            write(tables, &mut file)?;
+            file.flush()
+        });
+        written.map_err(|e| self.file_error(&path, &e))?;
+        Ok(Some(path))
     }
 
     /// An error of this device.
