@@ -45,7 +45,7 @@ pub fn calibrate(
 ) -> Result<Calibration, Stopped> {
     let goal = Goal::quick().with_final_s(FINAL_S).and_then(|g| g.with_initial_s(FINAL_S)?.with_sum_s(SUM_S));
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
-    let mut limits = limits(&goal)?;
+    let mut limits = limits(&goal, None)?;
     limits.max_traffic_s = SEARCH_S;
     // the first packets find caches cold
     loopback.trial(&Ask::load(load_pps.min(1e5), 0.05))?;

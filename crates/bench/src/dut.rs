@@ -76,17 +76,19 @@ pub trait Driver {
         Ok(())
     }
 
-    /// Does something to it while a trial goes on, until that is done or `stop` is set.
+    /// What helps where it cannot be done to this device; none where it can.
+    fn cannot(&self, act: Act) -> Option<&'static str> {
+        let _ = act;
+        Some("measure it by another method, or drive it by commands of your own: kind = \"command\"")
+    }
+
+    /// Does something to it from the first packet of a trial on, until that is done or `stop` is set.
     ///
     /// # Errors
-    /// When it cannot be done to this device.
+    /// When it fails.
     fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
-        let _ = stop;
-        let what = match act {
-            Act::Reset { .. } => "reset",
-            Act::Changes { .. } => "changed while it forwards",
-        };
-        Err(site.wrong(format!("cannot be {what}"), "measure it by another method".to_owned()))
+        let _ = (act, stop);
+        Err(site.wrong("nothing can be done to it", "a bug in Bondstone"))
     }
 
     /// Stops it; what it made is gone.

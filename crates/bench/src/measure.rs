@@ -14,9 +14,10 @@ pub(crate) const LOWEST: f64 = 2e3;
 /// Loads for a search in whose trials a core may be taken away.
 ///
 /// # Errors
-/// None for any goal there is.
-pub fn limits(goal: &Goal) -> Result<Limits, SearchError> {
-    let mut limits = Limits::new(LOWEST, HIGHEST)?;
+/// When `most_pps`, what the medium carries, leaves none.
+pub fn limits(goal: &Goal, most_pps: Option<f64>) -> Result<Limits, SearchError> {
+    let highest = most_pps.unwrap_or(HIGHEST).min(HIGHEST);
+    let mut limits = Limits::new(LOWEST.min(highest), highest)?;
     limits.machine_repeats = limits.machine_repeats.max((SPOILT_S / goal.final_s()) as u32);
     Ok(limits)
 }

@@ -1,6 +1,6 @@
 //! Another program as the device under test, and the generator at its ports.
 
-use crate::bed::{Ask, BedError, Seen};
+use crate::bed::{Act, Ask, BedError, Seen};
 use crate::dut::{About, Driver, DutError, Forward, Plan, SentTo, Site, Started};
 use crate::offered::Offered;
 use crate::source::Load;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const LINKS: Duration = Duration::from_secs(10);
 /// When nothing has come for so long, what is missing is lost.
 const QUIET: Duration = Duration::from_millis(60);
+/// In trials at least so long, seconds, nothing is given up before its time.
+const LONG_S: f64 = 10.0;
 /// Packets that come later than this after the last was sent are lost (RFC 2544 §23 waits two seconds).
 const DRAIN: Duration = Duration::from_secs(2);
 /// Packets of the conformance check, how far apart they are sent, how long they are waited for, and how often that is tried
@@ -60,7 +62,11 @@ impl Rig {
         let Started { devices, about } = driver.start(&mut site)?;
         let named: Vec<(String, String)> =
             devices.into_iter().enumerate().map(|(n, d)| (format!("generator{n}"), d)).collect();
-        let (outside, ends) = Outside::open(&named)?;
+        let (outside, ends) = match Outside::open(&named) {
+            Ok(open) => open,
+            // a device that is gone says more than ports without another side
+            Err(e) => return Err(driver.check().err().map_or(RigError::Ports(e), RigError::Dut)),
+        };
         let mut station = Station::new(ends, 0, outside.pool().clone(), false);
         station.stop_when(stop.clone());
         let rig = Rig { station: Some(station), outside, driver, site, about, forward: plan.forward, stop };
@@ -98,11 +104,11 @@ impl Rig {
                 return Ok(());
             }
         }
-        let cure = "look at the device: its configuration is in FOLDER, and in the result of a run that is right";
+        let cure = format!("look at how it was made:\n{}", site.notes());
         match outcome {
             (_, Some(problem)) => Err(site.wrong(
                 format!("does not forward as it should: {problem}"),
-                "say what it does with forward = \"any\" if that is right",
+                "if that is right, say what it does: forward = \"route\", \"table\" or \"any\"",
             )),
             (lost, None) => Err(site.wrong(
                 format!("{lost} of {CONFORM} packets did not come out, sent {} us apart", APART.as_micros()),
@@ -120,15 +126,28 @@ impl Rig {
             return Err(BedError::Gone("the device was stopped".to_owned()));
         };
         let Some(act) = ask.act else { return Ok(station.trial(outside, load, ask)?) };
-        let over = AtomicBool::new(false);
+        if let Some(cure) = driver.cannot(act) {
+            let what = match act {
+                Act::Reset { .. } => "reset",
+                Act::Changes { .. } => "changed while it forwards",
+            };
+            return Err(BedError::Cannot { dut: site.name().to_owned(), what, cure });
+        }
+        let course = station.course();
+        course.begun.store(false, Ordering::Relaxed);
+        course.over.store(false, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let acting = scope.spawn(|| {
                 // what disturbs the device is its own, not the generator's; on too few CPUs it is wherever it may be
                 let _ = runtime::confine(site.cpus());
-                driver.act(site, act, &over)
+                while !course.begun.load(Ordering::Acquire) && !course.over.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                driver.act(site, act, &course.over)
             });
             let seen = station.trial(outside, load, ask);
-            over.store(true, Ordering::Relaxed);
+            // also where there was no trial
+            course.over.store(true, Ordering::Release);
             let acted = acting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let acted = acted.map_err(|e| BedError::Gone(e.to_string()))?;
             Ok(Seen { acted: Some(acted), ..seen? })
@@ -215,7 +234,8 @@ impl Middle for Outside {
     }
 
     fn is_through(&self, way: &Underway) -> bool {
-        way.outstanding == 0 || way.quiet > QUIET
+        let patience = if way.trial_s >= LONG_S { DRAIN } else { QUIET };
+        way.outstanding == 0 || way.quiet > patience
     }
 
     fn drain(&self) -> Duration {

@@ -31,6 +31,11 @@ pub enum Sent {
 }
 
 impl Sent {
+    /// Whether it is connections that end after a few packets.
+    pub fn is_short(&self) -> bool {
+        matches!(self, Sent::Made { shape: Shape { short: Some(_), .. }, .. })
+    }
+
     /// What a device has to know to forward it, where it is one of NFPA's traces.
     pub fn tables(&self) -> Option<Tables> {
         match self {

@@ -39,6 +39,13 @@ impl Stand {
 
 impl Bed for Offering<'_> {
     fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError> {
+        if ask.tag_s.is_some() && self.load.numbered_every() != 1 && !matches!(self.stand, Stand::Simulated(_)) {
+            return Err(BedError::Cannot {
+                dut: "traffic of which not every packet has a number".to_owned(),
+                what: "asked for the latency of one packet",
+                cure: "the method throughput has the latencies of those that have one",
+            });
+        }
         match self.stand {
             Stand::Wired(_) if ask.act.is_some() => Err(BedError::Cannot {
                 dut: "a chain in this process".to_owned(),

@@ -60,6 +60,8 @@ pub(crate) struct Underway {
     pub(crate) outstanding: u64,
     /// For so long none has come.
     pub(crate) quiet: Duration,
+    /// Length of the trial, seconds.
+    pub(crate) trial_s: f64,
 }
 
 /// The ends of a device, and who sends and receives there.
@@ -77,6 +79,17 @@ pub(crate) struct Station {
     arrived: Vec<(Batch, u64)>,
     sequence: u64,
     stop: Arc<AtomicBool>,
+    /// How far the trial has come.
+    course: Arc<Course>,
+}
+
+/// How far a trial has come, for whoever does something meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    /// The first packet is due.
+    pub(crate) begun: AtomicBool,
+    /// The last has been sent.
+    pub(crate) over: AtomicBool,
 }
 
 /// Which packets are sent.
@@ -95,12 +108,28 @@ impl Station {
         let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
         let buffers = Buffers::new(pool, own);
-        Station { ends, into, buffers, handed: 0, taken: 0, before: (0, 0), arrived, sequence: 0, stop: Arc::default() }
+        Station {
+            ends,
+            into,
+            buffers,
+            handed: 0,
+            taken: 0,
+            before: (0, 0),
+            arrived,
+            sequence: 0,
+            stop: Arc::default(),
+            course: Arc::default(),
+        }
     }
 
     /// Has trials end when this is set.
     pub(crate) fn stop_when(&mut self, stop: Arc<AtomicBool>) {
         self.stop = stop;
+    }
+
+    /// How far a trial has come.
+    pub(crate) fn course(&self) -> Arc<Course> {
+        self.course.clone()
     }
 
     /// Offers what is asked for, waits until all is through, and counts.
@@ -121,8 +150,11 @@ impl Station {
         // about a million latencies a second
         let highest = ask.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
         receiver.sample((highest / load.numbered_every() as f64 / 1e6) as u64);
-        if ask.loss_bins != 0 {
-            receiver.watch_losses(ask.loss_bins.max(FINE));
+        // bins and tag are of numbers, and where not every packet has one they say nothing of packets
+        let whole = load.numbered_every() == 1;
+        let bins = if whole { ask.loss_bins } else { 0 };
+        if bins != 0 {
+            receiver.watch_losses(bins.max(FINE));
         }
         if ask.variation {
             receiver.watch_variation();
@@ -132,6 +164,7 @@ impl Station {
         }
         middle.gaps();
         let (mut looked, mut own) = (clock::cycles(), 0);
+        self.course.begun.store(true, Ordering::Release);
         for pacer in &mut pacers {
             while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
                 let now = clock::cycles();
@@ -147,7 +180,8 @@ impl Station {
                 self.receive(&mut receiver);
             }
         }
-        self.drain(middle, &mut receiver);
+        self.course.over.store(true, Ordering::Release);
+        self.drain(middle, &mut receiver, ask.duration_s());
         let mut totals = pace::Totals::default();
         let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
         for pacer in &mut pacers {
@@ -182,8 +216,8 @@ impl Station {
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
         let sent: Vec<u64> = pacers.iter().map(|p| p.totals().sent).collect();
-        let losses = receiver.losses(0).filter(|_| ask.loss_bins != 0);
-        let losses = losses.map(|losses| When::new(&ask.phases, &sent).losses(losses, ask.loss_bins));
+        let losses = receiver.losses(0).filter(|_| bins != 0);
+        let losses = losses.map(|losses| When::new(&ask.phases, &sent).losses(losses, bins));
         let variation = receiver.variation(0).map(|seen| Variation {
             ipdv: seen.ipdv().amounts(),
             rising: seen.ipdv().above(),
@@ -194,14 +228,14 @@ impl Station {
         Ok(Seen { trial, delays, losses, variation, tag_ns, ..Seen::default() })
     }
 
-    fn underway(&self, quiet: Duration) -> Underway {
+    fn underway(&self, quiet: Duration, trial_s: f64) -> Underway {
         let (handed, taken) = (self.handed, self.taken);
         let outstanding = (handed - self.before.0).saturating_sub(taken - self.before.1);
-        Underway { handed, taken, outstanding, quiet }
+        Underway { handed, taken, outstanding, quiet, trial_s }
     }
 
     /// Takes in what is under way.
-    fn drain(&mut self, middle: &impl Middle, receiver: &mut Receiver) {
+    fn drain(&mut self, middle: &impl Middle, receiver: &mut Receiver, trial_s: f64) {
         let ended = clock::cycles();
         let (mut last, mut looked) = (ended, ended);
         loop {
@@ -214,7 +248,7 @@ impl Station {
             }
             if now - looked > ticks(QUIET) && now - last > ticks(QUIET) {
                 let quiet = Duration::from_secs_f64((now - last) as f64 / clock::hz() as f64);
-                if middle.is_through(&self.underway(quiet)) {
+                if middle.is_through(&self.underway(quiet, trial_s)) {
                     break;
                 }
                 looked = now;
@@ -257,13 +291,13 @@ impl Station {
         let ended = clock::cycles();
         while clock::cycles() - ended < ticks(THROUGH) {
             self.receive(before);
-            if middle.is_through(&self.underway(Duration::ZERO)) {
+            if middle.is_through(&self.underway(Duration::ZERO, 0.0)) {
                 // what has come last is looked at now
                 self.receive(before);
                 return true;
             }
         }
-        self.drain(middle, before);
+        self.drain(middle, before, 0.0);
         false
     }
 

@@ -93,7 +93,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BITS", value_parser = bits)]
     line: Option<f64>,
     /// How long the method soak lasts, such as 10m or 2h.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = soak)]
     soak: Option<Duration>,
     /// CPU of the generator; by default the last that no chain uses.
     #[arg(long)]
@@ -117,6 +117,13 @@ fn bits(text: &str) -> Result<f64, String> {
     let number: f64 = number.trim().parse().map_err(|e| format!("{e}; write it as 10G"))?;
     let bits = number * unit;
     if (1e6..=1e13).contains(&bits) { Ok(bits) } else { Err("is not 1M to 10000G bits a second".to_owned()) }
+}
+
+/// How long a soak may last.
+fn soak(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| format!("{e}; write it as 10m or 2h"))?;
+    let within = (Duration::from_millis(10)..=Duration::from_secs(604_800)).contains(&time);
+    if within { Ok(time) } else { Err("is not 10 ms to a week".to_owned()) }
 }
 
 /// How far a matrix has come.

@@ -9,8 +9,8 @@ use bench::scenario::{self, How};
 use bench::search::SearchKind;
 use bench::simulated::Simulated;
 use bench::{
-    Ask, Bed, BedError, Findings, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial,
-    Wired,
+    Ask, Bed, BedError, Findings, LimitedBy, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal,
+    Trace, Trial, Wired,
 };
 use chain::{ChainFile, Start};
 use graph::{Diagnostic, Diagnostics};
@@ -45,19 +45,39 @@ pub(crate) struct Job<'a> {
     pub(crate) how: How,
 }
 
-/// What a method is told, for frames of this mean size; the throughput may be known.
-fn settings(how: &How, frame_bytes: f64, throughput_pps: Option<f64>) -> anyhow::Result<Settings> {
-    let line = report::rate::line_pps(how.line_bps.unwrap_or(report::rate::TEN_GBE_BPS), frame_bytes);
+/// What is known of a device from a method before.
+#[derive(Clone, Copy)]
+struct Found {
+    summary: report::Summary,
+    limited_by: report::LimitedBy,
+}
+
+/// What a method is told, for these frames.
+fn settings(job: &Job<'_>, offered: &Offered, throughput_pps: Option<f64>) -> anyhow::Result<Settings> {
+    let how = &job.how;
+    let line_of = |bps| report::rate::line_pps(bps, offered.document().frames.mean_bytes());
+    let given = how.line_bps.map(line_of);
     // ports in memory have no rate of their own: a device that is faster than the usual one is to be overloaded too
-    let line = if how.line_bps.is_some() { line } else { line.max(throughput_pps.unwrap_or(0.0) * OVERLOAD) };
-    Ok(Settings {
-        line_pps: Some(line.min(traffic::pace::MAX_PPS)),
+    let usual = line_of(report::rate::TEN_GBE_BPS).max(throughput_pps.unwrap_or(0.0) * OVERLOAD);
+    let mut settings = Settings {
+        line_pps: Some(given.unwrap_or(usual).min(traffic::pace::MAX_PPS)),
         throughput_pps,
         rate_pps: how.rate_pps,
         search: how.search,
         soak_s: how.soak_s,
-        ..Settings::new(how.form, how.goal, bench::limits(&how.goal)?)
-    })
+        ..Settings::new(how.form, how.goal, bench::limits(&how.goal, given)?)
+    };
+    if let Sent::Made { shape, .. } = &job.sent
+        && let Some(short) = shape.short
+    {
+        settings.packets_per_connection = short.packets.into();
+    }
+    Ok(settings)
+}
+
+/// Methods whose 100 % is what the medium carries.
+fn asks_for_a_line(method: &str) -> bool {
+    matches!(method, "loss" | "back-to-back" | "recovery")
 }
 
 /// Of a throughput, as much is offered at most where the medium sets no limit.
@@ -160,16 +180,29 @@ impl Desk {
         at.machine = machine;
         offered.iter().filter_map(Offered::trace).for_each(introduce);
 
-        let mut results = vec![];
+        // each result with the number of its frames
+        let mut results: Vec<(usize, report::Result)> = vec![];
         let (mut ended, mut met): (Option<Stopped>, bool) = (None, true);
-        'frames: for offered in &offered {
-            if let Stand::Rig(rig) = &mut at.stand {
-                rig.conform(offered).map_err(RigError::from)?;
+        let mut unfit = None;
+        'frames: for (number, offered) in offered.iter().enumerate() {
+            if let Stand::Rig(rig) = &mut at.stand
+                && let Err(e) = rig.conform(offered)
+            {
+                unfit = Some(RigError::from(e));
+                break;
             }
-            let mut throughput = None;
+            let mut found: Option<Found> = None;
             for name in &job.how.methods {
                 let priority = if first { "before others (nice -20)" } else { "as others" };
-                let mut carried = self.carry_out(job, &mut at, offered, name, throughput)?;
+                if name == "connections" && !job.sent.is_short() {
+                    eprintln!("{name}: not measured: the packets are of no connections; say --short 10x1024");
+                    met = false;
+                    continue;
+                }
+                // a connection's packets are not those that the throughput was measured with
+                let before = found.filter(|_| !matches!(&**name, "throughput" | "load" | "connections"));
+                let mut carried = self.carry_out(job, &mut at, offered, name, before)?;
+                carried.environment.more.insert("priority".to_owned(), priority.to_owned());
                 match carried.ended.take() {
                     None => {}
                     // what this device cannot do is no reason not to measure what it can
@@ -178,22 +211,27 @@ impl Desk {
                         met = false;
                         continue;
                     }
-                    Some(e) => {
-                        ended = Some(e);
+                    Some(e) => ended = Some(e),
+                }
+                let findings = &mut carried.findings;
+                if ended.is_some() {
+                    if findings.trials.is_empty() {
                         break 'frames;
                     }
+                    findings.deviations.insert(0, "it was ended early: what was found until then".to_owned());
                 }
-                let findings = &carried.findings;
-                if name == "throughput" {
-                    throughput = Some(findings.summary.lower_pps).filter(|&pps| pps >= 1.0);
+                if name == "throughput" && findings.summary.lower_pps >= 1.0 {
+                    found = Some(Found { summary: findings.summary, limited_by: findings.limit() });
                 }
-                explain(offered, &carried);
                 met &= findings.summary.lower_pps > 0.0 || !asks_for_a_rate(name);
-                carried.environment.more.insert("priority".to_owned(), priority.to_owned());
-                let mut result = document(job, &at, &carried, offered);
+                explain(offered, &carried);
+                let mut result = document(job, &at, &carried, offered, before);
                 result.seal()?;
                 self.store.add(&result)?;
-                results.push(result);
+                results.push((number, result));
+                if ended.is_some() {
+                    break 'frames;
+                }
             }
         }
         let Standing { stand, core, used, plan, .. } = at;
@@ -205,7 +243,7 @@ impl Desk {
             }
             Stand::Simulated(_) => None,
         };
-        if ended.is_none() {
+        if ended.is_none() && unfit.is_none() {
             match self.calibrate(&mut results, plan.as_ref(), &used, core, &allowed, &offered) {
                 Err(CalibrationError::Trials(e)) => ended = Some(e),
                 // the results are good without
@@ -213,11 +251,19 @@ impl Desk {
                 Ok(()) => {}
             }
         }
+        let mut results: Vec<report::Result> = results.into_iter().map(|(_, result)| result).collect();
         for result in results.iter_mut().filter(|r| r.calibration.is_some()) {
             let uncalibrated = core::mem::take(&mut result.id);
             result.seal()?;
             self.store.add(result)?;
             self.store.delete(&uncalibrated)?;
+        }
+        if let Some(e) = unfit {
+            if results.is_empty() {
+                return Err(e.into());
+            }
+            eprintln!("error: {e}");
+            return Ok(Outcome { results, exit: Exit::Environment });
         }
         let faults = summary.as_ref().map_or(&[][..], |s| &s.faults);
         for fault in faults {
@@ -256,11 +302,10 @@ impl Desk {
         at: &mut Standing,
         offered: &Offered,
         name: &str,
-        throughput: Option<f64>,
+        before: Option<Found>,
     ) -> anyhow::Result<Carried> {
-        // a connection's packets are not those that the throughput was measured with
-        let throughput = throughput.filter(|_| name != "connections");
-        let settings = settings(&job.how, offered.document().frames.mean_bytes(), throughput)?;
+        let throughput = before.map(|found| found.summary.lower_pps);
+        let settings = settings(job, offered, throughput)?;
         let mut method = method::by_name(name, &settings).map_err(|e| wrong("method", name, e))?;
         let steal = Steal::now(&at.cpus);
         let several = job.how.methods.len() > 1;
@@ -270,7 +315,8 @@ impl Desk {
         let is_simulated = matches!(at.stand, Stand::Simulated(_));
         let mut bed = at.stand.offer(offered);
         // the first packets find caches cold and neighbours unknown
-        let cold = bed.trial(&Ask::load(1e5_f64.min(settings.rate_pps.unwrap_or(1e5)), 0.05));
+        let cold_pps = settings.rate_pps.unwrap_or(settings.limits.max_pps()).min(1e5);
+        let cold = bed.trial(&Ask::load(cold_pps, (1.0 / cold_pps).max(0.05)));
         let ended = cold.map_err(Stopped::from).and_then(|_| {
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
@@ -297,7 +343,15 @@ impl Desk {
                 .insert("machine check".to_owned(), format!("{}: {}", machine.fitness.name(), machine.words()));
         }
         environment.steal_share = Steal::now(&at.cpus).share_since(steal);
-        Ok(Carried { what, findings: method.findings(), nodes, drops, environment, ended: ended.err() })
+        Ok(Carried {
+            what,
+            findings: method.findings(),
+            nodes,
+            drops,
+            environment,
+            line_pps: settings.line_pps,
+            ended: ended.err(),
+        })
     }
 
     /// Starts the device, with the calling thread as the generator.
@@ -393,7 +447,7 @@ impl Desk {
     /// latency was measured.
     fn calibrate(
         &self,
-        results: &mut [report::Result],
+        results: &mut [(usize, report::Result)],
         plan: Option<&Plan>,
         used: &[usize],
         core: usize,
@@ -418,16 +472,19 @@ impl Desk {
             }
             (None, None) => return Ok(()),
         };
-        for (result, offered) in results.iter_mut().zip(offered) {
+        for (number, offered) in offered.iter().enumerate() {
+            let mut of_these = results.iter_mut().filter(|(n, _)| *n == number).map(|(_, result)| result).peekable();
+            let Some(first) = of_these.peek() else { continue };
+            let load_pps = first.latency.first().map_or(1e5, |l| l.load_pps);
             let mut progress = Progress::new(&format!("{}, without the device", offered.name()));
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
                 !self.is_interrupted()
             };
-            let load_pps = result.latency.first().map_or(1e5, |l| l.load_pps);
             let calibration = bench::calibrate(&mut stand.offer(offered), load_pps, told);
             progress.end();
-            result.calibration = Some(calibration.map_err(CalibrationError::Trials)?);
+            let calibration = calibration.map_err(CalibrationError::Trials)?;
+            of_these.for_each(|result| result.calibration = Some(calibration.clone()));
         }
         match stand {
             Stand::Wired(wired) => drop(wired.stop()),
@@ -577,6 +634,8 @@ struct Carried {
     /// Packets dropped by the device in all trials.
     drops: BTreeMap<String, u64>,
     environment: report::Environment,
+    /// What 100 % is to methods that ask for it, packets a second.
+    line_pps: Option<f64>,
     /// Why it ended early.
     ended: Option<Stopped>,
 }
@@ -628,9 +687,19 @@ fn asks_for_a_rate(method: &str) -> bool {
     !matches!(method, "loss")
 }
 
-fn document(job: &Job<'_>, at: &Standing, carried: &Carried, offered: &Offered) -> report::Result {
+fn document(
+    job: &Job<'_>,
+    at: &Standing,
+    carried: &Carried,
+    offered: &Offered,
+    before: Option<Found>,
+) -> report::Result {
     let Carried { findings, nodes, environment, .. } = carried;
     let mut deviations = findings.deviations.clone();
+    if asks_for_a_line(&findings.method.name) && job.how.line_bps.is_none() {
+        let line = carried.line_pps.unwrap_or_default() / 1e6;
+        deviations.push(format!("no rate of the medium is given (--line): 100 % is taken to be {line:.3} Mpps"));
+    }
     deviations.extend(at.remarks());
     deviations.extend(offered.remarks());
     deviations.truncate(report::limit::DEVIATIONS);
@@ -666,10 +735,14 @@ fn document(job: &Job<'_>, at: &Standing, carried: &Carried, offered: &Offered) 
         },
         environment: environment.clone(),
         calibration: None,
-        limited_by: findings.limit(),
+        limited_by: before.map_or_else(|| findings.limit(), |found| found.limited_by),
         deviations,
         trials: findings.trials.iter().map(bench::document).collect(),
-        summary: findings.summary,
+        // of a throughput that was found before, the bounds as well
+        summary: match before {
+            Some(found) if found.summary.lower_pps == findings.summary.lower_pps => found.summary,
+            _ => findings.summary,
+        },
         latency: findings.latency.clone(),
         quantities: findings.quantities.clone(),
         series: findings.series.clone(),
@@ -702,10 +775,15 @@ fn explain(offered: &Offered, carried: &Carried) {
         lower if lower > 0.0 => eprintln!("{what}: {}, {trials} trials", mpps(lower)),
         _ => {
             let worst: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-            eprintln!(
-                "{what}: no rate meets the goal. Dropped by the chain: {}",
-                if worst.is_empty() { "nothing".to_owned() } else { worst.join(", ") }
-            );
+            match () {
+                () if !worst.is_empty() => {
+                    eprintln!("{what}: no rate meets the goal. Dropped by the chain: {}", worst.join(", "))
+                }
+                () if findings.limited_by == LimitedBy::Machine => {
+                    eprintln!("{what}: no rate could be judged: the machine was in the way of every try");
+                }
+                () => eprintln!("{what}: no rate meets the goal"),
+            }
             let cure = match offered.trace() {
                 _ if worst.is_empty() => None,
                 None => Some(

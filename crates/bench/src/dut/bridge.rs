@@ -60,6 +60,10 @@ impl Driver for Bridge {
         self.attached.as_mut().and_then(|a| a.namespace.as_mut()).map_or(Ok(()), |n| n.check("bridge"))
     }
 
+    fn cannot(&self, _: Act) -> Option<&'static str> {
+        None
+    }
+
     /// Reset: the bridge is deleted, and made anew with its ports. Changes: MAC addresses that no packet of the tests has are
     /// added to its table and taken out in turn.
     fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {

@@ -6,6 +6,10 @@ use super::program::{Line, Program};
 use super::{About, Driver, DutError, Plan, Ports, Site, Started, rhythm};
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long a reset or a change may take.
+const HOOK: Duration = Duration::from_secs(10);
 
 pub(crate) struct Hooked {
     ports: Ports,
@@ -36,10 +40,16 @@ impl Driver for Hooked {
         let ports = attached.inner.iter().enumerate().map(|(n, inner)| format!("BONDSTONE_PORT{n}={inner}"));
         self.environment.extend(ports);
         let line = self.line(site, &attached, &self.hooks.start);
+        // what the command starts ends with it
+        let line = if rustix::process::geteuid().is_root() {
+            line.behind(["unshare", "--pid", "--fork", "--kill-child"])
+        } else {
+            line
+        };
         let mut program = Program::start(site, "start", line)?;
         if let Some(ready) = &self.hooks.ready {
             let line = self.line(site, &attached, ready);
-            program.wait(site, "readiness", |_| line.succeeds())?;
+            program.wait(site, "readiness", |_| line.succeeds_within(Duration::from_secs(5)))?;
         }
         self.program = Some(program);
         let remarks = vec!["started by the user's own commands".to_owned()];
@@ -53,23 +63,28 @@ impl Driver for Hooked {
         self.program.as_mut().map_or(Ok(()), |p| p.check("the start command"))
     }
 
+    fn cannot(&self, act: Act) -> Option<&'static str> {
+        match act {
+            Act::Reset { .. } if self.hooks.reset.is_none() => Some("write reset = \"...\" for it"),
+            Act::Changes { .. } if self.hooks.change.is_none() => Some("write change = \"...\" for it"),
+            _ => None,
+        }
+    }
+
     fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
         let Some(attached) = &self.attached else { return Ok(Acted::default()) };
         let line = |script: &str, n: u64| {
             let line = Line::new("env").args(self.environment.clone()).args([format!("BONDSTONE_CHANGE={n}")]);
             attached.line(line.args(["sh", "-c", script]), site)
         };
-        let missing =
-            |what: &str| site.wrong(format!("has no command for that: {what}"), format!("write {what} = \"...\""));
         match (act, &self.hooks) {
             (Act::Reset { at_s }, Hooks { reset: Some(reset), .. }) => {
-                Ok(rhythm::once(at_s, stop, || line(reset, 0).succeeds()))
+                Ok(rhythm::once(at_s, stop, || line(reset, 0).succeeds_within(HOOK)))
             }
             (Act::Changes { per_second }, Hooks { change: Some(change), .. }) => {
-                Ok(rhythm::changes(per_second, stop, |n| line(change, n).succeeds()))
+                Ok(rhythm::changes(per_second, stop, |n| line(change, n).succeeds_within(HOOK)))
             }
-            (Act::Reset { .. }, _) => Err(missing("reset")),
-            (Act::Changes { .. }, _) => Err(missing("change")),
+            _ => Ok(Acted::default()),
         }
     }
 
@@ -80,7 +95,7 @@ impl Driver for Hooked {
                 Some(namespace) => line.within(namespace.id()),
                 None => line,
             };
-            line.succeeds();
+            line.succeeds_within(Duration::from_secs(10));
         }
         self.program = None;
         self.attached = None;

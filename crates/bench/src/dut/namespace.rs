@@ -23,6 +23,7 @@ impl Namespace {
         let line = Line::new("unshare").args(["--net", "--mount", "sh", "-c", script]);
         let mut holder = Program::start(site, "namespace", line)?;
         holder.wait(site, "a namespace", |p| p.said().contains("ready"))?;
+        site.hide(holder.id());
         let namespace = Namespace { holder, near: vec![] };
         namespace.run(site, &["ip", "link", "set", "lo", "up"])?;
         Ok(namespace)
@@ -69,8 +70,8 @@ impl Namespace {
             }
             self.run(site, &["ip", "link", "set", &far, "addrgenmode", "none"])?;
             self.run(site, &["ip", "link", "set", &far, "up"])?;
-            let mask = site.cpu_mask();
-            self.set(site, &format!("/sys/class/net/{far}/queues/rx-0/rps_cpus"), mask.trim_start_matches("0x"))?;
+            let mask = site.cpu_groups();
+            self.set(site, &format!("/sys/class/net/{far}/queues/rx-0/rps_cpus"), &mask)?;
             outside.push(near);
         }
         Ok(outside)

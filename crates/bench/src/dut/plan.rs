@@ -134,6 +134,15 @@ impl Kind {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("wire", |(_, name, _)| name)
     }
 
+    /// What it does unless told otherwise.
+    pub fn forward(self) -> Forward {
+        match self {
+            Kind::Router | Kind::Nftables => Forward::Route,
+            Kind::Bridge => Forward::Bridge,
+            _ => Forward::default(),
+        }
+    }
+
     /// Ports it can have, the first by default.
     pub fn ports(self) -> &'static [Ports] {
         match self {

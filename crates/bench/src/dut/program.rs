@@ -1,8 +1,10 @@
 //! Programs that do not outlive this one.
 
 use super::{DutError, Site};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -35,7 +37,7 @@ impl Line {
     }
 
     /// The same command in front of which others stand.
-    fn behind<S: Into<String>>(self, before: impl IntoIterator<Item = S>) -> Line {
+    pub(crate) fn behind<S: Into<String>>(self, before: impl IntoIterator<Item = S>) -> Line {
         Line(before.into_iter().map(Into::into).chain(self.0).collect())
     }
 
@@ -54,10 +56,28 @@ impl Line {
         self.0
     }
 
-    /// Whether it runs to its end without a fault.
+    /// Whether it runs to its end without a fault, in the time of a short command.
     pub(crate) fn succeeds(&self) -> bool {
+        self.succeeds_within(PATIENCE)
+    }
+
+    /// Whether it runs to its end within this time, and without a fault; what takes longer is ended.
+    pub(crate) fn succeeds_within(&self, time: Duration) -> bool {
         let quiet = || Stdio::null();
-        self.command().stdin(quiet()).stdout(quiet()).stderr(quiet()).status().is_ok_and(|s| s.success())
+        let child = self.command().process_group(0).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+        let Ok(mut child) = child else { return false };
+        let end = Instant::now() + time;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return status.success(),
+                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(1)),
+                _ => {
+                    end_group(&child, Signal::KILL);
+                    let _ = child.wait();
+                    return false;
+                }
+            }
+        }
     }
 
     /// As a shell would take it.
@@ -91,6 +111,14 @@ impl Line {
     }
 }
 
+/// Sends a signal to a program that leads a group, and to all of that.
+fn end_group(child: &Child, signal: Signal) {
+    // errors: it has ended already
+    if let Some(pid) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(pid, signal);
+    }
+}
+
 fn absent(site: &Site, program: &str, e: &std::io::Error) -> DutError {
     let cure = match Path::new(program).file_name().and_then(|n| n.to_str()).unwrap_or_default() {
         "dpdk-testpmd" => "install it: apt-get install dpdk-dev",
@@ -117,7 +145,7 @@ impl Program {
         let program = line.0[0].clone();
         // the kernel ends it with the thread that started it
         let line = line.behind(["setpriv", "--pdeathsig", "KILL", "--"]);
-        let child = line.command().stdin(Stdio::piped()).stdout(out).stderr(also).spawn();
+        let child = line.command().process_group(0).stdin(Stdio::piped()).stdout(out).stderr(also).spawn();
         let child = child.map_err(|e| absent(site, &program, &e))?;
         Ok(Program { name: name.to_owned(), child, log })
     }
@@ -179,17 +207,15 @@ impl Program {
     /// Ends it: asks first.
     pub(crate) fn stop(&mut self) {
         drop(self.child.stdin.take());
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32)
-            && matches!(self.child.try_wait(), Ok(None))
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        if matches!(self.child.try_wait(), Ok(None)) {
+            end_group(&self.child, Signal::TERM);
             let end = Instant::now() + GRACE;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        // errors: it has ended already
-        let _ = self.child.kill();
+        // also those of its group that it has not waited for
+        end_group(&self.child, Signal::KILL);
         let _ = self.child.wait();
     }
 }

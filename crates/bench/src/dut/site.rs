@@ -32,6 +32,8 @@ pub struct Site {
     /// What it is to forward.
     pub(crate) sent: SentTo,
     log: Vec<String>,
+    /// Numbers that differ from run to run.
+    hidden: Vec<u32>,
 }
 
 impl Site {
@@ -51,7 +53,7 @@ impl Site {
             cure: "set TMPDIR to a folder where this user may write".to_owned(),
         })?;
         let cpus = plan.cpus.clone();
-        Ok(Site { name: name.to_owned(), folder, cpus, ports: plan.ports.count(), sent, log: vec![] })
+        Ok(Site { name: name.to_owned(), folder, cpus, ports: plan.ports.count(), sent, log: vec![], hidden: vec![] })
     }
 
     /// The device's name.
@@ -74,9 +76,24 @@ impl Site {
         self.ports
     }
 
+    /// Its CPUs as a mask, hexadecimal, in groups of 32 bits, the highest first, with `between` between them.
+    fn mask(&self, between: &str) -> String {
+        let highest = self.cpus.iter().max().copied().unwrap_or(0) / 32;
+        let group =
+            |n: usize| self.cpus.iter().filter(|cpu| **cpu / 32 == n).fold(0u32, |mask, cpu| mask | 1 << (cpu % 32));
+        let first = format!("{:x}", group(highest));
+        let rest = (0..highest).rev().map(|n| format!("{between}{:08x}", group(n)));
+        [first].into_iter().chain(rest).collect()
+    }
+
     /// Its CPUs as a mask, hexadecimal.
     pub fn cpu_mask(&self) -> String {
-        format!("{:#x}", self.cpus.iter().fold(0u128, |mask, cpu| mask | 1u128.checked_shl(*cpu as u32).unwrap_or(0)))
+        format!("0x{}", self.mask(""))
+    }
+
+    /// Its CPUs as the kernel's files have them.
+    pub fn cpu_groups(&self) -> String {
+        self.mask(",")
     }
 
     /// Its CPUs as a list.
@@ -86,8 +103,19 @@ impl Site {
 
     /// Keeps a line of how it was configured.
     pub fn note(&mut self, line: impl Into<String>) {
-        // a folder with a number in it would make every configuration another one
-        self.log.push(line.into().replace(&*self.folder.to_string_lossy(), "FOLDER"));
+        // numbers of this run would make every configuration another one
+        let line = line.into().replace(&*self.folder.to_string_lossy(), "FOLDER");
+        let line = self.hidden.iter().fold(line, |line, number| {
+            line.replace(&format!("bs{number}p"), "OUTSIDEp")
+                .replace(&format!("-t {number} "), "-t NAMESPACE ")
+                .replace(&format!(" netns {number}"), " netns NAMESPACE")
+        });
+        self.log.push(line);
+    }
+
+    /// Keeps the number of a namespace's process out of the notes.
+    pub(crate) fn hide(&mut self, number: u32) {
+        self.hidden.push(number);
     }
 
     /// Those lines.
@@ -144,5 +172,33 @@ fn remove_leftovers(all: &Path) {
         if is_own && pid != std::process::id() {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_many_cpus() {
+        let site = |cpus: &[usize]| Site {
+            name: String::new(),
+            folder: PathBuf::from("/nowhere/bondstone-dut-test"),
+            cpus: cpus.to_vec(),
+            ports: 2,
+            sent: SentTo { dst_mac: MacAddr([0; 6]), destinations: vec![], tables: None },
+            log: vec![],
+            hidden: vec![7055],
+        };
+        assert_eq!((site(&[0]).cpu_mask(), site(&[1, 2]).cpu_groups()), ("0x1".to_owned(), "6".to_owned()));
+        let many = site(&[0, 33, 64]);
+        assert_eq!(many.cpu_mask(), "0x10000000200000001");
+        assert_eq!(many.cpu_groups(), "1,00000002,00000001");
+        let mut site = site(&[0]);
+        site.note("nsenter -t 7055 -n ip link add bs7055p0 type veth peer name p0 netns 7055");
+        assert_eq!(
+            site.notes(),
+            "nsenter -t NAMESPACE -n ip link add OUTSIDEp0 type veth peer name p0 netns NAMESPACE"
+        );
     }
 }

@@ -61,10 +61,12 @@ impl Plan for Changes {
         } else {
             let acted = seen.acted.unwrap_or_default();
             at.lost_s.push(lost_s);
-            at.made.push(acted.done as f64 / trial.duration_s);
+            let acted_s = acted.to_s - acted.from_s;
+            let seconds = if acted_s > 0.0 { acted_s } else { trial.duration_s };
+            at.made.push(acted.done as f64 / seconds);
             at.done += acted.done;
             at.failed += acted.failed;
-            at.seconds += trial.duration_s;
+            at.seconds += seconds;
             at.latencies.take(&seen);
         }
         self.told += 1;

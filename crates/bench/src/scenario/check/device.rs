@@ -2,7 +2,7 @@
 
 use super::{Checker, MOST_OF_A_KIND, sendable};
 use crate::Sent;
-use crate::dut::{ChainText, Forward, Hooks, Kind, Plan, Ports};
+use crate::dut::{ChainText, Hooks, Kind, Plan, Ports};
 use crate::scenario::cells::{self, Dut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
@@ -152,7 +152,7 @@ impl Checker<'_> {
         }
         let ports = self.device_ports(device, kind, parameters, used)?;
         let forward = match &device.forward {
-            None => Forward::default(),
+            None => kind.forward(),
             Some(written) => {
                 let text = self.put_in(written, parameters, used)?;
                 match text.parse() {
