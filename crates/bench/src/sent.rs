@@ -38,6 +38,11 @@ impl Sent {
         }
     }
 
+    /// Whether packets go both ways at once.
+    pub fn is_both_ways(&self) -> bool {
+        matches!(self, Sent::Made { shape: Shape { both_ways: true, .. }, .. })
+    }
+
     /// Makes it ready to be sent into a chain. Reading a capture, which may be long, ends when `stop` is set.
     ///
     /// # Errors
@@ -57,7 +62,7 @@ impl Sent {
                     return frames.iter().map(ready).collect();
                 }
                 let all = match shape.trace {
-                    Some(trace) => trace_flows(trace, *order, file)?
+                    Some(trace) => trace_flows(trace, Direction::Forward, *order, file)?
                         .map_err(|e| wrong("trace", &trace.to_string(), e.to_string()))?,
                     None => {
                         let settings = FlowSettings { order: *order, ..flow_settings_of(file, *flows, shape.stack)? };
@@ -68,8 +73,17 @@ impl Sent {
                     let problem = "is not of the IP version of the addresses in [traffic]".to_owned();
                     return Err(wrong("stack", &stack.to_string(), problem));
                 }
+                let back = match (shape.both_ways, shape.trace) {
+                    (false, _) => None,
+                    (true, None) => Some(all.reversed()),
+                    (true, Some(trace)) => {
+                        let back = trace_flows(trace, Direction::Reverse, *order, file)?;
+                        Some(back.map_err(|e| wrong("trace", &trace.to_string(), e.to_string()))?)
+                    }
+                };
                 let ready = |(name, mix): &(String, Mix)| {
-                    Offered::stacked(name, &all, mix, *shape).map_err(|e| wrong("frames", name, e.to_string()))
+                    Offered::stacked(name, &all, back.as_ref(), mix, *shape)
+                        .map_err(|e| wrong("frames", name, e.to_string()))
                 };
                 frames.iter().map(ready).collect()
             }
@@ -78,10 +92,19 @@ impl Sent {
     }
 }
 
-/// A trace's flows; those that all go to one MAC address, or come from one, get the file's.
-fn trace_flows(trace: Name, order: Order, file: &ChainFile) -> Result<Result<Flows, FlowError>, Diagnostic> {
-    let (src_mac, dst_mac) = macs(file)?;
-    let mut list = trace.list(Direction::Forward, SEED);
+/// A trace's flows; those that all go to one MAC address, or come from one, get the file's, which are swapped on the way
+/// back.
+fn trace_flows(
+    trace: Name,
+    direction: Direction,
+    order: Order,
+    file: &ChainFile,
+) -> Result<Result<Flows, FlowError>, Diagnostic> {
+    let (src_mac, dst_mac) = match (direction, macs(file)?) {
+        (Direction::Forward, macs) => macs,
+        (Direction::Reverse, (src, dst)) => (dst, src),
+    };
+    let mut list = trace.list(direction, SEED);
     let one_src = list.iter().all(|flow| flow.src_mac == list[0].src_mac);
     let one_dst = list.iter().all(|flow| flow.dst_mac == list[0].dst_mac);
     for flow in &mut list {

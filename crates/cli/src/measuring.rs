@@ -9,9 +9,9 @@ use bench::scenario::{self, How};
 use bench::search::SearchKind;
 use bench::simulated::Simulated;
 use bench::{
-    Ask, Bed, BedError, Findings, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Wired,
+    Ask, Bed, BedError, Findings, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Trace, Trial, Way, Wired,
 };
-use chain::{ChainFile, Start};
+use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics};
 use report::{Dut, NfUse, Port, Tool};
 use results::Store;
@@ -247,7 +247,7 @@ impl Desk {
         let several = job.how.methods.len() > 1;
         let what = if several { format!("{}, {name}", offered.name()) } else { offered.name().to_owned() };
         let mut progress = Progress::new(&what);
-        let (mut nodes, mut drops) = (vec![], BTreeMap::new());
+        let (mut nodes, mut drops, mut ways) = (vec![], BTreeMap::new(), vec![]);
         let mut bed = at.stand.offer(offered);
         // the first packets find caches cold and neighbours unknown
         let cold = bed.trial(&Ask::load(1e5_f64.min(settings.rate_pps.unwrap_or(1e5)), 0.05));
@@ -255,6 +255,11 @@ impl Desk {
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
                 nodes.clone_from(&seen.nodes);
+                ways.resize(seen.ways.len().max(ways.len()), Way::default());
+                for (all, way) in ways.iter_mut().zip(&seen.ways) {
+                    all.sent += way.sent;
+                    all.received += way.received;
+                }
                 for (reason, n) in &seen.drops {
                     *drops.entry(reason.clone()).or_default() += n;
                 }
@@ -271,14 +276,17 @@ impl Desk {
         progress.end();
         let mut environment = bench::environment(&at.cpus, at.memory);
         environment.steal_share = Steal::now(&at.cpus).share_since(steal);
-        Ok(Carried { what, findings: method.findings(), nodes, drops, environment, ended: ended.err() })
+        Ok(Carried { what, findings: method.findings(), nodes, drops, ways, environment, ended: ended.err() })
     }
 
     /// Starts the device, with the calling thread as the generator.
     fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
         let at = match job.dut {
-            Under::Chain(file) => self.wired(file)?,
+            Under::Chain(file) => self.wired(file, job.sent.is_both_ways())?,
             Under::Rig { name, plan, file } => self.rig(name, plan, file)?,
+            Under::Simulated { device, .. } if job.sent.is_both_ways() => {
+                return Err(wrong("both-ways", device, "a simulated device has one direction; leave it out"));
+            }
             Under::Simulated { device, .. } => {
                 eprintln!("{}: a simulated device, in virtual time", job.label);
                 let stand = Stand::Simulated(Box::new(device.clone()));
@@ -301,19 +309,9 @@ impl Desk {
         Ok(at)
     }
 
-    fn wired(&self, file: &ChainFile) -> anyhow::Result<Standing> {
-        let into = match &file.traffic.into {
-            Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
-            None => file
-                .chains
-                .iter()
-                .find_map(|c| match c.from {
-                    Start::Port(port) => Some(port),
-                    Start::Link(_) => None,
-                })
-                .unwrap_or(0),
-        };
-        let mut wired = Wired::start(file, into)?;
+    fn wired(&self, file: &ChainFile, both_ways: bool) -> anyhow::Result<Standing> {
+        let into = bench::entries(file, both_ways).map_err(|d| Diagnostics(vec![d]))?;
+        let mut wired = Wired::start(file, &into)?;
         wired.stop_when(self.interrupted.clone());
         let started = wired.engine().snapshot();
         let used: Vec<usize> = started.workers.keys().copied().collect();
@@ -374,7 +372,8 @@ impl Desk {
                 // the chain's CPU has to be among those that the loopback may choose from
                 let stands = |e: anyhow::Error| CalibrationError::Stand(e);
                 runtime::confine(allowed).map_err(|e| stands(e.into()))?;
-                let mut loopback = bench::loopback(*cpu).map_err(|e| stands(e.into()))?;
+                let both_ways = offered.iter().any(|offered| offered.directions() > 1);
+                let mut loopback = bench::loopback(*cpu, both_ways).map_err(|e| stands(e.into()))?;
                 runtime::pin(core).map_err(|e| stands(e.into()))?;
                 loopback.stop_when(self.interrupted.clone());
                 Stand::Wired(Box::new(loopback))
@@ -537,6 +536,8 @@ struct Carried {
     nodes: Vec<report::Node>,
     /// Packets dropped by the device in all trials.
     drops: BTreeMap<String, u64>,
+    /// Packets of each direction in all trials, where there are several.
+    ways: Vec<Way>,
     environment: report::Environment,
     /// Why it ended early.
     ended: Option<Stopped>,
@@ -655,7 +656,7 @@ fn introduce(trace: &Trace) {
 
 /// Says what was found, and if it is nothing, why.
 fn explain(offered: &Offered, carried: &Carried) {
-    let Carried { what, findings, drops, .. } = carried;
+    let Carried { what, findings, drops, ways, .. } = carried;
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
     let trials = findings.trials.len();
     match findings.summary.lower_pps {
@@ -681,6 +682,9 @@ fn explain(offered: &Offered, carried: &Carried) {
                 eprintln!("  cure: {cure}");
             }
         }
+    }
+    for (way, Way { sent, received }) in ["there", "back"].iter().zip(ways) {
+        eprintln!("  {way}: {received} of {sent} packets came");
     }
     for quantity in &findings.quantities {
         eprintln!("  {quantity}");
