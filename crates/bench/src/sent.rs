@@ -195,4 +195,36 @@ mod tests {
             assert!(d.to_string().contains(words) && d.cure.is_some(), "{d}");
         }
     }
+
+    #[test]
+    fn both_ways_are_two_streams_of_which_one_is_the_other_reversed() {
+        let offered = |trace| {
+            let shape = Shape { both_ways: true, ..Shape::parse(trace, None, None).unwrap() };
+            ready_as("64,imix", 5, shape, "").unwrap().remove(1)
+        };
+        for trace in [None, Some("tr2i")] {
+            let offered = offered(trace);
+            assert_eq!((offered.directions(), offered.document().directions, offered.load().streams.len()), (2, 2, 2));
+            assert!(offered.remarks()[0].contains("both ways"), "{:?}", offered.remarks());
+        }
+        let one = ready("64", 5).unwrap().remove(0);
+        assert_eq!((one.document().directions, one.load().streams.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_second_port_is_where_the_chain_ends() {
+        let read = |ports: &str, chains: &str| {
+            let text = format!("bondstone = 1\n{ports}\nchain = [{chains}]\n");
+            ChainFile::parse(&text, Path::new("chain.toml"), &Registry::default()).unwrap()
+        };
+        let port = |name: &str| format!("port.{name}.device = \"ring:{name}\"\n");
+        let three = ["a", "b", "c"].map(port).concat();
+        let file = read(&three, "{ path = [\"a\", \"c\"] }, { path = [\"b\", \"a\"] }");
+        let names =
+            |both| crate::entries(&file, both).unwrap().iter().map(|n| &*file.ports[*n].name).collect::<Vec<_>>();
+        assert_eq!((names(false), names(true)), (vec!["a"], vec!["a", "c"]));
+        let file = read(&port("a"), "{ path = [\"a\", \"a\"] }");
+        let d = crate::entries(&file, true).unwrap_err();
+        assert_eq!((d.value.as_deref(), d.file.is_some(), d.cure.is_some()), (Some("a"), true, true));
+    }
 }

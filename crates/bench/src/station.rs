@@ -85,6 +85,8 @@ pub(crate) struct Station {
 struct Lane {
     /// The end that they are sent into.
     into: usize,
+    /// Whether anything takes them there.
+    taken: bool,
     /// The next one's number.
     sequence: u64,
 }
@@ -103,10 +105,15 @@ impl Station {
     /// packets that come back are those that were sent, and are sent again with what they hold.
     pub(crate) fn new(ends: Vec<End>, into: &[usize], pool: Arc<Mempool>, own: bool) -> Station {
         let end = |port: &usize| ends.iter().position(|end| end.port == *port).unwrap_or_default();
-        let lanes = into.iter().map(|port| Lane { into: end(port), sequence: 0 }).collect();
+        let lanes = into.iter().map(|port| Lane { into: end(port), taken: true, sequence: 0 }).collect();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
         let buffers = Buffers::new(pool, own);
         Station { ends, lanes, buffers, handed: 0, taken: 0, before: (0, 0), arrived, stop: Arc::default() }
+    }
+
+    /// Says that nothing takes packets of a stream at the other side: they are sent and lost, and stay in no queue.
+    pub(crate) fn leave_untaken(&mut self, stream: usize) {
+        self.lanes[stream].taken = false;
     }
 
     /// Streams that it can send at most.
@@ -352,7 +359,11 @@ impl Station {
         let Station { lanes, ends, buffers, handed, .. } = self;
         let lane = &mut lanes[stream];
         let end = &mut ends[lane.into];
-        let number = stream as u8;
+        let (number, taken) = (stream as u8, lane.taken);
+        let mut put = |burst: &mut Batch| match taken {
+            true => *handed += end.tx.send(burst) as u64,
+            false => burst.clear(),
+        };
         let mut left = due;
         while left != 0 {
             let mut burst = Batch::new();
@@ -365,14 +376,14 @@ impl Station {
                     }
                 };
                 let Some((packet, numbered)) = made else {
-                    *handed += end.tx.send(&mut burst) as u64;
+                    put(&mut burst);
                     return due - left;
                 };
                 lane.sequence += u64::from(numbered);
                 left -= 1;
                 burst.push(packet).unwrap_or_else(drop);
             }
-            *handed += end.tx.send(&mut burst) as u64;
+            put(&mut burst);
         }
         due
     }

@@ -150,6 +150,7 @@ mod tests {
         assert_eq!(trial.loss_ratio(), 0.145);
         assert_eq!(trial.device_loss_ratio(), 0.05);
         assert_eq!(trial.forwarding_pps(), 855.0);
+        assert_eq!((trial.sent_pps(), Trial { directions: 2, ..trial }.sent_pps()), (900.0, 450.0));
         assert_eq!(Trial::default().loss_ratio(), 0.0);
     }
 

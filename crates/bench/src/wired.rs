@@ -31,7 +31,12 @@ impl Wired {
     /// As [`Engine::start`].
     pub fn start(file: &ChainFile, into: &[usize]) -> Result<Wired, runtime::Error> {
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
-        let station = Station::new(ends, into, engine.pool().clone(), true);
+        let mut station = Station::new(ends, into, engine.pool().clone(), true);
+        for (stream, port) in into.iter().enumerate() {
+            if !file.chains.iter().any(|chain| begins(chain) == Some(*port)) {
+                station.leave_untaken(stream);
+            }
+        }
         Ok(Wired { engine, station })
     }
 
@@ -77,10 +82,6 @@ impl Wired {
 /// For both ways, when the file has only one port.
 pub fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnostic> {
     let numbered = |name: &String| file.ports.iter().position(|port| port.name == *name);
-    let begins = |chain: &chain::Chain| match chain.from {
-        Start::Port(port) => Some(port),
-        Start::Link(_) => None,
-    };
     let into = match &file.traffic.into {
         Some(name) => numbered(name).unwrap_or_default(),
         None => file.chains.iter().find_map(begins).unwrap_or(0),
@@ -93,6 +94,14 @@ pub fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnost
     match others.into_iter().find(|port| *port != into) {
         Some(back) => Ok(vec![into, back]),
         None => Err(one_port(&file.ports[into].name, Some(file))),
+    }
+}
+
+/// The port that a chain takes packets from.
+fn begins(chain: &chain::Chain) -> Option<usize> {
+    match chain.from {
+        Start::Port(port) => Some(port),
+        Start::Link(_) => None,
     }
 }
 
