@@ -22,7 +22,7 @@ pub struct Ask {
     pub loss_bins: usize,
     /// Whether the variation of delay is wanted.
     pub variation: bool,
-    /// The latency of the packet that is due so many seconds after the start is wanted (RFC 2544 §26.2).
+    /// The latency of the packet of the first direction that is due so many seconds after the start is wanted (RFC 2544 §26.2).
     pub tag_s: Option<f64>,
     /// What is to be done to the device meanwhile.
     pub act: Option<Act>,
@@ -48,9 +48,9 @@ pub enum Act {
 pub struct Seen {
     /// Its counts.
     pub trial: Trial,
-    /// Latencies; none where no packet was stamped.
+    /// Latencies, of all directions; none where no packet was stamped.
     pub delays: Option<Delays>,
-    /// When packets were lost, if that was asked for.
+    /// When packets were lost, if that was asked for; of all directions together.
     pub losses: Option<Losses>,
     /// How delays varied, if that was asked for.
     pub variation: Option<Variation>,
@@ -62,6 +62,17 @@ pub struct Seen {
     pub nodes: Vec<report::Node>,
     /// Packets that the device says it dropped, by reason.
     pub drops: BTreeMap<String, u64>,
+    /// What became of each direction's packets, where there are several.
+    pub ways: Vec<Way>,
+}
+
+/// Packets of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Way {
+    /// Handed to the port.
+    pub sent: u64,
+    /// Different ones that came back intact.
+    pub received: u64,
 }
 
 /// When packets were lost, by the times at which they were due.
@@ -75,16 +86,34 @@ pub struct Losses {
     pub last_s: Option<f64>,
 }
 
-/// How delays of packets in a row varied.
+impl Losses {
+    /// These and those of another stream in the same trial, told apart into as many parts.
+    #[must_use]
+    pub(crate) fn plus(mut self, other: Losses) -> Losses {
+        for ((lost, due), (more_lost, more_due)) in self.bins.iter_mut().zip(other.bins) {
+            (*lost, *due) = (*lost + more_lost, *due + more_due);
+        }
+        let both = |a: Option<f64>, b: Option<f64>, of: fn(f64, f64) -> f64| match (a, b) {
+            (Some(a), Some(b)) => Some(of(a, b)),
+            (a, b) => a.or(b),
+        };
+        self.first_s = both(self.first_s, other.first_s, f64::min);
+        self.last_s = both(self.last_s, other.last_s, f64::max);
+        self
+    }
+}
+
+/// How delays of packets in a row of one direction varied.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Variation {
     /// Amounts of `IPDV(i) = D(i) − D(i−1)` of consecutive packets that both came (RFC 3393, RFC 5481 §4.1).
     pub ipdv: Delays,
     /// Of these, how many were above 0: longer than the one before.
     pub rising: u64,
-    /// Interarrival jitter at the end, nanoseconds (RFC 3550 §6.4.1); the first packet gives no difference.
+    /// Interarrival jitter at the end, nanoseconds (RFC 3550 §6.4.1); the first packet gives no difference. Of several
+    /// directions it is that of the first.
     pub rfc3550_ns: f64,
-    /// Its highest value.
+    /// Its highest value, of all directions.
     pub rfc3550_max_ns: f64,
 }
 
@@ -113,7 +142,7 @@ pub enum BedError {
     Cannot {
         /// The device.
         dut: String,
-        /// `reset`, or `changed while it forwards`.
+        /// Such as `reset`, or `changed while it forwards`.
         what: &'static str,
         /// What helps.
         cure: &'static str,

@@ -19,18 +19,19 @@ const LATENCY_TRIES: usize = 5;
 /// Trial time that a search may take, s.
 const SEARCH_S: f64 = 1.5;
 
-/// A chain without NFs on a CPU, from one wire to another.
+/// A chain without NFs on a CPU, from one wire to another; for both ways, another one back.
 ///
 /// # Errors
 /// As [`Wired::start`].
-pub fn loopback(cpu: usize) -> Result<Wired, runtime::Error> {
+pub fn loopback(cpu: usize, both_ways: bool) -> Result<Wired, runtime::Error> {
+    let back = if both_ways { format!(", {{ path = [\"out\", \"in\"], cores = [{cpu}] }}") } else { String::new() };
     let text = format!(
         "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
-         chain = [{{ path = [\"in\", \"out\"], cores = [{cpu}] }}]\n"
+         chain = [{{ path = [\"in\", \"out\"], cores = [{cpu}] }}{back}]\n"
     );
     let file = ChainFile::parse(&text, Path::new("loopback"), &Registry::default())
         .map_err(|faults| runtime::Error::Input(graph::Diagnostics(faults)))?;
-    Wired::start(&file, 0)
+    Wired::start(&file, if both_ways { &[0, 1] } else { &[0] })
 }
 
 /// Searches the throughput of a [`loopback`], roughly, and measures its latency at `load_pps` packets a second: what the

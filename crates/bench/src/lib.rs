@@ -57,7 +57,7 @@ pub mod trial;
 mod when;
 mod wired;
 
-pub use bed::{Ask, Bed, BedError, Seen};
+pub use bed::{Ask, Bed, BedError, Seen, Way};
 pub use calibrate::{calibrate, loopback};
 pub use environment::{Steal, environment};
 pub use frames::frames;
@@ -79,4 +79,4 @@ pub use source::Load;
 pub use stand::{Offering, Stand};
 pub use trace::Trace;
 pub use trial::{BadTrial, PollGaps, Trial};
-pub use wired::{DEPTH, Wired};
+pub use wired::{DEPTH, Wired, entries};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use traffic::capture::PROBE_EVERY;
 use traffic::nfpa::Direction;
 use traffic::short::{Short, ShortError, ShortSettings};
-use traffic::{FlowSettings, Flows, Mix, Order, Template, TemplateError, probe};
+use traffic::{FlowSettings, Flows, Mix, Order, Stack, Template, TemplateError, probe};
 
 /// Packets that are sent back to back where they are late.
 const BURST: u32 = 8;
@@ -23,7 +23,7 @@ pub struct Offered {
 }
 
 enum Kind {
-    Made { template: Template, mix: Mix, shape: Shape },
+    Made { template: Template, back: Option<Template>, mix: Mix, shape: Shape },
     Short { short: Short, mix: Mix },
     Captured(Trace),
 }
@@ -51,20 +51,29 @@ impl Offered {
     /// # Errors
     /// [`CannotSend`].
     pub fn made(name: &str, flows: &Flows, mix: &Mix) -> Result<Offered, CannotSend> {
-        Offered::stacked(name, flows, mix, Shape::default())
+        Offered::stacked(name, flows, None, mix, Shape::default())
     }
 
-    /// As [`Offered::made`], with the headers and of the trace that `shape` says.
+    /// As [`Offered::made`], with the headers and of the trace that `shape` says; `back` are the flows that are sent the other
+    /// way at the same time, if any are.
     ///
     /// # Errors
     /// [`CannotSend`].
-    pub fn stacked(name: &str, flows: &Flows, mix: &Mix, shape: Shape) -> Result<Offered, CannotSend> {
+    pub fn stacked(
+        name: &str,
+        flows: &Flows,
+        back: Option<&Flows>,
+        mix: &Mix,
+        shape: Shape,
+    ) -> Result<Offered, CannotSend> {
         fits(mix)?;
-        let template = match shape.stack {
-            Some(stack) => Template::stacked(flows, mix, true, &stack)?,
-            None => Template::new(flows, mix, true).map_err(TemplateError::from)?,
+        let template = |flows: &Flows, stack: Option<Stack>| match stack {
+            Some(stack) => Template::stacked(flows, mix, true, &stack),
+            None => Template::new(flows, mix, true).map_err(TemplateError::from),
         };
-        Ok(Offered { name: name.to_owned(), frames: Kind::Made { template, mix: mix.clone(), shape } })
+        let back = back.map(|back| template(back, shape.stack.map(Stack::reversed))).transpose()?;
+        let template = template(flows, shape.stack)?;
+        Ok(Offered { name: name.to_owned(), frames: Kind::Made { template, back, mix: mix.clone(), shape } })
     }
 
     /// Short connections between the addresses of `flows`.
@@ -90,9 +99,21 @@ impl Offered {
     /// The frames from their beginning, to be sent.
     pub fn load(&self) -> Load<'_> {
         match &self.frames {
-            Kind::Made { template, mix, .. } => Load::made(template, mix.cycle(), template.flows().picker(0, 1)),
+            Kind::Made { template, back, mix, .. } => {
+                let made = |template| Load::made(template, mix.cycle(), Template::flows(template).picker(0, 1));
+                let there = made(template);
+                back.iter().map(made).fold(there, Load::and)
+            }
             Kind::Short { short, mix } => Load::short(short, mix.cycle()),
             Kind::Captured(trace) => Load::replay(trace.capture(), SEED, trace.stream(SEED)),
+        }
+    }
+
+    /// Directions in which they are sent at once, 1 or 2.
+    pub fn directions(&self) -> u8 {
+        match &self.frames {
+            Kind::Made { back: Some(_), .. } => 2,
+            _ => 1,
         }
     }
 
@@ -111,12 +132,12 @@ impl Offered {
             flows,
             protocol: protocol.to_owned(),
             burst: BURST,
-            directions: 1,
+            directions: self.directions(),
             trace_sha256: None,
             seed: Some(seed),
         };
         match &self.frames {
-            Kind::Made { template, mix, shape } => {
+            Kind::Made { template, mix, shape, .. } => {
                 let settings = template.flows().settings();
                 let stack = shape.stack.map_or_else(|| "udp".to_owned(), |stack| stack.to_string());
                 let hash = shape.trace.map(|trace| trace.sha256(Direction::Forward, sent::SEED));
@@ -177,7 +198,18 @@ impl Offered {
     /// What a reader of a result has to know of them.
     pub fn remarks(&self) -> Vec<String> {
         let trace = match &self.frames {
-            Kind::Made { .. } => return vec![],
+            Kind::Made { back: None, .. } => return vec![],
+            Kind::Made { back: Some(_), shape, .. } => {
+                let what = if shape.trace.is_some() {
+                    "the trace's reverse direction"
+                } else {
+                    "the same flows from their other side"
+                };
+                return vec![format!(
+                    "packets go both ways at once, into a second port {what}: counts and latencies are those of both, loads and \
+                     rates those of one direction"
+                )];
+            }
             Kind::Short { short, .. } => {
                 let ShortSettings { packets, concurrent, data_in_syn } = short.settings();
                 let numbers = if data_in_syn { "SYNs carry data" } else { "SYNs have no number and are counted" };

@@ -67,7 +67,9 @@ impl Rig {
             // a device that is gone says more than ports without another side
             Err(e) => return Err(driver.check().err().map_or(RigError::Ports(e), RigError::Dut)),
         };
-        let mut station = Station::new(ends, 0, outside.pool().clone(), false);
+        // a second direction goes into the second port
+        let into: Vec<usize> = (0..ends.len().min(2)).collect();
+        let mut station = Station::new(ends, &into, outside.pool().clone(), false);
         station.stop_when(stop.clone());
         let rig = Rig { station: Some(station), outside, driver, site, about, forward: plan.forward, stop };
         rig.linked()?;
@@ -88,18 +90,32 @@ impl Rig {
         }
     }
 
-    /// Checks that the right packets come out: as many as went in, and changed only as the device has to.
+    /// Directions that can be offered at once.
+    pub fn directions(&self) -> usize {
+        self.station.as_ref().map_or(0, Station::streams)
+    }
+
+    /// Checks that the right packets come out, those of each direction by themselves: as many as went in, and changed only
+    /// as the device has to.
     ///
     /// # Errors
     /// What is wrong with them.
     pub fn conform(&mut self, offered: &Offered) -> Result<(), DutError> {
+        (0..usize::from(offered.directions())).try_for_each(|stream| self.conform_stream(offered, stream))
+    }
+
+    fn conform_stream(&mut self, offered: &Offered, stream: usize) -> Result<(), DutError> {
         let (forward, site) = (self.forward, &self.site);
         let Some(station) = &mut self.station else { return Ok(()) };
+        if stream >= station.streams() {
+            return Err(site.wrong("has only one port: packets cannot go both ways", "leave out both_ways"));
+        }
         let mut load = offered.load();
         let mut outcome = (CONFORM, None);
         for _ in 0..TRIES {
             self.driver.check()?;
-            outcome = station.conform(&mut load, CONFORM, APART, PATIENCE, |sent, got| alike(forward, sent, got));
+            outcome =
+                station.conform(&mut load, stream, CONFORM, APART, PATIENCE, |sent, got| alike(forward, sent, got));
             if outcome == (0, None) || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }

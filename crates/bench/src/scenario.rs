@@ -18,6 +18,7 @@
 //! # trace = "l3-1000"                 # one of NFPA's traces, in the place of flows
 //! # stack = "eth/vlan:7/ipv4/udp"     # headers
 //! # short = "10x1024"                 # connections of 10 packets, in the place of flows, order, trace and stack
+//! # both_ways = true                  # into a second port as well, from the flows' other side
 //! # capture = "lunch.pcap"            # in the place of all of these: the frames of a capture in the same folder
 //!
 //! [goal]

@@ -52,6 +52,11 @@ impl Sent {
         }
     }
 
+    /// Whether packets go both ways at once.
+    pub fn is_both_ways(&self) -> bool {
+        matches!(self, Sent::Made { shape: Shape { both_ways: true, .. }, .. })
+    }
+
     /// Makes it ready to be sent into a chain. Reading a capture, which may be long, ends when `stop` is set.
     ///
     /// # Errors
@@ -71,7 +76,7 @@ impl Sent {
                     return frames.iter().map(ready).collect();
                 }
                 let all = match shape.trace {
-                    Some(trace) => trace_flows(trace, *order, file)?
+                    Some(trace) => trace_flows(trace, Direction::Forward, *order, file)?
                         .map_err(|e| wrong("trace", &trace.to_string(), e.to_string()))?,
                     None => {
                         let settings = FlowSettings { order: *order, ..flow_settings_of(file, *flows, shape.stack)? };
@@ -82,8 +87,17 @@ impl Sent {
                     let problem = "is not of the IP version of the addresses in [traffic]".to_owned();
                     return Err(wrong("stack", &stack.to_string(), problem));
                 }
+                let back = match (shape.both_ways, shape.trace) {
+                    (false, _) => None,
+                    (true, None) => Some(all.reversed()),
+                    (true, Some(trace)) => {
+                        let back = trace_flows(trace, Direction::Reverse, *order, file)?;
+                        Some(back.map_err(|e| wrong("trace", &trace.to_string(), e.to_string()))?)
+                    }
+                };
                 let ready = |(name, mix): &(String, Mix)| {
-                    Offered::stacked(name, &all, mix, *shape).map_err(|e| wrong("frames", name, e.to_string()))
+                    Offered::stacked(name, &all, back.as_ref(), mix, *shape)
+                        .map_err(|e| wrong("frames", name, e.to_string()))
                 };
                 frames.iter().map(ready).collect()
             }
@@ -92,10 +106,19 @@ impl Sent {
     }
 }
 
-/// A trace's flows; those that all go to one MAC address, or come from one, get the file's.
-fn trace_flows(trace: Name, order: Order, file: &ChainFile) -> Result<Result<Flows, FlowError>, Diagnostic> {
-    let (src_mac, dst_mac) = macs(file)?;
-    let mut list = trace.list(Direction::Forward, SEED);
+/// A trace's flows; those that all go to one MAC address, or come from one, get the file's, which are swapped on the way
+/// back.
+fn trace_flows(
+    trace: Name,
+    direction: Direction,
+    order: Order,
+    file: &ChainFile,
+) -> Result<Result<Flows, FlowError>, Diagnostic> {
+    let (src_mac, dst_mac) = match (direction, macs(file)?) {
+        (Direction::Forward, macs) => macs,
+        (Direction::Reverse, (src, dst)) => (dst, src),
+    };
+    let mut list = trace.list(direction, SEED);
     let one_src = list.iter().all(|flow| flow.src_mac == list[0].src_mac);
     let one_dst = list.iter().all(|flow| flow.dst_mac == list[0].dst_mac);
     for flow in &mut list {
@@ -185,5 +208,37 @@ mod tests {
             assert_eq!(d.value.as_deref().map(|v| v.starts_with(value)), Some(true), "{d}");
             assert!(d.to_string().contains(words) && d.cure.is_some(), "{d}");
         }
+    }
+
+    #[test]
+    fn both_ways_are_two_streams_of_which_one_is_the_other_reversed() {
+        let offered = |trace| {
+            let shape = Shape { both_ways: true, ..Shape::parse(trace, None, None).unwrap() };
+            ready_as("64,imix", 5, shape, "").unwrap().remove(1)
+        };
+        for trace in [None, Some("tr2i")] {
+            let offered = offered(trace);
+            assert_eq!((offered.directions(), offered.document().directions, offered.load().streams.len()), (2, 2, 2));
+            assert!(offered.remarks()[0].contains("both ways"), "{:?}", offered.remarks());
+        }
+        let one = ready("64", 5).unwrap().remove(0);
+        assert_eq!((one.document().directions, one.load().streams.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_second_port_is_where_the_chain_ends() {
+        let read = |ports: &str, chains: &str| {
+            let text = format!("bondstone = 1\n{ports}\nchain = [{chains}]\n");
+            ChainFile::parse(&text, Path::new("chain.toml"), &Registry::default()).unwrap()
+        };
+        let port = |name: &str| format!("port.{name}.device = \"ring:{name}\"\n");
+        let three = ["a", "b", "c"].map(port).concat();
+        let file = read(&three, "{ path = [\"a\", \"c\"] }, { path = [\"b\", \"a\"] }");
+        let names =
+            |both| crate::entries(&file, both).unwrap().iter().map(|n| &*file.ports[*n].name).collect::<Vec<_>>();
+        assert_eq!((names(false), names(true)), (vec!["a"], vec!["a", "c"]));
+        let file = read(&port("a"), "{ path = [\"a\", \"a\"] }");
+        let d = crate::entries(&file, true).unwrap_err();
+        assert_eq!((d.value.as_deref(), d.file.is_some(), d.cure.is_some()), (Some("a"), true, true));
     }
 }

@@ -15,6 +15,9 @@ pub struct Shape {
     pub stack: Option<Stack>,
     /// Connections that end after a few packets, in the place of flows.
     pub short: Option<ShortSettings>,
+    /// Whether packets are sent into a second port as well, at the same time and at the same rate: the same flows from their
+    /// other side, or a trace's own reverse direction.
+    pub both_ways: bool,
 }
 
 impl Shape {
@@ -27,8 +30,12 @@ impl Shape {
         stack: Option<&str>,
         short: Option<&str>,
     ) -> Result<Shape, (&'static str, Diagnostic)> {
-        let shape =
-            Shape { trace: parsed("trace", trace)?, stack: parsed("stack", stack)?, short: parsed("short", short)? };
+        let shape = Shape {
+            trace: parsed("trace", trace)?,
+            stack: parsed("stack", stack)?,
+            short: parsed("short", short)?,
+            both_ways: false,
+        };
         shape.checked(false, false)
     }
 
@@ -40,6 +47,10 @@ impl Shape {
         let wrong = |name, value: String, problem: &str, cure: &str| {
             Err((name, Diagnostic::new(problem).value(value).cure(cure)))
         };
+        if let Some(short) = self.short.filter(|_| self.both_ways) {
+            let problem = "short flows are opened from one side: they do not go both ways";
+            return wrong("both_ways", short.to_string(), problem, "leave out short, or both ways");
+        }
         if let Some(short) = self.short {
             let problem = "short flows are TCP over IP without tags, each once: no trace, no headers, no number of flows and no \
                            order go with them";
@@ -116,6 +127,9 @@ mod tests {
             assert_eq!((at, d.value.as_deref()), (name, Some(value)), "{d}");
             assert!(d.cure.is_some());
         }
+        let both = Shape { both_ways: true, ..Shape::parse(None, None, Some("10x7")).unwrap() };
+        let (at, d) = both.checked(false, false).unwrap_err();
+        assert_eq!((at, d.value.as_deref(), d.cure.is_some()), ("both_ways", Some("10x7"), true));
         let shape = Shape::parse(Some("simple"), None, None).unwrap();
         assert!(shape.checked(false, true).is_ok() && shape.checked(true, false).is_err());
         assert!(Shape::parse(None, None, Some("10")).unwrap().checked(false, true).is_err());

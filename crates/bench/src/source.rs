@@ -15,7 +15,10 @@ const SPARE: usize = 4096;
 const FIRST_READ: Duration = Duration::from_secs(5);
 
 /// What is sent, from its beginning; trials one after the other go on where the last has ended.
-pub struct Load<'a>(pub(crate) Kind<'a>);
+pub struct Load<'a> {
+    /// At least one, each sent into an end of its own.
+    pub(crate) streams: Vec<Kind<'a>>,
+}
 
 /// Where a load's packets come from.
 pub(crate) enum Kind<'a> {
@@ -48,11 +51,21 @@ pub(crate) struct Replay<'a> {
 
 impl<'a> Load<'a> {
     pub(crate) fn made(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
-        Load(Kind::Made(Made { sizes, way: Way::Flows { template, picker } }))
+        Load::of(Kind::Made(Made { sizes, way: Way::Flows { template, picker } }))
+    }
+
+    fn of(kind: Kind<'a>) -> Self {
+        Load { streams: vec![kind] }
+    }
+
+    /// With the streams of another load behind its own. Their frames have to be of the same headers.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.streams.extend(other.streams);
+        self
     }
 
     pub(crate) fn short(short: &Short, sizes: Cycle) -> Self {
-        Load(Kind::Made(Made { sizes, way: Way::Short(Box::new(short.connections(0, 1))) }))
+        Load::of(Kind::Made(Made { sizes, way: Way::Short(Box::new(short.connections(0, 1))) }))
     }
 
     /// The frames of a capture, or those that `stream` reads of it.
@@ -61,12 +74,12 @@ impl<'a> Load<'a> {
             stream.wait(FIRST_READ);
             Box::new(stream)
         });
-        Load(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream }))
+        Load::of(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream }))
     }
 
     /// Where in a frame its number is; `usize::MAX` where that depends.
     pub(crate) fn probe_at(&self) -> usize {
-        match &self.0 {
+        match &self.streams[0] {
             Kind::Made(Made { way: Way::Flows { template, .. }, .. }) => template.probe_at(),
             Kind::Made(Made { way: Way::Short(connections), .. }) => connections.short().probe_at(),
             Kind::Replay(_) => usize::MAX,
@@ -75,7 +88,7 @@ impl<'a> Load<'a> {
 
     /// Of so many packets, about one carries a number.
     pub(crate) fn numbered_every(&self) -> u64 {
-        match &self.0 {
+        match &self.streams[0] {
             Kind::Made(_) => 1,
             Kind::Replay(_) => PROBE_EVERY,
         }
@@ -83,7 +96,7 @@ impl<'a> Load<'a> {
 
     /// Whether some packets carry no number.
     pub(crate) fn is_replay(&self) -> bool {
-        match &self.0 {
+        match &self.streams[0] {
             Kind::Made(Made { way: Way::Flows { .. }, .. }) => false,
             Kind::Made(Made { way: Way::Short(connections), .. }) => !connections.short().settings().data_in_syn,
             Kind::Replay(_) => true,

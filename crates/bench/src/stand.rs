@@ -46,6 +46,18 @@ impl Bed for Offering<'_> {
                 cure: "the method throughput has the latencies of those that have one",
             });
         }
+        let (dut, directions) = match self.stand {
+            Stand::Wired(wired) => ("a chain in this process", wired.directions()),
+            Stand::Rig(rig) => ("a device", rig.directions()),
+            Stand::Simulated(_) => ("a simulated device", 1),
+        };
+        if self.load.streams.len() > directions {
+            return Err(BedError::Cannot {
+                dut: dut.to_owned(),
+                what: "sent packets both ways",
+                cure: "give it a second port, or leave out both ways",
+            });
+        }
         match self.stand {
             Stand::Wired(_) if ask.act.is_some() => Err(BedError::Cannot {
                 dut: "a chain in this process".to_owned(),

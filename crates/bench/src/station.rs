@@ -1,6 +1,7 @@
-//! The generator: the thread that runs trials sends into one end of a device and takes back what comes out of any.
+//! The generator: the thread that runs trials sends into one end of a device, or into several at once, each a stream of its
+//! own, and takes back what comes out of any.
 
-use crate::bed::{Ask, Phase, Seen, Variation};
+use crate::bed::{Ask, Losses, Phase, Seen, Variation, Way};
 use crate::source::{Buffers, Kind, Load, Source};
 use crate::tally::Plain;
 use crate::trial::{PollGaps, Trial};
@@ -27,6 +28,8 @@ const THROUGH: Duration = Duration::from_micros(500);
 const WAKES: u32 = 5;
 /// Parts into which loss is told apart at least, to know when the last packet was lost.
 const FINE: usize = 1 << 16;
+/// Packets that leave together at high rates, as [`Pace::new`] has it.
+const BURST: f64 = 8.0;
 /// What the clock of a worker's gap cannot tell, ns.
 const GRAIN_NS: u64 = 60_000;
 
@@ -67,8 +70,8 @@ pub(crate) struct Underway {
 /// The ends of a device, and who sends and receives there.
 pub(crate) struct Station {
     ends: Vec<End>,
-    /// The end that packets are sent into.
-    into: usize,
+    /// By stream.
+    lanes: Vec<Lane>,
     buffers: Buffers,
     /// Packets that the wire has taken so far, and packets that have come.
     handed: u64,
@@ -77,7 +80,6 @@ pub(crate) struct Station {
     before: (u64, u64),
     /// For each end what came last, and when.
     arrived: Vec<(Batch, u64)>,
-    sequence: u64,
     stop: Arc<AtomicBool>,
     /// How far the trial has come.
     course: Arc<Course>,
@@ -92,6 +94,16 @@ pub(crate) struct Course {
     pub(crate) over: AtomicBool,
 }
 
+/// Where a stream's packets go.
+struct Lane {
+    /// The end that they are sent into.
+    into: usize,
+    /// Whether anything takes them there.
+    taken: bool,
+    /// The next one's number.
+    sequence: u64,
+}
+
 /// Which packets are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -102,24 +114,34 @@ enum Part {
 }
 
 impl Station {
-    /// At these ends; packets are sent into the one of the port of number `into`. Where `own` says so, packets that come
-    /// back are those that were sent, and are sent again with what they hold.
-    pub(crate) fn new(ends: Vec<End>, into: usize, pool: Arc<Mempool>, own: bool) -> Station {
-        let into = ends.iter().position(|end| end.port == into).unwrap_or_default();
+    /// At these ends; packets of stream `n` are sent into the one of the port of number `into[n]`. Where `own` says so,
+    /// packets that come back are those that were sent, and are sent again with what they hold.
+    pub(crate) fn new(ends: Vec<End>, into: &[usize], pool: Arc<Mempool>, own: bool) -> Station {
+        let end = |port: &usize| ends.iter().position(|end| end.port == *port).unwrap_or_default();
+        let lanes = into.iter().map(|port| Lane { into: end(port), taken: true, sequence: 0 }).collect();
         let arrived = ends.iter().map(|_| (Batch::new(), 0)).collect();
         let buffers = Buffers::new(pool, own);
         Station {
             ends,
-            into,
+            lanes,
             buffers,
             handed: 0,
             taken: 0,
             before: (0, 0),
             arrived,
-            sequence: 0,
             stop: Arc::default(),
             course: Arc::default(),
         }
+    }
+
+    /// Says that nothing takes packets of a stream at the other side: they are sent and lost, and stay in no queue.
+    pub(crate) fn leave_untaken(&mut self, stream: usize) {
+        self.lanes[stream].taken = false;
+    }
+
+    /// Streams that it can send at most.
+    pub(crate) fn streams(&self) -> usize {
+        self.lanes.len()
     }
 
     /// Has trials end when this is set.
@@ -143,13 +165,20 @@ impl Station {
         schedule(&ask.phases, 0, hz)?;
         self.before = (self.handed, self.taken);
         let mut plain = self.wake(middle, load);
-        let mut pacers = schedule(&ask.phases, clock::cycles() + hz / 10_000, hz)?;
-        let first = self.sequence;
-        let intended = pacers.iter().map(|p| p.totals().intended).sum();
-        let mut receiver = Receiver::new(load.probe_at(), first, intended, hz);
+        let streams = load.streams.len();
+        let start = clock::cycles() + hz / 10_000;
+        let mut pacers = vec![];
+        for stream in 0..streams {
+            pacers.push(schedule(&ask.phases, start + apart(&ask.phases, stream, streams, hz), hz)?);
+        }
+        let firsts: Vec<u64> = self.lanes.iter().map(|lane| lane.sequence).collect();
+        let mut receiver = Receiver::new(load.probe_at(), firsts[0], intended(&pacers[0]), hz);
+        for stream in 1..streams {
+            receiver.set_stream(stream as u8, Sequence::new(firsts[stream], intended(&pacers[stream])));
+        }
         // about a million latencies a second
         let highest = ask.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
-        receiver.sample((highest / load.numbered_every() as f64 / 1e6) as u64);
+        receiver.sample((highest * streams as f64 / load.numbered_every() as f64 / 1e6) as u64);
         // bins and tag are of numbers, and where not every packet has one they say nothing of packets
         let whole = load.numbered_every() == 1;
         let bins = if whole { ask.loss_bins } else { 0 };
@@ -160,31 +189,19 @@ impl Station {
             receiver.watch_variation();
         }
         if let Some(at) = ask.tag_s {
-            receiver.watch_tag(first + number_at(&ask.phases, at));
+            receiver.watch_tag(firsts[0] + number_at(&ask.phases, at));
         }
         middle.gaps();
-        let (mut looked, mut own) = (clock::cycles(), 0);
         self.course.begun.store(true, Ordering::Release);
-        for pacer in &mut pacers {
-            while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
-                let now = clock::cycles();
-                if now - looked > hz / 20_000 {
-                    own += now - looked;
-                }
-                looked = now;
-                let due = pacer.due(now);
-                if due != 0 {
-                    let sent = self.send(load, due, Part::Trial);
-                    pacer.sent(sent, now);
-                }
-                self.receive(&mut receiver);
-            }
-        }
+        let own = match &mut pacers[..] {
+            [only] => self.run(load, only, &mut receiver),
+            all => self.run_all(load, all, &mut receiver),
+        };
         self.course.over.store(true, Ordering::Release);
         self.drain(middle, &mut receiver, ask.duration_s());
         let mut totals = pace::Totals::default();
         let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
-        for pacer in &mut pacers {
+        for pacer in pacers.iter_mut().flatten() {
             pacer.stop();
             let did = pacer.totals();
             totals.intended += did.intended;
@@ -194,8 +211,18 @@ impl Station {
             gap = gap.max(pacer.poll_gap_max_ns());
             gap_limit = gap_limit.min(pacer.gap_limit_ns());
         }
-        let numbered = self.sequence - first;
-        self.sequence = first + totals.intended;
+        let (mut numbered, mut ways) = (0, vec![]);
+        for (stream, pacers) in pacers.iter().enumerate() {
+            let lane = &mut self.lanes[stream];
+            let sent = lane.sequence - firsts[stream];
+            lane.sequence = firsts[stream] + intended(pacers);
+            numbered += sent;
+            let received = receiver.stream(stream as u8).map_or(0, |seen| seen.received);
+            ways.push(Way { sent, received });
+        }
+        if streams == 1 {
+            ways.clear();
+        }
         let mut seen = receiver.totals(numbered);
         if load.is_replay() {
             plain.sent = totals.sent - numbered;
@@ -207,6 +234,7 @@ impl Station {
         let away = Duration::from_secs_f64(own as f64 / hz as f64) + sum;
         let first = ask.phases.first().copied().unwrap_or(Phase { load_pps: 0.0, duration_s: 0.0 });
         let mut trial = Trial::new(first.load_pps, ask.duration_s(), totals, seen);
+        trial.directions = streams as u8;
         if ask.phases.len() > 1 {
             trial.phases = ask.phases.clone();
         }
@@ -215,17 +243,58 @@ impl Station {
         trial.late_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
-        let sent: Vec<u64> = pacers.iter().map(|p| p.totals().sent).collect();
-        let losses = receiver.losses(0).filter(|_| bins != 0);
-        let losses = losses.map(|losses| When::new(&ask.phases, &sent).losses(losses, bins));
-        let variation = receiver.variation(0).map(|seen| Variation {
-            ipdv: seen.ipdv().amounts(),
-            rising: seen.ipdv().above(),
-            rfc3550_ns: seen.jitter_ns().unwrap_or(0.0),
-            rfc3550_max_ns: seen.jitter_max_ns().unwrap_or(0.0),
-        });
+        let losses = losses(&receiver, ask, &pacers).filter(|_| bins != 0);
+        let variation = variation(&receiver, streams);
         let tag_ns = receiver.tag_ns().map(|ns| ns as f64);
-        Ok(Seen { trial, delays, losses, variation, tag_ns, ..Seen::default() })
+        Ok(Seen { trial, delays, losses, variation, tag_ns, ways, ..Seen::default() })
+    }
+
+    /// Sends one stream, its phases one after the other; ticks that this thread was away.
+    fn run(&mut self, load: &mut Load<'_>, pacers: &mut [Pacer], receiver: &mut Receiver) -> u64 {
+        let hz = clock::hz();
+        let (mut looked, mut own) = (clock::cycles(), 0);
+        for pacer in pacers {
+            while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
+                let now = clock::cycles();
+                if now - looked > hz / 20_000 {
+                    own += now - looked;
+                }
+                looked = now;
+                let due = pacer.due(now);
+                if due != 0 {
+                    let sent = self.send(load, 0, due, Part::Trial);
+                    pacer.sent(sent, now);
+                }
+                self.receive(receiver);
+            }
+        }
+        own
+    }
+
+    /// Sends several streams in turn, each by its own schedule; ticks that this thread was away.
+    fn run_all(&mut self, load: &mut Load<'_>, pacers: &mut [Vec<Pacer>], receiver: &mut Receiver) -> u64 {
+        let hz = clock::hz();
+        let (mut looked, mut own) = (clock::cycles(), 0);
+        let phases = pacers.iter().map(Vec::len).min().unwrap_or(0);
+        for phase in 0..phases {
+            while pacers.iter().any(|all| !all[phase].is_finished()) && !self.stop.load(Ordering::Relaxed) {
+                for (stream, all) in pacers.iter_mut().enumerate() {
+                    let pacer = &mut all[phase];
+                    let now = clock::cycles();
+                    if now - looked > hz / 20_000 {
+                        own += now - looked;
+                    }
+                    looked = now;
+                    let due = pacer.due(now);
+                    if due != 0 {
+                        let sent = self.send(load, stream, due, Part::Trial);
+                        pacer.sent(sent, now);
+                    }
+                    self.receive(receiver);
+                }
+            }
+        }
+        own
     }
 
     fn underway(&self, quiet: Duration, trial_s: f64) -> Underway {
@@ -262,19 +331,27 @@ impl Station {
         let mut plain = Plain::default();
         for _ in 0..WAKES {
             let (hz, from) = (clock::hz(), clock::cycles());
+            let streams = load.streams.len() as u64;
             let mut before = Receiver::new(load.probe_at(), 0, 0, hz);
-            before.set_stream(PRELUDE_STREAM, Sequence::new(0, PRELUDE));
-            let (mut sent, numbers) = (0, self.sequence);
+            before.set_stream(PRELUDE_STREAM, Sequence::new(0, PRELUDE * streams));
+            let numbers: Vec<u64> = self.lanes.iter().map(|lane| lane.sequence).collect();
+            let mut sent = 0;
             for n in 0..PRELUDE {
                 while clock::cycles() < from + n * hz / 200_000 {
                     self.receive(&mut before);
                 }
-                sent += self.send(load, 1, Part::Prelude(n)) as u64;
+                for stream in 0..streams {
+                    sent += self.send(load, stream as usize, 1, Part::Prelude(n * streams + stream)) as u64;
+                }
             }
-            let numbered = self.sequence - numbers;
-            self.sequence = numbers;
+            let mut numbered = 0;
+            for (lane, number) in self.lanes.iter_mut().zip(numbers) {
+                numbered += lane.sequence - number;
+                lane.sequence = number;
+            }
             plain.prelude += sent - numbered;
-            let awake = sent == numbered || self.prelude_is_through(middle, &mut before);
+            // of a capture, what the device makes of the prelude is counted as well
+            let awake = !load.is_replay() || self.prelude_is_through(middle, &mut before);
             let seen = before.totals(numbered);
             plain.before.foreign += seen.foreign;
             plain.before.duplicate += seen.duplicate;
@@ -301,39 +378,46 @@ impl Station {
         false
     }
 
-    /// Puts packets on the wire, as many as are due and there are buffers for; how many. What the chain's queue has no room
-    /// for is lost there, as in a NIC.
-    fn send(&mut self, load: &mut Load<'_>, due: usize, part: Part) -> usize {
-        match &mut load.0 {
-            Kind::Made(made) => self.send_from(made, due, part),
-            Kind::Replay(replay) => self.send_from(replay, due, part),
+    /// Puts packets of a stream on the wire, as many as are due and there are buffers for; how many. What the chain's queue
+    /// has no room for is lost there, as in a NIC.
+    #[inline(always)]
+    fn send(&mut self, load: &mut Load<'_>, stream: usize, due: usize, part: Part) -> usize {
+        match &mut load.streams[stream] {
+            Kind::Made(made) => self.send_from(made, stream, due, part),
+            Kind::Replay(replay) => self.send_from(replay, stream, due, part),
         }
     }
 
     #[inline(always)]
-    fn send_from(&mut self, source: &mut impl Source, due: usize, part: Part) -> usize {
+    fn send_from(&mut self, source: &mut impl Source, stream: usize, due: usize, part: Part) -> usize {
+        let Station { lanes, ends, buffers, handed, .. } = self;
+        let lane = &mut lanes[stream];
+        let end = &mut ends[lane.into];
+        let (number, taken) = (stream as u8, lane.taken);
+        let mut put = |burst: &mut Batch| match taken {
+            true => *handed += end.tx.send(burst) as u64,
+            false => burst.clear(),
+        };
         let mut left = due;
         while left != 0 {
             let mut burst = Batch::new();
             let stamp = clock::cycles();
             while left != 0 && !burst.is_full() {
                 let made = match part {
-                    Part::Trial => {
-                        source.packet(Probe { stream: 0, sequence: self.sequence, stamp }, &mut self.buffers)
-                    }
+                    Part::Trial => source.packet(Probe { stream: number, sequence: lane.sequence, stamp }, buffers),
                     Part::Prelude(sequence) => {
-                        source.prelude(Probe { stream: PRELUDE_STREAM, sequence, stamp }, &mut self.buffers)
+                        source.prelude(Probe { stream: PRELUDE_STREAM, sequence, stamp }, buffers)
                     }
                 };
                 let Some((packet, numbered)) = made else {
-                    self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
+                    put(&mut burst);
                     return due - left;
                 };
-                self.sequence += u64::from(numbered);
+                lane.sequence += u64::from(numbered);
                 left -= 1;
                 burst.push(packet).unwrap_or_else(drop);
             }
-            self.handed += self.ends[self.into].tx.send(&mut burst) as u64;
+            put(&mut burst);
         }
         due
     }
@@ -365,11 +449,12 @@ impl Station {
         all
     }
 
-    /// Sends `packets` one after the other, so far apart, and compares what comes back within `patience` with what was
+    /// Sends `packets` of a stream one after the other, so far apart, and compares what comes back within `patience` with what was
     /// sent; `alike` says what is wrong with a pair, if anything is. How many did not come back, and the first complaint.
     pub(crate) fn conform(
         &mut self,
         load: &mut Load<'_>,
+        stream: usize,
         packets: u64,
         apart: Duration,
         patience: Duration,
@@ -377,20 +462,21 @@ impl Station {
     ) -> (u64, Option<String>) {
         let mut sent: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut complaint = None;
-        let (first, from) = (self.sequence, clock::cycles());
+        let (first, from) = (self.lanes[stream].sequence, clock::cycles());
         let mut count = 0;
         let mut buffers = Batch::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now = clock::cycles();
             if count < packets && now >= from + count * ticks(apart) {
-                let before = self.sequence;
-                if let Some(packet) = self.one(load) {
-                    let number = self.sequence > before;
+                let before = self.lanes[stream].sequence;
+                if let Some(packet) = self.one(load, stream) {
+                    let lane = &self.lanes[stream];
+                    let number = lane.sequence > before;
                     if number {
                         sent.insert(before, packet.data().to_vec());
                     }
                     if buffers.push(packet).is_ok() {
-                        self.handed += self.ends[self.into].tx.send(&mut buffers) as u64;
+                        self.handed += self.ends[lane.into].tx.send(&mut buffers) as u64;
                         buffers.clear();
                     }
                 }
@@ -412,18 +498,20 @@ impl Station {
                 break;
             }
         }
-        self.sequence = self.sequence.max(first + packets);
+        let lane = &mut self.lanes[stream];
+        lane.sequence = lane.sequence.max(first + packets);
         (sent.len() as u64, complaint)
     }
 
-    /// The next packet, numbered where it has room.
-    fn one(&mut self, load: &mut Load<'_>) -> Option<Packet> {
-        let probe = Probe { stream: 0, sequence: self.sequence, stamp: clock::cycles() };
-        let (packet, numbered) = match &mut load.0 {
+    /// The next packet of a stream, numbered where it has room.
+    fn one(&mut self, load: &mut Load<'_>, stream: usize) -> Option<Packet> {
+        let lane = &mut self.lanes[stream];
+        let probe = Probe { stream: stream as u8, sequence: lane.sequence, stamp: clock::cycles() };
+        let (packet, numbered) = match &mut load.streams[stream] {
             Kind::Made(made) => made.packet(probe, &mut self.buffers),
             Kind::Replay(replay) => replay.packet(probe, &mut self.buffers),
         }?;
-        self.sequence += u64::from(numbered);
+        lane.sequence += u64::from(numbered);
         Some(packet)
     }
 
@@ -458,6 +546,46 @@ fn schedule(phases: &[Phase], start: u64, hz: u64) -> Result<Vec<Pacer>, PaceErr
     phases.iter().map(pacer).collect()
 }
 
+/// Packets on schedule, all phases.
+fn intended(pacers: &[Pacer]) -> u64 {
+    pacers.iter().map(|pacer| pacer.totals().intended).sum()
+}
+
+/// Ticks by which a stream starts later than the first, so that the bursts of one leave between those of the others; a
+/// microsecond at most.
+fn apart(phases: &[Phase], stream: usize, streams: usize, hz: u64) -> u64 {
+    let load_pps = phases.first().map_or(1.0, |phase| phase.load_pps);
+    let between_s = (BURST / load_pps).min(1e-6);
+    (between_s * stream as f64 / streams as f64 * hz as f64) as u64
+}
+
+/// When packets were lost, of all streams together: the sums of packets, the first and the last of all.
+fn losses(receiver: &Receiver, ask: &Ask, pacers: &[Vec<Pacer>]) -> Option<Losses> {
+    let of = |(stream, pacers): (usize, &Vec<Pacer>)| {
+        let sent: Vec<u64> = pacers.iter().map(|p| p.totals().sent).collect();
+        Some(When::new(&ask.phases, &sent).losses(receiver.losses(stream as u8)?, ask.loss_bins))
+    };
+    pacers.iter().enumerate().filter_map(of).reduce(Losses::plus)
+}
+
+/// How delays varied: differences of all streams together, each between packets of one stream. The jitter of RFC 3550 is
+/// that of stream 0, since that of several has no sum; its highest value is the highest of all.
+fn variation(receiver: &Receiver, streams: usize) -> Option<Variation> {
+    let first = receiver.variation(0)?;
+    let mut all = Variation {
+        ipdv: first.ipdv().amounts(),
+        rising: first.ipdv().above(),
+        rfc3550_ns: first.jitter_ns().unwrap_or(0.0),
+        rfc3550_max_ns: first.jitter_max_ns().unwrap_or(0.0),
+    };
+    for seen in (1..streams).filter_map(|stream| receiver.variation(stream as u8)) {
+        all.ipdv.add(&seen.ipdv().amounts());
+        all.rising += seen.ipdv().above();
+        all.rfc3550_max_ns = all.rfc3550_max_ns.max(seen.jitter_max_ns().unwrap_or(0.0));
+    }
+    Some(all)
+}
+
 fn ticks(time: Duration) -> u64 {
     (time.as_secs_f64() * clock::hz() as f64) as u64
 }
@@ -468,6 +596,6 @@ fn was_away(trial: &Trial, load_pps: f64, depth: u32, gaps: PollGaps, generator_
     let lasts = (f64::from(depth) / load_pps * 1e9) as u64 + GRAIN_NS;
     let missing = trial.lost + trial.unsent;
     // what came while nobody looked has then to be worked off beside what comes
-    let explained = 2.0 * load_pps * away.as_secs_f64();
+    let explained = 2.0 * load_pps * f64::from(trial.directions) * away.as_secs_f64();
     missing != 0 && missing as f64 <= explained && (gaps.worker > lasts || gaps.generator > generator_limit)
 }

@@ -19,6 +19,8 @@ pub struct PollGaps {
 pub struct Trial {
     /// Intended packets a second, one direction.
     pub load_pps: f64,
+    /// Directions at once; 0 counts as 1. All counts are their sums, rates those of one.
+    pub directions: u8,
     /// Intended length, seconds.
     pub duration_s: f64,
     /// Its phases, where there are several; `load_pps` is that of the first.
@@ -93,9 +95,14 @@ impl Trial {
         ratio(self.lost, self.sent)
     }
 
-    /// The load times the share that was received (RFC 9971, Trial Forwarding Rate).
+    /// The load times the share that was received (RFC 9971, Trial Forwarding Rate); one direction, the mean of all.
     pub fn forwarding_pps(&self) -> f64 {
         self.load_pps * (1.0 - self.loss_ratio())
+    }
+
+    /// Packets a second that were sent, one direction.
+    pub fn sent_pps(&self) -> f64 {
+        self.sent as f64 / self.duration_s / f64::from(self.directions.max(1))
     }
 
     /// # Errors
@@ -143,6 +150,7 @@ mod tests {
         assert_eq!(trial.loss_ratio(), 0.145);
         assert_eq!(trial.device_loss_ratio(), 0.05);
         assert_eq!(trial.forwarding_pps(), 855.0);
+        assert_eq!((trial.sent_pps(), Trial { directions: 2, ..trial }.sent_pps()), (900.0, 450.0));
         assert_eq!(Trial::default().loss_ratio(), 0.0);
     }
 

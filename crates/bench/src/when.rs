@@ -69,6 +69,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn losses_of_two_streams_are_one() {
+        let of = |bins, first_s, last_s| Losses { bins, first_s, last_s };
+        let there = of(vec![(1, 10), (0, 10)], Some(0.2), Some(0.4));
+        let back = of(vec![(0, 10), (3, 9)], Some(0.6), Some(0.9));
+        let none = of(vec![(0, 10), (0, 10)], None, None);
+        let both = there.clone().plus(back);
+        assert_eq!(both, of(vec![(1, 20), (3, 19)], Some(0.2), Some(0.9)));
+        assert_eq!(there.plus(none), of(vec![(1, 20), (0, 20)], Some(0.2), Some(0.4)));
+    }
+
+    #[test]
     fn loss_in_the_second_of_two_phases() {
         // 1000 packets in the first second, 500 in the next two
         let phases = [Phase { load_pps: 1000.0, duration_s: 1.0 }, Phase { load_pps: 250.0, duration_s: 2.0 }];

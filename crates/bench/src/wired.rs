@@ -4,7 +4,8 @@
 use crate::bed::{Ask, Seen};
 use crate::source::Load;
 use crate::station::{Middle, Station, Underway};
-use chain::ChainFile;
+use chain::{ChainFile, Start};
+use graph::Diagnostic;
 use runtime::{Engine, Summary};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,14 +24,19 @@ pub struct Wired {
 }
 
 impl Wired {
-    /// Starts the chains of a file; packets are sent to its port of number `into`. The calling thread is the one that has
-    /// to run the trials.
+    /// Starts the chains of a file; packets are sent to its ports of numbers `into`, those of a direction to each, as
+    /// [`entries`] has them. The calling thread is the one that has to run the trials.
     ///
     /// # Errors
     /// As [`Engine::start`].
-    pub fn start(file: &ChainFile, into: usize) -> Result<Wired, runtime::Error> {
+    pub fn start(file: &ChainFile, into: &[usize]) -> Result<Wired, runtime::Error> {
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
-        let station = Station::new(ends, into, engine.pool().clone(), true);
+        let mut station = Station::new(ends, into, engine.pool().clone(), true);
+        for (stream, port) in into.iter().enumerate() {
+            if !file.chains.iter().any(|chain| begins(chain) == Some(*port)) {
+                station.leave_untaken(stream);
+            }
+        }
         Ok(Wired { engine, station })
     }
 
@@ -52,6 +58,11 @@ impl Wired {
         self.station.trial(&self.engine, load, ask)
     }
 
+    /// Directions that can be offered at once.
+    pub fn directions(&self) -> usize {
+        self.station.streams()
+    }
+
     /// Forgets the packets that have come back: their payload is that of other frames.
     pub fn forget(&mut self) {
         self.station.forget();
@@ -62,6 +73,44 @@ impl Wired {
         self.station.close();
         self.engine.stop()
     }
+}
+
+/// Ports of a chain file that packets are sent into: the one that its `[traffic]` names, or the first chain's, and for both
+/// ways a second one: where a chain from the first ends, else where another chain begins, else the next there is.
+///
+/// # Errors
+/// For both ways, when the file has only one port.
+pub fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnostic> {
+    let numbered = |name: &String| file.ports.iter().position(|port| port.name == *name);
+    let into = match &file.traffic.into {
+        Some(name) => numbered(name).unwrap_or_default(),
+        None => file.chains.iter().find_map(begins).unwrap_or(0),
+    };
+    if !both_ways {
+        return Ok(vec![into]);
+    }
+    let ends = file.chains.iter().filter(|chain| begins(chain) == Some(into)).filter_map(|c| numbered(c.path.last()?));
+    let others = ends.chain(file.chains.iter().filter_map(begins)).chain(0..file.ports.len());
+    match others.into_iter().find(|port| *port != into) {
+        Some(back) => Ok(vec![into, back]),
+        None => Err(one_port(&file.ports[into].name, Some(file))),
+    }
+}
+
+/// The port that a chain takes packets from.
+fn begins(chain: &chain::Chain) -> Option<usize> {
+    match chain.from {
+        Start::Port(port) => Some(port),
+        Start::Link(_) => None,
+    }
+}
+
+/// The fault of a device that has only this port, and is to be offered packets both ways.
+pub(crate) fn one_port(port: &str, file: Option<&ChainFile>) -> Diagnostic {
+    let d = Diagnostic::new("is the only port: packets cannot go both ways")
+        .value(port)
+        .cure("add a second port and a chain from it, or leave out --both-ways, and both_ways of a scenario");
+    Diagnostic { file: file.map(|file| file.file.clone()), ..d }
 }
 
 impl Middle for Engine {

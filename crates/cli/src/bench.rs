@@ -179,6 +179,10 @@ struct Made {
     /// ,syn-data behind it SYNs carry data.
     #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
     short: Option<String>,
+    /// Sends both ways at once, at the same rate: into a second port the same flows from their other side, with addresses,
+    /// ports and MAC addresses swapped, or the trace's reverse direction. Rates are those of one direction.
+    #[arg(long, conflicts_with_all = ["pcap", "short"])]
+    both_ways: bool,
 }
 
 impl Bench {
@@ -322,11 +326,13 @@ impl Bench {
         let fault = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
         let asked = Shape::parse(self.made.trace.as_deref(), self.made.stack.as_deref(), self.made.short.as_deref())
             .map_err(fault)?;
+        let default = Shape { both_ways: default.both_ways || self.made.both_ways, ..default };
         if asked.short.is_some() || asked == Shape::default() {
             let shape = if asked.short.is_some() { asked } else { default };
             return Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?);
         }
-        let shape = Shape { trace: asked.trace.or(default.trace), stack: asked.stack.or(default.stack), short: None };
+        let (trace, stack) = (asked.trace.or(default.trace), asked.stack.or(default.stack));
+        let shape = Shape { trace, stack, short: None, ..default };
         Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?)
     }
 
@@ -353,7 +359,7 @@ impl Bench {
             }
             Sent::Capture(path) => {
                 let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows, \
-                               --order, --trace, --stack and --short";
+                               --order, --trace, --stack, --short and --both-ways";
                 Err(Diagnostics(vec![Diagnostic::new(problem).value(path.display())]).into())
             }
         }

@@ -10,9 +10,9 @@ use bench::search::SearchKind;
 use bench::simulated::Simulated;
 use bench::{
     Ask, Bed, BedError, Findings, LimitedBy, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal,
-    Trace, Trial, Wired,
+    Trace, Trial, Way, Wired,
 };
-use chain::{ChainFile, Start};
+use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics};
 use report::{Dut, NfUse, Port, Tool};
 use results::Store;
@@ -311,7 +311,7 @@ impl Desk {
         let several = job.how.methods.len() > 1;
         let what = if several { format!("{}, {name}", offered.name()) } else { offered.name().to_owned() };
         let mut progress = Progress::new(&what);
-        let (mut nodes, mut drops) = (vec![], BTreeMap::new());
+        let (mut nodes, mut drops, mut ways) = (vec![], BTreeMap::new(), vec![]);
         let is_simulated = matches!(at.stand, Stand::Simulated(_));
         let mut bed = at.stand.offer(offered);
         // the first packets find caches cold and neighbours unknown
@@ -321,6 +321,11 @@ impl Desk {
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
                 nodes.clone_from(&seen.nodes);
+                ways.resize(seen.ways.len().max(ways.len()), Way::default());
+                for (all, way) in ways.iter_mut().zip(&seen.ways) {
+                    all.sent += way.sent;
+                    all.received += way.received;
+                }
                 for (reason, n) in &seen.drops {
                     *drops.entry(reason.clone()).or_default() += n;
                 }
@@ -348,6 +353,7 @@ impl Desk {
             findings: method.findings(),
             nodes,
             drops,
+            ways,
             environment,
             line_pps: settings.line_pps,
             ended: ended.err(),
@@ -357,8 +363,11 @@ impl Desk {
     /// Starts the device, with the calling thread as the generator.
     fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
         let at = match job.dut {
-            Under::Chain(file) => self.wired(file)?,
+            Under::Chain(file) => self.wired(file, job.sent.is_both_ways())?,
             Under::Rig { name, plan, file } => self.rig(name, plan, file, &job.sent)?,
+            Under::Simulated { device, .. } if job.sent.is_both_ways() => {
+                return Err(wrong("both-ways", device, "a simulated device has one direction; leave it out"));
+            }
             Under::Simulated { device, .. } => {
                 eprintln!("{}: a simulated device, in virtual time", job.label);
                 let stand = Stand::Simulated(Box::new(device.clone()));
@@ -382,19 +391,9 @@ impl Desk {
         Ok(at)
     }
 
-    fn wired(&self, file: &ChainFile) -> anyhow::Result<Standing> {
-        let into = match &file.traffic.into {
-            Some(name) => file.ports.iter().position(|p| p.name == *name).unwrap_or_default(),
-            None => file
-                .chains
-                .iter()
-                .find_map(|c| match c.from {
-                    Start::Port(port) => Some(port),
-                    Start::Link(_) => None,
-                })
-                .unwrap_or(0),
-        };
-        let mut wired = Wired::start(file, into)?;
+    fn wired(&self, file: &ChainFile, both_ways: bool) -> anyhow::Result<Standing> {
+        let into = bench::entries(file, both_ways).map_err(|d| Diagnostics(vec![d]))?;
+        let mut wired = Wired::start(file, &into)?;
         wired.stop_when(self.interrupted.clone());
         let started = wired.engine().snapshot();
         let used: Vec<usize> = started.workers.keys().copied().collect();
@@ -465,7 +464,8 @@ impl Desk {
                 // the chain's CPU has to be among those that the loopback may choose from
                 let stands = |e: anyhow::Error| CalibrationError::Stand(e);
                 runtime::confine(allowed).map_err(|e| stands(e.into()))?;
-                let mut loopback = bench::loopback(*cpu).map_err(|e| stands(e.into()))?;
+                let both_ways = offered.iter().any(|offered| offered.directions() > 1);
+                let mut loopback = bench::loopback(*cpu, both_ways).map_err(|e| stands(e.into()))?;
                 runtime::pin(core).map_err(|e| stands(e.into()))?;
                 loopback.stop_when(self.interrupted.clone());
                 Stand::Wired(Box::new(loopback))
@@ -633,6 +633,8 @@ struct Carried {
     nodes: Vec<report::Node>,
     /// Packets dropped by the device in all trials.
     drops: BTreeMap<String, u64>,
+    /// Packets of each direction in all trials, where there are several.
+    ways: Vec<Way>,
     environment: report::Environment,
     /// What 100 % is to methods that ask for it, packets a second.
     line_pps: Option<f64>,
@@ -767,7 +769,7 @@ fn introduce(trace: &Trace) {
 
 /// Says what was found, and if it is nothing, why.
 fn explain(offered: &Offered, carried: &Carried) {
-    let Carried { what, findings, drops, .. } = carried;
+    let Carried { what, findings, drops, ways, .. } = carried;
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
     let trials = findings.trials.len();
     match findings.summary.lower_pps {
@@ -798,6 +800,9 @@ fn explain(offered: &Offered, carried: &Carried) {
                 eprintln!("  cure: {cure}");
             }
         }
+    }
+    for (way, Way { sent, received }) in ["there", "back"].iter().zip(ways) {
+        eprintln!("  {way}: {received} of {sent} packets came");
     }
 }
 

@@ -119,7 +119,8 @@ fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
         let received: u64 = result.trials.iter().map(|t| t.received).sum();
         assert!(received > 0, "nothing came back");
         let router = result.nodes.iter().find(|n| n.kind == "l3fwd").expect("the router is among the nodes");
-        assert!(router.packets >= received);
+        // nodes are those of the last trial
+        assert!(result.trials.last().is_some_and(|last| router.packets >= last.received));
         assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
     }
     let mix = results[2]["traffic"]["frames"]["mix"]["parts"].as_array().expect("a mix");
@@ -391,5 +392,83 @@ fn a_capture_that_the_chain_refuses_is_explained() {
     assert_eq!(said.status, Some(1), "no rate meets the goal: {}", said.err);
     for word in ["other_mac", "dst_mac", "--loss"] {
         assert!(said.err.contains(word), "{word}: {}", said.err);
+    }
+}
+
+/// Two ports, and so many of the ways there and back.
+fn ports(ways: &[&str]) -> String {
+    let path = |way: &&str| format!("{{ path = [{way}], cores = [0] }}");
+    let chains = ways.iter().map(path).collect::<Vec<_>>().join(", ");
+    format!("bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\nchain = [{chains}]\n")
+}
+
+/// Trials of both ways at 100,000 packets a second each, of which every packet is accounted for; those in which the
+/// machine was not in the way.
+#[track_caller]
+fn both_ways(result: &report::Result) -> Vec<&report::Trial> {
+    assert_eq!(result.traffic.directions, 2);
+    for t in &result.trials {
+        assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+        assert_eq!((t.load_pps, t.intended, t.duplicate, t.corrupt, t.reordered), (1e5, 4000, 0, 0, 0));
+    }
+    result.trials.iter().filter(|t| !t.machine).collect()
+}
+
+#[test]
+fn both_directions_come_back_and_are_accounted_for() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = ports(&["\"a\", \"count\", \"b\"", "\"b\", \"a\""]);
+    let said = bench(&scratch, &chain, &[&SHORT[..], &["--frames", "64,imix", "--both-ways"]].concat());
+    for result in documents(&said) {
+        let trials = both_ways(&result);
+        assert!(trials.iter().all(|t| t.lost == 0), "{trials:?}");
+        assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
+    }
+    assert!(said.err.contains("  there: ") && said.err.contains("  back: "), "{}", said.err);
+    // a trace's own reverse direction, through tags
+    let trace = ["--frames", "128", "--both-ways", "--trace", "tr2i", "--stack", "eth/vlan:7/ipv4/udp"];
+    let said = bench(&scratch, &chain, &[&SHORT[..], &trace].concat());
+    let results = documents(&said);
+    assert!(both_ways(&results[0]).iter().all(|t| t.lost == 0));
+}
+
+#[test]
+fn a_chain_with_one_way_loses_the_other_direction_and_no_more() {
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for way in ["\"a\", \"b\"", "\"a\", \"count\", \"b\""] {
+        let said = bench(&scratch, &ports(&[way]), &[&SHORT[..], &["--frames", "64", "--both-ways"]].concat());
+        let results = documents(&said);
+        for t in both_ways(&results[0]) {
+            assert_eq!((t.received, t.lost), (t.sent / 2, t.sent / 2), "{t:?}");
+        }
+        assert!(said.err.contains("  back: 0 of "), "{}", said.err);
+        assert_eq!(results[0].summary.lower_pps, 0.0);
+    }
+}
+
+#[test]
+fn both_ways_are_refused_where_there_is_one_port_or_a_capture() {
+    let scratch = Scratch::new();
+    let one =
+        "bondstone = 1\nport.only.device = \"ring:only\"\nchain = [{ path = [\"only\", \"only\"], cores = [0] }]\n";
+    if possible() {
+        let said = bench(&scratch, one, &["--frames", "64", "--both-ways"]);
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(
+            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("cure"),
+            "{}",
+            said.err
+        );
+    }
+    for other in [["--pcap", "lunch.pcap"], ["--short", "10"]] {
+        let said = bench(&scratch, OPEN, &[&other[..], &["--both-ways"]].concat());
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(said.err.contains(other[0]) && said.err.contains("--both-ways"), "{}", said.err);
     }
 }

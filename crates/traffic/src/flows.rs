@@ -256,6 +256,25 @@ impl Flows {
         Ok(Self { settings: settings.into(), table, macs, alias })
     }
 
+    /// The same flows seen from their other side: source and destination of frames, addresses and ports swapped. Of their
+    /// settings, addresses and ports stay those that the flows were made from.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        let settings = &*self.settings;
+        let settings = FlowSettings { src_mac: settings.dst_mac, dst_mac: settings.src_mac, ..settings.clone() };
+        let table = match &self.table {
+            Table::V4(flows) => Table::V4(flows.iter().map(V4::reversed).collect()),
+            Table::V6(flows) => Table::V6(flows.iter().map(V6::reversed).collect()),
+        };
+        let turned = |front: &[u8; 12]| {
+            let mut front = *front;
+            front.rotate_left(6);
+            front
+        };
+        let macs = self.macs.as_ref().map(|fronts| fronts.iter().map(turned).collect());
+        Self { settings: settings.into(), table, macs, alias: self.alias.clone() }
+    }
+
     /// What they were made from.
     pub fn settings(&self) -> &FlowSettings {
         &self.settings
@@ -407,6 +426,14 @@ impl V4 {
         bytes[10..].copy_from_slice(&dst_port.to_be_bytes());
         Self { bytes, address_sum: native_sum(&bytes[..8]), sum: native_sum(&bytes) }
     }
+
+    /// Sums stay: addresses and ports are whole words.
+    fn reversed(&self) -> Self {
+        let mut bytes = self.bytes;
+        bytes[..8].rotate_left(4);
+        bytes[8..].rotate_left(2);
+        Self { bytes, ..*self }
+    }
 }
 
 impl V6 {
@@ -419,6 +446,13 @@ impl V6 {
         bytes[32..34].copy_from_slice(&src_port.to_be_bytes());
         bytes[34..].copy_from_slice(&dst_port.to_be_bytes());
         Self { bytes, sum: native_sum(&bytes) }
+    }
+
+    fn reversed(&self) -> Self {
+        let mut bytes = self.bytes;
+        bytes[..32].rotate_left(16);
+        bytes[32..].rotate_left(2);
+        Self { bytes, ..*self }
     }
 }
 

@@ -115,6 +115,12 @@ pub struct Stack {
 pub struct NotStack(String);
 
 impl Stack {
+    /// The same from the other side: the tunnel's endpoints swapped.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { tunnel: self.tunnel.map(|tunnel| Tunnel { src: tunnel.dst, dst: tunnel.src, ..tunnel }), ..self }
+    }
+
     /// Bytes that tags and tunnel add to a frame.
     pub const fn overhead(&self) -> usize {
         let tunnel = match &self.tunnel {

@@ -217,7 +217,7 @@ impl Plan {
     /// NFs that is nearest to one. None where only the user can do it.
     pub fn without(&self) -> Option<Plan> {
         const CHAIN: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
-                             chain = [{ path = [\"in\", \"out\"] }]\n";
+                             chain = [{ path = [\"in\", \"out\"] }, { path = [\"out\", \"in\"] }]\n";
         let (kind, chain) = match self.ports {
             Ports::Devices(_) => return None,
             Ports::AfPacket | Ports::AfXdp => (Kind::Wire, None),

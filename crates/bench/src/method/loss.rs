@@ -46,7 +46,7 @@ impl Plan for LossCurve {
         self.top = self.top.or(Some((trial.unsent != 0, trial.lost != 0)));
         self.unsent += u32::from(trial.unsent != 0);
         self.clean = if trial.lost == 0 { self.clean + 1 } else { 0 };
-        self.points.push([trial.sent as f64 / trial.duration_s, lost]);
+        self.points.push([trial.sent_pps(), lost]);
     }
 
     fn sum_up(&self, known: &Known, findings: &mut Findings) {

@@ -223,7 +223,8 @@ impl Checker<'_> {
         if let Some(capture) = &traffic.capture {
             let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
             let made = made.into_iter().flatten().map(|text| text.span());
-            for span in made.chain(traffic.flows.as_ref().map(Spanned::span)) {
+            let both = traffic.both_ways.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
+            for span in made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both) {
                 let written = self.written(span.clone());
                 self.fault(span, &written, "does not go with a capture, whose frames are what they are", "remove it");
             }
@@ -263,11 +264,13 @@ impl Checker<'_> {
         // one that the matrix has is looked at in every cell
         let trace = trace.filter(|trace| !trace.contains("${"));
         let shape = Shape::parse(trace.as_deref(), stack.as_deref(), short.as_deref());
+        let both_ways = traffic.both_ways.as_ref().is_some_and(|both| *both.get_ref());
+        let shape = shape.map(|shape| Shape { both_ways, ..shape });
         shape.and_then(|shape| shape.checked(traffic.flows.is_some(), traffic.order.is_some())).unwrap_or_else(
             |(name, d)| {
                 let written = [("trace", &traffic.trace), ("stack", &traffic.stack), ("short", &traffic.short)];
                 let span = written.into_iter().find(|(known, _)| *known == name).and_then(|(_, text)| text.as_ref());
-                let span = span.map_or(0..0, Spanned::span);
+                let span = span.map(Spanned::span).or(traffic.both_ways.as_ref().map(Spanned::span)).unwrap_or(0..0);
                 self.fault(span, d.value.as_deref().unwrap_or_default(), d.problem, d.cure.unwrap_or_default());
                 Shape::default()
             },
@@ -414,7 +417,9 @@ impl Checker<'_> {
 fn sendable(chain: &ChainFile, sent: &Sent) -> Result<(), Diagnostic> {
     match sent {
         Sent::Made { .. } => {
-            let ready = sent.ready(chain, &AtomicBool::new(false)).map(drop);
+            let ready = crate::entries(chain, sent.is_both_ways())
+                .and_then(|_| sent.ready(chain, &AtomicBool::new(false)))
+                .map(drop);
             ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
         }
         // it was looked at once for all

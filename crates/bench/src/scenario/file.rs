@@ -91,6 +91,7 @@ pub(super) struct Traffic {
     pub(super) trace: Option<Spanned<String>>,
     pub(super) stack: Option<Spanned<String>>,
     pub(super) short: Option<Spanned<String>>,
+    pub(super) both_ways: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize, Default)]

@@ -143,3 +143,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_other_side_has_everything_swapped() {
+    let v4 = FlowSettings { count: 300, order: Order::Zipf { exponent: 1.1 }, ..FlowSettings::v4() };
+    let v6 = FlowSettings { count: 300, transport: Transport::Tcp, ..FlowSettings::v6() };
+    let listed = crate::nfpa::Name::Gateway(300).flows(crate::nfpa::Direction::Forward, 1).unwrap();
+    for flows in [Flows::new(v4).unwrap(), Flows::new(v6).unwrap(), listed] {
+        let back = flows.reversed();
+        let list: Vec<Flow> = (0..flows.count())
+            .map(|flow| {
+                let (tuple, (src_mac, dst_mac)) = (flows.tuple(flow).unwrap(), flows.macs(flow).unwrap());
+                let (src, dst) = (tuple.dst, tuple.src);
+                let (src_port, dst_port) = (tuple.dst_port, tuple.src_port);
+                let tuple = FiveTuple { src, dst, src_port, dst_port, ..tuple };
+                Flow { src_mac: dst_mac, dst_mac: src_mac, tuple }
+            })
+            .collect();
+        let expected = Flows::listed(&list, flows.settings().clone()).unwrap();
+        assert_eq!(tuples(&back), tuples(&expected));
+        // frames, and with them all checksums, are those of flows made so
+        let mix: crate::Mix = "128:1,594:1".parse().unwrap();
+        let template = |flows: &Flows| crate::Template::new(flows, &mix, true).unwrap();
+        let (back, expected) = (template(&back), template(&expected));
+        let frame = |template: &crate::Template, flow| {
+            let mut frame = vec![0; 2000];
+            let probe = crate::Probe { stream: 1, sequence: 7, stamp: 9 };
+            let len = template.fill(1, flow, probe, &mut frame);
+            frame.truncate(len);
+            frame
+        };
+        assert!((0..flows.count()).all(|flow| frame(&back, flow) == frame(&expected, flow)));
+        assert_eq!(tuples(&flows.reversed().reversed()), tuples(&flows));
+    }
+}

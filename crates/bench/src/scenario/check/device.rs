@@ -103,6 +103,10 @@ impl Checker<'_> {
             return self.sendable(&chain, sent).then(|| Dut::Chain(Box::new(chain)));
         };
         let plan = self.plan(device, kind, chain.as_ref(), parameters, used)?;
+        if sent.is_both_ways() && plan.ports.count() < 2 {
+            self.others.push(crate::wired::one_port(&plan.ports.to_string(), None));
+            return None;
+        }
         let file = match chain {
             Some(chain) => chain,
             None => self.bare()?,

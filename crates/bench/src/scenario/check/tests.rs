@@ -118,6 +118,7 @@ fn the_frames_may_be_those_of_a_capture() {
     for (with, value, words) in [
         ("capture = \"lunch.pcap\"\nflows = 10", "10", "does not go with a capture"),
         ("capture = \"lunch.pcap\"\nframes = \"64\"", "\"64\"", "does not go with a capture"),
+        ("capture = \"lunch.pcap\"\nboth_ways = true", "true", "does not go with a capture"),
         ("capture = \"absent.pcap\"", "absent.pcap", "no file"),
         ("capture = \"../lunch.pcap\"", "../lunch.pcap", "without folders"),
         ("capture = \"no.pcap\"", "no.pcap", "not a capture"),
@@ -145,11 +146,17 @@ fn traces_stacks_and_short_flows_may_be_asked_for() {
         let crate::Sent::Made { shape, .. } = scenario.cells[0].sent else { panic!("{more}") };
         assert_eq!(shape, crate::Shape::parse(expected.0, expected.1, expected.2).unwrap());
     }
+    for (more, both) in
+        [("both_ways = true", true), ("both_ways = false", false), ("both_ways = true\ntrace = \"tr2i\"", true)]
+    {
+        assert_eq!(good(&with(more)).cells[0].sent.is_both_ways(), both, "{more}");
+    }
     for (more, value, words) in [
         ("trace = \"tr9\"", "tr9", "tr5ul"),
         ("trace = \"tr2i\"\nflows = 5", "tr2i", "has the flows"),
         ("stack = \"eth\"", "eth", "vxlan"),
         ("short = \"10x100\"\norder = \"uniform\"", "10x100", "order"),
+        ("both_ways = true\nshort = \"10x100\"", "10x100", "both ways"),
     ] {
         let Err(faults) = Folder::new().read(&with(more)) else { panic!("{more} is accepted") };
         let said = faults[0].to_string();
