@@ -1,23 +1,22 @@
 //! What every command that measures chains shares: the generator's CPU, the trials, the documents, where they are kept.
 
+mod result;
+mod standing;
+
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
-use anyhow::Context;
 use bench::dut::{Plan, SentTo};
 use bench::method::{self, Settings, Stopped};
 use bench::scenario::{self, How};
-use bench::search::SearchKind;
 use bench::simulated::Simulated;
-use bench::{
-    Ask, Bed, BedError, Findings, LimitedBy, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal,
-    Trace, Trial, Way, Wired,
-};
+use bench::{Ask, Bed, BedError, Findings, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Way};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics};
-use report::{Dut, NfUse, Port, Tool};
+use result::{Progress, document, explain, introduce};
 use results::Store;
+use standing::Standing;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -360,88 +359,6 @@ impl Desk {
         })
     }
 
-    /// Starts the device, with the calling thread as the generator.
-    fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
-        let at = match job.dut {
-            Under::Chain(file) => self.wired(file, job.sent.is_both_ways())?,
-            Under::Rig { name, plan, file } => self.rig(name, plan, file, &job.sent)?,
-            Under::Simulated { device, .. } if job.sent.is_both_ways() => {
-                return Err(wrong("both-ways", device, "a simulated device has one direction; leave it out"));
-            }
-            Under::Simulated { device, .. } => {
-                eprintln!("{}: a simulated device, in virtual time", job.label);
-                let stand = Stand::Simulated(Box::new(device.clone()));
-                return Ok(Standing {
-                    stand,
-                    core: 0,
-                    used: vec![],
-                    cpus: vec![],
-                    memory: "none",
-                    plan: None,
-                    machine: None,
-                    _lcore: None,
-                });
-            }
-        };
-        let what = match job.dut {
-            Under::Chain(_) => "chains",
-            _ => "device",
-        };
-        eprintln!("{}: {what} on CPU {}, generator on CPU {}", job.label, words(&at.used), at.core);
-        Ok(at)
-    }
-
-    fn wired(&self, file: &ChainFile, both_ways: bool) -> anyhow::Result<Standing> {
-        let into = bench::entries(file, both_ways).map_err(|d| Diagnostics(vec![d]))?;
-        let mut wired = Wired::start(file, &into)?;
-        wired.stop_when(self.interrupted.clone());
-        let started = wired.engine().snapshot();
-        let used: Vec<usize> = started.workers.keys().copied().collect();
-        let core = self.generator(&used)?;
-        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
-        let lcore = wired.engine().eal().register_thread().ok();
-        let cpus = used.iter().copied().chain([core]).collect();
-        let stand = Stand::Wired(Box::new(wired));
-        Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
-    }
-
-    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile, sent: &Sent) -> anyhow::Result<Standing> {
-        let allowed = runtime::allowed_cpus();
-        let mut plan = plan.clone();
-        let core = self.generator(&plan.cpus)?;
-        if plan.cpus.is_empty() {
-            plan.cpus = allowed.iter().copied().filter(|cpu| *cpu != core).collect();
-        }
-        if let Some(absent) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
-            let problem =
-                format!("{name}: CPU {absent} is not there for this process, which may use {}", words(&allowed));
-            let cure = "write others: cpus = [0]".to_owned();
-            return Err(runtime::Error::Environment { problem, cure }.into());
-        }
-        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
-        let settings = bench::flow_settings(file, 1).map_err(|d| Diagnostics(vec![d]))?;
-        let destinations = match &file.traffic.dst[..] {
-            [] => vec!["198.19.0.0/16".to_owned()],
-            all => all.to_vec(),
-        };
-        let sent = SentTo { dst_mac: settings.dst_mac, destinations, tables: sent.tables() };
-        let rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
-        let lcore = rig.outside().eal().register_thread().ok();
-        let memory = rig.outside().memory();
-        let used = plan.cpus.clone();
-        let cpus = used.iter().copied().chain([core]).collect();
-        Ok(Standing {
-            stand: Stand::Rig(Box::new(rig)),
-            core,
-            used,
-            cpus,
-            memory,
-            plan: Some(plan),
-            machine: None,
-            _lcore: lcore,
-        })
-    }
-
     /// Measures what generator and ports do by themselves, with every sort of frames, at the rate at which the device's
     /// latency was measured.
     fn calibrate(
@@ -494,17 +411,6 @@ impl Desk {
         Ok(())
     }
 
-    fn generator(&self, used: &[usize]) -> anyhow::Result<usize> {
-        let allowed = runtime::allowed_cpus();
-        let free = allowed.iter().rev().find(|cpu| !used.contains(cpu)).copied();
-        self.core.or(free).ok_or_else(|| {
-            let problem = format!("the chains use all CPUs ({}), and the generator needs one of its own", words(used));
-            let cure =
-                "give the chains fewer cores, or share one with --core N, which measures both together".to_owned();
-            runtime::Error::Environment { problem, cure }.into()
-        })
-    }
-
     /// Writes the page of results and says where it is; `name` is what they are of.
     pub(crate) fn page(&self, results: &[report::Result], name: &str) -> anyhow::Result<PathBuf> {
         let page = self.page.clone().unwrap_or_else(|| {
@@ -530,97 +436,6 @@ impl Desk {
             writeln!(out, "\nresults  {}\nreport   {}", self.store.place(), page.display())?;
         }
         Ok(())
-    }
-}
-
-/// A device that runs, and where.
-struct Standing {
-    stand: Stand,
-    /// CPU of the generator.
-    core: usize,
-    /// CPUs of the device.
-    used: Vec<usize>,
-    /// All of these.
-    cpus: Vec<usize>,
-    memory: &'static str,
-    /// The plan of another program.
-    plan: Option<Plan>,
-    /// What was seen of these CPUs before.
-    machine: Option<Machine>,
-    _lcore: Option<dpdk::LcoreGuard>,
-}
-
-impl Standing {
-    /// What a reader of a result has to know.
-    fn remarks(&self) -> Vec<String> {
-        match (&self.stand, &self.plan) {
-            (Stand::Rig(rig), Some(plan)) => {
-                let ports = format!(
-                    "generator and device are on one host, joined by {} ports, and stamps are by software: no NIC, no line rate",
-                    plan.ports
-                );
-                [ports].into_iter().chain(rig.about().remarks.iter().cloned()).collect()
-            }
-            (Stand::Simulated(_), _) => vec!["the device is simulated: nothing was sent, and no time passed".to_owned()],
-            _ => vec![
-                "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, \
-                 no line rate"
-                    .to_owned(),
-            ],
-        }
-    }
-
-    /// What a result says of the device.
-    fn dut(&self, job: &Job<'_>) -> Dut {
-        let cores = self.used.iter().map(|c| *c as u32).collect();
-        let nfs = |file: &ChainFile| {
-            let nf = |n: &chain::NfUse| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() };
-            file.nfs.iter().map(nf).collect()
-        };
-        match (&self.stand, job.dut) {
-            (Stand::Rig(rig), Under::Rig { plan, file, .. }) => {
-                let about = rig.about();
-                let mut configuration = about.configuration.clone();
-                configuration.truncate(configuration.floor_char_boundary(report::limit::CHAIN));
-                let port = |n: usize| Port { name: format!("port{n}"), device: plan.ports.to_string(), driver: None };
-                Dut {
-                    kind: plan.kind.name().to_owned(),
-                    version: about.version.clone(),
-                    file: None,
-                    chain_sha256: Some(report::sha256(configuration.as_bytes())),
-                    chain: Some(configuration),
-                    isolation: Some("native".to_owned()),
-                    nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
-                    ports: (0..plan.ports.count()).map(port).collect(),
-                    cores,
-                }
-            }
-            (_, Under::Simulated { device, .. }) => {
-                let text = device.to_string();
-                Dut {
-                    kind: "simulated".to_owned(),
-                    chain_sha256: Some(report::sha256(text.as_bytes())),
-                    chain: Some(text),
-                    isolation: Some("simulated".to_owned()),
-                    ..Dut::default()
-                }
-            }
-            (_, under) => {
-                let file = under.file();
-                let port = |p: &chain::Port| Port { name: p.name.clone(), device: "wire".to_owned(), driver: None };
-                Dut {
-                    kind: "bondstone".to_owned(),
-                    version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                    file: Some(file.file.display().to_string()),
-                    chain_sha256: Some(report::sha256(file.text.as_bytes())),
-                    chain: Some(file.text.clone()),
-                    isolation: Some("inproc".to_owned()),
-                    nfs: nfs(file),
-                    ports: file.ports.iter().map(port).collect(),
-                    cores,
-                }
-            }
-        }
     }
 }
 
@@ -687,151 +502,4 @@ pub(crate) fn words(cpus: &[usize]) -> String {
 /// Whether a method that finds no rate has failed.
 fn asks_for_a_rate(method: &str) -> bool {
     !matches!(method, "loss")
-}
-
-fn document(
-    job: &Job<'_>,
-    at: &Standing,
-    carried: &Carried,
-    offered: &Offered,
-    before: Option<Found>,
-) -> report::Result {
-    let Carried { findings, nodes, environment, .. } = carried;
-    let mut deviations = findings.deviations.clone();
-    if asks_for_a_line(&findings.method.name) && job.how.line_bps.is_none() {
-        let line = carried.line_pps.unwrap_or_default() / 1e6;
-        deviations.push(format!("no rate of the medium is given (--line): 100 % is taken to be {line:.3} Mpps"));
-    }
-    deviations.extend(at.remarks());
-    deviations.extend(offered.remarks());
-    deviations.truncate(report::limit::DEVIATIONS);
-    let goal = findings.goal;
-    let mut cell = job.cell.clone();
-    cell.extend(offered.cell());
-    let by = match &*findings.method.name {
-        "load" => "one load".to_owned(),
-        _ if job.how.search == SearchKind::Mlr => "MLRsearch (RFC 9971)".to_owned(),
-        _ => format!("{} ({})", job.how.search.name(), job.how.search.standard()),
-    };
-    report::Result {
-        schema: report::Version::V1,
-        id: String::new(),
-        tool: Tool {
-            name: "bondstone".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: Some(std::env::args().collect::<Vec<_>>().join(" ")),
-        },
-        study: job.study.clone(),
-        cell,
-        method: findings.method.clone(),
-        dut: at.dut(job),
-        traffic: offered.document(),
-        goal: report::Goal {
-            name: None,
-            trial_s: goal.final_s(),
-            sum_s: goal.sum_s(),
-            loss_ratio: goal.loss_ratio(),
-            exceed_ratio: goal.exceed_ratio(),
-            width: goal.width(),
-            method: by,
-        },
-        environment: environment.clone(),
-        calibration: None,
-        limited_by: before.map_or_else(|| findings.limit(), |found| found.limited_by),
-        deviations,
-        trials: findings.trials.iter().map(bench::document).collect(),
-        // of a throughput that was found before, the bounds as well
-        summary: match before {
-            Some(found) if found.summary.lower_pps == findings.summary.lower_pps => found.summary,
-            _ => findings.summary,
-        },
-        latency: findings.latency.clone(),
-        quantities: findings.quantities.clone(),
-        series: findings.series.clone(),
-        nodes: nodes.clone(),
-    }
-}
-
-/// Says what of a capture is sent.
-fn introduce(trace: &Trace) {
-    let capture = trace.capture();
-    eprintln!(
-        "{}: {} frames of {:.0} bytes on average, flows: {}",
-        trace.name(),
-        capture.len(),
-        capture.mean_size(),
-        capture.flows()
-    );
-    if let Some(left_out) = trace.left_out() {
-        eprintln!("  {left_out}");
-    }
-}
-
-/// Says what was found, and if it is nothing, why.
-fn explain(offered: &Offered, carried: &Carried) {
-    let Carried { what, findings, drops, ways, .. } = carried;
-    let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
-    let trials = findings.trials.len();
-    match findings.summary.lower_pps {
-        _ if !asks_for_a_rate(&findings.method.name) => eprintln!("{what}: {trials} trials"),
-        lower if lower > 0.0 => eprintln!("{what}: {}, {trials} trials", mpps(lower)),
-        _ => {
-            let worst: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-            match () {
-                () if !worst.is_empty() => {
-                    eprintln!("{what}: no rate meets the goal. Dropped by the chain: {}", worst.join(", "))
-                }
-                () if findings.limited_by == LimitedBy::Machine => {
-                    eprintln!("{what}: no rate could be judged: the machine was in the way of every try");
-                }
-                () => eprintln!("{what}: no rate meets the goal"),
-            }
-            let cure = match offered.trace() {
-                _ if worst.is_empty() => None,
-                None => Some(
-                    "[traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)",
-                ),
-                Some(_) => Some(
-                    "frames of a capture go where they say: set dst_mac in [traffic] to the router's, give it routes for \
-                     them, or allow with --loss what the chain refuses",
-                ),
-            };
-            if let Some(cure) = cure {
-                eprintln!("  cure: {cure}");
-            }
-        }
-    }
-    for (way, Way { sent, received }) in ["there", "back"].iter().zip(ways) {
-        eprintln!("  {way}: {received} of {sent} packets came");
-    }
-}
-
-/// One line that changes, on a terminal; nothing elsewhere.
-struct Progress {
-    name: String,
-    trials: usize,
-    shown: bool,
-}
-
-impl Progress {
-    fn new(name: &str) -> Self {
-        Progress { name: name.to_owned(), trials: 0, shown: std::io::stderr().is_terminal() }
-    }
-
-    fn tell(&mut self, trial: &Trial) {
-        self.trials += 1;
-        if self.shown {
-            let verdict = match () {
-                () if trial.machine => "the machine was away".to_owned(),
-                () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
-            };
-            eprint!("\r\x1b[K{}: trial {}, {:.3} Mpps, {verdict}", self.name, self.trials, trial.load_pps / 1e6);
-        }
-    }
-
-    fn end(&self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

@@ -1,0 +1,155 @@
+//! What is said of a measurement, and what is kept.
+
+use super::standing::Standing;
+use super::{Carried, Found, Job, asks_for_a_line, asks_for_a_rate};
+use bench::search::SearchKind;
+use bench::{LimitedBy, Offered, Trace, Trial, Way};
+use report::Tool;
+use std::io::IsTerminal;
+
+pub(super) fn document(
+    job: &Job<'_>,
+    at: &Standing,
+    carried: &Carried,
+    offered: &Offered,
+    before: Option<Found>,
+) -> report::Result {
+    let Carried { findings, nodes, environment, .. } = carried;
+    let mut deviations = findings.deviations.clone();
+    if asks_for_a_line(&findings.method.name) && job.how.line_bps.is_none() {
+        let line = carried.line_pps.unwrap_or_default() / 1e6;
+        deviations.push(format!("no rate of the medium is given (--line): 100 % is taken to be {line:.3} Mpps"));
+    }
+    deviations.extend(at.remarks());
+    deviations.extend(offered.remarks());
+    deviations.truncate(report::limit::DEVIATIONS);
+    let goal = findings.goal;
+    let mut cell = job.cell.clone();
+    cell.extend(offered.cell());
+    let by = match &*findings.method.name {
+        "load" => "one load".to_owned(),
+        _ if job.how.search == SearchKind::Mlr => "MLRsearch (RFC 9971)".to_owned(),
+        _ => format!("{} ({})", job.how.search.name(), job.how.search.standard()),
+    };
+    report::Result {
+        schema: report::Version::V1,
+        id: String::new(),
+        tool: Tool {
+            name: "bondstone".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: Some(std::env::args().collect::<Vec<_>>().join(" ")),
+        },
+        study: job.study.clone(),
+        cell,
+        method: findings.method.clone(),
+        dut: at.dut(job),
+        traffic: offered.document(),
+        goal: report::Goal {
+            name: None,
+            trial_s: goal.final_s(),
+            sum_s: goal.sum_s(),
+            loss_ratio: goal.loss_ratio(),
+            exceed_ratio: goal.exceed_ratio(),
+            width: goal.width(),
+            method: by,
+        },
+        environment: environment.clone(),
+        calibration: None,
+        limited_by: before.map_or_else(|| findings.limit(), |found| found.limited_by),
+        deviations,
+        trials: findings.trials.iter().map(bench::document).collect(),
+        // of a throughput that was found before, the bounds as well
+        summary: match before {
+            Some(found) if found.summary.lower_pps == findings.summary.lower_pps => found.summary,
+            _ => findings.summary,
+        },
+        latency: findings.latency.clone(),
+        quantities: findings.quantities.clone(),
+        series: findings.series.clone(),
+        nodes: nodes.clone(),
+    }
+}
+
+/// Says what of a capture is sent.
+pub(super) fn introduce(trace: &Trace) {
+    let capture = trace.capture();
+    eprintln!(
+        "{}: {} frames of {:.0} bytes on average, flows: {}",
+        trace.name(),
+        capture.len(),
+        capture.mean_size(),
+        capture.flows()
+    );
+    if let Some(left_out) = trace.left_out() {
+        eprintln!("  {left_out}");
+    }
+}
+
+/// Says what was found, and if it is nothing, why.
+pub(super) fn explain(offered: &Offered, carried: &Carried) {
+    let Carried { what, findings, drops, ways, .. } = carried;
+    let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
+    let trials = findings.trials.len();
+    match findings.summary.lower_pps {
+        _ if !asks_for_a_rate(&findings.method.name) => eprintln!("{what}: {trials} trials"),
+        lower if lower > 0.0 => eprintln!("{what}: {}, {trials} trials", mpps(lower)),
+        _ => {
+            let worst: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+            match () {
+                () if !worst.is_empty() => {
+                    eprintln!("{what}: no rate meets the goal. Dropped by the chain: {}", worst.join(", "))
+                }
+                () if findings.limited_by == LimitedBy::Machine => {
+                    eprintln!("{what}: no rate could be judged: the machine was in the way of every try");
+                }
+                () => eprintln!("{what}: no rate meets the goal"),
+            }
+            let cure = match offered.trace() {
+                _ if worst.is_empty() => None,
+                None => Some(
+                    "[traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)",
+                ),
+                Some(_) => Some(
+                    "frames of a capture go where they say: set dst_mac in [traffic] to the router's, give it routes for \
+                     them, or allow with --loss what the chain refuses",
+                ),
+            };
+            if let Some(cure) = cure {
+                eprintln!("  cure: {cure}");
+            }
+        }
+    }
+    for (way, Way { sent, received }) in ["there", "back"].iter().zip(ways) {
+        eprintln!("  {way}: {received} of {sent} packets came");
+    }
+}
+
+/// One line that changes, on a terminal; nothing elsewhere.
+pub(super) struct Progress {
+    name: String,
+    trials: usize,
+    shown: bool,
+}
+
+impl Progress {
+    pub(super) fn new(name: &str) -> Self {
+        Progress { name: name.to_owned(), trials: 0, shown: std::io::stderr().is_terminal() }
+    }
+
+    pub(super) fn tell(&mut self, trial: &Trial) {
+        self.trials += 1;
+        if self.shown {
+            let verdict = match () {
+                () if trial.machine => "the machine was away".to_owned(),
+                () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
+            };
+            eprint!("\r\x1b[K{}: trial {}, {:.3} Mpps, {verdict}", self.name, self.trials, trial.load_pps / 1e6);
+        }
+    }
+
+    pub(super) fn end(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

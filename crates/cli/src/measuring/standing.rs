@@ -1,0 +1,195 @@
+//! Devices that run, with a generator at their ports.
+
+use super::{Desk, Job, Under, words, wrong};
+use anyhow::Context;
+use bench::dut::{Plan, SentTo};
+use bench::{Machine, Rig, Sent, Stand, Wired};
+use chain::ChainFile;
+use graph::Diagnostics;
+use report::{Dut, NfUse, Port};
+
+/// A device that runs, and where.
+pub(super) struct Standing {
+    pub(super) stand: Stand,
+    /// CPU of the generator.
+    pub(super) core: usize,
+    /// CPUs of the device.
+    pub(super) used: Vec<usize>,
+    /// All of these.
+    pub(super) cpus: Vec<usize>,
+    pub(super) memory: &'static str,
+    /// The plan of another program.
+    pub(super) plan: Option<Plan>,
+    /// What was seen of these CPUs before.
+    pub(super) machine: Option<Machine>,
+    pub(super) _lcore: Option<dpdk::LcoreGuard>,
+}
+
+impl Desk {
+    /// Starts the device, with the calling thread as the generator.
+    pub(super) fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
+        let at = match job.dut {
+            Under::Chain(file) => self.wired(file, job.sent.is_both_ways())?,
+            Under::Rig { name, plan, file } => self.rig(name, plan, file, &job.sent)?,
+            Under::Simulated { device, .. } if job.sent.is_both_ways() => {
+                return Err(wrong("both-ways", device, "a simulated device has one direction; leave it out"));
+            }
+            Under::Simulated { device, .. } => {
+                eprintln!("{}: a simulated device, in virtual time", job.label);
+                let stand = Stand::Simulated(Box::new(device.clone()));
+                return Ok(Standing {
+                    stand,
+                    core: 0,
+                    used: vec![],
+                    cpus: vec![],
+                    memory: "none",
+                    plan: None,
+                    machine: None,
+                    _lcore: None,
+                });
+            }
+        };
+        let what = match job.dut {
+            Under::Chain(_) => "chains",
+            _ => "device",
+        };
+        eprintln!("{}: {what} on CPU {}, generator on CPU {}", job.label, words(&at.used), at.core);
+        Ok(at)
+    }
+
+    fn wired(&self, file: &ChainFile, both_ways: bool) -> anyhow::Result<Standing> {
+        let into = bench::entries(file, both_ways).map_err(|d| Diagnostics(vec![d]))?;
+        let mut wired = Wired::start(file, &into)?;
+        wired.stop_when(self.interrupted.clone());
+        let started = wired.engine().snapshot();
+        let used: Vec<usize> = started.workers.keys().copied().collect();
+        let core = self.generator(&used)?;
+        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
+        let lcore = wired.engine().eal().register_thread().ok();
+        let cpus = used.iter().copied().chain([core]).collect();
+        let stand = Stand::Wired(Box::new(wired));
+        Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
+    }
+
+    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile, sent: &Sent) -> anyhow::Result<Standing> {
+        let allowed = runtime::allowed_cpus();
+        let mut plan = plan.clone();
+        let core = self.generator(&plan.cpus)?;
+        if plan.cpus.is_empty() {
+            plan.cpus = allowed.iter().copied().filter(|cpu| *cpu != core).collect();
+        }
+        if let Some(absent) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+            let problem =
+                format!("{name}: CPU {absent} is not there for this process, which may use {}", words(&allowed));
+            let cure = "write others: cpus = [0]".to_owned();
+            return Err(runtime::Error::Environment { problem, cure }.into());
+        }
+        runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
+        let settings = bench::flow_settings(file, 1).map_err(|d| Diagnostics(vec![d]))?;
+        let destinations = match &file.traffic.dst[..] {
+            [] => vec!["198.19.0.0/16".to_owned()],
+            all => all.to_vec(),
+        };
+        let sent = SentTo { dst_mac: settings.dst_mac, destinations, tables: sent.tables() };
+        let rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
+        let lcore = rig.outside().eal().register_thread().ok();
+        let memory = rig.outside().memory();
+        let used = plan.cpus.clone();
+        let cpus = used.iter().copied().chain([core]).collect();
+        Ok(Standing {
+            stand: Stand::Rig(Box::new(rig)),
+            core,
+            used,
+            cpus,
+            memory,
+            plan: Some(plan),
+            machine: None,
+            _lcore: lcore,
+        })
+    }
+
+    fn generator(&self, used: &[usize]) -> anyhow::Result<usize> {
+        let allowed = runtime::allowed_cpus();
+        let free = allowed.iter().rev().find(|cpu| !used.contains(cpu)).copied();
+        self.core.or(free).ok_or_else(|| {
+            let problem = format!("the chains use all CPUs ({}), and the generator needs one of its own", words(used));
+            let cure =
+                "give the chains fewer cores, or share one with --core N, which measures both together".to_owned();
+            runtime::Error::Environment { problem, cure }.into()
+        })
+    }
+}
+
+impl Standing {
+    /// What a reader of a result has to know.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        match (&self.stand, &self.plan) {
+            (Stand::Rig(rig), Some(plan)) => {
+                let ports = format!(
+                    "generator and device are on one host, joined by {} ports, and stamps are by software: no NIC, no line rate",
+                    plan.ports
+                );
+                [ports].into_iter().chain(rig.about().remarks.iter().cloned()).collect()
+            }
+            (Stand::Simulated(_), _) => vec!["the device is simulated: nothing was sent, and no time passed".to_owned()],
+            _ => vec![
+                "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, \
+                 no line rate"
+                    .to_owned(),
+            ],
+        }
+    }
+
+    /// What a result says of the device.
+    pub(super) fn dut(&self, job: &Job<'_>) -> Dut {
+        let cores = self.used.iter().map(|c| *c as u32).collect();
+        let nfs = |file: &ChainFile| {
+            let nf = |n: &chain::NfUse| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() };
+            file.nfs.iter().map(nf).collect()
+        };
+        match (&self.stand, job.dut) {
+            (Stand::Rig(rig), Under::Rig { plan, file, .. }) => {
+                let about = rig.about();
+                let mut configuration = about.configuration.clone();
+                configuration.truncate(configuration.floor_char_boundary(report::limit::CHAIN));
+                let port = |n: usize| Port { name: format!("port{n}"), device: plan.ports.to_string(), driver: None };
+                Dut {
+                    kind: plan.kind.name().to_owned(),
+                    version: about.version.clone(),
+                    file: None,
+                    chain_sha256: Some(report::sha256(configuration.as_bytes())),
+                    chain: Some(configuration),
+                    isolation: Some("native".to_owned()),
+                    nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
+                    ports: (0..plan.ports.count()).map(port).collect(),
+                    cores,
+                }
+            }
+            (_, Under::Simulated { device, .. }) => {
+                let text = device.to_string();
+                Dut {
+                    kind: "simulated".to_owned(),
+                    chain_sha256: Some(report::sha256(text.as_bytes())),
+                    chain: Some(text),
+                    isolation: Some("simulated".to_owned()),
+                    ..Dut::default()
+                }
+            }
+            (_, under) => {
+                let file = under.file();
+                let port = |p: &chain::Port| Port { name: p.name.clone(), device: "wire".to_owned(), driver: None };
+                Dut {
+                    kind: "bondstone".to_owned(),
+                    version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                    file: Some(file.file.display().to_string()),
+                    chain_sha256: Some(report::sha256(file.text.as_bytes())),
+                    chain: Some(file.text.clone()),
+                    isolation: Some("inproc".to_owned()),
+                    nfs: nfs(file),
+                    ports: file.ports.iter().map(port).collect(),
+                    cores,
+                }
+            }
+        }
+    }
+}
