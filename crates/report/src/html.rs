@@ -61,10 +61,21 @@ fn body(title: &str, results: &[Result]) -> Element {
     el("body").child(header).child(main).child(footer(results))
 }
 
+/// The results of methods that look for a rate, or ask for one; all where there are none. The others tell other things of a rate
+/// that was found before.
+fn rated(results: &[Result]) -> Vec<Result> {
+    const OTHERS: [&str; 9] =
+        ["latency", "loss", "back-to-back", "recovery", "reset", "delay-variation", "soak", "changes", "connections"];
+    let rated = |r: &&Result| !OTHERS.contains(&&*r.method.name);
+    let found: Vec<Result> = results.iter().filter(rated).cloned().collect();
+    if found.is_empty() { results.to_vec() } else { found }
+}
+
 /// What was reached: of each series, the result for the smallest frames.
 fn headline(results: &[Result]) -> Option<String> {
-    let once = boxes::latest(results);
-    let grid = Grid::new(once.as_deref().unwrap_or(results));
+    let rated = rated(results);
+    let once = boxes::latest(&rated);
+    let grid = Grid::new(once.as_deref().unwrap_or(&rated));
     let mut first: Vec<_> = grid.cells.clone();
     first.sort_by_key(|&(series, category, _)| (series, category));
     first.dedup_by_key(|cell| cell.0);
@@ -122,9 +133,10 @@ fn sections(results: &[Result]) -> Vec<Element> {
     if results.is_empty() {
         return Vec::new();
     }
-    let once = boxes::latest(results);
-    let shown = once.as_deref().unwrap_or(results);
-    let grid = Grid::new(shown);
+    let rated = rated(results);
+    let (once, all) = (boxes::latest(&rated), boxes::latest(results));
+    let (of_rates, shown) = (once.as_deref().unwrap_or(&rated), all.as_deref().unwrap_or(results));
+    let grid = Grid::new(of_rates);
     let mut out = vec![section("Results", [tables::element(&table::throughput(results), RESULTS)])];
     let latest = if once.is_some() { " Of what was measured more than once, the latest." } else { "" };
     let mut n = 0;
@@ -138,13 +150,13 @@ fn sections(results: &[Result]) -> Vec<Element> {
             ));
         }
     };
-    figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(shown));
-    figure(boxes::drawings(results), REPETITIONS, "", &boxes::table(results));
-    figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(shown));
-    figure(curves::distribution(shown), DISTRIBUTION, latest, &curves::spread(shown));
+    figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(of_rates));
+    figure(boxes::drawings(&rated), REPETITIONS, "", &boxes::table(&rated));
+    figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(of_rates));
+    figure(curves::distribution(of_rates), DISTRIBUTION, latest, &curves::spread(of_rates));
     figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
     figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
-    figure(cycles::drawings(&grid), CYCLES, latest, &table::nodes(shown));
+    figure(cycles::drawings(&grid), CYCLES, latest, &table::nodes(of_rates));
     for (name, drawings) in curves::series(shown) {
         figure(drawings, &format!("Curve of the method: {name}."), latest, &curves::points(shown, &name));
     }
