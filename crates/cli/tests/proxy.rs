@@ -9,7 +9,7 @@ use common::{Running, Scratch};
 const TOOLS: [&str; 2] = ["curl", "nginx"];
 const WORD: &[u8] = b"bondstone";
 /// Bytes of the file.
-const LEN: usize = 3 << 20;
+const LEN: usize = 1 << 20;
 
 /// Text in which the word comes every few dozen bytes, often cut short.
 fn content() -> Vec<u8> {
@@ -75,11 +75,11 @@ fn downloads_through(name: &str, how: &str, by: &str) {
     let at_b = Web::serve(&scratch, &b, "at-b", content.clone());
     let at_a = Web::serve(&scratch, &a, "at-a", content.clone());
     for (web, client, host) in [(&at_b, &a, "10.9.0.2"), (&at_b, &a, "[fd09::2]"), (&at_a, &b, "10.9.0.1")] {
-        let got = web.fetched(client, &format!("{host}:8080"), &["--http1.0", "--max-time", "120"]);
+        let got = web.fetched(client, &format!("{host}:8080"), &["--http1.0", "--max-time", "400"]);
         let same = got.iter().zip(&expected).take_while(|(a, b)| a == b).count();
         assert!(got == expected, "{host}: {} bytes of {}, the same up to {same}", got.len(), expected.len());
     }
-    assert!(at_b.fetched(&a, "10.9.0.2:8081", &["--max-time", "120"]) == content, "a port that is left alone");
+    assert!(at_b.fetched(&a, "10.9.0.2:8081", &["--max-time", "400"]) == content, "a port that is left alone");
 
     let did = bondstone.interrupt().summary(130);
     let proxy = did.nf("proxy");
