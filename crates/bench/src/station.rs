@@ -104,6 +104,28 @@ struct Lane {
     sequence: u64,
 }
 
+/// How long a thread that looks at the clock all the time was away, ticks.
+struct Away {
+    /// From here on it was away.
+    long: u64,
+    looked: u64,
+    sum: u64,
+}
+
+impl Away {
+    fn new() -> Away {
+        Away { long: clock::hz() / 20_000, looked: clock::cycles(), sum: 0 }
+    }
+
+    #[inline(always)]
+    fn look(&mut self, now: u64) {
+        if now - self.looked > self.long {
+            self.sum += now - self.looked;
+        }
+        self.looked = now;
+    }
+}
+
 /// Which packets are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -251,50 +273,47 @@ impl Station {
 
     /// Sends one stream, its phases one after the other; ticks that this thread was away.
     fn run(&mut self, load: &mut Load<'_>, pacers: &mut [Pacer], receiver: &mut Receiver) -> u64 {
-        let hz = clock::hz();
-        let (mut looked, mut own) = (clock::cycles(), 0);
+        let mut away = Away::new();
         for pacer in pacers {
             while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
-                let now = clock::cycles();
-                if now - looked > hz / 20_000 {
-                    own += now - looked;
-                }
-                looked = now;
-                let due = pacer.due(now);
-                if due != 0 {
-                    let sent = self.send(load, 0, due, Part::Trial);
-                    pacer.sent(sent, now);
-                }
-                self.receive(receiver);
+                self.turn(load, 0, pacer, receiver, &mut away);
             }
         }
-        own
+        away.sum
     }
 
     /// Sends several streams in turn, each by its own schedule; ticks that this thread was away.
     fn run_all(&mut self, load: &mut Load<'_>, pacers: &mut [Vec<Pacer>], receiver: &mut Receiver) -> u64 {
-        let hz = clock::hz();
-        let (mut looked, mut own) = (clock::cycles(), 0);
+        let mut away = Away::new();
         let phases = pacers.iter().map(Vec::len).min().unwrap_or(0);
         for phase in 0..phases {
             while pacers.iter().any(|all| !all[phase].is_finished()) && !self.stop.load(Ordering::Relaxed) {
                 for (stream, all) in pacers.iter_mut().enumerate() {
-                    let pacer = &mut all[phase];
-                    let now = clock::cycles();
-                    if now - looked > hz / 20_000 {
-                        own += now - looked;
-                    }
-                    looked = now;
-                    let due = pacer.due(now);
-                    if due != 0 {
-                        let sent = self.send(load, stream, due, Part::Trial);
-                        pacer.sent(sent, now);
-                    }
-                    self.receive(receiver);
+                    self.turn(load, stream, &mut all[phase], receiver, &mut away);
                 }
             }
         }
-        own
+        away.sum
+    }
+
+    /// Sends what is due of a stream and takes what has come.
+    #[inline(always)]
+    fn turn(
+        &mut self,
+        load: &mut Load<'_>,
+        stream: usize,
+        pacer: &mut Pacer,
+        receiver: &mut Receiver,
+        away: &mut Away,
+    ) {
+        let now = clock::cycles();
+        away.look(now);
+        let due = pacer.due(now);
+        if due != 0 {
+            let sent = self.send(load, stream, due, Part::Trial);
+            pacer.sent(sent, now);
+        }
+        self.receive(receiver);
     }
 
     fn underway(&self, quiet: Duration, trial_s: f64) -> Underway {

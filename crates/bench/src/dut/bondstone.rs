@@ -42,9 +42,7 @@ impl Bondstone {
         }
         toml::to_string(&table).map_err(|e| odd(&e.to_string()))
     }
-}
 
-impl Bondstone {
     /// Writes the text into a folder where everything lies that the chain file may name.
     fn beside(&self, site: &Site, text: &str) -> Result<PathBuf, DutError> {
         let folder = site.path("chain");

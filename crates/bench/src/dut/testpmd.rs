@@ -18,7 +18,7 @@ impl Testpmd {
 }
 
 /// Arguments of the EAL for a DPDK program beside this one: memory of its own that both can share.
-pub(crate) fn eal() -> &'static [&'static str] {
+fn eal() -> &'static [&'static str] {
     // as many as the program takes, and some
     if dpdk::Memory::free_huge_pages() >= 300 {
         &["--in-memory", "--single-file-segments", "-m", "512"]
