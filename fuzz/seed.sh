@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 data=${BONDSTONE_DATA:-../../shared/data}
-mkdir -p corpus/{capture,chain_file,nf,router,streams,wire}
+mkdir -p corpus/{capture,chain_file,maglev,measure_text,nf,router,scenario,streams,traffic_text,wire}
 
 for target in corpus/*; do
     kept=seeds/$(basename "$target")
@@ -13,6 +13,10 @@ done
 while IFS= read -r file; do
     cp -n "$file" corpus/chain_file/
 done < <(find ../examples -name '*.toml' 2>/dev/null)
+
+while IFS= read -r file; do
+    cp -n "$file" "corpus/scenario/$(basename "$(dirname "$file")")-$(basename "$file")"
+done < <(grep -rl --include='*.toml' '^\[scenario\]' ../scenarios 2>/dev/null)
 
 if [[ ! -d $data/dpi ]]; then
     echo "no captures in $data/dpi: fuzzing begins from fuzz/seeds alone"

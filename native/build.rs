@@ -9,8 +9,23 @@ fn main() {
         .probe("libdpdk")
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
-    let names =
-        ["l2fwd", "ttl", "filter", "cells", "io", "memory", "router", "router6", "firewall", "monitor", "hash", "ring"];
+    let names = [
+        "cells",
+        "conntrack",
+        "filter",
+        "firewall",
+        "hash",
+        "io",
+        "l2fwd",
+        "maglev",
+        "memory",
+        "monitor",
+        "nat",
+        "ring",
+        "router",
+        "router6",
+        "ttl",
+    ];
     c.files(names.map(|name| format!("c/{name}.c"))).includes(&lib.include_paths).opt_level(3).warnings(true);
     // -march=native has to come last
     for flag in

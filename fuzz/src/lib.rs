@@ -1,6 +1,8 @@
 //! What several targets need: frames that get past the first header.
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
+use std::fmt::Display;
+use std::str::FromStr;
 use wire::build::{self, Frame, Ip, Network, Transport, V6};
 use wire::{EtherType, IpProtocol, MacAddr, TcpFlags, ipv4, tcp};
 
@@ -93,4 +95,16 @@ fn outside<N: Network, T: Transport<N>>(u: &mut Unstructured<'_>, mut frame: Fra
     }
     let pad = if u.arbitrary()? { 60 } else { 0 };
     Ok(frame.src_mac(MacAddr(u.arbitrary()?)).pad_to(pad).to_vec())
+}
+
+/// A value as a user writes it; what is refused is told in a message that a terminal can show.
+pub fn read<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
+    match text.parse() {
+        Ok(value) => Some(value),
+        Err(why) => {
+            let said = T::Err::to_string(&why);
+            assert!(!said.is_empty() && said.len() <= 8 * text.len() + 4000, "{said:?}");
+            None
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <immintrin.h>
 #include <rte_branch_prediction.h>
 #include <rte_byteorder.h>
@@ -14,6 +15,25 @@
 #define BURST 32
 /* Packets ahead whose header and first bytes are fetched. */
 #define AHEAD 8
+
+/* Zeroed memory for a table, in huge pages where there are any; bytes are whole ones. */
+static inline void *table_new(size_t bytes)
+{
+	void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	if (table == MAP_FAILED) {
+		table = aligned_alloc(2 << 20, bytes);
+		madvise(table, bytes, MADV_HUGEPAGE);
+	}
+	memset(table, 0, bytes);
+	return table;
+}
+
+/* From either kind of memory. */
+static inline void table_free(void *table, size_t bytes)
+{
+	madvise(table, bytes, MADV_DONTNEED);
+	munmap(table, bytes);
+}
 
 /* What every lcore of a DPDK application counts. */
 struct counts {
@@ -31,25 +51,32 @@ struct fresh6 {
 	uint8_t dst[16];
 };
 
+/* Bytes 22 to 37 of an IPv4 frame: time to live, protocol, checksum, addresses, ports. */
+struct fresh_flow {
+	uint8_t bytes[16];
+};
+
 /* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides),
  * called through a pointer as an ethdev's burst functions are, here and in Rust. */
 struct port {
 	uint16_t ethdev;
 	struct rte_mbuf **slots; /* NULL: an ethdev */
 	uint32_t mask, head, tail;
-	const void *fresh; /* of struct fresh, or of struct fresh6; NULL: packets are received as they were sent */
+	const void *fresh; /* of struct fresh, fresh6 or fresh_flow; NULL: packets are received as they were sent */
 	uint32_t fresh_mask, at;
 	uint64_t front; /* with fresh: the first eight bytes of every frame */
-	uint64_t ip;	/* with fresh6: the first eight bytes of every IPv6 header */
+	uint64_t ip;	/* with fresh6: the first eight bytes of every IPv6 header; with FRESH_WHOLE: the next eight of every frame */
 };
 
-/* What a port is: the last two have fresh. */
-enum { ETHDEV, MEMORY, FRESH, FRESH6 };
+/* What a port is: all but the first two have fresh; the last also loses what was put in front of packets. */
+enum { ETHDEV, MEMORY, FRESH, FRESH6, FRESH_FLOW, FRESH_WHOLE };
 
 uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n);
 uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n);
 extern uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t);
+extern uint16_t (*volatile memory_rx_fresh_flow)(struct port *, struct rte_mbuf **, uint16_t);
+extern uint16_t (*volatile memory_rx_fresh_whole)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 
@@ -62,6 +89,10 @@ static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf *
 		return memory_rx_fresh(port, p, BURST);
 	if (kind == FRESH6)
 		return memory_rx_fresh6(port, p, BURST);
+	if (kind == FRESH_FLOW)
+		return memory_rx_fresh_flow(port, p, BURST);
+	if (kind == FRESH_WHOLE)
+		return memory_rx_fresh_whole(port, p, BURST);
 	return kind == MEMORY ? memory_rx_burst(port, p, BURST) : rte_eth_rx_burst(port->ethdev, 0, p, BURST);
 }
 

@@ -7,3 +7,4 @@ static __rte_always_inline uint16_t io(struct rte_mbuf **p, uint16_t n, struct c
 }
 
 NETWORK_FUNCTION(io, io)
+NETWORK_FUNCTION_ON(io_flow, io, FRESH_FLOW)

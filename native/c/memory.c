@@ -50,6 +50,40 @@ uint16_t memory_receive_fresh6(struct port *port, struct rte_mbuf **p, uint16_t 
 	return BURST;
 }
 
+/* As memory_receive_fresh; each packet gets the addresses and ports of the next connection. */
+uint16_t memory_receive_fresh_flow(struct port *port, struct rte_mbuf **p, uint16_t n)
+{
+	memory_receive(port, p, n);
+	const struct fresh_flow *f = (const struct fresh_flow *)port->fresh + (port->at & port->fresh_mask);
+	port->at += BURST;
+	for (int i = 0; i < BURST; i++) {
+		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
+		memcpy(d, &port->front, 8);
+		memcpy(d + 22, f[i].bytes, 16);
+	}
+	return BURST;
+}
+
+/* As memory_receive_fresh_flow; where a tunnel's headers were put in front, the packet is again what it was. */
+uint16_t memory_receive_fresh_whole(struct port *port, struct rte_mbuf **p, uint16_t n)
+{
+	memory_receive(port, p, n);
+	const struct fresh_flow *f = (const struct fresh_flow *)port->fresh + (port->at & port->fresh_mask);
+	port->at += BURST;
+	for (int i = 0; i < BURST; i++) {
+		p[i]->data_off = RTE_PKTMBUF_HEADROOM;
+		p[i]->data_len = 60;
+		p[i]->pkt_len = 60;
+		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
+		memcpy(d, &port->front, 8);
+		memcpy(d + 8, &port->ip, 8);
+		memcpy(d + 22, f[i].bytes, 16);
+	}
+	return BURST;
+}
+
+uint16_t (*volatile memory_rx_fresh_whole)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh_whole;
+uint16_t (*volatile memory_rx_fresh_flow)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh_flow;
 uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh6;
 uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh;
 uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive;

@@ -1,5 +1,4 @@
 /* Counts packets and bytes of every IPv4 flow: a table of at most so many flows, aged, the one idle longest gives way. */
-#include <sys/mman.h>
 #include "forward.h"
 
 /* A flow: half a cache line. What it is known by is sixteen bytes but for the time in them. */
@@ -48,21 +47,14 @@ struct monitor *native_monitor_new(uint32_t capacity, uint32_t idle_s, uint64_t 
 	m->seed[0] = 0x9e3779b97f4a7c15;
 	m->seed[1] = 0xbf58476d1ce4e5b9;
 	size_t bytes = RTE_ALIGN((m->lines + WINDOW / 2) * 64, 2 << 20);
-	m->flows = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-	if (m->flows == MAP_FAILED) {
-		m->flows = aligned_alloc(2 << 20, bytes);
-		madvise(m->flows, bytes, MADV_HUGEPAGE);
-	}
-	memset(m->flows, 0, bytes);
+	m->flows = table_new(bytes);
 	return m;
 }
 
 void native_monitor_free(struct monitor *m)
 {
 	size_t bytes = RTE_ALIGN((m->lines + WINDOW / 2) * 64, 2 << 20);
-	/* from either kind of memory */
-	madvise(m->flows, bytes, MADV_DONTNEED);
-	munmap(m->flows, bytes);
+	table_free(m->flows, bytes);
 	free(m);
 }
 

@@ -60,6 +60,10 @@ unsafe extern "C" {
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_firewall(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_monitor(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_io_flow(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_nat(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_conntrack(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_maglev(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_firewall_acl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
 }
 
@@ -94,6 +98,13 @@ impl Memory {
     pub(crate) fn rewind(&self) {
         // SAFETY: one thread.
         unsafe { (*self.port.as_ptr()).at = 0 }
+    }
+
+    /// All of its packets go round still, which whoever goes on relies on.
+    pub(crate) fn full(&self, packets: usize, side: &str) {
+        // SAFETY: one thread.
+        let left = unsafe { (*self.port.as_ptr()).tail - (*self.port.as_ptr()).head };
+        assert_eq!(left as usize, packets, "{side} has dropped packets that it should know");
     }
 
     pub(crate) fn handle(&self) -> Memory {
@@ -260,6 +271,21 @@ impl Packets {
     pub(crate) fn reset(&self) {
         for (mbuf, frame) in self.all.iter().zip(&self.frames) {
             // SAFETY: between samples nothing else touches packets; none is ever freed while going round.
+            unsafe {
+                let m = &mut *mbuf.as_ptr();
+                // one that a tunnel's headers were put in front of begins elsewhere
+                (m.data_off, m.data_len, m.pkt_len) = (packet::HEADROOM as u16, frame.len() as u16, frame.len() as u32);
+                core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len())
+                    .copy_from_slice(frame);
+            }
+        }
+    }
+
+    /// Writes one frame, no longer than they are, into all packets, until the next reset.
+    pub(crate) fn fill(&self, frame: &[u8]) {
+        for (mbuf, own) in self.all.iter().zip(&self.frames) {
+            assert!(frame.len() <= own.len(), "the frame fits");
+            // SAFETY: as in `reset`.
             unsafe {
                 let m = mbuf.as_ref();
                 core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len())

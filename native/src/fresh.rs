@@ -1,6 +1,7 @@
 //! Destinations that packets get as they are received.
 
-use crate::fixture::{CPort, Memory, packet_to, packet6_to};
+use crate::fixture::{CPort, Memory, Packets, packet_to, packet6_to};
+use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use packet::{BURST, Batch};
@@ -70,6 +71,61 @@ impl Refresh for Fresh6 {
     }
 }
 
+/// `struct fresh_flow` of forward.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreshFlow([u8; 16]);
+
+impl FreshFlow {
+    /// What a frame over IPv4 without options has of it.
+    pub(crate) fn of(frame: &[u8]) -> FreshFlow {
+        FreshFlow(*frame[22..].first_chunk().expect("an IPv4 packet with ports"))
+    }
+}
+
+impl Refresh for FreshFlow {
+    /// 60 bytes: an acknowledgement of TCP, whose checksum, which no firewall looks at here, belongs to no other connection.
+    fn frame() -> Vec<u8> {
+        let tcp = wire::build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).flags(wire::TcpFlags::ACK);
+        tcp.seq(1000).ack(1000).ttl(255).pad_to(60).to_vec()
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
+        // SAFETY: the frame has 60 bytes; the port is read for each, as in C.
+        unsafe {
+            frame.cast::<u64>().write_unaligned((*port).front);
+            frame.add(22).cast::<[u8; 16]>().write_unaligned(self.0);
+        }
+    }
+}
+
+/// As [`FreshFlow`], of UDP with a checksum.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreshUdp(FreshFlow);
+
+impl FreshUdp {
+    /// As [`FreshFlow::of`].
+    pub(crate) fn of(frame: &[u8]) -> FreshUdp {
+        FreshUdp(FreshFlow::of(frame))
+    }
+}
+
+impl Refresh for FreshUdp {
+    /// 60 bytes, whose checksum belongs to no other session.
+    fn frame() -> Vec<u8> {
+        let udp = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).ttl(255);
+        udp.payload(b"a question").pad_to(60).to_vec()
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.write(frame, port) }
+    }
+}
+
 /// What the source writes into a packet for an IPv4 destination.
 pub(crate) fn fresh() -> impl FnMut(Ipv4Addr) -> Fresh {
     let frame = Fresh::frame();
@@ -97,6 +153,36 @@ pub(crate) trait Destinations {
 
     /// Has each packet that is received from `memory` get the next of them, by C and by what this returns.
     fn freshen(&self, memory: &Memory) -> Box<dyn Receive>;
+
+    /// What both sides have to see first; `run` has them see so many bursts each.
+    fn prepare(&self, _memory: &Memory, _packets: &Packets, _run: &mut dyn FnMut(usize)) {}
+}
+
+/// A port's list is another one as long as this lives.
+pub(crate) struct Handshakes<'a> {
+    port: *mut CPort,
+    before: (*const c_void, u32),
+    of: PhantomData<&'a [FreshFlow]>,
+}
+
+impl<'a> Handshakes<'a> {
+    /// Puts a list, whose length is a power of two, in the place of the port's.
+    pub(crate) fn put(port: *mut CPort, list: &'a [FreshFlow]) -> Self {
+        assert!(list.len().is_power_of_two() && list.len() >= BURST, "a mask, and whole bursts");
+        // SAFETY: one thread; the list outlives the guard.
+        unsafe {
+            let before = ((*port).fresh, (*port).fresh_mask);
+            ((*port).fresh, (*port).fresh_mask) = (list.as_ptr().cast(), list.len() as u32 - 1);
+            Handshakes { port, before, of: PhantomData }
+        }
+    }
+}
+
+impl Drop for Handshakes<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `put`.
+        unsafe { ((*self.port).fresh, (*self.port).fresh_mask) = self.before }
+    }
 }
 
 /// A list of destinations to go round, for as long as the process lives.

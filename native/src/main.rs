@@ -2,10 +2,13 @@
 
 mod beside;
 mod chains;
+mod conntrack;
 mod firewall;
 mod fixture;
 mod fresh;
+mod maglev;
 mod monitor;
+mod nat;
 mod router;
 mod router6;
 mod routes;

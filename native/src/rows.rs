@@ -5,7 +5,7 @@ use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
 use crate::fresh::Destinations;
 use crate::routes::{Table, Version};
 use crate::sample::{Compared, Cost, compare};
-use crate::{chains, monitor, testpmd, verify};
+use crate::{chains, conntrack, maglev, monitor, nat, testpmd, verify};
 use anyhow::Context;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -169,12 +169,34 @@ pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
             rows.add(&mut bench, &pair, &Lap::Frames(rules.frames(n)), native.state())?;
         }
     }
+    if wanted(conntrack::NAME) {
+        for flows in [1, 10_000, 1_000_000] {
+            let (pair, native) = conntrack::pair(&bench.pool)?;
+            rows.add(&mut bench, &pair, &Lap::Fresh(flows, conntrack::destinations(flows)), native.state())?;
+        }
+    }
     let pair = monitor::pair();
     if wanted(&pair.name) {
         monitor::same(&bench.pool, 100_000)?;
         for flows in [1, 10_000, 1_000_000] {
             let native = monitor::Native::new();
             rows.add(&mut bench, &pair, &Lap::Fresh(flows, monitor::destinations(flows)), native.state())?;
+        }
+    }
+    if wanted(nat::NAME) {
+        nat::same(&bench.pool)?;
+        rows.add(&mut bench, &nat::nothing(), &Lap::Fresh(1, nat::destinations(1)), core::ptr::null_mut())?;
+        for flows in [1, 4096, 10_000, 1_000_000] {
+            let native = nat::Native::new();
+            rows.add(&mut bench, &nat::pair(), &Lap::Fresh(flows, nat::destinations(flows)), native.state())?;
+        }
+    }
+    for how in maglev::HOW.iter().filter(|how| wanted(how.name())) {
+        let (pair, flows) = (how.pair(), [1, 10_000, 1_000_000]);
+        let native = how.native()?;
+        verify::same(&bench.pool, &pair.name, &maglev::frames(), (pair.nodes)(), pair.native, native.state())?;
+        for flows in flows {
+            rows.add(&mut bench, &pair, &Lap::Fresh(flows, maglev::flows(flows)), how.native()?.state())?;
         }
     }
     Ok(rows)
@@ -317,6 +339,19 @@ impl Bench {
                     packets.reset();
                     memory.rewind();
                 };
+                if let Lap::Fresh(_, list) = source {
+                    list.prepare(&memory, &packets, &mut |bursts| {
+                        memory.rewind();
+                        for _ in 0..bursts {
+                            worker.poll();
+                        }
+                        memory.full(n, "Bondstone");
+                        memory.rewind();
+                        // SAFETY: ports and state live through the call, on this one thread.
+                        unsafe { (pair.native)(a, b, bursts as u32, &mut Counts::default(), state) };
+                        memory.full(n, "C");
+                    });
+                }
                 // fresh destinations go on through their list: neither side gets what the other has just looked up
                 let before: &dyn Fn() = if let Lap::Fresh(..) = source { &|| () } else { &reset };
                 let compared = self.alternate(pair, (&packets, &reset, before), n, &mut worker, (a, b), state)?;

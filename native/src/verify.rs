@@ -70,12 +70,16 @@ pub(crate) fn same(
         unsafe { native(a, b, 1, &mut counts, state) };
     }
     let theirs = bytes(&theirs_to);
+    let first = || ours.iter().zip(&theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
     anyhow::ensure!(
         ours == theirs,
-        "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ",
+        "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ from number {} on: {:02x?}, {:02x?}",
         frames.len(),
         ours.len(),
-        theirs.len()
+        theirs.len(),
+        first(),
+        ours.get(first()),
+        theirs.get(first())
     );
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What runs trials: a generator with a device under test between its ports, real or simulated.
 
 use crate::trial::Trial;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use traffic::{Delays, PaceError};
+use traffic::{Delays, Displacements, PaceError};
 
 /// A part of a trial with a load of its own.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -22,14 +23,22 @@ pub struct Ask {
     pub loss_bins: usize,
     /// Whether the variation of delay is wanted.
     pub variation: bool,
+    /// Whether it is wanted how far packets were displaced.
+    pub order: bool,
+    /// Whether payloads are to be compared with those sent, where all packets have the generator's own; what differs is damaged,
+    /// and lost.
+    pub payload: bool,
     /// The latency of the packet of the first direction that is due so many seconds after the start is wanted (RFC 2544 §26.2).
     pub tag_s: Option<f64>,
     /// What is to be done to the device meanwhile.
     pub act: Option<Act>,
+    /// Whether the streams of the load's profile are to be sent, each at its rate in every second; the only phase has the
+    /// length and the mean rate of all.
+    pub profile: bool,
 }
 
 /// Something done to the device during a trial.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Act {
     /// It is reset (RFC 2544 §26.6, RFC 6201) so many seconds after the start.
     Reset {
@@ -54,6 +63,10 @@ pub struct Seen {
     pub losses: Option<Losses>,
     /// How delays varied, if that was asked for.
     pub variation: Option<Variation>,
+    /// How far packets were displaced, for each direction, if that was asked for.
+    pub order: Vec<Displacements>,
+    /// Whether payloads were compared.
+    pub payload: bool,
     /// Latency of the packet asked for, nanoseconds; none if it was lost.
     pub tag_ns: Option<f64>,
     /// What was done to the device, if anything was asked for.
@@ -64,6 +77,55 @@ pub struct Seen {
     pub drops: BTreeMap<String, u64>,
     /// What became of each direction's packets, where there are several.
     pub ways: Vec<Way>,
+    /// What became of each stream of a profile, if that was asked for.
+    pub streams: Vec<StreamSeen>,
+}
+
+/// What became of a stream of a profile.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StreamSeen {
+    /// In each second.
+    pub seconds: Vec<Second>,
+    /// Latencies; none where no packet came.
+    pub delays: Option<Delays>,
+}
+
+/// A stream's packets of one second. `intended = sent + unsent`, and `sent = received + lost`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Second {
+    /// On schedule.
+    pub intended: u64,
+    /// Handed to the port.
+    pub sent: u64,
+    /// Given up because they would have been too late.
+    pub unsent: u64,
+    /// Different ones that came back intact, whenever they did.
+    pub received: u64,
+}
+
+impl Second {
+    /// Sent and not received.
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// This and that one.
+    #[must_use]
+    pub fn plus(self, other: Second) -> Second {
+        Second {
+            intended: self.intended + other.intended,
+            sent: self.sent + other.sent,
+            unsent: self.unsent + other.unsent,
+            received: self.received + other.received,
+        }
+    }
+}
+
+impl StreamSeen {
+    /// All seconds together.
+    pub fn sum(&self) -> Second {
+        self.seconds.iter().copied().fold(Second::default(), Second::plus)
+    }
 }
 
 /// Packets of one direction.
@@ -118,7 +180,7 @@ pub struct Variation {
 }
 
 /// What was done to the device.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Acted {
     /// Changes that were made, or resets.
     pub done: u64,

@@ -3,26 +3,41 @@
 //! A driver is one file. It is told of a [`Site`], a folder and CPUs of its own; it starts its programs and names
 //! the devices that the generator opens, and everything that it made is gone when it is stopped or dropped, also
 //! after `kill -9` of this program: its programs die with it, interfaces live in network namespaces that no file holds, and
-//! folders of the dead are removed by whoever comes next.
+//! folders of the dead are removed by whoever comes next. What has to be undone, a container or an interface that was lent, is
+//! undone by a shell that waits for the end of this program.
 //!
 //! To add one: a file here with a type that implements [`Driver`], and a line in [`Kind`].
 
+mod agent;
 mod attach;
 mod bondstone;
 mod bridge;
 mod command;
+mod container;
+mod eal;
 mod external;
+mod given;
+mod guard;
+mod link;
+mod links;
+mod message;
 mod namespace;
 mod ovs;
 mod plan;
 mod program;
+mod remote;
 mod rhythm;
 mod router;
+mod running;
 mod site;
 mod testpmd;
 mod wire;
 
-pub use plan::{ChainText, Forward, Hooks, Kind, Plan, Ports};
+pub use agent::agent;
+pub(crate) use eal::memory;
+pub use plan::{ChainText, Elsewhere, Env, Forward, Hooks, Kind, Plan, Ports};
+pub(crate) use program::{Line, Program};
+pub use running::{About, Running};
 pub use site::{SentTo, Site};
 
 use crate::bed::{Act, Acted};
@@ -40,41 +55,15 @@ pub struct DutError {
     pub cure: String,
 }
 
-/// What a result says of a running device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    /// Its version, as it says itself.
-    pub version: Option<String>,
-    /// Its whole configuration: commands, arguments, files.
-    pub configuration: String,
-    /// What a reader of a result has to know of it.
-    pub remarks: Vec<String>,
-}
-
-/// A device that runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Started {
-    /// The devices that the generator has to open, in the order of the ports, written as in a chain file.
-    pub devices: Vec<String>,
-    /// What a result says of it.
-    pub about: About,
-}
-
 /// A device under test.
+///
+/// A driver starts it and may do something to it; that it still runs, and its end, are [`Running`]'s.
 pub trait Driver {
     /// Starts the device and configures it; it forwards as soon as the generator has opened its ports.
     ///
     /// # Errors
     /// What this machine or this user lacks, or what the device refused, with what it said.
-    fn start(&mut self, site: &mut Site) -> Result<Started, DutError>;
-
-    /// Whether it still runs.
-    ///
-    /// # Errors
-    /// How it ended, with what it said last.
-    fn check(&mut self) -> Result<(), DutError> {
-        Ok(())
-    }
+    fn start(&mut self, site: &mut Site) -> Result<Running, DutError>;
 
     /// What helps where it cannot be done to this device; none where it can.
     fn cannot(&self, act: Act) -> Option<&'static str> {
@@ -86,11 +75,8 @@ pub trait Driver {
     ///
     /// # Errors
     /// When it fails.
-    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
-        let _ = (act, stop);
+    fn act(&mut self, running: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let _ = (running, act, stop);
         Err(site.wrong("nothing can be done to it", "a bug in Bondstone"))
     }
-
-    /// Stops it; what it made is gone.
-    fn stop(&mut self);
 }

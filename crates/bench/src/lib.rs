@@ -29,10 +29,14 @@
 
 pub mod bed;
 mod calibrate;
+mod captured;
+mod clock;
 pub mod dut;
 mod environment;
 mod found;
 mod frames;
+mod gaps;
+pub mod generator;
 pub mod goal;
 mod ledger;
 pub mod load;
@@ -42,6 +46,9 @@ pub mod method;
 pub mod mlr;
 mod offer;
 mod offered;
+pub mod profile;
+mod programme;
+mod replayed;
 mod rig;
 pub mod scenario;
 pub mod search;
@@ -57,10 +64,13 @@ pub mod trial;
 mod when;
 mod wired;
 
-pub use bed::{Ask, Bed, BedError, Seen, Way};
+pub use bed::{Ask, Bed, BedError, Second, Seen, StreamSeen, Way};
 pub use calibrate::{calibrate, loopback};
+pub use captured::Captured;
+pub use clock::{Clock, ClockError};
 pub use environment::{Steal, environment};
 pub use frames::frames;
+pub use generator::{Foreign, Generator};
 pub use goal::{Goal, GoalError};
 pub use machine::Machine;
 pub use measure::{document, limits};
@@ -68,6 +78,7 @@ pub use method::{Findings, Method, Step};
 pub use mlr::Mlr;
 pub use offer::flow_settings;
 pub use offered::{CannotSend, Offered};
+pub use profile::Profile;
 pub use rig::{Rig, RigError};
 pub use scenario::Scenario;
 pub use search::{

@@ -26,19 +26,24 @@ mod changes;
 mod connections;
 mod course;
 mod delay_variation;
+mod displaced;
 mod latency;
 mod load;
 mod loss;
 mod measured;
 mod names;
+mod profile;
+mod receive_rate;
 mod recovery;
 mod reset;
 mod soak;
 mod throughput;
 
+pub(crate) use measured::percentile;
 pub use names::{ALL, About, Refused, by_name};
+pub use profile::Outline;
 
-use crate::bed::{Ask, Bed, BedError, Seen};
+use crate::bed::{Ask, Bed, BedError, Seen, StreamSeen};
 use crate::goal::Goal;
 use crate::search::{LimitedBy, Limits, SearchError, SearchKind};
 use crate::trial::Trial;
@@ -80,6 +85,8 @@ pub struct Settings {
     pub throughput_pps: Option<f64>,
     /// The load of `load`, packets a second.
     pub rate_pps: Option<f64>,
+    /// What the profile of `profile` comes to.
+    pub profile: Option<Outline>,
     /// How a throughput is searched for.
     pub search: SearchKind,
     /// Packets of a connection, both directions, for `connections`.
@@ -100,6 +107,7 @@ impl Settings {
             line_pps: None,
             throughput_pps: None,
             rate_pps: None,
+            profile: None,
             search: SearchKind::Mlr,
             packets_per_connection: 10.0,
             soak_s: None,
@@ -156,6 +164,8 @@ pub struct Findings {
     pub quantities: Vec<Quantity>,
     /// Its curves.
     pub series: Vec<Series>,
+    /// What became of the streams of a profile; of each the seconds, or one that is the sum of all.
+    pub streams: Vec<StreamSeen>,
     /// What differs from the standard, and what makes the findings doubtful.
     pub deviations: Vec<String>,
     /// All trials, in order.

@@ -1,20 +1,21 @@
 //! One sort of frames, ready to be offered to a device.
 
 use crate::Shape;
+use crate::bed::StreamSeen;
+use crate::profile::Timetable;
+use crate::programme::Programme;
+use crate::replayed::{self, Replayed};
 use crate::sent;
 use crate::source::Load;
 use crate::trace::{LONGEST, Trace};
 use report::{Frames, Mix as MixDocument, MixPart};
 use std::collections::BTreeMap;
-use traffic::capture::PROBE_EVERY;
 use traffic::nfpa::Direction;
 use traffic::short::{Short, ShortError, ShortSettings};
-use traffic::{FlowSettings, Flows, Mix, Order, Stack, Template, TemplateError, probe};
+use traffic::{FlowSettings, Flows, Mix, Order, Stack, Template, TemplateError};
 
 /// Packets that are sent back to back where they are late.
 const BURST: u32 = 8;
-/// Of what is random in the frames of a capture.
-const SEED: u64 = 0;
 
 /// Frames for a device: made, of a size or a mix of sizes, or those of a capture.
 pub struct Offered {
@@ -25,7 +26,8 @@ pub struct Offered {
 enum Kind {
     Made { template: Template, back: Option<Template>, mix: Mix, shape: Shape },
     Short { short: Short, mix: Mix },
-    Captured(Trace),
+    Replayed(Replayed),
+    Profile(Box<Programme>),
 }
 
 /// Why frames cannot be sent.
@@ -86,12 +88,25 @@ impl Offered {
         Ok(Offered { name: name.to_owned(), frames: Kind::Short { short, mix: mix.clone() } })
     }
 
-    /// The frames of a capture.
-    pub fn captured(trace: Trace) -> Offered {
-        Offered { name: trace.name().to_owned(), frames: Kind::Captured(trace) }
+    /// The frames of captures.
+    pub(crate) fn replayed(replayed: Replayed) -> Offered {
+        Offered { name: replayed.name(), frames: Kind::Replayed(replayed) }
     }
 
-    /// What was written of the mix, or the capture's name.
+    /// The streams of a profile.
+    pub(crate) fn profile(programme: Programme) -> Offered {
+        Offered { name: programme.timetable().profile().name(), frames: Kind::Profile(Box::new(programme)) }
+    }
+
+    /// What a profile says for each second, if they are of one.
+    pub fn timetable(&self) -> Option<&Timetable> {
+        match &self.frames {
+            Kind::Profile(programme) => Some(programme.timetable()),
+            _ => None,
+        }
+    }
+
+    /// What was written of the mix, or the capture's or script's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +120,8 @@ impl Offered {
                 back.iter().map(made).fold(there, Load::and)
             }
             Kind::Short { short, mix } => Load::short(short, mix.cycle()),
-            Kind::Captured(trace) => Load::replay(trace.capture(), SEED, trace.stream(SEED)),
+            Kind::Replayed(replayed) => replayed.load(),
+            Kind::Profile(programme) => programme.load(),
         }
     }
 
@@ -113,16 +129,33 @@ impl Offered {
     pub fn directions(&self) -> u8 {
         match &self.frames {
             Kind::Made { back: Some(_), .. } => 2,
+            Kind::Replayed(replayed) => replayed.directions(),
+            Kind::Profile(programme) => programme.timetable().ports(),
             _ => 1,
         }
     }
 
-    /// The capture, if they are of one.
-    pub fn trace(&self) -> Option<&Trace> {
+    /// The captures, if they are of such; one for each direction.
+    pub fn traces(&self) -> &[Trace] {
+        self.replay().map_or(&[], Replayed::traces)
+    }
+
+    fn replay(&self) -> Option<&Replayed> {
         match &self.frames {
-            Kind::Made { .. } | Kind::Short { .. } => None,
-            Kind::Captured(trace) => Some(trace),
+            Kind::Made { .. } | Kind::Short { .. } | Kind::Profile(_) => None,
+            Kind::Replayed(replayed) => Some(replayed),
         }
+    }
+
+    /// Packets a second that are sent where no load is asked for: a capture's own rate, if it keeps its own gaps.
+    pub fn own_pps(&self) -> Option<f64> {
+        self.replay()?.own_pps()
+    }
+
+    /// What of captures is rewritten, in words, and whether any frame is changed by it.
+    pub fn rewritten(&self) -> Option<(String, bool)> {
+        let replayed = self.replay()?;
+        Some((replayed.rewritten()?, !replayed.rewrites_nothing()))
     }
 
     /// What a result says of them.
@@ -134,6 +167,8 @@ impl Offered {
             burst: BURST,
             directions: self.directions(),
             trace_sha256: None,
+            back_sha256: None,
+            profile: None,
             seed: Some(seed),
         };
         match &self.frames {
@@ -147,15 +182,11 @@ impl Offered {
             Kind::Short { short, mix } => {
                 of(self.sizes(mix), short.settings().concurrent.into(), "tcp", short.flows().seed)
             }
-            Kind::Captured(trace) => {
-                let capture = trace.capture();
-                let frames = Frames::Trace(report::Trace {
-                    name: self.name.clone(),
-                    frames: trace.frames(),
-                    mean_frame_bytes: capture.mean_size(),
-                });
-                let traffic = of(frames, capture.flows() as u64, "as captured", SEED);
-                report::Traffic { trace_sha256: Some(trace.sha256().to_owned()), ..traffic }
+            Kind::Replayed(replayed) => replayed.document(of(Frames::FrameBytes(0), 0, "as captured", replayed::SEED)),
+            Kind::Profile(programme) => {
+                let traffic = of(programme.frames(), programme.flows(), "udp", programme.seed());
+                // its rates are those of all streams, whichever port they go into
+                report::Traffic { directions: 1, profile: Some(programme.document()), ..traffic }
             }
         }
     }
@@ -171,6 +202,12 @@ impl Offered {
                     .collect(),
             }),
         }
+    }
+
+    /// What a result says of the streams of a profile, of which this was seen.
+    pub fn streams(&self, seen: &[StreamSeen]) -> Vec<report::Stream> {
+        let Some(timetable) = self.timetable() else { return vec![] };
+        timetable.streams().iter().zip(seen).map(|(plan, seen)| plan.document(seen, timetable.seconds())).collect()
     }
 
     /// What tells a measurement with them from others, besides the size of the frames.
@@ -190,53 +227,41 @@ impl Offered {
             Kind::Short { short, .. } => {
                 cell.insert("short".to_owned(), short.settings().to_string());
             }
-            Kind::Captured(_) => {}
+            Kind::Replayed(replayed) => cell.extend(replayed.cell()),
+            Kind::Profile(_) => {}
         }
         cell
     }
 
     /// What a reader of a result has to know of them.
     pub fn remarks(&self) -> Vec<String> {
-        let trace = match &self.frames {
-            Kind::Made { back: None, .. } => return vec![],
+        match &self.frames {
+            Kind::Made { back: None, .. } => vec![],
             Kind::Made { back: Some(_), shape, .. } => {
                 let what = if shape.trace.is_some() {
                     "the trace's reverse direction"
                 } else {
                     "the same flows from their other side"
                 };
-                return vec![format!(
+                vec![format!(
                     "packets go both ways at once, into a second port {what}: counts and latencies are those of both, loads and \
                      rates those of one direction"
-                )];
+                )]
             }
             Kind::Short { short, .. } => {
                 let ShortSettings { packets, concurrent, data_in_syn } = short.settings();
                 let numbers = if data_in_syn { "SYNs carry data" } else { "SYNs have no number and are counted" };
-                return vec![format!(
+                vec![format!(
                     "each flow is a connection of {packets} packets that nobody answers, {concurrent} at a time; {numbers}; a \
                      function that waits for the other side drops what follows a SYN"
-                )];
+                )]
             }
-            Kind::Captured(trace) => trace,
-        };
-        let numbers = match trace.capture().first_with_room() {
-            Some(_) => format!(
-                "about one in {PROBE_EVERY} carries a number in the first {} bytes of its UDP or TCP payload, and latency, \
-                 order and copies are those of these",
-                probe::LEN
-            ),
-            None => "none has room for a number: latency, order and copies are not known".to_owned(),
-        };
-        let said = format!(
-            "the frames of {} are sent over and over as they are, at the load's pace and not at their own; {numbers}; the \
-             loss of the others is known from counts",
-            trace.name()
-        );
-        [said].into_iter().chain(trace.left_out()).collect()
+            Kind::Replayed(replayed) => replayed.remarks(),
+            Kind::Profile(programme) => programme.remarks(),
+        }
     }
 }
 
-fn fits(mix: &Mix) -> Result<(), CannotSend> {
+pub(crate) fn fits(mix: &Mix) -> Result<(), CannotSend> {
     if mix.largest().without_fcs() > LONGEST { Err(CannotSend::Long(mix.largest().with_fcs())) } else { Ok(()) }
 }

@@ -1,10 +1,12 @@
 //! Another program as the device under test, and the generator at its ports.
 
 use crate::bed::{Act, Ask, BedError, Seen};
-use crate::dut::{About, Driver, DutError, Forward, Plan, SentTo, Site, Started};
+use crate::dut::{About, Driver, DutError, Forward, Plan, Running, SentTo, Site};
+use crate::generator::{Foreign, Generator};
 use crate::offered::Offered;
 use crate::source::Load;
 use crate::station::{Middle, Station, Underway};
+use crate::trace::MOST_CPUS;
 use runtime::Outside;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,8 +42,9 @@ pub enum RigError {
 
 /// A device under test that runs, with the generator's ports at it.
 pub struct Rig {
-    // the device goes last: closing a port may ask its other side
-    station: Option<Station>,
+    // the device goes first, and what it still sends is taken
+    running: Running,
+    station: Station,
     outside: Outside,
     driver: Box<dyn Driver + Send>,
     site: Site,
@@ -59,19 +62,20 @@ impl Rig {
     pub fn start(name: &str, plan: &Plan, sent: SentTo, stop: Arc<AtomicBool>) -> Result<Rig, RigError> {
         let mut site = Site::new(name, plan, sent)?;
         let mut driver = plan.driver();
-        let Started { devices, about } = driver.start(&mut site)?;
+        let mut running = driver.start(&mut site)?;
         let named: Vec<(String, String)> =
-            devices.into_iter().enumerate().map(|(n, d)| (format!("generator{n}"), d)).collect();
+            running.devices().iter().enumerate().map(|(n, d)| (format!("generator{n}"), d.clone())).collect();
         let (outside, ends) = match Outside::open(&named) {
             Ok(open) => open,
             // a device that is gone says more than ports without another side
-            Err(e) => return Err(driver.check().err().map_or(RigError::Ports(e), RigError::Dut)),
+            Err(e) => return Err(running.check(&site).err().map_or(RigError::Ports(e), RigError::Dut)),
         };
         // a second direction goes into the second port
         let into: Vec<usize> = (0..ends.len().min(2)).collect();
         let mut station = Station::new(ends, &into, outside.pool().clone(), false);
         station.stop_when(stop.clone());
-        let rig = Rig { station: Some(station), outside, driver, site, about, forward: plan.forward, stop };
+        let (about, forward) = (running.about().clone(), plan.forward);
+        let rig = Rig { running, station, outside, driver, site, about, forward, stop };
         rig.linked()?;
         Ok(rig)
     }
@@ -92,7 +96,7 @@ impl Rig {
 
     /// Directions that can be offered at once.
     pub fn directions(&self) -> usize {
-        self.station.as_ref().map_or(0, Station::streams)
+        self.station.streams()
     }
 
     /// Checks that the right packets come out, those of each direction by themselves: as many as went in, and changed only
@@ -105,22 +109,23 @@ impl Rig {
     }
 
     fn conform_stream(&mut self, offered: &Offered, stream: usize) -> Result<(), DutError> {
+        self.check()?;
         let (forward, site) = (self.forward, &self.site);
-        let Some(station) = &mut self.station else { return Ok(()) };
+        let station = &mut self.station;
         if stream >= station.streams() {
             return Err(site.wrong("has only one port: packets cannot go both ways", "leave out both_ways"));
         }
         let mut load = offered.load();
         let mut outcome = (CONFORM, None);
         for _ in 0..TRIES {
-            self.driver.check()?;
+            self.running.check(site)?;
             outcome =
                 station.conform(&mut load, stream, CONFORM, APART, PATIENCE, |sent, got| alike(forward, sent, got));
             if outcome == (0, None) || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }
-        let cure = format!("look at how it was made:\n{}", site.notes());
+        let cure = format!("look at how it was made:\n{}", self.about.configuration);
         match outcome {
             (_, Some(problem)) => Err(site.wrong(
                 format!("does not forward as it should: {problem}"),
@@ -138,9 +143,7 @@ impl Rig {
     /// # Errors
     /// A load or a length that cannot be kept; something that cannot be done to this device.
     pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, BedError> {
-        let Rig { station: Some(station), outside, driver, site, .. } = self else {
-            return Err(BedError::Gone("the device was stopped".to_owned()));
-        };
+        let Rig { running, station, outside, driver, site, .. } = self;
         let Some(act) = ask.act else { return Ok(station.trial(outside, load, ask)?) };
         if let Some(cure) = driver.cannot(act) {
             let what = match act {
@@ -149,17 +152,21 @@ impl Rig {
             };
             return Err(BedError::Cannot { dut: site.name().to_owned(), what, cure });
         }
+        let is_here = running.about().environment.is_none();
+        // the generator's is the one that this thread is on
+        let own = runtime::allowed_cpus();
+        let others: Vec<usize> = (0..MOST_CPUS).filter(|cpu| !own.contains(cpu)).collect();
         let course = station.course();
         course.begun.store(false, Ordering::Relaxed);
         course.over.store(false, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let acting = scope.spawn(|| {
                 // what disturbs the device is its own, not the generator's; on too few CPUs it is wherever it may be
-                let _ = runtime::confine(site.cpus());
+                let _ = if is_here { runtime::confine(site.cpus()) } else { runtime::confine(&others) };
                 while !course.begun.load(Ordering::Acquire) && !course.over.load(Ordering::Acquire) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                driver.act(site, act, &course.over)
+                driver.act(running, site, act, &course.over)
             });
             let seen = station.trial(outside, load, ask);
             // also where there was no trial
@@ -175,7 +182,7 @@ impl Rig {
     /// # Errors
     /// How it ended.
     pub fn check(&mut self) -> Result<(), DutError> {
-        self.driver.check()
+        self.running.check(&self.site)
     }
 
     /// What it says of itself.
@@ -188,22 +195,16 @@ impl Rig {
         &self.outside
     }
 
-    /// Stops the device; what it made is gone.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.driver.stop();
-        if let Some(station) = self.station.take() {
-            station.close();
-        }
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.end();
+    /// Leaves the device, which runs on, to another generator.
+    ///
+    /// # Errors
+    /// When that does not start.
+    pub fn hand_over(self, generator: &Generator, cpu: usize) -> Result<Foreign, DutError> {
+        let Rig { running, station, outside, site, stop, .. } = self;
+        // packets go before the pool that they are of
+        drop(station);
+        drop(outside);
+        Foreign::start((site, running), generator, cpu, stop)
     }
 }
 

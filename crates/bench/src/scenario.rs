@@ -9,20 +9,33 @@
 //!
 //! [dut]
 //! chain = "chain-cells.toml"          # a chain file in the same folder; ${cells} in it becomes a value of the matrix
+//! # clock_mhz = "${clock}"            # fixes the clock of its CPUs, where the machine lets it be fixed
 //! needs = ["cells"]                   # kinds of NFs without which a cell of the matrix is not measured
+//! # kind = "ovs"                      # another program; see `dut::Kind`
+//! # env = "container"                 # what its programs run in: native or container
+//! # ssh = "root@192.0.2.7"            # the machine that it runs on, and there
+//! # program = "bondstone"             # this program, and
+//! # inner = ["eth1", "eth2"]          # its interfaces, at the other ends of
+//! # ports = ["af_packet:eth2", "af_packet:eth3"]
 //!
 //! [traffic]                           # beside what the chain file's table of that name says
 //! frames = "64"                       # sizes with FCS and mixes, separated by commas
-//! flows = 1024
+//! flows = 1024                        # or "${flows}", of the matrix
 //! order = "round-robin"
 //! # trace = "l3-1000"                 # one of NFPA's traces, in the place of flows
 //! # stack = "eth/vlan:7/ipv4/udp"     # headers
 //! # short = "10x1024"                 # connections of 10 packets, in the place of flows, order, trace and stack
 //! # both_ways = true                  # into a second port as well, from the flows' other side
+//! # profile = "day.rhai"              # a script that says what is sent in each second, in the place of all of these; its
+//! # seconds = 24                      # length, where the script does not say it; see `profile`
 //! # capture = "lunch.pcap"            # in the place of all of these: the frames of a capture in the same folder
+//!
+//! # [generator]                       # who sends, where that is not this program
+//! # kind = "testpmd"                  # see `Generator`; or "external" and command = "..."
 //!
 //! [goal]
 //! throughput = "quick"                # what counts as one; see `Goal`
+//! # rate = "${rate}"                  # one load instead, packets a second
 //! methods = ["throughput", "loss"]    # see `method::ALL`; by default throughput alone, or load where there is a rate
 //! form = "quick"                      # or "standard"
 //! search = "mlr"
@@ -38,12 +51,12 @@
 //! [[published]]                       # what the study says
 //! id = "bounds-checks-few"
 //! figure = "1"
-//! value = 20
+//! value = 20                          # or a list; or x = "GHz" and values = { "1.2" = 4.31, "2.4" = 8.60 }
 //! unit = "percent slower than C"
 //!
 //! [[claim]]                           # what of it can be tested on any machine, and how
 //! says = "1 to 8 cells: bounds checks cost a fifth of C's speed"
-//! published = "bounds-checks-few"     # or a ratio: "lpm-netbricks / lpm-native"
+//! published = "bounds-checks-few"     # or a ratio: "lpm-netbricks / lpm-native"; one of several numbers: "table1[2.4]"
 //! measure = "speed over C"
 //! where = { source = "ring", cells = [1, 2, 4, 8] }
 //! at_least = 0.75                     # or, of a ratio: within = 0.05, a share of it
@@ -68,9 +81,9 @@ mod study;
 
 pub use cells::{Cell, Dut};
 pub use how::How;
-pub use judge::{Judged, Missing, Observation, Spread, Verdict, judge};
+pub use judge::{Judged, Lacking, Missing, Observation, Spread, Verdict, judge};
 pub use native::{Rows, rows};
-pub use published::{Published, Reference};
+pub use published::{Part, Published, Reference};
 pub use study::{Setting, Study};
 
 use graph::{Diagnostic, Registry};
@@ -95,6 +108,8 @@ pub struct Scenario {
     pub how: How,
     /// What is measured; of the matrix, the parameter that stands last changes first.
     pub cells: Vec<Cell>,
+    /// What of traffic and goal its matrix changes: `flows`, `rate`, `trace`.
+    pub changed: Vec<&'static str>,
     /// Which rows of `native-bench` belong to it.
     pub native: Option<Native>,
     /// What was published.
@@ -179,6 +194,11 @@ impl Measure {
             Measure::P999 => "p99.9",
             Measure::SpeedOverC => "speed over C",
         }
+    }
+
+    /// Whether it is a latency.
+    pub const fn is_latency(self) -> bool {
+        matches!(self, Measure::P50 | Measure::P99 | Measure::P999)
     }
 
     /// Whether it comes from `native-bench`; else it does from the cells.

@@ -1,14 +1,16 @@
 //! What is to be sent, as asked for.
 
-use crate::Shape;
 use crate::offer::{flow_settings_of, macs};
 use crate::offered::Offered;
-use crate::trace::Trace;
+use crate::profile::Timetable;
+use crate::programme::Programme;
+use crate::replayed::Replayed;
+use crate::{Captured, Shape};
 use chain::ChainFile;
 use graph::Diagnostic;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use traffic::nfpa::tables::Tables;
 use traffic::nfpa::{Direction, Name};
 use traffic::{FlowError, FlowSettings, Flows, Mix, Order};
 
@@ -26,8 +28,10 @@ pub enum Sent {
         /// What else they are.
         shape: Shape,
     },
-    /// The frames of a capture file.
-    Capture(PathBuf),
+    /// The frames of capture files.
+    Capture(Captured),
+    /// The streams of a profile.
+    Profile(Arc<Timetable>),
 }
 
 impl Sent {
@@ -36,10 +40,10 @@ impl Sent {
         matches!(self, Sent::Made { shape: Shape { short: Some(_), .. }, .. })
     }
 
-    /// What a device has to know to forward it, where it is one of NFPA's traces.
-    pub fn tables(&self) -> Option<Tables> {
+    /// Which of NFPA's traces it is, if it is one.
+    pub fn trace(&self) -> Option<Name> {
         match self {
-            Sent::Made { shape: Shape { trace: Some(trace), .. }, .. } => Some(trace.tables(Direction::Forward, SEED)),
+            Sent::Made { shape: Shape { trace: Some(trace), .. }, .. } => Some(*trace),
             _ => None,
         }
     }
@@ -48,13 +52,34 @@ impl Sent {
     pub fn names(&self) -> Vec<String> {
         match self {
             Sent::Made { frames, .. } => frames.iter().map(|(name, _)| name.clone()).collect(),
-            Sent::Capture(path) => vec![path.file_name().unwrap_or_default().to_string_lossy().into_owned()],
+            Sent::Profile(timetable) => vec![timetable.profile().name()],
+            Sent::Capture(captured) => {
+                let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                vec![captured.files.iter().map(name).collect::<Vec<_>>().join(",")]
+            }
         }
     }
 
     /// Whether packets go both ways at once.
     pub fn is_both_ways(&self) -> bool {
-        matches!(self, Sent::Made { shape: Shape { both_ways: true, .. }, .. })
+        match self {
+            Sent::Made { shape, .. } => shape.both_ways,
+            Sent::Capture(captured) => captured.files.len() > 1,
+            Sent::Profile(timetable) => timetable.ports() > 1,
+        }
+    }
+
+    /// The captures, if they are sent.
+    pub fn captured(&self) -> Option<&Captured> {
+        match self {
+            Sent::Capture(captured) => Some(captured),
+            Sent::Made { .. } | Sent::Profile(_) => None,
+        }
+    }
+
+    /// Whether it is captures that keep their own gaps.
+    pub fn keeps_gaps(&self) -> bool {
+        matches!(self, Sent::Capture(Captured { speed: Some(_), .. }))
     }
 
     /// Makes it ready to be sent into a chain. Reading a capture, which may be long, ends when `stop` is set.
@@ -101,7 +126,8 @@ impl Sent {
                 };
                 frames.iter().map(ready).collect()
             }
-            Sent::Capture(path) => Ok(vec![Offered::captured(Trace::open(path, file, stop)?)]),
+            Sent::Profile(timetable) => Ok(vec![Offered::profile(Programme::new(timetable, file)?)]),
+            Sent::Capture(captured) => Ok(vec![Offered::replayed(Replayed::open(captured, file, stop)?)]),
         }
     }
 }
@@ -159,7 +185,7 @@ mod tests {
         assert!(documents.iter().all(|d| (d.flows, d.trace_sha256.is_none()) == (7, true)));
         let cell = offered[0].cell();
         assert_eq!((cell["flows"].as_str(), cell["order"].as_str()), ("7", "uniform"));
-        assert!(offered.iter().all(|o| o.remarks().is_empty() && o.trace().is_none()));
+        assert!(offered.iter().all(|o| o.remarks().is_empty() && o.traces().is_empty()));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! What a trial sends, packet by packet.
 
+use crate::gaps::{self, Gaps};
+use crate::profile::Timetable;
+use crate::trace::Trace;
 use dpdk::Mempool;
 use packet::{Batch, Packet};
 use std::sync::Arc;
@@ -7,7 +10,7 @@ use std::time::Duration;
 use traffic::capture::PROBE_EVERY;
 use traffic::short::Connections;
 use traffic::size::Cycle;
-use traffic::{Capture, Picker, Probe, Short, Stream, Template, Turns};
+use traffic::{Pacer, Picker, Probe, Short, Stream, Template, Turns};
 
 /// Packets that are kept to be sent again.
 const SPARE: usize = 4096;
@@ -18,6 +21,9 @@ const FIRST_READ: Duration = Duration::from_secs(5);
 pub struct Load<'a> {
     /// At least one, each sent into an end of its own.
     pub(crate) streams: Vec<Kind<'a>>,
+    /// What a profile says, and for each of its streams the frames of each of its parts.
+    pub(crate) timetable: Option<&'a Timetable>,
+    pub(crate) parts: Vec<Vec<Made<'a>>>,
 }
 
 /// Where a load's packets come from.
@@ -47,15 +53,22 @@ pub(crate) struct Replay<'a> {
     room: Option<usize>,
     /// The file, where memory does not hold all of it.
     stream: Option<Box<Stream>>,
+    /// Its own gaps, if it keeps them.
+    gaps: Option<Gaps<'a>>,
 }
 
 impl<'a> Load<'a> {
     pub(crate) fn made(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
-        Load::of(Kind::Made(Made { sizes, way: Way::Flows { template, picker } }))
+        Load::of(Kind::Made(Made::flows(template, sizes, picker)))
     }
 
     fn of(kind: Kind<'a>) -> Self {
-        Load { streams: vec![kind] }
+        Load { streams: vec![kind], timetable: None, parts: vec![] }
+    }
+
+    /// The streams of a profile; `plain` are sent where none is asked for, one into each port.
+    pub(crate) fn programme(timetable: &'a Timetable, plain: Vec<Made<'a>>, parts: Vec<Vec<Made<'a>>>) -> Self {
+        Load { streams: plain.into_iter().map(Kind::Made).collect(), timetable: Some(timetable), parts }
     }
 
     /// With the streams of another load behind its own. Their frames have to be of the same headers.
@@ -68,13 +81,52 @@ impl<'a> Load<'a> {
         Load::of(Kind::Made(Made { sizes, way: Way::Short(Box::new(short.connections(0, 1))) }))
     }
 
-    /// The frames of a capture, or those that `stream` reads of it.
-    pub(crate) fn replay(capture: &'a Capture, seed: u64, stream: Option<Stream>) -> Self {
-        let stream = stream.map(|mut stream| {
-            stream.wait(FIRST_READ);
-            Box::new(stream)
-        });
-        Load::of(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream }))
+    /// The frames of a capture, read as they are sent where memory does not hold them.
+    pub(crate) fn replay(trace: &'a Trace, seed: u64, gaps: Option<Gaps<'a>>) -> Self {
+        let capture = trace.capture();
+        let stream = trace.stream(seed, 0, None).map(ready);
+        Load::of(Kind::Replay(Replay { turns: capture.turns(seed), room: capture.first_with_room(), stream, gaps }))
+    }
+
+    /// Has captures that keep their own gaps begin with their first frame: so much is due at a trial's start.
+    pub(crate) fn restart(&mut self) {
+        for kind in &mut self.streams {
+            if let Kind::Replay(Replay { turns, stream, gaps: Some(gaps), .. }) = kind {
+                turns.rewind();
+                if stream.is_some() {
+                    // the one before ends first: two would hold twice the memory
+                    *stream = None;
+                    *stream = gaps.stream().map(ready);
+                }
+            }
+        }
+    }
+
+    /// The own gaps of a stream, if it keeps them.
+    pub(crate) fn gaps(&self, stream: usize) -> Option<&Gaps<'a>> {
+        match &self.streams[stream] {
+            Kind::Replay(replay) => replay.gaps.as_ref(),
+            Kind::Made(_) => None,
+        }
+    }
+
+    /// The highest number of packets that a stream may send, given what its schedule says before it begins.
+    pub(crate) fn most(&self, stream: usize, intended: u64) -> u64 {
+        match &self.streams[stream] {
+            Kind::Replay(Replay { stream: Some(_), gaps: Some(_), .. }) => u32::MAX.into(),
+            _ => intended,
+        }
+    }
+
+    /// How many packets of a stream are due.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, stream: usize, pacer: &mut Pacer, now: u64) -> usize {
+        match &mut self.streams[stream] {
+            Kind::Replay(Replay { turns, stream, gaps: Some(_), .. }) => {
+                gaps::due(pacer, turns, stream.as_deref_mut(), now)
+            }
+            _ => pacer.due(now),
+        }
     }
 
     /// Where in a frame its number is; `usize::MAX` where that depends.
@@ -94,6 +146,11 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// Whether all behind a packet's number is the generator's own, and known.
+    pub(crate) fn has_pattern(&self) -> bool {
+        self.streams.iter().all(|kind| matches!(kind, Kind::Made(Made { way: Way::Flows { .. }, .. })))
+    }
+
     /// Whether some packets carry no number.
     pub(crate) fn is_replay(&self) -> bool {
         match &self.streams[0] {
@@ -101,6 +158,12 @@ impl<'a> Load<'a> {
             Kind::Made(Made { way: Way::Short(connections), .. }) => !connections.short().settings().data_in_syn,
             Kind::Replay(_) => true,
         }
+    }
+}
+
+impl<'a> Made<'a> {
+    pub(crate) fn flows(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
+        Made { sizes, way: Way::Flows { template, picker } }
     }
 }
 
@@ -148,21 +211,27 @@ fn short(connections: &mut Connections, size: usize, probe: Probe, buffers: &mut
     Some((packet, turn.is_numbered()))
 }
 
+/// Waits for the first frames of a file.
+fn ready(mut stream: Stream) -> Box<Stream> {
+    stream.wait(FIRST_READ);
+    Box::new(stream)
+}
+
 /// A packet of a file; none where that has not been read yet.
 #[inline]
 fn streamed(stream: &mut Stream, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
-    let turn = stream.next_turn()?;
+    // a frame for which there is no buffer keeps its turn
     let mut packet = buffers.empty()?;
+    let turn = stream.next_turn()?;
     stream.fill(turn, turn.probe.then_some(probe), packet.append(stream.frame_len(turn))?);
     Some((packet, turn.probe))
 }
 
 impl Replay<'_> {
     #[inline(always)]
-    fn frame(&self, frame: usize, probe: Option<Probe>, buffers: &mut Buffers) -> Option<Packet> {
+    fn frame(&self, frame: usize, probe: Option<Probe>, mut packet: Packet) -> Option<Packet> {
         let capture = self.turns.capture();
         let len = capture.frame(frame).len();
-        let mut packet = buffers.empty()?;
         capture.fill(frame, probe, packet.append(len)?);
         Some(packet)
     }
@@ -174,13 +243,17 @@ impl Source for Replay<'_> {
         if let Some(stream) = &mut self.stream {
             return streamed(stream, probe, buffers);
         }
+        // a frame for which there is no buffer keeps its turn
+        let packet = buffers.empty()?;
         let turn = self.turns.next_turn();
-        Some((self.frame(turn.frame, turn.probe.then_some(probe), buffers)?, turn.probe))
+        Some((self.frame(turn.frame, turn.probe.then_some(probe), packet)?, turn.probe))
     }
 
     fn prelude(&mut self, probe: Probe, buffers: &mut Buffers) -> Option<(Packet, bool)> {
-        let frame = self.room.unwrap_or_else(|| self.turns.next_turn().frame);
-        Some((self.frame(frame, Some(probe), buffers)?, self.room.is_some()))
+        let packet = buffers.empty()?;
+        let first = self.gaps.as_ref().map(|_| 0);
+        let frame = self.room.or(first).unwrap_or_else(|| self.turns.next_turn().frame);
+        Some((self.frame(frame, Some(probe), packet)?, self.room.is_some()))
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the generator stands at: a chain in this process, or another program.
 
 use crate::bed::{Act, Ask, Bed, BedError, Seen};
+use crate::dut::About;
+use crate::generator::Foreign;
 use crate::offered::Offered;
 use crate::rig::Rig;
 use crate::simulated::Simulated;
@@ -16,6 +18,8 @@ pub enum Stand {
     Wired(Box<Wired>),
     /// Another program.
     Rig(Box<Rig>),
+    /// Another program, and yet another as the generator.
+    Foreign(Box<Foreign>),
     /// Numbers, in virtual time.
     Simulated(Box<Simulated>),
 }
@@ -23,17 +27,27 @@ pub enum Stand {
 /// A device with what it is offered.
 pub struct Offering<'a> {
     stand: &'a mut Stand,
+    offered: &'a Offered,
     load: Load<'a>,
 }
 
 impl Stand {
+    /// What another program says of itself.
+    pub fn about(&self) -> Option<&About> {
+        match self {
+            Stand::Rig(rig) => Some(rig.about()),
+            Stand::Foreign(foreign) => Some(foreign.about()),
+            Stand::Wired(_) | Stand::Simulated(_) => None,
+        }
+    }
+
     /// Offers it these frames from their beginning.
     pub fn offer<'a>(&'a mut self, offered: &'a Offered) -> Offering<'a> {
         if let Stand::Wired(wired) = self {
             // what came back has the payload of other frames
             wired.forget();
         }
-        Offering { load: offered.load(), stand: self }
+        Offering { load: offered.load(), offered, stand: self }
     }
 }
 
@@ -46,16 +60,24 @@ impl Bed for Offering<'_> {
                 cure: "the method throughput has the latencies of those that have one",
             });
         }
+        if ask.phases.len() > 1 && self.load.gaps(0).is_some() {
+            return Err(BedError::Cannot {
+                dut: "a capture with its own gaps".to_owned(),
+                what: "sent at several loads without a pause",
+                cure: "leave out --gaps, and gaps of a scenario, or measure with another method",
+            });
+        }
         let (dut, directions) = match self.stand {
             Stand::Wired(wired) => ("a chain in this process", wired.directions()),
             Stand::Rig(rig) => ("a device", rig.directions()),
             Stand::Simulated(_) => ("a simulated device", 1),
+            Stand::Foreign(_) => ("a device under another generator", 2),
         };
         if self.load.streams.len() > directions {
             return Err(BedError::Cannot {
                 dut: dut.to_owned(),
                 what: "sent packets both ways",
-                cure: "give it a second port, or leave out both ways",
+                cure: "give it a second port, or leave out both ways, or the second capture",
             });
         }
         match self.stand {
@@ -77,6 +99,7 @@ impl Bed for Offering<'_> {
                 Ok(seen)
             }
             Stand::Simulated(device) => device.trial(ask),
+            Stand::Foreign(foreign) => foreign.trial(self.offered, ask),
             Stand::Rig(rig) => {
                 let seen = rig.trial(&mut self.load, ask)?;
                 rig.check().map_err(|e| BedError::Gone(e.to_string()))?;

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::probe::Reading;
+use traffic::receive::Arrival;
 use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pace};
+
+mod streams;
 
 /// When nothing has come for so long, it is looked whether the path is empty: what an NF keeps for a while has come as well.
 const QUIET: Duration = Duration::from_millis(5);
@@ -181,22 +184,31 @@ impl Station {
     /// # Errors
     /// A load or a length that cannot be kept.
     pub(crate) fn trial(&mut self, middle: &impl Middle, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, PaceError> {
+        if ask.profile {
+            return self.play(middle, load, ask);
+        }
         let hz = clock::hz();
         let made_before = if load.is_replay() { middle.created() } else { 0 };
-        // one that cannot be kept is refused before anything is sent
-        schedule(&ask.phases, 0, hz)?;
-        self.before = (self.handed, self.taken);
-        let mut plain = self.wake(middle, load);
         let streams = load.streams.len();
-        let start = clock::cycles() + hz / 10_000;
+        // one that cannot be kept is refused before anything is sent
         let mut pacers = vec![];
         for stream in 0..streams {
-            pacers.push(schedule(&ask.phases, start + apart(&ask.phases, stream, streams, hz), hz)?);
+            pacers.push(schedule(load, stream, &ask.phases, hz)?);
+        }
+        self.before = (self.handed, self.taken);
+        load.restart();
+        let mut plain = self.wake(middle, load);
+        let start = clock::cycles() + hz / 10_000;
+        for (stream, all) in pacers.iter_mut().enumerate() {
+            // what own gaps say when to send has no place to be put between
+            let apart = if load.gaps(stream).is_some() { 0 } else { apart(&ask.phases, stream, streams, hz) };
+            all.iter_mut().for_each(|pacer| pacer.put_off(start + apart));
         }
         let firsts: Vec<u64> = self.lanes.iter().map(|lane| lane.sequence).collect();
-        let mut receiver = Receiver::new(load.probe_at(), firsts[0], intended(&pacers[0]), hz);
+        let mut receiver = Receiver::new(load.probe_at(), firsts[0], load.most(0, intended(&pacers[0])), hz);
         for stream in 1..streams {
-            receiver.set_stream(stream as u8, Sequence::new(firsts[stream], intended(&pacers[stream])));
+            let most = load.most(stream, intended(&pacers[stream]));
+            receiver.set_stream(stream as u8, Sequence::new(firsts[stream], most));
         }
         // about a million latencies a second
         let highest = ask.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
@@ -209,6 +221,13 @@ impl Station {
         }
         if ask.variation {
             receiver.watch_variation();
+        }
+        if ask.order && whole {
+            receiver.watch_density();
+        }
+        let payload = ask.payload && load.has_pattern();
+        if payload {
+            receiver.check_payload();
         }
         if let Some(at) = ask.tag_s {
             receiver.watch_tag(firsts[0] + number_at(&ask.phases, at));
@@ -268,7 +287,8 @@ impl Station {
         let losses = losses(&receiver, ask, &pacers).filter(|_| bins != 0);
         let variation = variation(&receiver, streams);
         let tag_ns = receiver.tag_ns().map(|ns| ns as f64);
-        Ok(Seen { trial, delays, losses, variation, tag_ns, ways, ..Seen::default() })
+        let order = (0..streams).filter_map(|stream| receiver.displacements(stream as u8)).collect();
+        Ok(Seen { trial, delays, losses, variation, order, payload, tag_ns, ways, ..Seen::default() })
     }
 
     /// Sends one stream, its phases one after the other; ticks that this thread was away.
@@ -308,7 +328,7 @@ impl Station {
     ) {
         let now = clock::cycles();
         away.look(now);
-        let due = pacer.due(now);
+        let due = load.due(stream, pacer, now);
         if due != 0 {
             let sent = self.send(load, stream, due, Part::Trial);
             pacer.sent(sent, now);
@@ -452,9 +472,12 @@ impl Station {
         let mut all = 0;
         for (end, (arrived, at)) in self.ends.iter_mut().zip(&mut self.arrived) {
             if !arrived.is_empty() {
-                arrived.for_each(|packet| {
-                    receiver.take(packet.data(), *at);
-                });
+                let mut damaged = false;
+                arrived.for_each(|packet| damaged |= receiver.take(packet.data(), *at) == Arrival::Corrupt);
+                if damaged {
+                    // one that is sent again has the payload that it came back with
+                    arrived.clear();
+                }
                 self.buffers.keep(arrived);
             }
             let n = end.rx.receive(arrived);
@@ -533,9 +556,11 @@ impl Station {
         lane.sequence += u64::from(numbered);
         Some(packet)
     }
+}
 
+impl Drop for Station {
     /// Takes what is still there and closes the ends.
-    pub(crate) fn close(mut self) {
+    fn drop(&mut self) {
         let mut foreign = Receiver::new(0, 0, 0, clock::hz());
         while self.receive(&mut foreign) != 0 {}
         self.receive(&mut foreign);
@@ -554,11 +579,14 @@ fn number_at(phases: &[Phase], at_s: f64) -> u64 {
     number as u64
 }
 
-/// A schedule for each phase, one after the other from tick `start`.
-fn schedule(phases: &[Phase], start: u64, hz: u64) -> Result<Vec<Pacer>, PaceError> {
+/// A schedule for each phase, one after the other from tick 0.
+fn schedule(load: &Load<'_>, stream: usize, phases: &[Phase], hz: u64) -> Result<Vec<Pacer>, PaceError> {
+    if let Some(gaps) = load.gaps(stream) {
+        return phases.iter().map(|phase| gaps.pacer(phase, hz)).collect();
+    }
     let mut from = 0.0;
     let pacer = |phase: &Phase| {
-        let at = start + (from * hz as f64) as u64;
+        let at = (from * hz as f64) as u64;
         from += phase.duration_s;
         Pacer::new(Pace::new(phase.load_pps, phase.duration_s, hz), at)
     };

@@ -9,12 +9,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use traffic::capture::{End, MAX_BYTES};
-use traffic::{Capture, CaptureError, CaptureSettings, Stream, StreamSettings};
+use traffic::{Capture, CaptureError, CaptureSettings, Rewrite, Stream, StreamSettings};
 
 /// Longest frame that a packet buffer holds, bytes without FCS.
 pub(crate) const LONGEST: usize = 2048;
 /// CPUs that a machine may have.
-const MOST_CPUS: usize = 1024;
+pub(crate) const MOST_CPUS: usize = 1024;
 /// Memory in which a look at a capture finds a frame or none.
 const GLANCE: usize = 64 << 10;
 
@@ -30,20 +30,29 @@ pub struct Trace {
 
 impl Trace {
     /// Reads a capture and holds its first frames, those that fit into 64 MiB; what is behind them is counted, and read again as
-    /// it is sent. Frames get the MAC addresses of the chain file's `[traffic]`, where it has some. Reading ends when `stop`
-    /// is set.
+    /// it is sent. Frames get the MAC addresses of the chain file's `[traffic]`, where it has some, swapped for those that go `back`,
+    /// and what `rewrite` says. Reading ends when `stop` is set.
     ///
     /// # Errors
     /// When it cannot be read, or has no frame that can be sent; a MAC address that is none; when it was stopped.
-    pub fn open(path: &Path, file: &ChainFile, stop: &AtomicBool) -> Result<Trace, Diagnostic> {
-        let (src_mac, dst_mac) = macs(file)?;
+    pub fn open(
+        path: &Path,
+        file: &ChainFile,
+        rewrite: &Rewrite,
+        back: bool,
+        stop: &AtomicBool,
+    ) -> Result<Trace, Diagnostic> {
+        let (src_mac, dst_mac) = match (macs(file)?, back) {
+            (macs, false) => macs,
+            ((src, dst), true) => (dst, src),
+        };
         let settings = CaptureSettings {
             max_bytes: MAX_BYTES,
             max_frame: LONGEST,
             src_mac,
             dst_mac,
+            rewrite: rewrite.clone(),
             count_all: true,
-            ..CaptureSettings::default()
         };
         let opened = File::open(path).map_err(|e| wrong(path, format!("cannot be read: {e}")))?;
         let mut hashed = Hashed { file: opened, hash: Sha256::new(), stop };
@@ -82,12 +91,19 @@ impl Trace {
         &self.capture
     }
 
-    /// The whole file, to be read as it is sent, if it is more than is held.
-    pub(crate) fn stream(&self, seed: u64) -> Option<Stream> {
-        let settings = StreamSettings { capture: self.settings.clone(), seed, ..StreamSettings::default() };
+    /// Whether the file is more than is held.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.capture.end() == End::Full
+    }
+
+    /// The whole file, to be read as it is sent, if it is more than is held; with its own gaps, when its first frame is due, and
+    /// after how many nanoseconds it begins again.
+    pub(crate) fn stream(&self, seed: u64, start_ns: u64, period_ns: Option<u64>) -> Option<Stream> {
+        let capture = self.settings.clone();
+        let settings = StreamSettings { capture, seed, start_ns, period_ns, ..StreamSettings::default() };
         // on whichever CPU is free, not behind the generator that starts it; where that is refused, it stays there
         let anywhere = || drop(runtime::confine(&(0..MOST_CPUS).collect::<Vec<_>>()));
-        (self.capture.end() == End::Full).then(|| Stream::start_with(&self.path, settings, anywhere))
+        self.is_streamed().then(|| Stream::start_with(&self.path, settings, anywhere))
     }
 
     /// Frames that are sent: those held and those behind them.
@@ -193,7 +209,7 @@ mod tests {
     }
 
     fn open(file: &Scratch) -> Result<Trace, Diagnostic> {
-        Trace::open(&file.0, &chain(CHAIN), &AtomicBool::new(false))
+        Trace::open(&file.0, &chain(CHAIN), &Rewrite::default(), false, &AtomicBool::new(false))
     }
 
     #[test]
@@ -237,16 +253,18 @@ mod tests {
             }
         }
         let absent = Path::new("/nowhere/at-all.pcap");
-        assert!(Trace::open(absent, &chain(CHAIN), &AtomicBool::new(false)).unwrap_err().problem.contains("read"));
+        let gone = Trace::open(absent, &chain(CHAIN), &Rewrite::default(), false, &AtomicBool::new(false));
+        assert!(gone.unwrap_err().problem.contains("read"));
     }
 
     #[test]
     fn a_stop_ends_the_reading_and_a_wrong_mac_address_comes_first() {
         let file = Scratch::new("stop", &capture(&[vec![1; 60]]));
-        let stopped = Trace::open(&file.0, &chain(CHAIN), &AtomicBool::new(true)).unwrap_err();
+        let as_is = Rewrite::default();
+        let stopped = Trace::open(&file.0, &chain(CHAIN), &as_is, false, &AtomicBool::new(true)).unwrap_err();
         assert!(stopped.problem.contains("stopped"), "{stopped}");
         let wrong = chain(&CHAIN.replace("02:00:00:00:00:07", "02:00"));
-        let said = Trace::open(&file.0, &wrong, &AtomicBool::new(false)).unwrap_err().to_string();
+        let said = Trace::open(&file.0, &wrong, &as_is, false, &AtomicBool::new(false)).unwrap_err().to_string();
         assert!(said.contains("02:00") && said.contains("MAC"), "{said}");
     }
 }

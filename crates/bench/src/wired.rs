@@ -19,8 +19,8 @@ const DRAIN: Duration = Duration::from_millis(500);
 
 /// A chain on wires.
 pub struct Wired {
-    engine: Engine,
     station: Station,
+    engine: Engine,
 }
 
 impl Wired {
@@ -37,7 +37,7 @@ impl Wired {
                 station.leave_untaken(stream);
             }
         }
-        Ok(Wired { engine, station })
+        Ok(Wired { station, engine })
     }
 
     /// Has trials end when this is set.
@@ -70,7 +70,7 @@ impl Wired {
 
     /// Stops the chains; what they have done.
     pub fn stop(self) -> Summary {
-        self.station.close();
+        drop(self.station);
         self.engine.stop()
     }
 }
@@ -107,9 +107,9 @@ fn begins(chain: &chain::Chain) -> Option<usize> {
 
 /// The fault of a device that has only this port, and is to be offered packets both ways.
 pub(crate) fn one_port(port: &str, file: Option<&ChainFile>) -> Diagnostic {
-    let d = Diagnostic::new("is the only port: packets cannot go both ways")
-        .value(port)
-        .cure("add a second port and a chain from it, or leave out --both-ways, and both_ways of a scenario");
+    let d = Diagnostic::new("is the only port: packets cannot go both ways").value(port).cure(
+        "add a second port and a chain from it, or leave out both ways, the second capture, or port: 1 of a profile",
+    );
     Diagnostic { file: file.map(|file| file.file.clone()), ..d }
 }
 

@@ -1,7 +1,7 @@
 //! What a checked file says.
 
 use crate::{Device, Shuffle, Traffic};
-use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, NodePlan, Registry, Target};
+use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, Lane, NodePlan, Registry, Spread, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -186,6 +186,40 @@ pub struct WorkerPlan {
 }
 
 impl ChainFile {
+    /// What the chains that begin with a port come to.
+    fn behind(&self, port: usize) -> WorkerPlan {
+        let from = Start::Port(port);
+        let chains = self.chains.iter().enumerate().filter(|(_, c)| c.from == from).map(|(n, _)| n);
+        self.worker(&chains.collect::<Vec<_>>())
+    }
+
+    /// The strictest spreading that an NF behind a port asks for.
+    pub fn spread(&self, port: usize) -> Spread {
+        let nfs = self.behind(port).nfs;
+        nfs.iter().map(|&nf| self.nfs[nf].factory.spread()).max().unwrap_or(Spread::Any)
+    }
+
+    /// How the first NF behind a port that spreads packets itself does so over `copies` copies, and its input at which they
+    /// arrive.
+    pub fn lane(&self, port: usize, copies: usize) -> Option<(Lane, u8)> {
+        let WorkerPlan { blueprint, nfs, entries } = self.behind(port);
+        let mut seen = vec![false; blueprint.hops.len()];
+        let mut next: std::collections::VecDeque<Target> = entries.into();
+        while let Some(target) = next.pop_front() {
+            let Target::Hop(Hop(hop)) = target else { continue };
+            if std::mem::replace(&mut seen[usize::from(hop)], true) {
+                continue;
+            }
+            let HopPlan { node, input, next: first, .. } = blueprint.hops[usize::from(hop)];
+            let nf = &self.nfs[nfs[usize::from(node)]];
+            if nf.factory.spread() == Spread::Custom {
+                return nf.factory.lane(copies).map(|lane| (lane, input));
+            }
+            next.extend([first].iter().chain(blueprint.nodes[usize::from(node)].edges.iter().skip(1)));
+        }
+        None
+    }
+
     /// Reads and checks a file.
     ///
     /// # Errors

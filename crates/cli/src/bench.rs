@@ -1,15 +1,19 @@
 //! `bondstone bench`.
 
+use crate::captures::{Captures, no_made_frames};
 use crate::exit::Exit;
-use crate::measuring::{Desk, Job, Keep, Under, job, wrong};
+use crate::measuring::{Desk, Job, Keep, Rounds, Task, Under, task, wrong};
 use bench::method::{self, Form};
+use bench::profile::{MAX_SECONDS, Profile, Timetable};
 use bench::scenario::How;
 use bench::search::SearchKind;
-use bench::{Goal, Scenario, Sent, Shape};
+use bench::{Generator, Goal, Scenario, Sent, Shape};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics, Registry};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use traffic::flows::MAX_FLOWS;
 use traffic::{Mix, Order};
 
 /// Frame sizes of RFC 2544 §9.1 for Ethernet, bytes with FCS.
@@ -22,8 +26,8 @@ const SIZES: &str = "64,128,256,512,1024,1280,1518";
 /// departure. The table [traffic] of the file says what is sent. Of a scenario, every cell is measured; `reproduce` judges
 /// its findings as well.
 ///
-/// With --pcap the frames of a capture are sent in their place, over and over and at the load's pace. They go as they are,
-/// but for the MAC addresses that [traffic] gives; about one in 32 carries a number, in the first 18 bytes of its UDP or TCP
+/// With --pcap the frames of a capture are sent in their place, over and over and at the load's pace, or with --gaps with
+/// their own gaps. They go as they are, but for the MAC addresses that [traffic] gives and what --rewrite and --vlan say; about one in 32 carries a number, in the first 18 bytes of its UDP or TCP
 /// payload. Latency, order and copies are those of these frames. The others are counted, and what is missing is lost.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -45,8 +49,12 @@ Examples:
   bondstone bench examples/router.toml --frames 64,512,imix --flows 10000 --loss 0.1% --report router.html
   bondstone bench examples/router.toml --rate 5e6 --frames 64 --json
   bondstone bench examples/router.toml --method rfc2544 --frames 64,1518
+  bondstone bench examples/router.toml --method flow-scale --frames 64
   bondstone bench examples/router.toml --method soak --soak 2h --frames imix
   bondstone bench examples/router.toml --pcap lunch.pcapng.gz --loss 0.1%
+  bondstone bench examples/router.toml --pcap lunch.pcapng.gz --rewrite 192.168.0.0/16=198.18.0.0/16 --vlan strip --gaps --speed 2
+  bondstone bench examples/router.toml --pcap client.pcap,server.pcap --rate 1e5
+  bondstone bench examples/router.toml --profile examples/profiles/day.rhai --seconds 48
   bondstone bench scenarios/netbricks/lpm.toml")]
 pub(crate) struct Bench {
     /// The chain file, or a scenario.
@@ -56,19 +64,27 @@ pub(crate) struct Bench {
     /// aaaaaaaddddg; see below. By default the scenario's, or the sizes of RFC 2544.
     #[arg(long)]
     frames: Option<String>,
-    /// Different flows that are sent, in turn. By default the scenario's, or 1024.
-    #[arg(long)]
-    flows: Option<u32>,
+    /// Different flows that are sent, in turn, such as 10k; of several numbers, 1,1k,1M, each is measured. By default the
+    /// scenario's, or 1024.
+    #[arg(long, value_delimiter = ',', value_parser = flows, value_name = "N")]
+    flows: Vec<u32>,
     /// Order of the flows: round-robin, trains:8 with that many packets of a flow in a row, uniform, or zipf:1.1 with an
     /// exponent. By default the scenario's, or round-robin.
     #[arg(long)]
     order: Option<Order>,
     #[command(flatten)]
     made: Box<Made>,
-    /// Sends the frames of this capture (pcap or pcapng, also gzipped); what 64 MiB do not hold is read as it is sent. No
-    /// frame may have more than 2048 bytes.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short"])]
-    pcap: Option<PathBuf>,
+    #[command(flatten)]
+    captures: Box<Captures>,
+    /// Sends the streams of this script (Rhai), which says for each second how much each sends: the method `profile`. See
+    /// examples/profiles.
+    #[arg(long, value_name = "SCRIPT", conflicts_with_all = [
+        "frames", "flows", "order", "trace", "stack", "short", "both_ways", "pcap", "rate", "method"
+    ])]
+    profile: Option<PathBuf>,
+    /// How many seconds a profile lasts, 1 to 10000. By default what its script says, or 60.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SECONDS)))]
+    seconds: Option<u32>,
     /// What counts as throughput. By default what the scenario says, or quick.
     #[arg(long)]
     goal: Option<Goal>,
@@ -78,7 +94,8 @@ pub(crate) struct Bench {
     /// Offers this many packets a second for the goal's sum of time, instead of a search: the method `load`.
     #[arg(long, value_name = "PPS", conflicts_with = "method")]
     rate: Option<f64>,
-    /// Methods, separated by commas, one after the other; rfc2544 stands for throughput,latency,loss,back-to-back,recovery.
+    /// Methods, separated by commas, one after the other; rfc2544 stands for throughput,latency,loss,back-to-back,recovery,
+    /// and flow-scale for a throughput with 1 to 10M flows, or with those of --flows.
     /// By default throughput, which also measures latency below it.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     method: Vec<String>,
@@ -98,6 +115,9 @@ pub(crate) struct Bench {
     /// CPU of the generator; by default the last that no chain uses.
     #[arg(long)]
     core: Option<usize>,
+    /// Goes on with the last run of the same command, if it was interrupted: what it measured is not measured again.
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     keep: Keep,
     /// Prints the result documents as JSON.
@@ -107,6 +127,19 @@ pub(crate) struct Bench {
 
 /// What stands for the tests of RFC 2544 §26.
 const RFC2544: &str = "rfc2544";
+/// What stands for a throughput at several numbers of flows.
+const FLOW_SCALE: &str = "flow-scale";
+
+/// A number of flows, as in `10k`.
+fn flows(text: &str) -> Result<u32, String> {
+    let (number, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1_000),
+        None => text.strip_suffix(['M', 'm']).map_or((text, 1), |number| (number, 1_000_000)),
+    };
+    let number: u32 = number.trim().parse().map_err(|e| format!("{e}; write it as 1024, 10k or 1M"))?;
+    let flows = number.checked_mul(unit).filter(|n| (1..=MAX_FLOWS).contains(n));
+    flows.ok_or_else(|| format!("is not 1 to {MAX_FLOWS}"))
+}
 
 /// Bits a second, as in `2.5G`.
 fn bits(text: &str) -> Result<f64, String> {
@@ -126,44 +159,6 @@ fn soak(text: &str) -> Result<Duration, String> {
     if within { Ok(time) } else { Err("is not 10 ms to a week".to_owned()) }
 }
 
-/// How far a matrix has come.
-struct Cells {
-    all: usize,
-    done: usize,
-    skipped: usize,
-    began: Instant,
-}
-
-impl Cells {
-    fn new(all: usize) -> Cells {
-        Cells { all, done: 0, skipped: 0, began: Instant::now() }
-    }
-
-    fn is_first(&self) -> bool {
-        self.done == 0
-    }
-
-    fn skip(&mut self) {
-        self.skipped += 1;
-    }
-
-    /// What stands before the next one's name.
-    fn next(&mut self) -> String {
-        let done = self.done;
-        self.done += 1;
-        let place = self.done + self.skipped;
-        match () {
-            () if self.all < 2 => String::new(),
-            () if done == 0 => format!("[{place}/{}] ", self.all),
-            () => {
-                let each = self.began.elapsed().as_secs_f64() / done as f64;
-                let left = Duration::from_secs((each * (self.all - place + 1) as f64).ceil() as u64);
-                format!("[{place}/{}, about {} left] ", self.all, humantime::format_duration(left))
-            }
-        }
-    }
-}
-
 /// What made frames are beyond their sizes.
 #[derive(clap::Args)]
 struct Made {
@@ -181,7 +176,7 @@ struct Made {
     short: Option<String>,
     /// Sends both ways at once, at the same rate: into a second port the same flows from their other side, with addresses,
     /// ports and MAC addresses swapped, or the trace's reverse direction. Rates are those of one direction.
-    #[arg(long, conflicts_with_all = ["pcap", "short"])]
+    #[arg(long, conflicts_with = "short")]
     both_ways: bool,
 }
 
@@ -190,79 +185,93 @@ impl Bench {
         let text = chain::read(&self.file, "chain file").map_err(|d| Diagnostics(vec![d]))?;
         if Scenario::is(&text) {
             let scenario = Scenario::parse(&text, &self.file, registry).map_err(Diagnostics)?;
-            return self.scenario(&scenario);
+            let asked = [
+                ("flows", !self.flows.is_empty() || self.method.iter().any(|name| name == FLOW_SCALE)),
+                ("rate", self.rate.is_some()),
+                ("trace", self.made.trace.is_some()),
+            ];
+            if let Some((name, _)) = asked.iter().find(|(name, asked)| *asked && scenario.changed.contains(name)) {
+                return Err(wrong(name, self.file.display(), "the scenario's matrix says that; leave it out"));
+            }
+            eprintln!("{}: {}", scenario.name, scenario.title);
+            let cells: Vec<Task<'_>> = scenario.cells.iter().map(|cell| task(&scenario, cell)).collect();
+            return self.measure(&cells, scenario.how.repeat, &scenario.name);
         }
         let file = ChainFile::parse(&text, &self.file, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
         let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default(), shape: Shape::default() };
+        let label = self.file.display().to_string();
         let job = Job {
             dut: Under::Chain(&file),
-            label: self.file.display().to_string(),
+            label: label.clone(),
             study: "bench".to_owned(),
             cell: Default::default(),
-            sent: self.sent(sent)?,
-            how: self.how(How::default())?,
+            sent,
+            how: How::default(),
+            generator: Generator::Bondstone,
+            clock_mhz: None,
+            round: None,
         };
-        let mut desk = Desk::open(&self.keep, self.core)?;
-        eprintln!("goal: {}", job.how.goal);
-        let outcome = desk.measure(&job)?;
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
-        desk.show(&outcome.results, &name, self.json)?;
-        Ok(outcome.exit)
+        self.measure(&[Task { label, cell: Default::default(), job: Ok(job) }], 1, &name)
     }
 
-    /// Measures the cells of a scenario.
-    fn scenario(&self, scenario: &Scenario) -> anyhow::Result<Exit> {
-        let mut desk = Desk::open(&self.keep, self.core)?;
-        eprintln!("{}: {}", scenario.name, scenario.title);
-        let (mut all, mut exit) = (vec![], Exit::Done);
-        // one round after the other, so that what changes with time does not fall on one cell
-        let rounds = scenario.how.repeat as usize;
-        let mut cells = Cells::new(scenario.cells.len() * rounds);
-        for cell in std::iter::repeat_n(&scenario.cells, rounds).flatten() {
-            let job = match job(scenario, cell) {
-                Ok(job) => job,
-                Err(why) => {
-                    eprintln!("{}, {}: not measured: {why}", scenario.name, cell.label());
-                    cells.skip();
-                    continue;
+    /// Measures cells as the command line says, and shows what came of them.
+    fn measure(&self, cells: &[Task<'_>], rounds: u32, name: &str) -> anyhow::Result<Exit> {
+        let mut tasks = vec![];
+        for cell in cells {
+            match &cell.job {
+                Err(_) => tasks.push(cell.clone()),
+                Ok(job) => {
+                    for flows in self.flow_counts() {
+                        tasks.push(self.task(cell, job, flows)?);
+                    }
                 }
-            };
-            let how = self.how(job.how.clone())?;
-            if cells.is_first() {
-                eprintln!("goal: {}", how.goal);
-            }
-            let label = format!("{}{}", cells.next(), job.label);
-            let sent = self.sent(job.sent.clone())?;
-            let outcome = match desk.measure(&Job { sent, how, label: label.clone(), ..job }) {
-                Ok(outcome) => outcome,
-                // one device that does not run is no reason not to measure the others
-                Err(e) if crate::exit::of(&e) == Exit::Environment && scenario.cells.len() > 1 => {
-                    eprintln!("error: {label}: {e:#}");
-                    exit = Exit::Environment;
-                    continue;
-                }
-                Err(e) => return Err(e),
-            };
-            all.extend(outcome.results);
-            match outcome.exit {
-                Exit::Done => {}
-                Exit::Interrupted => {
-                    exit = Exit::Interrupted;
-                    break;
-                }
-                Exit::NotMet if exit != Exit::Done => {}
-                other => exit = other,
             }
         }
-        desk.show(&all, &scenario.name, self.json)?;
+        let mut desk = Desk::open(&self.keep, self.core)?;
+        let mut all = vec![];
+        let how = Rounds { rounds, resume: self.resume };
+        let exit = desk.measure_all(&tasks, how, |_, came| {
+            all.extend(came.unwrap_or_default().iter().map(|measured| measured.result.clone()));
+        })?;
+        desk.show(&all, name, self.json)?;
         Ok(exit)
     }
 
-    /// How it is measured, where the command line says otherwise.
-    fn how(&self, default: How) -> anyhow::Result<How> {
+    /// Numbers of flows of the cells that each cell becomes; none is the cell's own.
+    fn flow_counts(&self) -> Vec<Option<u32>> {
+        match &self.flows[..] {
+            [] if self.method.iter().any(|name| name == FLOW_SCALE) => (0..8).map(|n| Some(10_u32.pow(n))).collect(),
+            [] => vec![None],
+            all => all.iter().copied().map(Some).collect(),
+        }
+    }
+
+    /// A cell as the command line has it.
+    fn task<'a>(&self, cell: &Task<'a>, job: &Job<'a>, flows: Option<u32>) -> anyhow::Result<Task<'a>> {
+        let own =
+            self.captures.asked(job.sent.captured())?.is_some_and(|c| c.speed.is_some()) && !job.sent.keeps_gaps();
+        let how = self.how(job.how.clone(), own)?;
+        let sent = self.sent(job.sent.clone(), flows, &how)?;
+        let how = self.settled(&sent, how)?;
+        job.generator
+            .fits(&sent, &how)
+            .map_err(|(problem, cure)| Diagnostics(vec![Diagnostic::new(problem).value(&job.generator).cure(cure)]))?;
+        let mut job = Job { sent, how, ..job.clone() };
+        let mut label = cell.label.clone();
+        if let Some(flows) = flows.filter(|_| self.flow_counts().len() > 1) {
+            label += &format!(", flows {flows}");
+            job.label.clone_from(&label);
+            job.cell.insert("flows".to_owned(), flows.to_string());
+        }
+        Ok(Task { label, cell: job.cell.clone(), job: Ok(job) })
+    }
+
+    /// How it is measured, where the command line says otherwise; captures that are now to keep their `own` gaps have a load.
+    fn how(&self, default: How, own: bool) -> anyhow::Result<How> {
         let mut how = default;
         if self.full {
             how = How { form: Form::Standard, goal: Goal::rfc2544(), ..how };
@@ -270,32 +279,52 @@ impl Bench {
         how.goal = self.goal(how.goal)?;
         self.check_rate(how.goal)?;
         for name in &self.method {
-            let known = method::ALL.iter().any(|m| m.name == name) || name == RFC2544;
+            let known = method::ALL.iter().any(|m| m.name == name) || name == RFC2544 || name == FLOW_SCALE;
             if !known || name == "load" {
                 let names = method::ALL.iter().map(|m| m.name).filter(|n| *n != "load").collect::<Vec<_>>().join(", ");
                 let problem =
-                    format!("is no method; there are {names}, and rfc2544 for several; for one load say --rate");
+                    format!("is no method; there are {names}, rfc2544 and flow-scale; for one load say --rate");
                 return Err(wrong("method", name, problem));
             }
         }
         match &self.method[..] {
-            _ if self.rate.is_some() => how.methods = vec!["load".to_owned()],
+            [] if own || self.rate.is_some() => how.methods = vec!["load".to_owned()],
             [] => {}
             names => {
                 let one = |name: &String| match &**name {
                     RFC2544 => {
                         ["throughput", "latency", "loss", "back-to-back", "recovery"].map(str::to_owned).to_vec()
                     }
+                    FLOW_SCALE => vec!["throughput".to_owned()],
                     _ => vec![name.clone()],
                 };
                 how.methods = names.iter().flat_map(one).collect();
             }
         }
-        how.rate_pps = self.rate.or(how.rate_pps);
+        how.rate_pps = self.rate.or(how.rate_pps.filter(|_| !own));
         how.search = self.search.unwrap_or(how.search);
         how.line_bps = self.line.or(how.line_bps);
         how.soak_s = self.soak.map(|t| t.as_secs_f64()).or(how.soak_s);
         Ok(how)
+    }
+
+    /// The same, as it goes with what is sent.
+    fn settled(&self, sent: &Sent, how: How) -> anyhow::Result<How> {
+        let is_profile = matches!(sent, Sent::Profile(_));
+        if is_profile && (self.rate.is_some() || self.method.iter().any(|name| name != "profile")) {
+            let problem = "does not send the scenario's profile; leave out --rate and --method";
+            return Err(wrong("method", how.methods.join(","), problem));
+        }
+        match (is_profile, self.seconds) {
+            (true, _) => Ok(How { methods: vec!["profile".to_owned()], ..how }),
+            (false, Some(seconds)) => {
+                Err(wrong("seconds", seconds, "is the length of a profile; name one with --profile SCRIPT"))
+            }
+            (false, None) if how.methods.iter().any(|name| name == "profile") => {
+                Err(wrong("method", "profile", "has no profile; name its script with --profile SCRIPT"))
+            }
+            (false, None) => Ok(how),
+        }
     }
 
     /// Whether a trial has a packet at the rate, and the generator can number them.
@@ -322,46 +351,60 @@ impl Bench {
     }
 
     /// What frames are where `default` is not what was asked for; one of it drives out what does not go with it.
-    fn shape(&self, default: Shape) -> anyhow::Result<Shape> {
+    fn shape(&self, default: Shape, counted: bool) -> anyhow::Result<Shape> {
         let fault = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
         let asked = Shape::parse(self.made.trace.as_deref(), self.made.stack.as_deref(), self.made.short.as_deref())
             .map_err(fault)?;
         let default = Shape { both_ways: default.both_ways || self.made.both_ways, ..default };
         if asked.short.is_some() || asked == Shape::default() {
             let shape = if asked.short.is_some() { asked } else { default };
-            return Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?);
+            return Ok(shape.checked(counted, self.order.is_some()).map_err(fault)?);
         }
         let (trace, stack) = (asked.trace.or(default.trace), asked.stack.or(default.stack));
         let shape = Shape { trace, stack, short: None, ..default };
-        Ok(shape.checked(self.flows.is_some(), self.order.is_some()).map_err(fault)?)
+        Ok(shape.checked(counted, self.order.is_some()).map_err(fault)?)
+    }
+
+    /// Whether an option says what made frames are.
+    fn makes(&self, count: Option<u32>) -> bool {
+        let Made { trace, stack, short, both_ways } = &*self.made;
+        let texts = [&self.frames, trace, stack, short];
+        texts.into_iter().any(Option::is_some) || count.is_some() || self.order.is_some() || *both_ways
     }
 
     /// What is sent in the place of `default`.
-    fn sent(&self, default: Sent) -> anyhow::Result<Sent> {
-        if let Some(path) = &self.pcap {
-            return Ok(Sent::Capture(path.clone()));
+    fn sent(&self, default: Sent, count: Option<u32>, how: &How) -> anyhow::Result<Sent> {
+        let table = |profile: Arc<Profile>, seconds| {
+            let table = Timetable::of(profile, seconds, how.line_bps).map_err(|d| Diagnostics(vec![d]))?;
+            Ok(Sent::Profile(Arc::new(table)))
+        };
+        if let Some(path) = &self.profile {
+            return table(Arc::new(Profile::open(path).map_err(|d| Diagnostics(vec![d]))?), self.seconds);
+        }
+        if let Sent::Profile(said) = &default {
+            if self.captures.asked(None)?.is_some() || self.makes(count) {
+                let problem = "the scenario sends a profile, whose script says what is sent; leave out --pcap, --frames, --flows, \
+                               --order, --trace, --stack, --short and --both-ways";
+                let d = Diagnostic::new(problem).value(said.profile().path().display());
+                return Err(Diagnostics(vec![d]).into());
+            }
+            return table(said.profile().clone(), self.seconds.or(Some(said.seconds())));
+        }
+        if let Some(captured) = self.captures.asked(default.captured())? {
+            if self.makes(count) {
+                return Err(no_made_frames(&captured));
+            }
+            return Ok(Sent::Capture(captured));
         }
         let asked = self.frames.as_deref().map(parse).transpose()?;
         match default {
             Sent::Made { frames, flows, order, shape } => Ok(Sent::Made {
                 frames: asked.unwrap_or(frames),
-                flows: self.flows.unwrap_or(flows),
+                flows: count.unwrap_or(flows),
                 order: self.order.unwrap_or(order),
-                shape: self.shape(shape)?,
+                shape: self.shape(shape, count.is_some())?,
             }),
-            Sent::Capture(path)
-                if asked.is_none()
-                    && self.flows.is_none()
-                    && self.order.is_none()
-                    && self.shape(Shape::default())? == Shape::default() =>
-            {
-                Ok(Sent::Capture(path))
-            }
-            Sent::Capture(path) => {
-                let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows, \
-                               --order, --trace, --stack, --short and --both-ways";
-                Err(Diagnostics(vec![Diagnostic::new(problem).value(path.display())]).into())
-            }
+            others => Ok(others),
         }
     }
 }

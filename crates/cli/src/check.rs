@@ -2,7 +2,7 @@
 
 use crate::exit::Exit;
 #[cfg(feature = "measure")]
-use bench::{Scenario, scenario::Dut};
+use bench::{Scenario, dut::Env, scenario::Dut};
 use chain::ChainFile;
 use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
 use serde_json::json;
@@ -93,7 +93,13 @@ impl Check {
             match &cell.dut {
                 Dut::Chain(file) => writeln!(stdout(), "  {}: {}", cell.label(), file.file.display())?,
                 Dut::Rig(rig) => {
-                    writeln!(stdout(), "  {}: {}, {} ports", cell.label(), rig.0.kind.name(), rig.0.ports)?
+                    let plan = &rig.0;
+                    let of = match &plan.elsewhere {
+                        Some(there) => format!(" on {}", there.host),
+                        None if plan.env == Env::Container => " in containers".to_owned(),
+                        None => String::new(),
+                    };
+                    writeln!(stdout(), "  {}: {}{of}, {} ports", cell.label(), plan.kind.name(), plan.ports)?
                 }
                 Dut::Simulated(device) => writeln!(stdout(), "  {}: simulated, {}", cell.label(), device.0)?,
                 Dut::Absent(why) => writeln!(stdout(), "  {}: not measured: {why}", cell.label())?,

@@ -4,8 +4,9 @@ use graph::Diagnostics;
 use std::process::ExitCode;
 
 /// How a command ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exit {
+    #[default]
     Done = 0,
     /// Something was measured, and is not as it was to be.
     NotMet = 1,
@@ -29,6 +30,10 @@ pub(crate) fn of(e: &anyhow::Error) -> Exit {
             bench::RigError::Ports(runtime::Error::Input(_)) => Exit::Input,
             _ => Exit::Environment,
         };
+    }
+    #[cfg(feature = "measure")]
+    if e.is::<bench::ClockError>() {
+        return Exit::Environment;
     }
     #[cfg(feature = "measure")]
     if let Some(e) = e.downcast_ref::<results::Error>() {

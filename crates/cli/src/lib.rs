@@ -17,9 +17,12 @@
 mod bench;
 #[cfg(doctest)]
 mod book;
+#[cfg(feature = "measure")]
+mod captures;
 mod check;
 mod doctor;
 mod exit;
+mod import;
 mod interrupt;
 mod lint;
 #[cfg(feature = "measure")]
@@ -93,8 +96,13 @@ enum Command {
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
     New(new::New),
+    Import(import::Import),
     Lint(lint::Lint),
     Doctor(doctor::Doctor),
+    /// Runs a device under test for the same program on another machine, which tells it on standard input.
+    #[cfg(feature = "measure")]
+    #[command(hide = true)]
+    DutAgent,
 }
 
 /// Runs the program on the process's arguments, with the NFs of `registry`.
@@ -113,8 +121,11 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Plan(plan) => plan.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
         Command::New(new) => new.run(&registry),
+        Command::Import(import) => import.run(),
         Command::Lint(lint) => lint.run(),
         Command::Doctor(doctor) => doctor.run(),
+        #[cfg(feature = "measure")]
+        Command::DutAgent => ::bench::dut::agent().map(|()| Exit::Done).map_err(Into::into),
     };
     result
         .unwrap_or_else(|e: anyhow::Error| {

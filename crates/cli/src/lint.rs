@@ -143,5 +143,5 @@ fn text(verdict: &Verdict) -> String {
         1 => "refused for 1 reason".to_owned(),
         n => format!("refused for {n} reasons"),
     };
-    out + &format!("\n{name} {version}: {verdict}, {files} source files read\n")
+    out + format!("\n{name} {version}: {verdict}, {files} source files read\n").as_str()
 }

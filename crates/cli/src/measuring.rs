@@ -1,17 +1,24 @@
 //! What every command that measures chains shares: the generator's CPU, the trials, the documents, where they are kept.
 
+mod kept;
+mod matrix;
 mod result;
 mod standing;
 
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
+use crate::results::pick;
 use bench::dut::{Plan, SentTo};
-use bench::method::{self, Settings, Stopped};
+use bench::method::{self, Outline, Settings, Stopped};
 use bench::scenario::{self, How};
 use bench::simulated::Simulated;
-use bench::{Ask, Bed, BedError, Findings, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand, Steal, Way};
+use bench::{
+    Ask, Bed, BedError, Clock, Findings, Generator, Machine, Offered, Rig, RigError, Scenario, Seen, Sent, Stand,
+    Steal, Way,
+};
 use chain::ChainFile;
 use graph::{Diagnostic, Diagnostics};
+use kept::{Kept, named};
 use result::{Progress, document, explain, introduce};
 use results::Store;
 use standing::Standing;
@@ -31,9 +38,16 @@ pub(crate) struct Keep {
     /// Page that the results are shown on; by default beside the database.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Results of the database that stand beside on the page, as those of other machines that were imported: the beginning of
+    /// an id, a tag, or a filter, see `bondstone results list --help`.
+    #[arg(long, value_name = "WHICH")]
+    beside: Vec<String>,
 }
 
+pub(crate) use matrix::{Rounds, Task};
+
 /// A device and what it is offered.
+#[derive(Clone)]
 pub(crate) struct Job<'a> {
     pub(crate) dut: Under<'a>,
     /// For people: what this is.
@@ -42,6 +56,12 @@ pub(crate) struct Job<'a> {
     pub(crate) cell: BTreeMap<String, String>,
     pub(crate) sent: Sent,
     pub(crate) how: How,
+    /// Who sends.
+    pub(crate) generator: Generator,
+    /// What the clock of the device's CPUs is fixed to.
+    pub(crate) clock_mhz: Option<u32>,
+    /// Which of several repetitions it is, from 1; none of one.
+    pub(crate) round: Option<u32>,
 }
 
 /// What is known of a device from a method before.
@@ -61,11 +81,14 @@ fn settings(job: &Job<'_>, offered: &Offered, throughput_pps: Option<f64>) -> an
     let mut settings = Settings {
         line_pps: Some(given.unwrap_or(usual).min(traffic::pace::MAX_PPS)),
         throughput_pps,
-        rate_pps: how.rate_pps,
+        rate_pps: how.rate_pps.or_else(|| offered.own_pps()),
         search: how.search,
         soak_s: how.soak_s,
         ..Settings::new(how.form, how.goal, bench::limits(&how.goal, given)?)
     };
+    if let Sent::Profile(timetable) = &job.sent {
+        settings.profile = Some(Outline { mean_pps: timetable.mean_pps(), seconds: timetable.seconds() });
+    }
     if let Sent::Made { shape, .. } = &job.sent
         && let Some(short) = shape.short
     {
@@ -104,10 +127,27 @@ impl Under<'_> {
 
 /// What came of a job.
 pub(crate) struct Outcome {
-    /// For each sort of frames, as far as it came.
-    pub(crate) results: Vec<report::Result>,
+    /// For each sort of frames and each method, as far as it came.
+    pub(crate) results: Vec<Measured>,
     /// How the job ended.
     pub(crate) exit: Exit,
+    /// Whether anything was measured, and not all there before.
+    pub(crate) is_new: bool,
+}
+
+/// A result.
+pub(crate) struct Measured {
+    /// What was written of its frames.
+    pub(crate) frames: String,
+    pub(crate) result: report::Result,
+}
+
+/// Of results that were ended early, in their deviations.
+const ENDED_EARLY: &str = "it was ended early: what was found until then";
+
+/// Whether a result was ended early.
+fn is_partial(result: &report::Result) -> bool {
+    result.deviations.iter().any(|d| d == ENDED_EARLY)
 }
 
 /// Measures, and keeps what was measured.
@@ -120,6 +160,10 @@ pub(crate) struct Desk {
     core: Option<usize>,
     /// Whether it was said what the machine is good for.
     told: AtomicBool,
+    /// Tag of what is measured together.
+    run: Option<String>,
+    /// Results that stand beside on the page.
+    beside: Vec<report::Result>,
 }
 
 impl Desk {
@@ -127,12 +171,22 @@ impl Desk {
     pub(crate) fn open(keep: &Keep, core: Option<usize>) -> anyhow::Result<Desk> {
         let db = keep.db.clone().map_or_else(results::default_path, Ok)?;
         let store = Store::open(&db)?;
+        let beside = pick::whole(&store, &pick::pick_all(&store, &keep.beside)?)?;
         // as it may be shown: a URL without its password
         let db = PathBuf::from(store.place().to_string());
         let interrupted = Arc::new(AtomicBool::new(false));
         let seen = interrupted.clone();
         on_interrupt(move || seen.store(true, Ordering::Relaxed))?;
-        Ok(Desk { store, db, page: keep.report.clone(), interrupted, core, told: AtomicBool::new(false) })
+        Ok(Desk {
+            store,
+            db,
+            page: keep.report.clone(),
+            interrupted,
+            core,
+            told: AtomicBool::new(false),
+            run: None,
+            beside,
+        })
     }
 
     /// Whether the user wants an end.
@@ -146,25 +200,33 @@ impl Desk {
     }
 
     /// Starts a device and measures it with every sort of frames, and then what generator and ports do without it; each
-    /// result is kept at once.
+    /// result is kept at once. What is among `before` is not measured again.
     ///
     /// # Errors
     /// Wrong input, a machine that lacks something, a database that fails. What ends a measurement under way is no error
     /// but an [`Exit`]; the results up to then are there.
-    pub(crate) fn measure(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
+    fn measure(&mut self, job: &Job<'_>, before: Vec<report::Result>) -> anyhow::Result<Outcome> {
         // a thread of its own: the generator stays on one CPU, and the next job may choose from all of them again
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| self.measure_here(job));
+            let run = scope.spawn(|| self.measure_here(job, before));
             run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    fn measure_here(&mut self, job: &Job<'_>) -> anyhow::Result<Outcome> {
+    fn measure_here(&mut self, job: &Job<'_>, before: Vec<report::Result>) -> anyhow::Result<Outcome> {
         let file = job.dut.file();
         let offered = match job.sent.ready(file, &self.interrupted) {
-            Err(_) if self.is_interrupted() => return Ok(Outcome { results: vec![], exit: Exit::Interrupted }),
+            Err(_) if self.is_interrupted() => {
+                return Ok(Outcome { results: vec![], exit: Exit::Interrupted, is_new: false });
+            }
             ready => ready.map_err(|d| Diagnostics(vec![d]))?,
         };
+        let kept = Kept::of(before, job, &offered);
+        if kept.0.len() == offered.len() * job.how.methods.len() {
+            eprintln!("{}: measured before", job.label);
+            let exit = if kept.0.iter().all(|(_, result)| is_met(result)) { Exit::Done } else { Exit::NotMet };
+            return Ok(Outcome { results: named(kept.0, &offered), exit, is_new: false });
+        }
         let allowed = runtime::allowed_cpus();
         // this thread, and with it the device that it starts
         let first = runtime::put_first();
@@ -174,10 +236,12 @@ impl Desk {
             Under::Simulated { .. } => None,
             _ => Some(Machine::watch(&others.chain(generator).collect::<Vec<_>>())),
         };
-        let mut at = self.stand(job)?;
+        let mut at = self.stand(job, &offered)?;
+        let _clock = job.clock_mhz.map(|mhz| Clock::fix(&at.used, mhz)).transpose()?;
         self.tell(machine.as_ref());
         at.machine = machine;
-        offered.iter().filter_map(Offered::trace).for_each(introduce);
+        offered.iter().for_each(introduce);
+        offered.iter().filter_map(Offered::timetable).for_each(|timetable| eprintln!("{timetable}"));
 
         // each result with the number of its frames
         let mut results: Vec<(usize, report::Result)> = vec![];
@@ -199,9 +263,27 @@ impl Desk {
                     continue;
                 }
                 // a connection's packets are not those that the throughput was measured with
-                let before = found.filter(|_| !matches!(&**name, "throughput" | "load" | "connections"));
+                let before =
+                    found.filter(|_| !matches!(&**name, "throughput" | "load" | "receive-rate" | "connections"));
+                if let Some(result) = kept.find(number, name) {
+                    if name == "throughput" && result.summary.lower_pps >= 1.0 {
+                        found = Some(Found { summary: result.summary, limited_by: result.limited_by });
+                    }
+                    met &= is_met(result);
+                    results.push((number, result.clone()));
+                    continue;
+                }
                 let mut carried = self.carry_out(job, &mut at, offered, name, before)?;
                 carried.environment.more.insert("priority".to_owned(), priority.to_owned());
+                if let Some(round) = job.round {
+                    carried.environment.more.insert(matrix::REPETITION.to_owned(), round.to_string());
+                }
+                if let Some(mhz) = job.clock_mhz {
+                    carried
+                        .environment
+                        .more
+                        .insert("clock of the device's CPUs".to_owned(), format!("fixed, {mhz} MHz"));
+                }
                 match carried.ended.take() {
                     None => {}
                     // what this device cannot do is no reason not to measure what it can
@@ -217,16 +299,17 @@ impl Desk {
                     if findings.trials.is_empty() {
                         break 'frames;
                     }
-                    findings.deviations.insert(0, "it was ended early: what was found until then".to_owned());
+                    findings.deviations.insert(0, ENDED_EARLY.to_owned());
                 }
                 if name == "throughput" && findings.summary.lower_pps >= 1.0 {
                     found = Some(Found { summary: findings.summary, limited_by: findings.limit() });
                 }
-                met &= findings.summary.lower_pps > 0.0 || !asks_for_a_rate(name);
-                explain(offered, &carried);
+                if ended.is_none() {
+                    explain(offered, &carried);
+                }
                 let mut result = document(job, &at, &carried, offered, before);
-                result.seal()?;
-                self.store.add(&result)?;
+                met &= is_met(&result);
+                self.keep(&mut result)?;
                 results.push((number, result));
                 if ended.is_some() {
                     break 'frames;
@@ -236,13 +319,14 @@ impl Desk {
         let Standing { stand, core, used, plan, .. } = at;
         let summary = match stand {
             Stand::Wired(wired) => Some(wired.stop()),
-            Stand::Rig(rig) => {
-                rig.stop();
+            // its ports are those of the calibration
+            other => {
+                drop(other);
                 None
             }
-            Stand::Simulated(_) => None,
         };
-        if ended.is_none() && unfit.is_none() {
+        // what another generator does by itself is its own affair
+        if ended.is_none() && unfit.is_none() && job.generator == Generator::Bondstone {
             match self.calibrate(&mut results, plan.as_ref(), &used, core, &allowed, &offered) {
                 Err(CalibrationError::Trials(e)) => ended = Some(e),
                 // the results are good without
@@ -250,19 +334,20 @@ impl Desk {
                 Ok(()) => {}
             }
         }
-        let mut results: Vec<report::Result> = results.into_iter().map(|(_, result)| result).collect();
-        for result in results.iter_mut().filter(|r| r.calibration.is_some()) {
+        for (_, result) in results.iter_mut().filter(|(_, r)| r.calibration.is_some()) {
             let uncalibrated = core::mem::take(&mut result.id);
-            result.seal()?;
-            self.store.add(result)?;
-            self.store.delete(&uncalibrated)?;
+            self.keep(result)?;
+            if result.id != uncalibrated {
+                self.store.delete(&uncalibrated)?;
+            }
         }
+        let results = named(results, &offered);
         if let Some(e) = unfit {
             if results.is_empty() {
                 return Err(e.into());
             }
             eprintln!("error: {e}");
-            return Ok(Outcome { results, exit: Exit::Environment });
+            return Ok(Outcome { results, exit: Exit::Environment, is_new: true });
         }
         let faults = summary.as_ref().map_or(&[][..], |s| &s.faults);
         for fault in faults {
@@ -283,7 +368,17 @@ impl Desk {
             None if !met => Exit::NotMet,
             None => Exit::Done,
         };
-        Ok(Outcome { results, exit })
+        Ok(Outcome { results, exit, is_new: true })
+    }
+
+    /// Seals a result and adds it to the database, under the tag of what is measured together.
+    fn keep(&mut self, result: &mut report::Result) -> anyhow::Result<()> {
+        result.seal()?;
+        self.store.add(result)?;
+        if let Some(run) = &self.run {
+            self.store.tag(&result.id, run)?;
+        }
+        Ok(())
     }
 
     /// Says once what the machine is good for.
@@ -304,7 +399,11 @@ impl Desk {
         before: Option<Found>,
     ) -> anyhow::Result<Carried> {
         let throughput = before.map(|found| found.summary.lower_pps);
-        let settings = settings(job, offered, throughput)?;
+        let mut settings = settings(job, offered, throughput)?;
+        if name == "load" && offered.own_pps().is_some() {
+            // parts of a capture have other rates than the whole
+            settings.goal = settings.goal.with_final_s(settings.goal.sum_s())?;
+        }
         let mut method = method::by_name(name, &settings).map_err(|e| wrong("method", name, e))?;
         let steal = Steal::now(&at.cpus);
         let several = job.how.methods.len() > 1;
@@ -315,7 +414,10 @@ impl Desk {
         let mut bed = at.stand.offer(offered);
         // the first packets find caches cold and neighbours unknown
         let cold_pps = settings.rate_pps.unwrap_or(settings.limits.max_pps()).min(1e5);
-        let cold = bed.trial(&Ask::load(cold_pps, (1.0 / cold_pps).max(0.05)));
+        let cold = match job.generator {
+            Generator::Bondstone => bed.trial(&Ask::load(cold_pps, (1.0 / cold_pps).max(0.05))).map(drop),
+            _ => Ok(()),
+        };
         let ended = cold.map_err(Stopped::from).and_then(|_| {
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
@@ -346,6 +448,9 @@ impl Desk {
                 .more
                 .insert("machine check".to_owned(), format!("{}: {}", machine.fitness.name(), machine.words()));
         }
+        if let Some(there) = at.stand.about().and_then(|about| about.environment.as_ref()) {
+            environment.more.extend(standing::elsewhere(there));
+        }
         environment.steal_share = Steal::now(&at.cpus).share_since(steal);
         Ok(Carried {
             what,
@@ -373,7 +478,7 @@ impl Desk {
         let mut stand = match (plan, used.first()) {
             (Some(plan), _) => {
                 let Some(without) = plan.without() else { return Ok(()) };
-                let sent = SentTo { dst_mac: wire::build::DST_MAC, destinations: vec![], tables: None };
+                let sent = SentTo { dst_mac: wire::build::DST_MAC, destinations: vec![], trace: None };
                 let rig = Rig::start("calibration", &without, sent, self.interrupted.clone());
                 Stand::Rig(Box::new(rig.map_err(|e| CalibrationError::Stand(e.into()))?))
             }
@@ -390,7 +495,8 @@ impl Desk {
             (None, None) => return Ok(()),
         };
         for (number, offered) in offered.iter().enumerate() {
-            let mut of_these = results.iter_mut().filter(|(n, _)| *n == number).map(|(_, result)| result).peekable();
+            let of_these = results.iter_mut().filter(|(n, r)| *n == number && r.calibration.is_none());
+            let mut of_these = of_these.map(|(_, result)| result).peekable();
             let Some(first) = of_these.peek() else { continue };
             let load_pps = first.latency.first().map_or(1e5, |l| l.load_pps);
             let mut progress = Progress::new(&format!("{}, without the device", offered.name()));
@@ -403,10 +509,8 @@ impl Desk {
             let calibration = calibration.map_err(CalibrationError::Trials)?;
             of_these.for_each(|result| result.calibration = Some(calibration.clone()));
         }
-        match stand {
-            Stand::Wired(wired) => drop(wired.stop()),
-            Stand::Rig(rig) => rig.stop(),
-            Stand::Simulated(_) => {}
+        if let Stand::Wired(wired) = stand {
+            wired.stop();
         }
         Ok(())
     }
@@ -417,7 +521,8 @@ impl Desk {
             let name = format!("{name}-{}", report::now()).replace([':', '/'], "-");
             self.store.place().beside(&format!("{name}.html"))
         });
-        std::fs::write(&page, report::html(results)).map_err(|e| wrong("report", page.display(), e))?;
+        let all: Vec<report::Result> = results.iter().chain(&self.beside).cloned().collect();
+        std::fs::write(&page, report::html(&all)).map_err(|e| wrong("report", page.display(), e))?;
         Ok(page)
     }
 
@@ -465,29 +570,34 @@ enum CalibrationError {
     Trials(Stopped),
 }
 
-/// A cell as the scenario has it, or why it cannot be measured.
-pub(crate) fn job<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Result<Job<'a>, &'a str> {
+/// A cell as the scenario has it.
+pub(crate) fn task<'a>(scenario: &'a Scenario, cell: &'a scenario::Cell) -> Task<'a> {
+    let label = format!("{}, {}", scenario.name, cell.label());
     let dut = match &cell.dut {
-        scenario::Dut::Chain(file) => Under::Chain(file),
+        scenario::Dut::Chain(file) => Ok(Under::Chain(file)),
         scenario::Dut::Rig(rig) => {
             let (plan, file) = &**rig;
             let name = cell.parameters.get("dut").map_or(plan.kind.name(), String::as_str);
-            Under::Rig { name, plan, file }
+            Ok(Under::Rig { name, plan, file })
         }
         scenario::Dut::Simulated(simulated) => {
             let (device, file) = &**simulated;
-            Under::Simulated { device, file }
+            Ok(Under::Simulated { device, file })
         }
-        scenario::Dut::Absent(why) => return Err(why),
+        scenario::Dut::Absent(why) => Err(why.clone()),
     };
-    Ok(Job {
+    let job = dut.map(|dut| Job {
         dut,
-        label: format!("{}, {}", scenario.name, cell.label()),
+        label: label.clone(),
         study: scenario.name.clone(),
         cell: cell.parameters.clone(),
         sent: cell.sent.clone(),
-        how: scenario.how.clone(),
-    })
+        how: cell.how.clone(),
+        generator: cell.generator.clone(),
+        clock_mhz: cell.clock_mhz,
+        round: None,
+    });
+    Task { label, cell: cell.parameters.clone(), job }
 }
 
 /// A wrong option, as an input error.
@@ -499,7 +609,12 @@ pub(crate) fn words(cpus: &[usize]) -> String {
     cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a result has the rate that was asked for, if one was.
+fn is_met(result: &report::Result) -> bool {
+    result.summary.lower_pps > 0.0 || !asks_for_a_rate(&result.method.name)
+}
+
 /// Whether a method that finds no rate has failed.
 fn asks_for_a_rate(method: &str) -> bool {
-    !matches!(method, "loss")
+    !matches!(method, "loss" | "receive-rate" | "profile")
 }

@@ -126,6 +126,8 @@ fn page(kind: &Kind) -> anyhow::Result<String> {
         Spread::Any => "any packet may go to any core",
         Spread::Flow => "a flow stays on one core",
         Spread::Symmetric => "both directions of a flow stay on one core",
+        Spread::Hosts => "all packets between two hosts stay on one core",
+        Spread::Custom => "it spreads packets over cores itself",
     };
     out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
     Ok(out)
@@ -177,5 +179,5 @@ fn example(kind: &Kind, interfaces: &[String]) -> String {
             [format!("[\"in\", \"{name}\", \"out\"]"), edges.collect()]
         }
     };
-    out + &format!("\n[[chain]]\npath = {path}\n{edge}")
+    out + format!("\n[[chain]]\npath = {path}\n{edge}").as_str()
 }

@@ -135,10 +135,10 @@ fn packets(file: &ChainFile, n: usize, cpus: &[usize]) -> String {
     match (chain.from, cpus) {
         (Start::Port(port), [_]) => format!("polls {}", file.ports[port].name),
         (Start::Port(port), [first, ..]) => {
-            let nfs = file.worker(&[n]).nfs;
-            let spread = nfs.iter().map(|&nf| file.nfs[nf].kind.spread).max().unwrap_or(Spread::Any);
             let name = &file.ports[port].name;
-            match spread {
+            match file.spread(port) {
+                Spread::Hosts => format!("{first} polls {name} and hands each pair of hosts to its CPU by a ring"),
+                Spread::Custom => format!("{first} polls {name} and hands packets to CPUs by rings, as the NF says"),
                 Spread::Symmetric => format!("{first} polls {name} and hands each flow to its CPU by a ring"),
                 _ => {
                     format!("queues of {name} where it has as many, else {first} polls it and hands flows on by rings")

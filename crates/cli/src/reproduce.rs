@@ -5,10 +5,10 @@ mod native;
 mod show;
 
 use crate::exit::Exit;
-use crate::measuring::{Desk, Keep, job};
+use crate::measuring::{Desk, Keep, Measured, Rounds, Task, task};
 use crate::table::Table;
 use bench::Scenario;
-use bench::scenario::{Measure, Missing, Observation, judge};
+use bench::scenario::{Lacking, Measure, Missing, Observation, judge};
 use graph::{Diagnostics, Registry};
 use native::Ran;
 use report::LimitedBy;
@@ -36,6 +36,9 @@ pub(crate) struct Reproduce {
     /// CPU of the generator; by default the last that no chain uses.
     #[arg(long)]
     core: Option<usize>,
+    /// Goes on with the last run, if it was interrupted: what it measured is not measured again.
+    #[arg(long)]
+    resume: bool,
     #[command(flatten)]
     keep: Keep,
     /// Prints findings and verdicts as JSON.
@@ -49,7 +52,7 @@ struct Run {
     results: Vec<report::Result>,
     seen: Vec<Observation>,
     missing: Vec<Missing>,
-    exit: Option<Exit>,
+    exit: Exit,
 }
 
 impl Reproduce {
@@ -71,9 +74,12 @@ impl Reproduce {
         let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Done);
         for scenario in &scenarios {
             eprintln!("{}: {}", scenario.name, scenario.title);
-            let run = measure(scenario, &mut desk)?;
-            if let Some(ended) = run.exit {
-                exit = ended;
+            let run = measure(scenario, &mut desk, self.resume)?;
+            match run.exit {
+                Exit::Done | Exit::NotMet => {}
+                ended => exit = ended,
+            }
+            if exit == Exit::Interrupted {
                 results.extend(run.results);
                 break;
             }
@@ -127,7 +133,7 @@ impl Reproduce {
 }
 
 /// Measures native rows and cells.
-fn measure(scenario: &Scenario, desk: &mut Desk) -> anyhow::Result<Run> {
+fn measure(scenario: &Scenario, desk: &mut Desk, resume: bool) -> anyhow::Result<Run> {
     let mut run = Run::default();
     if let Some(native) = &scenario.native {
         let why = match native::run(native, || desk.is_interrupted()) {
@@ -140,53 +146,52 @@ fn measure(scenario: &Scenario, desk: &mut Desk) -> anyhow::Result<Run> {
                 Some(why)
             }
             Ran::Nothing(why) => Some(why),
-            Ran::Interrupted => return Ok(Run { exit: Some(Exit::Interrupted), ..run }),
+            Ran::Interrupted => return Ok(Run { exit: Exit::Interrupted, ..run }),
         };
         if let Some(why) = why {
             eprintln!("{why}");
-            run.missing.push(Missing { native: true, facts: BTreeMap::new(), why });
+            run.missing.push(Missing { native: true, what: Lacking::All, facts: BTreeMap::new(), why });
         }
     }
-    for cell in &scenario.cells {
-        let job = match job(scenario, cell) {
-            Ok(job) => job,
-            Err(why) => {
-                eprintln!("{}, {}: not measured: {why}", scenario.name, cell.label());
-                run.missing.push(Missing { native: false, facts: cell.parameters.clone(), why: why.to_owned() });
-                continue;
+    let tasks: Vec<Task<'_>> = scenario.cells.iter().map(|cell| task(scenario, cell)).collect();
+    let rounds = Rounds { rounds: scenario.how.repeat, resume };
+    run.exit = desk.measure_all(&tasks, rounds, |task, came| match came {
+        Ok(measured) => {
+            for Measured { frames, result } in measured {
+                let mut facts = result.cell.clone();
+                facts.insert("frames".to_owned(), frames.clone());
+                observe(result, facts, &mut run);
+                run.results.push(result.clone());
             }
-        };
-        let outcome = desk.measure(&job)?;
-        for (result, frames) in outcome.results.iter().zip(job.sent.names()) {
-            let mut facts = result.cell.clone();
-            facts.insert("frames".to_owned(), frames);
-            observe(result, facts, &mut run);
         }
-        run.results.extend(outcome.results);
-        if !matches!(outcome.exit, Exit::Done | Exit::NotMet) {
-            run.exit = Some(outcome.exit);
-            break;
-        }
-    }
+        Err(why) => run.missing.push(Missing { native: false, what: Lacking::All, facts: task.cell.clone(), why }),
+    })?;
     Ok(run)
 }
 
-/// The numbers of a result.
+/// The numbers of a result, of a method that finds a rate.
 fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut Run) {
-    let mut miss = |why: &str| {
-        run.missing.push(Missing { native: false, facts: facts.clone(), why: why.to_owned() });
+    if !matches!(&*result.method.name, "throughput" | "load") {
+        return;
+    }
+    let mut miss = |what: Lacking, why: &str| {
+        run.missing.push(Missing { native: false, what, facts: facts.clone(), why: why.to_owned() });
     };
     let summary = result.summary;
     match result.limited_by {
         LimitedBy::Machine if summary.lower_pps <= 0.0 => {
-            return miss("the machine took cores away in every try: no rate could be judged");
+            return miss(Lacking::All, "the machine took cores away in every try: no rate could be judged");
         }
-        _ if summary.lower_pps <= 0.0 => return miss("no rate met the goal"),
+        _ if summary.lower_pps <= 0.0 => return miss(Lacking::All, "no rate met the goal"),
         LimitedBy::Generator | LimitedBy::Load => {
-            miss("the generator ended the search, not the chain: what the chain can do is not known")
+            miss(Lacking::Upper, "the generator ended the search, not the chain: what the chain can do is not known")
         }
-        LimitedBy::Budget => miss("the search ran out of trials or time before its bounds were near enough"),
-        LimitedBy::Machine => miss("the machine took cores away for too long: what the chain can do is not known"),
+        LimitedBy::Budget => {
+            miss(Lacking::Upper, "the search ran out of trials or time before its bounds were near enough")
+        }
+        LimitedBy::Machine => {
+            miss(Lacking::Upper, "the machine took cores away for too long: what the chain can do is not known")
+        }
         LimitedBy::Dut | LimitedBy::Wire => {}
     }
     let mut number = |measure, value, bounds| {
@@ -198,7 +203,7 @@ fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut R
     number(Measure::LineShare, summary.lower_pps / line, bounds);
     let latency = result.latency.first().filter(|latency| !latency.machine);
     if result.latency.first().is_some_and(|l| l.machine) {
-        miss("the machine was in the way of every measurement of latency");
+        miss(Lacking::Latency, "the machine was in the way of every measurement of latency");
     }
     if let Some(latency) = latency {
         number(Measure::P50, latency.p50_ns, None);

@@ -4,7 +4,7 @@ mod compare;
 mod export;
 mod import;
 mod list;
-mod pick;
+pub(crate) mod pick;
 mod rm;
 mod show;
 mod tag;

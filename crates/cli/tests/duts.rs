@@ -1,4 +1,5 @@
 //! Devices under test that are other programs: each forwards, is counted packet by packet, and leaves nothing behind.
+//! Those on another machine are in `far.rs`.
 
 mod common;
 
@@ -88,6 +89,10 @@ fn leftovers() -> BTreeSet<String> {
         all.map(|e| e.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
     };
     let interfaces = names("/sys/class/net");
+    // of containers: the older groups of processes, and the one tree of the newer
+    let groups = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpuset"].map(&names).concat();
+    let groups =
+        groups.into_iter().filter(|name| name.starts_with("bondstone-dut-")).map(|name| format!("group {name}"));
     let temporary = std::env::temp_dir();
     let folders = names(&temporary.to_string_lossy()).into_iter().filter(|n| n.starts_with("bondstone-dut-"));
     let command = |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
@@ -97,7 +102,14 @@ fn leftovers() -> BTreeSet<String> {
     let processes = names("/proc").into_iter().filter(|n| n.parse::<u32>().is_ok());
     let processes =
         processes.filter_map(|pid| command(&pid)).filter(ours).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
-    interfaces.into_iter().chain(folders).chain(processes).collect()
+    let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes);
+    all.filter(|what| !is_of_the_living(what)).collect()
+}
+
+/// Whether a program made it that still runs: another one, as those of these tests have ended then.
+fn is_of_the_living(what: &str) -> bool {
+    let pid = what.split_once("bondstone-dut-").and_then(|(_, rest)| rest.split('-').next()?.parse::<u32>().ok());
+    pid.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
 #[test]
@@ -155,6 +167,16 @@ fn a_chain_in_a_process_of_its_own() {
     assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
 }
 
+/// Whether Open vSwitch on DPDK has the memory that it wants; it forwards nothing over vhost-user without.
+fn pages() -> bool {
+    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let free = std::fs::read_to_string(file).ok().and_then(|n| n.trim().parse::<u32>().ok()).unwrap_or(0);
+    if free < 400 {
+        eprintln!("skipped: needs 400 free huge pages of 2 MiB");
+    }
+    free >= 400
+}
+
 const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "ovs-vsctl", "setpriv"];
 
 #[test]
@@ -167,11 +189,85 @@ fn open_vswitch() {
         return;
     }
     let scratch = Scratch::new();
+    if !pages() {
+        return;
+    }
     let results = measured(&scratch, "kind = \"ovs\"");
     assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("in_port=1,actions=output:2"));
     assert!(results[0]["dut"]["version"].as_str().unwrap().contains('.'));
     measured(&scratch, "kind = \"ovs\"\nforward = \"bridge\"");
     measured(&scratch, "kind = \"ovs\"\nports = \"af_packet\"");
+}
+
+#[test]
+fn check_says_where_it_runs() {
+    let scratch = Scratch::new();
+    for (device, words) in [
+        ("kind = \"ovs\"", "ovs, vhost-user ports"),
+        ("kind = \"ovs\"\nenv = \"container\"", "ovs in containers, vhost-user ports"),
+        (
+            "kind = \"router\"\nssh = \"root@there\"\nports = [\"af_packet:a\", \"af_packet:b\"]\ninner = [\"c\", \"d\"]",
+            "router on root@there, af_packet:a af_packet:b ports",
+        ),
+    ] {
+        let file = scratch.write("device.toml", scenario(device));
+        let said = bondstone(["check", file.to_str().unwrap()]);
+        assert!(said.status == Some(0) && said.out.contains(words), "{words}: {}{}", said.out, said.err);
+    }
+}
+
+/// Whether containers can be made.
+fn containers() -> bool {
+    possible(&["runc", "setpriv", "taskset"]) && root()
+}
+
+/// The result says that it ran in a container, and how.
+fn contained(results: &[Value]) {
+    let result = &results[0];
+    assert_eq!(result["dut"]["isolation"], "container");
+    let chain = result["dut"]["chain"].as_str().unwrap();
+    assert!(chain.contains("runc --root FOLDER/runc run"), "{chain}");
+    assert!(result.to_string().contains("containers of runc"), "{result:#}");
+}
+
+#[test]
+fn a_program_in_a_container() {
+    let _one = alone();
+    if !containers() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                 chain = [{ path = [\"a\", \"count\", \"b\"] }]\n";
+    scratch.write("chain.toml", chain);
+    contained(&measured(&scratch, "kind = \"bondstone\"\nenv = \"container\"\nchain = \"chain.toml\""));
+    if possible(&["dpdk-testpmd"]) {
+        contained(&measured(&scratch, "kind = \"testpmd\"\nenv = \"container\""));
+    }
+}
+
+#[test]
+fn open_vswitch_in_containers() {
+    let _one = alone();
+    if containers() && possible(&OVS) && pages() {
+        contained(&measured(&Scratch::new(), "kind = \"ovs\"\nenv = \"container\""));
+    }
+}
+
+/// The user's commands run where the device does: without rights, and with nothing of this system's to write to.
+#[test]
+fn commands_in_a_container() {
+    let _one = alone();
+    if !containers() || !possible(&["dpdk-testpmd"]) {
+        return;
+    }
+    let start = "sleep 7777 & exec dpdk-testpmd --lcores=0@$BONDSTONE_CPUS,1@$BONDSTONE_CPUS --no-pci --no-shconf --no-huge \
+                 -m 512 --vdev=net_vhost0,iface=$BONDSTONE_PORT0 --vdev=net_vhost1,iface=$BONDSTONE_PORT1 -- \
+                 --forward-mode=io --no-mlockall --total-num-mbufs=16384";
+    let ready = "grep -q 'CapEff:[[:space:]]*0000000000000000' /proc/self/status && ! touch /usr/bondstone-was-here && \
+                 test -z \"$(ls /tmp | grep -v bondstone-dut-)\" && grep -q testpmd /proc/1/cmdline && test -S $BONDSTONE_PORT1";
+    let device = format!("kind = \"command\"\nenv = \"container\"\nstart = {start:?}\nready = {ready:?}");
+    contained(&measured(&Scratch::new(), &device));
 }
 
 /// A device by the user's own commands: here the kernel's bridge again.
@@ -205,8 +301,13 @@ fn killed_it_leaves_nothing() {
     }
     let scratch = Scratch::new();
     let before = leftovers();
-    let devices: &[&str] =
-        if possible(&OVS) { &["kind = \"bridge\"", "kind = \"ovs\""] } else { &["kind = \"bridge\""] };
+    let mut devices = vec!["kind = \"bridge\""];
+    if possible(&OVS) && pages() {
+        devices.push("kind = \"ovs\"");
+    }
+    if possible(&["runc", "dpdk-testpmd"]) {
+        devices.push("kind = \"testpmd\"\nenv = \"container\"");
+    }
     for device in devices {
         let file = scratch.write("device.toml", scenario(device));
         let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));

@@ -3,8 +3,6 @@
 mod common;
 
 use common::{Said, Scratch, bondstone};
-use report::{Document, Result};
-use serde_json::Value;
 
 const ALL: &str = "throughput,latency,loss,back-to-back,recovery,reset,delay-variation,soak,changes";
 
@@ -19,18 +17,13 @@ fn scenario(device: &str, more: &str) -> String {
     format!("bondstone = 1\n[scenario]\ntitle = \"numbers\"\n[dut]\nsimulated = \"{device}\"\n{more}\n")
 }
 
-fn results(said: &Said) -> Vec<Result> {
-    let all: Vec<Value> = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", said.out, said.err));
-    all.iter().map(|r| Document::read(&r.to_string()).expect("it is what its id says").into_result()).collect()
-}
-
 #[test]
 fn every_method_of_a_device_that_is_known() {
     let scratch = Scratch::new();
     let device = scenario("capacity=3.3e6,buffer=900,reset=0.2,change=1e-4", "");
     let said = bench(&scratch, &device, &["--method", ALL, "--json"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
-    let results = results(&said);
+    let results = said.results();
     let names: Vec<&str> = results.iter().map(|r| r.method.name.as_str()).collect();
     assert_eq!(names.join(","), ALL);
     let of = |method: &str, name: &str| {
@@ -61,7 +54,7 @@ fn connections_are_of_as_many_packets_as_asked_for() {
     let scratch = Scratch::new();
     let device = scenario("capacity=2e6", "");
     let said = bench(&scratch, &device, &["--method", "connections", "--short", "4x64", "--frames", "128", "--json"]);
-    let found = &results(&said)[0];
+    let found = &said.results()[0];
     let cps = found.quantity("connections").unwrap().value;
     assert!((cps * 4.0 - found.summary.lower_pps).abs() < 4.0, "{cps}");
     let said = bench(&scratch, &device, &["--method", "connections", "--json"]);
@@ -74,7 +67,7 @@ fn the_line_bounds_what_is_offered() {
     let scratch = Scratch::new();
     let device = scenario("capacity=9e6", "");
     let said = bench(&scratch, &device, &["--line", "1G", "--frames", "1518", "--json"]);
-    let found = results(&said).remove(0);
+    let found = said.results().remove(0);
     assert!(found.summary.lower_pps < 81_275.0, "{}", found.summary.lower_pps);
 }
 
@@ -83,12 +76,12 @@ fn the_standards_form_and_other_searches() {
     let scratch = Scratch::new();
     let device = scenario("capacity=3.3e6", "");
     let said = bench(&scratch, &device, &["--method", "throughput", "--full", "--json"]);
-    let full = &results(&said)[0];
+    let full = &said.results()[0];
     assert!(!full.method.quick && full.goal.is_rfc2544(), "{:?}", full.goal);
     assert_eq!(full.latency.len(), 5);
     for search in ["binary", "verified,r=2", "binary,step=10000"] {
         let said = bench(&scratch, &device, &["--search", search, "--json"]);
-        let found = results(&said)[0].summary.lower_pps;
+        let found = said.results()[0].summary.lower_pps;
         assert!((3.2e6..=3.3e6 * 1.001).contains(&found), "{search}: {found}");
     }
 }
@@ -98,7 +91,7 @@ fn a_scenario_says_how_and_how_often() {
     let scratch = Scratch::new();
     let more = "[goal]\nmethods = [\"throughput\", \"loss\"]\nrepeat = 3\nsearch = \"binary\"\n";
     let said = bench(&scratch, &scenario("capacity=2e6", more), &["--json"]);
-    let results = results(&said);
+    let results = said.results();
     assert_eq!(results.len(), 6);
     assert!(results.iter().all(|r| r.goal.method.starts_with("bisection")), "{}", results[0].goal.method);
     assert!(said.err.contains("[2/3, about "), "{}", said.err);
@@ -111,14 +104,14 @@ fn what_cannot_be_done_is_no_reason_not_to_do_the_rest() {
     let said = bench(&scratch, &scenario("capacity=2e6", ""), &["--method", "reset,throughput", "--json"]);
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert!(said.err.contains("not measured") && said.err.contains("reset"), "{}", said.err);
-    assert_eq!(results(&said).len(), 1);
+    assert_eq!(said.results().len(), 1);
     // and this device does not start
     let two = "bondstone = 1\n[scenario]\ntitle = \"two\"\n[[dut]]\nname = \"none\"\nkind = \"external\"\n\
                ports = [\"af_packet:not-there0\", \"af_packet:not-there1\"]\n[[dut]]\nname = \"numbers\"\nsimulated = \"capacity=2e6\"\n";
     let said = bench(&scratch, two, &["--json"]);
     assert_eq!(said.status, Some(3), "{}", said.err);
     assert!(said.err.contains("none") && said.err.contains("cure:"), "{}", said.err);
-    assert_eq!(results(&said).len(), 1);
+    assert_eq!(said.results().len(), 1);
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn every_shipped_scenario_checks() {
         command.args(["reproduce", "--list", "--json"]).env("BONDSTONE_SCENARIOS", folder).output().unwrap().into();
     let all: Value = serde_json::from_str(&said.out).unwrap();
     let names: Vec<&str> = all.as_array().unwrap().iter().filter_map(|s| s["scenario"].as_str()).collect();
-    for name in ["fig1", "fig7", "fig9", "latency", "lpm", "ttl"].map(|name| format!("netbricks/{name}")) {
+    for name in ["fig1", "fig7", "fig9", "latency", "lpm", "table2", "ttl"].map(|name| format!("netbricks/{name}")) {
         let name = name.as_str();
         assert!(names.contains(&name), "{name}: {names:?}");
     }

@@ -1,7 +1,7 @@
 //! What a node may do besides changing its batch.
 
 use crate::graph::Lost;
-use crate::{Hop, NodeStats, Running};
+use crate::{Counter, Hop, NodeStats, Running};
 use packet::{Batch, Packet, Pool};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ pub struct Cx<'a> {
     pub(crate) outbox: &'a mut [Vec<Packet>],
     pub(crate) stats: &'a NodeStats,
     pub(crate) lost: &'a Lost,
+    /// The node's first hop by each input.
+    pub(crate) ways: &'a [Option<Hop>],
 }
 
 /// One of the paths in which a node stands.
@@ -158,6 +160,11 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// The first path that comes by an input, for a packet that turns round; `None` if no path does.
+    pub fn way_by(&self, input: u8) -> Option<Way> {
+        self.ways.get(usize::from(input)).copied().flatten().map(Way)
+    }
+
     /// Takes out the packet that has waited longest, with the path by which it had come, for [`emit_from`](Cx::emit_from).
     pub fn release(&mut self, queue: &mut Held) -> Option<(Way, Packet)> {
         let packet = queue.packets.pop_front()?;
@@ -178,6 +185,12 @@ impl Cx<'_> {
     #[inline]
     pub fn leave_by(&mut self, output: u8) {
         self.desk.leave = output;
+    }
+
+    /// Shows other counts than [`Node::counters`](crate::Node::counters) has named, from now on:
+    /// after rules have changed, say. Gives back those that were shown. Takes a lock; not for every batch.
+    pub fn show_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
+        self.stats.show_counters(counters)
     }
 
     /// Time since the graph was made, to about a millisecond.

@@ -221,6 +221,8 @@ struct Slot {
     stats: Arc<NodeStats>,
     lost: Lost,
     edges: Box<[Target]>,
+    /// The first hop by each input.
+    ways: Box<[Option<Hop>]>,
     every: Option<Duration>,
     woken: Duration,
 }
@@ -260,12 +262,18 @@ impl Graph {
             blueprint.hops.iter().all(|h| (h.node as usize) < nodes.len() && real(&h.next)),
             "hops lead to what is there"
         );
-        let slots = nodes.into_iter().zip(&blueprint.nodes).map(|(node, plan)| {
+        let ways = |node: usize| {
+            let inputs = blueprint.hops.iter().filter(|h| h.node as usize == node).map(|h| h.input);
+            let first = |input| blueprint.hops.iter().position(|h| h.node as usize == node && h.input == input);
+            (0..=inputs.max().unwrap_or(0)).map(|input| first(input).map(|hop| Hop(hop as u16))).collect()
+        };
+        let slots = nodes.into_iter().zip(&blueprint.nodes).enumerate().map(|(number, (node, plan))| {
             assert!(plan.edges.iter().all(real), "edges lead to what is there");
             Slot {
                 name: plan.name.clone(),
                 stats: Arc::new(NodeStats::new(&*node)),
                 lost: Lost::default(),
+                ways: ways(number),
                 edges: plan.edges.clone().into(),
                 every: node.every(),
                 woken: Duration::ZERO,
@@ -326,7 +334,7 @@ impl Graph {
             slot.stats.packets.add(n as u64);
             self.entered = n;
             self.desk.running.set(at, &mut self.turn);
-            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost };
+            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
             slot.node.process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
@@ -414,7 +422,7 @@ impl Graph {
             self.entered = 0;
             self.desk.running.set(Hop(at as u16), &mut self.turn);
             let outbox = &mut self.hops[at].outbox;
-            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost };
+            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
             slot.node.wake(&mut cx);
             self.desk.running.clear();
             self.desk.leave = 0;

@@ -64,7 +64,7 @@ pub use board::{Board, Row};
 pub use cx::{Cx, Held, Way};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
-pub use nf::{BuildCx, Common, Either, Factory, Kind, Nf, NoSettings, Node, Registry, Spread};
+pub use nf::{BuildCx, Common, Either, Factory, Kind, Lane, Nf, NoSettings, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Count, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Reject,
     Shuffle, ShuffleTo, Start, Transform, frame,

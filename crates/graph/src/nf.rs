@@ -38,6 +38,15 @@ pub trait Nf: 'static {
     fn interfaces(_: &Self::Settings) -> Vec<String> {
         vec![]
     }
+    /// How flows have to be spread with these settings, where they need less than [`SPREAD`](Nf::SPREAD).
+    fn spread(_: &Self::Settings) -> Spread {
+        Self::SPREAD
+    }
+    /// With [`Spread::Custom`], which of several copies is to have a packet; `None` if the settings make no sense, which
+    /// [`build`](Nf::build) says.
+    fn lane(_: &Self::Settings, _copies: usize) -> Option<Lane> {
+        None
+    }
     /// Settings that show it at work, as they stand in a chain file below `kind`.
     const EXAMPLE: &'static str = "";
 
@@ -168,7 +177,15 @@ pub enum Spread {
     Flow,
     /// Both directions of a flow go to one copy.
     Symmetric,
+    /// All packets between two hosts go to one copy: fragments, which have no ports, and ICMP errors about them as well.
+    Hosts,
+    /// The NF says which copy is to have a packet ([`Nf::lane`]): it rewrites what others would go by. What stands in the
+    /// same paths goes along.
+    Custom,
 }
+
+/// Which of several copies is to have a frame that is on its way to an input of this number.
+pub type Lane = Arc<dyn Fn(u8, &[u8]) -> usize + Send + Sync>;
 
 /// What an NF may know when it is built.
 #[derive(Clone, Debug, Default)]
@@ -225,6 +242,12 @@ impl BuildCx {
 pub trait Factory: Send + Sync {
     /// Names of the further inputs and outputs that the settings ask for ([`Nf::interfaces`]).
     fn interfaces(&self) -> Vec<String>;
+
+    /// How flows have to be spread over copies ([`Nf::spread`]).
+    fn spread(&self) -> Spread;
+
+    /// Which of several copies is to have a packet ([`Nf::lane`]).
+    fn lane(&self, copies: usize) -> Option<Lane>;
 
     /// Makes one copy.
     ///
@@ -288,6 +311,14 @@ struct Settings<N: Nf>(N::Settings);
 impl<N: Nf> Factory for Settings<N> {
     fn interfaces(&self) -> Vec<String> {
         N::interfaces(&self.0)
+    }
+
+    fn spread(&self) -> Spread {
+        N::spread(&self.0)
+    }
+
+    fn lane(&self, copies: usize) -> Option<Lane> {
+        N::lane(&self.0, copies)
     }
 
     fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {

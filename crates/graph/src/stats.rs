@@ -94,6 +94,12 @@ impl NodeStats {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
+    /// Shows other counts of the node's own.
+    pub(crate) fn show_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        core::mem::replace(&mut shown.counters, counters)
+    }
+
     /// The node's own counts.
     pub fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).counters.clone()

@@ -1,17 +1,27 @@
 //! A packet filter.
 
+mod connection;
 mod key;
+mod live;
+mod policy;
 mod rules;
+mod seen;
+mod track;
+mod tracking;
 
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node};
+use graph::{BuildCx, Counter, Cx, Diagnostic, Either, Nf, Node, Spread};
 use key::View;
+use live::{Copy as Seat, Live, Origin};
 use packet::{BURST, Batch};
+use policy::{Desk, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tables::Classifier;
+use std::time::Duration;
 use tables::classifier::{FragmentKind, Key4, Key6};
+use track::{Track, Tracker};
+use tracking::Tracking;
 
 /// `firewall`: the first rule that a packet matches says whether it passes.
 pub struct Firewall;
@@ -22,19 +32,24 @@ pub struct Firewall;
 pub struct Settings {
     /// Rules, first match first: "accept proto tcp dst 192.0.2.0/24 dport 80-443", "drop src 10.0.0.0/8", "accept proto icmp type 8",
     /// "drop proto tcp flags syn,!ack", "drop fragment later". IPv6 extension headers (proto ah, 0, 43, 44, 60, 135) are walked over:
-    /// only rules with an IPv4 address may name them.
+    /// only rules with an IPv4 address may name them. With track, rules are for packets that belong to no connection yet, unless
+    /// they say otherwise: "drop state any src 10.66.0.0/16", "accept state invalid", "drop state established,related dport 23".
     rules: Vec<String>,
-    /// A file of further rules, one a line, behind those of rules.
+    /// A file of further rules, one a line, behind those of rules. It is read again whenever it changes; rules that are wrong
+    /// change nothing.
     file: Option<PathBuf>,
-    /// What becomes of IP packets that no rule matches: accept or drop.
+    /// What becomes of IP packets that no rule matches, with track of new ones: accept or drop.
     default: Action,
     /// What becomes of frames that are not IP, such as ARP: accept or drop.
     other: Action,
+    /// Knows connections: packets of a connection whose first packet the rules let pass do so too, in either direction, if
+    /// their TCP numbers are within the windows, and so do ICMP errors about them. Without it, every packet is new.
+    track: Option<Track>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { rules: vec![], file: None, default: Action::Drop, other: Action::Accept }
+        Settings { rules: vec![], file: None, default: Action::Drop, other: Action::Accept, track: None }
     }
 }
 
@@ -49,9 +64,27 @@ enum Action {
 }
 
 /// Names of drop reasons, in the order of [`Reason`].
-const DROPS: [&str; 5] = ["refused", "refused_by_default", "not_ip", "malformed_ip", "tiny_fragment"];
+const DROPS: [&str; 13] = [
+    "refused",
+    "refused_by_default",
+    "not_ip",
+    "malformed_ip",
+    "tiny_fragment",
+    "malformed_upper",
+    "bad_checksum",
+    "not_tracked",
+    "out_of_window",
+    "out_of_state",
+    "unrelated_icmp",
+    "no_first_fragment",
+    "table_full",
+];
+/// How many of them there are without tracking.
+const UNTRACKED: usize = 5;
+/// How often new rules are looked for.
+const LOOK: Duration = Duration::from_millis(10);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Reason {
     Refused,
@@ -59,6 +92,14 @@ enum Reason {
     NotIp,
     Malformed,
     TinyFragment,
+    MalformedUpper,
+    BadChecksum,
+    NotTracked,
+    OutOfWindow,
+    OutOfState,
+    UnrelatedIcmp,
+    NoFirstFragment,
+    TableFull,
 }
 
 impl Nf for Firewall {
@@ -66,39 +107,27 @@ impl Nf for Firewall {
     const KIND: &'static str = "firewall";
     const ABOUT: &'static str = "Lets IPv4 and IPv6 packets pass or drops them by the first rule that matches addresses, protocol, ports, ICMP type, TCP \
          flags and fragments, behind up to four VLAN tags, and counts the packets of each rule.";
+    const SPREAD: Spread = Spread::Hosts;
     const EXAMPLE: &'static str = "rules = [\n  \"accept proto tcp dst 192.0.2.0/24 dport 80-443\",\n  \"accept proto icmp type 8\",\n  \
          \"drop src 10.0.0.0/8\",\n]\ndefault = \"drop\"";
 
+    fn spread(settings: &Settings) -> Spread {
+        if settings.track.is_some() { Spread::Hosts } else { Spread::Any }
+    }
+
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
-        let rules = rules::read(settings, cx)?;
-        let list: Vec<_> = rules.iter().map(|r| r.matches.clone()).collect();
-        let classifier = cx.common(|| {
-            Classifier::new(&list).map_err(|e| Diagnostic::new(e.to_string()).key("rules").value(list.len()))
-        })?;
-        let place = |action| Place { count: Arc::default(), drop: if action == Action::Drop { u32::MAX } else { 0 } };
-        Ok(Filter {
-            classifier,
-            places: rules.iter().map(|r| place(r.action)).collect(),
-            names: rules.iter().enumerate().map(|(n, r)| format!("{} {}", n + 1, r.text)).collect(),
-            by_default: place(settings.default),
-            other: settings.other,
-            keys4: [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
-            keys6: vec![Key6::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
+        let origin = Origin {
+            rules: settings.rules.clone(),
+            file: settings.file.as_ref().map(|file| cx.path(file)),
+            tracked: settings.track.is_some(),
+            by_default: settings.default,
+        };
+        let live = cx.common(|| Live::new(origin))?;
+        Ok(match &settings.track {
+            Some(track) => Either::A(Tracking::new(live, Tracker::new(track)?, settings.other)),
+            None => Either::B(Filter::new(live, settings.other)),
         })
     }
-}
-
-/// What is counted together, and what becomes of it: no packet of a set is dropped, or all.
-struct Place {
-    count: Arc<Counter>,
-    drop: u32,
-}
-
-/// Packets of a burst that are dropped, and those that no rule matches.
-#[derive(Clone, Copy, Default)]
-struct Verdict {
-    drop: u32,
-    missed: u32,
 }
 
 impl Verdict {
@@ -110,12 +139,13 @@ impl Verdict {
     }
 }
 
+/// A firewall without a memory.
 struct Filter {
-    classifier: Arc<Classifier>,
-    /// Of each rule.
-    places: Box<[Place]>,
-    names: Vec<String>,
-    by_default: Place,
+    desk: Box<Desk>,
+    seat: Arc<Seat>,
+    live: Arc<Live>,
+    /// Times that rules were taken, and refused.
+    times: [Arc<Counter>; 2],
     other: Action,
     keys4: [Key4; BURST],
     keys6: Vec<Key6>,
@@ -131,34 +161,21 @@ enum Class {
 }
 
 impl Filter {
-    /// Counts packets of which `rule` is the first that matches; those that are dropped.
-    #[inline(always)]
-    fn count(&self, rule: u32, packets: u32) -> u32 {
-        let place = &self.places[rule as usize];
-        place.count.add(packets.count_ones().into());
-        packets & place.drop
-    }
-
-    /// What becomes of the packets that rules let go or drop, and of those that no rule matches.
-    #[inline(always)]
-    fn verdict(&self, drop: u32, missed: u32) -> Verdict {
-        self.by_default.count.add(missed.count_ones().into());
-        Verdict { drop: drop | missed & self.by_default.drop, missed }
-    }
-
-    /// Asks the rules.
-    #[inline(always)]
-    fn judge4(&self, keys: &[Key4]) -> Verdict {
-        let mut drop = 0;
-        let missed = self.classifier.classify4(keys, |rule, packets| drop |= self.count(rule, packets));
-        self.verdict(drop, missed)
-    }
-
-    /// As [`judge4`](Self::judge4).
-    fn judge6(&self, keys: &[Key6]) -> Verdict {
-        let mut drop = 0;
-        let missed = self.classifier.classify6(keys, |rule, packets| drop |= self.count(rule, packets));
-        self.verdict(drop, missed)
+    fn new(live: Arc<Live>, other: Action) -> Self {
+        let times = [Arc::<Counter>::default(), Arc::default()];
+        let names = ["rules_changed", "rules_refused"];
+        // what cannot change is not shown
+        let own = names.into_iter().zip(&times).filter(|_| live.may_change());
+        let (seat, desk) = live.join(own.map(|(name, count)| (name.to_owned(), count.clone())).collect());
+        Filter {
+            desk,
+            seat,
+            live,
+            times,
+            other,
+            keys4: [Key4::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
+            keys6: vec![Key6::new(0.into(), 0.into(), 0, FragmentKind::Whole); BURST],
+        }
     }
 
     /// A batch of anything.
@@ -186,7 +203,7 @@ impl Filter {
             classes[at & (BURST - 1)] = class;
             at += 1;
         });
-        let (v4, v6) = (self.judge4(&self.keys4[..n4]), self.judge6(&self.keys6[..n6]));
+        let (v4, v6) = (self.desk.judge4(&self.keys4[..n4]), self.desk.judge6(&self.keys6[..n6]));
         let (mut at4, mut at6) = (0..n4, 0..n6);
         let mut classes = classes.iter();
         batch.sift(
@@ -203,12 +220,11 @@ impl Filter {
 
 impl Node for Filter {
     fn drops(&self) -> &[&'static str] {
-        &DROPS
+        &DROPS[..UNTRACKED]
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        let rules = self.names.iter().cloned().zip(self.places.iter().map(|p| p.count.clone()));
-        rules.chain([("default".to_owned(), self.by_default.count.clone())]).collect()
+        self.desk.counters.clone()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
@@ -227,11 +243,22 @@ impl Node for Filter {
         if odd != 0 {
             return self.mixed(cx, batch);
         }
-        let verdict = self.judge4(&self.keys4[..n]);
+        let verdict = self.desk.judge4(&self.keys4[..n]);
         if verdict.drop != 0 {
             let mut at = 0..n;
             batch.sift(|_| verdict.reason(at.next()?), |reason, packet| cx.drop(reason as u8, packet));
         }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        self.live.may_change().then_some(LOOK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.seat.renew(&mut self.desk, cx);
+        let (changed, refused) = self.live.times();
+        self.times[0].set(changed);
+        self.times[1].set(refused);
     }
 }
 

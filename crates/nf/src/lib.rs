@@ -6,10 +6,13 @@ mod count;
 mod discard;
 mod firewall;
 mod impair;
+pub mod import;
 mod l2fwd;
 mod l3fwd;
 mod mac;
+mod maglev;
 mod monitor;
+mod nat44;
 mod net;
 mod substitute;
 mod tee;
@@ -24,7 +27,9 @@ pub use impair::Impair;
 pub use l2fwd::L2fwd;
 pub use l3fwd::L3fwd;
 pub use mac::Mac;
+pub use maglev::Maglev;
 pub use monitor::Monitor;
+pub use nat44::Nat44;
 pub use net::Net;
 pub use substitute::Substitute;
 pub use tee::Tee;
@@ -41,7 +46,9 @@ pub fn registry() -> graph::Registry {
         .with::<Impair>()
         .with::<L2fwd>()
         .with::<L3fwd>()
+        .with::<Maglev>()
         .with::<Monitor>()
+        .with::<Nat44>()
         .with::<Substitute>()
         .with::<Tee>()
         .with::<Ttl>()

@@ -1,6 +1,6 @@
 //! What every document keeps to.
 
-use crate::{Error, Frames, Latency, Result, Trial, hdr, limit, seal};
+use crate::{Error, Frames, Latency, Result, Stream, Trial, hdr, limit, seal};
 use serde_json::Value;
 
 /// Percentiles of a histogram are rounded up to its resolution, a largest value kept apart is not.
@@ -38,6 +38,9 @@ impl Result {
         for (n, trial) in self.trials.iter().enumerate() {
             trial_agrees(&format!("trials[{n}]"), trial)?;
         }
+        for (n, stream) in self.streams.iter().enumerate() {
+            stream_agrees(&format!("streams[{n}]"), stream)?;
+        }
         if let Some(upper) = self.summary.upper_pps.filter(|&upper| upper < self.summary.lower_pps) {
             return Err(Error::value("summary.upper_pps", upper, "below lower_pps"));
         }
@@ -51,6 +54,7 @@ impl Result {
         let ids = [
             ("dut.chain_sha256", &self.dut.chain_sha256),
             ("traffic.trace_sha256", &self.traffic.trace_sha256),
+            ("traffic.back_sha256", &self.traffic.back_sha256),
             ("calibration.id", &self.calibration.as_ref().and_then(|c| c.id.clone())),
         ];
         for (place, id) in ids {
@@ -70,6 +74,19 @@ impl Result {
         let traffic = &self.traffic;
         if !(1..=2).contains(&traffic.directions) {
             return Err(Error::value("traffic.directions", traffic.directions, "neither 1 nor 2"));
+        }
+        if let Some(profile) = &traffic.profile {
+            if !seal::is_hash(&profile.sha256) {
+                let problem = "not 64 hexadecimal digits in lower case";
+                return Err(Error::value("traffic.profile.sha256", &profile.sha256, problem));
+            }
+            if profile.script.as_ref().is_some_and(|script| seal::sha256(script.as_bytes()) != profile.sha256) {
+                let problem = "not the hash of `traffic.profile.script`";
+                return Err(Error::value("traffic.profile.sha256", &profile.sha256, problem));
+            }
+            if profile.seconds == 0 {
+                return Err(Error::value("traffic.profile.seconds", 0, "a profile has at least one second"));
+            }
         }
         if let Frames::Mix(mix) = &traffic.frames {
             if mix.parts.is_empty() {
@@ -99,6 +116,32 @@ fn trial_agrees(place: &str, t: &Trial) -> std::result::Result<(), Error> {
     }
     histogram_agrees(place, "latency_hdr", t.latency_hdr.as_deref())?;
     histogram_agrees(place, "late_hdr", t.late_hdr.as_deref())
+}
+
+fn stream_agrees(place: &str, s: &Stream) -> std::result::Result<(), Error> {
+    let counts = Trial {
+        intended: s.intended,
+        sent: s.sent,
+        unsent: s.unsent,
+        received: s.received,
+        lost: s.lost,
+        ..Trial::default()
+    };
+    trial_agrees(place, &counts)?;
+    let mut sums = [0; 3];
+    for (n, second) in s.seconds.iter().enumerate() {
+        let [intended, sent, received] = *second;
+        if received > sent || sent > intended {
+            let problem = "not intended, sent and received, none more than the one before";
+            return Err(Error::value(format!("{place}.seconds[{n}]"), format!("{second:?}"), problem));
+        }
+        sums.iter_mut().zip(second).for_each(|(sum, n): (&mut u64, _)| *sum = sum.saturating_add(*n));
+    }
+    if !s.seconds.is_empty() && sums != [s.intended, s.sent, s.received] {
+        let problem = "the seconds do not add up to intended, sent and received";
+        return Err(Error::value(format!("{place}.seconds"), format!("{sums:?}"), problem));
+    }
+    Ok(())
 }
 
 fn latency_agrees(place: &str, l: &Latency) -> std::result::Result<(), Error> {

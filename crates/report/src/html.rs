@@ -9,6 +9,8 @@ mod figures;
 mod grid;
 mod latency;
 mod lines;
+mod scaling;
+mod streams;
 mod svg;
 mod tables;
 mod throughput;
@@ -64,8 +66,19 @@ fn body(title: &str, results: &[Result]) -> Element {
 /// The results of methods that look for a rate, or ask for one; all where there are none. The others tell other things of a rate
 /// that was found before.
 fn rated(results: &[Result]) -> Vec<Result> {
-    const OTHERS: [&str; 9] =
-        ["latency", "loss", "back-to-back", "recovery", "reset", "delay-variation", "soak", "changes", "connections"];
+    const OTHERS: [&str; 11] = [
+        "receive-rate",
+        "latency",
+        "loss",
+        "back-to-back",
+        "recovery",
+        "reset",
+        "delay-variation",
+        "soak",
+        "changes",
+        "connections",
+        "profile",
+    ];
     let rated = |r: &&Result| !OTHERS.contains(&&*r.method.name);
     let found: Vec<Result> = results.iter().filter(rated).cloned().collect();
     if found.is_empty() { results.to_vec() } else { found }
@@ -89,6 +102,9 @@ fn headline(results: &[Result]) -> Option<String> {
             if grid.is_parameter {
                 name += &format!(", {}", grid.categories[category].name);
             }
+            if r.method.name == "profile" {
+                return profile(&name, r);
+            }
             if pps == 0.0 {
                 return format!("{name}: no load with frames of {frames} met the goal");
             }
@@ -99,6 +115,14 @@ fn headline(results: &[Result]) -> Option<String> {
     let more = first.len().saturating_sub(3);
     let more = if more > 0 { format!("; and {more} more below") } else { String::new() };
     (!said.is_empty()).then(|| format!("{}{more}.", said.join("; ")))
+}
+
+/// What became of a profile.
+fn profile(name: &str, r: &Result) -> String {
+    let offered = r.trials.first().map_or(0.0, |trial| trial.load_pps);
+    let lost = r.trials.first().map_or(0.0, crate::Trial::loss_ratio);
+    let (of, frames) = (format::pps(offered), words::frames(&r.traffic.frames));
+    format!("{name}: of {of} on average, as {frames} says, {} were lost", format::percent(lost))
 }
 
 /// What measured, where and when.
@@ -151,6 +175,9 @@ fn sections(results: &[Result]) -> Vec<Element> {
         }
     };
     figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(of_rates));
+    for (name, drawings, numbers) in scaling::drawings(of_rates) {
+        figure(drawings, &format!("Throughput over {name}: lower bounds."), latest, &numbers);
+    }
     figure(boxes::drawings(&rated), REPETITIONS, "", &boxes::table(&rated));
     figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(of_rates));
     figure(curves::distribution(of_rates), DISTRIBUTION, latest, &curves::spread(of_rates));
@@ -159,6 +186,10 @@ fn sections(results: &[Result]) -> Vec<Element> {
     figure(cycles::drawings(&grid), CYCLES, latest, &table::nodes(of_rates));
     for (name, drawings) in curves::series(shown) {
         figure(drawings, &format!("Curve of the method: {name}."), latest, &curves::points(shown, &name));
+    }
+    figure(streams::drawings(shown), STREAMS, latest, &streams::numbers(shown));
+    if results.iter().any(|r| !r.streams.is_empty()) {
+        out.push(section("Streams", [tables::element(&crate::streams::all(results), OF_STREAMS)]));
     }
     if let Some(table) = tables::quantities(results) {
         out.push(section("Quantities", [tables::element(&table, QUANTITIES)]));
@@ -186,7 +217,13 @@ const DISTRIBUTION: &str = "\
 const VARIATION: &str = "\
     The same of the delay variation: how much longer a packet took than the fastest one (PDV, RFC 5481).";
 const LOSS: &str = "\
-    Loss of each trial at its load. Trials that the machine disturbed are left out.";
+    Loss of each trial at its load. Trials that the machine disturbed are left out, and of a search those at more than twice the \
+    throughput.";
+const STREAMS: &str = "\
+    What came back of each stream of a profile, by the second in which it was sent.";
+const OF_STREAMS: &str = "\
+    The streams of a profile. Unsent packets are those the generator could not send in time; they count as lost in the \
+    share, and are not among those lost.";
 const QUANTITIES: &str = "\
     What the methods come to. Where a value sums up several, n says how many, and sigma is their standard deviation.";
 const CYCLES: &str = "\

@@ -17,6 +17,8 @@ pub const NAME: usize = 256;
 pub const TEXT: usize = 4096;
 /// Longest chain file, characters.
 pub const CHAIN: usize = 256 << 10;
+/// Longest script of a profile, characters.
+pub const SCRIPT: usize = 64 << 10;
 /// Longest histogram, base64 characters.
 pub const HDR: usize = 128 << 10;
 /// Most trials.
@@ -31,6 +33,10 @@ pub const SERIES: usize = 16;
 pub const POINTS: usize = 10_000;
 /// Most phases of a trial.
 pub const PHASES: usize = 64;
+/// Most streams of a profile.
+pub const STREAMS: usize = 64;
+/// Most seconds that are told apart of all streams of a profile together.
+pub const STREAM_SECONDS: usize = 20_000;
 /// Most nodes.
 pub const NODES: usize = 1024;
 /// Most reasons for which one node drops.
@@ -51,6 +57,7 @@ pub(crate) fn text(member: &str) -> usize {
     match member {
         "latency_hdr" | "late_hdr" => HDR,
         "chain" => CHAIN,
+        "script" => SCRIPT,
         "deviations" | "command" | "more" => TEXT,
         _ => NAME,
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[schemars(deny_unknown_fields)]
 pub struct Method {
     /// Its name: `throughput`, `latency`, `loss`, `back-to-back`, `recovery`, `reset`, `delay-variation`, `soak`,
-    /// `flow-scale`, `changes`, `connections`.
+    /// `flow-scale`, `changes`, `connections`, `profile`.
     pub name: String,
     /// What defines it, as `RFC 2544 §26.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,8 @@
 //! The document of one measurement.
 
 use crate::{
-    Calibration, Dut, Environment, Goal, Latency, Method, Node, Quantity, Series, Summary, Tool, Traffic, Trial, limit,
+    Calibration, Dut, Environment, Goal, Latency, Method, Node, Quantity, Series, Stream, Summary, Tool, Traffic,
+    Trial, limit,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,14 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::SERIES))]
     pub series: Vec<Series>,
+    /// The streams of a profile.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::STREAMS }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::STREAMS))]
+    pub streams: Vec<Stream>,
     /// The nodes of the DUT, in the order in which packets visit them, where it can be looked into.
     #[serde(
         default,

@@ -1,7 +1,7 @@
 //! Tables for a terminal.
 
 use crate::format::{self, NONE, plain};
-use crate::{Result, words};
+use crate::{Result, streams, words};
 use unicode_width::UnicodeWidthStr;
 
 /// Results of one run as text: what was reached, then the cycles of every node, then what to know when reading them.
@@ -13,6 +13,12 @@ pub fn table(results: &[Result]) -> String {
     if results.iter().any(|r| !r.quantities.is_empty()) {
         out += "\n  beside the rate\n";
         out += &quantities(results).text();
+    }
+    if results.iter().any(|r| !r.streams.is_empty()) {
+        out += "\n  streams\n";
+        out += &streams::all(results).text();
+        out += "\n  over time, packets of all streams\n";
+        out += &streams::over_time(results).text();
     }
     if results.iter().any(|r| r.nodes.iter().any(|n| n.cycles_per_packet.is_some())) {
         out += "\n  cycles per packet\n";
@@ -44,7 +50,7 @@ impl Table {
     }
 
     /// Leaves out a column whose cells are all alike.
-    fn without_constant(mut self, column: usize) -> Self {
+    pub(crate) fn without_constant(mut self, column: usize) -> Self {
         let cells = |row: &Vec<String>| row.get(column).cloned();
         if self.rows.iter().skip(2).all(|row| cells(row) == cells(&self.rows[1])) {
             self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
@@ -97,13 +103,15 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
         let (pps, latency) = (r.summary.lower_pps, r.highest_latency());
         let share = pps / r.traffic.line_pps();
         let of = |f: fn(&crate::Latency) -> Option<f64>| latency.and_then(f).map_or(NONE.to_owned(), format::us);
+        // it looks for no rate that holds
+        let known = |text: String| if r.method.name == "receive-rate" { NONE.to_owned() } else { text };
         table.row([
             name,
             r.method.name.clone(),
             r.traffic.frames.label(),
-            format::mpps(pps),
-            format::gbps(r.traffic.l1_bps(pps)),
-            if share.is_finite() { format::percent(share) } else { NONE.to_owned() },
+            known(format::mpps(pps)),
+            known(format::gbps(r.traffic.l1_bps(pps))),
+            known(if share.is_finite() { format::percent(share) } else { NONE.to_owned() }),
             latency.map_or(NONE.to_owned(), words::load),
             of(crate::Latency::p50),
             of(crate::Latency::p99),

@@ -1,6 +1,6 @@
 //! What the device under test is offered.
 
-use crate::{limit, rate};
+use crate::{Profile, limit, rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,13 @@ pub struct Traffic {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub trace_sha256: Option<String>,
+    /// SHA-256 of the file that is sent the other way at the same time, where that is one of its own, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
+    pub back_sha256: Option<String>,
+    /// The script by which it changed from second to second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Seed of what is random in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -72,7 +79,7 @@ pub struct MixPart {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Trace {
-    /// Its file's name, without its folder.
+    /// Its file's name, without its folder; those of both directions, separated by a comma.
     pub name: String,
     /// Frames in it that are sent.
     #[schemars(range(min = 1))]

@@ -1,8 +1,13 @@
 //! What results say, in words.
 
 use crate::format::{self, plain, plural};
-use crate::{Frames, Goal, Latency, LimitedBy, Result};
+use crate::{Frames, Goal, Latency, LimitedBy, Result, Trial};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Parameter by which scenarios name devices.
+const DUT: &str = "dut";
+/// Characters of a machine's CPU in a name.
+const MACHINE: usize = 32;
 
 /// What tells each result from the others, but for the frame size.
 pub(crate) fn names(results: &[Result]) -> Vec<String> {
@@ -10,10 +15,11 @@ pub(crate) fn names(results: &[Result]) -> Vec<String> {
     results.iter().map(|r| naming.name(r, None)).collect()
 }
 
-/// How results are told from each other: by their devices, if they are not all alike, and by the parameters of their
-/// cells that have more than one value.
+/// How results are told from each other: by their devices and machines, if they are not all alike, and by the parameters of
+/// their cells that have more than one value.
 pub(crate) struct Naming<'a> {
     devices: bool,
+    machines: bool,
     /// With the number of values.
     pub(crate) varying: BTreeMap<&'a String, usize>,
 }
@@ -21,16 +27,24 @@ pub(crate) struct Naming<'a> {
 impl<'a> Naming<'a> {
     pub(crate) fn new(results: &'a [Result]) -> Self {
         let devices = results.windows(2).any(|w| w[0].dut.label() != w[1].dut.label());
-        Naming { devices, varying: varying(results) }
+        let machines = results.windows(2).any(|w| w[0].environment.cpu != w[1].environment.cpu);
+        Naming { devices, machines, varying: varying(results) }
     }
 
     /// The name of a result, without the parameter `but`.
     pub(crate) fn name(&self, result: &Result, but: Option<&String>) -> String {
         let told =
             result.cell.iter().filter(|(parameter, _)| self.varying.contains_key(parameter) && Some(*parameter) != but);
-        let mut parts: Vec<String> = told.map(|(parameter, value)| format!("{parameter} {value}")).collect();
-        if self.devices || parts.is_empty() {
+        let mut parts: Vec<String> = told
+            .map(|(parameter, value)| if parameter == DUT { value.clone() } else { format!("{parameter} {value}") })
+            .collect();
+        // a scenario's own name for a device says more than its kind
+        let is_named = self.varying.keys().any(|name| *name == DUT);
+        if self.devices && !is_named || parts.is_empty() {
             parts.insert(0, result.dut.label());
+        }
+        if self.machines {
+            parts.push(format!("on {}", format::short(&result.environment.cpu, MACHINE)));
         }
         plain(&parts.join(", "))
     }
@@ -127,6 +141,17 @@ pub(crate) fn warnings(results: &[Result]) -> Vec<String> {
             "{disturbed} of {} {are} marked: the machine paused, not the DUT",
             plural(trials, "trial", "trials")
         ));
+    }
+    let all = |of: fn(&Trial) -> u64| results.iter().flat_map(|r| &r.trials).map(of).fold(0, u64::saturating_add);
+    for (count, what) in [
+        (all(|t| t.duplicate), "came back more than once"),
+        (all(|t| t.reordered), "came back behind a later one"),
+        (all(|t| t.corrupt), "came back damaged, and count as lost"),
+        (all(|t| t.late), "came back so late that they may be copies, and count as lost"),
+    ] {
+        if count != 0 {
+            out.push(format!("{} {} {what}", format::count(count), if count == 1 { "packet" } else { "packets" }));
+        }
     }
     let late: Vec<_> = results.iter().filter(|r| r.latency.iter().any(|l| l.machine)).collect();
     if !late.is_empty() {

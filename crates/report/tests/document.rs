@@ -4,7 +4,7 @@
 mod made_up;
 
 use proptest::prelude::*;
-use report::{Document, Error, Frames, Result, limit, schema};
+use report::{Document, Error, Frames, Profile, Result, Stream, StreamLatency, limit, schema, sha256};
 use serde_json::{Value, json};
 
 fn sample() -> Result {
@@ -121,15 +121,64 @@ fn versions_and_kinds_are_told_apart() {
     }
 }
 
+fn profile() -> Profile {
+    let script = "fn streams() { [#{ name: \"web\" }] }".to_owned();
+    Profile {
+        name: "day.rhai".to_owned(),
+        sha256: sha256(script.as_bytes()),
+        script: Some(script),
+        seconds: 2,
+        line_bps: None,
+    }
+}
+
+fn stream() -> Stream {
+    let latency = Some(StreamLatency { p50_ns: 5e3, p99_ns: None, max_ns: 9e3, samples: 7 });
+    let seconds = vec![[6, 5, 4], [4, 4, 4]];
+    let (name, frames) = ("web".to_owned(), "imix".to_owned());
+    let (intended, sent, unsent, received, lost) = (10, 9, 1, 8, 1);
+    Stream { name, frames, flows: 3, port: 0, intended, sent, unsent, received, lost, latency, seconds }
+}
+
+#[test]
+fn streams_of_a_profile_are_kept_and_shown() {
+    let mut result = sample();
+    result.traffic.profile = Some(profile());
+    result.streams = vec![stream(), Stream { name: "dns".to_owned(), ..stream() }];
+    result.seal().unwrap();
+    let text = result.verify().unwrap().text().to_owned();
+    assert!(jsonschema::is_valid(&schema(), &serde_json::from_str(&text).unwrap()));
+    let read = Document::read(&text).unwrap().into_result();
+    assert_eq!(read, result);
+    let table = report::table(&[read]);
+    let row = |first: &str| {
+        let line = table.lines().find(|line| line.split_whitespace().next() == Some(first));
+        line.unwrap_or_else(|| panic!("no {first}: {table}")).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("web")[..10].join(" "), "web imix 3 0 10 9 1 8 1 20");
+    // both streams together, in the first second and in the second
+    assert_eq!((row("0").join(" "), row("1").join(" ")), ("0 12 10 8 2".to_owned(), "1 8 8 8 0".to_owned()));
+    let page = report::html(&[result]);
+    assert!(
+        ["Streams over time", "dns", "fn streams()", "profile day.rhai of 2 s"].iter().all(|text| page.contains(text))
+    );
+}
+
 #[test]
 fn what_disagrees_is_refused() {
     type Change = fn(&mut Result);
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 19] = [
         ("environment.date", |r| r.environment.date = "yesterday".to_owned()),
         ("dut.chain_sha256", |r| r.dut.chain = Some("bondstone = 1".to_owned())),
         ("dut.chain_sha256", |r| r.dut.chain_sha256 = Some("A".repeat(64))),
         ("traffic.trace_sha256", |r| r.traffic.trace_sha256 = Some("abc".to_owned())),
+        ("traffic.back_sha256", |r| r.traffic.back_sha256 = Some("abc".to_owned())),
         ("traffic.directions", |r| r.traffic.directions = 3),
+        ("traffic.profile.sha256", |r| r.traffic.profile = Some(Profile { sha256: "abc".to_owned(), ..profile() })),
+        ("traffic.profile.sha256", |r| r.traffic.profile = Some(Profile { script: Some(String::new()), ..profile() })),
+        ("traffic.profile.seconds", |r| r.traffic.profile = Some(Profile { seconds: 0, ..profile() })),
+        ("streams[1]", |r| r.streams = vec![stream(), Stream { lost: 2, ..stream() }]),
+        ("streams[0].seconds", |r| r.streams = vec![Stream { seconds: vec![[6, 5, 4], [4, 4, 3]], ..stream() }]),
         ("goal.exceed_ratio", |r| r.goal.exceed_ratio = 1.5),
         ("trials[1]", |r| r.trials[1].lost += 1),
         ("trials[0]", |r| r.trials[0].unsent = 7),

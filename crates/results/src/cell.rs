@@ -4,12 +4,13 @@ use report::{Frames, Result};
 use std::collections::BTreeMap;
 
 /// The conditions of a measurement, by name: `method`, `goal.trial_s` and the rest of the goal, `frames`, `flows`,
-/// `directions`, `burst`, `protocol`, and `cell.NAME` for each parameter of the study.
+/// `directions`, `burst`, `protocol`, `profile` where there is one, and `cell.NAME` for each parameter of the study.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Cell(pub BTreeMap<String, String>);
 
 /// Names that [`Cell::without`] takes, for people.
-pub const KEYS: &str = "method, goal, goal.NAME, frames, flows, directions, burst, protocol, cell, cell.NAME, dut";
+pub const KEYS: &str =
+    "method, goal, goal.NAME, frames, flows, directions, burst, protocol, profile, cell, cell.NAME, dut";
 
 impl Cell {
     /// Of a result.
@@ -22,7 +23,9 @@ impl Cell {
                 format!("{} ({})", mix.name, parts.join(" "))
             }
             Frames::Trace(trace) => {
-                let hash = traffic.trace_sha256.as_ref().map_or("", |h| h.get(..12).unwrap_or(h));
+                let short = |hash: &String| hash.get(..12).unwrap_or(hash).to_owned();
+                let hashes = [&traffic.trace_sha256, &traffic.back_sha256].into_iter().flatten().map(short);
+                let hash = hashes.collect::<Vec<_>>().join(" ");
                 format!("{} ({} frames, {hash})", trace.name, trace.frames)
             }
         };
@@ -41,6 +44,12 @@ impl Cell {
             ("burst".to_owned(), traffic.burst.to_string()),
             ("protocol".to_owned(), traffic.protocol.clone()),
         ]);
+        // two profiles are the same where the script, its length and what it takes for the line are
+        if let Some(profile) = &traffic.profile {
+            let line = profile.line_bps.map_or(String::new(), |bps| format!(", line {} Gbit/s", bps / 1e9));
+            let hash = profile.sha256.get(..12).unwrap_or(&profile.sha256);
+            all.insert("profile".to_owned(), format!("{} ({hash}, {} s{line})", profile.name, profile.seconds));
+        }
         all.extend(r.cell.iter().map(|(name, value)| (format!("cell.{name}"), value.clone())));
         Cell(all)
     }

@@ -158,3 +158,25 @@ fn a_trend_tells_when_it_changes_and_what_else_did() {
     assert!(small.points.is_sorted_by(|a, b| a.date < b.date));
     assert!(trends(&all, "no such").is_empty());
 }
+
+#[test]
+fn profiles_are_compared_where_script_length_and_line_are_the_same() {
+    let profile = |script: &str, seconds: u32, line_bps: Option<f64>| {
+        let mut r = one("native", 0, 10e6);
+        let sha256 = report::sha256(script.as_bytes());
+        let script = Some(script.to_owned());
+        r.traffic.profile = Some(report::Profile { name: "day.rhai".to_owned(), sha256, script, seconds, line_bps });
+        r
+    };
+    let first = profile("fn at(second) { #{} }", 60, None);
+    assert!(compare(std::slice::from_ref(&first), std::slice::from_ref(&first), &[], false).is_ok());
+    for other in [
+        one("native", 0, 10e6),
+        profile("fn at(second) { #{ } }", 60, None),
+        profile("fn at(second) { #{} }", 61, None),
+        profile("fn at(second) { #{} }", 60, Some(1e9)),
+    ] {
+        let why = compare(std::slice::from_ref(&first), &[other], &[], false).unwrap_err().to_string();
+        assert!(why.contains("profile: A has day.rhai ("), "{why}");
+    }
+}

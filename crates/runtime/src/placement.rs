@@ -2,6 +2,7 @@
 
 use crate::topology::{Topology, node_of_device};
 use chain::{Chain, ChainFile, Start};
+use graph::Spread;
 use std::path::Path;
 
 /// How CPUs are chosen for chains that name none: the three ways that NFV over NUMA nodes has been measured in.
@@ -44,9 +45,17 @@ pub fn place(
     let mut load: Vec<(usize, u32)> = allowed.iter().map(|&cpu| (cpu, 0)).collect();
     let named = file.chains.iter().flat_map(|c| &c.cores);
     named.for_each(|cpu| load.iter_mut().filter(|(c, _)| c == cpu).for_each(|(_, n)| *n += 1));
-    for chain in &file.chains {
+    for (number, chain) in file.chains.iter().enumerate() {
         if !chain.cores.is_empty() {
             placed.push(Placement { cpus: chain.cores.clone(), why: "named in the file".into() });
+            continue;
+        }
+        // both ways of a connection have to come to one copy of what knows connections
+        if let Some((with, nf)) = (0..number).find_map(|n| Some((n, shared(file, n, number)?))) {
+            let (cpus, name) = (placed[with].cpus.clone(), &file.chains[with].name);
+            cpus.iter().for_each(|cpu| load.iter_mut().filter(|(c, _)| c == cpu).for_each(|(_, n)| *n += 1));
+            placed
+                .push(Placement { cpus, why: format!("with chain {name}, of which {nf} has to see the packets too") });
             continue;
         }
         // so that control has one
@@ -95,6 +104,13 @@ pub fn place(
         placed.push(Placement { cpus: vec![cpu], why });
     }
     placed
+}
+
+/// An NF in both chains that keeps what it knows of flows for itself.
+fn shared(file: &ChainFile, one: usize, other: usize) -> Option<&str> {
+    let others = file.worker(&[other]).nfs;
+    let both = file.worker(&[one]).nfs.into_iter().filter(|nf| others.contains(nf)).map(|nf| &file.nfs[nf]);
+    both.filter(|nf| nf.factory.spread() != Spread::Any).map(|nf| nf.name.as_str()).next()
 }
 
 /// The node that a chain should be near, and what is there: the device that its packets come from, or the chain that they
@@ -185,6 +201,23 @@ mod tests {
         let nothing = Topology::default();
         assert_eq!(place(&file, &nothing, &[0, 1], Strategy::Local, &sys)[0].cpus, [1]);
         assert!(place(&file, &nothing, &[], Strategy::Worst, &sys).iter().all(|p| p.cpus.len() == 1));
+        std::fs::remove_dir_all(&sys).unwrap();
+    }
+
+    #[test]
+    fn chains_that_share_what_knows_flows_stay_together() {
+        let sys = std::env::temp_dir().join(format!("bondstone-share-{}", std::process::id()));
+        let topology = machine(&sys);
+        let all: Vec<usize> = (0..8).collect();
+        for example in ["home-gateway.toml", "carrier-nat.toml"] {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(example);
+            let file = ChainFile::read(&file, &nf::registry()).unwrap_or_else(|e| panic!("{e:?}"));
+            for strategy in [Strategy::Local, Strategy::Worst, Strategy::Random(7)] {
+                let placed = place(&file, &topology, &all, strategy, &sys);
+                assert_eq!(placed[0].cpus, placed[1].cpus, "{example}: {placed:#?}");
+                assert!(placed[1].why.contains("has to see the packets too"), "{placed:#?}");
+            }
+        }
         std::fs::remove_dir_all(&sys).unwrap();
     }
 }

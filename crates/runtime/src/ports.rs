@@ -9,4 +9,4 @@ pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{Shared, Watch, claim_socket, cure, drivers_own, note};
 pub(crate) use shuffle::link;
 pub use shuffle::shuffle_link;
-pub(crate) use spread::spread;
+pub(crate) use spread::{By, spread};

@@ -95,6 +95,14 @@ pub struct Prepared<K> {
     home: u32,
 }
 
+impl<K: Copy> Prepared<K> {
+    /// The key itself.
+    #[inline(always)]
+    pub fn key(&self) -> K {
+        self.key
+    }
+}
+
 /// At most a fixed number of flows, each with a value.
 pub struct FlowTable<K: FlowKey, V> {
     store: Store<K, V>,
@@ -309,6 +317,12 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// The value of a flow, which does not count as seen.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.find(key, key.flow_hash(&self.seed)).map(|slot| &self.store.get(slot).value)
+    }
+
+    /// As [`get`](Self::get), with how long it has been idle.
+    pub fn peek(&self, key: &K, now: u32) -> Option<(&V, u32)> {
+        let entry = self.store.get(self.find(key, key.flow_hash(&self.seed))?);
+        Some((&entry.value, entry.seen.idle(now)))
     }
 
     /// Removes a flow.

@@ -8,6 +8,7 @@ pub mod handoff;
 pub mod lpm;
 pub mod lpm4;
 pub mod lpm6;
+pub mod maglev;
 mod memory;
 
 pub use classifier::Classifier;

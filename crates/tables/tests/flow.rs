@@ -49,7 +49,7 @@ impl Numbered for Tuple4 {
         Tuple4::new(
             0x0a00_0000 + n / 7,
             0xc000_0200 + n % 7,
-            1024 + n as u16,
+            1024u16.wrapping_add(n as u16),
             443,
             if n.is_multiple_of(5) { 17 } else { 6 },
         )

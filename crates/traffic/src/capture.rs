@@ -171,6 +171,10 @@ pub struct Capture {
     flows: usize,
     /// Records and bytes of frames behind those that are held.
     beyond: (u64, u64),
+    /// The latest of their times, by the capture's clock.
+    latest: u64,
+    /// Frames held that a rewriting has changed.
+    rewritten: u64,
 }
 
 /// What became of a record.
@@ -219,11 +223,15 @@ impl Capture {
                 Err(why) => return Err(why.into()),
             };
             match capture.admit(&record, &settings) {
-                Admitted::Taken => flows.extend(FiveTuple::of_frame(record.frame)),
+                // as it is sent: rewriting may make one flow of several
+                Admitted::Taken => {
+                    flows.extend(capture.entries.last().and_then(|e| FiveTuple::of_frame(capture.stored(e))))
+                }
                 Admitted::LeftOut => {}
                 Admitted::Full => {
                     capture.end = End::Full;
                     capture.beyond = (1, record.frame.len() as u64);
+                    capture.latest = record.timestamp_ns;
                     break;
                 }
             }
@@ -233,6 +241,7 @@ impl Capture {
                 Ok(Some(record)) => {
                     capture.beyond.0 += 1;
                     capture.beyond.1 += record.frame.len() as u64;
+                    capture.latest = capture.latest.max(record.timestamp_ns);
                 }
                 Ok(None) | Err(pcap::Error::Truncated { .. }) => break,
                 Err(why) => return Err(why.into()),
@@ -256,6 +265,8 @@ impl Capture {
             end: End::Whole,
             flows: 0,
             beyond: (0, 0),
+            latest: 0,
+            rewritten: 0,
         }
     }
 
@@ -265,6 +276,7 @@ impl Capture {
         self.entries.clear();
         self.times.clear();
         self.skipped = Skipped::default();
+        self.rewritten = 0;
     }
 
     /// Takes a record's frame in, if it can be sent and there is room.
@@ -294,6 +306,7 @@ impl Capture {
             if self.push(frame, settings) {
                 let before = self.times.last().copied().unwrap_or(0);
                 self.times.push(record.timestamp_ns.max(before));
+                self.rewritten += u64::from(rewritten.as_ref().is_some_and(|now| **now != *record.frame));
                 return Admitted::Taken;
             }
             self.skipped.probes += 1;
@@ -407,16 +420,41 @@ impl Capture {
         self.times.get(frame).copied()
     }
 
+    /// Frames held that the rewriting has changed.
+    pub fn rewritten(&self) -> u64 {
+        self.rewritten
+    }
+
+    /// When the first frame was captured, nanoseconds by the capture's clock.
+    pub fn first_ns(&self) -> u64 {
+        self.times.first().copied().unwrap_or(0)
+    }
+
+    /// When the last frame was captured, by the same clock; of all of the file if they were to be counted.
+    pub fn last_ns(&self) -> u64 {
+        self.times.last().copied().unwrap_or(0).max(self.latest)
+    }
+
     /// The gaps with which the frames were captured, over and over and `speed` times as fast; between the last and the first
     /// is their mean.
     ///
     /// # Errors
-    /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10⁶, or the capture took more than 100 days.
+    /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10¹², or the capture took more than 100 days.
     pub fn departures(&self, speed: f64) -> Result<Departures, PaceError> {
-        let at: Vec<u64> = (0..self.len()).filter_map(|frame| self.time_ns(frame)).collect();
-        let last = at.last().copied().unwrap_or(0);
-        let mean = last.checked_div(at.len() as u64 - 1).unwrap_or(0).max(1);
-        Departures::looped(&at, last.saturating_add(mean), speed)
+        let last = self.times.last().copied().unwrap_or(0) - self.first_ns();
+        let mean = last.checked_div(self.len() as u64 - 1).unwrap_or(0).max(1);
+        self.departures_from(0, last.saturating_add(mean), speed)
+    }
+
+    /// As [`departures`](Self::departures), the first frame `start_ns` after the beginning and all of it again every `period_ns`,
+    /// to go with another capture.
+    ///
+    /// # Errors
+    /// [`PaceError::Departures`], also where the period is shorter than the capture.
+    pub fn departures_from(&self, start_ns: u64, period_ns: u64, speed: f64) -> Result<Departures, PaceError> {
+        let first = self.first_ns();
+        let at: Vec<u64> = self.times.iter().map(|ns| (ns - first).saturating_add(start_ns)).collect();
+        Departures::looped(&at, period_ns, speed)
     }
 
     /// Its frames one after the other, without end; probes come at random by `seed`, so that no pattern of the capture
@@ -468,9 +506,19 @@ impl<'a> Turns<'a> {
         self.capture
     }
 
+    /// Goes back to the first frame; which are to carry a probe stays random.
+    pub fn rewind(&mut self) {
+        self.next = 0;
+    }
+
     /// 1 to one less than twice [`PROBE_EVERY`], whose mean it is.
     fn gap(&mut self) -> u64 {
         1 + self.random.below(2 * PROBE_EVERY - 1)
+    }
+
+    /// Leaves out frames that were to be sent and came too late.
+    pub fn skip(&mut self, frames: u64) {
+        self.next = ((self.next as u64 + frames) % self.capture.entries.len().max(1) as u64) as usize;
     }
 
     /// The next frame. A probe whose turn it is waits for a frame that has room.

@@ -18,6 +18,8 @@ use crate::pace::PaceError;
 
 /// Most departures that wait in a schedule that is fed.
 pub const MAX_AHEAD: usize = 1 << 20;
+/// How many times as fast; what had a packet a day may become as many as a generator sends.
+const SPEEDS: std::ops::RangeInclusive<f64> = 1e-6..=1e12;
 
 /// When packets are due, nanoseconds from the start of a trial.
 #[derive(Clone, Debug)]
@@ -30,14 +32,14 @@ pub(crate) enum Kind {
 }
 
 impl Departures {
-    /// Packets due at `at`, which go up from 0, and again every `period_ns`, which is above all of them, all of it `speed`
+    /// Packets due at `at`, which go up, and again every `period_ns`, which is above all of them, all of it `speed`
     /// times as fast.
     ///
     /// # Errors
-    /// [`PaceError::Departures`] if they are not so, if there is none, or if `speed` is not from 10⁻⁶ to 10⁶.
+    /// [`PaceError::Departures`] if they are not so, if there is none, or if `speed` is not from 10⁻⁶ to 10¹².
     pub fn looped(at: &[u64], period_ns: u64, speed: f64) -> Result<Self, PaceError> {
-        let up = at.windows(2).all(|pair| pair[0] <= pair[1]) && at.first() == Some(&0);
-        if !up || at.last() >= Some(&period_ns) || !(1e-6..=1e6).contains(&speed) || period_ns >= 1 << 53 {
+        let up = at.windows(2).all(|pair| pair[0] <= pair[1]) && !at.is_empty();
+        if !up || at.last() >= Some(&period_ns) || !SPEEDS.contains(&speed) || period_ns >= 1 << 53 {
             return Err(PaceError::Departures { count: at.len(), period_ns, speed });
         }
         let faster = |ns: u64| (ns as f64 / speed) as u64;
@@ -49,9 +51,9 @@ impl Departures {
     /// Packets of which [`Pacer::feed`](crate::Pacer::feed) tells when each is due, `speed` times as fast.
     ///
     /// # Errors
-    /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10⁶.
+    /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10¹².
     pub fn fed(speed: f64) -> Result<Self, PaceError> {
-        if !(1e-6..=1e6).contains(&speed) {
+        if !SPEEDS.contains(&speed) {
             return Err(PaceError::Departures { count: 0, period_ns: 0, speed });
         }
         Ok(Self(Kind::Fed { speed }))

@@ -275,6 +275,19 @@ impl Flows {
         Self { settings: settings.into(), table, macs, alias: self.alias.clone() }
     }
 
+    /// The first `count` of them, in memory that is shared.
+    ///
+    /// # Errors
+    /// [`FlowError::Count`] for none, or more than there are.
+    pub fn first(&self, count: u32) -> Result<Self, FlowError> {
+        if !(1..=self.count()).contains(&count) {
+            return Err(FlowError::Count(count));
+        }
+        let alias = alias(self.settings.order, count)?;
+        let settings = FlowSettings { count, ..(*self.settings).clone() };
+        Ok(Self { settings: settings.into(), alias, ..self.clone() })
+    }
+
     /// What they were made from.
     pub fn settings(&self) -> &FlowSettings {
         &self.settings

@@ -87,7 +87,7 @@ pub enum PaceError {
     /// Departures that are no schedule.
     #[error(
         "{count} departures within {period_ns} ns at {speed} times their speed are no schedule; give one or more that go up from 0 \
-         and stay below the period, and 0.000001 to 1000000 times the speed"
+         and stay below the period, and 10⁻⁶ to 10¹² times the speed"
     )]
     Departures {
         /// How many.
@@ -158,16 +158,8 @@ impl Pacer {
     /// # Errors
     /// See [`PaceError`].
     pub fn new(pace: Pace, start: u64) -> Result<Self, PaceError> {
-        let Pace { rate_pps, duration_s, .. } = pace;
-        if !(1.0..=MAX_PPS).contains(&rate_pps) {
-            return Err(PaceError::Rate(rate_pps));
-        }
-        // A product such as 999.9999999 of decimal fractions means 1000.
-        let intended = (rate_pps * duration_s + 1e-6).floor();
-        if !(duration_s > 0.0 && duration_s <= MAX_DURATION_S && intended >= 1.0) {
-            return Err(PaceError::Duration { seconds: duration_s, rate_pps });
-        }
-        Self::checked(pace, start, rate_pps, intended as u64)
+        let intended = Self::even(pace)?;
+        Self::checked(pace, start, pace.rate_pps, intended)
     }
 
     /// A schedule that follows `departures` from tick `start` on for the duration of `pace`, whose rate does not matter.
@@ -202,6 +194,12 @@ impl Pacer {
         Ok(pacer)
     }
 
+    /// Puts off the start by `ticks`; to be asked for before anything is due.
+    pub fn put_off(&mut self, ticks: u64) {
+        self.start = self.start.saturating_add(ticks);
+        self.gap = PollGap::new(self.start);
+    }
+
     /// Tells when the next packet of a schedule that is fed is due, nanoseconds from its start before it is sped up, and not
     /// before the one told last. Whether it was taken: not if it lies behind the end, which closes the schedule, or if too
     /// many wait. One that is told after it was due leaves late, or stays unsent like any other.
@@ -226,35 +224,90 @@ impl Pacer {
         }
     }
 
-    fn checked(pace: Pace, start: u64, rate_pps: f64, intended: u64) -> Result<Self, PaceError> {
-        let Pace { ticks_hz, burst, batch, late_limit_ns, catch_up, .. } = pace;
-        let hz = ticks_hz as f64;
-        if !(1_000_000..=100_000_000_000).contains(&ticks_hz) || rate_pps >= hz {
+    /// Begins another part of the trial at tick `start`, with a rate and a length of its own, after the part before is
+    /// [finished](Self::is_finished): what is left of that one stays unsent. How late packets left and how long the clock was
+    /// not looked at go on. Returns what the part before counted.
+    ///
+    /// # Errors
+    /// As [`Pacer::new`]; the part before then goes on.
+    pub fn go_on(&mut self, pace: Pace, start: u64) -> Result<Totals, PaceError> {
+        let intended = Self::even(pace)?;
+        Self::check(pace, pace.rate_pps)?;
+        self.stop();
+        let before = self.totals;
+        self.set(pace, start, pace.rate_pps, intended);
+        // before a start nothing has to be looked at
+        self.gap.last = self.gap.last.max(start);
+        Ok(before)
+    }
+
+    /// Packets of an even schedule.
+    fn even(pace: Pace) -> Result<u64, PaceError> {
+        let Pace { rate_pps, duration_s, .. } = pace;
+        if !(1.0..=MAX_PPS).contains(&rate_pps) {
+            return Err(PaceError::Rate(rate_pps));
+        }
+        // A product such as 999.9999999 of decimal fractions means 1000.
+        let intended = (rate_pps * duration_s + 1e-6).floor();
+        if !(duration_s > 0.0 && duration_s <= MAX_DURATION_S && intended >= 1.0) {
+            return Err(PaceError::Duration { seconds: duration_s, rate_pps });
+        }
+        Ok(intended as u64)
+    }
+
+    fn check(pace: Pace, rate_pps: f64) -> Result<(), PaceError> {
+        let Pace { ticks_hz, burst, batch, catch_up, .. } = pace;
+        if !(1_000_000..=100_000_000_000).contains(&ticks_hz) || rate_pps >= ticks_hz as f64 {
             return Err(PaceError::Clock { ticks_hz, rate_pps });
         }
         if !(1..=32).contains(&burst) || !(burst..=512).contains(&batch) || catch_up < burst as u64 {
             return Err(PaceError::Burst { burst, batch, catch_up });
         }
-        let one = 2_f64.powi(64);
-        let catch_up_ns = catch_up as f64 / rate_pps * 1e9;
-        Ok(Self {
+        Ok(())
+    }
+
+    fn checked(pace: Pace, start: u64, rate_pps: f64, intended: u64) -> Result<Self, PaceError> {
+        Self::check(pace, rate_pps)?;
+        let mut pacer = Self {
             start,
-            per_tick: (rate_pps / hz * one) as u64,
-            interval: (hz / rate_pps * one) as u128,
+            per_tick: 0,
+            interval: 0,
             due: 0,
-            burst: (burst as u64).min(1 + (rate_pps * EARLY_S) as u64),
-            batch: batch as u64,
-            late_limit: (u128::from(late_limit_ns) * u128::from(ticks_hz) / 1_000_000_000).min(1 << 62) as u64,
-            catch_up,
-            gap_limit_ns: late_limit_ns.min(catch_up_ns as u64),
-            totals: Totals { intended, ..Totals::default() },
-            end: intended,
+            burst: 0,
+            batch: 0,
+            late_limit: 0,
+            catch_up: 0,
+            gap_limit_ns: u64::MAX,
+            totals: Totals::default(),
+            end: 0,
             plan: None,
             early: 0,
             lateness: Delays::new(),
-            scale: Scale::new(ticks_hz),
+            scale: Scale::new(pace.ticks_hz),
             gap: PollGap::new(start),
-        })
+        };
+        pacer.set(pace, start, rate_pps, intended);
+        Ok(pacer)
+    }
+
+    /// The numbers of a schedule that was checked.
+    fn set(&mut self, pace: Pace, start: u64, rate_pps: f64, intended: u64) {
+        let Pace { ticks_hz, burst, batch, late_limit_ns, catch_up, .. } = pace;
+        let (hz, one) = (ticks_hz as f64, 2_f64.powi(64));
+        let catch_up_ns = catch_up as f64 / rate_pps * 1e9;
+        self.start = start;
+        self.per_tick = (rate_pps / hz * one) as u64;
+        self.interval = (hz / rate_pps * one) as u128;
+        self.due = 0;
+        self.burst = (burst as u64).min(1 + (rate_pps * EARLY_S) as u64);
+        self.batch = batch as u64;
+        self.late_limit = (u128::from(late_limit_ns) * u128::from(ticks_hz) / 1_000_000_000).min(1 << 62) as u64;
+        self.catch_up = catch_up;
+        // of several parts, the shortest
+        self.gap_limit_ns = self.gap_limit_ns.min(late_limit_ns.min(catch_up_ns as u64));
+        self.totals = Totals { intended, ..Totals::default() };
+        self.end = intended;
+        self.plan = None;
     }
 
     /// How many packets may be sent at tick `now`, at most [`Pace::batch`]. Gives up those that are too late.

@@ -68,6 +68,8 @@ pub struct Receiver {
     bins: Option<usize>,
     varied: bool,
     displaced: bool,
+    /// Whether parts of streams are told apart.
+    parted: bool,
     /// A packet waited for, and its latency.
     tag: Option<(u64, Option<u64>)>,
     /// By stream.
@@ -80,6 +82,15 @@ struct Watch {
     losses: Option<Losses>,
     variation: Option<Variation>,
     density: Option<Density>,
+    parts: Option<Parts>,
+}
+
+/// A stream's packets told apart by when they were sent.
+#[derive(Clone, Debug)]
+struct Parts {
+    /// For each part its first number, and different packets received of it; numbers go up.
+    parts: Vec<(u64, u64)>,
+    latency: Delays,
 }
 
 impl Receiver {
@@ -102,6 +113,7 @@ impl Receiver {
             bins: None,
             varied: false,
             displaced: false,
+            parted: false,
             tag: None,
             watches: Vec::new(),
         };
@@ -150,9 +162,35 @@ impl Receiver {
         self.watch();
     }
 
+    /// From now on tells the packets of each stream apart by [parts](Self::begin_part), and keeps latencies by stream.
+    pub fn watch_parts(&mut self) {
+        self.parted = true;
+        self.watch();
+    }
+
+    /// Begins a part of a stream: packets from this number on belong to it, until another begins. To be told before the first
+    /// of them comes; numbers have to go up.
+    pub fn begin_part(&mut self, stream: u8, number: u64) {
+        let watch = self.watches.get_mut(usize::from(stream));
+        if let Some(parts) = watch.and_then(|watch| watch.parts.as_mut()) {
+            parts.parts.push((number, 0));
+        }
+    }
+
+    /// Different packets received of each part of a stream, in the order in which they were begun.
+    pub fn parts(&self, stream: u8) -> impl Iterator<Item = u64> {
+        let watch = self.watches.get(usize::from(stream));
+        watch.and_then(|watch| watch.parts.as_ref()).into_iter().flat_map(|parts| &parts.parts).map(|(_, n)| *n)
+    }
+
+    /// Latencies of one stream, where parts are told apart.
+    pub fn stream_latency(&self, stream: u8) -> Option<&Delays> {
+        Some(&self.watches.get(usize::from(stream))?.parts.as_ref()?.latency)
+    }
+
     /// Sets up what is watched for streams that nothing has come of yet.
     fn watch(&mut self) {
-        self.watched = self.bins.is_some() || self.varied || self.displaced || self.tag.is_some();
+        self.watched = self.bins.is_some() || self.varied || self.displaced || self.parted || self.tag.is_some();
         if !self.watched {
             return;
         }
@@ -164,6 +202,10 @@ impl Receiver {
             }
             watch.losses = self.bins.map(|bins| Losses::new(sequence.first(), sequence.intended(), bins));
             watch.variation = self.varied.then(Variation::new);
+            // kept where there are some: another stream may be added after parts have begun
+            if self.parted && watch.parts.is_none() {
+                watch.parts = Some(Parts { parts: vec![], latency: Delays::new() });
+            }
             watch.density = self.displaced.then(|| Density::new(sequence.first()));
         }
     }
@@ -222,6 +264,15 @@ impl Receiver {
             *ns = Some(self.scale.ns(age));
         }
         let Some(watch) = self.watches.get_mut(place) else { return };
+        if let Some(parts) = &mut watch.parts {
+            if number & self.sampled == 0 {
+                parts.latency.record(self.scale.ns(age));
+            }
+            // nearly always the last, or the one before
+            if let Some((_, received)) = parts.parts.iter_mut().rev().find(|(first, _)| *first <= number) {
+                *received += 1;
+            }
+        }
         if let Some(losses) = &mut watch.losses {
             losses.arrive(number);
         }
@@ -390,6 +441,36 @@ mod tests {
             assert_eq!(receiver.take(&frame, 0), expected);
             assert_eq!(receiver.totals(1).lost, u64::from(checked));
         }
+    }
+
+    #[test]
+    fn parts_of_a_stream_are_told_apart_by_number() {
+        let template = template(1);
+        let mut receiver = Receiver::new(template.probe_at(), 10, 30, 1_000_000_000);
+        receiver.set_stream(3, Sequence::new(0, 5));
+        receiver.watch_parts();
+        receiver.begin_part(0, 10);
+        receiver.begin_part(3, 0);
+        let take = |receiver: &mut Receiver, stream: u8, sequence: u64, age: u64| {
+            receiver.take(&frame(&template, 0, 0, Probe { stream, sequence, stamp: 100 }), 100 + age)
+        };
+        for number in 10..15 {
+            take(&mut receiver, 0, number, 7);
+        }
+        // a part without packets, and one whose first packet overtakes the last of the part before
+        receiver.begin_part(0, 20);
+        receiver.begin_part(0, 20);
+        for number in [20, 21, 19, 19, 21] {
+            take(&mut receiver, 0, number, 7);
+        }
+        take(&mut receiver, 3, 4, 9);
+        receiver.begin_part(9, 1);
+        assert_eq!(receiver.parts(0).collect::<Vec<_>>(), [6, 0, 2]);
+        assert_eq!(receiver.parts(0).sum::<u64>(), receiver.stream(0).unwrap().received);
+        assert_eq!(receiver.parts(3).collect::<Vec<_>>(), [1]);
+        assert_eq!((receiver.parts(9).count(), receiver.stream_latency(9).is_none()), (0, true));
+        assert_eq!(receiver.stream_latency(3).unwrap().max_ns(), Some(9));
+        assert_eq!(receiver.stream_latency(0).unwrap().count(), 8);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::address::AddressRange;
 
 /// Most prefixes that are mapped.
 pub const MAX_MAPS: usize = 256;
+/// The highest VLAN.
+const MAX_VID: u16 = 4094;
 
 /// What to change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -70,6 +72,45 @@ impl FromStr for PrefixMap {
             return Err(wrong());
         }
         Ok(Self { from, to, len })
+    }
+}
+
+/// The text says nothing of VLAN tags.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` says nothing of VLAN tags; give keep, strip, or the VLAN that all frames get, 0 to 4094")]
+pub struct NotTagging(String);
+
+impl fmt::Display for Tagging {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tagging::Keep => f.write_str("keep"),
+            Tagging::Strip => f.write_str("strip"),
+            Tagging::One(vid) => vid.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Tagging {
+    type Err = NotTagging;
+
+    /// `keep`, `strip`, or a VLAN, 0 to 4094 (IEEE 802.1Q: 4095 is reserved).
+    fn from_str(text: &str) -> Result<Self, NotTagging> {
+        let wrong = || NotTagging(text.chars().take(120).collect());
+        match text.trim() {
+            "keep" => Ok(Tagging::Keep),
+            "strip" => Ok(Tagging::Strip),
+            vid => vid.parse().ok().filter(|vid| *vid <= MAX_VID).map(Tagging::One).ok_or_else(wrong),
+        }
+    }
+}
+
+impl fmt::Display for Rewrite {
+    /// Its maps, separated by commas.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, map) in self.prefixes.iter().enumerate() {
+            write!(f, "{}{map}", if n == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }
 
@@ -211,6 +252,19 @@ mod tests {
             assert!(text.parse::<PrefixMap>().is_err(), "{text}");
         }
         assert!(Rewrite::default().is_nothing() && !rewrite(&[], Tagging::Strip).is_nothing());
+    }
+
+    #[test]
+    fn texts_of_tags() {
+        for (text, tagging) in [("keep", Tagging::Keep), (" strip", Tagging::Strip), ("4094", Tagging::One(4094))] {
+            assert_eq!(text.parse(), Ok(tagging));
+            assert_eq!(tagging.to_string(), text.trim());
+        }
+        for text in ["", "4095", "-1", "seven", "70000"] {
+            assert!(text.parse::<Tagging>().is_err_and(|e| e.to_string().contains("4094")), "{text}");
+        }
+        let two = rewrite(&["10.0.0.0/8=11.0.0.0/8", "::/0=::/0"], Tagging::Strip);
+        assert_eq!(two.to_string(), "10.0.0.0/8=11.0.0.0/8,::/0=::/0");
     }
 
     /// The frame of a builder with the addresses before, rewritten, is that with those after.

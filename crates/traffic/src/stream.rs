@@ -57,12 +57,24 @@ pub struct StreamSettings {
     pub rounds: Option<u64>,
     /// For the places of probes.
     pub seed: u64,
+    /// When the first frame is due, nanoseconds from the beginning; where another capture began before.
+    pub start_ns: u64,
+    /// After how long the file is sent again, nanoseconds; if none, or shorter than it takes, behind the mean gap.
+    pub period_ns: Option<u64>,
 }
 
 impl Default for StreamSettings {
     /// 16 buffers of a MiB, over and over.
     fn default() -> Self {
-        Self { capture: CaptureSettings::default(), chunk_bytes: 1 << 20, chunks: 16, rounds: None, seed: 0 }
+        Self {
+            capture: CaptureSettings::default(),
+            chunk_bytes: 1 << 20,
+            chunks: 16,
+            rounds: None,
+            seed: 0,
+            start_ns: 0,
+            period_ns: None,
+        }
     }
 }
 
@@ -116,7 +128,8 @@ impl Stream {
         for _ in 0..chunks {
             let _ = empty.send(Capture::empty());
         }
-        let (path, rounds, refused) = (path.as_ref().to_owned(), settings.rounds, full_in.clone());
+        let (path, refused) = (path.as_ref().to_owned(), full_in.clone());
+        let rounds = Rounds { most: settings.rounds, start_ns: settings.start_ns, period_ns: settings.period_ns };
         let work = move || {
             first();
             read(path, &capture, rounds, &full_in, &empty_out);
@@ -291,18 +304,26 @@ impl Stream {
     }
 }
 
+/// How often a file is read, and when its rounds begin.
+#[derive(Clone, Copy)]
+struct Rounds {
+    most: Option<u64>,
+    start_ns: u64,
+    period_ns: Option<u64>,
+}
+
 /// What the thread does. It ends when the stream is dropped, at the next buffer.
 fn read(
     path: PathBuf,
     settings: &CaptureSettings,
-    rounds: Option<u64>,
+    rounds: Rounds,
     full: &SyncSender<Message>,
     empty: &Receiver<Capture>,
 ) {
-    let mut start = 0;
-    for round in 0..rounds.unwrap_or(u64::MAX) {
+    let mut start = rounds.start_ns;
+    for round in 0..rounds.most.unwrap_or(u64::MAX) {
         match read_once(&path, settings, start, round, full, empty) {
-            Ok(Some(next)) => start = next,
+            Ok(Some(next)) => start = next.max(start.saturating_add(rounds.period_ns.unwrap_or(0))),
             Ok(None) => return,
             Err(why) => {
                 let _ = full.send(Message::Failed(why));

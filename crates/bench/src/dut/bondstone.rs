@@ -1,22 +1,21 @@
 //! A chain of this program, run by a process of its own.
 
 use super::attach::Attached;
+use super::container::Needs;
 use super::plan::ChainText;
-use super::program::{Line, Program};
-use super::{About, Driver, DutError, Plan, Ports, Site, Started};
+use super::program::Line;
+use super::{About, Driver, DutError, Plan, Ports, Running, Site};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 pub(crate) struct Bondstone {
     ports: Ports,
     chain: Option<ChainText>,
-    attached: Option<Attached>,
-    program: Option<Program>,
 }
 
 impl Bondstone {
     pub(crate) fn new(plan: &Plan) -> Bondstone {
-        Bondstone { ports: plan.ports.clone(), chain: plan.chain.clone(), attached: None, program: None }
+        Bondstone { ports: plan.ports.clone(), chain: plan.chain.clone() }
     }
 
     /// The chain file with other devices at its ports and other CPUs under its chains.
@@ -64,7 +63,7 @@ impl Bondstone {
 }
 
 impl Driver for Bondstone {
-    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+    fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
         let attached = Attached::new(site, &self.ports)?;
         let device = |inner: &String| match self.ports {
             Ports::VhostUser => format!("vhost:{inner}"),
@@ -76,25 +75,15 @@ impl Driver for Bondstone {
         let file = self.beside(site, &text)?;
         let own =
             std::env::current_exe().map_err(|e| site.wrong(format!("own program: {e}"), "start it by its path"))?;
+        let from = self.chain.as_ref().map(|c| c.folder.clone()).filter(|f| *f != PathBuf::new());
+        let files = [Some(own.clone()), from.and_then(|f| f.canonicalize().ok())].into_iter().flatten().collect();
+        let needs = Needs { files, interfaces: false };
         let line = Line::new(own.display().to_string()).args(["run".to_owned(), file.display().to_string()]);
-        let line = attached.line(line, site);
-        let mut program = Program::start(site, "bondstone", line)?;
+        let mut program = attached.start(site, "bondstone", line, &needs)?;
         program.wait(site, "forwarding", |p| p.said().lines().any(|l| l.starts_with("CPU ")))?;
-        self.program = Some(program);
         site.note(text);
-        let about =
-            About { version: Some(env!("CARGO_PKG_VERSION").to_owned()), configuration: site.notes(), remarks: vec![] };
-        let devices = attached.outer.clone();
-        self.attached = Some(attached);
-        Ok(Started { devices, about })
-    }
-
-    fn check(&mut self) -> Result<(), DutError> {
-        self.program.as_mut().map_or(Ok(()), |p| p.check("bondstone"))
-    }
-
-    fn stop(&mut self) {
-        self.program = None;
-        self.attached = None;
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        let about = About { version, ..About::default() };
+        Ok(Running::new(site, attached, vec![program], about))
     }
 }

@@ -1,66 +1,58 @@
 //! A device that the user's own commands start, and stop.
 
 use super::attach::Attached;
+use super::container::Needs;
 use super::plan::Hooks;
-use super::program::{Line, Program};
-use super::{About, Driver, DutError, Plan, Ports, Site, Started, rhythm};
+use super::program::Line;
+use super::{About, Driver, DutError, Env, Plan, Ports, Running, Site, rhythm};
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long a reset or a change may take.
 const HOOK: Duration = Duration::from_secs(10);
+/// How long a question whether it is ready may take.
+const ASKED: Duration = Duration::from_secs(5);
 
 pub(crate) struct Hooked {
     ports: Ports,
     hooks: Hooks,
-    attached: Option<Attached>,
-    program: Option<Program>,
-    /// What `stop` needs.
-    environment: Vec<String>,
 }
 
 impl Hooked {
     pub(crate) fn new(plan: &Plan) -> Hooked {
-        let (ports, hooks) = (plan.ports.clone(), plan.hooks.clone());
-        Hooked { ports, hooks, attached: None, program: None, environment: vec![] }
-    }
-
-    fn line(&self, site: &Site, attached: &Attached, script: &str) -> Line {
-        let line = Line::new("env").args(self.environment.clone()).args(["sh", "-c", script]);
-        attached.line(line, site)
+        Hooked { ports: plan.ports.clone(), hooks: plan.hooks.clone() }
     }
 }
 
+/// A script with what it may want to know.
+fn script(site: &Site, attached: &Attached, change: u64, script: &str) -> Line {
+    let ports = attached.inner.iter().enumerate().map(|(n, inner)| format!("BONDSTONE_PORT{n}={inner}"));
+    let folder = format!("BONDSTONE_FOLDER={}", site.path("").display());
+    let line = Line::new("env").args([folder, format!("BONDSTONE_CPUS={}", site.cpu_list())]).args(ports);
+    line.args([&format!("BONDSTONE_CHANGE={change}"), "sh", "-c", script])
+}
+
 impl Driver for Hooked {
-    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+    fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
         let attached = Attached::new(site, &self.ports)?;
-        let folder = site.path("").display().to_string();
-        self.environment = vec![format!("BONDSTONE_FOLDER={folder}"), format!("BONDSTONE_CPUS={}", site.cpu_list())];
-        let ports = attached.inner.iter().enumerate().map(|(n, inner)| format!("BONDSTONE_PORT{n}={inner}"));
-        self.environment.extend(ports);
-        let line = self.line(site, &attached, &self.hooks.start);
+        let line = script(site, &attached, 0, &self.hooks.start);
         // what the command starts ends with it
-        let line = if rustix::process::geteuid().is_root() {
+        let line = if site.env() == Env::Native && rustix::process::geteuid().is_root() {
             line.behind(["unshare", "--pid", "--fork", "--kill-child"])
         } else {
             line
         };
-        let mut program = Program::start(site, "start", line)?;
+        let mut program = attached.start(site, "start", line, &Needs::default())?;
         if let Some(ready) = &self.hooks.ready {
-            let line = self.line(site, &attached, ready);
-            program.wait(site, "readiness", |_| line.succeeds_within(Duration::from_secs(5)))?;
+            let line = attached.beside(&program, script(site, &attached, 0, ready), site);
+            program.wait(site, "readiness", |_| line.succeeds_within(ASKED))?;
         }
-        self.program = Some(program);
+        let farewell =
+            self.hooks.stop.as_ref().map(|stop| attached.beside(&program, script(site, &attached, 0, stop), site));
         let remarks = vec!["started by the user's own commands".to_owned()];
-        let about = About { version: None, configuration: site.notes(), remarks };
-        let devices = attached.outer.clone();
-        self.attached = Some(attached);
-        Ok(Started { devices, about })
-    }
-
-    fn check(&mut self) -> Result<(), DutError> {
-        self.program.as_mut().map_or(Ok(()), |p| p.check("the start command"))
+        let about = About { remarks, ..About::default() };
+        Ok(Running::new(site, attached, vec![program], about).farewell(farewell))
     }
 
     fn cannot(&self, act: Act) -> Option<&'static str> {
@@ -71,39 +63,15 @@ impl Driver for Hooked {
         }
     }
 
-    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
-        let Some(attached) = &self.attached else { return Ok(Acted::default()) };
-        let line = |script: &str, n: u64| {
-            let line = Line::new("env").args(self.environment.clone()).args([format!("BONDSTONE_CHANGE={n}")]);
-            attached.line(line.args(["sh", "-c", script]), site)
-        };
+    fn act(&mut self, running: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let attached = running.attached();
+        let does = |text: &str, n: u64| running.line(script(site, attached, n, text), site).succeeds_within(HOOK);
         match (act, &self.hooks) {
-            (Act::Reset { at_s }, Hooks { reset: Some(reset), .. }) => {
-                Ok(rhythm::once(at_s, stop, || line(reset, 0).succeeds_within(HOOK)))
-            }
+            (Act::Reset { at_s }, Hooks { reset: Some(reset), .. }) => Ok(rhythm::once(at_s, stop, || does(reset, 0))),
             (Act::Changes { per_second }, Hooks { change: Some(change), .. }) => {
-                Ok(rhythm::changes(per_second, stop, |n| line(change, n).succeeds_within(HOOK)))
+                Ok(rhythm::changes(per_second, stop, |n| does(change, n)))
             }
             _ => Ok(Acted::default()),
         }
-    }
-
-    fn stop(&mut self) {
-        if let (Some(stop), Some(attached), Some(_)) = (&self.hooks.stop, &self.attached, &self.program) {
-            let line = Line::new("env").args(self.environment.clone()).args(["sh", "-c", stop]);
-            let line = match &attached.namespace {
-                Some(namespace) => line.within(namespace.id()),
-                None => line,
-            };
-            line.succeeds_within(Duration::from_secs(10));
-        }
-        self.program = None;
-        self.attached = None;
-    }
-}
-
-impl Drop for Hooked {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

@@ -1,6 +1,7 @@
 //! A device that somebody else runs, at the other end of the generator's ports.
 
-use super::{About, Driver, DutError, Plan, Ports, Site, Started};
+use super::attach::Attached;
+use super::{About, Driver, DutError, Plan, Ports, Running, Site};
 
 pub(crate) struct External {
     ports: Ports,
@@ -13,13 +14,12 @@ impl External {
 }
 
 impl Driver for External {
-    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
-        let Ports::Devices(devices) = &self.ports else {
+    fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
+        let Ports::Devices(_) = &self.ports else {
             return Err(site.wrong("no ports are named", "ports = [\"0000:01:00.0\", \"0000:01:00.1\"]"));
         };
         let remarks = vec!["an external device: nothing is known of it".to_owned()];
-        Ok(Started { devices: devices.clone(), about: About { remarks, ..About::default() } })
+        let attached = Attached::outside(&self.ports);
+        Ok(Running::new(site, attached, vec![], About { remarks, ..About::default() }))
     }
-
-    fn stop(&mut self) {}
 }

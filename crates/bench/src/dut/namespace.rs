@@ -1,13 +1,16 @@
 //! A network namespace that no file holds, joined to this one by veth pairs: it is gone with the process in it.
 
+use super::given::Given;
+use super::links::Links;
 use super::program::{Line, Program};
 use super::{DutError, Site};
 
 /// A namespace.
 pub(crate) struct Namespace {
+    /// The ends of its interfaces that are here: the kernel would delete them some time after its process has ended.
+    near: Links,
+    given: Option<Given>,
     holder: Program,
-    /// The ends of its interfaces that are here.
-    near: Vec<String>,
 }
 
 impl Namespace {
@@ -24,7 +27,7 @@ impl Namespace {
         let mut holder = Program::start(site, "namespace", line)?;
         holder.wait(site, "a namespace", |p| p.said().contains("ready"))?;
         site.hide(holder.id());
-        let namespace = Namespace { holder, near: vec![] };
+        let namespace = Namespace { holder, near: Links::default(), given: None };
         namespace.run(site, &["ip", "link", "set", "lo", "up"])?;
         Ok(namespace)
     }
@@ -62,7 +65,7 @@ impl Namespace {
             let (far, near) = (format!("p{n}"), format!("bs{pid}p{n}"));
             let words = ["link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &pid];
             Line::new("ip").args(words).output(site)?;
-            self.near.push(near.clone());
+            self.near.0.push(near.clone());
             for words in
                 [vec!["link", "set", &near, "addrgenmode", "none"], vec!["link", "set", &near, "arp", "off", "up"]]
             {
@@ -77,6 +80,19 @@ impl Namespace {
         Ok(outside)
     }
 
+    /// Takes in the interfaces that the site is given.
+    ///
+    /// # Errors
+    /// When one is not there or in use.
+    pub(crate) fn lend(&mut self, site: &mut Site) -> Result<(), DutError> {
+        self.given = Some(Given::lend(site, self.holder.id())?);
+        for name in site.inner().to_vec() {
+            self.run(site, &["ip", "link", "set", &name, "addrgenmode", "none"])?;
+            self.run(site, &["ip", "link", "set", &name, "up"])?;
+        }
+        Ok(())
+    }
+
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.holder.id()
@@ -88,14 +104,5 @@ impl Namespace {
     /// When its process has ended.
     pub(crate) fn check(&mut self, dut: &str) -> Result<(), DutError> {
         self.holder.check(dut)
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // the kernel would do it, some time after the process has ended
-        for near in &self.near {
-            Line::new("ip").args(["link", "del", near]).succeeds();
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! Open vSwitch with its userspace datapath, as a private instance.
 
 use super::attach::Attached;
-use super::program::{Line, Program};
-use super::{About, Driver, DutError, Forward, Plan, Ports, Site, Started, rhythm};
+use super::container::Needs;
+use super::program::Line;
+use super::{About, Driver, DutError, Forward, Plan, Ports, Running, Site, eal, rhythm};
 use crate::bed::{Act, Acted};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -19,14 +20,11 @@ const BRIDGE: &str = "br0";
 pub(crate) struct Ovs {
     ports: Ports,
     forward: Forward,
-    attached: Option<Attached>,
-    database: Option<Program>,
-    switch: Option<Program>,
 }
 
 impl Ovs {
     pub(crate) fn new(plan: &Plan) -> Ovs {
-        Ovs { ports: plan.ports.clone(), forward: plan.forward, attached: None, database: None, switch: None }
+        Ovs { ports: plan.ports.clone(), forward: plan.forward }
     }
 
     /// `ovs-vsctl` of this instance.
@@ -62,9 +60,14 @@ impl Ovs {
 }
 
 impl Driver for Ovs {
-    fn start(&mut self, site: &mut Site) -> Result<Started, DutError> {
+    fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
         // it makes interfaces of its own, and leaves them when it is killed
         let attached = Attached::apart(site, &self.ports)?;
+        if self.ports == Ports::VhostUser && !eal::has_huge_pages() {
+            let problem =
+                format!("forwards nothing without huge pages, and fewer than {} of 2 MiB are free", eal::PAGES);
+            return Err(site.wrong(problem, "reserve some: echo 512 > /proc/sys/vm/nr_hugepages"));
+        }
         let schema = SCHEMAS
             .into_iter()
             .find(|s| Path::new(s).exists())
@@ -75,21 +78,21 @@ impl Driver for Ovs {
         let folder = folder.trim_end_matches('/');
         let environment: Vec<String> =
             ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"].map(|name| format!("{name}={folder}")).to_vec();
-        let within = |line: Line, site: &Site| {
-            attached.line(Line::new("env").args(environment.clone()).args(line.words_of()), site)
+        let start = |site: &mut Site, name: &str, program: &str, words: &[&str]| {
+            let pid = format!("--pidfile={}", site.path(&format!("{name}.pid")).display());
+            let line = Line::new("env").args(environment.clone()).args([program]).args(words.iter().copied());
+            // the switch makes an interface for its bridge
+            let needs = Needs { interfaces: name == "vswitchd", ..Needs::default() };
+            attached.start(site, name, line.args([&pid, "--no-chdir"]), &needs)
         };
         let database = site.path("conf.db").display().to_string();
         Line::new("ovsdb-tool").args(["create", &database, schema]).output(site)?;
         let socket = site.path("db.sock");
         let remote = format!("--remote=punix:{}", socket.display());
-        let pid = |name: &str, site: &Site| format!("--pidfile={}", site.path(&format!("{name}.pid")).display());
-        let line = Line::new("ovsdb-server").args([&database, &remote, &pid("ovsdb", site), "--no-chdir"]);
-        let line = within(line, site);
-        let mut server = Program::start(site, "ovsdb", line)?;
+        let mut server = start(site, "ovsdb", "ovsdb-server", &[&database, &remote])?;
         server.wait(site, "the database", |_| socket.exists())?;
-        self.database = Some(server);
         let mask = site.cpu_mask();
-        let extra = format!("other_config:dpdk-extra=--no-pci {}", memory().join(" "));
+        let extra = format!("other_config:dpdk-extra=--no-pci {}", eal::memory().join(" "));
         let lcores = format!("other_config:dpdk-lcore-mask={mask}");
         let pmds = format!("other_config:pmd-cpu-mask={mask}");
         let with_dpdk = self.ports == Ports::VhostUser;
@@ -98,16 +101,10 @@ impl Driver for Ovs {
             words.extend(["other_config:dpdk-init=true", &lcores, &extra]);
         }
         self.configure(site, &words)?;
-        let line = Line::new(switch).args([
-            format!("unix:{}", socket.display()),
-            pid("vswitchd", site),
-            "--no-chdir".to_owned(),
-        ]);
-        let line = within(line, site);
-        let mut program = Program::start(site, "vswitchd", line)?;
+        let remote = format!("unix:{}", socket.display());
+        let mut program = start(site, "vswitchd", switch, &[&remote])?;
         let ready = site.path("vswitchd.pid");
         program.wait(site, "the switch", |_| ready.exists())?;
-        self.switch = Some(program);
         self.configure(
             site,
             &[
@@ -156,14 +153,8 @@ impl Driver for Ovs {
                     .to_owned(),
             ],
         };
-        let about = About { version, configuration: site.notes(), remarks };
-        let devices = attached.outer.clone();
-        self.attached = Some(attached);
-        Ok(Started { devices, about })
-    }
-
-    fn check(&mut self) -> Result<(), DutError> {
-        self.switch.as_mut().map_or(Ok(()), |p| p.check("ovs"))
+        let about = About { version, remarks, ..About::default() };
+        Ok(Running::new(site, attached, vec![server, program], about))
     }
 
     fn cannot(&self, act: Act) -> Option<&'static str> {
@@ -172,7 +163,7 @@ impl Driver for Ovs {
     }
 
     /// Changes: flows that no packet of the tests matches are added and deleted in turn.
-    fn act(&mut self, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+    fn act(&mut self, _: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
         let Act::Changes { per_second } = act else { return Ok(Acted::default()) };
         let bridge = format!("unix:{}", site.path(&format!("{BRIDGE}.mgmt")).display());
         Ok(rhythm::changes(per_second, stop, |n| {
@@ -184,20 +175,5 @@ impl Driver for Ovs {
             };
             Line::new("ovs-ofctl").args(["-O", "OpenFlow13"]).args(words).succeeds()
         }))
-    }
-
-    fn stop(&mut self) {
-        self.switch = None;
-        self.database = None;
-        self.attached = None;
-    }
-}
-
-/// Arguments of the EAL. Without huge pages Open vSwitch wants the old kind of memory.
-fn memory() -> &'static [&'static str] {
-    if dpdk::Memory::free_huge_pages() >= 300 {
-        &["--in-memory", "--single-file-segments", "-m 512"]
-    } else {
-        &["--legacy-mem", "--no-huge", "-m 512"]
     }
 }

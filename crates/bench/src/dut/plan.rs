@@ -1,13 +1,14 @@
 //! What is measured, as a scenario says it.
 
-use super::{Driver, bondstone, bridge, command, external, ovs, router, testpmd, wire};
+use super::{Driver, bondstone, bridge, command, external, ovs, remote, router, testpmd, wire};
 use chain::ChainFile;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// A device under test that is no chain in this process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Which program.
     pub kind: Kind,
@@ -15,16 +16,31 @@ pub struct Plan {
     pub ports: Ports,
     /// CPUs that it may use.
     pub cpus: Vec<usize>,
+    /// What its programs run in.
+    pub env: Env,
     /// What it does with packets.
     pub forward: Forward,
     /// The chain, of `bondstone`.
     pub chain: Option<ChainText>,
     /// Commands of the user's, of `command`.
     pub hooks: Hooks,
+    /// Interfaces that the device is given, in the order of its ports; none where they are made for it.
+    pub inner: Vec<String>,
+    /// The machine that it runs on, if that is not this one.
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// Another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// How ssh calls it.
+    pub host: String,
+    /// This program there, as its shell takes it.
+    pub program: String,
 }
 
 /// A chain file that was read and found right.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChainText {
     /// Where it is.
     pub file: PathBuf,
@@ -50,7 +66,7 @@ impl ChainText {
 
 /// Commands of a device that the user drives. Each is run by `sh -c`, with `BONDSTONE_FOLDER`, `BONDSTONE_CPUS` and for every
 /// port `BONDSTONE_PORT0`, …, the socket or interface of the device's side.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hooks {
     /// Runs until the device is to stop.
     pub start: String,
@@ -65,7 +81,7 @@ pub struct Hooks {
 }
 
 /// Programs that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A chain of this program in a process of its own.
     Bondstone,
@@ -87,8 +103,18 @@ pub enum Kind {
     External,
 }
 
+/// What a device's programs run in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Env {
+    /// Nothing: they are processes beside the generator.
+    #[default]
+    Native,
+    /// Containers of runc.
+    Container,
+}
+
 /// How a generator is joined to a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ports {
     /// Shared memory: the device is the switch's side.
     VhostUser,
@@ -101,7 +127,7 @@ pub enum Ports {
 }
 
 /// What a device does with packets, and so what may differ between one that was sent and one that came out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Forward {
     /// From each port to the next: nothing.
     #[default]
@@ -179,6 +205,33 @@ impl FromStr for Forward {
     }
 }
 
+impl fmt::Display for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Env::Native => "native",
+            Env::Container => "container",
+        })
+    }
+}
+
+impl FromStr for Env {
+    /// What is wrong, and the cure.
+    type Err = (&'static str, &'static str);
+
+    fn from_str(text: &str) -> Result<Env, (&'static str, &'static str)> {
+        match text {
+            "native" => Ok(Env::Native),
+            "container" => Ok(Env::Container),
+            "vm" => Err((
+                "virtual machines are not started yet",
+                "start it yourself and say kind = \"external\", or kind = \"command\" with its vhost-user sockets; or \
+                 write env = \"container\"",
+            )),
+            _ => Err(("is nothing that a device runs in", "write env = \"native\" or \"container\"")),
+        }
+    }
+}
+
 impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -228,11 +281,15 @@ impl Plan {
             }
         };
         let (ports, cpus) = (self.ports.clone(), self.cpus.clone());
-        Some(Plan { kind, ports, cpus, forward: Forward::Ports, chain, hooks: Hooks::default() })
+        let (env, forward, hooks) = (Env::Native, Forward::Ports, Hooks::default());
+        Some(Plan { kind, ports, cpus, env, forward, chain, hooks, inner: vec![], elsewhere: None })
     }
 
     /// Who drives it.
     pub fn driver(&self) -> Box<dyn Driver + Send> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return Box::new(remote::Remote::new(self, elsewhere));
+        }
         match self.kind {
             Kind::Bondstone => Box::new(bondstone::Bondstone::new(self)),
             Kind::Testpmd => Box::new(testpmd::Testpmd::new(self)),

@@ -1,18 +1,22 @@
 //! Programs that do not outlive this one.
 
+use super::container::Container;
 use super::{DutError, Site};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to do what is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take to end when asked to.
 const GRACE: Duration = Duration::from_secs(3);
+/// Of what a program says, as much is read.
+const MOST_SAID: u64 = 1 << 20;
 /// Of what a program said, as much is shown when it fails.
 const LAST_WORDS: u64 = 2000;
 
@@ -21,9 +25,12 @@ pub(crate) struct Program {
     name: String,
     child: Child,
     log: PathBuf,
+    // goes after the program
+    container: Option<Container>,
 }
 
 /// A command line.
+#[derive(Clone, Debug)]
 pub(crate) struct Line(Vec<String>);
 
 impl Line {
@@ -51,9 +58,14 @@ impl Line {
         self.behind(["nsenter", "-t", &pid.to_string(), "-n", "-m"])
     }
 
-    /// Its words.
-    pub(crate) fn words_of(self) -> Vec<String> {
-        self.0
+    /// The kernel ends it with the thread that started it.
+    fn bound(self) -> Line {
+        self.behind(["setpriv", "--pdeathsig", "KILL", "--"])
+    }
+
+    /// Its words, one by one.
+    pub(crate) fn parts(&self) -> &[String] {
+        &self.0
     }
 
     /// Whether it runs to its end without a fault, in the time of a short command.
@@ -64,7 +76,7 @@ impl Line {
     /// Whether it runs to its end within this time, and without a fault; what takes longer is ended.
     pub(crate) fn succeeds_within(&self, time: Duration) -> bool {
         let quiet = || Stdio::null();
-        let child = self.command().process_group(0).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+        let child = in_a_group(self).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
         let Ok(mut child) = child else { return false };
         let end = Instant::now() + time;
         loop {
@@ -77,6 +89,36 @@ impl Line {
                     return false;
                 }
             }
+        }
+    }
+
+    /// What it prints until its end, which has to come within this time and without a fault; it is ended when `stop` is set.
+    ///
+    /// # Errors
+    /// What is wrong, with what it said last.
+    pub(crate) fn ends_within(self, time: Duration, stop: &AtomicBool) -> Result<String, String> {
+        let line = self.bound();
+        let child = in_a_group(&line).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| format!("cannot be run: {e}"))?;
+        let (out, wrong) = (Said::of(child.stdout.take()), Said::of(child.stderr.take()));
+        let end = Instant::now() + time;
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break Some(status),
+                Ok(None) if Instant::now() < end && !stop.load(Ordering::Relaxed) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => break None,
+            }
+        };
+        // also what it has left behind, which may hold the pipes
+        end_group(&child, Signal::KILL);
+        let _ = child.wait();
+        let (out, wrong) = (out.text(), wrong.text());
+        match status {
+            Some(status) if status.success() => Ok(out),
+            Some(status) => Err(format!("failed ({status}): {}", wrong.trim())),
+            None => Err(format!("did not end within {} s", time.as_secs())),
         }
     }
 
@@ -99,8 +141,16 @@ impl Line {
     /// # Errors
     /// When it is not there or fails.
     pub(crate) fn output(self, site: &mut Site) -> Result<String, DutError> {
+        site.note(self.words());
+        self.quietly(site)
+    }
+
+    /// As [`Line::output`], but keeps no note of it.
+    ///
+    /// # Errors
+    /// As [`Line::output`].
+    pub(crate) fn quietly(self, site: &Site) -> Result<String, DutError> {
         let words = self.words();
-        site.note(&words);
         let done = self.command().stdin(Stdio::null()).output().map_err(|e| absent(site, &self.0[0], &e))?;
         let Output { status, stdout, stderr } = done;
         if !status.success() {
@@ -108,6 +158,37 @@ impl Line {
             return Err(site.wrong(format!("`{words}` failed ({status}): {said}"), "look at what it says"));
         }
         Ok(String::from_utf8_lossy(&stdout).into_owned())
+    }
+}
+
+/// A command that leads a group of processes.
+pub(crate) fn in_a_group(line: &Line) -> Command {
+    let mut command = line.command();
+    command.process_group(0);
+    command
+}
+
+/// What a program says to a pipe, read by a thread so that the program need not wait for room.
+struct Said(std::sync::mpsc::Receiver<String>);
+
+impl Said {
+    fn of(from: Option<impl Read + Send + 'static>) -> Said {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let Some(mut from) = from else { return };
+            let mut text = vec![];
+            let _ = from.by_ref().take(MOST_SAID).read_to_end(&mut text);
+            // what is more is read and forgotten
+            let _ = std::io::copy(&mut from, &mut std::io::sink());
+            // errors: nobody waits for it any more
+            let _ = sender.send(String::from_utf8_lossy(&text).into_owned());
+        });
+        Said(receiver)
+    }
+
+    /// All of it, once the pipe is closed; nothing where somebody keeps it open.
+    fn text(self) -> String {
+        self.0.recv_timeout(GRACE).unwrap_or_default()
     }
 }
 
@@ -127,6 +208,8 @@ fn absent(site: &Site, program: &str, e: &std::io::Error) -> DutError {
         }
         "ip" | "bridge" => "install it: apt-get install iproute2",
         "nft" => "install it: apt-get install nftables",
+        "runc" => "install it: apt-get install runc; or say env = \"native\"",
+        "ssh" => "install it: apt-get install openssh-client",
         _ => "install it, or name where it is",
     };
     site.wrong(format!("{program} cannot be run: {e}"), cure)
@@ -143,16 +226,74 @@ impl Program {
         let also = out.try_clone().map_err(|e| site.file_error(&log, &e))?;
         site.note(line.words());
         let program = line.0[0].clone();
-        // the kernel ends it with the thread that started it
-        let line = line.behind(["setpriv", "--pdeathsig", "KILL", "--"]);
-        let child = line.command().process_group(0).stdin(Stdio::piped()).stdout(out).stderr(also).spawn();
+        let line = line.bound();
+        let child = in_a_group(&line).stdin(Stdio::piped()).stdout(out).stderr(also).spawn();
         let child = child.map_err(|e| absent(site, &program, &e))?;
-        Ok(Program { name: name.to_owned(), child, log })
+        Ok(Program { name: name.to_owned(), child, log, container: None })
+    }
+
+    /// Starts a command that is talked with by its standard input and output; what it says on standard error goes to a file of
+    /// the site.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn converse(
+        site: &Site,
+        name: &str,
+        line: Line,
+    ) -> Result<(Program, ChildStdin, ChildStdout), DutError> {
+        let log = site.path(&format!("{name}.log"));
+        let out = File::create(&log).map_err(|e| site.file_error(&log, &e))?;
+        // the shell would be missed later, and be no reason
+        Line::new(line.0[0].clone()).args(["-V"]).quietly(site)?;
+        let mut command = in_a_group(&line.bound());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(out).spawn();
+        let mut child = child.map_err(|e| absent(site, "setpriv", &e))?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(site.wrong("has no standard input and output", "a bug in Bondstone"));
+        };
+        Ok((Program { name: name.to_owned(), child, log, container: None }, to, from))
+    }
+
+    /// The same, where it runs in this container.
+    pub(crate) fn in_container(mut self, container: Container) -> Program {
+        self.container = Some(container);
+        self
+    }
+
+    /// What it runs in, if that is a container.
+    pub(crate) fn container(&self) -> Option<&Container> {
+        self.container.as_ref()
     }
 
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Gives it words on its standard input.
+    ///
+    /// # Errors
+    /// When it takes none any more.
+    pub(crate) fn tell(&mut self, words: &str) -> std::io::Result<()> {
+        let input = self.child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        input.write_all(words.as_bytes())?;
+        input.flush()
+    }
+
+    /// Bytes that it said so far.
+    pub(crate) fn length(&self) -> u64 {
+        std::fs::metadata(&self.log).map_or(0, |m| m.len())
+    }
+
+    /// What it said behind its first so many bytes, as far as that is not too much.
+    pub(crate) fn said_since(&self, byte: u64) -> String {
+        let mut text = vec![];
+        if let Ok(mut file) = File::open(&self.log) {
+            let _ = file.seek(SeekFrom::Start(byte));
+            let _ = file.take(MOST_SAID).read_to_end(&mut text);
+        }
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// What it said so far.

@@ -1,12 +1,14 @@
 //! Where a device under test lives: a folder, CPUs, what it is to forward.
 
-use super::{DutError, Plan};
+use super::{DutError, Env, Plan, container};
+use crate::sent::SEED;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use traffic::nfpa::tables::Tables;
+use traffic::nfpa::{Direction, Name};
 use wire::MacAddr;
 
 /// Beginning of the names of folders; the process's number follows.
@@ -19,8 +21,8 @@ pub struct SentTo {
     pub dst_mac: MacAddr,
     /// Destinations of the packets, prefixes.
     pub destinations: Vec<String>,
-    /// What it has to know for one of NFPA's traces, if that is sent.
-    pub tables: Option<Tables>,
+    /// Which of NFPA's traces is sent, if one is: the device has to know its addresses.
+    pub trace: Option<Name>,
 }
 
 /// A place for one device under test. Its folder is removed with it.
@@ -29,9 +31,13 @@ pub struct Site {
     folder: PathBuf,
     cpus: Vec<usize>,
     ports: usize,
+    /// Interfaces that it is given.
+    inner: Vec<String>,
+    env: Env,
     /// What it is to forward.
     pub(crate) sent: SentTo,
     log: Vec<String>,
+    remarks: Vec<String>,
     /// Numbers that differ from run to run.
     hidden: Vec<u32>,
 }
@@ -52,8 +58,18 @@ impl Site {
             problem: format!("no folder {}: {e}", folder.display()),
             cure: "set TMPDIR to a folder where this user may write".to_owned(),
         })?;
-        let cpus = plan.cpus.clone();
-        Ok(Site { name: name.to_owned(), folder, cpus, ports: plan.ports.count(), sent, log: vec![], hidden: vec![] })
+        Ok(Site {
+            name: name.to_owned(),
+            folder,
+            cpus: plan.cpus.clone(),
+            ports: plan.ports.count(),
+            inner: plan.inner.clone(),
+            env: plan.env,
+            sent,
+            log: vec![],
+            remarks: vec![],
+            hidden: vec![],
+        })
     }
 
     /// The device's name.
@@ -74,6 +90,16 @@ impl Site {
     /// Ports that the generator has, and it as well.
     pub fn ports(&self) -> usize {
         self.ports
+    }
+
+    /// Interfaces that it is given; none where they are made for it.
+    pub fn inner(&self) -> &[String] {
+        &self.inner
+    }
+
+    /// What its programs run in.
+    pub fn env(&self) -> Env {
+        self.env
     }
 
     /// Its CPUs as a mask, hexadecimal, in groups of 32 bits, the highest first, with `between` between them.
@@ -104,13 +130,26 @@ impl Site {
     /// Keeps a line of how it was configured.
     pub fn note(&mut self, line: impl Into<String>) {
         // numbers of this run would make every configuration another one
-        let line = line.into().replace(&*self.folder.to_string_lossy(), "FOLDER");
+        let own = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let line = line.into().replace(&*self.folder.to_string_lossy(), "FOLDER").replace(&*own, "FOLDER");
         let line = self.hidden.iter().fold(line, |line, number| {
             line.replace(&format!("bs{number}p"), "OUTSIDEp")
                 .replace(&format!("-t {number} "), "-t NAMESPACE ")
                 .replace(&format!(" netns {number}"), " netns NAMESPACE")
         });
         self.log.push(line);
+    }
+
+    /// Keeps what a reader of a result has to know, once.
+    pub(crate) fn remark(&mut self, remark: String) {
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
+    }
+
+    /// Those remarks.
+    pub(crate) fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// Keeps the number of a namespace's process out of the notes.
@@ -132,11 +171,12 @@ impl Site {
         name: &str,
         write: impl Fn(&Tables, &mut io::BufWriter<fs::File>) -> io::Result<()>,
     ) -> Result<Option<PathBuf>, DutError> {
-        let Some(tables) = &self.sent.tables else { return Ok(None) };
+        let Some(trace) = self.sent.trace else { return Ok(None) };
+        let tables = trace.tables(Direction::Forward, SEED);
         let path = self.path(name);
         let written = fs::File::create(&path).and_then(|file| {
             let mut file = io::BufWriter::new(file);
-            write(tables, &mut file)?;
+            write(&tables, &mut file)?;
             file.flush()
         });
         written.map_err(|e| self.file_error(&path, &e))?;
@@ -170,6 +210,7 @@ fn remove_leftovers(all: &Path) {
         let Some(pid) = pid.filter(|pid| !Path::new(&format!("/proc/{pid}")).exists()) else { continue };
         let is_own = fs::symlink_metadata(entry.path()).is_ok_and(|m| m.is_dir() && m.uid() == own);
         if is_own && pid != std::process::id() {
+            container::remove_leftovers(&entry.path());
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -186,8 +227,11 @@ mod tests {
             folder: PathBuf::from("/nowhere/bondstone-dut-test"),
             cpus: cpus.to_vec(),
             ports: 2,
-            sent: SentTo { dst_mac: MacAddr([0; 6]), destinations: vec![], tables: None },
+            inner: vec![],
+            sent: SentTo { dst_mac: MacAddr([0; 6]), destinations: vec![], trace: None },
+            env: Env::Native,
             log: vec![],
+            remarks: vec![],
             hidden: vec![7055],
         };
         assert_eq!((site(&[0]).cpu_mask(), site(&[1, 2]).cpu_groups()), ("0x1".to_owned(), "6".to_owned()));

@@ -214,6 +214,7 @@ impl<P: Plan> Method for Course<P> {
             latency: vec![],
             quantities: vec![],
             series: vec![],
+            streams: vec![],
             deviations: vec![],
             trials: self.trials.clone(),
         };

@@ -5,7 +5,7 @@ use report::{Histogram, Latency, Quantity, hdr};
 use traffic::Delays;
 
 /// The delay that a share of all does not exceed, nanoseconds, if at least ten lie beyond it: of fewer it says little.
-pub(super) fn percentile(delays: &Delays, share: f64) -> Option<f64> {
+pub(crate) fn percentile(delays: &Delays, share: f64) -> Option<f64> {
     (delays.count() as f64 * (1.0 - share) >= 10.0 - 1e-6)
         .then(|| delays.quantile_ns(share))
         .flatten()

@@ -8,6 +8,8 @@ use super::delay_variation::DelayVariation;
 use super::latency::AtThroughput;
 use super::load::Load;
 use super::loss::LossCurve;
+use super::profile::Profile;
+use super::receive_rate::ReceiveRate;
 use super::recovery::Recovery;
 use super::reset::Reset;
 use super::soak::Soak;
@@ -51,6 +53,9 @@ pub enum Refused {
     /// There is no load.
     #[error("the method `load` has no load; name one, in packets a second")]
     Rate,
+    /// There is no profile.
+    #[error("the method `profile` has no profile; name a script that says what is sent in each second")]
+    Profile,
     /// Its search.
     #[error(transparent)]
     Search(#[from] SearchError),
@@ -63,6 +68,7 @@ const fn about<P: Plan>(says: &'static str, quick_s: f64, standard_s: f64) -> Ab
 /// All methods, in the order in which they are explained.
 pub const ALL: &[About] = &[
     about::<Throughput>("how many packets a second it forwards, and how late they are below that", 3.0, 600.0),
+    about::<ReceiveRate>("how much comes back of all that the generator can send, whatever is lost", 1.0, 80.0),
     about::<Load>("whether one load holds, which has to be named", 1.0, 60.0),
     about::<AtThroughput>("how long a packet takes at the highest rate", 5.0, 2800.0),
     about::<LossCurve>("what share is lost at each load", 2.5, 350.0),
@@ -73,6 +79,7 @@ pub const ALL: &[About] = &[
     about::<Soak>("whether a load stays without loss for hours", 12.0, 7400.0),
     about::<Changes>("what changes of rules or routes cost while packets are forwarded", 20.0, 4300.0),
     about::<Connections>("how many connections a second it stands", 2.0, 250.0),
+    about::<Profile>("what becomes of streams whose rates change every second, as a script says", 60.0, 60.5),
 ];
 
 fn names() -> String {
@@ -109,6 +116,7 @@ pub fn by_name(name: &str, settings: &Settings) -> Result<Box<dyn Method>, Refus
         Throughput::NAME => course::<Throughput>(settings),
         Load::NAME if settings.rate_pps.is_none() => Err(Refused::Rate),
         Load::NAME => course::<Load>(settings),
+        ReceiveRate::NAME => course::<ReceiveRate>(settings),
         AtThroughput::NAME => course::<AtThroughput>(settings),
         LossCurve::NAME => course::<LossCurve>(settings),
         BackToBack::NAME => course::<BackToBack>(settings),
@@ -118,6 +126,8 @@ pub fn by_name(name: &str, settings: &Settings) -> Result<Box<dyn Method>, Refus
         Soak::NAME => course::<Soak>(settings),
         Changes::NAME => course::<Changes>(settings),
         Connections::NAME => course::<Connections>(settings),
+        Profile::NAME if settings.profile.is_none() => Err(Refused::Profile),
+        Profile::NAME => course::<Profile>(settings),
         _ => Err(Refused::Name(name.chars().take(60).collect())),
     }
 }
@@ -133,7 +143,9 @@ mod tests {
     fn all_can_be_begun() {
         let settings = Settings::new(Form::Quick, Goal::quick(), Limits::new(1e3, 1e6).unwrap());
         assert!(matches!(by_name("load", &settings), Err(Refused::Rate)));
-        let settings = Settings { rate_pps: Some(1e3), ..settings };
+        assert!(matches!(by_name("profile", &settings), Err(Refused::Profile)));
+        let profile = Some(crate::method::Outline { mean_pps: 1e3, seconds: 1 });
+        let settings = Settings { rate_pps: Some(1e3), profile, ..settings };
         for about in ALL {
             let method = by_name(about.name, &settings).unwrap();
             assert_eq!(method.findings().method.name, about.name);

@@ -1,6 +1,7 @@
 //! A load for hours: does it stay without loss?
 
 use super::course::{Known, Plan, time};
+use super::displaced::Displaced;
 use super::measured::Latencies;
 use super::{Findings, Form};
 use crate::bed::{Ask, Seen};
@@ -14,6 +15,9 @@ const LONGEST_S: f64 = 604_800.0;
 const SLICE_S: f64 = 60.0;
 const SLICES: f64 = 1000.0;
 
+/// Up to this load payloads are compared: for more the generator may have no time, packets a second.
+const COMPARED_PPS: f64 = 2e6;
+
 #[derive(Default)]
 pub(super) struct Soak {
     asked: usize,
@@ -26,6 +30,13 @@ pub(super) struct Soak {
     unsent: u64,
     spoilt: usize,
     latencies: Latencies,
+    duplicate: u64,
+    reordered: u64,
+    corrupt: u64,
+    late: u64,
+    /// Trials whose payloads were not compared.
+    uncompared: usize,
+    displaced: Displaced,
 }
 
 /// How a soak is cut up.
@@ -62,7 +73,10 @@ impl Plan for Soak {
         let cut = Cut::of(known);
         (self.asked < cut.slices).then(|| {
             self.asked += 1;
-            Ask { loss_bins: cut.bins, ..Ask::load(known.load(known.settings.soak_share), cut.slice_s) }
+            let load_pps = known.load(known.settings.soak_share);
+            // to have order watched costs next to nothing where loss is watched over time
+            let payload = load_pps <= COMPARED_PPS;
+            Ask { loss_bins: cut.bins, order: true, payload, ..Ask::load(load_pps, cut.slice_s) }
         })
     }
 
@@ -73,6 +87,12 @@ impl Plan for Soak {
         self.unsent += trial.unsent;
         self.spoilt += usize::from(trial.machine);
         self.latencies.take(&seen);
+        self.duplicate += trial.duplicate;
+        self.reordered += trial.reordered;
+        self.corrupt += trial.corrupt;
+        self.late += trial.late;
+        self.uncompared += usize::from(!seen.payload);
+        self.displaced.take(&seen);
         let bins = seen.losses.as_ref().map_or_else(|| vec![(trial.lost, trial.sent)], |losses| losses.bins.clone());
         self.machine.extend(bins.iter().map(|_| trial.machine));
         self.bins.extend(bins);
@@ -107,6 +127,14 @@ impl Plan for Soak {
         if (bin_s - 1.0).abs() > 1e-3 {
             says.push(format!("the worst second is the worst {}", time(bin_s)));
         }
+        if self.uncompared != 0 {
+            says.push(format!(
+                "in {} trials only numbers were checked for damage, not all of the payload, for which packets have to be the \
+                 generator's own and {:.0} Mpps at most",
+                self.uncompared,
+                COMPARED_PPS / 1e6
+            ));
+        }
         if self.sent == 0 {
             return;
         }
@@ -120,6 +148,15 @@ impl Plan for Soak {
         quantities.push(Quantity::new("loss", "ratio", self.lost as f64 / self.sent as f64));
         quantities.push(Quantity::new("worst second", "ratio", worst));
         quantities.push(Quantity::new("longest time without loss", "s", longest as f64 * bin_s));
+        for (name, count) in [
+            ("came twice", self.duplicate),
+            ("reordered", self.reordered),
+            ("damaged", self.corrupt),
+            ("too late to count", self.late),
+        ] {
+            quantities.push(Quantity::new(name, "frames", count as f64));
+        }
+        quantities.extend(self.displaced.quantities());
         let others = self.bins.iter().zip(&self.machine).filter(|(_, machine)| !**machine);
         let own: u64 = others.map(|((lost, _), _)| lost).sum();
         if self.spoilt != 0 {
@@ -134,5 +171,52 @@ impl Plan for Soak {
             y: axis("lost of the packets due", "ratio"),
             points: self.bins.iter().enumerate().map(point).collect(),
         });
+        findings.series.extend(self.displaced.series());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::method::{Findings, Form, Settings, by_name, carry_out};
+    use crate::simulated::{Fault, Virtual};
+    use crate::{Goal, Limits};
+    use traffic::Mix;
+
+    fn soaked(device: Virtual, throughput_pps: f64) -> Findings {
+        let settings = Settings::new(Form::Quick, Goal::quick(), Limits::new(1e3, 1e7).unwrap());
+        let settings = Settings { throughput_pps: Some(throughput_pps), soak_s: Some(0.02), ..settings };
+        let mut method = by_name("soak", &settings).unwrap();
+        let mut device = device;
+        carry_out(&mut *method, &mut device, |_| true, |_| ()).unwrap();
+        method.findings()
+    }
+
+    #[test]
+    fn order_copies_and_damage_are_told() {
+        let device = || Virtual::new(3e6, 100, 1000, &Mix::imix()).unwrap();
+        let of = |findings: &Findings, name: &str| {
+            let found = findings.quantities.iter().find(|q| q.name == name);
+            found.unwrap_or_else(|| panic!("no {name}: {:?}", findings.quantities)).value
+        };
+        let swapped = soaked(device().with(Fault::Reorder { every: 10 }), 1e6);
+        let sent = swapped.trials[0].sent as f64;
+        assert!((of(&swapped, "reordered") - sent / 10.0).abs() <= 1.0);
+        assert!((of(&swapped, "displaced") - 0.2).abs() < 1e-3, "each swap moves two");
+        assert_eq!((of(&swapped, "latest by"), of(&swapped, "earliest by")), (1.0, 1.0));
+        assert_eq!(
+            (of(&swapped, "behind 3 or more later ones"), of(&swapped, "displaced by more than 64")),
+            (0.0, 0.0)
+        );
+        let density = swapped.series.iter().find(|s| s.name.contains("RFC 5236")).unwrap();
+        assert_eq!(density.points.iter().map(|[places, _]| *places).collect::<Vec<_>>(), [-1.0, 0.0, 1.0]);
+        assert!((density.points.iter().map(|[_, share]| share).sum::<f64>() - 1.0).abs() < 1e-9);
+        let spoilt = soaked(device().with(Fault::Corrupt { every: 100 }).with(Fault::Duplicate { every: 50 }), 1e6);
+        let sent = spoilt.trials[0].sent as f64;
+        assert!((of(&spoilt, "damaged") - sent / 100.0).abs() <= sent / 100.0 + 1.0 && of(&spoilt, "damaged") > 0.0);
+        assert!(of(&spoilt, "came twice") > 0.0 && of(&spoilt, "lost") > 0.0);
+        assert!(!spoilt.series.iter().any(|s| s.name.contains("RFC 5236") && s.points.len() > 9));
+        // fast ones leave no time to compare payloads, and it is said
+        let said = |findings: &Findings| findings.deviations.iter().any(|d| d.contains("all of the payload"));
+        assert!(!said(&swapped) && said(&soaked(device(), 2.9e6)));
     }
 }

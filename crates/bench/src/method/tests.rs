@@ -13,6 +13,14 @@ fn settings(form: Form) -> Settings {
     Settings { line_pps: Some(TOP), rate_pps: Some(3e6), ..Settings::new(form, goal, Limits::new(1e3, TOP).unwrap()) }
 }
 
+/// Methods that a simulated device can be asked: all but the last, whose streams have frames.
+fn simulated() -> &'static [About] {
+    match ALL {
+        [all @ .., About { name: "profile", .. }] => all,
+        _ => panic!("the profile comes last"),
+    }
+}
+
 /// Carries it out; what was found, and how long trials and pauses took.
 fn carry(name: &str, settings: &Settings, bed: &mut dyn Bed) -> (Findings, f64) {
     let (seconds, paused) = (std::cell::Cell::new(0.0), std::cell::Cell::new(0.0));
@@ -105,7 +113,7 @@ fn throughput() {
 
 #[test]
 fn a_starved_generator_is_said_to_be_the_limit() {
-    for about in ALL {
+    for about in simulated() {
         let findings = found(about.name, &settings(Form::Quick), "capacity=2e7,generator=2e6,reset=0.1,change=1e-5");
         assert_eq!(findings.limited_by, LimitedBy::Generator, "{}", about.name);
         assert!(findings.deviations.iter().any(|says| says.contains("the generator")), "{}", about.name);
@@ -325,7 +333,7 @@ fn examples_of_the_book() {
 fn times_told_are_about_right() {
     let device = "capacity=3e6,buffer=900,reset=0.3,change=1e-4";
     let mut wrong: Vec<(&str, Form, f64)> = vec![];
-    for about in ALL {
+    for about in simulated() {
         for (form, told) in [(Form::Quick, about.quick_s), (Form::Standard, about.standard_s)] {
             let (_, seconds) = carry(about.name, &settings(form), &mut device.parse::<Simulated>().unwrap());
             println!("{} {form:?}: {seconds:.1} s, told {told}", about.name);
@@ -338,10 +346,21 @@ fn times_told_are_about_right() {
 }
 
 #[test]
+fn a_simulated_device_refuses_a_profile() {
+    let settings = settings(Form::Quick);
+    let given = Settings { profile: Some(Outline { mean_pps: 1e3, seconds: 1 }), ..settings };
+    let mut method = by_name("profile", &given).unwrap();
+    let mut device: Simulated = "capacity=3e6".parse().unwrap();
+    let stopped = carry_out(&mut *method, &mut device, |_| true, |_| ()).unwrap_err();
+    assert!(matches!(stopped, Stopped::Bed(BedError::Cannot { .. })) && stopped.to_string().contains("--rate"));
+    assert!(method.findings().streams.is_empty());
+}
+
+#[test]
 fn what_the_machine_spoils_is_repeated() {
     let given = Settings { throughput_pps: Some(3e6), ..settings(Form::Quick) };
     for about in
-        ALL.iter().filter(|about| !matches!(about.name, "soak" | "throughput" | "connections" | "back-to-back"))
+        simulated().iter().filter(|about| !matches!(about.name, "soak" | "throughput" | "connections" | "back-to-back"))
     {
         let findings = found(about.name, &given, "capacity=5e6,gap=0.4,reset=0.1,change=1e-5,seed=3");
         assert!(findings.trials.iter().any(|trial| trial.machine), "{}", about.name);
@@ -414,7 +433,7 @@ proptest! {
 
     #[test]
     fn every_method_ends(
-        which in 0..ALL.len(), standard: bool, kind in 0..3_usize, capacity in 0.0..5e6_f64, buffer in 0_u64..20_000,
+        which in 0..simulated().len(), standard: bool, kind in 0..3_usize, capacity in 0.0..5e6_f64, buffer in 0_u64..20_000,
         loss in prop::option::of(0.0..0.5_f64), gap in 0.0..0.5_f64, noise in 0.0..0.5_f64, generator in 1e3..1e7_f64,
         line in prop::option::of(1e3..1e7_f64), given in prop::option::of(1.0..6e6_f64), seed: u64,
     ) {
@@ -426,13 +445,13 @@ proptest! {
             noise: crate::simulated::Noise::Normal(noise), change_s: Some(1e-4),
             ..Simulated::hard(capacity).seeded(seed)
         };
-        let (findings, _) = carry(ALL[which].name, &settings, &mut device);
+        let (findings, _) = carry(simulated()[which].name, &settings, &mut device);
         prop_assert!(findings.trials.len() <= limit::TRIALS);
     }
 
     #[test]
     fn findings_at_any_time(
-        which in 0..ALL.len(), standard: bool, told in 0_usize..60, capacity in 0.0..5e6_f64, gap in 0.0..=1.0_f64,
+        which in 0..simulated().len(), standard: bool, told in 0_usize..60, capacity in 0.0..5e6_f64, gap in 0.0..=1.0_f64,
         loss in prop::option::of(0.0..0.1_f64), generator in 1e4..1e7_f64, seed: u64,
     ) {
         let form = if standard { Form::Standard } else { Form::Quick };
@@ -441,7 +460,7 @@ proptest! {
             gap_share: gap, loss_ratio: loss.unwrap_or(0.0), generator_pps: generator, reset_s: Some(0.1),
             change_s: Some(1e-5), ..Simulated::hard(capacity).seeded(seed)
         };
-        let mut method = by_name(ALL[which].name, &settings).unwrap();
+        let mut method = by_name(simulated()[which].name, &settings).unwrap();
         let mut left = told;
         let stopped = carry_out(&mut *method, &mut device, |_| { left = left.saturating_sub(1); left > 0 }, |_| ());
         prop_assert!(matches!(stopped, Ok(()) | Err(Stopped::Bed(BedError::Interrupted))), "{:?}", stopped);

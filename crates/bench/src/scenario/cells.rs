@@ -1,8 +1,9 @@
 //! The cells of a matrix: every combination of its parameters' values.
 
-use crate::Sent;
+use super::How;
 use crate::dut::Plan;
 use crate::simulated::Simulated;
+use crate::{Generator, Sent};
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,12 @@ pub struct Cell {
     pub dut: Dut,
     /// What it is offered.
     pub sent: Sent,
+    /// How it is measured.
+    pub how: How,
+    /// Who sends.
+    pub generator: Generator,
+    /// What the clock of the device's CPUs is fixed to, MHz.
+    pub clock_mhz: Option<u32>,
 }
 
 /// The device under test of a cell.

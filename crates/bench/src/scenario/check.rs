@@ -1,13 +1,17 @@
 //! Finding everything that is wrong with a scenario.
 
+mod captures;
 mod claims;
 mod device;
+mod generator;
 mod how;
+mod profile;
 
 use super::cells::{self, Cell, Dut, MOST, NoParameter};
 use super::file::{Any, File, Traffic};
-use super::{Native, Published, Scenario, Study};
-use crate::{Sent, Shape, Trace};
+use super::{How, Native, Published, Scenario, Study};
+use crate::dut::Kind;
+use crate::{Generator, Sent, Shape};
 use chain::{ChainFile, Source};
 use graph::{Diagnostic, Registry};
 use serde::Deserialize;
@@ -25,6 +29,8 @@ use traffic::flows::MAX_FLOWS;
 const MOST_OF_A_KIND: usize = 64;
 /// Characters of a value of the matrix.
 const LONGEST: usize = 64;
+/// Clocks that a CPU may have.
+const CLOCKS_MHZ: std::ops::RangeInclusive<u32> = 100..=10_000;
 /// Faults that are reported of a scenario.
 const MOST_FAULTS: usize = 100;
 /// Pairs of samples of a row, and the most that there may be.
@@ -33,7 +39,8 @@ const PAIRS: (u32, u32) = (500, 100_000);
 const FRAMES: &str = "64";
 const FLOWS: u32 = 1024;
 /// Facts of every measurement in a cell, which no parameter may be called.
-const OF_EVERY_CELL: [&str; 2] = ["frames", "flows"];
+const OF_EVERY_CELL: [&str; 2] = ["frames", FLOWS_OF_A_CELL];
+const FLOWS_OF_A_CELL: &str = "flows";
 /// What tells one device of several.
 const DUT: &str = "dut";
 
@@ -81,8 +88,9 @@ impl Checker<'_> {
         self.version(file);
         let (folder, name) = self.name();
         let matrix = self.matrix(file);
-        let how = self.how(&file.goal);
-        let sent = self.sent(file, &folder);
+        let mut how = self.how(&file.goal, file.traffic.keeps_gaps());
+        let sent = self.sent(file, &folder, &how);
+        self.methods_of_profile(file, &mut how);
         let native = self.native(file);
         let published = self.published(file);
         // the devices' names tell cells apart as well
@@ -93,7 +101,7 @@ impl Checker<'_> {
             self.others.push(d);
             None
         });
-        let cells = self.cells(file, &folder, &matrix, &sent);
+        let cells = self.cells(file, &folder, &matrix, &sent, &how);
         Scenario {
             file: self.source.file.to_owned(),
             name,
@@ -102,6 +110,7 @@ impl Checker<'_> {
             study,
             how,
             cells,
+            changed: changed(file),
             native,
             published,
             claims,
@@ -196,7 +205,8 @@ impl Checker<'_> {
                 let cure = "name the parameter in up to 32 letters, digits, - and _";
                 self.fault(name.span(), name.get_ref(), "is not a name", cure);
             }
-            if name.get_ref() == DUT || OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
+            let is_flows = name.get_ref() == FLOWS_OF_A_CELL && is_put_in(file.traffic.flows.as_ref());
+            if name.get_ref() == DUT || !is_flows && OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
                 let cure = "write it into [traffic], or a name into [[dut]]";
                 self.fault(name.span(), name.get_ref(), "is what every measurement has, and no parameter", cure);
             }
@@ -218,24 +228,13 @@ impl Checker<'_> {
     }
 
     /// What every cell is offered.
-    fn sent(&mut self, file: &File, folder: &Path) -> Sent {
+    fn sent(&mut self, file: &File, folder: &Path, how: &How) -> Sent {
         let traffic = &file.traffic;
-        if let Some(capture) = &traffic.capture {
-            let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
-            let made = made.into_iter().flatten().map(|text| text.span());
-            let both = traffic.both_ways.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
-            for span in made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both) {
-                let written = self.written(span.clone());
-                self.fault(span, &written, "does not go with a capture, whose frames are what they are", "remove it");
-            }
-            let cure = "name a capture in the scenario's folder";
-            let path = self.file_name(capture.get_ref(), capture.span(), folder, cure).unwrap_or_default();
-            if path.is_file()
-                && let Err(d) = Trace::look(&path)
-            {
-                self.fault(capture.span(), capture.get_ref(), d.problem, d.cure.unwrap_or_default());
-            }
-            return Sent::Capture(path);
+        if let Some(sent) = self.profile(traffic, folder, how) {
+            return sent;
+        }
+        if let Some(captures) = self.captures(traffic, folder) {
+            return captures;
         }
         let order = self.parsed(traffic.order.as_ref(), Order::default());
         let (text, span) = match &traffic.frames {
@@ -249,12 +248,19 @@ impl Checker<'_> {
             Ok(_) => self.fault(span, text, "is no list of frames", cure),
             Err((wrong, e)) => self.fault(span, &wrong, e.to_string(), cure),
         }
-        let flows = traffic.flows.as_ref().map_or(FLOWS, |n| *n.get_ref());
-        if !(1..=MAX_FLOWS).contains(&flows) {
-            let span = traffic.flows.as_ref().map_or(0..0, Spanned::span);
-            self.fault(span, &flows.to_string(), "is no number of flows", format!("write 1 to {MAX_FLOWS}"));
-        }
+        // a number that the matrix has is looked at in every cell
+        let written = traffic.flows.as_ref().filter(|flows| !is_put_in(Some(flows)));
+        let flows = written.and_then(|flows| self.flows(&plain(flows), flows.span())).unwrap_or(FLOWS);
         Sent::Made { frames, flows, order, shape: self.shape(traffic) }
+    }
+
+    /// A number of flows.
+    fn flows(&mut self, text: &str, span: Range<usize>) -> Option<u32> {
+        let flows = text.parse().ok().filter(|n| (1..=MAX_FLOWS).contains(n));
+        if flows.is_none() {
+            self.fault(span, text, "is no number of flows", format!("write 1 to {MAX_FLOWS}"));
+        }
+        flows
     }
 
     /// What made frames are beyond their sizes.
@@ -302,23 +308,33 @@ impl Checker<'_> {
             if id.is_empty() || id.contains(['/', ' ']) || !seen.insert(id) {
                 self.fault(p.id.span(), id, "is no id, or that of another result too", "write letters, digits and -");
             }
-            let kinds = [p.value.is_some(), p.statement.is_some(), p.image];
-            if kinds.iter().filter(|k| **k).count() != 1 {
-                let cure = "write value = NUMBER and unit, statement = TEXT, or image = true";
-                self.fault(p.id.span(), id, "has to be one of a number, a statement and an image", cure);
+            let kinds = [p.value.is_some(), !p.values.is_empty(), p.statement.is_some(), p.image];
+            // a statement may stand beside a number
+            let numbers = kinds[0] || kinds[1];
+            if kinds.iter().filter(|k| **k).count() != 1 && !(numbers && kinds[2] && !kinds[3] && kinds[0] != kinds[1])
+            {
+                let cure = "write value = NUMBER or a list of them, or values = { NAME = NUMBER } and x = WHAT, and unit; or \
+                            statement = TEXT; or image = true";
+                self.fault(p.id.span(), id, "has to be one of numbers, a statement and an image", cure);
             }
-            if p.value.is_some() != p.unit.is_some() {
+            if numbers != p.unit.is_some() {
                 self.fault(p.id.span(), id, "has a number without a unit, or a unit without a number", "write both");
             }
-            if let Some(value) = p.value.as_ref().filter(|v| !v.get_ref().is_finite()) {
-                self.fault(value.span(), &value.get_ref().to_string(), "is not finite", "write another number");
+            if p.values.is_empty() == p.x.is_some() {
+                self.fault(p.id.span(), id, "has values without x, or x without values", "write both");
+            }
+            let wrong = p.value.iter().chain(p.values.values()).find(|v| numbers_of(v).is_none());
+            if let Some(wrong) = wrong {
+                let written = self.written(wrong.span());
+                self.fault(wrong.span(), &written, "is no finite number", "write another");
             }
         }
         let published = |p: &super::file::Published| Published {
             id: p.id.get_ref().clone(),
             figure: p.figure.clone(),
             table: p.table.clone(),
-            value: p.value.as_ref().map(|v| *v.get_ref()),
+            values: values(p),
+            x: p.x.clone(),
             unit: p.unit.clone(),
             conditions: p.conditions.clone(),
             statement: p.statement.clone(),
@@ -357,7 +373,7 @@ impl Checker<'_> {
         }
     }
 
-    fn cells(&mut self, file: &File, folder: &Path, matrix: &Matrix, sent: &Sent) -> Vec<Cell> {
+    fn cells(&mut self, file: &File, folder: &Path, matrix: &Matrix, sent: &Sent, how: &How) -> Vec<Cell> {
         if !self.faults.is_empty() {
             // what the matrix lacks would be missed again in every cell
             return vec![];
@@ -369,7 +385,7 @@ impl Checker<'_> {
         }
         for device in &file.dut.0 {
             for parameters in cells::combinations(matrix) {
-                all.extend(self.cell(file, device, folder, parameters, sent, &mut used));
+                all.extend(self.cell(file, device, folder, parameters, (sent, how), &mut used));
                 if !self.faults.is_empty() || !self.others.is_empty() {
                     return all;
                 }
@@ -379,7 +395,10 @@ impl Checker<'_> {
         let whole = !all.iter().any(|c| matches!(c.dut, Dut::Absent(_)));
         for (name, _) in file.matrix.iter().filter(|(name, _)| whole && !used.contains(name.get_ref())) {
             let problem = "is put in nowhere: all its cells would be alike";
-            let cure = format!("write ${{{}}} in the chain file, in [dut], or as trace in [traffic]", name.get_ref());
+            let cure = format!(
+                "write ${{{}}} in the chain file, in [dut], as trace or flows in [traffic], as rate in [goal]",
+                name.get_ref()
+            );
             self.fault(name.span(), name.get_ref(), problem, cure);
         }
         all
@@ -391,10 +410,10 @@ impl Checker<'_> {
         device: &super::file::Dut,
         folder: &Path,
         mut parameters: BTreeMap<String, String>,
-        sent: &Sent,
+        (sent, how): (&Sent, &How),
         used: &mut BTreeSet<String>,
     ) -> Option<Cell> {
-        let mut sent = sent.clone();
+        let (mut sent, mut how) = (sent.clone(), how.clone());
         if let Some(written) = file.traffic.trace.as_ref().filter(|trace| trace.get_ref().contains("${"))
             && let Sent::Made { shape, .. } = &mut sent
         {
@@ -404,26 +423,113 @@ impl Checker<'_> {
                 Err(e) => self.fault(written.span(), &name, e.to_string(), "write names of traces in [matrix]"),
             }
         }
+        if let Some(written) = file.traffic.flows.as_ref().filter(|flows| is_put_in(Some(flows)))
+            && let Sent::Made { flows, .. } = &mut sent
+        {
+            let span = written.span();
+            let text = self.put_in(&Spanned::new(span.clone(), plain(written)), &parameters, used)?;
+            *flows = self.flows(&text, span)?;
+        }
+        if let Some(written) = file.goal.rate.as_ref().filter(|rate| is_put_in(Some(rate))) {
+            let span = written.span();
+            let text = self.put_in(&Spanned::new(span.clone(), plain(written)), &parameters, used)?;
+            how.rate_pps = Some(self.rate(&text, span, &how.goal)?);
+        }
+        let clock_mhz = match &device.clock_mhz {
+            None => None,
+            Some(written) => {
+                let span = written.span();
+                let text = self.put_in(&Spanned::new(span.clone(), plain(written)), &parameters, used)?;
+                let mhz = text.parse().ok().filter(|mhz| CLOCKS_MHZ.contains(mhz));
+                if mhz.is_none() {
+                    let cure = format!("write {} to {}", CLOCKS_MHZ.start(), CLOCKS_MHZ.end());
+                    self.fault(span, &text, "is no clock in MHz", cure);
+                }
+                mhz
+            }
+        };
         let sent = &sent;
+        let generator = self.generator(file, &parameters, sent, &how, used)?;
         let dut = self.dut(device, folder, &parameters, sent, used)?;
+        if let Some(written) = &device.clock_mhz
+            && !matches!(&dut, Dut::Chain(_) | Dut::Absent(_))
+            && !matches!(&dut, Dut::Rig(rig) if rig.0.elsewhere.is_none() && rig.0.kind != Kind::External)
+        {
+            let cure = "remove it, or measure a chain or a program on this machine";
+            self.fault(written.span(), &plain(written), "is the clock of CPUs that this program does not have", cure);
+        }
+        if generator != Generator::Bondstone && !matches!(dut, Dut::Rig(_) | Dut::Absent(_)) {
+            let kind = file.generator.kind.as_ref();
+            let cure = "give the device ports of its own: kind = \"bondstone\" in [dut], or another kind";
+            self.fault(kind.map_or(0..0, Spanned::span), generator.name(), "sends into other programs only", cure);
+        }
         if let Some(name) = &device.name {
             parameters.insert(DUT.to_owned(), name.get_ref().clone());
         }
-        Some(Cell { parameters, dut, sent: sent.clone() })
+        Some(Cell { parameters, dut, sent: sent.clone(), how, generator, clock_mhz })
+    }
+}
+
+/// A finite number, or those of a list.
+fn numbers_of(value: &Any) -> Option<Vec<f64>> {
+    let number = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64)).filter(|n| n.is_finite());
+    match value.get_ref() {
+        Value::Array(all) if (1..=MOST_OF_A_KIND).contains(&all.len()) => all.iter().map(number).collect(),
+        one => Some(vec![number(one)?]),
+    }
+}
+
+/// The numbers of a published result with their names.
+fn values(p: &super::file::Published) -> Vec<(String, f64)> {
+    let mut all = vec![];
+    match p.value.as_ref().map(|v| numbers_of(v).unwrap_or_default()).unwrap_or_default()[..] {
+        [one] => all.push((String::new(), one)),
+        ref many => all.extend(many.iter().enumerate().map(|(n, v)| (n.to_string(), *v))),
+    }
+    for (name, value) in p.values.iter().take(MOST_OF_A_KIND) {
+        all.extend(numbers_of(value).into_iter().flatten().map(|v| (name.get_ref().clone(), v)));
+    }
+    all
+}
+
+/// What of traffic and goal the matrix changes.
+fn changed(file: &File) -> Vec<&'static str> {
+    let trace = file.traffic.trace.as_ref().is_some_and(|trace| trace.get_ref().contains("${"));
+    let is = [
+        ("flows", is_put_in(file.traffic.flows.as_ref())),
+        ("rate", is_put_in(file.goal.rate.as_ref())),
+        ("trace", trace),
+    ];
+    is.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect()
+}
+
+/// Whether a value is put in by the matrix.
+fn is_put_in(value: Option<&Any>) -> bool {
+    value.is_some_and(|value| value.get_ref().as_str().is_some_and(|text| text.contains("${")))
+}
+
+/// A value as a text.
+fn plain(value: &Any) -> String {
+    match value.get_ref() {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 
 /// Whether a chain's `[traffic]` makes the flows and frames that it is to be offered.
 fn sendable(chain: &ChainFile, sent: &Sent) -> Result<(), Diagnostic> {
     match sent {
-        Sent::Made { .. } => {
+        Sent::Made { .. } | Sent::Profile(_) => {
             let ready = crate::entries(chain, sent.is_both_ways())
                 .and_then(|_| sent.ready(chain, &AtomicBool::new(false)))
                 .map(drop);
             ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
         }
-        // it was looked at once for all
-        Sent::Capture(_) => crate::offer::macs(chain).map(drop),
+        // they were looked at once for all
+        Sent::Capture(_) => {
+            let ready = crate::entries(chain, sent.is_both_ways()).and_then(|_| crate::offer::macs(chain)).map(drop);
+            ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) traffic: Traffic,
     #[serde(default)]
+    pub(super) generator: Generator,
+    #[serde(default)]
     pub(super) goal: Goal,
     #[serde(default)]
     pub(super) matrix: BTreeMap<Spanned<String>, Any>,
@@ -51,6 +53,11 @@ pub(super) struct Dut {
     pub(super) simulated: Option<Spanned<String>>,
     pub(super) ports: Option<Any>,
     pub(super) cpus: Option<Spanned<Vec<usize>>>,
+    pub(super) clock_mhz: Option<Any>,
+    pub(super) env: Option<Spanned<String>>,
+    pub(super) ssh: Option<Spanned<String>>,
+    pub(super) program: Option<Spanned<String>>,
+    pub(super) inner: Option<Spanned<Vec<String>>>,
     pub(super) forward: Option<Spanned<String>>,
     pub(super) start: Option<Spanned<String>>,
     pub(super) ready: Option<Spanned<String>>,
@@ -85,13 +92,33 @@ impl<'de> Deserialize<'de> for Duts {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Traffic {
     pub(super) frames: Option<Spanned<String>>,
-    pub(super) flows: Option<Spanned<u32>>,
+    pub(super) flows: Option<Any>,
     pub(super) order: Option<Spanned<String>>,
-    pub(super) capture: Option<Spanned<String>>,
+    pub(super) capture: Option<Any>,
+    pub(super) rewrite: Option<Any>,
+    pub(super) vlan: Option<Any>,
+    pub(super) gaps: Option<Spanned<bool>>,
+    pub(super) speed: Option<Spanned<f64>>,
     pub(super) trace: Option<Spanned<String>>,
     pub(super) stack: Option<Spanned<String>>,
     pub(super) short: Option<Spanned<String>>,
     pub(super) both_ways: Option<Spanned<bool>>,
+    pub(super) profile: Option<Spanned<String>>,
+    pub(super) seconds: Option<Spanned<u32>>,
+}
+
+impl Traffic {
+    /// Whether a capture's own gaps are asked for.
+    pub(super) fn keeps_gaps(&self) -> bool {
+        self.capture.is_some() && (self.gaps.as_ref().is_some_and(|gaps| *gaps.get_ref()) || self.speed.is_some())
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Generator {
+    pub(super) kind: Option<Spanned<String>>,
+    pub(super) command: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -101,7 +128,7 @@ pub(super) struct Goal {
     pub(super) methods: Option<Any>,
     pub(super) form: Option<Spanned<String>>,
     pub(super) search: Option<Spanned<String>>,
-    pub(super) rate: Option<Spanned<f64>>,
+    pub(super) rate: Option<Any>,
     pub(super) line: Option<Spanned<f64>>,
     pub(super) soak_s: Option<Spanned<f64>>,
     pub(super) repeat: Option<Spanned<u32>>,
@@ -120,7 +147,10 @@ pub(super) struct Published {
     pub(super) id: Spanned<String>,
     pub(super) figure: Option<String>,
     pub(super) table: Option<String>,
-    pub(super) value: Option<Spanned<f64>>,
+    pub(super) value: Option<Any>,
+    #[serde(default)]
+    pub(super) values: Where,
+    pub(super) x: Option<String>,
     pub(super) unit: Option<String>,
     pub(super) conditions: Option<String>,
     pub(super) statement: Option<String>,

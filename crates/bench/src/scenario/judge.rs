@@ -22,10 +22,23 @@ pub struct Observation {
 pub struct Missing {
     /// Whether it would have come from `native-bench`.
     pub native: bool,
+    /// What of it is missing.
+    pub what: Lacking,
     /// What it would have been a number of, as far as that is known.
     pub facts: BTreeMap<String, String>,
     /// Why.
     pub why: String,
+}
+
+/// What of a measurement is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// All of it.
+    All,
+    /// Its latency.
+    Latency,
+    /// How much more it may be: what was measured is a lower bound.
+    Upper,
 }
 
 /// What stands beside a published result: one number, or several from one to another.
@@ -77,14 +90,14 @@ pub fn judge<'a>(scenario: &'a Scenario, seen: &[Observation], missing: &[Missin
     let mut all: Vec<Judged<'a>> = vec![];
     for claim in &scenario.claims {
         let given = claim.given.as_ref().map(|id| {
-            let of = |j: &&Judged<'a>| j.claim.is_some_and(|c| c.published.id == *id);
+            let of = |j: &&Judged<'a>| j.claim.is_some_and(|c| c.published.of.id == *id);
             (id, all.iter().find(of).map(|j| j.verdict.clone()))
         });
         let (here, verdict) = one(claim, given, seen, missing);
         let published = claim.published.words(&scenario.published);
         all.push(Judged { claim: Some(claim), says: claim.says.clone(), published, here, verdict });
     }
-    let alone = |p: &&Published| p.image && !scenario.claims.iter().any(|c| c.published.id == p.id);
+    let alone = |p: &&Published| p.image && !scenario.claims.iter().any(|c| c.published.of.id == p.id);
     let images = scenario.published.iter().filter(alone).map(|image| Judged {
         claim: None,
         says: image.conditions.clone().unwrap_or_else(|| image.id.clone()),
@@ -102,10 +115,17 @@ fn one(
     seen: &[Observation],
     missing: &[Missing],
 ) -> (Option<Spread>, Verdict) {
-    let (numbers, mut reasons) = match &claim.quantity {
+    let select = |missing: &[Missing]| match &claim.quantity {
         Some(quantity) => select(quantity, seen, missing),
         None => (vec![], vec![]),
     };
+    let (mut numbers, mut reasons) = select(missing);
+    // what is enough already may well be more
+    let is_floor = claim.at_most.is_none() && claim.quantity.as_ref().is_some_and(|q| q.over.is_none());
+    if is_floor && !numbers.is_empty() && numbers.iter().all(|(value, _)| claim.allows(*value)) {
+        let others: Vec<Missing> = missing.iter().filter(|m| m.what != Lacking::Upper).cloned().collect();
+        (numbers, reasons) = select(&others);
+    }
     reasons.extend(claim.untestable.clone());
     let spread = claim.quantity.as_ref().and_then(|q| spread(q, &numbers));
     match given {
@@ -151,11 +171,18 @@ fn select(quantity: &Quantity, seen: &[Observation], missing: &[Missing]) -> Fou
 
 fn group(measure: Measure, facts: &Facts, seen: &[Observation], missing: &[Missing]) -> Found {
     let absent = |m: &&Missing| {
+        let concerns = match m.what {
+            // a latency is that of a share of the rate
+            Lacking::All | Lacking::Upper => true,
+            Lacking::Latency => measure.is_latency(),
+        };
         m.native == measure.is_native()
+            && concerns
             && facts.iter().all(|(name, values)| m.facts.get(name).is_none_or(|v| values.contains(v)))
     };
     let mut reasons: Vec<String> = missing.iter().filter(absent).map(|m| m.why.clone()).collect();
-    reasons.dedup();
+    let mut known = std::collections::BTreeSet::new();
+    reasons.retain(|why| known.insert(why.clone()));
     let meant = |o: &&Observation| {
         o.measure == measure && facts.iter().all(|(name, values)| o.facts.get(name).is_some_and(|v| values.contains(v)))
     };
@@ -253,8 +280,9 @@ impl Judged<'_> {
     /// The published results that it is about.
     pub fn published_of<'s>(&self, scenario: &'s Scenario) -> Vec<&'s Published> {
         let Some(claim) = self.claim else { return vec![] };
-        let ids = [Some(&claim.published.id), claim.published.over.as_ref()];
-        ids.into_iter().flatten().filter_map(|id| scenario.published(id)).collect()
+        let mut ids: Vec<&str> = claim.published.parts().map(|part| part.id.as_str()).collect();
+        ids.dedup();
+        ids.into_iter().filter_map(|id| scenario.published(id)).collect()
     }
 }
 

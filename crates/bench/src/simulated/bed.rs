@@ -51,6 +51,13 @@ impl Bed for Simulated {
 /// The length of a trial that can be.
 pub(super) fn check(ask: &Ask) -> Result<f64, BedError> {
     let seconds = ask.duration_s();
+    if ask.profile {
+        return Err(BedError::Cannot {
+            dut: "a simulated device".to_owned(),
+            what: "sent a profile",
+            cure: "measure a chain or another program, or give the simulated one a load (--rate)",
+        });
+    }
     let first = ask.phases.first().ok_or(PaceError::Duration { seconds, rate_pps: 0.0 })?;
     for phase in &ask.phases {
         if !(1.0..=pace::MAX_PPS).contains(&phase.load_pps) {

@@ -211,6 +211,12 @@ impl Bed for Virtual {
                 variation: Variation { ipdv: Delays::new(), rising: 0, rfc3550_ns: 0.0, rfc3550_max_ns: 0.0 },
             }),
         };
+        if ask.order {
+            run.receiver.watch_density();
+        }
+        if ask.payload {
+            run.receiver.check_payload();
+        }
         let mut totals = pace::Totals::default();
         let (mut sizes, mut picker) = (self.mix.cycle(), self.template.flows().picker(0, 1));
         let mut frame = vec![0; 9300];
@@ -250,6 +256,8 @@ impl Bed for Virtual {
             delays,
             losses,
             variation,
+            order: run.receiver.displacements(0).into_iter().collect(),
+            payload: ask.payload,
             tag_ns: run.tag.and_then(|(_, latency)| latency),
             ..Seen::default()
         })

@@ -415,7 +415,8 @@ impl<'a> Builder<'a> {
                 );
                 continue;
             }
-            if at == 0 && self.standing.keys().any(|(n, _)| *n as usize == nf) {
+            // what comes by an edge goes on by one, though the NF may stand in a path by another input
+            if at == 0 && self.standing.keys().any(|(n, _)| *n as usize == nf) && !self.entered_apart(file, nf) {
                 self.checker.fault(
                     edge.from.span(),
                     edge.from.get_ref(),
@@ -500,11 +501,38 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Whether an edge leads to an NF by an input by which no path does.
+    fn entered_apart(&self, file: &File, nf: usize) -> bool {
+        let NfUse { name, inputs, .. } = &self.nfs[nf];
+        file.edge.iter().any(|edge| {
+            let (to, input) =
+                edge.to.get_ref().split_once(':').map_or((edge.to.get_ref().as_str(), None), |(n, i)| (n, Some(i)));
+            let input = input.map_or(Some(0), |input| inputs.iter().position(|i| i == input));
+            to == name && input.is_some_and(|input| !self.standing.contains_key(&(nf as u16, input as u8)))
+        })
+    }
+
+    /// NFs that packets of a chain come to, by its path and by edges, up to links to other chains.
+    fn reached(&self, chain: &Chain) -> BTreeSet<usize> {
+        let (mut seen, mut next) = (vec![false; self.hops.len()], vec![chain.entry]);
+        let mut all = BTreeSet::new();
+        while let Some(target) = next.pop() {
+            let Target::Hop(Hop(hop)) = target else { continue };
+            if !std::mem::replace(&mut seen[usize::from(hop)], true) {
+                let plan = &self.hops[usize::from(hop)];
+                all.insert(usize::from(plan.node));
+                next.push(plan.next);
+                next.extend(self.edges[usize::from(plan.node)].iter().skip(1));
+            }
+        }
+        all
+    }
+
     /// An NF that keeps state per flow must see all of a flow: not in chains on different cores.
     fn spread(&mut self, file: &File, chains: &[Chain]) {
-        for nf in self.nfs.iter().filter(|nf| nf.kind.spread != Spread::Any) {
-            let holds = |c: &&Chain| c.path.iter().any(|p| p.split(':').next() == Some(&nf.name));
-            let mut cores = chains.iter().filter(holds).map(|c| &c.cores);
+        let reached: Vec<_> = chains.iter().map(|chain| self.reached(chain)).collect();
+        for (number, nf) in self.nfs.iter().enumerate().filter(|(_, nf)| nf.factory.spread() != Spread::Any) {
+            let mut cores = chains.iter().zip(&reached).filter(|(_, nfs)| nfs.contains(&number)).map(|(c, _)| &c.cores);
             if let Some(first) = cores.next()
                 && cores.any(|c| c != first)
             {
@@ -515,6 +543,26 @@ impl<'a> Builder<'a> {
                 let d = self.checker.source.at(span, d);
                 self.checker.faults.push(d);
             }
+        }
+        for (n, (chain, nfs)) in chains.iter().zip(&reached).enumerate().filter(|(_, (c, _))| c.cores.len() > 1) {
+            let own: Vec<_> =
+                nfs.iter().map(|&nf| &self.nfs[nf]).filter(|nf| nf.factory.spread() == Spread::Custom).collect();
+            let (value, problem, cure) = match (&own[..], chain.from) {
+                ([_, second, ..], _) => (
+                    &second.name,
+                    "is the second NF of this chain that has to spread packets over cores itself",
+                    "give each a chain of one core",
+                ),
+                ([only], Start::Link(_)) => (
+                    &only.name,
+                    "spreads packets over cores itself, but this chain gets them from another",
+                    "begin the chain with a port, or give it one core",
+                ),
+                _ => continue,
+            };
+            let span = file.chain.get(n).map_or(0..0, Spanned::span);
+            let d = self.checker.source.at(span, Diagnostic::new(problem).value(value).cure(cure));
+            self.checker.faults.push(d);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::standing::Standing;
 use super::{Carried, Found, Job, asks_for_a_line, asks_for_a_rate};
 use bench::search::SearchKind;
-use bench::{LimitedBy, Offered, Trace, Trial, Way};
+use bench::{Generator, LimitedBy, Offered, Trial, Way};
 use report::Tool;
 use std::io::IsTerminal;
 
@@ -24,10 +24,17 @@ pub(super) fn document(
     deviations.extend(offered.remarks());
     deviations.truncate(report::limit::DEVIATIONS);
     let goal = findings.goal;
+    // a profile is one trial of its own length
+    let lasts = offered.timetable().map(|timetable| f64::from(timetable.seconds()));
     let mut cell = job.cell.clone();
     cell.extend(offered.cell());
+    if job.generator != Generator::Bondstone {
+        cell.insert("generator".to_owned(), job.generator.to_string());
+    }
     let by = match &*findings.method.name {
         "load" => "one load".to_owned(),
+        "receive-rate" => "the highest load there is".to_owned(),
+        "profile" => "a profile".to_owned(),
         _ if job.how.search == SearchKind::Mlr => "MLRsearch (RFC 9971)".to_owned(),
         _ => format!("{} ({})", job.how.search.name(), job.how.search.standard()),
     };
@@ -43,11 +50,11 @@ pub(super) fn document(
         cell,
         method: findings.method.clone(),
         dut: at.dut(job),
-        traffic: offered.document(),
+        traffic: job.generator.traffic(offered.document()),
         goal: report::Goal {
             name: None,
-            trial_s: goal.final_s(),
-            sum_s: goal.sum_s(),
+            trial_s: lasts.unwrap_or(goal.final_s()),
+            sum_s: lasts.unwrap_or(goal.sum_s()),
             loss_ratio: goal.loss_ratio(),
             exceed_ratio: goal.exceed_ratio(),
             width: goal.width(),
@@ -66,22 +73,33 @@ pub(super) fn document(
         latency: findings.latency.clone(),
         quantities: findings.quantities.clone(),
         series: findings.series.clone(),
+        streams: offered.streams(&findings.streams),
         nodes: nodes.clone(),
     }
 }
 
-/// Says what of a capture is sent.
-pub(super) fn introduce(trace: &Trace) {
-    let capture = trace.capture();
-    eprintln!(
-        "{}: {} frames of {:.0} bytes on average, flows: {}",
-        trace.name(),
-        capture.len(),
-        capture.mean_size(),
-        capture.flows()
-    );
-    if let Some(left_out) = trace.left_out() {
-        eprintln!("  {left_out}");
+/// Says what of captures is sent.
+pub(super) fn introduce(offered: &Offered) {
+    for trace in offered.traces() {
+        let capture = trace.capture();
+        eprintln!(
+            "{}: {} frames of {:.0} bytes on average, flows: {}",
+            trace.name(),
+            capture.len(),
+            capture.mean_size(),
+            capture.flows()
+        );
+        if let Some(left_out) = trace.left_out() {
+            eprintln!("  {left_out}");
+        }
+    }
+    if let Some(pps) = offered.own_pps() {
+        eprintln!("  with their own gaps: {pps:.1} packets/s where no other load is asked for");
+    }
+    match offered.rewritten() {
+        Some((what, true)) => eprintln!("  {what}"),
+        Some((what, false)) => eprintln!("warning: {what}"),
+        None => {}
     }
 }
 
@@ -91,7 +109,10 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
     let mpps = |pps: f64| format!("{:.3} Mpps", pps / 1e6);
     let trials = findings.trials.len();
     match findings.summary.lower_pps {
-        _ if !asks_for_a_rate(&findings.method.name) => eprintln!("{what}: {trials} trials"),
+        // a device that lets nothing through is wrong in any case
+        _ if !asks_for_a_rate(&findings.method.name) && findings.trials.iter().any(|trial| trial.received != 0) => {
+            eprintln!("{what}: {trials} trials")
+        }
         lower if lower > 0.0 => eprintln!("{what}: {}, {trials} trials", mpps(lower)),
         _ => {
             let worst: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
@@ -104,14 +125,14 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
                 }
                 () => eprintln!("{what}: no rate meets the goal"),
             }
-            let cure = match offered.trace() {
+            let cure = match offered.traces() {
                 _ if worst.is_empty() => None,
-                None => Some(
+                [] => Some(
                     "[traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)",
                 ),
-                Some(_) => Some(
+                _ => Some(
                     "frames of a capture go where they say: set dst_mac in [traffic] to the router's, give it routes for \
-                     them, or allow with --loss what the chain refuses",
+                     them or others to them (--rewrite), or allow with --loss what the chain refuses",
                 ),
             };
             if let Some(cure) = cure {
@@ -120,7 +141,8 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
         }
     }
     for (way, Way { sent, received }) in ["there", "back"].iter().zip(ways) {
-        eprintln!("  {way}: {received} of {sent} packets came");
+        let numbered = if offered.traces().is_empty() { "" } else { " with a number" };
+        eprintln!("  {way}: {received} of {sent} packets{numbered} came");
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Desk, Job, Under, words, wrong};
 use anyhow::Context;
-use bench::dut::{Plan, SentTo};
-use bench::{Machine, Rig, Sent, Stand, Wired};
+use bench::dut::{Plan, Ports, SentTo};
+use bench::{Generator, Machine, Offered, Rig, RigError, Sent, Stand, Wired};
 use chain::ChainFile;
 use graph::Diagnostics;
-use report::{Dut, NfUse, Port};
+use report::{Dut, Environment, NfUse, Port};
 
 /// A device that runs, and where.
 pub(super) struct Standing {
@@ -27,12 +27,14 @@ pub(super) struct Standing {
 
 impl Desk {
     /// Starts the device, with the calling thread as the generator.
-    pub(super) fn stand(&self, job: &Job<'_>) -> anyhow::Result<Standing> {
+    pub(super) fn stand(&self, job: &Job<'_>, offered: &[Offered]) -> anyhow::Result<Standing> {
         let at = match job.dut {
             Under::Chain(file) => self.wired(file, job.sent.is_both_ways())?,
-            Under::Rig { name, plan, file } => self.rig(name, plan, file, &job.sent)?,
-            Under::Simulated { device, .. } if job.sent.is_both_ways() => {
-                return Err(wrong("both-ways", device, "a simulated device has one direction; leave it out"));
+            Under::Rig { name, plan, file } => self.rig(name, plan, file, job, offered)?,
+            // of a profile it says itself that it cannot be sent
+            Under::Simulated { device, .. } if job.sent.is_both_ways() && !matches!(job.sent, Sent::Profile(_)) => {
+                let problem = "a simulated device has one direction; leave it out, or the second capture";
+                return Err(wrong("both-ways", device, problem));
             }
             Under::Simulated { device, .. } => {
                 eprintln!("{}: a simulated device, in virtual time", job.label);
@@ -71,14 +73,22 @@ impl Desk {
         Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
     }
 
-    fn rig(&self, name: &str, plan: &Plan, file: &ChainFile, sent: &Sent) -> anyhow::Result<Standing> {
+    fn rig(
+        &self,
+        name: &str,
+        plan: &Plan,
+        file: &ChainFile,
+        job: &Job<'_>,
+        offered: &[Offered],
+    ) -> anyhow::Result<Standing> {
         let allowed = runtime::allowed_cpus();
         let mut plan = plan.clone();
-        let core = self.generator(&plan.cpus)?;
-        if plan.cpus.is_empty() {
+        let is_here = plan.elsewhere.is_none();
+        let core = self.generator(if is_here { &plan.cpus } else { &[] })?;
+        if plan.cpus.is_empty() && is_here {
             plan.cpus = allowed.iter().copied().filter(|cpu| *cpu != core).collect();
         }
-        if let Some(absent) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        if let Some(absent) = plan.cpus.iter().find(|cpu| is_here && !allowed.contains(cpu)) {
             let problem =
                 format!("{name}: CPU {absent} is not there for this process, which may use {}", words(&allowed));
             let cure = "write others: cpus = [0]".to_owned();
@@ -90,22 +100,23 @@ impl Desk {
             [] => vec!["198.19.0.0/16".to_owned()],
             all => all.to_vec(),
         };
-        let sent = SentTo { dst_mac: settings.dst_mac, destinations, tables: sent.tables() };
-        let rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
+        let sent = SentTo { dst_mac: settings.dst_mac, destinations, trace: job.sent.trace() };
+        let mut rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
         let lcore = rig.outside().eal().register_thread().ok();
         let memory = rig.outside().memory();
-        let used = plan.cpus.clone();
-        let cpus = used.iter().copied().chain([core]).collect();
-        Ok(Standing {
-            stand: Stand::Rig(Box::new(rig)),
-            core,
-            used,
-            cpus,
-            memory,
-            plan: Some(plan),
-            machine: None,
-            _lcore: lcore,
-        })
+        let (used, cpus) = match &rig.about().environment {
+            Some(there) => (there.cpus_used.iter().map(|cpu| *cpu as usize).collect(), vec![core]),
+            None => (plan.cpus.clone(), plan.cpus.iter().copied().chain([core]).collect()),
+        };
+        let stand = if job.generator == Generator::Bondstone {
+            Stand::Rig(Box::new(rig))
+        } else {
+            for offered in offered {
+                rig.conform(offered).map_err(RigError::from)?;
+            }
+            Stand::Foreign(Box::new(rig.hand_over(&job.generator, core).map_err(RigError::from)?))
+        };
+        Ok(Standing { stand, core, used, cpus, memory, plan: Some(plan), machine: None, _lcore: lcore })
     }
 
     fn generator(&self, used: &[usize]) -> anyhow::Result<usize> {
@@ -120,18 +131,47 @@ impl Desk {
     }
 }
 
+/// Facts of the machine that the device runs on, to stand beside those of this one.
+pub(super) fn elsewhere(there: &Environment) -> impl Iterator<Item = (String, String)> {
+    let list = |cpus: &[u32]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let isolated = Some(list(&there.isolated_cpus)).filter(|cpus| !cpus.is_empty());
+    let facts = [
+        ("CPU", Some(there.cpu.clone())),
+        ("kernel", Some(there.kernel.clone())),
+        ("huge pages", Some(there.hugepages.to_string())),
+        ("isolated CPUs", isolated),
+        ("hypervisor", there.hypervisor.clone()),
+        ("DPDK", there.dpdk_version.clone()),
+    ];
+    let facts = facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    facts.chain(there.more.clone()).map(|(name, value)| (format!("dut {name}"), value))
+}
+
 impl Standing {
     /// What a reader of a result has to know.
     pub(super) fn remarks(&self) -> Vec<String> {
-        match (&self.stand, &self.plan) {
-            (Stand::Rig(rig), Some(plan)) => {
-                let ports = format!(
-                    "generator and device are on one host, joined by {} ports, and stamps are by software: no NIC, no line rate",
-                    plan.ports
-                );
-                [ports].into_iter().chain(rig.about().remarks.iter().cloned()).collect()
+        match (self.stand.about(), &self.plan) {
+            (Some(about), Some(plan)) => {
+                let ports = match (&plan.elsewhere, &plan.ports) {
+                    (Some(_), _) => "the device is on another machine, whose facts are those that begin with \"dut\"; stamps are \
+                                     by software"
+                        .to_owned(),
+                    (None, Ports::Devices(_)) => "the device is at the ends of these ports; stamps are by software".to_owned(),
+                    (None, ports) => format!(
+                        "generator and device are on one host, joined by {ports} ports, and stamps are by software: no NIC, \
+                         no line rate"
+                    ),
+                };
+                let sender = match &self.stand {
+                    Stand::Foreign(foreign) => Some(format!(
+                        "{} sent and counted, after Bondstone had seen that the device forwards as it should",
+                        foreign.generator()
+                    )),
+                    _ => None,
+                };
+                [ports].into_iter().chain(sender).chain(about.remarks.iter().cloned()).collect()
             }
-            (Stand::Simulated(_), _) => vec!["the device is simulated: nothing was sent, and no time passed".to_owned()],
+            _ if matches!(self.stand, Stand::Simulated(_)) => vec!["the device is simulated: nothing was sent, and no time passed".to_owned()],
             _ => vec![
                 "ports are wires in memory and departure and arrival are stamped by software on this host: no NIC, no link, \
                  no line rate"
@@ -147,19 +187,22 @@ impl Standing {
             let nf = |n: &chain::NfUse| NfUse { name: n.name.clone(), kind: n.kind.name.to_owned() };
             file.nfs.iter().map(nf).collect()
         };
-        match (&self.stand, job.dut) {
-            (Stand::Rig(rig), Under::Rig { plan, file, .. }) => {
-                let about = rig.about();
+        match (self.stand.about(), job.dut) {
+            (Some(about), Under::Rig { plan, file, .. }) => {
                 let mut configuration = about.configuration.clone();
                 configuration.truncate(configuration.floor_char_boundary(report::limit::CHAIN));
-                let port = |n: usize| Port { name: format!("port{n}"), device: plan.ports.to_string(), driver: None };
+                let device = |n: usize| match &plan.ports {
+                    Ports::Devices(all) => all[n].clone(),
+                    ports => ports.to_string(),
+                };
+                let port = |n: usize| Port { name: format!("port{n}"), device: device(n), driver: None };
                 Dut {
                     kind: plan.kind.name().to_owned(),
                     version: about.version.clone(),
                     file: None,
                     chain_sha256: Some(report::sha256(configuration.as_bytes())),
                     chain: Some(configuration),
-                    isolation: Some("native".to_owned()),
+                    isolation: Some(plan.env.to_string()),
                     nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
                     ports: (0..plan.ports.count()).map(port).collect(),
                     cores,

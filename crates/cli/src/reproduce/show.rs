@@ -152,7 +152,7 @@ fn finding(scenario: &Scenario, judged: &Judged<'_>) -> Value {
         .into_iter()
         .map(|p| {
             json!({
-                "id": p.id, "figure": p.figure, "table": p.table, "value": p.value, "unit": p.unit,
+                "id": p.id, "figure": p.figure, "table": p.table, "value": p.value(None), "values": p.values, "x": p.x, "unit": p.unit,
                 "conditions": p.conditions, "statement": p.statement,
             })
         })

@@ -68,6 +68,27 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
+impl Said {
+    /// The documents that it printed, each what its id says.
+    #[track_caller]
+    pub(crate) fn results(&self) -> Vec<report::Result> {
+        let all: Vec<serde_json::Value> =
+            serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.out, self.err));
+        let read = |r: &serde_json::Value| report::Document::read(&r.to_string()).expect("it is what its id says");
+        all.iter().map(|r| read(r).into_result()).collect()
+    }
+}
+
+/// Whether there is CPU 0 for a chain and one more for the generator; says when not.
+pub(crate) fn has_cpu_0_and_another() -> bool {
+    let cpus = runtime::allowed_cpus();
+    let enough = cpus.len() > 1 && cpus.contains(&0);
+    if !enough {
+        eprintln!("skipped: needs CPU 0 and one more");
+    }
+    enough
+}
+
 impl From<Output> for Said {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");

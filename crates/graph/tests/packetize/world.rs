@@ -153,6 +153,19 @@ impl World {
         }
     }
 
+    /// How the hosts and the node are, for a message.
+    pub(crate) fn state(&mut self) -> String {
+        let stats = self.between.stats();
+        let drops = stats.reasons.iter().zip(&stats.drops).map(|(reason, count)| (*reason, count.get()));
+        let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
+        let counters: Vec<_> = stats.counters().iter().map(|(name, count)| (name.clone(), count.get())).collect();
+        let hosts = self.hosts.each_mut().map(|host| {
+            let socket = host.socket();
+            (socket.state(), socket.send_queue(), socket.recv_queue())
+        });
+        format!("hosts: state, to send, to read {hosts:?}; dropped {drops:?}; counted {counters:?}")
+    }
+
     /// Lets time go by until something is so, and nothing is on its way; whether it was in time.
     pub(crate) fn run(&mut self, until: u64, is: impl Fn(&mut Self) -> bool) -> bool {
         while self.now < until {

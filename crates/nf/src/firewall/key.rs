@@ -6,7 +6,7 @@ use wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Vlan, ipv4, ipv6};
 use zerocopy::FromBytes;
 
 /// Bytes of a TCP header that a first fragment has to hold (RFC 1858 §3.1.1).
-const TMIN: usize = 16;
+pub(super) const TMIN: usize = 16;
 
 /// A frame, as rules see it.
 pub(super) enum View {

@@ -1,11 +1,13 @@
 //! Rules as they are written.
 
-use super::{Action, Settings};
-use graph::{BuildCx, Diagnostic};
+use super::Action;
+use super::policy::Class;
+use graph::Diagnostic;
 use ipnet::IpNet;
 use std::fs::read_to_string;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use tables::classifier::{Addresses, Error, FragmentMatch, MAX_RULES, Rule, TcpFlags, Upper};
 use wire::IpProtocol;
 
@@ -14,6 +16,8 @@ pub(super) struct Written {
     pub(super) text: String,
     pub(super) action: Action,
     pub(super) matches: Rule,
+    /// Of the classes of packets that it is for, their bits.
+    pub(super) states: u8,
 }
 
 /// Why a rule is refused.
@@ -24,7 +28,7 @@ struct Fault {
 
 impl From<String> for Fault {
     fn from(problem: String) -> Self {
-        const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, each with its value";
+        const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, state, each with its value";
         Fault { problem, cure: CURE }
     }
 }
@@ -38,16 +42,22 @@ impl From<Fault> for Diagnostic {
 const ANY4: (Ipv4Addr, u8) = (Ipv4Addr::UNSPECIFIED, 0);
 const ANY6: (Ipv6Addr, u8) = (Ipv6Addr::UNSPECIFIED, 0);
 
-/// All rules of the settings.
-pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Diagnostic> {
+/// All rules: these, and behind them those of a file. Words on states mean something only where connections are tracked.
+pub(super) fn read(rules: &[String], file: Option<&Path>, tracked: bool) -> Result<Vec<Written>, Diagnostic> {
+    let rule = |text: &str| match rule(text) {
+        Ok(rule) if !tracked && rule.states != Class::New.bit() => Err(Fault {
+            problem: "asks for the state of a connection, and none is tracked".to_owned(),
+            cure: "write track = {} beside the rules, or leave the word out",
+        }),
+        other => other,
+    };
     let mut all = vec![];
-    for text in &settings.rules {
+    for text in rules {
         let rule = rule(text).map_err(|e| Diagnostic::from(e).key("rules").value(text))?;
         all.push(rule);
     }
-    if let Some(file) = &settings.file {
-        let path = cx.path(file);
-        let text = read_to_string(&path).map_err(|e| {
+    if let Some(path) = file {
+        let text = read_to_string(path).map_err(|e| {
             let d = Diagnostic::new(format!("cannot be read: {e}")).key("file").value(path.display());
             d.cure("name a file of rules, one a line")
         })?;
@@ -57,7 +67,7 @@ pub(super) fn read(settings: &Settings, cx: &BuildCx) -> Result<Vec<Written>, Di
                 continue;
             }
             let rule = rule(line).map_err(|e| Diagnostic {
-                file: Some(path.clone()),
+                file: Some(path.to_owned()),
                 line: Some(number + 1),
                 ..Diagnostic::from(e).value(line)
             })?;
@@ -83,6 +93,7 @@ fn rule(text: &str) -> Result<Written, Fault> {
     let (mut src, mut dst) = (None::<IpNet>, None::<IpNet>);
     let (mut sport, mut dport, mut kind, mut code) = (None, None, None, None);
     let mut matches = Rule::ANY;
+    let mut states = Class::New.bit();
     let mut seen = vec![];
     while let Some(key) = words.next() {
         let value = words.next().ok_or(format!("{key:?} has no value"))?;
@@ -99,6 +110,7 @@ fn rule(text: &str) -> Result<Written, Fault> {
             "type" => kind = Some(range::<u8>(value)?),
             "code" => code = Some(range::<u8>(value)?),
             "flags" => matches.tcp_flags = Some(flags(value)?),
+            "state" => states = state(value)?,
             "fragment" => matches.fragment = fragment(value)?,
             _ => return Err(format!("{key:?} is not understood").into()),
         }
@@ -131,7 +143,7 @@ fn rule(text: &str) -> Result<Written, Fault> {
         Error::Rule { fault, .. } => fault.to_string(),
         e => e.to_string(),
     })?;
-    Ok(Written { text: text.to_owned(), action, matches })
+    Ok(Written { text: text.to_owned(), action, matches, states })
 }
 
 fn addresses(src: Option<IpNet>, dst: Option<IpNet>) -> Result<Addresses, String> {
@@ -204,6 +216,18 @@ fn flags(text: &str) -> Result<TcpFlags, String> {
         flags.value |= u8::from(set) << bit;
     }
     Ok(flags)
+}
+
+/// `established,related`, or `any`.
+fn state(text: &str) -> Result<u8, String> {
+    if text == "any" {
+        return Ok((1 << Class::NAMES.len()) - 1);
+    }
+    text.split(',').try_fold(0, |states, word| match Class::NAMES.iter().position(|name| *name == word) {
+        Some(n) if states & 1 << n != 0 => Err(format!("{word:?} stands there twice")),
+        Some(n) => Ok(states | 1 << n),
+        None => Err(format!("{word:?} is no state: use any, or some of {}", Class::NAMES.join(","))),
+    })
 }
 
 fn fragment(text: &str) -> Result<FragmentMatch, String> {

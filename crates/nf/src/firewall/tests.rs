@@ -1,5 +1,10 @@
 //! Rules against a reading of them that knows no table.
 
+mod classbench;
+mod live;
+mod model;
+mod tracked;
+
 use crate::Firewall;
 use kit::Bench;
 use proptest::prelude::*;

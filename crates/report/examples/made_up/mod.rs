@@ -62,6 +62,8 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             burst: 4,
             directions: 1,
             trace_sha256: Some(sha256(b"a trace")),
+            back_sha256: None,
+            profile: None,
             seed: Some(7),
         },
         goal: Goal {
@@ -107,6 +109,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             y: Axis { name: "loss".to_owned(), unit: "ratio".to_owned() },
             points: vec![[lower, 0.0], [lower * 1.1, 0.09], [lower * 1.2, 0.16]],
         }],
+        streams: vec![],
         nodes: nodes(kind, cycles, (lower * 21.0) as u64),
     };
     result.seal().expect("made-up data is sound");

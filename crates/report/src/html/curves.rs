@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Drawings of one sort that a page holds.
 const DRAWINGS: usize = 12;
+/// Of a search, loads up to so many times the throughput are shown.
+const NEAR: f64 = 2.0;
 /// Points of a distribution.
 const STEPS: usize = 120;
 
@@ -24,13 +26,19 @@ pub(super) fn human(unit: &str) -> (f64, &str) {
     }
 }
 
-fn axis(name: &str, unit: &str, log: bool) -> Axis {
+pub(super) fn axis(name: &str, unit: &str, log: bool) -> Axis {
     let label = if unit.is_empty() { name.to_owned() } else { format!("{name} ({unit})") };
     Axis { label, log, most: None }
 }
 
 /// Lines in charts of at most as many as there are colours.
-fn charts(id: &str, title: &str, x: impl Fn() -> Axis, y: impl Fn() -> Axis, mut all: Vec<Line>) -> Vec<Element> {
+pub(super) fn charts(
+    id: &str,
+    title: &str,
+    x: impl Fn() -> Axis,
+    y: impl Fn() -> Axis,
+    mut all: Vec<Line>,
+) -> Vec<Element> {
     all.retain(|line| !line.points.is_empty());
     let mut out = vec![];
     while !all.is_empty() && out.len() < DRAWINGS {
@@ -43,7 +51,7 @@ fn charts(id: &str, title: &str, x: impl Fn() -> Axis, y: impl Fn() -> Axis, mut
 }
 
 /// What to call each result, with its frame size.
-fn names(results: &[Result]) -> Vec<String> {
+pub(super) fn names(results: &[Result]) -> Vec<String> {
     let several = words::distinct(results.iter().map(|r| r.traffic.frames.label())).len() > 1;
     let name = |(name, r): (String, &Result)| {
         if several { format!("{name}, {}", words::frames(&r.traffic.frames)) } else { name }
@@ -84,10 +92,16 @@ pub(super) fn series(results: &[Result]) -> Vec<(String, Vec<Element>)> {
     by_name.into_iter().take(DRAWINGS).enumerate().map(draw).collect()
 }
 
+/// The highest load whose loss is shown: a search begins far above what it finds.
+fn most_shown(r: &Result) -> f64 {
+    let is_search = r.method.name == "throughput" && r.summary.lower_pps > 0.0;
+    if is_search { NEAR * r.summary.lower_pps } else { f64::INFINITY }
+}
+
 /// Loss of each trial over its load, where results tell it at several loads.
 pub(super) fn loss(results: &[Result]) -> Vec<Element> {
     let line = |(name, r): (String, &Result)| {
-        let told = r.trials.iter().filter(|t| !t.machine && t.phases.is_empty());
+        let told = r.trials.iter().filter(|t| !t.machine && t.phases.is_empty() && t.load_pps <= most_shown(r));
         let mut points: Vec<(f64, f64)> = told.map(|t| (t.load_pps / 1e6, t.loss_ratio() * 100.0)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let loads = points.windows(2).filter(|w| w[0].0 < w[1].0).count();

@@ -2,7 +2,7 @@
 
 use super::element::{Element, el};
 use super::grid::Grid;
-use super::{STYLE, boxes, curves, cycles, latency, throughput};
+use super::{STYLE, boxes, curves, cycles, latency, scaling, throughput};
 use crate::Result;
 
 /// A figure of the report.
@@ -31,6 +31,9 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
         out.extend(all.into_iter().enumerate().map(figure));
     };
     add("throughput", throughput::drawings(&grid));
+    for (name, drawings, _) in scaling::drawings(shown) {
+        add(&format!("throughput-over-{}", plain(&name)), drawings);
+    }
     add("repetitions", boxes::drawings(results));
     add("latency", latency::drawings(&grid));
     add("latency-distribution", curves::distribution(shown));
@@ -38,10 +41,7 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
     add("loss", curves::loss(shown));
     add("cycles", cycles::drawings(&grid));
     for (name, drawings) in curves::series(shown) {
-        let plain: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
-        let plain: String = plain.chars().take(60).collect();
-        add(&format!("curve-{}", plain.trim_matches('-')), drawings);
+        add(&format!("curve-{}", plain(&name)), drawings);
     }
     // two curves may differ only in what a file's name cannot hold
     let mut seen = std::collections::HashMap::new();
@@ -53,6 +53,12 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
         }
     }
     out
+}
+
+/// A name fit for that of a file.
+fn plain(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    name.chars().map(plain).take(60).collect::<String>().trim_matches('-').to_owned()
 }
 
 /// A drawing as a file: with its name space, size, style and ground.

@@ -135,6 +135,7 @@ pub(super) fn trials(results: &[Result]) -> Element {
         "duplicate",
         "reordered",
         "corrupt",
+        "late",
         "gap µs",
         "machine",
     ]);
@@ -146,7 +147,7 @@ pub(super) fn trials(results: &[Result]) -> Element {
     let total: usize = results.iter().map(|r| r.trials.len()).sum();
     let mut caption =
         "Trials in the order made. Unsent packets are those the generator could not send in time; they count \
-        as lost. Gap is the longest time that a port was left alone; trials marked as the machine's are no evidence."
+        as lost, and so do damaged ones and those so late that they may be copies. Gap is the longest time that a port was left alone; trials marked as the machine's are no evidence."
             .to_owned();
     if total > TRIALS {
         caption += &format!(" Here are the first {TRIALS} of {total}; all are in the documents.");
@@ -154,7 +155,7 @@ pub(super) fn trials(results: &[Result]) -> Element {
     details(&format::plural(total, "trial", "trials"), [element(&table, &caption)])
 }
 
-fn trial(name: &str, r: &Result, t: &Trial) -> [String; 15] {
+fn trial(name: &str, r: &Result, t: &Trial) -> [String; 16] {
     let count = format::count;
     [
         name.to_owned(),
@@ -170,6 +171,7 @@ fn trial(name: &str, r: &Result, t: &Trial) -> [String; 15] {
         count(t.duplicate),
         count(t.reordered),
         count(t.corrupt),
+        count(t.late),
         format::us(t.poll_gap_max_ns as f64),
         if t.machine { "yes" } else { "no" }.to_owned(),
     ]
@@ -262,7 +264,8 @@ fn traffic(r: &Result) -> String {
     let flows = if t.flows == 1 { "1 flow".to_owned() } else { format!("{flows} flows") };
     let trace = t.trace_sha256.as_ref().map_or(String::new(), |hash| format!(", trace {}…", format::short(hash, 13)));
     let trace = trace.replace("……", "…");
-    format!("{}, {flows}, bursts of {}, {directions}{trace}", t.protocol, t.burst)
+    let profile = t.profile.as_ref().map_or(String::new(), |p| format!(", profile {} of {} s", p.name, p.seconds));
+    format!("{}, {flows}, bursts of {}, {directions}{trace}{profile}", t.protocol, t.burst)
 }
 
 /// What the generator does against a loopback.
@@ -306,6 +309,14 @@ pub(super) fn again(results: &[Result]) -> Vec<Element> {
             Some((format!("{name}{hash}"), chain))
         })
         .collect();
+    let scripts: BTreeMap<String, &String> = results
+        .iter()
+        .filter_map(|r| {
+            let profile = r.traffic.profile.as_ref()?;
+            Some((format!("{}, SHA-256 {}", profile.name, profile.sha256), profile.script.as_ref()?))
+        })
+        .collect();
+    out.extend(scripts.into_iter().map(|(name, script)| details(&name, [el("pre").child(el("code").text(script))])));
     out.extend(chains.into_iter().map(|(name, chain)| details(&name, [el("pre").child(el("code").text(chain))])));
     out
 }

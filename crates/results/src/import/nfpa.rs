@@ -212,6 +212,8 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
             burst: 0,
             directions: if both { 2 } else { 1 },
             trace_sha256: None,
+            back_sha256: None,
+            profile: None,
             seed: None,
         },
         goal: Goal {
@@ -237,6 +239,7 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
         latency: vec![],
         quantities,
         series: vec![],
+        streams: vec![],
         nodes: vec![],
     })
 }

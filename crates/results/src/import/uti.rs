@@ -172,6 +172,8 @@ fn case(root: &At<'_>) -> std::result::Result<Case, Error> {
             burst: 0,
             directions: directions.unwrap_or(1),
             trace_sha256: None,
+            back_sha256: None,
+            profile: None,
             seed: None,
         },
         goal: Goal { method: "CSIT's search".to_owned(), ..Goal::default() },
@@ -191,6 +193,7 @@ fn case(root: &At<'_>) -> std::result::Result<Case, Error> {
         latency: vec![],
         quantities: vec![],
         series: vec![],
+        streams: vec![],
         nodes: vec![],
     };
     Ok(Case { base, directions })
@@ -321,7 +324,7 @@ fn receive_rate(case: &Case, at: &At<'_>) -> std::result::Result<Result, Error> 
         .collect();
     let values: Vec<f64> = values?.into_iter().map(|v| case.one_way(v)).collect();
     let mut r = case.base.clone();
-    r.method.name = "maximum receive rate".to_owned();
+    r.method.name = "receive-rate".to_owned();
     r.goal.loss_ratio = 1.0;
     r.limited_by = LimitedBy::Load;
     let unit = rate.get("unit")?;

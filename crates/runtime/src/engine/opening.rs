@@ -208,10 +208,10 @@ impl Opening<'_> {
         let hardware = polled.len() > 1
             && many
             && usize::from(info.max_rx_queues) >= polled.len()
-            && match self.spread(port) {
+            && match self.file.spread(port) {
                 Spread::Any => true,
                 Spread::Flow => info.rss,
-                Spread::Symmetric => false,
+                Spread::Symmetric | Spread::Hosts | Spread::Custom => false,
             };
         let shared = !many || usize::from(info.max_tx_queues) < senders.len();
         let config = PortConfig {
@@ -247,12 +247,12 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// The strictest spreading that an NF behind the port asks for.
-    fn spread(&self, port: usize) -> Spread {
-        let from = Start::Port(port);
-        let first = self.file.chains.iter().enumerate().filter(|(_, c)| c.from == from).map(|(n, _)| n);
-        let nfs = self.file.worker(&first.collect::<Vec<_>>()).nfs;
-        nfs.iter().map(|&nf| self.file.nfs[nf].kind.spread).max().unwrap_or(Spread::Any)
+    /// By what packets of a port are spread in software.
+    fn by(&self, port: usize, cores: usize) -> ports::By {
+        match self.file.lane(port, cores) {
+            Some((lane, input)) => ports::By::Nf(lane, input),
+            None => ports::By::of(self.file.spread(port)),
+        }
     }
 
     /// Gives a source to the workers that poll it: to one, or spread over several.
@@ -269,7 +269,8 @@ impl Opening<'_> {
         if users.len() == 1 {
             sources.push((from, origin));
         } else {
-            let (own, others) = ports::spread(from, users.len(), patient, self.stop.clone());
+            let (own, others) =
+                ports::spread(from, self.by(port, users.len()), users.len(), patient, self.stop.clone());
             sources.push((Source::Other(Box::new(own)), origin));
             sources.extend(others.into_iter().map(|o| (Source::Other(Box::new(o)), Origin::Core)));
         }

@@ -136,6 +136,27 @@ impl Tuple4 {
         Self { addresses: word(bytes, 0), rest: u64::from(protocol) << 32 | u64::from(ports) }
     }
 
+    /// The same key for both directions of a flow, and whether it is the other direction's: both ends change places where
+    /// that makes it the smaller.
+    ///
+    /// ```
+    /// use tables::flow::Tuple4;
+    ///
+    /// let there = Tuple4::new(0x0a00_0001, 0xc000_0207, 40_000, 53, 17);
+    /// let back = Tuple4::new(0xc000_0207, 0x0a00_0001, 53, 40_000, 17);
+    /// assert_eq!(there.either().0, back.either().0);
+    /// assert_ne!(there.either().1, back.either().1);
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub fn either(self) -> (Self, bool) {
+        let addresses = self.addresses.rotate_left(32);
+        let ports = u64::from((self.rest as u32).rotate_left(16));
+        let turned = Self { addresses, rest: self.rest >> 32 << 32 | ports };
+        let turn = addresses < self.addresses || addresses == self.addresses && turned.rest < self.rest;
+        (Self { addresses: addresses.min(self.addresses), rest: if turn { turned.rest } else { self.rest } }, turn)
+    }
+
     /// The same as a [`FiveTuple`].
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
@@ -151,6 +172,16 @@ impl Tuple6 {
     #[must_use]
     pub fn new(src: u128, dst: u128, src_port: u16, dst_port: u16, protocol: u8) -> Self {
         Self { src: halves(src), dst: halves(dst), rest: rest(src_port, dst_port, protocol) }
+    }
+
+    /// As [`Tuple4::either`].
+    #[inline(always)]
+    #[must_use]
+    pub fn either(self) -> (Self, bool) {
+        let ports = u64::from((self.rest as u32).rotate_left(16));
+        let turned = Self { src: self.dst, dst: self.src, rest: self.rest >> 32 << 32 | ports };
+        let turn = (turned.src, turned.dst, turned.rest) < (self.src, self.dst, self.rest);
+        (if turn { turned } else { self }, turn)
     }
 
     /// The same as a [`FiveTuple`].

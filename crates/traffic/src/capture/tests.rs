@@ -171,6 +171,43 @@ fn what_cannot_be_sent_is_counted() {
 }
 
 #[test]
+fn own_gaps_beside_those_of_another() {
+    let capture = read(&file(LinkType::ETHERNET, &frames()), CaptureSettings::default()).unwrap();
+    assert_eq!((capture.first_ns(), capture.last_ns()), (1_000, 8_000));
+    assert_eq!(capture.departures(1.0).unwrap().mean_pps(), Some(1e6));
+    assert_eq!(capture.departures_from(500, 16_000, 2.0).unwrap().mean_pps(), Some(1e6));
+    assert!(capture.departures_from(500, 7_000, 1.0).is_err(), "it takes longer");
+    // what is not held is counted, with its time
+    let settings = CaptureSettings { max_bytes: 300, count_all: true, ..CaptureSettings::default() };
+    let some = read(&file(LinkType::ETHERNET, &frames()), settings).unwrap();
+    assert!(some.len() < 8);
+    assert_eq!((some.len() as u64 + some.beyond(), some.last_ns()), (8, 8_000));
+}
+
+#[test]
+fn what_came_too_late_is_left_out_and_each_trial_begins_anew() {
+    let capture = read(&file(LinkType::ETHERNET, &frames()), CaptureSettings::default()).unwrap();
+    let mut turns = capture.turns(1);
+    let mut next = |skip: u64| {
+        turns.skip(skip);
+        turns.next_turn().frame
+    };
+    assert_eq!([next(0), next(2), next(4), next(8), next(17)], [0, 3, 0, 1, 3]);
+    turns.rewind();
+    assert_eq!(turns.next_turn().frame, 0);
+}
+
+#[test]
+fn flows_and_counts_are_those_of_what_is_sent() {
+    let udp = |n: u8| build::udp4([n, 0, 0, 1], [9, 0, 0, 2], 1, 2).payload(&[9; 30]).to_vec();
+    let prefixes = ["10.0.0.0/8=12.0.0.0/8", "11.0.0.0/8=12.0.0.0/8"].map(|text| text.parse().unwrap()).to_vec();
+    let rewrite = Rewrite { prefixes, ..Rewrite::default() };
+    let settings = CaptureSettings { rewrite, ..CaptureSettings::default() };
+    let capture = read(&file(LinkType::ETHERNET, &[udp(10), udp(11), udp(12)]), settings).unwrap();
+    assert_eq!((capture.flows(), capture.rewritten(), capture.frame(0)), (1, 2, capture.frame(2)));
+}
+
+#[test]
 fn memory_is_bounded() {
     let many = vec![vec![7; 976]; 100];
     let settings = CaptureSettings { max_bytes: 10_000, ..CaptureSettings::default() };

@@ -177,3 +177,16 @@ fn the_other_side_has_everything_swapped() {
         assert_eq!(tuples(&flows.reversed().reversed()), tuples(&flows));
     }
 }
+
+#[test]
+fn the_first_flows_of_a_set_are_a_set() {
+    for order in [Order::RoundRobin, Order::Zipf { exponent: 1.0 }] {
+        let all = Flows::new(FlowSettings { count: 100, order, ..FlowSettings::v4() }).unwrap();
+        let few = all.first(10).unwrap();
+        assert_eq!((few.count(), few.tuple(9)), (10, all.tuple(9)));
+        let mut picker = few.picker(0, 1);
+        assert!((0..1000).all(|_| picker.next_flow() < 10));
+        assert_eq!(all.first(0).unwrap_err(), FlowError::Count(0));
+        assert_eq!(all.first(101).unwrap_err(), FlowError::Count(101));
+    }
+}

@@ -216,6 +216,19 @@ fn a_captures_gaps_are_kept() {
 }
 
 #[test]
+fn a_capture_may_begin_later_than_another_and_all_of_it_be_put_off() {
+    let departures = Departures::looped(&[40_000, 90_000], 100_000, 2.0).unwrap();
+    let mut pacer = Pacer::follow(departures, Pace::new(1.0, 1e-4, NS), 0).unwrap();
+    assert_eq!(pacer.totals().intended, 4);
+    pacer.put_off(5_000);
+    assert_eq!((pacer.next_due(), pacer.due(24_999), pacer.due(25_000)), (Some(25_000), 0, 1));
+    assert!(pacer.poll_gap_max_ns() <= 20_000, "the time before the start is no gap");
+    let mut even = Pacer::new(Pace::new(1e6, 1e-3, NS), 7).unwrap();
+    even.put_off(100);
+    assert_eq!((even.due(106), even.due(107)), (0, 2));
+}
+
+#[test]
 fn what_a_pause_misses_of_a_capture_stays_unsent() {
     let at: Vec<u64> = (0..1000).map(|n| n * 1_000).collect();
     let departures = Departures::looped(&at, 1_000_000, 1.0).unwrap();
@@ -253,17 +266,12 @@ fn a_schedule_can_be_fed() {
 
 #[test]
 fn departures_have_to_make_sense() {
-    for (at, period, speed) in [
-        (&[][..], 5, 1.0),
-        (&[1], 5, 1.0),
-        (&[0, 3, 2], 5, 1.0),
-        (&[0, 5], 5, 1.0),
-        (&[0], 5, 0.0),
-        (&[0], 5, f64::NAN),
-    ] {
+    for (at, period, speed) in
+        [(&[][..], 5, 1.0), (&[0, 3, 2], 5, 1.0), (&[0, 5], 5, 1.0), (&[0], 5, 0.0), (&[0], 5, f64::NAN)]
+    {
         assert!(matches!(Departures::looped(at, period, speed), Err(PaceError::Departures { .. })), "{at:?}");
     }
-    assert!(Departures::fed(1e7).is_err());
+    assert!(Departures::fed(1e13).is_err());
     let dense = Departures::looped(&[0; 300], 1_000, 1.0).unwrap();
     assert!(matches!(Pacer::follow(dense, Pace::new(1.0, 1.0, NS), 0), Err(PaceError::Rate(_))));
     let once = Departures::looped(&[0], 1_000, 1.0).unwrap();
@@ -301,4 +309,38 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn parts_with_rates_of_their_own_follow_each_other_without_a_pause() {
+    let second = |rate| Pace::new(rate, 1.0, NS);
+    let mut pacer = Pacer::new(second(1000.0), 0).unwrap();
+    let mut departures = vec![];
+    let mut run = |pacer: &mut Pacer, now: &mut u64| {
+        while !pacer.is_finished() {
+            let due = pacer.due(*now);
+            if due > 0 {
+                pacer.sent(due, *now);
+                departures.push((*now, due));
+            }
+            *now += 10_000;
+        }
+    };
+    let mut now = 0;
+    run(&mut pacer, &mut now);
+    let first = pacer.go_on(second(2000.0), NS).unwrap();
+    assert_eq!(first, Totals { intended: 1000, sent: 1000, unsent: 0 });
+    assert_eq!(pacer.totals(), Totals { intended: 2000, ..Totals::default() });
+    run(&mut pacer, &mut now);
+    assert_eq!(departures.iter().map(|(_, due)| due).sum::<usize>(), 3000);
+    assert!(departures.iter().enumerate().all(|(k, (at, due))| {
+        let expected = if k < 1000 { k as u64 * 1_000_000 } else { NS + (k as u64 - 1000) * 500_000 };
+        (*at, *due) == (expected, 1)
+    }));
+    // what is late is told of both, and a part that cannot be leaves the one before as it is
+    assert_eq!(pacer.lateness().count(), 3000);
+    assert_eq!(pacer.go_on(second(0.0), 2 * NS).unwrap_err(), PaceError::Rate(0.0));
+    assert_eq!(pacer.totals().sent, 2000);
+    let unfinished = Pacer::new(second(10.0), 0).unwrap().go_on(second(10.0), NS).unwrap();
+    assert_eq!(unfinished, Totals { intended: 10, sent: 0, unsent: 10 });
 }

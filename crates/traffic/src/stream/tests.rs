@@ -128,6 +128,18 @@ fn own_gaps_through_a_pacer() {
 }
 
 #[test]
+fn rounds_keep_to_a_period_that_is_given() {
+    let file = Scratch::new("period", &capture(3));
+    let times = |period_ns| {
+        let mut stream = Stream::start(&file.0, StreamSettings { start_ns: 500, period_ns, ..small(Some(2)) });
+        (0..6).map(|_| next(&mut stream).and_then(|turn| stream.time_ns(turn)).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(times(None), [500, 1_500, 2_500, 3_500, 4_500, 5_500]);
+    assert_eq!(times(Some(10_000)), [500, 1_500, 2_500, 10_500, 11_500, 12_500]);
+    assert_eq!(times(Some(1_000))[3], 3_500, "no shorter than the file takes");
+}
+
+#[test]
 fn what_cannot_be_read_is_told() {
     let missing = Path::new("/nowhere/at-all.pcap");
     let mut stream = Stream::start(missing, small(None));

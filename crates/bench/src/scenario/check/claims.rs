@@ -1,7 +1,8 @@
 //! Claims: whether what they name exists, and whether they can be judged at all.
 
-use super::{Checker, MOST_OF_A_KIND, Matrix, OF_EVERY_CELL};
+use super::{Checker, MOST_OF_A_KIND, Matrix, OF_EVERY_CELL, is_put_in, plain};
 use crate::Sent;
+use crate::scenario::cells;
 use crate::scenario::file::{self, File, Where};
 use crate::scenario::{Claim, Facts, Measure, Published, Quantity, Reference};
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ impl Checker<'_> {
         let mut about = BTreeSet::new();
         for claim in &file.claim {
             let reference = Reference::new(claim.get_ref().published.get_ref());
-            about.extend([Some(reference.id), reference.over].into_iter().flatten());
+            about.extend(reference.parts().map(|part| part.id.clone()));
         }
         for p in file.published.iter().map(Spanned::get_ref).filter(|p| !p.image && !about.contains(p.id.get_ref())) {
             self.fault(p.id.span(), p.id.get_ref(), "no claim is about it", "add a [[claim]] with it, or remove it");
@@ -49,8 +50,16 @@ impl Checker<'_> {
         let claim = written.get_ref();
         let says = &claim.says;
         let reference = Reference::new(claim.published.get_ref());
-        for id in [Some(&reference.id), reference.over.as_ref()].into_iter().flatten() {
-            if !published.iter().any(|p| p.id == *id) {
+        for part in reference.parts() {
+            let id = &part.id;
+            if let (Some(at), Some(p)) = (&part.at, published.iter().find(|p| p.id == *id)) {
+                if !part.is_in(published) {
+                    let names: Vec<&str> = p.values.iter().map(|(name, _)| name.as_str()).collect();
+                    let cure = format!("write one of {} in brackets", names.join(", "));
+                    self.fault(claim.published.span(), at, format!("names no number of {id}"), cure);
+                    return None;
+                }
+            } else if !published.iter().any(|p| p.id == *id) {
                 let near = chain::nearest(id, published.iter().map(|p| p.id.as_str()));
                 let cure =
                     near.map_or("name one of the [[published]]".to_owned(), |near| format!("did you mean {near:?}?"));
@@ -58,7 +67,8 @@ impl Checker<'_> {
                 return None;
             }
         }
-        if let Some(given) = claim.given.as_ref().filter(|g| !before.iter().any(|c| c.published.id == *g.get_ref())) {
+        if let Some(given) = claim.given.as_ref().filter(|g| !before.iter().any(|c| c.published.of.id == *g.get_ref()))
+        {
             let cure = "name the published result of a claim that stands before";
             self.fault(given.span(), given.get_ref(), "no claim before this one is about it", cure);
         }
@@ -100,12 +110,19 @@ impl Checker<'_> {
             let cure = "add [native] with only = PART OF THE ROW'S NAME";
             self.fault(name.span(), name.get_ref(), "comes from native-bench, of which nothing is asked", cure);
         }
-        let facts = self.facts(&claim.facts, measure, matrix, sent);
-        let over = claim.over.as_ref().map(|over| self.facts(over.get_ref(), measure, matrix, sent));
+        let of_flows = of_flows(file, matrix);
+        let facts = self.facts(&claim.facts, measure, matrix, (sent, &of_flows));
+        let over = claim.over.as_ref().map(|over| self.facts(over.get_ref(), measure, matrix, (sent, &of_flows)));
         Some(Some(Quantity { measure, facts, over }))
     }
 
-    fn facts(&mut self, written: &Where, measure: Measure, matrix: &Matrix, sent: &Sent) -> Facts {
+    fn facts(
+        &mut self,
+        written: &Where,
+        measure: Measure,
+        matrix: &Matrix,
+        (sent, of_flows): (&Sent, &Vec<String>),
+    ) -> Facts {
         let mut facts = Facts::new();
         for (name, values) in written {
             let texts = self.texts(values);
@@ -122,9 +139,10 @@ impl Checker<'_> {
             if !measure.is_native() {
                 let possible: Vec<String> = match name.get_ref().as_str() {
                     "frames" => sent.names(),
+                    "flows" if !of_flows.is_empty() => of_flows.clone(),
                     "flows" => match sent {
                         Sent::Made { flows, .. } => vec![flows.to_string()],
-                        Sent::Capture(_) => vec![],
+                        Sent::Capture(_) | Sent::Profile(_) => vec![],
                     },
                     name => matrix.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap_or_default(),
                 };
@@ -182,4 +200,12 @@ impl Checker<'_> {
         }
         Some((numbers[0], numbers[1]))
     }
+}
+
+/// Numbers of flows that the matrix puts in; none where it does not.
+fn of_flows(file: &File, matrix: &Matrix) -> Vec<String> {
+    let Some(written) = file.traffic.flows.as_ref().filter(|flows| is_put_in(Some(flows))) else { return vec![] };
+    let all = cells::combinations(matrix);
+    let texts = all.iter().filter_map(|cell| cells::substitute(&plain(written), cell, &mut BTreeSet::new()).ok());
+    texts.collect::<BTreeSet<_>>().into_iter().collect()
 }

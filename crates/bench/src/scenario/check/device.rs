@@ -2,7 +2,7 @@
 
 use super::{Checker, MOST_OF_A_KIND, sendable};
 use crate::Sent;
-use crate::dut::{ChainText, Hooks, Kind, Plan, Ports};
+use crate::dut::{ChainText, Elsewhere, Env, Hooks, Kind, Plan, Ports};
 use crate::scenario::cells::{self, Dut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
@@ -10,6 +10,13 @@ use chain::ChainFile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Spanned, Value};
+
+/// Ports of a list.
+const MOST_PORTS: usize = 8;
+/// Characters of an interface's name (IFNAMSIZ without its end).
+const LONGEST_INTERFACE: usize = 15;
+/// Characters of a host's name with a user's.
+const LONGEST_HOST: usize = 255;
 
 /// What sends where no chain file says what: the addresses of RFC 2544.
 const BARE: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
@@ -81,6 +88,7 @@ impl Checker<'_> {
                 self.fault(written.span(), &text, "is a device beside another one", "leave chain and kind out");
                 return None;
             }
+            self.only_of_programs(device);
             return match text.parse::<Simulated>() {
                 Ok(simulated) => Some(Dut::Simulated(Box::new((simulated, self.bare()?)))),
                 Err(e) => {
@@ -100,6 +108,7 @@ impl Checker<'_> {
                 self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", cure);
                 return None;
             };
+            self.only_of_programs(device);
             return self.sendable(&chain, sent).then(|| Dut::Chain(Box::new(chain)));
         };
         let plan = self.plan(device, kind, chain.as_ref(), parameters, used)?;
@@ -112,6 +121,20 @@ impl Checker<'_> {
             None => self.bare()?,
         };
         self.sendable(&file, sent).then(|| Dut::Rig(Box::new((plan, file))))
+    }
+
+    /// Finds fault with keys that say nothing of a device in this process.
+    fn only_of_programs(&mut self, device: &file::Dut) {
+        let file::Dut { ports, cpus, env, ssh, program, inner, forward, start, ready, stop, reset, change, .. } =
+            device;
+        let texts = [env, ssh, program, forward, start, ready, stop, reset, change].into_iter().flatten();
+        let spans = texts.map(Spanned::span).chain([ports].into_iter().flatten().map(Spanned::span));
+        let spans = spans.chain(cpus.iter().map(Spanned::span)).chain(inner.iter().map(Spanned::span));
+        for span in spans.collect::<Vec<_>>() {
+            let written = self.written(span.clone());
+            let cure = "remove it, or name a program: kind = \"bondstone\" runs the chain in a process of its own";
+            self.fault(span, &written, "says nothing of a device in this process", cure);
+        }
     }
 
     fn bare(&self) -> Option<ChainFile> {
@@ -169,6 +192,9 @@ impl Checker<'_> {
                 }
             }
         };
+        let inner = self.inner(device, kind, &ports)?;
+        let elsewhere = self.elsewhere(device, &inner, parameters, used)?;
+        let env = self.env(device, kind, &ports, parameters, used)?;
         let cpus = device.cpus.as_ref().map(|c| c.get_ref().clone()).unwrap_or_default();
         if let Some(written) =
             device.cpus.as_ref().filter(|c| c.get_ref().is_empty() || c.get_ref().iter().any(|&n| n > 1023))
@@ -191,7 +217,100 @@ impl Checker<'_> {
             return None;
         }
         let hooks = Hooks { start: start.unwrap_or_default(), ready, stop, reset, change };
-        Some(Plan { kind, ports, cpus, forward, chain: chain.map(ChainText::of), hooks })
+        let chain = chain.map(ChainText::of);
+        Some(Plan { kind, ports, cpus, env, forward, chain, hooks, inner, elsewhere })
+    }
+
+    /// The interfaces that it is given.
+    fn inner(&mut self, device: &file::Dut, kind: Kind, ports: &Ports) -> Option<Vec<String>> {
+        let Some(written) = &device.inner else { return Some(vec![]) };
+        let all = written.get_ref();
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
+        let is_name = |name: &String| {
+            (1..=LONGEST_INTERFACE).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(plain)
+        };
+        let wrong = if kind == Kind::External {
+            Some(("is not for a device that somebody else runs", "leave it out"))
+        } else if !matches!(ports, Ports::Devices(_)) {
+            Some((
+                "has no ports at the other end",
+                "name the generator's: ports = [\"af_packet:eth2\", \"af_packet:eth3\"]",
+            ))
+        } else if all.len() < 2 || all.len() != ports.count() || !all.iter().all(is_name) {
+            Some(("are not as many interfaces as ports, at least two", "write inner = [\"eth1\", \"eth2\"]"))
+        } else {
+            None
+        };
+        if let Some((problem, cure)) = wrong {
+            let text = self.written(written.span());
+            self.fault(written.span(), &text, problem, cure);
+            return None;
+        }
+        Some(all.clone())
+    }
+
+    /// The machine that it runs on.
+    fn elsewhere(
+        &mut self,
+        device: &file::Dut,
+        inner: &[String],
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Option<Elsewhere>> {
+        let program = match &device.program {
+            Some(written) if device.ssh.is_none() => {
+                self.fault(
+                    written.span(),
+                    written.get_ref(),
+                    "is for a device on another machine",
+                    "write ssh = \"HOST\"",
+                );
+                return None;
+            }
+            Some(written) => self.put_in(written, parameters, used)?,
+            None => "bondstone".to_owned(),
+        };
+        let Some(written) = &device.ssh else { return Some(None) };
+        let host = self.put_in(written, parameters, used)?;
+        // what begins with a dash would be an option of ssh's
+        let is_host = !host.is_empty() && host.len() <= LONGEST_HOST && !host.starts_with('-');
+        if !is_host || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            self.fault(written.span(), &host, "is no host", "write ssh = \"root@HOST\", as ssh takes it");
+            return None;
+        }
+        if inner.is_empty() {
+            let cure =
+                "name the ends of the cables: here ports = [\"af_packet:eth2\", ...], there inner = [\"eth1\", ...]";
+            self.fault(written.span(), &host, "is joined to this machine by no interfaces", cure);
+            return None;
+        }
+        Some(Some(Elsewhere { host, program }))
+    }
+
+    /// What its programs run in.
+    fn env(
+        &mut self,
+        device: &file::Dut,
+        kind: Kind,
+        ports: &Ports,
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Env> {
+        let Some(written) = &device.env else { return Some(Env::default()) };
+        let text = self.put_in(written, parameters, used)?;
+        let env = text.parse::<Env>().and_then(|env| match (env, kind.ports().first()) {
+            (Env::Container, Some(Ports::VhostUser)) if *ports == Ports::VhostUser => Ok(env),
+            (Env::Container, Some(Ports::VhostUser)) => {
+                let problem = "does not go with these ports: a container has none of the kernel's";
+                Err((problem, "say ports = \"vhost-user\", or env = \"native\""))
+            }
+            (Env::Container, _) => {
+                let problem = "is for programs, and this kind of device has none that forwards";
+                Err((problem, "say env = \"native\""))
+            }
+            (Env::Native, _) => Ok(env),
+        });
+        env.map_err(|(problem, cure)| self.fault(written.span(), &text, problem, cure)).ok()
     }
 
     fn device_ports(
@@ -211,9 +330,11 @@ impl Checker<'_> {
         let span = written.span();
         if let Value::Array(all) = written.get_ref() {
             let all: Vec<String> = all.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
-            if kind != Kind::External || all.is_empty() || all.len() > 8 {
+            let at_cables = kind == Kind::External || device.inner.is_some();
+            if !at_cables || all.is_empty() || all.len() > MOST_PORTS {
                 let text = self.written(span.clone());
-                self.fault(span, &text, "is no list of ports", "name up to 8, of kind = \"external\"");
+                let cure = format!("name up to {MOST_PORTS}, of kind = \"external\" or with the device's own as inner");
+                self.fault(span, &text, "is no list of ports", cure);
                 return None;
             }
             for (n, device) in all.iter().enumerate() {

@@ -1,4 +1,5 @@
 use super::super::{Dut, Scenario};
+use crate::dut::Env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -113,7 +114,7 @@ fn the_frames_may_be_those_of_a_capture() {
     };
     assert_eq!(made, 2);
     let scenario = folder.read(&replace("capture = \"lunch.pcap\"")).unwrap_or_else(|f| panic!("{f:?}"));
-    assert_eq!(scenario.cells[1].sent, crate::Sent::Capture(folder.0.join("lunch.pcap")));
+    assert_eq!(scenario.cells[1].sent, crate::Sent::Capture(crate::Captured::of(folder.0.join("lunch.pcap"))));
     assert_eq!(scenario.cells[1].sent.names(), ["lunch.pcap"]);
     for (with, value, words) in [
         ("capture = \"lunch.pcap\"\nflows = 10", "10", "does not go with a capture"),
@@ -122,11 +123,51 @@ fn the_frames_may_be_those_of_a_capture() {
         ("capture = \"absent.pcap\"", "absent.pcap", "no file"),
         ("capture = \"../lunch.pcap\"", "../lunch.pcap", "without folders"),
         ("capture = \"no.pcap\"", "no.pcap", "not a capture"),
+        ("capture = [\"lunch.pcap\", 7]", "[\"lunch.pcap\", 7]", "neither a text nor a list"),
+        ("capture = [\"lunch.pcap\", \"lunch.pcap\", \"lunch.pcap\"]", "3", "no number of captures"),
+        ("capture = \"lunch.pcap\"\nrewrite = \"10.0.0.0/8=11.0.0.0/9\"", "10.0.0.0/8=11.0.0.0/9", "maps no prefix"),
+        ("capture = \"lunch.pcap\"\nvlan = 5000", "5000", "VLAN"),
+        ("capture = \"lunch.pcap\"\nvlan = \"all\"", "all", "VLAN"),
+        ("capture = \"lunch.pcap\"\nspeed = 0.0", "0", "times as fast"),
+        ("capture = \"lunch.pcap\"\ngaps = false\nspeed = 2.0", "2", "own gaps"),
+        ("gaps = true", "true", "no capture is sent"),
+        ("rewrite = []", "[]", "no capture is sent"),
+        ("vlan = 7\nspeed = 2.0", "7", "no capture is sent"),
     ] {
         let faults = folder.read(&replace(with)).err().unwrap_or_else(|| panic!("{with}"));
         assert_eq!(faults[0].value.as_deref(), Some(value), "{faults:?}");
         assert!(faults[0].problem.contains(words) && faults[0].cure.is_some(), "{faults:?}");
     }
+}
+
+#[test]
+fn captures_may_be_rewritten_keep_their_gaps_and_go_both_ways() {
+    let folder = Folder::new();
+    for name in ["lunch.pcap", "back.pcap"] {
+        let mut writer = pcap::Writer::create(folder.0.join(name), pcap::LinkType::ETHERNET).unwrap();
+        writer.write(0, 60, &[1; 60]).unwrap();
+        writer.finish().unwrap();
+    }
+    let with = |more: &str| {
+        let lines = SCENARIO.lines().filter(|l| !l.starts_with("frames = ") && !l.starts_with("flows = "));
+        let text = lines.collect::<Vec<_>>().join("\n").replace("[traffic]", &format!("[traffic]\n{more}"));
+        let text = text.replace("frames = \"imix\" }", "frames = \"lunch.pcap,back.pcap\" }");
+        folder.read(&text).unwrap_or_else(|f| panic!("{f:?}"))
+    };
+    let both = "capture = [\"lunch.pcap\", \"back.pcap\"]";
+    let plain = with(both);
+    assert!(plain.cells[0].sent.is_both_ways() && !plain.cells[0].sent.keeps_gaps());
+    assert_eq!(plain.how.methods, ["throughput"]);
+    let all =
+        with(&format!("{both}\nrewrite = [\"10.0.0.0/8=11.0.0.0/8\", \"::/0=::/0\"]\nvlan = \"strip\"\nspeed = 2.0"));
+    let crate::Sent::Capture(captured) = &all.cells[0].sent else { panic!("{:?}", all.cells[0].sent) };
+    assert_eq!(captured.files, ["lunch.pcap", "back.pcap"].map(|name| folder.0.join(name)));
+    assert_eq!(captured.rewrite.to_string(), "10.0.0.0/8=11.0.0.0/8,::/0=::/0");
+    assert_eq!((captured.rewrite.tagging, captured.speed), (traffic::Tagging::Strip, Some(2.0)));
+    assert_eq!(all.how.methods, ["load"], "its own rate");
+    let tagged = with(&format!("{both}\nvlan = 7\ngaps = true"));
+    let crate::Sent::Capture(captured) = &tagged.cells[0].sent else { panic!("{:?}", tagged.cells[0].sent) };
+    assert_eq!((captured.rewrite.tagging, captured.speed), (traffic::Tagging::One(7), Some(1.0)));
 }
 
 #[test]
@@ -260,10 +301,24 @@ fn every_published_value_of_a_shipped_scenario_is_the_study_s() {
             let theirs =
                 all.iter().find(same).unwrap_or_else(|| panic!("{}: the study has no {}", scenario.name, p.id));
             let word = |key: &str| theirs.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-            let number = theirs.get("value").and_then(|v| v.as_float().or(v.as_integer().map(|n| n as f64)));
-            let ours = (p.value, &p.unit, &p.figure, &p.table, &p.conditions, &p.statement);
+            let number = |v: &toml::Value| v.as_float().or(v.as_integer().map(|n| n as f64)).unwrap();
+            let mut numbers: Vec<(String, f64)> = match (theirs.get("value"), theirs.get("values")) {
+                (Some(toml::Value::Array(all)), _) => {
+                    all.iter().enumerate().map(|(n, v)| (n.to_string(), number(v))).collect()
+                }
+                (Some(one), _) => vec![(String::new(), number(one))],
+                (None, Some(all)) => {
+                    all.as_table().unwrap().iter().map(|(name, v)| (name.clone(), number(v))).collect()
+                }
+                (None, None) => vec![],
+            };
+            let mut values = p.values.clone();
+            values.sort_by(|a, b| a.0.cmp(&b.0));
+            numbers.sort_by(|a, b| a.0.cmp(&b.0));
+            assert_eq!(values, numbers, "{}: {}", scenario.name, p.id);
+            let ours = (&p.x, &p.unit, &p.figure, &p.table, &p.conditions, &p.statement);
             let wanted =
-                (number, &word("unit"), &word("figure"), &word("table"), &word("conditions"), &word("statement"));
+                (&word("x"), &word("unit"), &word("figure"), &word("table"), &word("conditions"), &word("statement"));
             assert_eq!(ours, wanted, "{}: {}", scenario.name, p.id);
             compared += 1;
         }
@@ -276,4 +331,43 @@ fn every_published_value_of_a_shipped_scenario_is_the_study_s() {
         }
     }
     assert!(compared > 0 || !data.join("published").is_dir());
+}
+
+#[test]
+fn devices_in_containers_and_on_other_machines() {
+    let with = |device: &str| {
+        format!(
+            "bondstone = 1\n[scenario]\ntitle = \"a device\"\n[matrix]\nx = [\"container\", \"native\"]\n[dut]\n{device}\n"
+        )
+    };
+    let plan = |scenario: &Scenario, n: usize| match &scenario.cells[n].dut {
+        Dut::Rig(rig) => rig.0.clone(),
+        _ => panic!("no rig"),
+    };
+    let scenario = good(&with("kind = \"testpmd\"\nenv = \"${x}\""));
+    assert_eq!((plan(&scenario, 0).env, plan(&scenario, 1).env), (Env::Container, Env::Native));
+    let far = "kind = \"bridge\"\nprogram = \"sudo ${x}\"\nssh = \"me@there\"\nports = [\"af_packet:a\", \"af_packet:b\"]\n\
+               inner = [\"eth1\", \"eth2\"]";
+    let elsewhere = plan(&good(&with(far)), 0).elsewhere.unwrap();
+    assert_eq!((&*elsewhere.host, &*elsewhere.program), ("me@there", "sudo container"));
+    for (device, words) in [
+        ("kind = \"testpmd\"\nforward = \"${x}\"".to_owned(), "nothing that a device does"),
+        ("kind = \"ovs\"\nenv = \"vm\"".to_owned(), "virtual machines are not started yet"),
+        ("kind = \"ovs\"\nenv = \"lxc\"".to_owned(), "nothing that a device runs in"),
+        ("kind = \"ovs\"\nenv = \"container\"\nports = \"af_packet\"".to_owned(), "does not go with these ports"),
+        ("kind = \"bridge\"\nenv = \"container\"".to_owned(), "is for programs"),
+        (format!("{far}\nenv = \"container\""), "is for programs"),
+        (far.replace("\"eth1\", ", ""), "not as many interfaces as ports"),
+        (far.replace("eth1", "../eth1"), "not as many interfaces as ports"),
+        (far.replace("me@there", "-oProxyCommand=x"), "is no host"),
+        (far.replace("me@there", "a b"), "is no host"),
+        (far.replace("ssh = \"me@there\"", ""), "for a device on another machine"),
+        (far.replace("inner", "#"), "is no list of ports"),
+        (far.replace("bridge", "external"), "not for a device that somebody else runs"),
+        ("kind = \"bridge\"\nssh = \"there\"".to_owned(), "by no interfaces"),
+        ("kind = \"bridge\"\ninner = [\"a\", \"b\"]".to_owned(), "no ports at the other end"),
+    ] {
+        let faults = Folder::new().read(&with(&device)).err().unwrap_or_else(|| panic!("{device}"));
+        assert!(faults[0].problem.contains(words) && faults[0].cure.is_some(), "{device}: {faults:?}");
+    }
 }

@@ -25,7 +25,7 @@ fn quantity(measure: Measure, of: Facts, over: Option<Facts>) -> Quantity {
 fn claim(quantity: Quantity, at_least: Option<f64>, at_most: Option<f64>) -> Claim {
     Claim {
         says: "something".to_owned(),
-        published: Reference { id: "few".to_owned(), over: None },
+        published: Reference::new("few"),
         note: None,
         quantity: Some(quantity),
         at_least,
@@ -77,7 +77,12 @@ fn with_over_it_is_the_means_that_are_divided() {
 
 #[test]
 fn what_is_not_there_is_not_testable_and_says_why() {
-    let missing = |native, of: &[(&str, &str)], why: &str| Missing { native, facts: facts(of), why: why.to_owned() };
+    let missing = |native, of: &[(&str, &str)], why: &str| Missing {
+        native,
+        what: Lacking::All,
+        facts: facts(of),
+        why: why.to_owned(),
+    };
     let no_maglev = missing(false, &[("nf", "maglev")], "no NF \"maglev\" yet");
     let no_native = missing(true, &[], "native-bench is not built");
     let of = |nf| claim(quantity(Measure::P99, wanted(&[("nf", &[nf])]), None), None, Some(1e6));
@@ -107,7 +112,8 @@ fn part_of_what_a_claim_is_about_is_not_enough() {
 fn what_was_measured_but_means_nothing_is_shown_and_not_judged() {
     let c = claim(quantity(Measure::P99, Facts::new(), None), None, Some(1e6));
     let of = facts(&[("nf", "ttl"), ("frames", "64")]);
-    let missing = [Missing { native: false, facts: of, why: "the generator set the limit".to_owned() }];
+    let missing =
+        [Missing { native: false, what: Lacking::Upper, facts: of, why: "the generator set the limit".to_owned() }];
     let (here, v) = verdict(&c, &[p99("ttl", 1e3)], &missing);
     assert_eq!((here.unwrap().values.0, why(&v)), (1e3, "the generator set the limit"));
 }
@@ -155,4 +161,29 @@ fn numbers_have_units_and_ratios_none() {
     assert_eq!(spread(Measure::Throughput, false, 1, (9e6, 9e6), Some((9e6, 9.2e6))), "9.000 Mpps (9.000 to 9.200)");
     assert_eq!(spread(Measure::SpeedOverC, true, 3, (0.9, 1.1), None), "0.900 to 1.100");
     assert_eq!(spread(Measure::P99, true, 1, (1.5, 1.5), None), "1.500");
+}
+
+#[test]
+fn a_lower_bound_is_enough_for_what_has_to_be_at_least_so_much() {
+    let seen = [Observation { measure: Measure::Throughput, facts: facts(&[("nf", "ttl")]), value: 5e6, bounds: None }];
+    let limited = Missing {
+        native: false,
+        what: Lacking::Upper,
+        facts: facts(&[("nf", "ttl")]),
+        why: "the generator ended the search".to_owned(),
+    };
+    let latency = Missing { what: Lacking::Latency, why: "the machine".to_owned(), ..limited.clone() };
+    let missing = [limited, latency];
+    let of = |at_least, at_most, over: Option<Facts>| {
+        verdict(
+            &claim(quantity(Measure::Throughput, wanted(&[("nf", &["ttl"])]), over), at_least, at_most),
+            &seen,
+            &missing,
+        )
+        .1
+    };
+    assert_eq!(of(Some(4e6), None, None), Verdict::Reproduced);
+    assert_eq!(why(&of(Some(6e6), None, None)), "the generator ended the search", "it may be that much");
+    assert_eq!(why(&of(None, Some(9e6), None)), "the generator ended the search");
+    assert_eq!(why(&of(Some(0.5), None, Some(wanted(&[("nf", &["ttl"])])))), "the generator ended the search");
 }

@@ -1,0 +1,619 @@
+//! Network address and port translation, for a home or a carrier.
+//!
+//! A session has two entries, one for each direction, in two tables, each found by the addresses and ports of its packets:
+//! a packet costs one look-up. What is mapped, who has which ports, and what filters is asked only when a session begins.
+
+mod flow;
+mod fragments;
+mod log;
+mod look;
+mod ports;
+mod sessions;
+mod settings;
+
+use flow::{Flow, Translation, Way};
+use fragments::{Fragments, WAITS};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Lane, Nf, Node, Row, Spread};
+use log::Log;
+use look::{Datagram, Outer, Place, Seen, look};
+use packet::{BURST, Batch, Packet};
+use ports::{NoPort, Ports};
+use sessions::{Refused, Sessions};
+use settings::{Allocation, Config, UNIT, Unmatched};
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+use tables::flow::{Prepared, Tuple4};
+use wire::IpProtocol;
+
+use settings::Settings;
+
+/// `nat44`: translates addresses and ports between an inside and an outside (RFC 3022, RFC 4787, RFC 5382, RFC 5508).
+pub struct Nat44;
+
+/// Names of drop reasons, in the order of [`Reason`].
+const DROPS: [&str; 15] = [
+    "no_session",
+    "filtered",
+    "not_syn",
+    "no_port",
+    "too_many_sessions",
+    "too_many_subscribers",
+    "table_full",
+    "no_hairpin",
+    "malformed_ip",
+    "tiny_fragment",
+    "unknown_fragment",
+    "other_protocol",
+    "bad_icmp_error",
+    "unknown_icmp_error",
+    "spoofed",
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Reason {
+    NoSession,
+    Filtered,
+    NotSyn,
+    NoPort,
+    Sessions,
+    Subscribers,
+    Full,
+    NoHairpin,
+    Malformed,
+    Tiny,
+    Fragment,
+    Protocol,
+    BadError,
+    UnknownError,
+    Spoofed,
+}
+
+impl From<Refused> for Reason {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Unknown => Reason::NoSession,
+            Refused::Filtered => Reason::Filtered,
+            Refused::NotSyn => Reason::NotSyn,
+            Refused::Full => Reason::Full,
+            Refused::NoPort(NoPort::Ports) => Reason::NoPort,
+            Refused::NoPort(NoPort::Sessions) => Reason::Sessions,
+            Refused::NoPort(NoPort::Subscribers) => Reason::Subscribers,
+        }
+    }
+}
+
+/// Inputs.
+const INSIDE: u8 = 0;
+const OUTSIDE: u8 = 1;
+/// How often a part of the tables is looked through, and how long all of it takes.
+const TICK: Duration = Duration::from_millis(1);
+const ROUND: Duration = Duration::from_secs(4);
+/// Fragments that wait for the first of their datagram at most.
+const WAITING: usize = 128;
+/// Subscribers that the summary shows.
+const SHOWN: usize = 10;
+/// Subscribers up to which it is kept up to date.
+const SHOWN_AT_ONCE: usize = 2000;
+const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
+
+impl Nf for Nat44 {
+    type Settings = Settings;
+    const KIND: &'static str = "nat44";
+    const ABOUT: &'static str = "Translates IPv4 addresses and ports between subscribers (input inside) and the world (input outside): TCP, UDP, ICMP with \
+         its errors, fragments, port blocks, forwards.";
+    const SPREAD: Spread = Spread::Custom;
+    const INPUTS: &'static [&'static str] = &["inside", "outside"];
+    const EXAMPLE: &'static str =
+        "external = [\"203.0.113.1\"]\ninside = [\"10.0.0.0/8\"]\nforward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]";
+
+    fn lane(settings: &Settings, copies: usize) -> Option<Lane> {
+        let config = Config::new(settings).ok()?;
+        Some(Arc::new(move |input, frame| {
+            let way = if input == INSIDE { Way::Out } else { Way::In };
+            known_by(frame, way).map_or(0, |flow| config.lane(way == Way::Out, &flow, copies))
+        }))
+    }
+
+    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+        let config = cx.common(|| Config::new(settings))?;
+        let own = config.own(cx)?;
+        let counts = Counts::default();
+        let log = match config.log {
+            Some(to) => Some(Log::new(&cx.name, to, counts.log_lost.clone()).map_err(|e| {
+                let d = Diagnostic::new(format!("cannot be told: {e}")).key("log").value(to);
+                d.cure("name the address and port of a syslog server that this machine has a route to")
+            })?),
+            None => None,
+        };
+        let tell_sessions = log.is_some() && config.allocation == Allocation::Dynamic;
+        let seed = foldhash::fast::RandomState::default();
+        let seed = std::hash::BuildHasher::hash_one(&seed, cx.copy.0);
+        let sessions = Sessions::new(&config, Ports::new(config.clone(), own, seed), tell_sessions)?;
+        let empty = [sessions.outwards.prepare(Tuple4::default()); BURST];
+        Ok(Translating {
+            fragments: Fragments::new(config.fragments),
+            sessions,
+            config,
+            keys: empty,
+            waiting: Held::new(WAITING),
+            since: VecDeque::new(),
+            expected: vec![],
+            log,
+            board: Arc::new(Board::new(&COLUMNS, SHOWN)),
+            looked: Duration::ZERO,
+            shown: Duration::ZERO,
+            counts,
+        })
+    }
+}
+
+/// The flow by which a packet is one copy's: of an error that of what it quotes, turned round.
+fn known_by(frame: &[u8], way: Way) -> Option<Flow> {
+    match look(frame) {
+        Seen::Packet(_, flow, ..) => Some(flow),
+        Seen::Later(_, d) => Some(Flow { src: d.src, dst: d.dst, src_port: 0, dst_port: 0, protocol: d.protocol }),
+        Seen::Error(_, outer, quoted) => match way {
+            Way::Out => Some(quoted.reversed()),
+            Way::In => Some(Flow { dst: outer.dst, ..quoted.reversed() }),
+        },
+        _ => None,
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    sessions: Arc<Counter>,
+    begun: Arc<Counter>,
+    ended: Arc<Counter>,
+    made_way: Arc<Counter>,
+    mappings: Arc<Counter>,
+    ports: Arc<Counter>,
+    subscribers: Arc<Counter>,
+    blocks: Arc<Counter>,
+    fragments: Arc<Counter>,
+    hairpinned: Arc<Counter>,
+    untranslated: Arc<Counter>,
+    log_lost: Arc<Counter>,
+}
+
+struct Translating {
+    config: Arc<Config>,
+    sessions: Sessions,
+    /// Of the packets of a batch.
+    keys: [Prepared<Tuple4>; BURST],
+    fragments: Fragments,
+    /// Fragments that came before the first; since when, by which input, and of what.
+    waiting: Held,
+    since: VecDeque<(Duration, u8, Datagram)>,
+    /// Datagrams whose first has come and that some of them are of.
+    expected: Vec<Datagram>,
+    log: Option<Log>,
+    board: Arc<Board>,
+    /// When a part of the tables was last looked through, and when subscribers were last shown.
+    looked: Duration,
+    shown: Duration,
+    counts: Counts,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It goes back to where the subscribers are.
+    Turn,
+    /// It waits for the first of its datagram.
+    Wait(Datagram),
+    Drop(Reason),
+    /// Nobody inside has asked for it, or it is not for an external address: this destination.
+    Nobody(u32),
+}
+
+impl Translating {
+    fn clock(cx: &Cx<'_>) -> u32 {
+        (cx.now().as_millis() >> UNIT) as u32
+    }
+
+    /// Any packet from inside.
+    #[cold]
+    fn outwards(&mut self, frame: &mut [u8], now: Duration) -> Verdict {
+        let clock = (now.as_millis() >> UNIT) as u32;
+        match look(frame) {
+            Seen::Packet(_, flow, look::ANSWER, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
+                self.stays(flow.src).unwrap_or(Verdict::Drop(Reason::NoSession))
+            }
+            Seen::Packet(place, flow, flags, first) => {
+                let turns = self.config.hairpin && self.config.number(flow.dst).is_some();
+                let t = match self.sessions.find(&flow, Way::Out, flags, clock) {
+                    Some(t) => t,
+                    None => match self.stays(flow.src) {
+                        Some(verdict) => return verdict,
+                        None => match self.sessions.begin_out(&flow, flags, turns, clock) {
+                            Ok(t) => {
+                                self.counts.begun.add(1);
+                                t
+                            }
+                            Err(refused) => return Verdict::Drop(refused.into()),
+                        },
+                    },
+                };
+                self.learn(first, Way::Out, t, now);
+                look::packet(frame, &place, &t, Way::Out);
+                self.turned(frame, flow.dst, now)
+            }
+            Seen::Later(place, datagram) => match self.fragments.get(datagram, Way::Out) {
+                Some(t) => {
+                    look::address(frame, &place, &t, Way::Out);
+                    self.turned(frame, datagram.dst, now)
+                }
+                None => self.stays(datagram.src).unwrap_or(Verdict::Wait(datagram)),
+            },
+            Seen::Error(place, outer, quoted) => self.error(frame, &place, outer, &quoted, Way::Out, now),
+            // what is no subscriber's is not ours to judge
+            seen => look::ends(frame).and_then(|ends| self.stays(ends.src)).unwrap_or_else(|| self.rest(seen)),
+        }
+    }
+
+    /// What is no subscriber's passes as it is, or stays where it is.
+    fn stays(&self, src: u32) -> Option<Verdict> {
+        let own = self.config.number(src).is_some();
+        if !own && self.config.is_inside(src) {
+            return None;
+        }
+        self.counts.untranslated.add(1);
+        Some(Verdict::Pass)
+    }
+
+    /// Whether a packet that was translated turns round: to a subscriber by an external address.
+    fn turned(&mut self, frame: &mut [u8], dst: u32, now: Duration) -> Verdict {
+        if !self.config.hairpin || self.config.number(dst).is_none() {
+            return Verdict::Pass;
+        }
+        match self.inwards(frame, now) {
+            Verdict::Pass => {
+                self.counts.hairpinned.add(1);
+                Verdict::Turn
+            }
+            // the one it is for is another copy's, or nobody's
+            Verdict::Nobody(_) => Verdict::Drop(Reason::NoHairpin),
+            // it is half translated: it cannot be looked at again
+            Verdict::Wait(_) => Verdict::Drop(Reason::Fragment),
+            other => other,
+        }
+    }
+
+    /// Any packet from outside.
+    #[cold]
+    fn inwards(&mut self, frame: &mut [u8], now: Duration) -> Verdict {
+        let clock = (now.as_millis() >> UNIT) as u32;
+        match look(frame) {
+            // only answers come in (RFC 5508 §3)
+            Seen::Packet(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != look::ANSWER => {
+                Verdict::Nobody(flow.dst)
+            }
+            Seen::Packet(place, flow, flags, first) => {
+                let t = match self.sessions.find(&flow, Way::In, flags, clock) {
+                    Some(t) => t,
+                    None => match self.sessions.begin_in(&flow, flags, clock) {
+                        Ok(t) => {
+                            self.counts.begun.add(1);
+                            t
+                        }
+                        Err(Refused::Unknown) => return Verdict::Nobody(flow.dst),
+                        Err(refused) => return Verdict::Drop(refused.into()),
+                    },
+                };
+                self.learn(first, Way::In, t, now);
+                look::packet(frame, &place, &t, Way::In);
+                Verdict::Pass
+            }
+            Seen::Later(place, datagram) => match self.fragments.get(datagram, Way::In) {
+                Some(t) => {
+                    look::address(frame, &place, &t, Way::In);
+                    Verdict::Pass
+                }
+                None if self.config.number(datagram.dst).is_none() => Verdict::Nobody(datagram.dst),
+                None => Verdict::Wait(datagram),
+            },
+            Seen::Error(place, outer, quoted) => self.error(frame, &place, outer, &quoted, Way::In, now),
+            seen => match (look::ends(frame), self.rest(seen)) {
+                (Some(ends), Verdict::Drop(reason)) => match self.unmatched(ends.dst) {
+                    Verdict::Pass => Verdict::Nobody(ends.dst),
+                    _ => Verdict::Drop(reason),
+                },
+                (_, verdict) => verdict,
+            },
+        }
+    }
+
+    /// A packet from outside that nobody has asked for.
+    fn unmatched(&self, dst: u32) -> Verdict {
+        // what is for another address is not ours to judge
+        if self.config.number(dst).is_none() || self.config.unmatched == Unmatched::Pass {
+            return Verdict::Pass;
+        }
+        Verdict::Drop(Reason::NoSession)
+    }
+
+    fn learn(&mut self, first: Option<Datagram>, way: Way, t: Translation, now: Duration) {
+        if let Some(datagram) = first {
+            self.fragments.learn(datagram, way, t, now);
+            if self.since.iter().any(|(.., waits)| *waits == datagram) {
+                self.expected.push(datagram);
+            }
+            self.counts.fragments.set(self.fragments.len() as u64);
+        }
+    }
+
+    /// An ICMP error about a packet of a session: what it quotes is translated back (RFC 5508 §4.2, §4.3).
+    fn error(
+        &mut self,
+        frame: &mut [u8],
+        place: &Place,
+        outer: Outer,
+        quoted: &Flow,
+        way: Way,
+        now: Duration,
+    ) -> Verdict {
+        // packets that answer the quoted one go the way of the error
+        let Some(t) = self.sessions.peek(&quoted.reversed(), way) else {
+            return match way {
+                Way::In => match self.unmatched(outer.dst) {
+                    Verdict::Drop(_) => Verdict::Drop(Reason::UnknownError),
+                    _ => Verdict::Nobody(outer.dst),
+                },
+                Way::Out => self.stays(outer.src).unwrap_or(Verdict::Drop(Reason::UnknownError)),
+            };
+        };
+        look::error(frame, place, &t, way, t.address());
+        match way {
+            Way::Out => self.turned(frame, outer.dst, now),
+            Way::In => Verdict::Pass,
+        }
+    }
+
+    /// What has no session.
+    fn rest(&self, seen: Seen) -> Verdict {
+        match seen {
+            Seen::Malformed => Verdict::Drop(Reason::Malformed),
+            Seen::Tiny => Verdict::Drop(Reason::Tiny),
+            Seen::Unknown => Verdict::Drop(Reason::Protocol),
+            Seen::BadError => Verdict::Drop(Reason::BadError),
+            _ => {
+                self.counts.untranslated.add(1);
+                Verdict::Pass
+            }
+        }
+    }
+
+    fn any(&mut self, frame: &mut [u8], input: u8, now: Duration) -> Verdict {
+        if input == INSIDE {
+            return self.outwards(frame, now);
+        }
+        // nobody outside has an inside address, or one of ours, or knows a way to one inside
+        if look::ends(frame).is_some_and(|ends| self.config.is_foreign(ends.src, ends.dst)) {
+            return Verdict::Drop(Reason::Spoofed);
+        }
+        match self.inwards(frame, now) {
+            Verdict::Nobody(dst) => {
+                let verdict = self.unmatched(dst);
+                self.counts.untranslated.add(u64::from(verdict == Verdict::Pass));
+                verdict
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Those of a batch that are not plain, or whose session is not known, or has to hear of them.
+    #[inline(never)]
+    fn others(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, mut others: u32) {
+        let now = cx.now();
+        let mut verdicts = [Verdict::Pass; BURST];
+        while others != 0 {
+            let i = others.trailing_zeros() as usize;
+            others &= others - 1;
+            verdicts[i & (BURST - 1)] = self.any(batch.as_mut_slice()[i].data_mut(), input, now);
+        }
+        if verdicts.iter().any(|v| *v != Verdict::Pass) {
+            self.part_with(cx, input, batch, &verdicts);
+        }
+        if !self.expected.is_empty() {
+            self.retry(cx, None);
+        }
+        self.tell();
+    }
+
+    #[inline(never)]
+    fn part_with(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, verdicts: &[Verdict; BURST]) {
+        let mut at = 0;
+        let mut next = |_: &mut Packet| {
+            let verdict = verdicts[at & (BURST - 1)];
+            at += 1;
+            (verdict != Verdict::Pass).then_some(verdict)
+        };
+        batch.sift(&mut next, |verdict, packet| self.dispose(cx, input, verdict, packet));
+    }
+
+    /// Does with a packet that does not simply go on what its verdict says.
+    fn dispose(&mut self, cx: &mut Cx<'_>, input: u8, verdict: Verdict, packet: Packet) {
+        match verdict {
+            Verdict::Pass => cx.emit(0, packet),
+            Verdict::Turn => match cx.way_by(OUTSIDE) {
+                Some(way) => cx.emit_from(way, 0, packet),
+                None => cx.drop(Reason::NoHairpin as u8, packet),
+            },
+            Verdict::Wait(datagram) => match cx.hold(&mut self.waiting, packet) {
+                Ok(()) => self.since.push_back((cx.now(), input, datagram)),
+                Err(packet) => cx.drop(Reason::Fragment as u8, packet),
+            },
+            Verdict::Drop(reason) => cx.drop(reason as u8, packet),
+            Verdict::Nobody(_) => cx.drop(Reason::NoSession as u8, packet),
+        }
+    }
+
+    /// Tries once more what waited for those that have come; what has waited too long by `over` is dropped.
+    fn retry(&mut self, cx: &mut Cx<'_>, over: Option<Duration>) {
+        let expected = core::mem::take(&mut self.expected);
+        for _ in 0..self.waiting.len() {
+            let (Some((way, mut packet)), Some((since, input, datagram))) =
+                (cx.release(&mut self.waiting), self.since.pop_front())
+            else {
+                return;
+            };
+            let verdict = match expected.contains(&datagram) {
+                true => self.any(packet.data_mut(), input, cx.now()),
+                false => Verdict::Wait(datagram),
+            };
+            match verdict {
+                Verdict::Wait(_) if over.is_none_or(|now| now.saturating_sub(since) < WAITS) => {
+                    match cx.hold_from(way, &mut self.waiting, packet) {
+                        Ok(()) => self.since.push_back((since, input, datagram)),
+                        Err(packet) => cx.drop(Reason::Fragment as u8, packet),
+                    }
+                }
+                Verdict::Wait(_) => cx.drop(Reason::Fragment as u8, packet),
+                Verdict::Pass => cx.emit_from(way, 0, packet),
+                other => self.dispose(cx, input, other, packet),
+            }
+        }
+    }
+
+    /// Tells of what began and ended, and shows how much there is.
+    fn tell(&mut self) {
+        let Translating { sessions, counts, log, .. } = self;
+        for event in sessions.ports.events() {
+            if let Some(log) = log.as_ref().filter(|_| self.config.allocation == Allocation::Blocks) {
+                log.block(event);
+            }
+        }
+        for event in sessions.events() {
+            if let Some(log) = log {
+                log.session(event);
+            }
+        }
+        counts.sessions.set(sessions.len() as u64);
+        counts.made_way.set(sessions.made_way());
+        counts.mappings.set(sessions.mappings() as u64);
+        counts.ports.set(sessions.ports.ports_taken());
+        counts.subscribers.set(sessions.ports.subscribers() as u64);
+        counts.blocks.set(sessions.ports.blocks_taken());
+    }
+
+    fn show(&self) {
+        let row = |(subscriber, external, sessions, blocks): (u32, u32, u32, usize)| -> Row {
+            let address = |a: u32| Ipv4Addr::from_bits(a).to_string();
+            (sessions.into(), [sessions.to_string(), address(subscriber), address(external), blocks.to_string()].into())
+        };
+        self.board.show(self.sessions.ports.largest(SHOWN).into_iter().map(row).collect());
+    }
+}
+
+impl Node for Translating {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let c = &self.counts;
+        let all = [
+            ("sessions", &c.sessions),
+            ("begun", &c.begun),
+            ("ended", &c.ended),
+            ("made_way", &c.made_way),
+            ("mappings", &c.mappings),
+            ("ports", &c.ports),
+            ("subscribers", &c.subscribers),
+            ("blocks", &c.blocks),
+            ("fragments", &c.fragments),
+            ("hairpinned", &c.hairpinned),
+            ("untranslated", &c.untranslated),
+            ("log_lost", &c.log_lost),
+        ];
+        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        let way = if input == INSIDE { Way::Out } else { Way::In };
+        let now = Self::clock(cx);
+        let Translating { sessions, keys, .. } = self;
+        let table = if way == Way::Out { &mut sessions.outwards } else { &mut sessions.inwards };
+        let mut place = 0usize;
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                // what is not plain has a key that no session has
+                let key = flow::plain(packet.data()).unwrap_or_default();
+                keys[place & (BURST - 1)] = table.prepare(key);
+                place += 1;
+            },
+        );
+        let packets = batch.as_mut_slice();
+        let mut done = 0u32;
+        let keys = &keys[..place.min(BURST)];
+        match way {
+            Way::Out => table.look_up(
+                keys,
+                now,
+                #[inline(always)]
+                |i, t| {
+                    if let Some(packet) = packets.get_mut(i) {
+                        done |= u32::from(flow::rewrite(packet.data_mut(), t, Way::Out)) << (i & (BURST - 1));
+                    }
+                },
+            ),
+            Way::In => table.look_up(
+                keys,
+                now,
+                #[inline(always)]
+                |i, t| {
+                    if let Some(packet) = packets.get_mut(i) {
+                        done |= u32::from(flow::rewrite(packet.data_mut(), t, Way::In)) << (i & (BURST - 1));
+                    }
+                },
+            ),
+        }
+        let others = ((1u64 << place) - 1) as u32 & !done;
+        if others != 0 {
+            self.others(cx, input, batch, others);
+        }
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        let (now, all) = (cx.now(), self.sessions.outwards.buckets());
+        let share = now.saturating_sub(core::mem::replace(&mut self.looked, now)).min(ROUND).as_secs_f64()
+            / ROUND.as_secs_f64();
+        let buckets = (all as f64 * share).ceil() as usize;
+        let ended = self.sessions.age(Self::clock(cx), buckets);
+        self.counts.ended.add(ended as u64);
+        self.fragments.age(cx.now());
+        self.counts.fragments.set(self.fragments.len() as u64);
+        if self.since.front().is_some_and(|(since, ..)| cx.now().saturating_sub(*since) >= WAITS) {
+            self.retry(cx, Some(cx.now()));
+        }
+        // more are shown at the end: to look at all of them takes too long between two batches
+        if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
+            self.shown = now;
+            self.show();
+        }
+        self.tell();
+    }
+
+    fn board(&self) -> Option<Arc<Board>> {
+        Some(self.board.clone())
+    }
+
+    fn finish(&mut self) {
+        self.tell();
+        self.show();
+    }
+}
+
+#[cfg(test)]
+mod tests;

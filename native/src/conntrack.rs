@@ -1,0 +1,176 @@
+//! The rows of the firewall that knows connections, and the same for C.
+
+use crate::fixture::{self, CPort, Memory, Packets, Random};
+use crate::fresh::{self, Destinations, FreshFlow, Handshakes};
+use crate::rows::{Pair, node};
+use crate::verify;
+use core::ffi::c_void;
+use dpdk::Mempool;
+use packet::BURST;
+use runtime::Receive;
+use std::rc::Rc;
+use std::sync::Arc;
+use wire::{TcpFlags, build};
+
+pub(crate) const NAME: &str = "firewall stateful";
+/// Connections that either side holds at most.
+const CAPACITY: u32 = 1 << 20;
+/// The one server.
+const SERVER: [u8; 4] = [192, 0, 2, 7];
+/// Sequence number of both sides' SYN.
+const ISN: u32 = 999;
+
+/// `struct track_rule` of conntrack.c.
+#[repr(C)]
+struct CRule {
+    src: u32,
+    src_mask: u32,
+    dst: u32,
+    dst_mask: u32,
+    drop: u32,
+}
+
+unsafe extern "C" {
+    fn native_conntrack_new(capacity: u32, rules: *const CRule, n: u32, cycles_per_second: u64) -> *mut c_void;
+    fn native_conntrack_free(conntrack: *mut c_void);
+    fn native_conntrack_len(conntrack: *const c_void) -> u32;
+}
+
+/// The firewall in C. Its rules live as long as it does.
+pub(crate) struct Native {
+    raw: *mut c_void,
+    _rules: Vec<CRule>,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: made by `native_conntrack_new`, and nobody has it any more.
+        unsafe { native_conntrack_free(self.raw) }
+    }
+}
+
+/// Drops what goes to 10.66.0.0/16, lets out what 10.0.0.0/8 begins.
+const RULES: &str = "rules = [\"drop dst 10.66.0.0/16\", \"accept src 10.0.0.0/8\"]";
+
+impl Native {
+    fn new() -> Native {
+        let net = |address: u32, len| (address.to_be(), fixture::mask(len).to_be());
+        let ((dst, dst_mask), (src, src_mask)) = (net(0x0a42_0000, 16), net(0x0a00_0000, 8));
+        let rules = vec![
+            CRule { src: 0, src_mask: 0, dst, dst_mask, drop: 1 },
+            CRule { src, src_mask, dst: 0, dst_mask: 0, drop: 0 },
+        ];
+        // SAFETY: an array of that length, which lives as long as the firewall.
+        let raw = unsafe { native_conntrack_new(CAPACITY, rules.as_ptr(), rules.len() as u32, packet::clock::hz()) };
+        Native { raw, _rules: rules }
+    }
+
+    pub(crate) fn state(&self) -> *mut c_void {
+        self.raw
+    }
+}
+
+fn firewall() -> Vec<Box<dyn graph::Node>> {
+    vec![node("firewall", &format!("{RULES}\ntrack = {{ connections = {CAPACITY} }}"))]
+}
+
+/// Both sides, without connections yet.
+pub(crate) fn pair(pool: &Arc<Mempool>) -> anyhow::Result<(Pair, Rc<Native>)> {
+    same(pool)?;
+    Ok((Pair::new(NAME, Box::new(firewall), fixture::native_conntrack), Rc::new(Native::new())))
+}
+
+/// A segment of connection number `flow`, from its client or to it. Its TCP checksum does not depend on the number.
+fn segment(flow: u32, out: bool, flags: TcpFlags, (seq, ack): (u32, u32), window: u16) -> Vec<u8> {
+    let client = 0x0a00_0000 + flow;
+    // in the sum, what the address has more the port has less
+    let sum = (client >> 16) + (client & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let port = (0xffff + 0xc000 - sum) % 0xffff;
+    let client = client.to_be_bytes();
+    let frame = match out {
+        true => build::tcp4(client, SERVER, port as u16, 80),
+        false => build::tcp4(SERVER, client, 80, port as u16),
+    };
+    let frame = frame.flags(flags).seq(seq).window(window).ttl(255).pad_to(60);
+    if flags.contains(TcpFlags::ACK) { frame.ack(ack).to_vec() } else { frame.to_vec() }
+}
+
+/// Segments that go round, each of one of so many connections, in either direction.
+pub(crate) fn destinations(flows: usize) -> Box<dyn Destinations> {
+    let mut random = Random(0xc0_4417_7ac4);
+    let next = move || {
+        let (flow, out) = (random.next() % flows as u32, random.next() & 1 == 0);
+        FreshFlow::of(&segment(flow, out, TcpFlags::ACK, (ISN + 1, ISN + 1), u16::MAX))
+    };
+    Box::new(Connections { list: fresh::list(next), flows })
+}
+
+struct Connections {
+    list: Box<dyn Destinations>,
+    flows: usize,
+}
+
+impl Destinations for Connections {
+    fn frame(&self) -> Vec<u8> {
+        self.list.frame()
+    }
+
+    fn freshen(&self, memory: &Memory) -> Box<dyn Receive> {
+        self.list.freshen(memory)
+    }
+
+    /// Opens all connections on both sides.
+    fn prepare(&self, memory: &Memory, packets: &Packets, run: &mut dyn FnMut(usize)) {
+        let port: *mut CPort = memory.port.as_ptr();
+        let both = TcpFlags::SYN | TcpFlags::ACK;
+        let room = self.flows.max(BURST).next_power_of_two();
+        for (out, flags, numbers) in
+            [(true, TcpFlags::SYN, (ISN, 0)), (false, both, (ISN, ISN + 1)), (true, TcpFlags::ACK, (ISN + 1, ISN + 1))]
+        {
+            let frame = |flow: usize| segment((flow % self.flows) as u32, out, flags, numbers, u16::MAX);
+            let list: Vec<FreshFlow> = (0..room).map(|flow| FreshFlow::of(&frame(flow))).collect();
+            packets.fill(&frame(0));
+            let _list = Handshakes::put(port, &list);
+            run(self.flows.div_ceil(BURST));
+        }
+        packets.reset();
+    }
+}
+
+/// A window that Bondstone, which rounds the widest up by a quarter at most, keeps as it is.
+const EXACT: u16 = 8192;
+
+/// Segments good and bad of a few connections through both: the same must come out.
+pub(crate) fn same(pool: &Arc<Mempool>) -> anyhow::Result<()> {
+    let mut random = Random(0x5e9_4e47);
+    let flags = [16, 16, 16, 16, 24, 17, 4, 20, 2, 18, 1, 0, 3, 41].map(TcpFlags);
+    let mut frames = vec![];
+    for flow in (0..40).chain([0x42_0000, 0x42_0001]) {
+        frames.push(segment(flow, true, TcpFlags::SYN, (ISN, 0), EXACT));
+        frames.push(segment(flow, false, TcpFlags::SYN | TcpFlags::ACK, (ISN, ISN + 1), EXACT));
+        frames.push(segment(flow, true, TcpFlags::ACK, (ISN + 1, ISN + 1), EXACT));
+        frames.push(segment(flow, false, TcpFlags::SYN, (ISN, 0), EXACT));
+    }
+    frames.truncate(frames.len() / BURST * BURST);
+    // whole bursts, in which no connection has two packets: one that was closed may begin anew
+    for n in 0..8000u32 {
+        let mut pick = |from: &[u32]| from[random.next() as usize % from.len()];
+        let numbers =
+            (pick(&[999, 1000, 1001, 1500, 9192, 9193, 100_000, 0, u32::MAX]), pick(&[998, 1000, 1001, 1002, 70_000]));
+        let out = pick(&[0, 1]) == 0;
+        if n % 5 == 0 {
+            let (a, b) = ([10, 0, (n % 32) as u8, 1], [10, 66 + (n & 1) as u8, 7, 1]);
+            frames.push(if out { build::udp4(a, b, 1, 2) } else { build::udp4(b, a, 2, 1) }.pad_to(60).to_vec());
+        } else {
+            frames.push(segment(n % 40, out, flags[random.next() as usize % flags.len()], numbers, EXACT));
+        }
+    }
+    frames.truncate(frames.len() / BURST * BURST);
+    let native = Native::new();
+    verify::same(pool, NAME, &frames, firewall(), fixture::native_conntrack, native.state())?;
+    // SAFETY: it lives.
+    let known = unsafe { native_conntrack_len(native.state()) };
+    anyhow::ensure!(known > 40, "C knows {known} connections, which says little");
+    Ok(())
+}
