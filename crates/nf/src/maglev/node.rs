@@ -6,9 +6,9 @@ use super::rewrite::{l3dsr4, nat4, reply4, tunnel4};
 use super::shared::{Condition, Shared, View};
 use super::target::{How, OUTER4, OUTER4_GRE, Reply, Target, key};
 use super::{Other, Settings};
+use foldhash::HashMap;
 use graph::{Board, Counter, Cx, Diagnostic, Node, Row};
 use packet::{BURST, Batch, Packet};
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ impl Known {
             vip.push((next, v.service as u32));
             next += config.services[v.service].backends.len() as u32;
         }
-        let (mut answers, mut replies, mut sources) = (vec![], HashMap::new(), HashMap::new());
+        let (mut answers, mut replies, mut sources) = (vec![], HashMap::default(), HashMap::default());
         let mut from: Vec<_> = config.replies()?.into_iter().collect();
         // an answer's number is the same in every copy
         from.sort();
@@ -148,7 +148,7 @@ impl Known {
             source.take_if(|address| *address != vip);
         }
         let vips: HashMap<_, _> = config.vips.iter().enumerate().map(|(n, v)| (v.place, n as u32)).collect();
-        let mut addresses = HashMap::new();
+        let mut addresses = HashMap::default();
         for (n, v) in config.vips.iter().enumerate() {
             addresses.entry(v.place.0).or_insert(n as u32);
         }
@@ -315,7 +315,7 @@ impl Balancer {
             }
             let place = usize::from(self.burst.places[at]);
             if let Some(packet) = batch.as_mut_slice().get_mut(place)
-                && let Err(reason) = self.send(packet, target)
+                && let Err(reason) = self.send(packet, None, target)
             {
                 gone.add(place, reason);
             }

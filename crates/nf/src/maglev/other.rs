@@ -90,34 +90,36 @@ impl Balancer {
         target
     }
 
-    fn forward(&mut self, packet: &mut Packet, target: u32) -> Result<(), Reason> {
-        let Some(look) = look(packet.data()) else { return Ok(()) };
+    fn forward(&mut self, packet: &mut Packet, look: &Look, target: u32) -> Result<(), Reason> {
         let Some(t) = self.targets.get_mut(target as usize) else { return Err(Reason::NoBackend) };
         match t.how {
             How::Nat | How::L3dsr => {
-                redirect(packet.data_mut(), &look, Side::Destination, t.to);
+                redirect(packet.data_mut(), look, Side::Destination, t.to);
                 if t.how == How::L3dsr {
-                    mark(packet.data_mut(), &look, t.tos);
+                    mark(packet.data_mut(), look, t.tos);
                 }
             }
             How::Gone => return Err(Reason::NoBackend),
             How::Ipip4 | How::Gre4 | How::Tunnel => {
                 self.id = self.id.wrapping_add(1);
-                tunnel(packet, &look, t, self.id, self.mtu)?;
+                tunnel(packet, look, t, self.id, self.mtu)?;
             }
         }
         Ok(())
     }
 
-    /// Sends any packet on, and counts it.
-    pub(super) fn send(&mut self, packet: &mut Packet, target: u32) -> Result<(), Reason> {
+    /// Sends any packet on, which may have been looked at already, and counts it.
+    pub(super) fn send(&mut self, packet: &mut Packet, looked: Option<&Look>, target: u32) -> Result<(), Reason> {
         if !self.is_there(target) {
             return Err(Reason::NoBackend);
         }
         if let Some(t) = self.targets.get_mut(target as usize) {
             t.packets += 1;
         }
-        self.forward(packet, target)
+        match looked {
+            Some(look) => self.forward(packet, look, target),
+            None => look(packet.data()).map_or(Ok(()), |look| self.forward(packet, &look, target)),
+        }
     }
 
     fn no_service(&mut self) -> Result<(), Reason> {
@@ -137,7 +139,7 @@ impl Balancer {
         if look.part == Part::Later {
             self.counts.fragments.add(1);
             let target = self.remembered(&look, now).ok_or(Reason::UnknownFragment)?;
-            return self.send(packet, target);
+            return self.send(packet, Some(&look), target);
         }
         if let Some(q) = look.quoted(frame) {
             return self.error(packet, &look, &q, now);
@@ -158,7 +160,7 @@ impl Balancer {
             self.counts.fragments.add(1);
             self.remember(&look, target, now);
         }
-        self.send(packet, target)
+        self.send(packet, Some(&look), target)
     }
 
     /// An ICMP error about what a service has sent: to the backend that sent it.
@@ -175,7 +177,7 @@ impl Balancer {
         if t.how == How::Nat {
             redirect_quoted(packet.data_mut(), look, q, Side::Source, t.to);
         }
-        self.send(packet, target)
+        self.send(packet, Some(look), target)
     }
 
     /// Any packet from backends: with NAT its source becomes the virtual address.
