@@ -68,7 +68,7 @@ for target in "${targets[@]}"; do
     corpus=corpus/$target artifacts=artifacts/$target
     mkdir -p "$corpus" "$artifacts"
     log=$artifacts/log
-    options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 -artifact_prefix="$artifacts/")
+    options=(-max_total_time="$seconds" -rss_limit_mb=2048 -timeout=60 -print_final_stats=1 -artifact_prefix="$artifacts/")
     if [[ -f dicts/$target.dict ]]; then
         options+=(-dict="dicts/$target.dict")
     fi

@@ -3,7 +3,7 @@
 mod common;
 
 use common::namespace::{Namespace, done};
-use common::{Running, Scratch};
+use common::{LIMIT, Running, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::TcpStream;
@@ -97,7 +97,7 @@ impl Far {
         command.args(["-D", "-e", "-f"]).arg(sshd).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let sshd = command.spawn().unwrap();
         let far = Far { scratch, sshd, namespace, near: [a, b, way], made_empty };
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + LIMIT;
         while TcpStream::connect((format!("{net}.2"), PORT)).is_err() {
             assert!(Instant::now() < end, "{}", std::fs::read_to_string(far.scratch.path("sshd.log")).unwrap());
             std::thread::sleep(Duration::from_millis(20));
@@ -143,7 +143,7 @@ impl Far {
     /// Waits until all is as it was.
     #[track_caller]
     fn comes_back(&self, before: &[String], what: &str) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + LIMIT;
         loop {
             let now = self.state();
             if now == before {
@@ -204,11 +204,14 @@ fn measured_there() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(matches!(output.status.code(), Some(0 | 1)), "{device}\n{err}\n{out}");
         let results: Vec<Value> = serde_json::from_str(&out).unwrap();
+        let mut received = 0;
         for trial in results[0]["trials"].as_array().unwrap() {
             let n = |name: &str| trial[name].as_u64().unwrap();
-            assert_eq!(n("received") + n("lost"), n("sent"));
-            assert!(n("received") * 10 > n("sent") * 8, "{trial:#}");
+            assert_eq!((n("sent") + n("unsent"), n("received") + n("lost")), (n("intended"), n("sent")));
+            received += n("received");
         }
+        // before the trials 200 packets came out as they have to, all of them
+        assert!(received > 0, "nothing comes back: {:#}", results[0]);
         let more = &results[0]["environment"]["more"];
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         assert_eq!(more["dut kernel"], kernel.trim(), "{more:#}");

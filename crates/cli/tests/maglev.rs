@@ -6,6 +6,7 @@ use common::namespace::{Namespace, alone, done, possible};
 use common::traffic::Web;
 use common::{LIMIT, Running, Scratch};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ impl Lab {
              [nf.router]\nkind = \"l3fwd\"\n\
              interface.wan = {{ addresses = [\"10.1.0.1/24\"] }}\ninterface.lan = {{ addresses = [\"10.2.0.1/24\"] }}\n\
              [nf.lb]\nkind = \"maglev\"\n[nf.lb.service.web]\nvip = [\"tcp 192.0.2.10:80\"]\nforward = \"nat\"\n\
-             health = {{ kind = \"http\", path = \"/content\", every = 200, timeout = 1000, fall = 2 }}\n{backends}"
+             health = {{ kind = \"http\", path = \"/content\", every = 200, timeout = 10000, fall = 2 }}\n{backends}"
         );
         let file = scratch.write("lb.toml", text);
         let mut command = self.between.command(env!("CARGO_BIN_EXE_bondstone"));
@@ -76,20 +77,37 @@ impl Lab {
         running
     }
 
-    /// Fetches the page, slower or not, within some seconds.
-    fn fetch(&self, more: &[&str], seconds: &str) -> Output {
+    /// Fetches the page into a file, slower or not.
+    fn fetch(&self, to: &Path, more: &[&str]) -> Page {
         let mut curl = self.clients.command("curl");
-        curl.args(["-sS", "--max-time", seconds]).args(more).arg("http://192.0.2.10/content").output().unwrap()
+        curl.args(["-sS", "--no-buffer", "--max-time", "200", "-o"]).arg(to).args(more);
+        let output = curl.arg("http://192.0.2.10/content").output().unwrap();
+        let page = Page { bytes: std::fs::read(to).unwrap_or_default(), output };
+        let _ = std::fs::remove_file(to);
+        page
     }
 }
 
-/// Whose page it is, the beginning of it at the least.
-fn whose(output: &Output) -> Option<u8> {
-    output.stdout.first().copied().inspect(|n| assert!(output.stdout.iter().all(|b| b == n), "pages are mixed"))
+/// What became of a download.
+struct Page {
+    bytes: Vec<u8>,
+    output: Output,
 }
 
-fn is_whole(output: &Output) -> bool {
-    output.status.success() && output.stdout.len() == PAGE
+impl Page {
+    /// Whose page it is, the beginning of it at the least.
+    fn whose(&self) -> Option<u8> {
+        self.bytes.first().copied().inspect(|n| assert!(self.bytes.iter().all(|b| b == n), "pages are mixed"))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.output.status.success() && self.bytes.len() == PAGE
+    }
+
+    /// What curl said.
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
 }
 
 #[test]
@@ -118,38 +136,44 @@ fn a_server_dies_under_load_and_no_connection_to_another_breaks() {
     let mut seen = BTreeSet::new();
     while seen.len() < usize::from(BACKENDS) {
         assert!(Instant::now() < deadline, "only {seen:?} are reached");
-        let page = lab.fetch(&[], "20");
-        if is_whole(&page) {
-            seen.extend(whose(&page));
+        let page = lab.fetch(&scratch.path("page"), &[]);
+        if page.is_whole() {
+            seen.extend(page.whose());
         }
     }
 
-    // slow downloads; amid them one server goes
+    // slow downloads; once all have begun one server goes
     let killed = 2;
-    let pages: Vec<Output> = std::thread::scope(|s| {
-        let all: Vec<_> = (0..CLIENTS).map(|_| s.spawn(|| lab.fetch(&["--limit-rate", "400k"], "50"))).collect();
-        std::thread::sleep(Duration::from_secs(2));
+    let files: Vec<PathBuf> = (0..CLIENTS).map(|n| scratch.path(format!("page{n}"))).collect();
+    let pages: Vec<Page> = std::thread::scope(|s| {
+        let all: Vec<_> = files.iter().map(|to| s.spawn(|| lab.fetch(to, &["--limit-rate", "200k"]))).collect();
+        let has_begun = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|m| m.len() != 0);
+        let deadline = Instant::now() + LIMIT;
+        while !files.iter().all(has_begun) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         drop(webs.remove(killed - 1));
         all.into_iter().map(|page| page.join().unwrap()).collect()
     });
     let (mut whole, mut broken) = (0, 0);
     for page in &pages {
-        match whose(page) {
+        match page.whose() {
             Some(n) if usize::from(n) == killed => broken += 1,
             Some(n) => {
-                assert!(is_whole(page), "a download from server {n} broke: {}", String::from_utf8_lossy(&page.stderr));
+                assert!(page.is_whole(), "a download from server {n} broke: {}", page.said());
                 whole += 1;
             }
-            None => panic!("a download got nothing: {}", String::from_utf8_lossy(&page.stderr)),
+            None => panic!("a download got nothing: {}", page.said()),
         }
     }
     assert!(whole > 0 && broken > 0, "{whole} downloads from others, {broken} from the one that went");
 
-    // the checks have found it by now: nobody is sent there any more
-    for _ in 0..30 {
-        let page = lab.fetch(&[], "20");
-        assert!(is_whole(&page), "{}", String::from_utf8_lossy(&page.stderr));
-        assert_ne!(whose(&page).map(usize::from), Some(killed));
+    // once the checks have found it, nobody is sent there any more
+    let (deadline, mut in_a_row) = (Instant::now() + LIMIT, 0);
+    while in_a_row < 30 {
+        let page = lab.fetch(&scratch.path("page"), &[]);
+        assert!(page.is_whole() || Instant::now() < deadline, "{}", page.said());
+        in_a_row = if page.is_whole() { in_a_row + 1 } else { 0 };
     }
     let did = bondstone.terminate().summary(130);
     let lb = did.nf("lb");

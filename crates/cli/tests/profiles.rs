@@ -66,7 +66,8 @@ fn accounted_for(result: &Result) {
     assert_eq!(sums, [trial.intended, trial.sent, trial.unsent, trial.received, trial.lost]);
     assert_eq!((trial.duplicate, trial.corrupt, trial.reordered), (0, 0, 0));
     if result.dut.kind == "bondstone" {
-        assert!(trial.machine || trial.lost + trial.unsent == 0, "what passes everything loses nothing: {trial:?}");
+        let away = trial.poll_gap_max_ns > 100_000;
+        assert!(away || trial.lost + trial.unsent == 0, "what passes everything loses nothing: {trial:?}");
     }
     let curve = |name: &str| {
         let series = result.series.iter().find(|s| s.name == format!("{name} over time")).expect(name);

@@ -135,17 +135,25 @@ fn ping(from: &Namespace, words: &str) -> (bool, String) {
     (output.status.success(), [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat())
 }
 
-/// Five pings are answered. More are sent where an answer comes late, as on a busy machine.
+/// Five pings are answered.
 #[track_caller]
 fn answered(from: &Namespace, words: &str) {
-    let (all, said) = ping(from, &format!("-c 5 -i 0.1 -w 30 {words}"));
+    pinged(from, words);
+}
+
+/// Five pings are answered. More are sent where an answer comes late, as on a busy machine; how many.
+#[track_caller]
+fn pinged(from: &Namespace, words: &str) -> u64 {
+    let (all, said) = ping(from, &format!("-c 5 -i 0.1 -w 100 {words}"));
     assert!(all, "{words}: {said}");
+    let sent = said.lines().find_map(|line| line.split_once(" packets transmitted")?.0.parse().ok());
+    sent.unwrap_or_else(|| panic!("{words}: {said}"))
 }
 
 /// A ping that nobody answers, and of which ping says this.
 #[track_caller]
 fn refused(from: &Namespace, words: &str, why: &str) {
-    let (any, said) = ping(from, &format!("-c 1 -W 8 {words}"));
+    let (any, said) = ping(from, &format!("-c 1 -W 60 {words}"));
     assert!(!any && said.contains(why), "{words}: {said}");
 }
 
@@ -175,7 +183,7 @@ fn by_rule(firewall: &Summary, rules: &[&str]) -> Vec<u64> {
 /// The addresses that traceroute shows on the way.
 fn hops(from: &Namespace, words: &str) -> Vec<String> {
     let mut command = from.command("traceroute");
-    let output = done(command.args(["-n", "-q", "1", "-N", "1", "-w", "8", "-m", "6"]).args(words.split(' ')));
+    let output = done(command.args(["-n", "-q", "1", "-N", "1", "-w", "60", "-m", "6"]).args(words.split(' ')));
     let said = String::from_utf8(output.stdout).unwrap();
     said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
 }
@@ -185,6 +193,20 @@ fn snmp6(namespace: &Namespace, name: &str) -> u64 {
     let text = String::from_utf8(done(namespace.command("cat").arg("/proc/net/snmp6")).stdout).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
+}
+
+/// Packets from `a` to `b` that their kernel had no room for: in queues of its CPUs, of interfaces, of sockets for IPv6.
+fn lost_in_kernel(Hosts { a, b }: &Hosts) -> u64 {
+    let queues = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    let interface = |host: &Namespace, count: &str| {
+        let text = done(host.command("cat").arg(format!("/sys/class/net/{count}"))).stdout;
+        String::from_utf8(text).unwrap().trim().parse::<u64>().unwrap()
+    };
+    queues.lines().map(dropped).sum::<u64>()
+        + interface(a, "a0/statistics/tx_dropped")
+        + interface(b, "b0/statistics/rx_dropped")
+        + snmp6(b, "Udp6RcvbufErrors")
 }
 
 /// Asserts that a router dropped packets for these reasons and for no other.
@@ -201,42 +223,45 @@ fn routes(name: &str, by: By) {
         return;
     }
     let scratch = Scratch::new();
-    let One { hosts: Hosts { a, b }, _between, bondstone } = One::start(&scratch, name, by, PLAIN, "");
+    let One { hosts, _between, bondstone } = One::start(&scratch, name, by, PLAIN, "");
+    let Hosts { a, b } = &hosts;
     for family in [0, 1] {
-        answered(&a, B[family]);
-        answered(&b, A[family]);
+        answered(a, B[family]);
+        answered(b, A[family]);
     }
     // its own addresses, the far ones as well
     for own in ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1", "fe80::ff:fe00:100%a0"] {
-        answered(&a, own);
+        answered(a, own);
     }
     assert!(a.ip("neigh show 10.1.0.1").contains(&LAN_MAC.to_string()));
     assert!(b.ip("neigh show fd02::1").contains(&WAN_MAC.to_string()));
 
-    let web = Web::start(&scratch, &b, "nginx", 4 << 20);
+    let web = Web::start(&scratch, b, "nginx", 4 << 20);
     for host in AT_B {
-        web.fetch(&a, &format!("{host}:8080"));
+        web.fetch(a, &format!("{host}:8080"));
     }
-    let tcp = iperf3(&a, &b, "-c 10.2.0.2 -t 1", "/end/sum_received/bytes");
+    let tcp = iperf3(a, b, "-c 10.2.0.2 -t 1", "/end/sum_received/bytes");
     // so few that no queue on the way is full, even where the machine is busy
-    let udp = iperf3(&a, &b, "-c fd02::2 -u -b 10M -t 2", "/end/sum/packets");
+    let before = lost_in_kernel(&hosts);
+    let udp = iperf3(a, b, "-c fd02::2 -u -b 10M -t 2", "/end/sum/packets");
+    let kernel = lost_in_kernel(&hosts) - before;
     let udp = Summary(udp["end"]["sum"].clone());
     let (sent, lost) = (udp.number("/packets"), udp.number("/lost_packets"));
 
-    assert_eq!(hops(&a, "10.2.0.2"), ["10.1.0.1", "10.2.0.2"]);
-    assert_eq!(hops(&b, "-I 10.1.0.2"), ["10.2.0.1", "10.1.0.2"]);
-    assert_eq!(hops(&a, "fd02::2"), ["fd01::1", "fd02::2"]);
+    assert_eq!(hops(a, "10.2.0.2"), ["10.1.0.1", "10.2.0.2"]);
+    assert_eq!(hops(b, "-I 10.1.0.2"), ["10.2.0.1", "10.1.0.2"]);
+    assert_eq!(hops(a, "fd02::2"), ["fd01::1", "fd02::2"]);
 
-    refused(&a, "192.0.2.9", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
-    refused(&a, "2001:db8::9", "From fd01::1 icmp_seq=1 Destination unreachable: No route");
+    refused(a, "192.0.2.9", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
+    refused(a, "2001:db8::9", "From fd01::1 icmp_seq=1 Destination unreachable: No route");
     let began = Instant::now();
     std::thread::scope(|s| {
-        s.spawn(|| refused(&a, "fd02::99", "From fd01::1 icmp_seq=1 Destination unreachable: Address unreachable"));
-        refused(&a, "10.2.0.99", "From 10.1.0.1 icmp_seq=1 Destination Host Unreachable");
+        s.spawn(|| refused(a, "fd02::99", "From fd01::1 icmp_seq=1 Destination unreachable: Address unreachable"));
+        refused(a, "10.2.0.99", "From 10.1.0.1 icmp_seq=1 Destination Host Unreachable");
     });
     let waited = began.elapsed();
-    refused(&a, "-t 1 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Time to live exceeded");
-    refused(&a, "-t 1 fd02::2", "From fd01::1 icmp_seq=1 Time exceeded: Hop limit");
+    refused(a, "-t 1 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Time to live exceeded");
+    refused(a, "-t 1 fd02::2", "From fd01::1 icmp_seq=1 Time exceeded: Hop limit");
 
     let did = stop(bondstone);
     let router = did.nf("router");
@@ -255,9 +280,10 @@ fn routes(name: &str, by: By) {
     let (went, kept) = (sum(&|p| p.number("/sent")), router.number("/held"));
     let refused = sum(&|p| p.dropped());
     assert_eq!(came + router.number("/created"), went + kept + router.dropped() + refused, "{}", did.0);
-    // the router's own drops are all told above, and no datagram is among them: what it lost it lost at its ports
-    let counted = refused + sum(&|p| p.number("/missed") + p.number("/send_errors"));
-    assert!(sent > 1000 && lost <= counted, "{lost} of {sent} datagrams lost, {counted} counted: {}", did.0);
+    // the router's own drops are all told above, and no datagram is among them: what was lost was lost at its ports, or by the
+    // kernel behind them
+    let counted = kernel + refused + sum(&|p| p.number("/missed") + p.number("/send_errors"));
+    assert!(sent > 100 && lost <= counted, "{lost} of {sent} datagrams lost, {counted} counted: {}", did.0);
     eprintln!(
         "{name}: {came} packets, TCP carried {} bytes in 1 s, UDP lost {lost} of {sent}, unreachable after {waited:.1?}",
         tcp["end"]["sum_received"]["bytes"],
@@ -284,20 +310,24 @@ fn neighbours_that_answer_are_kept_and_found_again_when_they_change() {
     let lab = One::start(&scratch, "age", By::Packet, PLAIN, "lifetime = 1\n");
     let One { hosts: Hosts { a, b }, _between, bondstone } = lab;
     B.iter().for_each(|host| answered(&a, host));
-    let count = |name| snmp6(&b, name);
-    let before = [count("Ip6InMcastPkts"), count("Icmp6InNeighborSolicits")];
-    std::thread::scope(|s| {
-        for host in B {
-            let a = &a;
-            s.spawn(move || {
-                let (all, said) = ping(a, &format!("-q -c 50 -i 0.1 -w 30 {host}"));
-                assert!(all, "{said}");
-            });
-        }
+    let counts = || ["Ip6InMcastPkts", "Icmp6InNeighborSolicits"].map(|name| snmp6(&b, name));
+    // on a busy machine its answer may come too late for once
+    let asked_only = (0..5).any(|_| {
+        let before = counts();
+        std::thread::scope(|s| {
+            for host in B {
+                let a = &a;
+                s.spawn(move || {
+                    let (all, said) = ping(a, &format!("-q -c 50 -i 0.1 -w 100 {host}"));
+                    assert!(all, "{said}");
+                });
+            }
+        });
+        let after = counts();
+        assert!(after[1] > before[1], "it is asked whether it is there");
+        after[0] == before[0]
     });
-    let after = [count("Ip6InMcastPkts"), count("Icmp6InNeighborSolicits")];
-    assert_eq!(after[0], before[0], "who answers is not looked for anew");
-    assert!(after[1] > before[1], "but asked whether it is there");
+    assert!(asked_only, "who answers is not looked for anew");
 
     b.ip("link set b0 address 02:00:00:00:02:77");
     let deadline = Instant::now() + LIMIT;
@@ -400,7 +430,7 @@ fn senders_learn_how_long_packets_may_be() {
     // af_packet would hand over fragments put together
     let Two { hosts: Hosts { a, b }, _between, near, far } = Two::start(&scratch, "mtu", "af_xdp", 1300);
     // the answers are cut as well
-    answered(&a, "-M dont -s 1400 10.2.0.2");
+    let in_parts = pinged(&a, "-M dont -s 1400 10.2.0.2");
     let web = Web::start(&scratch, &b, "nginx", 4 << 20);
     AT_B.iter().for_each(|host| web.fetch(&a, &format!("{host}:8080")));
     for host in A {
@@ -419,7 +449,7 @@ fn senders_learn_how_long_packets_may_be() {
         let router = did.nf("router");
         only(&router, &["answered", "multicast", "too_big", "fragmented"]);
         assert!(router.number("/drops/too_big") >= 2, "one of each version: {}", did.0);
-        assert_eq!(router.number("/drops/fragmented"), 5, "{}", did.0);
+        assert!((5..=in_parts).contains(&router.number("/drops/fragmented")), "{}", did.0);
         assert_eq!(did.port("mid").dropped(), 0, "the link takes what it is given: {}", did.0);
     }
     let told = [&near, &far].map(|did| did.nf("router").number("/drops/too_big"));

@@ -7,6 +7,7 @@
 use kit::{Bench, Cycles, Setup};
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::{IpProtocol, TcpFlags, build, icmpv4};
 
@@ -141,6 +142,12 @@ fn hostile(target: &Target, random: &mut Random) -> (usize, Vec<u8>) {
     (input, frame)
 }
 
+/// One test at a time: the memory that has grown is that of the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Bytes of memory in use.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -198,6 +205,7 @@ fn attack(target: &Target, packets: u64) -> String {
 
 #[test]
 fn nothing_breaks_under_attack() {
+    let _one = alone();
     let packets = setting("ATTACK_PACKETS", 200_000);
     for target in &TARGETS {
         println!("{}", attack(target, packets));
@@ -208,6 +216,7 @@ fn nothing_breaks_under_attack() {
 fn ports_last_for_any_number_of_short_sessions() {
     /// Sessions of a round: nearly all ports of the address.
     const ROUND: u64 = 60_000;
+    let _one = alone();
     let sessions = setting("ATTACK_SESSIONS", 100_000).next_multiple_of(ROUND);
     let settings = "external = [\"203.0.113.1\"]\ntimers = { udp = 5 }";
     let mut nat = Setup::of_kind(nf::registry().get("nat44").unwrap(), settings).build().unwrap();
@@ -237,6 +246,7 @@ fn good_packets_among_hostile_ones() {
         println!("skipped: ATTACK_CYCLES=1 measures it");
         return;
     }
+    let _one = alone();
     for target in &TARGETS {
         let mut random = Random(7);
         let mut outwards = |hostile_ones: bool| -> Vec<Vec<u8>> {

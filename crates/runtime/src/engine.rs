@@ -401,6 +401,8 @@ impl Engine {
     fn stuck(&self) -> Vec<usize> {
         /// How long a worker may take for what is no NF's, such as closing its ports.
         const CLOSING: Duration = Duration::from_secs(10);
+        /// How long an NF may take for its batch, or its end, on a machine that gives its CPU to others.
+        const PARTING: Duration = Duration::from_secs(5);
         let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
         let mut seen: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now())).collect();
         loop {
@@ -415,7 +417,7 @@ impl Engine {
                 if now != *before {
                     (*before, *since) = (now, Instant::now());
                 }
-                let patience = if watched.nf().is_some() { watchdog::PATIENCE } else { CLOSING };
+                let patience = if watched.nf().is_some() { PARTING } else { CLOSING };
                 if since.elapsed() < patience { waits = true } else { stuck.push(n) }
             }
             if !waits {

@@ -14,9 +14,11 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long an NF may take for a batch before it is told.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How often workers are looked at.
 const LOOK: Duration = Duration::from_millis(50);
+/// Looks in that time on a machine that is not busy, less a few.
+const LOOKS: u32 = 15;
 
 /// A worker, as it is watched.
 #[derive(Clone)]
@@ -56,8 +58,9 @@ impl Doing for Watched {
 /// What was seen of a worker.
 struct Seen {
     turn: u64,
-    /// When it came to that.
+    /// When it came to that, and how often it has been looked at since: a process that stood still as a whole blames nobody.
     since: Instant,
+    looks: u32,
     /// The NF that was told to be long about it.
     told: Option<String>,
 }
@@ -89,7 +92,8 @@ pub(crate) fn start(watch: Watch) -> std::io::Result<JoinHandle<()>> {
 impl Watch {
     fn run(&self) {
         let now = Instant::now();
-        let mut seen: Vec<Seen> = self.workers.iter().map(|_| Seen { turn: 0, since: now, told: None }).collect();
+        let mut seen: Vec<Seen> =
+            self.workers.iter().map(|_| Seen { turn: 0, since: now, looks: 0, told: None }).collect();
         let mut dry = false;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
@@ -106,15 +110,19 @@ impl Watch {
     }
 
     fn look_at_loops(&self, seen: &mut [Seen]) {
-        for (worker, Seen { turn, since, told }) in self.workers.iter().zip(seen) {
+        for (worker, Seen { turn, since, looks, told }) in self.workers.iter().zip(seen) {
             let (now, nf) = (worker.running.turn(), worker.nf());
             if now != *turn || nf.is_none() {
                 if let Some(nf) = told.take() {
                     let seconds = since.elapsed().as_secs();
                     self.faults.report(format!("nf {nf:?} has given the batch back after all, after {seconds} s"));
                 }
-                (*turn, *since) = (now, Instant::now());
-            } else if let Some(nf) = nf.filter(|_| told.is_none() && since.elapsed() >= PATIENCE) {
+                (*turn, *since, *looks) = (now, Instant::now(), 0);
+                continue;
+            }
+            *looks += 1;
+            let long = since.elapsed() >= PATIENCE && *looks >= LOOKS;
+            if let Some(nf) = nf.filter(|_| told.is_none() && long) {
                 *told = Some(nf.to_owned());
                 self.faults.report(format!(
                     "nf {nf:?} on CPU {} has not given a batch back for a second: an endless loop? The chains of this \

@@ -18,8 +18,9 @@ const TIMED: u32 = 128;
 const ROUNDS: u32 = 32;
 /// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
 const PATIENCE: u32 = 1 << 14;
-/// How long it then sleeps.
+/// How long it then sleeps, and may have slept when it comes back: what is more is the system's doing.
 const NAP: Duration = Duration::from_micros(50);
+const NAPPED: Duration = Duration::from_micros(200);
 /// How long a stopped worker lets run out what is inside.
 const DRAIN: Duration = Duration::from_millis(300);
 /// How long a batch from a source that can wait is offered to a port that takes none of it.
@@ -412,6 +413,7 @@ impl Worker {
 
     fn spin(&mut self) {
         let mut idle = 0u32;
+        let napped = self.millisecond * NAPPED.as_micros() as u64 / 1000;
         self.looked = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
             if idle >= PATIENCE {
@@ -434,9 +436,10 @@ impl Worker {
                 idle = PATIENCE;
                 self.inputs.iter_mut().for_each(Input::settle);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
+                let from = clock::cycles();
                 std::thread::sleep(NAP);
-                // it went of its own will
-                self.looked = clock::cycles();
+                // it went of its own will, but not for longer than that
+                self.looked = clock::cycles().min(from + napped);
             }
         }
         // what other cores and memory rings still bring, unless it goes round for ever

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// DPDK starts once in a process, and this machine has few cores.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// After this long nothing is waited for any more.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Copies that were dropped.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -101,7 +103,7 @@ impl Rig {
         let mut batch = Batch::new();
         let packet = |_| -> Packet { self.engine.pool().alloc_from(&[first; 60]).expect("the pool has more") };
         (0..n).map(packet).for_each(|p| batch.push(p).expect("a batch has room for 32"));
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + LIMIT;
         while !batch.is_empty() && Instant::now() < until {
             let end = self.ends.iter_mut().find(|e| e.port == port).expect("a port");
             end.tx.send(&mut batch);
@@ -119,9 +121,9 @@ impl Rig {
         }
     }
 
-    /// Takes what comes out until `done`, for at most 20 s.
+    /// Takes what comes out until `done`, for at most [`LIMIT`].
     fn until(&mut self, done: impl Fn(&Summary, &[u64]) -> bool) -> Summary {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + LIMIT;
         loop {
             self.take();
             let summary = self.engine.snapshot();

@@ -53,7 +53,7 @@ impl Web {
     #[track_caller]
     pub(crate) fn fetched(&self, client: &Namespace, host: &str, more: &[&str]) -> Vec<u8> {
         let url = format!("http://{host}/content");
-        let patience = ["-sSf", "--max-time", "40", "--retry", "20", "--retry-delay", "1", "--retry-connrefused"];
+        let patience = ["-sSf", "--max-time", "120", "--retry", "20", "--retry-delay", "1", "--retry-connrefused"];
         done(client.command("curl").args(patience).args(more).arg("-o").arg(&self.got).arg(url));
         std::fs::read(&self.got).unwrap()
     }

@@ -203,7 +203,7 @@ mod tests {
             }
             asked
         });
-        let health = |kind| Health { kind, path: "/alive".to_owned(), ..Health::default() };
+        let health = |kind| Health { kind, path: "/alive".to_owned(), timeout: 60_000, ..Health::default() };
         assert_eq!(ask(at, &health(Kind::Http)).unwrap(), Answer::Good);
         assert_eq!(ask(at, &health(Kind::Tcp)).unwrap(), Answer::Good);
         let asked = server.join().unwrap();

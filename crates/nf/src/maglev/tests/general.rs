@@ -2,7 +2,9 @@
 
 use super::*;
 use kit::Setup;
-use std::net::TcpListener;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{build, icmpv4, icmpv6};
 
@@ -269,10 +271,41 @@ fn a_draining_backend_gets_no_slots_and_the_table_shows_it() {
     assert_eq!(row("b3")[3..], ["10.0.0.3", "up", "40.24 %"]);
 }
 
+/// Takes every connection, as one that only listens would not once its queue is full; gone when dropped.
+struct Server {
+    port: u16,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(at: impl ToSocketAddrs) -> Server {
+        let listener = TcpListener::bind(at).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (port, over) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
+        let told = over.clone();
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                if listener.accept().is_err() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        Server { port, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join).unwrap().unwrap();
+    }
+}
+
 /// Waits for what the checks find.
 #[track_caller]
 fn wait(b: &mut Bench, what: &str, until: impl Fn(&mut Bench) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !until(b) {
         assert!(Instant::now() < deadline, "{what}; {:?}", b.counters());
         std::thread::sleep(Duration::from_millis(5));
@@ -283,15 +316,14 @@ fn wait(b: &mut Bench, what: &str, until: impl Fn(&mut Bench) -> bool) {
 
 #[test]
 fn a_backend_that_no_longer_answers_gets_nothing_and_others_keep_their_connections() {
-    let alive = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [one, two] = [0, 1].map(|_| Server::start("127.0.0.1:0"));
     // one listener for each backend, told apart by the port; each its own service, but for the first two's
-    let [a, b] = [&alive[0], &alive[1]].map(|l| l.local_addr().unwrap().port());
+    let (a, b) = (one.port, two.port);
     let settings = format!(
-        "idle = 1000000\nconnections = 4000\n[service.web]\nvip = [\"tcp 192.0.2.10:80\"]\nforward = \"nat\"\nhealth = {{ kind = \"tcp\", every = 10, fall = 2, rise = 1 }}\n\
+        "idle = 1000000\nconnections = 4000\n[service.web]\nvip = [\"tcp 192.0.2.10:80\"]\nforward = \"nat\"\nhealth = {{ kind = \"tcp\", every = 10, timeout = 60000, fall = 2, rise = 1 }}\n\
          backend.a = {{ address = \"10.0.0.1\", port = {a}, check = \"127.0.0.1\" }}\n\
          backend.b = {{ address = \"10.0.0.2\", port = {b}, check = \"127.0.0.1\" }}"
     );
-    let [one, two] = alive;
     let mut lb = bench(&settings);
     let to = |lb: &mut Bench, port| seen(&lb.one(&build::tcp4(CLIENT, VIP, port, 80).to_vec()).unwrap()).dst;
     let before: Vec<_> = (1..500).map(|port| to(&mut lb, port)).collect();
@@ -307,7 +339,7 @@ fn a_backend_that_no_longer_answers_gets_nothing_and_others_keep_their_connectio
     assert!(moved > 100);
     assert_eq!(lb.counter("moved"), moved);
     // back again: who has moved stays, new ones go to both
-    let again = TcpListener::bind(("127.0.0.1", b)).unwrap();
+    let again = Server::start(("127.0.0.1", b));
     wait(&mut lb, "b back", |lb| lb.counter("backends") == 2);
     assert!((1..500).all(|port| to(&mut lb, port) == a));
     assert!((501..600).any(|port| to(&mut lb, port) != a));
@@ -325,7 +357,7 @@ fn checks_end_with_the_last_copy() {
     drop(shared);
     assert!(!state.is_stopped());
     drop(bench);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while Arc::strong_count(&state) > 1 {
         assert!(Instant::now() < deadline, "its thread lives on");
         std::thread::sleep(Duration::from_millis(5));

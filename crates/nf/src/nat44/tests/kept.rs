@@ -140,7 +140,7 @@ fn copies_have_addresses_of_their_own_and_packets_find_them() {
 #[test]
 fn what_begins_and_ends_is_told() {
     let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let log = format!("log = \"{}\"\ntimers = {{ udp = 5 }}\n", server.local_addr().unwrap());
     let next = || {
         let mut buffer = [0; 2000];
