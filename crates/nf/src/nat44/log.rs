@@ -3,7 +3,7 @@
 use super::ports::BlockEvent;
 use super::sessions::SessionEvent;
 use graph::Counter;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::SystemTime;
@@ -20,9 +20,16 @@ enum Event {
     Session(SessionEvent),
 }
 
+/// What happened when, to whom inside.
+struct Entry {
+    at: SystemTime,
+    inside: IpAddr,
+    event: Event,
+}
+
 /// The data path's end: it never waits.
-pub(super) struct Log {
-    to: SyncSender<(SystemTime, Event)>,
+pub(crate) struct Log {
+    to: SyncSender<Entry>,
     lost: Arc<Counter>,
 }
 
@@ -31,7 +38,7 @@ impl Log {
     ///
     /// # Errors
     /// There is no socket, or no thread.
-    pub(super) fn new(name: &str, to: SocketAddr, lost: Arc<Counter>) -> std::io::Result<Log> {
+    pub(crate) fn new(name: &str, to: SocketAddr, lost: Arc<Counter>) -> std::io::Result<Log> {
         let any: SocketAddr = match to {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -44,34 +51,36 @@ impl Log {
         Ok(Log { to: sender, lost })
     }
 
-    fn event(&self, event: Event) {
-        match self.to.try_send((SystemTime::now(), event)) {
+    fn event(&self, inside: IpAddr, event: Event) {
+        match self.to.try_send(Entry { at: SystemTime::now(), inside, event }) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.lost.add(1),
         }
     }
 
-    pub(super) fn block(&self, event: BlockEvent) {
-        self.event(Event::Block(event));
+    /// A block of the subscriber with this address.
+    pub(crate) fn block(&self, inside: IpAddr, event: BlockEvent) {
+        self.event(inside, Event::Block(event));
     }
 
-    pub(super) fn session(&self, event: SessionEvent) {
-        self.event(Event::Session(event));
+    /// A session of the subscriber with this address.
+    pub(crate) fn session(&self, inside: IpAddr, event: SessionEvent) {
+        self.event(inside, Event::Session(event));
     }
 }
 
-fn tell(socket: &UdpSocket, name: &str, events: &Receiver<(SystemTime, Event)>) {
-    while let Ok((at, event)) = events.recv() {
+fn tell(socket: &UdpSocket, name: &str, events: &Receiver<Entry>) {
+    while let Ok(entry) = events.recv() {
         // nobody listens, or the network is full: the next may get through
-        let _ = socket.send(line(name, at, &event).as_bytes());
+        let _ = socket.send(line(name, &entry).as_bytes());
     }
 }
 
 /// One message (RFC 5424 §6), the event as structured data.
-fn line(name: &str, at: SystemTime, event: &Event) -> String {
+fn line(name: &str, Entry { at, inside, event }: &Entry) -> String {
     let (id, fields) = match event {
         Event::Block(b) => {
-            let (inside, external) = (Ipv4Addr::from_bits(b.subscriber), Ipv4Addr::from_bits(b.external));
+            let external = Ipv4Addr::from_bits(b.external);
             let fields = format!("inside=\"{inside}\" external=\"{external}\" ports=\"{}-{}\"", b.ports.0, b.ports.1);
             (if b.begins { "BLOCK-BEGIN" } else { "BLOCK-END" }, fields)
         }
@@ -81,10 +90,10 @@ fn line(name: &str, at: SystemTime, event: &Event) -> String {
                 IpProtocol::UDP => "udp",
                 _ => "icmp",
             };
-            let end = |address: u32, port: u16| format!("{}:{port}", Ipv4Addr::from_bits(address));
+            let end = |address: u32, port: u16| SocketAddr::from((Ipv4Addr::from_bits(address), port));
             let fields = format!(
                 "protocol=\"{protocol}\" inside=\"{}\" external=\"{}\" outside=\"{}\"",
-                end(s.flow.src, s.flow.src_port),
+                SocketAddr::from((*inside, s.flow.src_port)),
                 end(s.external.0, s.external.1),
                 end(s.flow.dst, s.flow.dst_port)
             );
@@ -92,5 +101,5 @@ fn line(name: &str, at: SystemTime, event: &Event) -> String {
         }
     };
     // 32473 is the number for examples and documents (RFC 5612)
-    format!("<{PRIORITY}>1 {} - bondstone {name} {id} [nat@32473 {fields}]", humantime::format_rfc3339_millis(at))
+    format!("<{PRIORITY}>1 {} - bondstone {name} {id} [nat@32473 {fields}]", humantime::format_rfc3339_millis(*at))
 }
