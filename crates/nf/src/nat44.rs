@@ -5,6 +5,7 @@
 
 pub(crate) mod flow;
 pub(crate) mod fragments;
+pub(crate) mod ipfix;
 pub(crate) mod log;
 mod look;
 pub(crate) mod ports;
@@ -121,13 +122,8 @@ impl Nf for Nat44 {
         let config = cx.common(|| Config::new(settings))?;
         let own = config.own(cx)?;
         let counts = Counts::default();
-        let log = match config.log {
-            Some(to) => Some(Log::new(&cx.name, to, counts.log_lost.clone()).map_err(|e| {
-                let d = Diagnostic::new(format!("cannot be told: {e}")).key("log").value(to);
-                d.cure("name the address and port of a syslog server that this machine has a route to")
-            })?),
-            None => None,
-        };
+        let blocks = config.allocation == Allocation::Blocks;
+        let log = Log::of(&config, cx, ipfix::Kind { six: false, blocks }, &counts.log_lost)?;
         let tell_sessions = log.is_some() && config.allocation == Allocation::Dynamic;
         let seed = foldhash::fast::RandomState::default();
         let seed = std::hash::BuildHasher::hash_one(&seed, cx.copy.0);

@@ -3,6 +3,7 @@
 //! Sessions, ports, timers, fragments and logs are those of [`nat44`](crate::nat44): a host inside has a number, which stands
 //! where the address of a subscriber stands there. What is new are the headers.
 
+mod errors;
 mod hosts;
 mod icmp;
 mod look;
@@ -12,14 +13,11 @@ mod refuse;
 mod settings;
 mod translate;
 
-use crate::nat44::fragments::Fragments;
-use crate::nat44::log::Log;
-use crate::nat44::ports::{NoPort, Ports};
-use crate::nat44::sessions::{Refused, Sessions};
+use crate::nat44::ports::NoPort;
+use crate::nat44::sessions::Refused;
 use graph::{BuildCx, Diagnostic, Lane, Nf, Node, Spread};
-use hosts::Hosts;
 use look::{Body, Head, Seen, body, look, quoted};
-use node::{Counts, Translating};
+use node::Translating;
 use settings::{Config, Settings};
 use std::sync::Arc;
 
@@ -118,22 +116,7 @@ impl Nf for Nat64 {
 
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
         let config = cx.common(|| Config::new(settings))?;
-        let own = config.nat.own(cx)?;
-        let counts = Counts::default();
-        let log = match config.nat.log {
-            Some(to) => Some(Log::new(&cx.name, to, counts.log_lost.clone()).map_err(|e| {
-                let d = Diagnostic::new(format!("cannot be told: {e}")).key("log").value(to);
-                d.cure("name the address and port of a server that this machine has a route to")
-            })?),
-            None => None,
-        };
-        let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
-        let first = config.nat.external[own[0]];
-        // what ends is always told: hosts without sessions lose their numbers
-        let sessions = Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?;
-        let hosts = Hosts::new(&config.fixed, config.nat.subscribers);
-        let (fragments, lengths) = (Fragments::new(config.nat.fragments), Fragments::new(config.nat.fragments));
-        Ok(Translating::new(config, sessions, hosts, fragments, lengths, log, first, counts))
+        Translating::new(config, cx)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can be set, and what it comes to.
 
 use super::flow::Flow;
+use super::log::To;
 use graph::{BuildCx, Diagnostic};
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
@@ -55,8 +56,8 @@ pub struct Settings {
     pub(crate) unmatched: Unmatched,
     /// Fragmented datagrams that are remembered at most.
     pub(crate) fragments: u32,
-    /// Where begin and end of blocks and sessions are told, as syslog over UDP: "192.0.2.1:514"; empty: nowhere. With blocks
-    /// only the blocks are told, and with deterministic allocation nothing has to be.
+    /// Where begin and end of blocks and sessions are told over UDP: "192.0.2.1:514" as syslog, "ipfix://192.0.2.1:4739" as
+    /// IPFIX; empty: nowhere. With blocks only the blocks are told, and with deterministic allocation nothing has to be.
     pub(crate) log: String,
 }
 
@@ -194,7 +195,7 @@ pub(crate) struct Config {
     pub(crate) hairpin: bool,
     pub(crate) unmatched: Unmatched,
     pub(crate) fragments: usize,
-    pub(crate) log: Option<std::net::SocketAddr>,
+    pub(crate) log: Option<To>,
 }
 
 fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, cure: impl Into<String>) -> Diagnostic {
@@ -302,8 +303,10 @@ impl Config {
         };
         let log = match s.log.as_str() {
             "" => None,
-            text => Some(text.parse().map_err(|_| {
-                wrong("log", text, "is no address and port", "write \"192.0.2.1:514\", or nothing for no log")
+            text => Some(To::read(text).ok_or_else(|| {
+                let cure =
+                    "write \"192.0.2.1:514\" for syslog, \"ipfix://192.0.2.1:4739\" for IPFIX, or nothing for no log";
+                wrong("log", text, "is no address and port", cure)
             })?),
         };
         let mut config = Config {

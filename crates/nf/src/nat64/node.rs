@@ -1,8 +1,7 @@
 //! What becomes of packets.
 
 use super::hosts::Hosts;
-use super::icmp::{self, Translated, quote};
-use super::look::{Body, Datagram, Head, ICMP_LEAST, Seen, UDP_LEAST, body, look, pseudo, quoted, sums_up, u16_at};
+use super::look::{Body, Datagram, Head, Seen, UDP_LEAST, body, look, pseudo, u16_at};
 use super::refuse::{Problem, RATE, message};
 use super::settings::Config;
 use super::translate::{Ends, FRAGMENT, SIX, cut, header4, header6, reshape, upper};
@@ -10,10 +9,12 @@ use super::{DROPS, INSIDE, OUTSIDE, Reason};
 use crate::l3fwd::icmp::Limiter;
 use crate::nat44::flow::{Flow, Way};
 use crate::nat44::fragments::{Fragments, WAITS};
+use crate::nat44::ipfix::Kind;
 use crate::nat44::log::Log;
+use crate::nat44::ports::Ports;
 use crate::nat44::sessions::{Refused, Sessions};
 use crate::nat44::settings::{Allocation, UNIT};
-use graph::{Board, Counter, Cx, Held, Node, Row};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Node, Row};
 use packet::{BURST, Batch, Packet};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -33,7 +34,7 @@ const SHOWN_AT_ONCE: usize = 2000;
 const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
 
 #[derive(Default)]
-pub(super) struct Counts {
+struct Counts {
     sessions: Arc<Counter>,
     begun: Arc<Counter>,
     ended: Arc<Counter>,
@@ -48,12 +49,12 @@ pub(super) struct Counts {
     untranslated: Arc<Counter>,
     icmp_sent: Arc<Counter>,
     icmp_limited: Arc<Counter>,
-    pub(super) log_lost: Arc<Counter>,
+    log_lost: Arc<Counter>,
 }
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+pub(super) enum Verdict {
     /// It goes on.
     Pass,
     /// It goes on in pieces.
@@ -72,16 +73,16 @@ enum Verdict {
 
 /// What is done to the fragments of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Mapped {
+struct Mapped {
     ends: Ends,
     protocol: u8,
 }
 
 /// One copy.
 pub(super) struct Translating {
-    config: Arc<Config>,
-    sessions: Sessions,
-    hosts: Hosts,
+    pub(super) config: Arc<Config>,
+    pub(super) sessions: Sessions,
+    pub(super) hosts: Hosts,
     fragments: Fragments<Datagram, Mapped>,
     /// Bytes of whole datagrams, of which the last fragment has come: a ping's checksum cannot be known without.
     lengths: Fragments<Datagram, u32>,
@@ -95,30 +96,32 @@ pub(super) struct Translating {
     /// An external address of this copy's, which stands for the translation itself.
     first: u32,
     /// Identification of the next IPv4 packet that may be cut.
-    id: u16,
+    pub(super) id: u16,
     looked: Duration,
     shown: Duration,
     counts: Counts,
 }
 
 impl Translating {
-    #[allow(clippy::too_many_arguments, reason = "all its parts")]
-    pub(super) fn new(
-        config: Arc<Config>,
-        sessions: Sessions,
-        hosts: Hosts,
-        fragments: Fragments<Datagram, Mapped>,
-        lengths: Fragments<Datagram, u32>,
-        log: Option<Log>,
-        first: u32,
-        counts: Counts,
-    ) -> Self {
-        Translating {
+    /// A copy.
+    ///
+    /// # Errors
+    /// It has no address, no memory, or cannot tell.
+    pub(super) fn new(config: Arc<Config>, cx: &BuildCx) -> Result<Self, Diagnostic> {
+        let own = config.nat.own(cx)?;
+        let counts = Counts::default();
+        let blocks = config.nat.allocation == Allocation::Blocks;
+        let log = Log::of(&config.nat, cx, Kind { six: true, blocks }, &counts.log_lost)?;
+        let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
+        let first = config.nat.external[own[0]];
+        Ok(Translating {
+            // what ends is always told: hosts without sessions lose their numbers
+            sessions: Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?,
+            // those of a batch that get no session are forgotten behind it
+            hosts: Hosts::new(&config.fixed, config.nat.subscribers + BURST),
+            fragments: Fragments::new(config.nat.fragments),
+            lengths: Fragments::new(config.nat.fragments),
             config,
-            sessions,
-            hosts,
-            fragments,
-            lengths,
             waiting: Held::new(WAITING),
             since: VecDeque::new(),
             expected: vec![],
@@ -130,7 +133,7 @@ impl Translating {
             looked: Duration::ZERO,
             shown: Duration::ZERO,
             counts,
-        }
+        })
     }
 
     fn clock(now: Duration) -> u32 {
@@ -249,7 +252,7 @@ impl Translating {
     }
 
     /// Whether a packet that was translated turns round: to a host inside by an external address.
-    fn turned(&mut self, packet: &mut Packet, dst: u32, now: Duration) -> Verdict {
+    pub(super) fn turned(&mut self, packet: &mut Packet, dst: u32, now: Duration) -> Verdict {
         if !self.config.nat.hairpin || self.config.nat.number(dst).is_none() {
             return Verdict::Pass;
         }
@@ -399,78 +402,6 @@ impl Translating {
         }
     }
 
-    /// An ICMP error about a packet of a session: both are translated (RFC 7915 §4.2, §5.2).
-    #[cold]
-    fn error(&mut self, packet: &mut Packet, head: &Head, way: Way, now: Duration) -> Verdict {
-        let bytes = &packet.data()[head.upper..head.end];
-        // its checksum is made anew, so it has to be right before
-        if head.is_part() || !sums_up(head, bytes) {
-            return Verdict::Drop(Reason::BadError);
-        }
-        let Some(inside) = quote(head.six, bytes) else { return Verdict::Drop(Reason::BadError) };
-        let Some(inner) = quoted(head.six, inside) else { return Verdict::Drop(Reason::BadError) };
-        let about = &inside[inner.upper..inside.len().min(inner.end).max(inner.upper)];
-        let (src_port, dst_port) = match body(&inner, about, true) {
-            Body::Ports { src, dst, .. } => (src, dst),
-            Body::Echo { id, answer: false } => (id, 0),
-            Body::Echo { id, answer: true } => (0, id),
-            _ => return Verdict::Drop(Reason::BadError),
-        };
-        let rest = u32::from_be_bytes(*bytes[4..].first_chunk().unwrap_or(&[0; 4]));
-        let old = (bytes[0], bytes[1], rest);
-        let new = match way {
-            Way::Out => icmp::to4(old, self.config.mtu),
-            Way::In => icmp::to6(old, self.config.mtu, (inner.end - inner.ip) as u16),
-        };
-        let Some(message) = new else { return Verdict::Drop(Reason::Protocol) };
-        let prefix = self.config.prefix;
-        // packets that answer the quoted one go the way of the error
-        let (src, dst) = match way {
-            Way::Out => match self.hosts.get(inner.dst).filter(|_| prefix.has(inner.src)) {
-                Some(host) => (host, prefix.extract(inner.src)),
-                None => return Verdict::Drop(Reason::UnknownError),
-            },
-            Way::In => (inner.dst as u32, inner.src as u32),
-        };
-        let answer = Flow { src, dst, src_port: dst_port, dst_port: src_port, protocol: inner.protocol };
-        let Some(t) = self.sessions.peek(&answer, way) else { return Verdict::Drop(Reason::UnknownError) };
-        let hops = head.hops.saturating_sub(1).max(1);
-        let (ends, quoted_ends, turned) = match way {
-            Way::Out => {
-                let (ours, far) = (u128::from(t.address()), u128::from(answer.dst));
-                let to = prefix.extract(head.dst).into();
-                // a router inside has no address outside: it speaks by that of the host
-                (Ends { src: ours, dst: to }, Ends { src: far, dst: ours }, Way::In)
-            }
-            Way::In => {
-                let host = self.hosts.address(t.address());
-                let ends = Ends { src: prefix.embed(head.src as u32), dst: host };
-                (ends, Ends { src: host, dst: prefix.embed(answer.src) }, Way::Out)
-            }
-        };
-        self.id = self.id.wrapping_add(1);
-        let translated = Translated {
-            message,
-            head,
-            hops,
-            ends,
-            quoted: &inner,
-            bytes: inside,
-            quoted_ends,
-            port: t.port(),
-            way: turned,
-            id: self.id,
-        };
-        let whole = translated.packet();
-        if !replace(packet, head, &whole) {
-            return Verdict::Drop(Reason::NoRoom);
-        }
-        match way {
-            Way::Out => self.turned(packet, ends.dst as u32, now),
-            Way::In => Verdict::Pass,
-        }
-    }
-
     /// Does with a packet that does not simply go on what its verdict says.
     fn dispose(&mut self, cx: &mut Cx<'_>, way: graph::Way, input: u8, verdict: Verdict, mut packet: Packet) {
         match verdict {
@@ -601,18 +532,6 @@ fn unread(body: Body) -> Reason {
     }
 }
 
-/// Puts another packet behind the link header of a frame; false where there is no room.
-fn replace(packet: &mut Packet, head: &Head, whole: &[u8]) -> bool {
-    packet.truncate(head.ip);
-    let least = 60usize.saturating_sub(head.ip);
-    let Some(place) = packet.append(whole.len().max(least)) else { return false };
-    place.fill(0);
-    place[..whole.len()].copy_from_slice(whole);
-    let kind = if head.six { wire::EtherType::IPV4 } else { wire::EtherType::IPV6 };
-    packet.data_mut()[head.ip - 2..head.ip].copy_from_slice(&kind.0.to_be_bytes());
-    true
-}
-
 impl Node for Translating {
     fn drops(&self) -> &[&'static str] {
         &DROPS
@@ -701,5 +620,3 @@ impl Node for Translating {
         self.show();
     }
 }
-
-const _: () = assert!(ICMP_LEAST == UDP_LEAST);

@@ -56,8 +56,8 @@ pub struct Settings {
     fragment: u16,
     /// Fragmented datagrams that are remembered at most.
     fragments: u32,
-    /// Where begin and end of blocks and sessions are told, as syslog over UDP: "192.0.2.1:514"; empty: nowhere. With blocks
-    /// only the blocks are told.
+    /// Where begin and end of blocks and sessions are told over UDP: "192.0.2.1:514" as syslog, "ipfix://192.0.2.1:4739" as
+    /// IPFIX; empty: nowhere. With blocks only the blocks are told.
     log: String,
 }
 
