@@ -1,5 +1,6 @@
 //! The second table: flow table, state, links between cores, streams and timers, each beside what one would take instead.
 
+mod attacked;
 mod flows;
 mod shuffle;
 mod state;
@@ -7,8 +8,10 @@ mod timers;
 mod window;
 
 use crate::sample::{Compared, Cost};
+use dpdk::Mempool;
 use packet::clock;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// One row, as `native.json` has it.
 #[derive(Debug, Serialize)]
@@ -119,12 +122,18 @@ impl Keys {
 }
 
 /// Measures the rows whose name holds `only`, on `core`; what needs two CPUs also on the other, if there is one.
-pub(crate) fn run(only: &str, pairs: usize, (core, other): (usize, Option<usize>)) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(
+    only: &str,
+    pairs: usize,
+    (core, other): (usize, Option<usize>),
+    pool: &Arc<Mempool>,
+) -> anyhow::Result<Vec<Row>> {
     let mut table = Table { only, pairs, rows: vec![] };
     flows::rows(&mut table)?;
     state::rows(&mut table, (core, other))?;
     shuffle::rows(&mut table, (core, other))?;
     window::rows(&mut table)?;
     timers::rows(&mut table)?;
+    attacked::rows(&mut table, pool);
     Ok(table.rows)
 }
