@@ -5,7 +5,7 @@ mod config;
 mod fib;
 mod forward;
 mod fragment;
-mod icmp;
+pub(crate) mod icmp;
 mod local;
 mod neighbours;
 mod routes;

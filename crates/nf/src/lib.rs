@@ -13,6 +13,7 @@ mod mac;
 mod maglev;
 mod monitor;
 mod nat44;
+mod nat64;
 mod net;
 mod substitute;
 mod tee;
@@ -30,6 +31,7 @@ pub use mac::Mac;
 pub use maglev::Maglev;
 pub use monitor::Monitor;
 pub use nat44::Nat44;
+pub use nat64::Nat64;
 pub use net::Net;
 pub use substitute::Substitute;
 pub use tee::Tee;
@@ -49,6 +51,7 @@ pub fn registry() -> graph::Registry {
         .with::<Maglev>()
         .with::<Monitor>()
         .with::<Nat44>()
+        .with::<Nat64>()
         .with::<Substitute>()
         .with::<Tee>()
         .with::<Ttl>()

@@ -3,13 +3,14 @@
 //! A session has two entries, one for each direction, in two tables, each found by the addresses and ports of its packets:
 //! a packet costs one look-up. What is mapped, who has which ports, and what filters is asked only when a session begins.
 
-mod flow;
-mod fragments;
-mod log;
+pub(crate) mod flow;
+pub(crate) mod fragments;
+pub(crate) mod ipfix;
+pub(crate) mod log;
 mod look;
-mod ports;
-mod sessions;
-mod settings;
+pub(crate) mod ports;
+pub(crate) mod sessions;
+pub(crate) mod settings;
 
 use flow::{Flow, Translation, Way};
 use fragments::{Fragments, WAITS};
@@ -121,13 +122,8 @@ impl Nf for Nat44 {
         let config = cx.common(|| Config::new(settings))?;
         let own = config.own(cx)?;
         let counts = Counts::default();
-        let log = match config.log {
-            Some(to) => Some(Log::new(&cx.name, to, counts.log_lost.clone()).map_err(|e| {
-                let d = Diagnostic::new(format!("cannot be told: {e}")).key("log").value(to);
-                d.cure("name the address and port of a syslog server that this machine has a route to")
-            })?),
-            None => None,
-        };
+        let blocks = config.allocation == Allocation::Blocks;
+        let log = Log::of(&config, cx, ipfix::Kind { six: false, blocks }, &counts.log_lost)?;
         let tell_sessions = log.is_some() && config.allocation == Allocation::Dynamic;
         let seed = foldhash::fast::RandomState::default();
         let seed = std::hash::BuildHasher::hash_one(&seed, cx.copy.0);
@@ -193,7 +189,7 @@ struct Translating {
     sessions: Sessions,
     /// Of the packets of a batch.
     keys: [Prepared<Tuple4>; BURST],
-    fragments: Fragments,
+    fragments: Fragments<Datagram, Translation>,
     /// Fragments that came before the first; since when, by which input, and of what.
     waiting: Held,
     since: VecDeque<(Duration, u8, Datagram)>,
@@ -500,12 +496,12 @@ impl Translating {
         let Translating { sessions, counts, log, .. } = self;
         for event in sessions.ports.events() {
             if let Some(log) = log.as_ref().filter(|_| self.config.allocation == Allocation::Blocks) {
-                log.block(event);
+                log.block(Ipv4Addr::from_bits(event.subscriber).into(), event);
             }
         }
         for event in sessions.events() {
             if let Some(log) = log {
-                log.session(event);
+                log.session(Ipv4Addr::from_bits(event.flow.src).into(), event);
             }
         }
         counts.sessions.set(sessions.len() as u64);

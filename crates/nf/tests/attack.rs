@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use wire::{IpProtocol, TcpFlags, build, icmpv4};
+use wire::{IpProtocol, TcpFlags, build, icmpv4, icmpv6};
 
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -48,12 +48,20 @@ struct Target {
     unread: &'static [&'static str],
 }
 
-const TARGETS: [Target; 3] = [
+const TARGETS: [Target; 4] = [
     Target {
         kind: "nat44",
         settings: "external = [\"203.0.113.1\"]\nsessions = 20000\nsubscribers = 5000\nsubscriber_sessions = 200\nfragments = 500\n\
                    timers = { udp = 20, tcp_established = 60, tcp_transitory = 10, icmp = 5 }\n\
                    forward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]",
+        answers_to: Some([203, 0, 113, 1]),
+        unread: &["malformed_ip", "other_protocol", "tiny_fragment", "bad_icmp_error"],
+    },
+    Target {
+        kind: "nat64",
+        settings: "external = [\"203.0.113.1\"]\nsessions = 20000\nsubscribers = 5000\nsubscriber_sessions = 200\nfragments = 500\n\
+                   timers = { udp = 20, tcp_established = 60, tcp_transitory = 10, icmp = 5 }\n\
+                   forward = [\"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"]",
         answers_to: Some([203, 0, 113, 1]),
         unread: &["malformed_ip", "other_protocol", "tiny_fragment", "bad_icmp_error"],
     },
@@ -85,20 +93,86 @@ fn good(target: &Target, random: &mut Random, flows: u64) -> (usize, Vec<u8>) {
         Some(ours) if inwards => ((far, service), (ours, port)),
         _ => ((near, port), (far, service)),
     };
+    let flags = [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::ACK, TcpFlags::SYN_ACK, TcpFlags::FIN, TcpFlags::RST];
+    let flags = flags[random.below(6) as usize];
     let frame = match flow % 4 {
-        0 => {
-            let flags = [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::ACK, TcpFlags::SYN_ACK, TcpFlags::FIN, TcpFlags::RST];
-            build::tcp4(src, dst, sport, dport).flags(flags[random.below(6) as usize]).pad_to(60).to_vec()
-        }
+        0 if six(target, inwards) => build::tcp6(near6(src), far6(dst), sport, dport).flags(flags).to_vec(),
+        0 => build::tcp4(src, dst, sport, dport).flags(flags).pad_to(60).to_vec(),
+        _ if six(target, inwards) => build::udp6(near6(src), far6(dst), sport, dport).payload(&[7; 18]).to_vec(),
         _ => build::udp4(src, dst, sport, dport).payload(&[7; 18]).to_vec(),
     };
     (usize::from(inwards), frame)
+}
+
+/// Whether what comes by this input is IPv6.
+fn six(target: &Target, inwards: bool) -> bool {
+    target.kind == "nat64" && !inwards
+}
+
+fn near6([a, b, c, d]: [u8; 4]) -> [u8; 16] {
+    [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
+}
+
+fn far6([a, b, c, d]: [u8; 4]) -> [u8; 16] {
+    [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
+}
+
+/// A packet of IPv6 that nobody should send, made of a good one.
+fn hostile6(random: &mut Random, mut frame: Vec<u8>) -> Vec<u8> {
+    let (src, dst) = (*frame[22..].first_chunk::<16>().unwrap(), *frame[38..].first_chunk::<16>().unwrap());
+    match random.below(12) {
+        0 | 1 => {
+            let (a, b) = (random.next(), random.next());
+            let far = far6([198, 18, 0, (b >> 8) as u8]);
+            let near = near6([10, (a >> 8) as u8, a as u8, 1]);
+            return build::tcp6(near, far, (a >> 16) as u16, b as u16).flags(TcpFlags::SYN).to_vec();
+        }
+        2 => frame.truncate(random.below(frame.len() as u64) as usize + 1),
+        3 | 4 => {
+            for _ in 0..=random.below(3) {
+                let at = random.below(frame.len() as u64) as usize;
+                frame[at] ^= 1 << random.below(8);
+            }
+        }
+        5 => {
+            let protocol = [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::ICMPV6][random.below(3) as usize];
+            let most = if random.one_in(2) { 3 } else { 8000 };
+            let offset = 8 * random.below(most) as u16;
+            let body = vec![random.next() as u8; 8 * (1 + random.below(9) as usize)];
+            let (id, more) = (random.below(2000) as u32, random.one_in(2));
+            let piece = build::ipv6(src, dst, protocol).fragment(offset, more, id).payload(&body);
+            frame = piece.try_to_vec().unwrap_or(frame);
+        }
+        6 | 7 => {
+            let mut quoted = frame[14..frame.len().min(14 + 48 + random.below(20) as usize)].to_vec();
+            if random.one_in(2) {
+                quoted[8..40].rotate_left(16);
+            }
+            let error = icmpv6::Repr::PacketTooBig { mtu: random.next() as u32 };
+            frame = build::icmp6(src, dst, error).payload(&quoted).to_vec();
+        }
+        8 => {
+            let mut udp = build::udp6(src, dst, 1, 2);
+            for _ in 0..random.below(12) {
+                let kind = [0, 43, 60, 44, 51][random.below(5) as usize];
+                udp = udp.extension(IpProtocol(kind), &[random.next() as u8; 7]);
+            }
+            frame = udp.try_to_vec().unwrap_or(frame);
+        }
+        9 => frame = (0..=random.below(200)).map(|_| random.next() as u8).collect(),
+        10 => frame[21] = random.below(3) as u8,
+        _ => {}
+    }
+    frame
 }
 
 /// A packet that nobody should send.
 fn hostile(target: &Target, random: &mut Random) -> (usize, Vec<u8>) {
     // spoofed: anybody inside, to anybody
     let (input, mut frame) = good(target, random, 1 << 24);
+    if six(target, input == 1) {
+        return (input, hostile6(random, frame));
+    }
     let ends = (*frame[26..].first_chunk::<4>().unwrap(), *frame[30..].first_chunk::<4>().unwrap());
     match random.below(12) {
         // a flood of beginnings

@@ -222,13 +222,16 @@ fn icmp(bytes: &[u8]) {
                 (Ok(icmpv6::Repr::TimeExceeded { code }), Icmpv6Type::TimeExceeded(why)) => {
                     assert_eq!(code, why.code_u8());
                 }
+                (Ok(icmpv6::Repr::ParameterProblem { code, pointer }), Icmpv6Type::ParameterProblem(theirs)) => {
+                    assert_eq!((code, pointer), (theirs.code.code_u8(), theirs.pointer));
+                }
                 (Ok(icmpv6::Repr::NeighborSolicitation), Icmpv6Type::NeighborSolicitation) => {}
                 (Ok(icmpv6::Repr::NeighborAdvertisement { flags }), Icmpv6Type::NeighborAdvertisement(theirs)) => {
                     let expected = [theirs.router, theirs.solicited, theirs.r#override];
                     assert_eq!([0x80, 0x40, 0x20].map(|bit| flags & bit != 0), expected);
                 }
                 // Here unassigned codes have a value too.
-                (Ok(_), theirs) => assert!(matches!(theirs, Icmpv6Type::Unknown { type_u8: 1..=3, .. }), "{theirs:?}"),
+                (Ok(_), theirs) => assert!(matches!(theirs, Icmpv6Type::Unknown { type_u8: 1..=4, .. }), "{theirs:?}"),
                 (Err(_), theirs) => assert!(!matches!(
                     theirs,
                     Icmpv6Type::EchoRequest(_)

@@ -21,6 +21,8 @@ impl Icmpv6 {
     pub const PACKET_TOO_BIG: u8 = 2;
     /// [`kind`](Self::kind) of time exceeded.
     pub const TIME_EXCEEDED: u8 = 3;
+    /// [`kind`](Self::kind) of a parameter problem.
+    pub const PARAMETER_PROBLEM: u8 = 4;
     /// [`kind`](Self::kind) of an echo request.
     pub const ECHO_REQUEST: u8 = 128;
     /// [`kind`](Self::kind) of an echo reply.
@@ -188,6 +190,13 @@ pub enum Repr {
         /// 0: in transit; 1: in reassembly.
         code: u8,
     },
+    /// A field of the packet makes no sense, or is not known.
+    ParameterProblem {
+        /// Why (RFC 4443 §3.4).
+        code: u8,
+        /// Which byte of the packet.
+        pointer: u32,
+    },
     /// Neighbor solicitation; target and options follow ([`crate::ndp`]).
     NeighborSolicitation,
     /// Neighbor advertisement; target and options follow ([`crate::ndp`]).
@@ -210,6 +219,7 @@ impl Repr {
             (Icmpv6::DEST_UNREACHABLE, code) => Self::DestUnreachable { code },
             (Icmpv6::PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: header.mtu() },
             (Icmpv6::TIME_EXCEEDED, code) => Self::TimeExceeded { code },
+            (Icmpv6::PARAMETER_PROBLEM, code) => Self::ParameterProblem { code, pointer: header.mtu() },
             (Icmpv6::NEIGHBOR_SOLICITATION, 0) => Self::NeighborSolicitation,
             (Icmpv6::NEIGHBOR_ADVERTISEMENT, 0) => Self::NeighborAdvertisement { flags: header.rest()[0] & 0xe0 },
             _ => return Err(Malformed::Kind),
@@ -234,6 +244,7 @@ impl Repr {
             Self::DestUnreachable { code } => (Icmpv6::DEST_UNREACHABLE, code, [0; 4]),
             Self::PacketTooBig { mtu } => (Icmpv6::PACKET_TOO_BIG, 0, mtu.to_be_bytes()),
             Self::TimeExceeded { code } => (Icmpv6::TIME_EXCEEDED, code, [0; 4]),
+            Self::ParameterProblem { code, pointer } => (Icmpv6::PARAMETER_PROBLEM, code, pointer.to_be_bytes()),
             Self::NeighborSolicitation => (Icmpv6::NEIGHBOR_SOLICITATION, 0, [0; 4]),
             Self::NeighborAdvertisement { flags } => (Icmpv6::NEIGHBOR_ADVERTISEMENT, 0, [flags, 0, 0, 0]),
         };

@@ -1,6 +1,7 @@
 //! What the tests of the program share.
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
+pub(crate) mod gateway;
 pub(crate) mod namespace;
 mod running;
 pub(crate) mod traffic;

@@ -27,7 +27,7 @@ pub(super) enum Error {
 }
 
 /// How many messages may be sent: so many a second, saved up for one second at most.
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     rate: u32,
     /// Messages that may be sent now, in billionths.
     saved: u64,
@@ -35,11 +35,11 @@ pub(super) struct Limiter {
 }
 
 impl Limiter {
-    pub(super) fn new(rate: u32) -> Self {
+    pub(crate) fn new(rate: u32) -> Self {
         Limiter { rate, saved: u64::from(rate) * 1_000_000_000, at: Duration::ZERO }
     }
 
-    fn allows(&mut self, now: Duration) -> bool {
+    pub(crate) fn allows(&mut self, now: Duration) -> bool {
         const ONE: u64 = 1_000_000_000;
         let most = u64::from(self.rate) * ONE;
         let since = now.saturating_sub(self.at).min(Duration::from_secs(1));

@@ -6,12 +6,12 @@ use wire::IpProtocol;
 /// Addresses and ports of a packet, as numbers; for ICMP queries the identifier is the port of whoever asks, and the other
 /// is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Flow {
-    pub(super) src: u32,
-    pub(super) dst: u32,
-    pub(super) src_port: u16,
-    pub(super) dst_port: u16,
-    pub(super) protocol: u8,
+pub(crate) struct Flow {
+    pub(crate) src: u32,
+    pub(crate) dst: u32,
+    pub(crate) src_port: u16,
+    pub(crate) dst_port: u16,
+    pub(crate) protocol: u8,
 }
 
 impl Flow {
@@ -25,7 +25,7 @@ impl Flow {
         Flow { src: bits(t.src), dst: bits(t.dst), src_port: t.src_port, dst_port: t.dst_port, protocol: t.protocol.0 }
     }
 
-    pub(super) fn reversed(&self) -> Self {
+    pub(crate) fn reversed(&self) -> Self {
         Flow { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port, ..*self }
     }
 
@@ -36,7 +36,7 @@ impl Flow {
 }
 
 /// Which of several copies has a subscriber: all bits of the address count.
-pub(super) fn spread(address: u32, copies: usize) -> usize {
+pub(crate) fn spread(address: u32, copies: usize) -> usize {
     let mixed = u64::from(address).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((mixed * copies as u64) >> 32) as usize
 }
@@ -57,11 +57,11 @@ pub(super) fn said(flags: u8) -> u8 {
 /// What a change does to a checksum over what is changed (RFC 1624 eq. 3): 16-bit words in the order of this machine, which
 /// one's complement sums do not mind as long as they stand at even places.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Change(u16);
+pub(crate) struct Change(u16);
 
 impl Change {
     /// From some bytes to as many others, an even number.
-    pub(super) fn new(old: &[u8], new: &[u8]) -> Self {
+    pub(crate) fn new(old: &[u8], new: &[u8]) -> Self {
         let word = |pair: &[u8; 2]| u32::from(u16::from_ne_bytes(*pair));
         let (old, new) = (old.as_chunks().0.iter(), new.as_chunks().0.iter());
         let mut sum = old.map(|pair| !word(pair) & 0xffff).chain(new.map(word)).sum::<u32>();
@@ -73,14 +73,14 @@ impl Change {
 
     /// The checksum after it.
     #[inline(always)]
-    pub(super) fn apply(self, sum: [u8; 2]) -> [u8; 2] {
+    pub(crate) fn apply(self, sum: [u8; 2]) -> [u8; 2] {
         let sum = u32::from(!u16::from_ne_bytes(sum)) + u32::from(self.0);
         (!((sum + (sum >> 16)) as u16)).to_ne_bytes()
     }
 
     /// As [`apply`](Self::apply) for UDP: 0 (none) stays 0 and a sum of 0 becomes 0xffff (RFC 768).
     #[inline(always)]
-    pub(super) fn apply_udp(self, sum: [u8; 2]) -> [u8; 2] {
+    pub(crate) fn apply_udp(self, sum: [u8; 2]) -> [u8; 2] {
         let new = self.apply(sum);
         let new = if new == [0; 2] { [0xff; 2] } else { new };
         if sum == [0; 2] { sum } else { new }
@@ -90,7 +90,7 @@ impl Change {
 /// One direction of a session: what takes the place of source (outwards) or destination (inwards), and what that does to
 /// checksums. Twelve bytes, so that two sessions share a cache line.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Translation {
+pub(crate) struct Translation {
     /// As it stands on the wire.
     pub(super) address: [u8; 4],
     /// As it stands on the wire.
@@ -126,18 +126,18 @@ impl Translation {
         }
     }
 
-    pub(super) fn address(&self) -> u32 {
+    pub(crate) fn address(&self) -> u32 {
         u32::from_be_bytes(self.address)
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         u16::from_be_bytes(self.port)
     }
 }
 
 /// Which of a packet's addresses is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// The source, of what comes from inside.
     Out,
     /// The destination, of what comes from outside.

@@ -15,7 +15,7 @@ const EVEN: u64 = 0x5555_5555_5555_5555;
 
 /// Why there is no port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NoPort {
+pub(crate) enum NoPort {
     /// The subscriber has all the sessions it may have.
     Sessions,
     /// There are as many subscribers as there may be.
@@ -80,11 +80,11 @@ struct Subscriber {
 
 /// A block of ports given out or back, to be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BlockEvent {
-    pub(super) begins: bool,
-    pub(super) subscriber: u32,
-    pub(super) external: u32,
-    pub(super) ports: (u16, u16),
+pub(crate) struct BlockEvent {
+    pub(crate) begins: bool,
+    pub(crate) subscriber: u32,
+    pub(crate) external: u32,
+    pub(crate) ports: (u16, u16),
 }
 
 /// Index of a protocol.
@@ -97,7 +97,7 @@ fn index(protocol: u8) -> usize {
 }
 
 /// The ports of one copy's addresses.
-pub(super) struct Ports {
+pub(crate) struct Ports {
     config: Arc<Config>,
     /// By number among all addresses: those of other copies are `None`.
     external: Vec<Option<External>>,
@@ -110,7 +110,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    pub(super) fn new(config: Arc<Config>, own: Vec<usize>, seed: u64) -> Self {
+    pub(crate) fn new(config: Arc<Config>, own: Vec<usize>, seed: u64) -> Self {
         let blocks = config.blocks() as usize;
         let external = |n: usize| External {
             address: config.external[n],
@@ -140,26 +140,26 @@ impl Ports {
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    pub(super) fn subscribers(&self) -> usize {
+    pub(crate) fn subscribers(&self) -> usize {
         self.subscribers.len()
     }
 
-    pub(super) fn blocks_taken(&self) -> u64 {
+    pub(crate) fn blocks_taken(&self) -> u64 {
         self.blocks_taken
     }
 
     /// Ports that are taken alone: of mappings that all sessions of an inside port share.
-    pub(super) fn ports_taken(&self) -> u64 {
+    pub(crate) fn ports_taken(&self) -> u64 {
         self.ports_taken
     }
 
     /// Blocks that were given out or back since the last call.
-    pub(super) fn events(&mut self) -> std::vec::Drain<'_, BlockEvent> {
+    pub(crate) fn events(&mut self) -> std::vec::Drain<'_, BlockEvent> {
         self.events.drain(..)
     }
 
     /// The most sessions that subscribers have: address, external address, sessions, blocks.
-    pub(super) fn largest(&self, most: usize) -> Vec<(u32, u32, u32, usize)> {
+    pub(crate) fn largest(&self, most: usize) -> Vec<(u32, u32, u32, usize)> {
         let mut all: Vec<_> = self
             .subscribers
             .iter()
@@ -171,7 +171,7 @@ impl Ports {
     }
 
     /// Whether an address is one of this copy's, by its number.
-    pub(super) fn is_own(&self, external: usize) -> bool {
+    pub(crate) fn is_own(&self, external: usize) -> bool {
         self.external.get(external).is_some_and(Option::is_some)
     }
 
@@ -179,7 +179,7 @@ impl Ports {
     ///
     /// # Errors
     /// [`NoPort::Sessions`], [`NoPort::Subscribers`], [`NoPort::Ports`].
-    pub(super) fn enter(&mut self, subscriber: u32) -> Result<(), NoPort> {
+    pub(crate) fn enter(&mut self, subscriber: u32) -> Result<(), NoPort> {
         if let Some(known) = self.subscribers.get_mut(&subscriber) {
             if known.sessions >= self.config.subscriber_sessions {
                 return Err(NoPort::Sessions);
@@ -196,7 +196,7 @@ impl Ports {
     }
 
     /// One session of a subscriber less; whoever has none is forgotten, and its blocks are free.
-    pub(super) fn leave(&mut self, subscriber: u32) {
+    pub(crate) fn leave(&mut self, subscriber: u32) {
         let Some(known) = self.subscribers.get_mut(&subscriber) else { return };
         known.sessions -= 1;
         if known.sessions > 0 {
@@ -243,7 +243,7 @@ impl Ports {
     }
 
     /// The external address of a subscriber that has [entered](Self::enter).
-    pub(super) fn address_of(&self, subscriber: u32) -> Option<u32> {
+    pub(crate) fn address_of(&self, subscriber: u32) -> Option<u32> {
         self.subscribers.get(&subscriber).map(|s| self.config.external[s.external])
     }
 
@@ -254,7 +254,7 @@ impl Ports {
     ///
     /// # Errors
     /// [`NoPort::Ports`].
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         subscriber: u32,
         protocol: u8,
@@ -367,7 +367,7 @@ impl Ports {
     }
 
     /// Keeps a port from being given to anyone, for a forward.
-    pub(super) fn reserve(&mut self, external: usize, protocol: u8, port: u16) {
+    pub(crate) fn reserve(&mut self, external: usize, protocol: u8, port: u16) {
         if let Some(Some(e)) = self.external.get_mut(external) {
             e.taken[index(protocol)].get_or_insert_with(Taken::new).set(port, true);
         }
@@ -375,7 +375,7 @@ impl Ports {
 
     /// Gives back a port that a subscriber has [taken](Self::take). A block that is used no more is free again, unless it is
     /// the subscriber's last.
-    pub(super) fn put_back(&mut self, subscriber: u32, protocol: u8, port: u16, exclusive: bool) {
+    pub(crate) fn put_back(&mut self, subscriber: u32, protocol: u8, port: u16, exclusive: bool) {
         let Some(external) = self.subscribers.get(&subscriber).map(|s| s.external) else { return };
         let block = self.block_of(port);
         let Some(Some(e)) = self.external.get_mut(external) else { return };

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use tables::flow::{FlowTable, Found, Settings as TableSettings, Tuple4};
 use wire::IpProtocol;
 
-pub(super) type Table = FlowTable<Tuple4, Translation>;
+pub(crate) type Table = FlowTable<Tuple4, Translation>;
 
 /// An inside or outside end of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct End {
-    pub(super) address: u32,
-    pub(super) port: u16,
-    pub(super) protocol: u8,
+pub(crate) struct End {
+    pub(crate) address: u32,
+    pub(crate) port: u16,
+    pub(crate) protocol: u8,
 }
 
 /// An inside end and the external one that it keeps.
@@ -29,7 +29,7 @@ struct Mapped {
 
 /// Why there is no session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Nobody has asked for it.
     Unknown,
     /// The port is mapped, but not for this sender.
@@ -44,19 +44,19 @@ pub(super) enum Refused {
 
 /// A session that begins or has ended, to be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SessionEvent {
-    pub(super) begins: bool,
+pub(crate) struct SessionEvent {
+    pub(crate) begins: bool,
     /// As it is inside, outwards.
-    pub(super) flow: Flow,
-    pub(super) external: (u32, u16),
+    pub(crate) flow: Flow,
+    pub(crate) external: (u32, u16),
 }
 
 /// All sessions of a copy.
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     config: Arc<Config>,
-    pub(super) outwards: Table,
-    pub(super) inwards: Table,
-    pub(super) ports: Ports,
+    pub(crate) outwards: Table,
+    pub(crate) inwards: Table,
+    pub(crate) ports: Ports,
     by_inside: HashMap<End, Mapped>,
     by_external: HashMap<End, End>,
     /// Sessions of a mapped external end with an outside address, where that is what filters.
@@ -71,7 +71,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn new(config: &Arc<Config>, ports: Ports, tell: bool) -> Result<Self, Diagnostic> {
+    pub(crate) fn new(config: &Arc<Config>, ports: Ports, tell: bool) -> Result<Self, Diagnostic> {
         let table = || {
             Table::new(&TableSettings::new(config.sessions)).map_err(|e| {
                 let d = Diagnostic::new(e.to_string()).key("sessions").value(config.sessions);
@@ -104,21 +104,21 @@ impl Sessions {
         Ok(it)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.outwards.len()
     }
 
-    pub(super) fn mappings(&self) -> usize {
+    pub(crate) fn mappings(&self) -> usize {
         self.by_inside.len()
     }
 
     /// Sessions that began or ended since the last call, if they are to be told.
-    pub(super) fn events(&mut self) -> std::vec::Drain<'_, SessionEvent> {
+    pub(crate) fn events(&mut self) -> std::vec::Drain<'_, SessionEvent> {
         self.events.drain(..)
     }
 
     /// The translation of a packet of a known session, which has heard now what TCP says.
-    pub(super) fn find(&mut self, flow: &Flow, way: Way, flags: u8, now: u32) -> Option<Translation> {
+    pub(crate) fn find(&mut self, flow: &Flow, way: Way, flags: u8, now: u32) -> Option<Translation> {
         let (table, other) = match way {
             Way::Out => (&mut self.outwards, &mut self.inwards),
             Way::In => (&mut self.inwards, &mut self.outwards),
@@ -153,7 +153,7 @@ impl Sessions {
     }
 
     /// The translation of a known session, which does not count as used.
-    pub(super) fn peek(&self, flow: &Flow, way: Way) -> Option<Translation> {
+    pub(crate) fn peek(&self, flow: &Flow, way: Way) -> Option<Translation> {
         let table = if way == Way::Out { &self.outwards } else { &self.inwards };
         table.get(&flow.key()).copied()
     }
@@ -162,7 +162,7 @@ impl Sessions {
     ///
     /// # Errors
     /// What is in the way; nothing is kept then.
-    pub(super) fn begin_out(
+    pub(crate) fn begin_out(
         &mut self,
         flow: &Flow,
         flags: u8,
@@ -212,7 +212,7 @@ impl Sessions {
     ///
     /// # Errors
     /// As [`begin_out`](Self::begin_out).
-    pub(super) fn begin_in(&mut self, flow: &Flow, flags: u8, now: u32) -> Result<Translation, Refused> {
+    pub(crate) fn begin_in(&mut self, flow: &Flow, flags: u8, now: u32) -> Result<Translation, Refused> {
         let external = End { address: flow.dst, port: flow.dst_port, protocol: flow.protocol };
         let inside = *self.by_external.get(&external).ok_or(Refused::Unknown)?;
         let mapped = &self.by_inside[&inside];
@@ -317,12 +317,12 @@ impl Sessions {
     }
 
     /// Sessions that have made way for others, before their time.
-    pub(super) fn made_way(&self) -> u64 {
+    pub(crate) fn made_way(&self) -> u64 {
         self.made_way
     }
 
     /// Looks through the next buckets for sessions that have been idle too long; how many those were.
-    pub(super) fn age(&mut self, now: u32, buckets: usize) -> usize {
+    pub(crate) fn age(&mut self, now: u32, buckets: usize) -> usize {
         self.looks = LOOKS;
         self.look_through(now, buckets, u32::MAX)
     }

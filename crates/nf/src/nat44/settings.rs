@@ -1,11 +1,12 @@
 //! What can be set, and what it comes to.
 
 use super::flow::Flow;
+use super::log::To;
 use graph::{BuildCx, Diagnostic};
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use tables::flow::CAPACITY_MOST;
 use wire::IpProtocol;
@@ -21,43 +22,43 @@ const FIRST_PORT: u16 = 1024;
 pub struct Settings {
     /// External addresses, each "203.0.113.1" or "203.0.113.16/28". A subscriber keeps one for all its sessions. With several
     /// cores each has its own of them, so there are at least as many.
-    external: Vec<String>,
+    pub(crate) external: Vec<String>,
     /// Networks of the subscribers; empty: all. Packets from inside with another source pass as they are.
-    inside: Vec<String>,
+    pub(crate) inside: Vec<String>,
     /// What of an inside address and port keeps one external port: endpoint-independent (all its sessions) or
     /// endpoint-dependent (each session has its own, and one port serves many destinations).
-    mapping: Mapping,
+    pub(crate) mapping: Mapping,
     /// Who may answer to a mapped port: endpoint-independent (anyone), address-dependent (addresses that were sent to) or
     /// address-and-port-dependent (exactly what was sent to).
-    filtering: Filtering,
+    pub(crate) filtering: Filtering,
     /// How subscribers get ports: dynamic (any of their address), blocks (of block_size, as many as they need up to
     /// max_blocks) or deterministic (one block each, computed from the address; needs inside).
-    allocation: Allocation,
+    pub(crate) allocation: Allocation,
     /// Ports of a block, 8 to 32768.
-    block_size: u16,
+    pub(crate) block_size: u16,
     /// Blocks of one subscriber at most.
-    max_blocks: u16,
+    pub(crate) max_blocks: u16,
     /// The first port that is given out; those up to 65535 follow.
-    first_port: u16,
+    pub(crate) first_port: u16,
     /// Sessions at most, for each core; about 128 bytes each. One more is refused.
-    sessions: u32,
+    pub(crate) sessions: u32,
     /// Subscribers at most, for each core.
-    subscribers: u32,
+    pub(crate) subscribers: u32,
     /// Sessions of one subscriber at most; 0: no limit.
-    subscriber_sessions: u32,
+    pub(crate) subscriber_sessions: u32,
     /// Seconds without a packet after which a session is forgotten.
-    timers: Timers,
+    pub(crate) timers: Timers,
     /// Ports that lead inside whoever asks: "tcp 203.0.113.1:8080 -> 10.0.0.5:80".
-    forward: Vec<String>,
+    pub(crate) forward: Vec<String>,
     /// Whether subscribers reach each other by their external addresses.
-    hairpin: bool,
+    pub(crate) hairpin: bool,
     /// What becomes of packets to an external address that belong to no session: drop, or pass to whoever has that address.
-    unmatched: Unmatched,
+    pub(crate) unmatched: Unmatched,
     /// Fragmented datagrams that are remembered at most.
-    fragments: u32,
-    /// Where begin and end of blocks and sessions are told, as syslog over UDP: "192.0.2.1:514"; empty: nowhere. With blocks
-    /// only the blocks are told, and with deterministic allocation nothing has to be.
-    log: String,
+    pub(crate) fragments: u32,
+    /// Where begin and end of blocks and sessions are told over UDP: "192.0.2.1:514" as syslog, "ipfix://192.0.2.1:4739" as
+    /// IPFIX; empty: nowhere. With blocks only the blocks are told, and with deterministic allocation nothing has to be.
+    pub(crate) log: String,
 }
 
 impl Default for Settings {
@@ -87,7 +88,7 @@ impl Default for Settings {
 /// RFC 4787 §4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Mapping {
+pub(crate) enum Mapping {
     /// All sessions of an inside address and port have one external port.
     EndpointIndependent,
     /// Each session has its own.
@@ -97,7 +98,7 @@ pub(super) enum Mapping {
 /// RFC 4787 §5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Filtering {
+pub(crate) enum Filtering {
     /// Anyone may answer.
     EndpointIndependent,
     /// Whoever has an address that was sent to.
@@ -109,7 +110,7 @@ pub(super) enum Filtering {
 /// How subscribers get ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Allocation {
+pub(crate) enum Allocation {
     /// Any port of their address.
     Dynamic,
     /// Blocks of ports (RFC 6888 REQ-14, RFC 7422).
@@ -121,7 +122,7 @@ pub(super) enum Allocation {
 /// What becomes of packets from outside that nobody has asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Unmatched {
+pub(crate) enum Unmatched {
     /// They are dropped.
     Drop,
     /// They go on as they are.
@@ -131,7 +132,7 @@ pub(super) enum Unmatched {
 /// Seconds without a packet after which a session is forgotten.
 #[derive(Debug, Clone, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Timers {
+pub(crate) struct Timers {
     /// UDP (RFC 4787 REQ-5).
     udp: u32,
     /// TCP, once both ends have answered (RFC 5382 REQ-5).
@@ -149,52 +150,52 @@ impl Default for Timers {
 }
 
 /// A unit of time is that power of two of milliseconds, so that the table's clock holds eleven days.
-pub(super) const UNIT: u32 = 8;
+pub(crate) const UNIT: u32 = 8;
 
 /// Timers in units of time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) udp: u32,
-    pub(super) established: u32,
-    pub(super) transitory: u32,
-    pub(super) icmp: u32,
+pub(crate) struct Limits {
+    pub(crate) udp: u32,
+    pub(crate) established: u32,
+    pub(crate) transitory: u32,
+    pub(crate) icmp: u32,
 }
 
 /// A port that leads inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Forward {
-    pub(super) protocol: u8,
+pub(crate) struct Forward {
+    pub(crate) protocol: u8,
     /// Number of its address among all.
-    pub(super) external: usize,
-    pub(super) port: u16,
-    pub(super) inside: u32,
-    pub(super) inside_port: u16,
+    pub(crate) external: usize,
+    pub(crate) port: u16,
+    pub(crate) inside: u32,
+    pub(crate) inside_port: u16,
 }
 
 /// What the settings come to: the same for all copies.
 #[derive(Debug, Clone)]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// All external addresses, in the order of the settings.
-    pub(super) external: Vec<u32>,
+    pub(crate) external: Vec<u32>,
     by_address: HashMap<u32, usize>,
     inside: Vec<Ipv4Net>,
-    pub(super) mapping: Mapping,
-    pub(super) filtering: Filtering,
-    pub(super) allocation: Allocation,
-    pub(super) block_size: u16,
-    pub(super) max_blocks: usize,
-    pub(super) first_port: u16,
-    pub(super) sessions: usize,
-    pub(super) subscribers: usize,
-    pub(super) subscriber_sessions: u32,
-    pub(super) limits: Limits,
-    pub(super) forward: Vec<Forward>,
+    pub(crate) mapping: Mapping,
+    pub(crate) filtering: Filtering,
+    pub(crate) allocation: Allocation,
+    pub(crate) block_size: u16,
+    pub(crate) max_blocks: usize,
+    pub(crate) first_port: u16,
+    pub(crate) sessions: usize,
+    pub(crate) subscribers: usize,
+    pub(crate) subscriber_sessions: u32,
+    pub(crate) limits: Limits,
+    pub(crate) forward: Vec<Forward>,
     /// Addresses of subscribers with forwards, which keep the external address of these.
     pinned: HashMap<u32, usize>,
-    pub(super) hairpin: bool,
-    pub(super) unmatched: Unmatched,
-    pub(super) fragments: usize,
-    pub(super) log: Option<std::net::SocketAddr>,
+    pub(crate) hairpin: bool,
+    pub(crate) unmatched: Unmatched,
+    pub(crate) fragments: usize,
+    pub(crate) log: Option<To>,
 }
 
 fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, cure: impl Into<String>) -> Diagnostic {
@@ -228,7 +229,7 @@ impl Config {
     ///
     /// # Errors
     /// The first that makes no sense.
-    pub(super) fn new(s: &Settings) -> Result<Self, Diagnostic> {
+    pub(crate) fn new(s: &Settings) -> Result<Self, Diagnostic> {
         let mut external = vec![];
         for (net, text) in nets("external", &s.external)?.iter().zip(&s.external) {
             if external.len() + (1usize << (32 - net.prefix_len()).min(20)) > MOST_ADDRESSES {
@@ -302,8 +303,10 @@ impl Config {
         };
         let log = match s.log.as_str() {
             "" => None,
-            text => Some(text.parse().map_err(|_| {
-                wrong("log", text, "is no address and port", "write \"192.0.2.1:514\", or nothing for no log")
+            text => Some(To::read(text).ok_or_else(|| {
+                let cure =
+                    "write \"192.0.2.1:514\" for syslog, \"ipfix://192.0.2.1:4739\" for IPFIX, or nothing for no log";
+                wrong("log", text, "is no address and port", cure)
             })?),
         };
         let mut config = Config {
@@ -333,37 +336,47 @@ impl Config {
     }
 
     fn forwards(&mut self, s: &Settings) -> Result<(), Diagnostic> {
-        let mut seen = HashSet::new();
         for text in &s.forward {
-            let wrong = |problem: &str, cure: &str| wrong("forward", text, problem, cure);
             let Some((protocol, outside, inside)) = forward(text) else {
-                return Err(wrong("is no forward", "write \"tcp 203.0.113.1:8080 -> 10.0.0.5:80\""));
+                return Err(wrong("forward", text, "is no forward", "write \"tcp 203.0.113.1:8080 -> 10.0.0.5:80\""));
             };
-            let Some(external) = self.number(outside.ip().to_bits()) else {
-                return Err(wrong("begins with an address that is not external", "name one of external"));
-            };
-            let inside_at = (protocol, inside.ip().to_bits(), inside.port());
-            if !seen.insert((true, protocol, outside.ip().to_bits(), outside.port()))
-                || !seen.insert((false, inside_at.0, inside_at.1, inside_at.2))
-            {
-                return Err(wrong("has a side that another forward has", "give each port one forward"));
+            self.lead(text, protocol, outside, (inside.ip().to_bits(), inside.port()))?;
+            if !self.is_inside(inside.ip().to_bits()) {
+                let problem = "leads to an address that is not inside";
+                return Err(wrong("forward", text, problem, "add its network to inside"));
             }
-            let subscriber = inside.ip().to_bits();
-            if *self.pinned.entry(subscriber).or_insert(external) != external {
-                let cure = "give a host's forwards one external address: it uses that for all it sends";
-                return Err(wrong("has another external address than an earlier one of that host", cure));
-            }
-            if !self.is_inside(subscriber) {
-                return Err(wrong("leads to an address that is not inside", "add its network to inside"));
-            }
-            self.forward.push(Forward {
-                protocol,
-                external,
-                port: outside.port(),
-                inside: subscriber,
-                inside_port: inside.port(),
-            });
         }
+        Ok(())
+    }
+
+    /// One more forward, to this subscriber and port; `text` is as it is written.
+    ///
+    /// # Errors
+    /// It begins nowhere, or contradicts another.
+    pub(crate) fn lead(
+        &mut self,
+        text: &str,
+        protocol: u8,
+        outside: SocketAddrV4,
+        (inside, inside_port): (u32, u16),
+    ) -> Result<(), Diagnostic> {
+        let wrong = |problem: &str, cure: &str| wrong("forward", text, problem, cure);
+        let Some(external) = self.number(outside.ip().to_bits()) else {
+            return Err(wrong("begins with an address that is not external", "name one of external"));
+        };
+        let new = Forward { protocol, external, port: outside.port(), inside, inside_port };
+        let same = |f: &Forward| {
+            let begin = (f.external, f.port) == (new.external, new.port);
+            f.protocol == new.protocol && (begin || (f.inside, f.inside_port) == (new.inside, new.inside_port))
+        };
+        if self.forward.iter().any(same) {
+            return Err(wrong("has a side that another forward has", "give each port one forward"));
+        }
+        if *self.pinned.entry(inside).or_insert(external) != external {
+            let cure = "give a host's forwards one external address: it uses that for all it sends";
+            return Err(wrong("has another external address than an earlier one of that host", cure));
+        }
+        self.forward.push(new);
         Ok(())
     }
 
@@ -398,12 +411,12 @@ impl Config {
     }
 
     /// Blocks of one address.
-    pub(super) fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         (65_536 - u32::from(self.first_port)) / u32::from(self.block_size)
     }
 
     /// External address and block of a subscriber under deterministic allocation.
-    pub(super) fn computed(&self, subscriber: u32) -> Option<(usize, u16)> {
+    pub(crate) fn computed(&self, subscriber: u32) -> Option<(usize, u16)> {
         let mut before = 0u64;
         for net in &self.inside {
             if net.contains(&Ipv4Addr::from_bits(subscriber)) {
@@ -417,25 +430,25 @@ impl Config {
     }
 
     /// Number of an external address.
-    pub(super) fn number(&self, address: u32) -> Option<usize> {
+    pub(crate) fn number(&self, address: u32) -> Option<usize> {
         self.by_address.get(&address).copied()
     }
 
     /// Whether packets from this source are translated.
-    pub(super) fn is_inside(&self, address: u32) -> bool {
+    pub(crate) fn is_inside(&self, address: u32) -> bool {
         let address = Ipv4Addr::from_bits(address);
         if self.inside.is_empty() { true } else { self.inside.iter().any(|net| net.contains(&address)) }
     }
 
     /// Whether a packet cannot have come from outside: its source is inside or one of ours, or it knows the way to an inside
     /// address. Nothing is known of that where all addresses may be inside.
-    pub(super) fn is_foreign(&self, src: u32, dst: u32) -> bool {
+    pub(crate) fn is_foreign(&self, src: u32, dst: u32) -> bool {
         let inside = |address| !self.inside.is_empty() && self.is_inside(address);
         inside(src) || inside(dst) || self.number(src).is_some()
     }
 
     /// External address that a subscriber has to have, if it is not free to get any.
-    pub(super) fn bound_to(&self, subscriber: u32) -> Option<usize> {
+    pub(crate) fn bound_to(&self, subscriber: u32) -> Option<usize> {
         match self.allocation {
             Allocation::Deterministic => self.computed(subscriber).map(|(external, _)| external),
             _ => self.pinned.get(&subscriber).copied(),
@@ -446,7 +459,7 @@ impl Config {
     ///
     /// # Errors
     /// None is.
-    pub(super) fn own(&self, cx: &BuildCx) -> Result<Vec<usize>, Diagnostic> {
+    pub(crate) fn own(&self, cx: &BuildCx) -> Result<Vec<usize>, Diagnostic> {
         let (copy, copies) = (cx.copy.0, cx.copy.1.max(1));
         if copies > self.external.len() {
             let cure = format!("name {copies} addresses at least, or give the chain fewer cores");
@@ -456,7 +469,7 @@ impl Config {
     }
 
     /// Which of several copies has a packet: by the subscriber on the inside, by the external address on the outside.
-    pub(super) fn lane(&self, inside: bool, flow: &Flow, copies: usize) -> usize {
+    pub(crate) fn lane(&self, inside: bool, flow: &Flow, copies: usize) -> usize {
         // what passes as it is goes by the host inside, too
         let host = if inside { flow.src } else { flow.dst };
         let external = if inside { self.bound_to(host) } else { self.number(host).or(self.bound_to(host)) };

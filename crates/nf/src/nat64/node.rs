@@ -1,0 +1,622 @@
+//! What becomes of packets.
+
+use super::hosts::Hosts;
+use super::look::{Body, Datagram, Head, Seen, UDP_LEAST, body, look, pseudo, u16_at};
+use super::refuse::{Problem, RATE, message};
+use super::settings::Config;
+use super::translate::{Ends, FRAGMENT, SIX, cut, header4, header6, reshape, upper};
+use super::{DROPS, INSIDE, OUTSIDE, Reason};
+use crate::l3fwd::icmp::Limiter;
+use crate::nat44::flow::{Flow, Way};
+use crate::nat44::fragments::{Fragments, WAITS};
+use crate::nat44::ipfix::Kind;
+use crate::nat44::log::Log;
+use crate::nat44::ports::Ports;
+use crate::nat44::sessions::{Refused, Sessions};
+use crate::nat44::settings::{Allocation, UNIT};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Node, Row};
+use packet::{BURST, Batch, Packet};
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::IpProtocol;
+
+/// How often a part of the tables is looked through, and how long all of it takes.
+const TICK: Duration = Duration::from_millis(1);
+const ROUND: Duration = Duration::from_secs(4);
+/// Fragments that wait at most, for the first of their datagram or, pings, for the last.
+const WAITING: usize = 128;
+/// Subscribers that the summary shows.
+const SHOWN: usize = 10;
+/// Subscribers up to which it is kept up to date.
+const SHOWN_AT_ONCE: usize = 2000;
+const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
+
+#[derive(Default)]
+struct Counts {
+    sessions: Arc<Counter>,
+    begun: Arc<Counter>,
+    ended: Arc<Counter>,
+    made_way: Arc<Counter>,
+    mappings: Arc<Counter>,
+    ports: Arc<Counter>,
+    subscribers: Arc<Counter>,
+    blocks: Arc<Counter>,
+    fragments: Arc<Counter>,
+    cut: Arc<Counter>,
+    hairpinned: Arc<Counter>,
+    untranslated: Arc<Counter>,
+    icmp_sent: Arc<Counter>,
+    icmp_limited: Arc<Counter>,
+    log_lost: Arc<Counter>,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It goes on in pieces.
+    Cut {
+        ip: usize,
+        id: u32,
+    },
+    /// It goes back to where the hosts are.
+    Turn,
+    /// It waits for another fragment of its datagram.
+    Wait(Datagram),
+    Drop(Reason),
+    /// It is dropped, and its sender is told, from this address.
+    Refuse(Reason, Problem, u128),
+}
+
+/// What is done to the fragments of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mapped {
+    ends: Ends,
+    protocol: u8,
+}
+
+/// One copy.
+pub(super) struct Translating {
+    pub(super) config: Arc<Config>,
+    pub(super) sessions: Sessions,
+    pub(super) hosts: Hosts,
+    fragments: Fragments<Datagram, Mapped>,
+    /// Bytes of whole datagrams, of which the last fragment has come: a ping's checksum cannot be known without.
+    lengths: Fragments<Datagram, u32>,
+    waiting: Held,
+    since: VecDeque<(Duration, u8, Datagram)>,
+    /// Datagrams of which something has come that others wait for.
+    expected: Vec<Datagram>,
+    log: Option<Log>,
+    board: Arc<Board>,
+    icmp: Limiter,
+    /// An external address of this copy's, which stands for the translation itself.
+    first: u32,
+    /// Identification of the next IPv4 packet that may be cut.
+    pub(super) id: u16,
+    looked: Duration,
+    shown: Duration,
+    counts: Counts,
+}
+
+impl Translating {
+    /// A copy.
+    ///
+    /// # Errors
+    /// It has no address, no memory, or cannot tell.
+    pub(super) fn new(config: Arc<Config>, cx: &BuildCx) -> Result<Self, Diagnostic> {
+        let own = config.nat.own(cx)?;
+        let counts = Counts::default();
+        let blocks = config.nat.allocation == Allocation::Blocks;
+        let log = Log::of(&config.nat, cx, Kind { six: true, blocks }, &counts.log_lost)?;
+        let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
+        let first = config.nat.external[own[0]];
+        Ok(Translating {
+            // what ends is always told: hosts without sessions lose their numbers
+            sessions: Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?,
+            // those of a batch that get no session are forgotten behind it
+            hosts: Hosts::new(&config.fixed, config.nat.subscribers + BURST),
+            fragments: Fragments::new(config.nat.fragments),
+            lengths: Fragments::new(config.nat.fragments),
+            config,
+            waiting: Held::new(WAITING),
+            since: VecDeque::new(),
+            expected: vec![],
+            log,
+            board: Arc::new(Board::new(&COLUMNS, SHOWN)),
+            icmp: Limiter::new(RATE),
+            first,
+            id: first as u16,
+            looked: Duration::ZERO,
+            shown: Duration::ZERO,
+            counts,
+        })
+    }
+
+    fn clock(now: Duration) -> u32 {
+        (now.as_millis() >> UNIT) as u32
+    }
+
+    fn untranslated(&self) -> Verdict {
+        self.counts.untranslated.add(1);
+        Verdict::Pass
+    }
+
+    /// Any packet.
+    fn any(&mut self, packet: &mut Packet, input: u8, now: Duration) -> Verdict {
+        match look(packet.data()) {
+            Seen::Ip(head) if head.six && input == INSIDE => self.outwards(packet, &head, now),
+            Seen::Ip(head) if !head.six && input == OUTSIDE => {
+                // nobody outside has one of our addresses
+                if self.config.nat.number(head.src as u32).is_some() {
+                    return Verdict::Drop(Reason::Spoofed);
+                }
+                self.inwards(packet, &head, now, false)
+            }
+            Seen::Malformed => Verdict::Drop(Reason::Malformed),
+            _ => self.untranslated(),
+        }
+    }
+
+    /// A packet of IPv6 from inside.
+    fn outwards(&mut self, packet: &mut Packet, head: &Head, now: Duration) -> Verdict {
+        let prefix = self.config.prefix;
+        if !prefix.has(head.dst) {
+            return self.untranslated();
+        }
+        let dst = prefix.extract(head.dst);
+        // it would go round (RFC 6146 §3.5)
+        if prefix.has(head.src) {
+            return Verdict::Drop(Reason::Spoofed);
+        }
+        if !self.config.is_host(dst) {
+            return Verdict::Drop(Reason::NoHost);
+        }
+        let from = prefix.embed(self.first);
+        if let Some(at) = head.routed {
+            return Verdict::Refuse(Reason::Routed, Problem::Routing { at }, from);
+        }
+        if head.hops <= 1 {
+            return Verdict::Refuse(Reason::Expired, Problem::TimeExceeded, from);
+        }
+        let bytes = &packet.data()[head.upper..head.end];
+        let kind = body(head, bytes, false);
+        if kind == Body::Error {
+            return self.error(packet, head, Way::Out, now);
+        }
+        if !self.config.is_inside(head.src) {
+            return Verdict::Drop(Reason::NotInside);
+        }
+        let (flow, flags) = match kind {
+            Body::Later => {
+                let datagram = head.datagram();
+                self.measure(head, datagram);
+                return match self.fragments.get(datagram, Way::Out) {
+                    Some(t) => self.out(packet, head, t, dst, now),
+                    None => Verdict::Wait(datagram),
+                };
+            }
+            // none may be missing over IPv6 (RFC 8200 §8.1)
+            Body::Ports { .. } if no_checksum(head, bytes) => return Verdict::Drop(Reason::NoChecksum),
+            Body::Ports { src, dst: port, flags } => ((src, port), flags),
+            Body::Echo { answer: true, .. } => return Verdict::Drop(Reason::NoSession),
+            Body::Echo { id, .. } => ((id, 0), 0),
+            other => return Verdict::Drop(unread(other)),
+        };
+        let Some(total) = self.total(head) else { return Verdict::Wait(head.datagram()) };
+        let flow = |host| Flow { src: host, dst, src_port: flow.0, dst_port: flow.1, protocol: head.protocol };
+        let clock = Self::clock(now);
+        let known = self.hosts.get(head.src).and_then(|host| self.sessions.find(&flow(host), Way::Out, flags, clock));
+        let t = match known {
+            Some(t) => t,
+            None => match self.begin_out(head.src, flow, flags, clock) {
+                Ok(t) => t,
+                Err(reason) => return Verdict::Drop(reason),
+            },
+        };
+        let ends = Ends { src: t.address().into(), dst: dst.into() };
+        upper(&mut packet.data_mut()[head.upper..head.end], head, &ends, t.port(), Way::Out, total);
+        let mapped = Mapped { ends, protocol: head.protocol };
+        self.learn(head, Way::Out, mapped, now);
+        self.out(packet, head, mapped, dst, now)
+    }
+
+    #[cold]
+    fn begin_out(
+        &mut self,
+        host: u128,
+        flow: impl Fn(u32) -> Flow,
+        flags: u8,
+        clock: u32,
+    ) -> Result<crate::nat44::flow::Translation, Reason> {
+        let host = self.hosts.enter(host).ok_or(Reason::Subscribers)?;
+        let flow = flow(host);
+        let turns = self.config.nat.hairpin && self.config.nat.number(flow.dst).is_some();
+        let t = self.sessions.begin_out(&flow, flags, turns, clock)?;
+        self.hosts.begun(host);
+        self.counts.begun.add(1);
+        Ok(t)
+    }
+
+    /// Gives a packet from inside its header of IPv4; what is behind it is as it has to be.
+    fn out(&mut self, packet: &mut Packet, head: &Head, t: Mapped, dst: u32, now: Duration) -> Verdict {
+        self.id = self.id.wrapping_add(1);
+        let header = header4(head, t.protocol, &t.ends, head.hops - 1, self.id);
+        if !reshape(packet, head, &header) {
+            return Verdict::Drop(Reason::NoRoom);
+        }
+        self.turned(packet, dst, now)
+    }
+
+    /// Whether a packet that was translated turns round: to a host inside by an external address.
+    pub(super) fn turned(&mut self, packet: &mut Packet, dst: u32, now: Duration) -> Verdict {
+        if !self.config.nat.hairpin || self.config.nat.number(dst).is_none() {
+            return Verdict::Pass;
+        }
+        let Seen::Ip(head) = look(packet.data()) else { return Verdict::Drop(Reason::Malformed) };
+        match self.inwards(packet, &head, now, true) {
+            Verdict::Pass | Verdict::Cut { .. } => {
+                self.counts.hairpinned.add(1);
+                Verdict::Turn
+            }
+            // the one it is for is another copy's, or nobody's
+            Verdict::Drop(Reason::NoSession) => Verdict::Drop(Reason::NoHairpin),
+            // it is half translated: it cannot be looked at again, and nobody knows it as it is
+            Verdict::Wait(_) => Verdict::Drop(Reason::Fragment),
+            Verdict::Refuse(reason, ..) => Verdict::Drop(reason),
+            other => other,
+        }
+    }
+
+    /// A packet of IPv4 from outside, or one that has turned round and been counted for its hop.
+    fn inwards(&mut self, packet: &mut Packet, head: &Head, now: Duration, turned: bool) -> Verdict {
+        let dst = head.dst as u32;
+        if self.config.nat.number(dst).is_none() {
+            return self.untranslated();
+        }
+        if head.routed.is_some() {
+            return Verdict::Refuse(Reason::Routed, Problem::SourceRoute, head.dst);
+        }
+        if head.hops <= 1 && !turned {
+            return Verdict::Refuse(Reason::Expired, Problem::TimeExceeded, head.dst);
+        }
+        let bytes = &packet.data()[head.upper..head.end];
+        let kind = body(head, bytes, false);
+        if kind == Body::Error {
+            // also from a router whose address means nothing inside
+            return self.error(packet, head, Way::In, now);
+        }
+        if !turned && !self.config.is_host(head.src as u32) {
+            return Verdict::Drop(Reason::NoHost);
+        }
+        let (flow, flags) = match kind {
+            Body::Later => {
+                let datagram = head.datagram();
+                self.measure(head, datagram);
+                return match self.fragments.get(datagram, Way::In) {
+                    Some(t) => self.inn(packet, head, t, turned),
+                    None => Verdict::Wait(datagram),
+                };
+            }
+            Body::Ports { src, dst, flags } => ((src, dst), flags),
+            // only answers come in
+            Body::Echo { answer: false, .. } => return Verdict::Drop(Reason::NoSession),
+            Body::Echo { id, .. } => ((0, id), 0),
+            other => return Verdict::Drop(unread(other)),
+        };
+        let missing = no_checksum(head, bytes);
+        if missing && head.is_part() {
+            // nobody knows all of what it would be over (RFC 7915 §4.5)
+            return Verdict::Drop(Reason::NoChecksum);
+        }
+        let long = SIX + head.len() + if head.is_part() { FRAGMENT } else { 0 };
+        if head.whole && long > self.config.mtu {
+            let less = SIX - super::translate::FOUR + if head.is_part() { FRAGMENT } else { 0 };
+            return Verdict::Refuse(Reason::TooBig, Problem::TooBig { mtu: self.config.mtu - less }, head.dst);
+        }
+        let src = head.src as u32;
+        let flow = Flow { src, dst, src_port: flow.0, dst_port: flow.1, protocol: head.protocol };
+        let Some(total) = self.total(head) else {
+            // only what somebody waits for is kept
+            let known = self.sessions.peek(&flow, Way::In).is_some();
+            return if known { Verdict::Wait(head.datagram()) } else { Verdict::Drop(Reason::NoSession) };
+        };
+        let clock = Self::clock(now);
+        let t = match self.sessions.find(&flow, Way::In, flags, clock) {
+            Some(t) => t,
+            None => match self.begin_in(&flow, flags, clock) {
+                Ok(t) => t,
+                Err(refused) => return Verdict::Drop(refused.into()),
+            },
+        };
+        let ends = Ends { src: self.config.prefix.embed(src), dst: self.hosts.address(t.address()) };
+        let bytes = &mut packet.data_mut()[head.upper..head.end];
+        upper(bytes, head, &ends, t.port(), Way::In, total);
+        if missing {
+            let len = usize::from(u16_at(bytes, 4)).clamp(UDP_LEAST, bytes.len());
+            let new = Head { src: ends.src, dst: ends.dst, ..*head };
+            let sum = pseudo(&new).sum(&bytes[..len]).finish_udp();
+            bytes[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        let mapped = Mapped { ends, protocol: head.protocol };
+        self.learn(head, Way::In, mapped, now);
+        self.inn(packet, head, mapped, turned)
+    }
+
+    #[cold]
+    fn begin_in(&mut self, flow: &Flow, flags: u8, clock: u32) -> Result<crate::nat44::flow::Translation, Refused> {
+        let t = self.sessions.begin_in(flow, flags, clock)?;
+        self.hosts.begun(t.address());
+        self.counts.begun.add(1);
+        Ok(t)
+    }
+
+    /// Gives a packet from outside its header of IPv6; what is behind it is as it has to be.
+    fn inn(&mut self, packet: &mut Packet, head: &Head, t: Mapped, turned: bool) -> Verdict {
+        let header = header6(head, &t.ends, head.hops - u8::from(!turned));
+        if !reshape(packet, head, &header) {
+            return Verdict::Drop(Reason::NoRoom);
+        }
+        // what turns round is as long as its sender has made it
+        let most = if head.whole || turned { self.config.mtu } else { self.config.fragment };
+        match header.bytes().len() + head.len() > most {
+            true => Verdict::Cut { ip: head.ip, id: head.id },
+            false => Verdict::Pass,
+        }
+    }
+
+    /// The bytes of all of a packet's datagram behind the headers; `None` for a ping of which they are not known yet.
+    fn total(&self, head: &Head) -> Option<usize> {
+        if !head.more || head.protocol != IpProtocol::ICMPV4.0 {
+            return Some(head.len());
+        }
+        let way = if head.six { Way::Out } else { Way::In };
+        self.lengths.get(head.datagram(), way).map(|total| total as usize)
+    }
+
+    /// Remembers how long a datagram is when its last fragment comes.
+    fn measure(&mut self, head: &Head, datagram: Datagram) {
+        let way = if head.six { Way::Out } else { Way::In };
+        if head.more || head.protocol != IpProtocol::ICMPV4.0 || self.lengths.get(datagram, way).is_some() {
+            return;
+        }
+        self.lengths.learn(datagram, way, u32::from(head.offset) + head.len() as u32, self.looked);
+        self.expect(datagram);
+    }
+
+    fn expect(&mut self, datagram: Datagram) {
+        if self.since.iter().any(|(.., waits)| *waits == datagram) {
+            self.expected.push(datagram);
+        }
+    }
+
+    /// A first fragment has passed.
+    fn learn(&mut self, head: &Head, way: Way, t: Mapped, now: Duration) {
+        if head.is_part() {
+            self.fragments.learn(head.datagram(), way, t, now);
+            self.expect(head.datagram());
+            self.counts.fragments.set(self.fragments.len() as u64);
+        }
+    }
+
+    /// Does with a packet that does not simply go on what its verdict says.
+    fn dispose(&mut self, cx: &mut Cx<'_>, way: graph::Way, input: u8, verdict: Verdict, mut packet: Packet) {
+        match verdict {
+            Verdict::Pass => cx.emit_from(way, 0, packet),
+            Verdict::Cut { ip, id } => {
+                let rest = cut(&mut packet, ip, self.config.fragment, id);
+                cx.emit_from(way, 0, packet);
+                self.counts.cut.add(1);
+                for piece in rest {
+                    match cx.make(&piece) {
+                        Some(piece) => cx.emit_from(way, 0, piece),
+                        None => break,
+                    }
+                }
+            }
+            Verdict::Turn => {
+                if let Some(macs) = packet.data_mut().first_chunk_mut::<12>() {
+                    macs.rotate_left(6);
+                }
+                self.back(cx, INSIDE, packet);
+            }
+            Verdict::Wait(datagram) => match cx.hold_from(way, &mut self.waiting, packet) {
+                Ok(()) => self.since.push_back((cx.now(), input, datagram)),
+                Err(packet) => cx.drop(Reason::Fragment as u8, packet),
+            },
+            Verdict::Drop(reason) => cx.drop(reason as u8, packet),
+            Verdict::Refuse(reason, problem, from) => {
+                self.refuse(cx, input, problem, from, &packet);
+                cx.drop(reason as u8, packet);
+            }
+        }
+    }
+
+    /// Sends a packet back over the link by which what came by an input comes.
+    fn back(&mut self, cx: &mut Cx<'_>, to: u8, packet: Packet) {
+        match cx.way_by(if to == INSIDE { OUTSIDE } else { INSIDE }) {
+            Some(way) => cx.emit_from(way, 0, packet),
+            None => cx.drop(Reason::NoHairpin as u8, packet),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, cx: &mut Cx<'_>, input: u8, problem: Problem, from: u128, packet: &Packet) {
+        let Seen::Ip(head) = look(packet.data()) else { return };
+        let Some(answer) = message(packet.data(), &head, problem, from) else { return };
+        if !self.icmp.allows(cx.now()) {
+            return self.counts.icmp_limited.add(1);
+        }
+        if let Some(answer) = cx.make(&answer) {
+            self.counts.icmp_sent.add(1);
+            self.back(cx, input, answer);
+        }
+    }
+
+    /// Tries once more what waited for those that have come; what has waited too long by `over` is dropped.
+    fn retry(&mut self, cx: &mut Cx<'_>, over: Option<Duration>) {
+        let expected = core::mem::take(&mut self.expected);
+        for _ in 0..self.waiting.len() {
+            let (Some((way, mut packet)), Some((since, input, datagram))) =
+                (cx.release(&mut self.waiting), self.since.pop_front())
+            else {
+                return;
+            };
+            let verdict = match expected.contains(&datagram) || self.expected.contains(&datagram) {
+                true => self.any(&mut packet, input, cx.now()),
+                false => Verdict::Wait(datagram),
+            };
+            match verdict {
+                Verdict::Wait(_) if over.is_none_or(|now| now.saturating_sub(since) < WAITS) => {
+                    match cx.hold_from(way, &mut self.waiting, packet) {
+                        Ok(()) => self.since.push_back((since, input, datagram)),
+                        Err(packet) => cx.drop(Reason::Fragment as u8, packet),
+                    }
+                }
+                Verdict::Wait(_) => cx.drop(Reason::Fragment as u8, packet),
+                other => self.dispose(cx, way, input, other, packet),
+            }
+        }
+    }
+
+    /// Tells of what began and ended, and shows how much there is.
+    fn tell(&mut self) {
+        let Translating { sessions, hosts, counts, log, config, .. } = self;
+        let blocks = config.nat.allocation == Allocation::Blocks;
+        for event in sessions.ports.events() {
+            if let Some(log) = log.as_ref().filter(|_| blocks) {
+                log.block(hosts.ip(event.subscriber).into(), event);
+            }
+        }
+        for event in sessions.events() {
+            if let Some(log) = log.as_ref().filter(|_| !blocks) {
+                log.session(hosts.ip(event.flow.src).into(), event);
+            }
+            if !event.begins {
+                hosts.ended(event.flow.src);
+            }
+        }
+        hosts.settle();
+        counts.sessions.set(sessions.len() as u64);
+        counts.made_way.set(sessions.made_way());
+        counts.mappings.set(sessions.mappings() as u64);
+        counts.ports.set(sessions.ports.ports_taken());
+        counts.subscribers.set(sessions.ports.subscribers() as u64);
+        counts.blocks.set(sessions.ports.blocks_taken());
+    }
+
+    fn show(&self) {
+        let row = |(host, external, sessions, blocks): (u32, u32, u32, usize)| -> Row {
+            let external = Ipv4Addr::from_bits(external).to_string();
+            let host = self.hosts.ip(host).to_string();
+            (sessions.into(), [sessions.to_string(), host, external, blocks.to_string()].into())
+        };
+        self.board.show(self.sessions.ports.largest(SHOWN).into_iter().map(row).collect());
+    }
+}
+
+/// Whether a UDP packet has none.
+fn no_checksum(head: &Head, bytes: &[u8]) -> bool {
+    head.protocol == IpProtocol::UDP.0 && u16_at(bytes, 6) == 0
+}
+
+/// Why a packet is dropped before its session is asked for.
+fn unread(body: Body) -> Reason {
+    match body {
+        Body::Tiny => Reason::Tiny,
+        Body::Malformed => Reason::Malformed,
+        _ => Reason::Protocol,
+    }
+}
+
+impl Node for Translating {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let c = &self.counts;
+        let all = [
+            ("sessions", &c.sessions),
+            ("begun", &c.begun),
+            ("ended", &c.ended),
+            ("made_way", &c.made_way),
+            ("mappings", &c.mappings),
+            ("ports", &c.ports),
+            ("subscribers", &c.subscribers),
+            ("blocks", &c.blocks),
+            ("fragments", &c.fragments),
+            ("cut", &c.cut),
+            ("hairpinned", &c.hairpinned),
+            ("untranslated", &c.untranslated),
+            ("icmp_sent", &c.icmp_sent),
+            ("icmp_limited", &c.icmp_limited),
+            ("log_lost", &c.log_lost),
+        ];
+        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+        let now = cx.now();
+        let mut verdicts = [Verdict::Pass; BURST];
+        let mut plain = true;
+        for (packet, verdict) in batch.as_mut_slice().iter_mut().zip(&mut verdicts) {
+            *verdict = self.any(packet, input, now);
+            plain &= *verdict == Verdict::Pass;
+        }
+        if !plain {
+            let mut at = 0;
+            let mut next = |_: &mut Packet| {
+                let verdict = verdicts[at & (BURST - 1)];
+                at += 1;
+                (verdict != Verdict::Pass).then_some(verdict)
+            };
+            let way = cx.way();
+            batch.sift(&mut next, |verdict, packet| self.dispose(cx, way, input, verdict, packet));
+        }
+        // what waited may be what others wait for
+        for _ in 0..3 {
+            if self.expected.is_empty() {
+                break;
+            }
+            self.retry(cx, None);
+        }
+        self.tell();
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        let (now, all) = (cx.now(), self.sessions.outwards.buckets());
+        let share = now.saturating_sub(core::mem::replace(&mut self.looked, now)).min(ROUND).as_secs_f64()
+            / ROUND.as_secs_f64();
+        let ended = self.sessions.age(Self::clock(now), (all as f64 * share).ceil() as usize);
+        self.counts.ended.add(ended as u64);
+        self.fragments.age(now);
+        self.lengths.age(now);
+        self.counts.fragments.set(self.fragments.len() as u64);
+        if self.since.front().is_some_and(|(since, ..)| now.saturating_sub(*since) >= WAITS) {
+            self.retry(cx, Some(now));
+        }
+        // more are shown at the end: to look at all of them takes too long between two batches
+        if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
+            self.shown = now;
+            self.show();
+        }
+        self.tell();
+    }
+
+    fn board(&self) -> Option<Arc<Board>> {
+        Some(self.board.clone())
+    }
+
+    fn finish(&mut self) {
+        self.tell();
+        self.show();
+    }
+}
