@@ -366,10 +366,11 @@ impl Node for Tracking {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.desk.counters.clone()
+        self.desk.counters.clone().unwrap_or_default()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        self.seat.renew(&mut self.desk, cx);
         let now = Tracker::clock(cx.now());
         let mut at = 0;
         let (v4, v6, tracker) = (&mut self.v4, &mut self.v6, &mut self.tracker);
@@ -412,6 +413,7 @@ impl Node for Tracking {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.tracker.age(Tracker::clock(cx.now()));
         if self.live.may_change() {
+            self.live.runs();
             self.seat.renew(&mut self.desk, cx);
             let (changed, refused) = self.live.times();
             self.rules[0].set(changed);
