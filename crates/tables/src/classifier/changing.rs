@@ -44,6 +44,7 @@ const FEW: usize = 64;
 /// assert_eq!(name(&mut rules), Some(71));
 /// # Ok::<(), tables::classifier::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct Changing {
     base: Arc<Base>,
     /// The rank of each rule in the trees, or [`ADDED`].
@@ -76,6 +77,7 @@ struct Added {
     v6: Option<Region>,
 }
 
+#[derive(Clone)]
 enum Change {
     Insert(usize, Added),
     Remove(usize),
