@@ -1,5 +1,5 @@
 /* A packet filter: the first rule that a packet matches decides, and is counted. Few rules are compared with sixteen
- * packets at a time by AVX-512; many by rte_acl. */
+ * packets at a time by AVX-512, or eight by AVX2; many by rte_acl. */
 /* rte_vect_set_max_simd_bitwidth */
 #define ALLOW_EXPERIMENTAL_API
 #include <rte_acl.h>
@@ -221,18 +221,31 @@ static __rte_noinline int is_plain_other(const uint8_t *d, uint32_t len)
 	return (d[23] == 6 && total >= 40) || (d[23] == 1 && total >= 28);
 }
 
-/* Keys of 16 packets, four by four, as vectors of meta, source, destination and ports; packet i is then lane
- * 4 * (i % 4) + i / 4 */
-static __rte_always_inline void transpose(const struct key *keys, __m512i out[4])
+/* Keys of a burst, field by field: of each group of packets meta, source, destination and ports, these as numbers. */
+#ifdef __AVX512F__
+#define LANES 16
+typedef __m512i lanes;
+#else
+#define LANES 8
+typedef __m256i lanes;
+#endif
+struct burst {
+	lanes of[BURST / LANES][4];
+};
+
+#ifdef __AVX512F__
+/* Packet i of 16 is then lane 4 * (i % 4) + i / 4. */
+static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 {
-	__m512i a = _mm512_load_si512(keys), b = _mm512_load_si512(keys + 4), c = _mm512_load_si512(keys + 8),
-		e = _mm512_load_si512(keys + 12);
-	__m512i ab = _mm512_unpacklo_epi32(a, b), ce = _mm512_unpacklo_epi32(c, e);
-	__m512i hab = _mm512_unpackhi_epi32(a, b), hce = _mm512_unpackhi_epi32(c, e);
+	const lanes swap = _mm512_broadcast_i32x4(_mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
+	lanes a = _mm512_load_si512(keys), b = _mm512_load_si512(keys + 4), c = _mm512_load_si512(keys + 8),
+	      e = _mm512_load_si512(keys + 12);
+	lanes ab = _mm512_unpacklo_epi32(a, b), ce = _mm512_unpacklo_epi32(c, e);
+	lanes hab = _mm512_unpackhi_epi32(a, b), hce = _mm512_unpackhi_epi32(c, e);
 	out[0] = _mm512_unpacklo_epi64(ab, ce);
 	out[1] = _mm512_unpackhi_epi64(ab, ce);
 	out[2] = _mm512_unpacklo_epi64(hab, hce);
-	out[3] = _mm512_unpackhi_epi64(hab, hce);
+	out[3] = _mm512_shuffle_epi8(_mm512_unpackhi_epi64(hab, hce), swap);
 }
 
 /* Bit i of a set of lanes is that of packet 4 * (i % 4) + i / 4: the same both ways. */
@@ -244,17 +257,52 @@ static __rte_always_inline uint32_t straighten(uint32_t set)
 	return out;
 }
 
-static __rte_always_inline __mmask16 meets(const struct rule *r, const __m512i k[4])
+static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4])
 {
 #define ALL(field) _mm512_set1_epi32(r->field)
-	__m512i x = _mm512_and_si512(_mm512_xor_si512(k[0], ALL(meta)), ALL(meta_mask));
-	__m512i y = _mm512_and_si512(_mm512_xor_si512(k[1], ALL(src)), ALL(src_mask));
-	__m512i z = _mm512_and_si512(_mm512_xor_si512(k[2], ALL(dst)), ALL(dst_mask));
-	__m512i p = _mm512_subs_epu16(_mm512_sub_epi16(k[3], ALL(first)), ALL(span));
+	lanes x = _mm512_and_si512(_mm512_xor_si512(k[0], ALL(meta)), ALL(meta_mask));
+	lanes y = _mm512_and_si512(_mm512_xor_si512(k[1], ALL(src)), ALL(src_mask));
+	lanes z = _mm512_and_si512(_mm512_xor_si512(k[2], ALL(dst)), ALL(dst_mask));
+	lanes p = _mm512_subs_epu16(_mm512_sub_epi16(k[3], ALL(first)), ALL(span));
 #undef ALL
-	__m512i rest = _mm512_or_si512(_mm512_ternarylogic_epi32(x, y, z, 0xfe), p);
+	lanes rest = _mm512_or_si512(_mm512_ternarylogic_epi32(x, y, z, 0xfe), p);
 	return _mm512_testn_epi32_mask(rest, rest);
 }
+#else
+/* Packet i of 8 is then lane i. */
+static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
+{
+	const lanes swap = _mm256_broadcastsi128_si256(_mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
+#define TWO(i) \
+	_mm256_inserti128_si256(_mm256_castsi128_si256(_mm_load_si128((const __m128i *)(keys + (i)))), \
+				_mm_load_si128((const __m128i *)(keys + (i) + 4)), 1)
+	lanes a = TWO(0), b = TWO(1), c = TWO(2), e = TWO(3);
+#undef TWO
+	lanes ab = _mm256_unpacklo_epi32(a, b), ce = _mm256_unpacklo_epi32(c, e);
+	lanes hab = _mm256_unpackhi_epi32(a, b), hce = _mm256_unpackhi_epi32(c, e);
+	out[0] = _mm256_unpacklo_epi64(ab, ce);
+	out[1] = _mm256_unpackhi_epi64(ab, ce);
+	out[2] = _mm256_unpacklo_epi64(hab, hce);
+	out[3] = _mm256_shuffle_epi8(_mm256_unpackhi_epi64(hab, hce), swap);
+}
+
+static __rte_always_inline uint32_t straighten(uint32_t set)
+{
+	return set;
+}
+
+static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4])
+{
+#define ALL(field) _mm256_set1_epi32(r->field)
+	lanes x = _mm256_and_si256(_mm256_xor_si256(k[0], ALL(meta)), ALL(meta_mask));
+	lanes y = _mm256_and_si256(_mm256_xor_si256(k[1], ALL(src)), ALL(src_mask));
+	lanes z = _mm256_and_si256(_mm256_xor_si256(k[2], ALL(dst)), ALL(dst_mask));
+	lanes p = _mm256_subs_epu16(_mm256_sub_epi16(k[3], ALL(first)), ALL(span));
+#undef ALL
+	lanes rest = _mm256_or_si256(_mm256_or_si256(x, y), _mm256_or_si256(z, p));
+	return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(rest, _mm256_setzero_si256())));
+}
+#endif
 
 static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
@@ -279,18 +327,18 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 			}
 		}
 	}
-	const __m512i swap = _mm512_broadcast_i32x4(_mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
-	__m512i low[4], high[4];
-	transpose(keys, low);
-	transpose(keys + 16, high);
-	low[3] = _mm512_shuffle_epi8(low[3], swap);
-	high[3] = _mm512_shuffle_epi8(high[3], swap);
+	struct burst burst;
+	for (uint32_t i = 0; i < BURST / LANES; i++)
+		transpose(keys + i * LANES, burst.of[i]);
 	uint32_t todo = UINT32_MAX, gone = 0;
 	if (unlikely(n < BURST || strange != 0))
 		todo = straighten((n < BURST ? (1u << n) - 1 : UINT32_MAX) & ~strange);
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct rule *r = &f->rules[i];
-		uint32_t hits = ((uint32_t)meets(r, low) | (uint32_t)meets(r, high) << 16) & todo;
+		uint32_t hits = 0;
+		for (uint32_t g = 0; g < BURST / LANES; g++)
+			hits |= meets(r, burst.of[g]) << g * LANES;
+		hits &= todo;
 		todo ^= hits;
 		gone |= hits & r->drop;
 		f->counts[i + 1] += __builtin_popcount(hits);

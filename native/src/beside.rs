@@ -1,5 +1,6 @@
 //! The second table: flow table, rules, state, links between cores, streams and timers, each beside what one would take instead.
 
+mod attacked;
 mod flows;
 mod rules;
 #[path = "../../crates/nf/src/firewall/tests/sets.rs"]
@@ -12,8 +13,10 @@ mod tuple_merge;
 mod window;
 
 use crate::sample::{Compared, Cost};
+use dpdk::Mempool;
 use packet::clock;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// One row, as `native.json` has it.
 #[derive(Debug, Serialize)]
@@ -124,7 +127,12 @@ impl Keys {
 }
 
 /// Measures the rows whose name holds `only`, on `core`; what needs two CPUs also on the other, if there is one.
-pub(crate) fn run(only: &str, pairs: usize, (core, other): (usize, Option<usize>)) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(
+    only: &str,
+    pairs: usize,
+    (core, other): (usize, Option<usize>),
+    pool: &Arc<Mempool>,
+) -> anyhow::Result<Vec<Row>> {
     let mut table = Table { only, pairs, rows: vec![] };
     flows::rows(&mut table)?;
     rules::rows(&mut table)?;
@@ -132,5 +140,6 @@ pub(crate) fn run(only: &str, pairs: usize, (core, other): (usize, Option<usize>
     shuffle::rows(&mut table, (core, other))?;
     window::rows(&mut table)?;
     timers::rows(&mut table)?;
+    attacked::rows(&mut table, pool);
     Ok(table.rows)
 }

@@ -50,7 +50,7 @@ impl Drop for Native {
 }
 
 /// Drops what goes to 10.66.0.0/16, lets out what 10.0.0.0/8 begins.
-const RULES: &str = "rules = [\"drop dst 10.66.0.0/16\", \"accept src 10.0.0.0/8\"]";
+pub(crate) const RULES: &str = "rules = [\"drop dst 10.66.0.0/16\", \"accept src 10.0.0.0/8\"]";
 
 impl Native {
     fn new() -> Native {
@@ -96,12 +96,24 @@ fn segment(flow: u32, out: bool, flags: TcpFlags, (seq, ack): (u32, u32), window
     if flags.contains(TcpFlags::ACK) { frame.ack(ack).to_vec() } else { frame.to_vec() }
 }
 
+/// What connection number `flow` begins with: its handshake.
+pub(crate) fn handshake(flow: u32) -> [Vec<u8>; 3] {
+    let both = TcpFlags::SYN | TcpFlags::ACK;
+    [(true, TcpFlags::SYN, (ISN, 0)), (false, both, (ISN, ISN + 1)), (true, TcpFlags::ACK, (ISN + 1, ISN + 1))]
+        .map(|(out, flags, numbers)| segment(flow, out, flags, numbers, u16::MAX))
+}
+
+/// A segment of a connection that is open.
+pub(crate) fn established(flow: u32, out: bool) -> Vec<u8> {
+    segment(flow, out, TcpFlags::ACK, (ISN + 1, ISN + 1), u16::MAX)
+}
+
 /// Segments that go round, each of one of so many connections, in either direction.
 pub(crate) fn destinations(flows: usize) -> Box<dyn Destinations> {
     let mut random = Random(0xc0_4417_7ac4);
     let next = move || {
         let (flow, out) = (random.next() % flows as u32, random.next() & 1 == 0);
-        FreshFlow::of(&segment(flow, out, TcpFlags::ACK, (ISN + 1, ISN + 1), u16::MAX))
+        FreshFlow::of(&established(flow, out))
     };
     Box::new(Connections { list: fresh::list(next), flows })
 }
@@ -123,12 +135,9 @@ impl Destinations for Connections {
     /// Opens all connections on both sides.
     fn prepare(&self, memory: &Memory, packets: &Packets, run: &mut dyn FnMut(usize)) {
         let port: *mut CPort = memory.port.as_ptr();
-        let both = TcpFlags::SYN | TcpFlags::ACK;
         let room = self.flows.max(BURST).next_power_of_two();
-        for (out, flags, numbers) in
-            [(true, TcpFlags::SYN, (ISN, 0)), (false, both, (ISN, ISN + 1)), (true, TcpFlags::ACK, (ISN + 1, ISN + 1))]
-        {
-            let frame = |flow: usize| segment((flow % self.flows) as u32, out, flags, numbers, u16::MAX);
+        for step in 0..3 {
+            let frame = |flow: usize| core::mem::take(&mut handshake((flow % self.flows) as u32)[step]);
             let list: Vec<FreshFlow> = (0..room).map(|flow| FreshFlow::of(&frame(flow))).collect();
             packets.fill(&frame(0));
             let _list = Handshakes::put(port, &list);

@@ -121,6 +121,12 @@ impl Memory {
         }
     }
 
+    /// Begins anew with no packets, once all are out: where some are dropped, bursts are no longer whole.
+    pub(crate) fn empty(&self) {
+        // SAFETY: one thread.
+        unsafe { ((*self.port.as_ptr()).head, (*self.port.as_ptr()).tail) = (0, 0) }
+    }
+
     /// Takes all packets out, in order.
     pub(crate) fn take(&self) -> Vec<Packet> {
         // SAFETY: the slots between head and tail hold packets that nobody else owns.

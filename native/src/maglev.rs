@@ -97,13 +97,14 @@ impl How {
         }
     }
 
-    fn settings(self) -> String {
+    /// The settings of Bondstone's, with room for so many connections.
+    pub(crate) fn settings(self, connections: u32) -> String {
         let (forward, port) = match self {
             How::Nat => ("nat", format!(", port = {BACKEND_PORT}")),
             How::Ipip => ("ipip", String::new()),
         };
         let mut text = format!(
-            "source = [\"{SOURCE}\"]\ntable = {SLOTS}\nconnections = {CAPACITY}\nidle = {IDLE}\n\
+            "source = [\"{SOURCE}\"]\ntable = {SLOTS}\nconnections = {connections}\nidle = {IDLE}\n\
              [service.web]\nvip = [\"tcp {VIP}:{PORT}\"]\nforward = \"{forward}\"\n"
         );
         for (n, name) in names().iter().enumerate() {
@@ -114,7 +115,7 @@ impl How {
 
     /// Both sides.
     pub(crate) fn pair(self) -> Pair {
-        let settings = self.settings();
+        let settings = self.settings(CAPACITY);
         Pair::new(self.name(), Box::new(move || vec![node("maglev", &settings)]), fixture::native_maglev)
     }
 
@@ -170,13 +171,18 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
 #[derive(Clone, Copy)]
 struct Flow([u8; 16]);
 
-/// A list that goes round, of so many different ones, each from an address and port of its own.
+/// A packet of flow number `n`: each is from an address and port of its own.
+pub(crate) fn packet(n: u32) -> Vec<u8> {
+    let src = Ipv4Addr::from_bits(0x0b00_0000 + (n >> 4) * 7);
+    build::tcp4(src, VIP, 1024 + (n & 15) as u16, PORT).pad_to(60).to_vec()
+}
+
+/// A list that goes round, of so many different ones.
 pub(crate) fn flows(flows: usize) -> Box<dyn Destinations> {
     let mut random = Random(0x6d61_676c);
     let flow = || {
-        let n = random.next() % flows as u32;
-        let frame = build::tcp4(Ipv4Addr::from_bits(0x0b00_0000 + (n >> 4) * 7), VIP, 1024 + (n & 15) as u16, PORT);
-        let mut bytes: [u8; 16] = *frame.to_vec()[22..].first_chunk().expect("a frame");
+        let frame = packet(random.next() % flows as u32);
+        let mut bytes: [u8; 16] = *frame[22..].first_chunk().expect("a frame");
         bytes[0] = 64;
         bytes
     };

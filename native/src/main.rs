@@ -19,7 +19,7 @@ mod verify;
 
 use anyhow::Context;
 use clap::Parser;
-use dpdk::{Eal, Memory};
+use dpdk::{Eal, Memory, Mempool};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -66,11 +66,12 @@ fn main() -> anyhow::Result<()> {
     );
     println!("{:<34} {:>6} {:>15} {:>15} {:>7} {:>7}", "", "", "bondstone", "C", "ratio", "upper");
     println!("{:<34} {:>7} {:>7} {:>7} {:>7} {:>7}", "nf", "flows", "p05", "median", "p05", "median");
-    let rows = rows::run(eal, &args.only, args.pairs)?;
+    let pool = Mempool::new(eal, (1 << 16) - 1)?;
+    let rows = rows::run(eal, &pool, &args.only, args.pairs)?;
     let slopes = chains::slopes(&rows.rows);
     chains::print(&slopes);
     let other = cpus.iter().copied().find(|cpu| *cpu != core);
-    let beside = beside::run(&args.only, args.pairs, (core, other))?;
+    let beside = beside::run(&args.only, args.pairs, (core, other), &pool)?;
     rows.compare(core, &cpus)?;
     let written = Written { nfs: &rows.rows, slopes: &slopes, beside: &beside };
     if let Some(dir) = args.json.parent() {

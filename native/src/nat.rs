@@ -66,7 +66,7 @@ pub(crate) fn nothing() -> Pair {
 }
 
 /// A packet of session number `flow`: no two share a port and a destination, so that each keeps its port.
-fn packet(flow: u32) -> Vec<u8> {
+pub(crate) fn packet(flow: u32) -> Vec<u8> {
     let (subscriber, port) = (flow / PORTS, 2048 + flow % 60_000);
     let dst = 0xc612_0000 + flow / 60_000;
     let frame = build::udp4((0x0a00_0000 + subscriber).to_be_bytes(), dst.to_be_bytes(), port as u16, 53);

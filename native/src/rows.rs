@@ -124,10 +124,9 @@ pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildCx) -> Box<dyn Node>
     kind.read(settings).expect("settings").build(cx).expect("an NF")
 }
 
-pub(crate) fn run(eal: Eal, only: &str, pairs: usize) -> anyhow::Result<Rows> {
-    let pool = Mempool::new(eal, (1 << 16) - 1)?;
+pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> anyhow::Result<Rows> {
     let wanted = |name: &str| name.contains(only);
-    let mut bench = Bench { eal, pool, pairs, rings: 0, array: vec![0; 1 << 16] };
+    let mut bench = Bench { eal, pool: pool.clone(), pairs, rings: 0, array: vec![0; 1 << 16] };
     let mut list = vec![
         Pair::new("io", Box::new(Vec::new), fixture::native_io),
         Pair::new("l2fwd", Box::new(|| vec![node("l2fwd", "")]), fixture::native_l2fwd),

@@ -42,18 +42,20 @@
 //!
 //! [`Bench::node`] takes a chain of operators as it is, without an NF around it. [`capture`] reads and writes captures and
 //! tells what differs, [`packets`] makes random packets, well formed and not, for property tests, [`Cycles`] counts what a
-//! packet costs.
+//! packet costs, [`Hostile`] makes frames that nobody should send.
 #![forbid(unsafe_code)]
 
 mod bench;
 pub mod capture;
 mod cycles;
+mod hostile;
 #[cfg(feature = "proptest")]
 pub mod packets;
 mod setup;
 
 pub use bench::Bench;
 pub use cycles::{Cost, Costs, Cycles};
+pub use hostile::Hostile;
 pub use setup::Setup;
 
 pub use pcap;

@@ -150,9 +150,18 @@ impl Nf for Nat44 {
     }
 }
 
+/// Calls `f` with the number of each bit, from the lowest on.
+#[inline(always)]
+fn each(mut bits: u32, mut f: impl FnMut(usize)) {
+    while bits != 0 {
+        f(bits.trailing_zeros() as usize & (BURST - 1));
+        bits &= bits - 1;
+    }
+}
+
 /// The flow by which a packet is one copy's: of an error that of what it quotes, turned round.
 fn known_by(frame: &[u8], way: Way) -> Option<Flow> {
-    match look(frame) {
+    match look(frame).0 {
         Seen::Packet(_, flow, ..) => Some(flow),
         Seen::Later(_, d) => Some(Flow { src: d.src, dst: d.dst, src_port: 0, dst_port: 0, protocol: d.protocol }),
         Seen::Error(_, outer, quoted) => match way {
@@ -218,10 +227,9 @@ impl Translating {
     }
 
     /// Any packet from inside.
-    #[cold]
-    fn outwards(&mut self, frame: &mut [u8], now: Duration) -> Verdict {
+    fn outwards(&mut self, (seen, ends): (Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
         let clock = (now.as_millis() >> UNIT) as u32;
-        match look(frame) {
+        match seen {
             Seen::Packet(_, flow, look::ANSWER, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
                 self.stays(flow.src).unwrap_or(Verdict::Drop(Reason::NoSession))
             }
@@ -253,7 +261,7 @@ impl Translating {
             },
             Seen::Error(place, outer, quoted) => self.error(frame, &place, outer, &quoted, Way::Out, now),
             // what is no subscriber's is not ours to judge
-            seen => look::ends(frame).and_then(|ends| self.stays(ends.src)).unwrap_or_else(|| self.rest(seen)),
+            seen => ends.and_then(|ends| self.stays(ends.src)).unwrap_or_else(|| self.rest(seen)),
         }
     }
 
@@ -272,7 +280,7 @@ impl Translating {
         if !self.config.hairpin || self.config.number(dst).is_none() {
             return Verdict::Pass;
         }
-        match self.inwards(frame, now) {
+        match self.inwards(look(frame), frame, now) {
             Verdict::Pass => {
                 self.counts.hairpinned.add(1);
                 Verdict::Turn
@@ -286,10 +294,9 @@ impl Translating {
     }
 
     /// Any packet from outside.
-    #[cold]
-    fn inwards(&mut self, frame: &mut [u8], now: Duration) -> Verdict {
+    fn inwards(&mut self, (seen, ends): (Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
         let clock = (now.as_millis() >> UNIT) as u32;
-        match look(frame) {
+        match seen {
             // only answers come in (RFC 5508 §3)
             Seen::Packet(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != look::ANSWER => {
                 Verdict::Nobody(flow.dst)
@@ -319,7 +326,7 @@ impl Translating {
                 None => Verdict::Wait(datagram),
             },
             Seen::Error(place, outer, quoted) => self.error(frame, &place, outer, &quoted, Way::In, now),
-            seen => match (look::ends(frame), self.rest(seen)) {
+            seen => match (ends, self.rest(seen)) {
                 (Some(ends), Verdict::Drop(reason)) => match self.unmatched(ends.dst) {
                     Verdict::Pass => Verdict::Nobody(ends.dst),
                     _ => Verdict::Drop(reason),
@@ -389,15 +396,15 @@ impl Translating {
         }
     }
 
-    fn any(&mut self, frame: &mut [u8], input: u8, now: Duration) -> Verdict {
+    fn any(&mut self, seen: (Seen, Option<Outer>), frame: &mut [u8], input: u8, now: Duration) -> Verdict {
         if input == INSIDE {
-            return self.outwards(frame, now);
+            return self.outwards(seen, frame, now);
         }
         // nobody outside has an inside address, or one of ours, or knows a way to one inside
-        if look::ends(frame).is_some_and(|ends| self.config.is_foreign(ends.src, ends.dst)) {
+        if seen.1.is_some_and(|ends| self.config.is_foreign(ends.src, ends.dst)) {
             return Verdict::Drop(Reason::Spoofed);
         }
-        match self.inwards(frame, now) {
+        match self.inwards(seen, frame, now) {
             Verdict::Nobody(dst) => {
                 let verdict = self.unmatched(dst);
                 self.counts.untranslated.add(u64::from(verdict == Verdict::Pass));
@@ -409,32 +416,39 @@ impl Translating {
 
     /// Those of a batch that are not plain, or whose session is not known, or has to hear of them.
     #[inline(never)]
-    fn others(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, mut others: u32) {
+    fn others(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, others: u32) {
         let now = cx.now();
+        let mut seen = [const { None }; BURST];
+        // all are looked at first: what one asks of memory comes while the next is looked at
+        each(others, |i| {
+            let looked = look(batch.as_mut_slice()[i].data());
+            if let Seen::Error(_, _, quoted) = &looked.0 {
+                let table = if input == INSIDE { &self.sessions.outwards } else { &self.sessions.inwards };
+                table.prepare(quoted.reversed().key());
+            }
+            seen[i] = Some(looked);
+        });
         let mut verdicts = [Verdict::Pass; BURST];
-        while others != 0 {
-            let i = others.trailing_zeros() as usize;
-            others &= others - 1;
-            verdicts[i & (BURST - 1)] = self.any(batch.as_mut_slice()[i].data_mut(), input, now);
-        }
-        if verdicts.iter().any(|v| *v != Verdict::Pass) {
-            self.part_with(cx, input, batch, &verdicts);
+        let mut part = 0u32;
+        each(others, |i| {
+            let Some(seen) = seen[i] else { return };
+            let verdict = self.any(seen, batch.as_mut_slice()[i].data_mut(), input, now);
+            part |= u32::from(!matches!(verdict, Verdict::Pass)) << i;
+            verdicts[i] = verdict;
+        });
+        if part != 0 {
+            let mut at = 0;
+            let next = |_: &mut Packet| {
+                let i = at & (BURST - 1);
+                at += 1;
+                (part >> i & 1 != 0).then_some(i as u8)
+            };
+            batch.sift(next, |i, packet| self.dispose(cx, input, verdicts[usize::from(i) & (BURST - 1)], packet));
         }
         if !self.expected.is_empty() {
             self.retry(cx, None);
         }
         self.tell();
-    }
-
-    #[inline(never)]
-    fn part_with(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, verdicts: &[Verdict; BURST]) {
-        let mut at = 0;
-        let mut next = |_: &mut Packet| {
-            let verdict = verdicts[at & (BURST - 1)];
-            at += 1;
-            (verdict != Verdict::Pass).then_some(verdict)
-        };
-        batch.sift(&mut next, |verdict, packet| self.dispose(cx, input, verdict, packet));
     }
 
     /// Does with a packet that does not simply go on what its verdict says.
@@ -464,7 +478,7 @@ impl Translating {
                 return;
             };
             let verdict = match expected.contains(&datagram) {
-                true => self.any(packet.data_mut(), input, cx.now()),
+                true => self.any(look(packet.data()), packet.data_mut(), input, cx.now()),
                 false => Verdict::Wait(datagram),
             };
             match verdict {

@@ -59,6 +59,9 @@ const _: () = assert!(BURST == 32, "a set of keys is a u32");
 /// Slots for each flow: nearly all are then in their home.
 const SLOTS: usize = 2;
 
+/// More flows away from a home than are counted.
+const MANY: u8 = u8::MAX;
+
 /// What a table has counted since it was made: `len = inserted - evicted - expired - removed`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
@@ -106,6 +109,8 @@ impl<K: Copy> Prepared<K> {
 /// At most a fixed number of flows, each with a value.
 pub struct FlowTable<K: FlowKey, V> {
     store: Store<K, V>,
+    /// For each home, how many of its flows are elsewhere; [`MANY`] stays. Most misses need to look no further.
+    away: Box<[u8]>,
     seed: Seed,
     full: Full,
     capacity: usize,
@@ -141,7 +146,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
         let buckets = (capacity * SLOTS).div_ceil(WAYS);
         let store = Store::new(buckets, pages).map_err(|source| Error::Memory { capacity, source })?;
-        Ok(Self { store, seed, full, capacity, len: 0, sweep: 0, counters: Counters::default() })
+        let away = vec![0; buckets * WAYS / Entry::<K, V>::PER_LINE].into_boxed_slice();
+        Ok(Self { store, away, seed, full, capacity, len: 0, sweep: 0, counters: Counters::default() })
     }
 
     /// A key for look-up, hashed, and its home on its way from memory: for each packet, while parsing it say.
@@ -150,7 +156,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     #[inline(always)]
     pub fn prepare(&self, key: K) -> Prepared<K> {
         let hash = key.flow_hash(&self.seed);
-        let home = first_bucket(hash, self.store.buckets()) * WAYS + Self::home(hash);
+        let home = self.home_of(hash);
         self.store.prefetch(home);
         Prepared { key, home: home as u32 }
     }
@@ -247,17 +253,31 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     #[inline(always)]
     fn find(&self, key: &K, hash: u64) -> Option<usize> {
-        let home = Self::home(hash);
-        for bucket in both_buckets(hash, self.store.buckets()) {
-            for way in 0..WAYS {
-                let slot = bucket * WAYS + (home ^ way);
-                let entry = self.store.get(slot);
-                if key.is(&entry.key) && entry.seen.is_taken() {
-                    return Some(slot);
-                }
-            }
+        let per = Entry::<K, V>::PER_LINE;
+        let is = |slot: &usize| {
+            let entry = self.store.get(*slot);
+            key.is(&entry.key) && entry.seen.is_taken()
+        };
+        let first = self.home_of(hash);
+        (first..first + per).find(is).or_else(|| {
+            let elsewhere = self.away[first / per] != 0;
+            elsewhere.then(|| self.slots(hash).skip(per).find(is)).flatten()
+        })
+    }
+
+    /// The first slot of a hash's home.
+    #[inline(always)]
+    fn home_of(&self, hash: u64) -> usize {
+        first_bucket(hash, self.store.buckets()) * WAYS + Self::home(hash)
+    }
+
+    /// Counts a flow that goes into a slot, or leaves it, where that is not of its home.
+    fn count_away(&mut self, slot: usize, hash: u64, goes: bool) {
+        let (home, per) = (self.home_of(hash), Entry::<K, V>::PER_LINE);
+        let away = &mut self.away[home / per];
+        if !(home..home + per).contains(&slot) && *away != MANY {
+            *away = if goes { *away + 1 } else { away.saturating_sub(1) };
         }
-        None
     }
 
     /// Inserts a key that is not there.
@@ -270,6 +290,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
             self.counters.refused += 1;
             return Found::Refused;
         };
+        self.count_away(slot, hash, true);
         self.len += 1;
         self.counters.inserted += 1;
         let entry = self.store.get_mut(slot);
@@ -284,10 +305,12 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     /// Moves one flow of the buckets to its other bucket, and gives the slot it had.
     fn make_room(&mut self, hash: u64) -> Option<usize> {
-        let (from, to) = self.slots(hash).find_map(|slot| {
+        let (from, to, hash) = self.slots(hash).find_map(|slot| {
             let hash = K::unpack(&self.store.get(slot).key).flow_hash(&self.seed);
-            self.vacant(hash).map(|to| (slot, to))
+            self.vacant(hash).map(|to| (slot, to, hash))
         })?;
+        self.count_away(from, hash, false);
+        self.count_away(to, hash, true);
         *self.store.get_mut(to) = *self.store.get(from);
         self.store.free(from);
         self.counters.moved += 1;
@@ -310,6 +333,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     }
 
     fn vacate(&mut self, slot: usize) {
+        let hash = K::unpack(&self.store.get(slot).key).flow_hash(&self.seed);
+        self.count_away(slot, hash, false);
         self.store.free(slot);
         self.len -= 1;
     }

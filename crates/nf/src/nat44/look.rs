@@ -100,20 +100,21 @@ fn ip_of(frame: &[u8]) -> Result<(&[u8], ipv4::Packet<'_>), Seen> {
     Ok((rest, ipv4::Packet::new(rest).map_err(|_| Seen::Malformed)?))
 }
 
-/// Source and destination of an IPv4 frame.
-pub(super) fn ends(frame: &[u8]) -> Option<Outer> {
-    let (_, packet) = ip_of(frame).ok()?;
-    Some(Outer { src: packet.header().src_bits(), dst: packet.header().dst_bits() })
+/// Looks at any frame; with source and destination where it is of IPv4.
+#[inline]
+pub(super) fn look(frame: &[u8]) -> (Seen, Option<Outer>) {
+    match ip_of(frame) {
+        Ok((rest, packet)) => {
+            let ends = Outer { src: packet.header().src_bits(), dst: packet.header().dst_bits() };
+            (look_at(frame.len() - rest.len(), &packet), Some(ends))
+        }
+        Err(seen) => (seen, None),
+    }
 }
 
-/// Looks at any frame.
-pub(super) fn look(frame: &[u8]) -> Seen {
-    let (rest, packet) = match ip_of(frame) {
-        Ok(found) => found,
-        Err(seen) => return seen,
-    };
+/// Looks at a packet that begins at `ip`.
+fn look_at(ip: usize, packet: &ipv4::Packet<'_>) -> Seen {
     let h = packet.header();
-    let ip = frame.len() - rest.len();
     let upper = ip + packet.header_bytes().len();
     let place = Place { ip, upper, end: ip + packet.bytes().len(), protocol: h.protocol().0 };
     let datagram = Datagram { src: h.src_bits(), dst: h.dst_bits(), id: h.id(), protocol: h.protocol().0 };

@@ -63,6 +63,8 @@ pub(super) struct Sessions {
     known: HashMap<(End, u32), u32>,
     ended: Vec<(Tuple4, Translation)>,
     made_way: u64,
+    /// How often new sessions may still look for such that make way, until time goes on.
+    looks: u32,
     /// Whether [`events`](Self::events) are kept.
     tell: bool,
     events: Vec<SessionEvent>,
@@ -86,6 +88,7 @@ impl Sessions {
             known: HashMap::default(),
             ended: vec![],
             made_way: 0,
+            looks: LOOKS,
             tell,
             events: vec![],
         };
@@ -305,6 +308,10 @@ impl Sessions {
         if self.outwards.len() < self.config.sessions {
             return false;
         }
+        if self.looks == 0 {
+            return true;
+        }
+        self.looks -= 1;
         self.made_way += self.look_through(now, LOOKED_AT, PRESSED) as u64;
         self.outwards.len() >= self.config.sessions
     }
@@ -316,6 +323,7 @@ impl Sessions {
 
     /// Looks through the next buckets for sessions that have been idle too long; how many those were.
     pub(super) fn age(&mut self, now: u32, buckets: usize) -> usize {
+        self.looks = LOOKS;
         self.look_through(now, buckets, u32::MAX)
     }
 
@@ -383,6 +391,9 @@ fn insert(table: &mut Table, flow: &Flow, t: Translation, now: u32) -> bool {
     );
     new
 }
+
+/// Of all that find no room in a millisecond, so many look for some: a flood shall not cost all the time there is.
+const LOOKS: u32 = 16;
 
 /// How long a connection that is half open or over may be idle where others find no room: five seconds.
 const PRESSED: u32 = (5 * 1000) >> UNIT;

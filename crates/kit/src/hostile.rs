@@ -1,0 +1,104 @@
+//! Frames that nobody should send.
+
+use crate::wire::{IpProtocol, TcpFlags, build, icmpv4};
+
+/// Makes hostile frames of good ones: beginnings of connections in floods, cut, bent, fragmented, overlapping, tiny, jumbo
+/// and random ones, and ICMP errors about packets that nobody sent. The same number gives the same frames.
+///
+/// ```
+/// use kit::{Hostile, wire::build};
+///
+/// let good = build::udp4([10, 0, 0, 1], [10, 1, 0, 1], 1000, 53).pad_to(60).to_vec();
+/// let mut hostile = Hostile::new(7);
+/// assert!((0..100).map(|_| hostile.of(&good)).any(|frame| frame.len() < good.len()));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hostile(u64);
+
+impl Hostile {
+    /// A source of such frames; `seed` may be any number.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Hostile(seed ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// A number at random (xorshift64*).
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
+    }
+
+    /// One below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// Makes one of an untagged frame of IPv4 without options; one of something else, it cuts or bends.
+    pub fn of(&mut self, good: &[u8]) -> Vec<u8> {
+        let mut frame = good.to_vec();
+        let address = |at: usize| good.get(at..at + 4).and_then(|a| <[u8; 4]>::try_from(a).ok());
+        let (src, dst) = match (address(26), address(30)) {
+            (Some(src), Some(dst)) => (src, dst),
+            _ => return self.bent(frame),
+        };
+        match self.below(12) {
+            0 | 1 => {
+                let (a, b) = (self.next(), self.next());
+                let (near, far) = ([src[0], src[1], a as u8, (a >> 8) as u8], [dst[0], dst[1], dst[2], (b >> 8) as u8]);
+                let syn = build::tcp4(near, far, (a >> 16) as u16, b as u16).flags(TcpFlags::SYN);
+                syn.pad_to(60).to_vec()
+            }
+            2 => {
+                frame.truncate(self.below(good.len() as u64) as usize + 1);
+                frame
+            }
+            3 | 4 => self.bent(frame),
+            5 => {
+                // tiny ones, overlapping ones, the last without the first
+                let protocol = if self.one_in(2) { IpProtocol::TCP } else { IpProtocol::UDP };
+                let most = if self.one_in(2) { 3 } else { 8000 };
+                let offset = 8 * self.below(most) as u16;
+                let body = vec![self.next() as u8; 8 * (1 + self.below(9) as usize)];
+                let (id, more) = (self.below(2000) as u16, self.one_in(2));
+                let piece = build::ipv4(src, dst, protocol).id(id).fragment(offset, more).payload(&body);
+                piece.try_to_vec().unwrap_or(frame)
+            }
+            6 | 7 => {
+                let mut quoted = good[14..good.len().min(14 + 28 + self.below(20) as usize)].to_vec();
+                if self.one_in(2) && quoted.len() >= 20 {
+                    quoted[12..20].rotate_left(4);
+                }
+                let error = icmpv4::Repr::FragmentationNeeded { mtu: self.next() as u16 };
+                build::icmp4(src, dst, error).payload(&quoted).to_vec()
+            }
+            8 => {
+                frame.resize(1500 + self.below(500) as usize, 0xaa);
+                frame
+            }
+            9 => (0..=self.below(200)).map(|_| self.next() as u8).collect(),
+            10 => {
+                frame[14] = (self.next() as u8 & 15) | 0x40;
+                frame
+            }
+            _ => frame,
+        }
+    }
+
+    /// With a few bits flipped.
+    fn bent(&mut self, mut frame: Vec<u8>) -> Vec<u8> {
+        for _ in 0..=self.below(3) {
+            let at = self.below(frame.len().max(1) as u64) as usize;
+            if let Some(byte) = frame.get_mut(at) {
+                *byte ^= 1 << self.below(8);
+            }
+        }
+        frame
+    }
+}
