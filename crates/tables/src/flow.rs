@@ -232,7 +232,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
                 |i, value| found(from + i, value),
             );
             self.further(burst, missed, |table, i, key| {
-                if let Some(slot) = table.find(&key.key, key.key.flow_hash(&table.seed)) {
+                if let Some(slot) = table.slot(key) {
                     let entry = table.store.get_mut(slot);
                     if found(from + i, &mut entry.value) {
                         entry.seen = Seen::at(now);
@@ -242,8 +242,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Marks flows that are at home, nearly all there are, if `found` is true for them. For the others, of at most [`BURST`], there is a bit in the
-    /// result, and the line beside their home is on its way.
+    /// Marks flows that are at home, nearly all there are, if `found` is true for them. For the others, of at most [`BURST`],
+    /// there is a bit in the result, and the line beside their home is on its way.
     #[inline(always)]
     fn touch_home(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V) -> bool) -> u32 {
         let (seen, mut missed) = (Seen::at(now), 0);
@@ -275,10 +275,16 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Finds a flow wherever it is, and marks it seen.
+    /// Finds a flow wherever it is.
     #[inline(never)]
+    fn slot(&self, key: &Prepared<K>) -> Option<usize> {
+        self.find(&key.key, key.key.flow_hash(&self.seed))
+    }
+
+    /// As [`slot`](Self::slot), and marks it seen.
+    #[inline(always)]
     fn touch(&mut self, key: &Prepared<K>, now: u32) -> Option<&mut V> {
-        let slot = self.find(&key.key, key.key.flow_hash(&self.seed))?;
+        let slot = self.slot(key)?;
         let entry = self.store.get_mut(slot);
         entry.seen = Seen::at(now);
         Some(&mut entry.value)
