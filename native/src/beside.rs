@@ -1,10 +1,15 @@
-//! The second table: flow table, state, links between cores, streams and timers, each beside what one would take instead.
+//! The second table: flow table, rules, state, links between cores, streams and timers, each beside what one would take instead.
 
 mod attacked;
 mod flows;
+mod rules;
+#[path = "../../crates/nf/src/firewall/tests/sets.rs"]
+#[expect(dead_code, reason = "the tests scan them too")]
+mod sets;
 mod shuffle;
 mod state;
 mod timers;
+mod tuple_merge;
 mod window;
 
 use crate::sample::{Compared, Cost};
@@ -130,6 +135,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<Vec<Row>> {
     let mut table = Table { only, pairs, rows: vec![] };
     flows::rows(&mut table)?;
+    rules::rows(&mut table)?;
     state::rows(&mut table, (core, other))?;
     shuffle::rows(&mut table, (core, other))?;
     window::rows(&mut table)?;

@@ -5,6 +5,7 @@ use crate::rows::{Agree, Pair, node};
 use core::ffi::c_void;
 use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
+use packet::BURST;
 use runtime::Worker;
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ const UDP: u8 = 17;
 
 /// `struct rule` of firewall.c.
 #[repr(C)]
-struct CRule {
+pub(crate) struct CRule {
     /// Time to live, protocol, TCP flags and kind, from the lowest byte.
     meta: u32,
     meta_mask: u32,
@@ -34,6 +35,53 @@ unsafe extern "C" {
     fn native_firewall_new(rules: *const CRule, n: u32, drop_by_default: i32, acl: i32) -> *mut c_void;
     fn native_firewall_free(firewall: *mut c_void);
     fn native_firewall_counts(firewall: *mut c_void) -> *mut u64;
+    fn native_firewall_look(firewall: *mut c_void, from: *const *const u8, found: *mut u32, n: u32);
+}
+
+impl CRule {
+    /// Without TCP flags, ICMP types and fragments.
+    pub(crate) fn plain(
+        src: (u32, u8),
+        dst: (u32, u8),
+        protocol: Option<u8>,
+        sport: (u16, u16),
+        dport: (u16, u16),
+    ) -> CRule {
+        let both = |sport: u16, dport: u16| u32::from(dport) << 16 | u32::from(sport);
+        CRule {
+            meta: u32::from(protocol.unwrap_or(0)) << 8,
+            meta_mask: protocol.map_or(0, |_| 0xff << 8),
+            src: src.0.to_be(),
+            src_mask: mask(src.1).to_be(),
+            dst: dst.0.to_be(),
+            dst_mask: mask(dst.1).to_be(),
+            first: both(sport.0, dport.0),
+            span: both(sport.1 - sport.0, dport.1 - dport.0),
+            drop: 0,
+            src_len: src.1,
+            dst_len: dst.1,
+            reserved: 0,
+        }
+    }
+}
+
+/// `rte_acl` by itself.
+pub(crate) struct Acl(Native);
+
+impl Acl {
+    pub(crate) fn new(rules: Vec<CRule>) -> anyhow::Result<Acl> {
+        Native::of(rules, true).map(Acl)
+    }
+
+    /// The rule of each packet, given from its protocol on, or `u32::MAX`.
+    pub(crate) fn look(&self, packets: &[[u8; 16]; BURST]) -> [u32; BURST] {
+        let from = packets.each_ref().map(|bytes| bytes.as_ptr());
+        let mut found = [0; BURST];
+        // SAFETY: so many packets, of which rte_acl reads fifteen bytes, and as many places.
+        unsafe { native_firewall_look(self.0.raw, from.as_ptr(), found.as_mut_ptr(), BURST as u32) };
+        // it counts from one
+        found.map(|rule| rule.wrapping_sub(1))
+    }
 }
 
 /// UDP between two networks.
@@ -149,7 +197,10 @@ impl Drop for Native {
 
 impl Native {
     fn new(rules: &[Rule], acl: bool) -> anyhow::Result<Native> {
-        let rules: Vec<_> = rules.iter().map(Rule::compiled).collect();
+        Native::of(rules.iter().map(Rule::compiled).collect(), acl)
+    }
+
+    fn of(rules: Vec<CRule>, acl: bool) -> anyhow::Result<Native> {
         // SAFETY: an array of that length, which lives as long as the firewall.
         let raw = unsafe { native_firewall_new(rules.as_ptr(), rules.len() as u32, 0, i32::from(acl)) };
         anyhow::ensure!(!raw.is_null(), "rte_acl does not take the rules");

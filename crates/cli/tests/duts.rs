@@ -168,6 +168,60 @@ fn a_chain_in_a_process_of_its_own() {
     assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
 }
 
+/// What changes of rules cost: all that are asked for once and a hundred times a second are made.
+fn changed(scratch: &Scratch, device: &str) {
+    let before = leftovers();
+    let file = scratch.write("device.toml", scenario(device).replace("64,1518", "64"));
+    let db = scratch.path("results.sqlite");
+    let goal = "quick,final=200ms,sum=600ms,first=200ms";
+    let said = bondstone(
+        ["bench", file.to_str().unwrap(), "--method", "changes", "--rate", "2000", "--goal", goal, "--json", "--db"]
+            .into_iter()
+            .chain(db.to_str()),
+    );
+    assert!(matches!(said.status, Some(0 | 1)), "{device}\n{}\n{}", said.err, said.out);
+    let results: Vec<Value> = serde_json::from_str(&said.out).unwrap();
+    let of = |name: &str| {
+        let all = results[0]["quantities"].as_array().unwrap();
+        let one = all.iter().find(|q| q["name"] == name).unwrap_or_else(|| panic!("no {name}: {all:#?}"));
+        one["value"].as_f64().unwrap()
+    };
+    for rate in [1, 100, 10_000] {
+        assert!(of(&format!("changes made at {rate} a second")) > 0.5);
+        assert!(of(&format!("blocked time of a change at {rate} a second")) >= 0.0);
+    }
+    assert!(!results[0].to_string().contains("refused"), "{:#}", results[0]);
+    assert_eq!(leftovers(), before, "{device}");
+}
+
+#[test]
+fn rules_of_a_firewall_change_while_it_forwards() {
+    let _one = alone();
+    if !possible(&["setpriv", "taskset"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = |nf: &str| {
+        format!(
+            "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n{nf}\nchain = [{{ path = [\"a\", \"it\", \"b\"] }}]\n"
+        )
+    };
+    scratch.write("chain.toml", chain("nf.it = { kind = \"firewall\", file = \"edge.rules\", default = \"accept\" }"));
+    let rules: String = (0..400).map(|n| format!("drop src 203.0.{}.0/24 dport {n}\n", n % 100)).collect();
+    scratch.write("edge.rules", rules);
+    changed(&scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"");
+    // without one there is nothing to change
+    scratch.write("chain.toml", chain("nf.it = { kind = \"count\" }"));
+    let file = scratch.write("none.toml", scenario("kind = \"bondstone\"\nchain = \"chain.toml\""));
+    let db = scratch.path("none.sqlite");
+    let words = ["bench", file.to_str().unwrap(), "--method", "changes", "--rate", "2000", "--goal", "quick", "--db"];
+    let said = bondstone(words.into_iter().chain(db.to_str()));
+    assert!(said.err.contains("put a firewall into the chain"), "{}", said.err);
+    if possible(&["ip", "unshare", "nsenter", "nft"]) && root() {
+        changed(&scratch, "kind = \"nftables\"\nforward = \"route\"");
+    }
+}
+
 /// Whether Open vSwitch on DPDK has the memory that it wants; it forwards nothing over vhost-user without.
 fn pages() -> bool {
     let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";

@@ -1,6 +1,7 @@
 //! A packet filter.
 
 mod connection;
+mod control;
 mod key;
 mod live;
 mod policy;
@@ -38,6 +39,9 @@ pub struct Settings {
     /// A file of further rules, one a line, behind those of rules. It is read again whenever it changes; rules that are wrong
     /// change nothing.
     file: Option<PathBuf>,
+    /// A Unix socket by which rules are added, removed and listed while packets go on, a line each: "add 3 drop src 10.0.0.0/8" in
+    /// front of the third, without a number behind all; "remove 3", or "remove drop src 10.0.0.0/8"; "list". It answers each.
+    control: Option<PathBuf>,
     /// What becomes of IP packets that no rule matches, with track of new ones: accept or drop.
     default: Action,
     /// What becomes of frames that are not IP, such as ARP: accept or drop.
@@ -49,7 +53,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { rules: vec![], file: None, default: Action::Drop, other: Action::Accept, track: None }
+        Settings { rules: vec![], file: None, control: None, default: Action::Drop, other: Action::Accept, track: None }
     }
 }
 
@@ -119,6 +123,7 @@ impl Nf for Firewall {
         let origin = Origin {
             rules: settings.rules.clone(),
             file: settings.file.as_ref().map(|file| cx.path(file)),
+            control: settings.control.as_ref().map(|socket| cx.path(socket)),
             tracked: settings.track.is_some(),
             by_default: settings.default,
         };
@@ -224,10 +229,11 @@ impl Node for Filter {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.desk.counters.clone()
+        self.desk.counters.clone().unwrap_or_default()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        self.seat.renew(&mut self.desk, cx);
         let n = batch.len();
         let (mut odd, mut at) = (0u32, 0);
         let keys = &mut self.keys4;
@@ -255,6 +261,7 @@ impl Node for Filter {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.live.runs();
         self.seat.renew(&mut self.desk, cx);
         let (changed, refused) = self.live.times();
         self.times[0].set(changed);

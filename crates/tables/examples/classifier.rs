@@ -1,14 +1,16 @@
 //! Measures the classifier: TSC cycles per packet in bursts of 32, on rule sets made here.
 //!
 //! `cargo run --release -p bondstone-tables --example classifier [SET…]` with sets `uniform`, `acl`, `fw`, `ipc`.
-//! Half of the packets are made to match a random rule, half have random fields.
+//! Half of the packets are made to match a random rule, half have random fields. Below each line stands what it takes to put
+//! a rule anywhere into the list, or to take one away, and to have the classifier of what there is then; and what look-ups
+//! take while so many changes are pending.
 
 use core::hint::black_box;
 use core::net::Ipv6Addr;
 use packet::clock::cycles;
 use std::time::{Duration, Instant};
 use tables::Classifier;
-use tables::classifier::{Addresses, FragmentKind, Key4, Key6, Rule, Upper};
+use tables::classifier::{Addresses, Changing, FragmentKind, Key4, Key6, Rule, Upper};
 
 const BURST: usize = 32;
 const PACKETS: usize = 16_384;
@@ -308,6 +310,42 @@ fn place(out: &mut [u32], rule: u32, mut set: u32) {
     }
 }
 
+/// Times of changes, and of look-ups beside them.
+fn changes(rules: &[Rule], keys: &[Key4], random: &mut Random) {
+    let named: Vec<(Rule, u32)> = rules.iter().cloned().zip(0..).collect();
+    let (mut inserted, mut removed, mut pending) = (vec![], vec![], vec![]);
+    for most in [1, 16, 128] {
+        let mut changing = Changing::new(&named).expect("rules are sound");
+        for n in 0..most {
+            let (from, to) = (random.below(changing.rules()), random.below(changing.rules()));
+            let start = Instant::now();
+            if n % 2 == 0 {
+                changing.remove(from);
+                drop(black_box(changing.classifier()));
+                removed.push(start.elapsed().as_secs_f64() * 1e6);
+            } else {
+                changing.insert(to, &rules[from], 0).expect("a rule of the list");
+                drop(black_box(changing.classifier()));
+                inserted.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        let classifier = changing.classifier();
+        let mut out = vec![0; keys.len()];
+        let (median, _) = measure(keys.len(), |at| {
+            let out = &mut out[at..at + BURST];
+            let none = classifier.classify4(black_box(&keys[at..at + BURST]), |rule, set| place(out, rule, set));
+            place(out, NONE, none);
+        });
+        pending.push(median);
+    }
+    let say = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        format!("{:.0} (at most {:.0}) us", times[times.len() / 2], times[times.len() - 1])
+    };
+    print!("                  a rule comes in {}, goes in {}; ", say(&mut inserted), say(&mut removed));
+    println!("cycles with 1, 16, 128 changes: {:.1} {:.1} {:.1}", pending[0], pending[1], pending[2]);
+}
+
 fn main() {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     println!("set       rules  build ms      KiB  hits  cycles per packet, median (p05): 1024 packets, 16384, IPv6");
@@ -353,6 +391,7 @@ fn main() {
                 print!("  {median:5.1} ({low:.1})");
             }
             println!();
+            changes(&rules, &keys, random);
         }
     }
 }

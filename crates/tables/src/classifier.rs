@@ -40,21 +40,27 @@
 
 mod block;
 mod build;
+mod changing;
 mod error;
 mod key;
+mod patch;
 mod plan;
 mod region;
 mod rule;
 mod search;
 mod tree;
 
+pub use changing::{Changing, Fold, Folded};
 pub use error::{Error, Fault};
 pub use key::{FragmentKind, Key4, Key6};
 pub use rule::{Addresses, FragmentMatch, Rule, TcpFlags, Upper};
 
 use block::LANES;
+use patch::Patch;
+use region::Region;
 pub use search::BURST;
 use search::Simd;
+use std::sync::Arc;
 use tree::{Entry, Tree};
 
 /// No rule.
@@ -62,11 +68,35 @@ const NONE: u32 = u32::MAX;
 /// Most rules of a classifier: 65,528.
 pub const MAX_RULES: usize = Entry::BLOCKS_MOST * LANES;
 
-/// Ordered rules, made ready for look-up; never changes.
-#[derive(Clone)]
-pub struct Classifier {
+/// Trees of either version.
+#[derive(Default)]
+struct Trees {
     v4: Vec<Tree<1>>,
     v6: Vec<Tree<4>>,
+}
+
+impl Trees {
+    fn v4(&self) -> &[Tree<1>] {
+        &self.v4
+    }
+
+    fn v6(&self) -> &[Tree<4>] {
+        &self.v6
+    }
+
+    fn bytes(&self) -> usize {
+        self.v4.iter().map(Tree::bytes).sum::<usize>() + self.v6.iter().map(Tree::bytes).sum::<usize>()
+    }
+}
+
+/// Ordered rules, made ready for look-up; never changes. A clone is the same one.
+///
+/// For rules that come and go there is [`Changing`], which makes one after the other of them.
+#[derive(Clone)]
+pub struct Classifier {
+    trees: Arc<Trees>,
+    /// What has changed since the trees were made.
+    patch: Option<Arc<Patch>>,
     rules: usize,
     simd: Simd,
 }
@@ -81,17 +111,9 @@ impl Classifier {
     /// # Errors
     /// More than [`MAX_RULES`], or a rule that is contradictory: the error says which, and why.
     pub fn new(rules: &[Rule]) -> Result<Self, Error> {
-        if rules.len() > MAX_RULES {
-            return Err(Error::TooMany { given: rules.len() });
-        }
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for (rank, rule) in (0..).zip(rules) {
-            let regions = rule.compile(rank)?;
-            v4.extend(regions.0);
-            v6.extend(regions.1);
-        }
-        let simd = Simd::all().pop().unwrap_or(Simd::None);
-        Ok(Self { v4: plan::plan(v4), v6: plan::plan(v6), rules: rules.len(), simd })
+        let (v4, v6) = compile(rules)?;
+        let trees = Trees { v4: plan::plan(v4), v6: plan::plan(v6) };
+        Ok(Self { trees: Arc::new(trees), patch: None, rules: rules.len(), simd: Simd::best() })
     }
 
     /// Hands `found` the index of a rule and the set of packets of which it is the first that matches: bit i for `keys[i]`. A
@@ -102,18 +124,18 @@ impl Classifier {
     #[inline]
     pub fn classify4(&self, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
         assert!(keys.len() <= BURST, "at most a burst");
+        if let Some(patch) = &self.patch {
+            return patch.classify4(self, keys, found);
+        }
         #[cfg(target_arch = "x86_64")]
         if self.simd == Simd::Avx512
-            && let Some(rules) = Tree::only_flat(&self.v4)
+            && let Some(rules) = Tree::only_flat(&self.trees.v4)
         {
             // SAFETY: the processor has it.
             return unsafe { search::avx512::flat4(rules, Key4::wire(keys), found) };
         }
-        let mut words = [[0; 4]; BURST];
-        for (words, key) in words.iter_mut().zip(keys) {
-            *words = key.words();
-        }
-        search::search(&self.v4, self.simd, &words[..keys.len()], found)
+        let words = words4(keys);
+        search::search(&self.trees.v4, self.simd, &words[..keys.len()], found)
     }
 
     /// [`classify4`](Self::classify4) for IPv6.
@@ -123,31 +145,57 @@ impl Classifier {
     #[inline]
     pub fn classify6(&self, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
         assert!(keys.len() <= BURST, "at most a burst");
+        if let Some(patch) = &self.patch {
+            return patch.classify6(self, keys, found);
+        }
         #[cfg(target_arch = "x86_64")]
         if self.simd == Simd::Avx512
-            && let Some(rules) = Tree::only_flat(&self.v6)
+            && let Some(rules) = Tree::only_flat(&self.trees.v6)
         {
             // SAFETY: the processor has it.
             return unsafe { search::avx512::flat6(rules, Key6::words(keys), found) };
         }
-        search::search(&self.v6, self.simd, Key6::words(keys), found)
+        search::search(&self.trees.v6, self.simd, Key6::words(keys), found)
     }
 
-    /// How many rules it was made of.
+    /// How many rules there are.
     pub fn rules(&self) -> usize {
         self.rules
     }
 
     /// Bytes of memory it takes.
     pub fn bytes(&self) -> usize {
-        let (v4, v6) = (self.v4.iter().map(Tree::bytes), self.v6.iter().map(Tree::bytes));
-        size_of::<Self>() + v4.sum::<usize>() + v6.sum::<usize>()
+        size_of::<Self>() + self.trees.bytes() + self.patch.as_ref().map_or(0, |patch| patch.bytes())
     }
+}
+
+/// The regions of rules, for each version those that have some, by rank.
+fn compile(rules: &[Rule]) -> Result<(Vec<Region>, Vec<Region>), Error> {
+    if rules.len() > MAX_RULES {
+        return Err(Error::TooMany { given: rules.len() });
+    }
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    for (rank, rule) in (0..).zip(rules) {
+        let regions = rule.compile(rank)?;
+        v4.extend(regions.0);
+        v6.extend(regions.1);
+    }
+    Ok((v4, v6))
+}
+
+/// Keys as the search reads them.
+#[inline(always)]
+fn words4(keys: &[Key4]) -> [[u32; 4]; BURST] {
+    let mut words = [[0; 4]; BURST];
+    for (words, key) in words.iter_mut().zip(keys) {
+        *words = key.words();
+    }
+    words
 }
 
 impl core::fmt::Debug for Classifier {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let trees = [self.v4.len(), self.v6.len()];
+        let trees = [self.trees.v4.len(), self.trees.v6.len()];
         f.debug_struct("Classifier")
             .field("rules", &self.rules)
             .field("trees", &trees)

@@ -4,13 +4,52 @@ use super::attach::Attached;
 use super::container::Needs;
 use super::plan::ChainText;
 use super::program::Line;
-use super::{About, Driver, DutError, Plan, Ports, Running, Site};
+use super::{About, Driver, DutError, Plan, Ports, Running, Site, rhythm};
+use crate::bed::{Act, Acted};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use toml::{Table, Value};
+
+/// How long a change of a rule may take.
+const CHANGE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Bondstone {
     ports: Ports,
     chain: Option<ChainText>,
+}
+
+/// The settings of the first firewall of a chain file.
+fn firewall(table: &mut Table) -> Option<&mut Table> {
+    let nfs = table.get_mut("nf")?.as_table_mut()?;
+    let mut nfs = nfs.iter_mut().filter_map(|(_, nf)| nf.as_table_mut());
+    nfs.find(|nf| nf.get("kind").and_then(Value::as_str) == Some("firewall"))
+}
+
+/// The socket by which the firewall's rules are changed.
+fn socket(site: &Site) -> PathBuf {
+    site.path("rules.sock")
+}
+
+/// A connection to it.
+struct Rules(BufReader<UnixStream>);
+
+impl Rules {
+    fn connect(path: &Path) -> std::io::Result<Rules> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(CHANGE))?;
+        stream.set_write_timeout(Some(CHANGE))?;
+        Ok(Rules(BufReader::new(stream)))
+    }
+
+    /// Whether a change has been made.
+    fn make(&mut self, change: &str) -> bool {
+        let mut answer = String::new();
+        let said = self.0.get_mut().write_all(format!("{change}\n").as_bytes());
+        said.and_then(|()| self.0.read_line(&mut answer)).is_ok() && answer.trim_end() == "ok"
+    }
 }
 
 impl Bondstone {
@@ -38,6 +77,9 @@ impl Bondstone {
             if let Some(chain) = chain.as_table_mut() {
                 chain.insert("cores".to_owned(), Value::Array(cpus.clone()));
             }
+        }
+        if let Some(firewall) = firewall(&mut table) {
+            firewall.insert("control".to_owned(), Value::String(socket(site).display().to_string()));
         }
         toml::to_string(&table).map_err(|e| odd(&e.to_string()))
     }
@@ -85,5 +127,39 @@ impl Driver for Bondstone {
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let about = About { version, ..About::default() };
         Ok(Running::new(site, attached, vec![program], about))
+    }
+
+    fn cannot(&self, act: Act) -> Option<&'static str> {
+        let table = self.chain.as_ref().and_then(|chain| chain.text.parse::<Table>().ok());
+        match act {
+            Act::Reset { .. } => Some("measure the reset of kind = \"bridge\" or \"command\""),
+            Act::Changes { .. } if table.is_some_and(|mut table| firewall(&mut table).is_some()) => None,
+            Act::Changes { .. } => {
+                Some("put a firewall into the chain, as [nf.NAME] with kind = \"firewall\": its rules are changed")
+            }
+        }
+    }
+
+    /// Changes: rules that no packet of the tests matches are put in front of those of the first firewall, and taken away, in
+    /// turn.
+    fn act(&mut self, _: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
+        let Act::Changes { per_second } = act else { return Ok(Acted::default()) };
+        let wrong = |e| site.wrong(format!("its rules cannot be changed: {e}"), "look at what it says");
+        let mut rules = Rules::connect(&socket(site)).map_err(wrong)?;
+        let rule = |n: u64| format!("drop src 203.0.113.{}", n / 2 % 256);
+        let mut left = None;
+        let acted = rhythm::changes(per_second, stop, |n| {
+            if n.is_multiple_of(2) {
+                left = Some(rule(n));
+                rules.make(&format!("add 1 {}", rule(n)))
+            } else {
+                left = None;
+                rules.make(&format!("remove {}", rule(n)))
+            }
+        });
+        if let Some(rule) = left {
+            rules.make(&format!("remove {rule}"));
+        }
+        Ok(acted)
     }
 }

@@ -62,16 +62,43 @@ impl Driver for Router {
         matches!(act, Act::Reset { .. }).then_some("measure the reset of kind = \"bridge\" or \"command\"")
     }
 
-    /// Changes: routes that no packet of the tests takes are added and deleted in turn.
+    /// Changes: routes that no packet of the tests takes are added and deleted in turn; with nftables, rules that none matches.
     fn act(&mut self, running: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
         let attached = running.attached();
         let namespace = attached.kernel(site)?;
         let Act::Changes { per_second } = act else { return Ok(Acted::default()) };
+        let line = |words: &str| namespace.line(&words.split(' ').collect::<Vec<_>>());
+        if self.filters {
+            let mut last = None;
+            return Ok(rhythm::changes(per_second, stop, |n| match last.take() {
+                None => {
+                    let rule = format!("ip saddr 203.0.113.{} udp dport 2000 drop", n / 2 % 256);
+                    let said = line(&format!("nft --echo --handle insert rule ip t f {rule}")).quietly(site);
+                    last = said.ok().and_then(|said| handle(&said));
+                    last.is_some()
+                }
+                Some(handle) => line(&format!("nft delete rule ip t f handle {handle}")).succeeds(),
+            }));
+        }
         Ok(rhythm::changes(per_second, stop, |n| {
             let verb = if n.is_multiple_of(2) { "add" } else { "del" };
-            let words =
-                format!("ip route {verb} 203.0.113.{}/32 via {} dev {}", n / 2 % 256, NEXT_HOP.0, attached.exit());
-            namespace.line(&words.split(' ').collect::<Vec<_>>()).succeeds()
+            let out = attached.exit();
+            line(&format!("ip route {verb} 203.0.113.{}/32 via {} dev {out}", n / 2 % 256, NEXT_HOP.0)).succeeds()
         }))
+    }
+}
+
+/// What nft calls a rule that it has made.
+fn handle(said: &str) -> Option<u64> {
+    said.split_once("# handle ")?.1.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_handle_is_found() {
+        let said =
+            "insert rule ip t f ip saddr 203.0.113.7 udp dport 2000 drop # handle 14\n# new generation 12 by process 5";
+        assert_eq!((super::handle(said), super::handle("Error: no")), (Some(14), None));
     }
 }

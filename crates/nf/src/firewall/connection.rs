@@ -22,10 +22,28 @@ const UNSCALED: u32 = 15;
 /// RFC 7323 §2.3.
 const MOST_SCALE: u32 = 14;
 
-/// Where a connection stands.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub(super) enum State {
+/// The states, and each by its number.
+macro_rules! states {
+    ($($(#[$doc:meta])* $state:ident,)*) => {
+        /// Where a connection stands.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub(super) enum State {
+            $($(#[$doc])* $state,)*
+        }
+
+        impl State {
+            /// By four bits, of which not all are states.
+            const ALL: [Self; 16] = {
+                let mut all = [State::Plain; 16];
+                $(all[State::$state as usize] = State::$state;)*
+                all
+            };
+        }
+    };
+}
+
+states! {
     /// TCP: a SYN was seen.
     SynSent,
     /// A SYN of either side was seen, and no answer (RFC 9293 §3.5, simultaneous open).
@@ -50,30 +68,6 @@ pub(super) enum State {
     Plain,
 }
 
-impl State {
-    const ALL: [Self; 16] = {
-        use State::*;
-        [
-            SynSent,
-            SynBoth,
-            SynReceived,
-            Established,
-            Fin0,
-            Fin1,
-            FinBoth,
-            Closed,
-            OneWay,
-            BothWays,
-            Query,
-            Plain,
-            Plain,
-            Plain,
-            Plain,
-            Plain,
-        ]
-    };
-}
-
 /// What becomes of a packet of a known connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
@@ -84,6 +78,8 @@ pub(super) enum Outcome {
     OutOfState,
     /// It opens a connection anew that was closed: the rules decide.
     Anew,
+    /// Who began has begun anew, as it seems: it goes on, and what the other answers says whether that is so.
+    Again,
 }
 
 /// What the header of a TCP segment says.
@@ -367,7 +363,7 @@ impl Connection {
     /// A segment that is no plain acknowledgement within an established connection.
     #[inline(never)]
     fn deed(&mut self, side: usize, segment: &Segment) -> Outcome {
-        use Outcome::{Anew, OutOfState, OutOfWindow, Pass};
+        use Outcome::{Again, Anew, OutOfState, OutOfWindow, Pass};
         let deed = segment.flags & DEED;
         if !segment.is_sane() {
             return OutOfState;
@@ -399,9 +395,9 @@ impl Connection {
             _ => {}
         }
         if deed == SYN {
-            // a host that has begun anew is told by the other to reset what was (RFC 9293 §3.5.1, RFC 5961 §4): it goes on, and
-            // says nothing
-            return Pass;
+            // a host that has begun anew is told by the other to reset what was (RFC 9293 §3.5.1, RFC 5961 §4), unless that has
+            // forgotten it, and answers: it goes on, and says nothing
+            return if side == origin { Again } else { Pass };
         }
         let next = self.end[side];
         if !self.window(side, segment) {

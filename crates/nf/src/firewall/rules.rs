@@ -1,14 +1,16 @@
 //! Rules as they are written.
 
 use super::Action;
-use super::policy::Class;
+use super::policy::{Class, too_many};
 use graph::Diagnostic;
 use ipnet::IpNet;
+use std::collections::HashMap;
 use std::fs::read_to_string;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
-use tables::classifier::{Addresses, Error, FragmentMatch, MAX_RULES, Rule, TcpFlags, Upper};
+use std::sync::Arc;
+use tables::classifier::{Addresses, FragmentMatch, MAX_RULES, Rule, TcpFlags, Upper};
 use wire::IpProtocol;
 
 /// A rule.
@@ -42,19 +44,37 @@ impl From<Fault> for Diagnostic {
 const ANY4: (Ipv4Addr, u8) = (Ipv4Addr::UNSPECIFIED, 0);
 const ANY6: (Ipv6Addr, u8) = (Ipv6Addr::UNSPECIFIED, 0);
 
-/// All rules: these, and behind them those of a file. Words on states mean something only where connections are tracked.
-pub(super) fn read(rules: &[String], file: Option<&Path>, tracked: bool) -> Result<Vec<Written>, Diagnostic> {
-    let rule = |text: &str| match rule(text) {
+/// A rule. Words on states mean something only where connections are tracked.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn one(text: &str, tracked: bool) -> Result<Arc<Written>, Diagnostic> {
+    match rule(text) {
         Ok(rule) if !tracked && rule.states != Class::New.bit() => Err(Fault {
             problem: "asks for the state of a connection, and none is tracked".to_owned(),
             cure: "write track = {} beside the rules, or leave the word out",
         }),
         other => other,
-    };
+    }
+    .map(Arc::new)
+    .map_err(|e| Diagnostic::from(e).value(text))
+}
+
+/// All rules: these, and behind them those of a file. Of those that are known the text need not be read again.
+///
+/// # Errors
+/// What is wrong with the first that is wrong, and where it stands.
+pub(super) fn read<'a>(
+    rules: &[String],
+    file: Option<&Path>,
+    tracked: bool,
+    known: impl Iterator<Item = &'a Arc<Written>>,
+) -> Result<Vec<Arc<Written>>, Diagnostic> {
+    let known: HashMap<&str, &Arc<Written>> = known.map(|rule| (rule.text.as_str(), rule)).collect();
+    let rule = |text: &str| known.get(text).map_or_else(|| one(text, tracked), |&rule| Ok(rule.clone()));
     let mut all = vec![];
     for text in rules {
-        let rule = rule(text).map_err(|e| Diagnostic::from(e).key("rules").value(text))?;
-        all.push(rule);
+        all.push(rule(text).map_err(|e| e.key("rules"))?);
     }
     if let Some(path) = file {
         let text = read_to_string(path).map_err(|e| {
@@ -66,17 +86,13 @@ pub(super) fn read(rules: &[String], file: Option<&Path>, tracked: bool) -> Resu
             if line.is_empty() {
                 continue;
             }
-            let rule = rule(line).map_err(|e| Diagnostic {
-                file: Some(path.to_owned()),
-                line: Some(number + 1),
-                ..Diagnostic::from(e).value(line)
-            })?;
+            let rule =
+                rule(line).map_err(|e| Diagnostic { file: Some(path.to_owned()), line: Some(number + 1), ..e })?;
             all.push(rule);
         }
     }
     if all.len() > MAX_RULES {
-        let d = Diagnostic::new("are too many rules").key("rules").value(all.len());
-        return Err(d.cure(format!("write {MAX_RULES} or fewer")));
+        return Err(too_many(all.len()));
     }
     Ok(all)
 }
@@ -139,10 +155,7 @@ fn rule(text: &str) -> Result<Written, Fault> {
         (false, true) => Upper::Icmp { kind: kind.unwrap_or(0..=u8::MAX), code: code.unwrap_or(0..=u8::MAX) },
         (false, false) => Upper::Any,
     };
-    tables::Classifier::new(std::slice::from_ref(&matches)).map_err(|e| match e {
-        Error::Rule { fault, .. } => fault.to_string(),
-        e => e.to_string(),
-    })?;
+    matches.check().map_err(|fault| fault.to_string())?;
     Ok(Written { text: text.to_owned(), action, matches, states })
 }
 

@@ -3,6 +3,7 @@
 mod classbench;
 mod live;
 mod model;
+mod sets;
 mod tracked;
 
 use crate::Firewall;

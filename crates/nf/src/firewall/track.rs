@@ -1,6 +1,6 @@
 //! What connections and fragments there are.
 
-use super::connection::{Connection, State};
+use super::connection::{Connection, Outcome, Segment, State};
 use super::key::TMIN;
 use super::seen::Piece;
 use core::net::IpAddr;
@@ -80,6 +80,8 @@ pub(super) enum Full {
 const UNIT: u32 = 10;
 /// Longest time, seconds: the tables' clocks go twice as far.
 const LONGEST: u32 = 2_000_000;
+/// Hosts that have begun anew, of which as many are remembered at most.
+const AGAIN: usize = 1024;
 /// Passes over both tables take so many wakes of a millisecond.
 const PARTS: usize = 4096;
 
@@ -190,6 +192,8 @@ impl Version for Tuple6 {
 pub(super) struct Half<K: FlowKey> {
     pub(super) table: FlowTable<K, Connection>,
     firsts: FlowTable<K, First>,
+    /// SYNs in open connections, with the side that has sent each: there are few.
+    again: FlowTable<K, Option<(usize, Segment)>>,
     /// Timers where there is no room, and how many connections they have ended.
     pressed: Timers,
     made_way: u64,
@@ -213,27 +217,61 @@ impl<K: Version> Half<K> {
         let full = if track.full == Full::Evict { TableFull::EvictOldest } else { TableFull::Refuse };
         let table = FlowTable::new(&TableSettings { full, ..TableSettings::new(track.connections as usize) })
             .map_err(refused(track.connections))?;
-        let firsts = TableSettings {
+        let small = |capacity: usize| TableSettings {
             full: TableFull::EvictOldest,
             pages: tables::Pages::Ordinary,
-            ..TableSettings::new(track.fragments as usize)
+            ..TableSettings::new(capacity)
         };
-        let firsts = FlowTable::new(&firsts).map_err(refused(track.fragments))?;
-        Ok(Half { table, firsts, pressed: track.pressed(), made_way: 0 })
+        let firsts = FlowTable::new(&small(track.fragments as usize)).map_err(refused(track.fragments))?;
+        let again = FlowTable::new(&small(AGAIN)).map_err(refused(track.connections))?;
+        Ok(Half { table, firsts, again, pressed: track.pressed(), made_way: 0 })
     }
 
-    /// The connection of a tuple, which counts as seen, and the side that has sent.
+    /// The connection of a tuple, and the side that has sent. It counts as seen if `seen` says so of what `each` has made of it.
     pub(super) fn find<T>(
         &mut self,
         tuple: &FiveTuple,
         now: u32,
         each: impl FnOnce(&mut Connection, usize) -> T,
+        seen: impl Fn(&T) -> bool,
     ) -> Option<T> {
         let (key, side) = K::of(tuple)?.sides();
         let key = self.table.prepare(key);
         let (mut each, mut found) = (Some(each), None);
-        self.table.look_up(&[key], now, |_, connection| found = each.take().map(|each| each(connection, side)));
+        self.table.look_up_if(&[key], now, |_, connection| {
+            found = each.take().map(|each| each(connection, side));
+            found.as_ref().is_some_and(&seen)
+        });
         found
+    }
+
+    /// Remembers a SYN in an open connection.
+    pub(super) fn note(&mut self, tuple: &FiveTuple, segment: &Segment, now: u32) {
+        let Some((key, side)) = K::of(tuple).map(K::sides) else { return };
+        let key = self.again.prepare(key);
+        self.again.look_up_or_insert(
+            &[key],
+            now,
+            |_, _| {},
+            |_, found| {
+                if let Found::New(to) | Found::Known(to) = found {
+                    *to = Some((side, *segment));
+                }
+            },
+        );
+    }
+
+    /// Whether a SYN with an acknowledgement answers one that was remembered: then both hosts have begun anew, and the
+    /// connection is theirs.
+    pub(super) fn resume(&mut self, tuple: &FiveTuple, segment: &Segment, now: u32) -> bool {
+        let Some((key, side)) = K::of(tuple).map(K::sides) else { return false };
+        let Some(&Some((from, syn))) = self.again.get(&key) else { return false };
+        let Some(mut new) = Connection::begun_by(&syn, from, false).filter(|_| from != side) else { return false };
+        if new.segment(side, segment) != Outcome::Pass {
+            return false;
+        }
+        self.again.remove(&key);
+        self.find(tuple, now, |connection, _| *connection = new, |()| true).is_some()
     }
 
     /// As [`find`](Self::find), and it does not count as seen.
@@ -303,11 +341,12 @@ impl<K: Version> Half<K> {
         if protocol == IpProtocol::TCP && (piece.offset as usize) < TMIN {
             return false;
         }
-        self.find(&FiveTuple { src_port, dst_port, protocol, ..*tuple }, now, |connection, side| {
+        let extend = |connection: &mut Connection, side: usize| {
             if let Some(base) = base {
                 connection.extend(side, base.wrapping_add(piece.offset).wrapping_add(len));
             }
-        });
+        };
+        self.find(&FiveTuple { src_port, dst_port, protocol, ..*tuple }, now, extend, |()| true);
         true
     }
 
@@ -315,6 +354,9 @@ impl<K: Version> Half<K> {
     fn age(&mut self, now: u32, timers: &Timers, fragment: u32) -> usize {
         if !self.firsts.is_empty() {
             self.firsts.age(now, self.firsts.buckets().div_ceil(PARTS / 4), |_, _, idle| idle >= fragment);
+        }
+        if !self.again.is_empty() {
+            self.again.age(now, self.again.buckets().div_ceil(PARTS / 4), |_, _, idle| idle >= fragment);
         }
         if self.table.is_empty() {
             return 0;
@@ -382,8 +424,17 @@ impl Tracker {
         tuple: &FiveTuple,
         now: u32,
         each: impl FnOnce(&mut Connection, usize) -> T,
+        seen: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        if tuple.src.is_ipv4() { self.v4.find(tuple, now, each) } else { self.v6.find(tuple, now, each) }
+        if tuple.src.is_ipv4() { self.v4.find(tuple, now, each, seen) } else { self.v6.find(tuple, now, each, seen) }
+    }
+
+    pub(super) fn note(&mut self, tuple: &FiveTuple, segment: &Segment, now: u32) {
+        if tuple.src.is_ipv4() { self.v4.note(tuple, segment, now) } else { self.v6.note(tuple, segment, now) }
+    }
+
+    pub(super) fn resume(&mut self, tuple: &FiveTuple, segment: &Segment, now: u32) -> bool {
+        if tuple.src.is_ipv4() { self.v4.resume(tuple, segment, now) } else { self.v6.resume(tuple, segment, now) }
     }
 
     pub(super) fn peek(&self, tuple: &FiveTuple) -> Option<(Connection, usize)> {

@@ -76,7 +76,8 @@ impl<K: Version> Ring<K> {
         let (n, sides) = (core::mem::take(&mut self.n).min(BURST), core::mem::take(&mut self.sides));
         let mut marks = Marks::default();
         let who = &self.who;
-        table.look_up(
+        // what is refused, or has to be looked at again, does not keep a connection alive
+        table.look_up_if(
             &self.keys[..n],
             now,
             #[inline(always)]
@@ -88,7 +89,11 @@ impl<K: Version> Ring<K> {
                 let outcome = match segment(frame, upper) {
                     // packets of a connection keep their order
                     Some(segment) if segment.flags & (FIN | SYN | RST | ACK) != ACK => match deed(frame) {
-                        Some(segment) => connection.segment(side, &segment),
+                        Some(segment) => match connection.segment(side, &segment) {
+                            // it may be about one that is to come
+                            Outcome::OutOfWindow if segment.flags & SYN != 0 => Outcome::Again,
+                            other => other,
+                        },
                         None => Outcome::Anew,
                     },
                     Some(segment) => connection.segment(side, &segment),
@@ -102,9 +107,10 @@ impl<K: Version> Ring<K> {
                     Outcome::OutOfWindow => marks.out_of_window |= bit,
                     Outcome::OutOfState => marks.out_of_state |= bit,
                     // as if it were not known
-                    Outcome::Anew => return,
+                    Outcome::Anew | Outcome::Again => return false,
                 }
                 marks.found |= bit;
+                outcome == Outcome::Pass
             },
         );
         marks
@@ -264,8 +270,19 @@ impl Tracking {
                 self.passes(Class::Invalid, key, Some(Reason::OutOfState))
             }
             What::Tcp { segment, .. } => {
-                match self.tracker.find(tuple, now, |connection, side| connection.segment(side, segment)) {
+                let passes = |outcome: &Outcome| *outcome == Outcome::Pass;
+                match self.tracker.find(tuple, now, |connection, side| connection.segment(side, segment), passes) {
                     Some(Outcome::Pass) => self.passes(Class::Established, key, None),
+                    Some(Outcome::Again) => {
+                        self.tracker.note(tuple, segment, now);
+                        self.passes(Class::Established, key, None)
+                    }
+                    Some(Outcome::OutOfWindow)
+                        if segment.flags & (FIN | SYN | RST | ACK) == SYN | ACK
+                            && self.tracker.resume(tuple, segment, now) =>
+                    {
+                        self.passes(Class::Established, key, None)
+                    }
                     Some(Outcome::OutOfWindow) => self.passes(Class::Invalid, key, Some(Reason::OutOfWindow)),
                     Some(Outcome::OutOfState) => self.passes(Class::Invalid, key, Some(Reason::OutOfState)),
                     Some(Outcome::Anew) | None => {
@@ -280,13 +297,14 @@ impl Tracking {
                 }
             }
             &What::Flow(state, first) => {
-                let known = self.tracker.find(tuple, now, |connection, side| {
+                let fit = |connection: &mut Connection, side| {
                     let fits = state != State::Query || first == (side == connection.origin());
                     if fits {
                         connection.packet(side);
                     }
                     fits
-                });
+                };
+                let known = self.tracker.find(tuple, now, fit, |fits| *fits);
                 match known {
                     Some(true) => self.passes(Class::Established, key, None),
                     None if first => self.begin(tuple, key, now, |side| Connection::begun(state, side)),
@@ -366,10 +384,11 @@ impl Node for Tracking {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.desk.counters.clone()
+        self.desk.counters.clone().unwrap_or_default()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        self.seat.renew(&mut self.desk, cx);
         let now = Tracker::clock(cx.now());
         let mut at = 0;
         let (v4, v6, tracker) = (&mut self.v4, &mut self.v6, &mut self.tracker);
@@ -412,6 +431,7 @@ impl Node for Tracking {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.tracker.age(Tracker::clock(cx.now()));
         if self.live.may_change() {
+            self.live.runs();
             self.seat.renew(&mut self.desk, cx);
             let (changed, refused) = self.live.times();
             self.rules[0].set(changed);

@@ -11,14 +11,29 @@ pub(super) const LEVEL_COST: f32 = 2.0;
 /// What memory costs: cycles per packet for as many bytes again as the rules take, and for a block at the least.
 const MEMORY_COST: f32 = 0.2;
 const MEMORY_COST_LEAST: f32 = 0.001;
-/// Blocks of a tree for each that its rules alone would fill.
-const COPIES_MOST: u32 = 16;
 /// Widest cut, in bits.
 const WIDEST: u32 = 12;
-/// Rules of which every pair is compared, to leave out those that others hide.
-const PAIRS_MOST: usize = 64;
-/// Rules that a cut is judged by.
-const JUDGES: usize = 2048;
+
+/// How much time a tree is worth.
+struct Care {
+    /// Widest cut, in bits.
+    widest: u32,
+    /// Cuts begin at, and are as wide as, multiples of so many bits.
+    grain: u32,
+    /// Rules of which every pair is compared, to leave out those that others hide.
+    pairs: usize,
+    /// Rules that a cut is judged by.
+    judges: usize,
+    /// Rules that are not cut any more.
+    leaf: usize,
+    /// Blocks of a tree for each that its rules alone would fill.
+    copies: u32,
+}
+
+/// For rules that stay.
+const WELL: Care = Care { widest: WIDEST, grain: 1, pairs: 64, judges: 2048, leaf: LANES, copies: 16 };
+/// For rules that are needed at once, and not for long.
+const SOON: Care = Care { widest: 4, grain: 4, pairs: 0, judges: 64, leaf: 8 * LANES, copies: 4 };
 
 /// A part of the space that is not a leaf yet.
 struct Node {
@@ -95,6 +110,7 @@ pub(super) struct Builder<'a, const A: usize> {
     price: f32,
     /// Cycles that going on with so many rules costs a packet.
     costs: Vec<f32>,
+    care: &'static Care,
     /// For each child of a cut and one more: what rules it has more, and what hits, than the one before.
     steps: Vec<(i32, f32)>,
 }
@@ -102,32 +118,41 @@ pub(super) struct Builder<'a, const A: usize> {
 impl<'a, const A: usize> Builder<'a, A> {
     /// A tree over `regions`, which are ordered by rank, of a classifier with `total` rules.
     pub(super) fn build(regions: &'a [Region], total: usize) -> Tree<A> {
-        let mut builder = Self::new(regions, total);
+        Self::new(regions, total, &WELL).cut()
+    }
+
+    /// A tree over `regions`, which are ordered by rank, in little time.
+    pub(super) fn soon(regions: &'a [Region]) -> Tree<A> {
+        Self::new(regions, regions.len(), &SOON).cut()
+    }
+
+    fn cut(mut self) -> Tree<A> {
+        let regions = self.regions;
         let share = 0.5 / regions.len().max(1) as f32;
         let rules = (0..regions.len() as u32).map(|rule| (rule, share)).collect();
-        let rules = builder.prune(rules, &Cell::ALL, 0);
+        let rules = self.prune(rules, &Cell::ALL, 0);
         let mut root = Entry::EMPTY;
         let mut heap = BinaryHeap::from([Pending(1.0, Node { entry: None, cell: Cell::ALL, rules, random: 0.5 })]);
         while let Some(Pending(_, node)) = heap.pop() {
-            let entry = match builder.choose(&node) {
-                Some(cut) => builder.split(cut, &node, &mut heap),
-                None => builder.leaf(&node.rules),
+            let entry = match self.choose(&node) {
+                Some(cut) => self.split(cut, &node, &mut heap),
+                None => self.leaf(&node.rules),
             };
-            *node.entry.map_or(&mut root, |at| &mut builder.table[at]) = entry;
+            *node.entry.map_or(&mut root, |at| &mut self.table[at]) = entry;
         }
-        builder.finish(root)
+        self.finish(root)
     }
 
     /// A tree that is one leaf.
     pub(super) fn flat(regions: &'a [Region]) -> Tree<A> {
-        let mut builder = Self::new(regions, regions.len());
+        let mut builder = Self::new(regions, regions.len(), &WELL);
         let rules = (0..regions.len() as u32).map(|rule| (rule, 0.0)).collect();
         let rules = builder.prune(rules, &Cell::ALL, 0);
         let root = builder.leaf(&rules);
         builder.finish(root)
     }
 
-    fn new(regions: &'a [Region], total: usize) -> Self {
+    fn new(regions: &'a [Region], total: usize, care: &'static Care) -> Self {
         let n = regions.len();
         // dearer than their number, cheaper than all blocks one by one: a cut is followed by others
         let cost = |rules: usize| BLOCK_COST * (rules as f32 / LANES as f32).max(1.0).powf(0.85);
@@ -137,9 +162,10 @@ impl<'a, const A: usize> Builder<'a, A> {
             blocks: vec![Block::EMPTY],
             leaves: HashMap::from([(Vec::new(), Entry::EMPTY)]),
             promised: 1 + blocks(n),
-            budget: (COPIES_MOST * (4 + blocks(n))).min(AT_MOST as u32),
+            budget: (care.copies * (4 + blocks(n))).min(AT_MOST as u32),
             price: (MEMORY_COST / blocks(total).max(8) as f32).max(MEMORY_COST_LEAST),
             costs: (0..=n).map(cost).collect(),
+            care,
             steps: vec![(0, 0.0); (1 << WIDEST) + 1],
         }
     }
@@ -161,21 +187,22 @@ impl<'a, const A: usize> Builder<'a, A> {
     /// The cut that saves the most, if any saves more than it costs.
     fn choose(&mut self, node: &Node) -> Option<Cut> {
         let n = node.rules.len();
-        if n <= LANES {
+        let Care { grain, judges, leaf, .. } = *self.care;
+        if n <= leaf {
             return None;
         }
-        let widest = (n.ilog2() + 2).min(WIDEST);
+        let widest = (n.ilog2() + 2).min(self.care.widest);
         let mut best: Option<(f32, Cut)> = None;
         for field in 0..2 * A + 3 {
             let known = node.cell.bits[field].mask;
             let bits = 32 - full(field, A).leading_zeros();
-            for shift in 0..bits {
-                for width in 1..=widest.min(bits - shift) {
+            for shift in (0..bits).step_by(grain as usize) {
+                for width in (grain..=widest.min(bits - shift)).step_by(grain as usize) {
                     if known >> shift & ((1 << width) - 1) != 0 {
                         break;
                     }
                     let cut = Cut { field, shift, width };
-                    let gain = self.gain(cut, node, n.div_ceil(JUDGES));
+                    let gain = self.gain(cut, node, n.div_ceil(judges));
                     if gain > best.map_or(0.0, |b| b.0) {
                         best = Some((gain, cut));
                     }
@@ -183,7 +210,7 @@ impl<'a, const A: usize> Builder<'a, A> {
             }
         }
         // few may have judged; whether there is room takes all
-        best.map(|b| b.1).filter(|&cut| n <= JUDGES || self.gain(cut, node, 1) > 0.0)
+        best.map(|b| b.1).filter(|&cut| n <= judges || self.gain(cut, node, 1) > 0.0)
     }
 
     /// Cycles per packet of all traffic that a cut saves, less the price of its memory, judged by each `every`th rule;
@@ -265,7 +292,7 @@ impl<'a, const A: usize> Builder<'a, A> {
         if let Some(cover) = rules.iter().position(|&(rule, _)| region(rule).covers(cell)) {
             rules.truncate(cover + 1);
         }
-        if rules.len() > PAIRS_MOST {
+        if rules.len() > self.care.pairs {
             return rules;
         }
         let mut kept: Vec<(u32, f32)> = Vec::with_capacity(rules.len());

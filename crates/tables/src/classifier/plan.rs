@@ -19,8 +19,19 @@ const CACHES: [f32; 2] = [32_768.0, 1_500_000.0];
 
 /// Rules that need no cuts: two blocks, which AVX-512 compares at once.
 const FLAT: usize = 2 * LANES;
+/// Rules that need no cuts for a short time.
+const SOON_FLAT: usize = 8 * LANES;
 /// Most words of a key.
 const WORDS: usize = 10;
+
+/// As [`plan`], but at once: for few rules, or for a short time. None for no rules.
+pub(super) fn soon<const A: usize>(regions: &[Region]) -> Vec<Tree<A>> {
+    match regions.len() {
+        0 => vec![],
+        n if n <= SOON_FLAT => vec![Builder::flat(regions)],
+        _ => vec![Builder::soon(regions)],
+    }
+}
 
 struct Group<const A: usize> {
     regions: Vec<Region>,

@@ -73,6 +73,12 @@ impl Region {
             && self.meta_mask & !meta::PROTOCOL == 0
     }
 
+    /// Whether any packet is in both.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        (0..self.fields()).all(|f| self.spans[f].lo <= other.spans[f].hi && other.spans[f].lo <= self.spans[f].hi)
+            && (self.meta_value ^ other.meta_value) & self.meta_mask & other.meta_mask == 0
+    }
+
     /// Whether within `cell` every packet of `other` is in this region.
     pub(super) fn hides(&self, other: &Self, cell: &Cell) -> bool {
         (0..self.fields()).all(|f| {

@@ -114,6 +114,17 @@ const TCP: u8 = 6;
 const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
 
 impl Rule {
+    /// Whether a classifier takes it.
+    ///
+    /// # Errors
+    /// What is contradictory.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self.compile(0) {
+            Ok(_) | Err(Error::TooMany { .. }) => Ok(()),
+            Err(Error::Rule { fault, .. }) => Err(fault),
+        }
+    }
+
     /// The rule, number `rank`, as regions of IPv4 and of IPv6 packets.
     pub(super) fn compile(&self, rank: u32) -> Result<(Option<Region>, Option<Region>), Error> {
         let at = |fault| Error::Rule { rule: rank as usize, fault };

@@ -19,6 +19,11 @@ pub(super) enum Simd {
 }
 
 impl Simd {
+    /// The most.
+    pub(super) fn best() -> Self {
+        Self::all().pop().unwrap_or(Self::None)
+    }
+
     /// From the least to the most.
     pub(super) fn all() -> Vec<Self> {
         let mut all = vec![Self::None];
@@ -43,10 +48,16 @@ pub(super) fn search<const A: usize, const W: usize>(
     trees: &[Tree<A>],
     simd: Simd,
     keys: &[[u32; W]],
-    mut found: impl FnMut(u32, u32),
+    found: impl FnMut(u32, u32),
 ) -> u32 {
+    hand(&best(trees, simd, keys), keys.len(), found)
+}
+
+/// The least index of the rules that match each key in any tree, and [`NONE`].
+#[inline]
+pub(super) fn best<const A: usize, const W: usize>(trees: &[Tree<A>], simd: Simd, keys: &[[u32; W]]) -> [u32; BURST] {
     const { assert!(W == 2 * A + 2) };
-    let best = match simd {
+    match simd {
         Simd::None => none::burst(trees, keys),
         // SAFETY: only `Simd::all` makes one, and it has looked.
         #[cfg(target_arch = "x86_64")]
@@ -54,8 +65,13 @@ pub(super) fn search<const A: usize, const W: usize>(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Simd::Avx512 => unsafe { avx512::burst(trees, keys) },
-    };
-    let all = ((1u64 << keys.len()) - 1) as u32;
+    }
+}
+
+/// Hands `found` the index of each of `n` packets, and its bit. The set of those without.
+#[inline]
+pub(super) fn hand(best: &[u32; BURST], n: usize, mut found: impl FnMut(u32, u32)) -> u32 {
+    let all = ((1u64 << n) - 1) as u32;
     let none = (0..BURST).fold(0, |set, i| set | u32::from(best[i] == NONE) << i) & all;
     let mut rest = all & !none;
     while rest != 0 {

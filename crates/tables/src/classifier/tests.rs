@@ -1,5 +1,7 @@
 //! The classifier against a scan of the rules that shares nothing with it.
 
+mod changing;
+
 use super::*;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::collection::vec;

@@ -440,3 +440,61 @@ fn rules_may_name_states() {
         }
     }
 }
+
+#[test]
+fn a_host_that_has_begun_anew_is_followed_where_the_other_answers() {
+    // the server has forgotten it too: it answers the SYN, and both go on with other numbers
+    let mut f = plain();
+    open(&mut f);
+    pass(&mut f, &seg(true, SYN, 900_000, 0, 0, 500, Some(3)));
+    // what was goes on as long as nobody has answered
+    pass(&mut f, &s(false, ACK, 5001, 1001, 100));
+    assert_eq!(f.one(&s(false, SYN | ACK, 700_000, 900_002, 0)), Err("out_of_window"), "of another SYN");
+    pass(&mut f, &seg(false, SYN | ACK, 700_000, 900_001, 0, 2000, Some(2)));
+    pass(&mut f, &seg(true, ACK, 900_001, 700_001, 0, 500, None));
+    pass(&mut f, &seg(false, ACK, 700_001, 900_001, 1000, 2000, None));
+    // windows are those of the new numbers: 500 times eight
+    assert_eq!(f.one(&seg(false, ACK, 700_001 + 4010, 900_001, 0, 2000, None)), Err("out_of_window"));
+    assert_eq!(f.one(&s(false, ACK, 5101, 1001, 10)), Err("out_of_window"));
+
+    // the server knows it still: its challenge is answered by a reset, and the next SYN opens another
+    let mut f = plain();
+    open(&mut f);
+    pass(&mut f, &s(true, SYN, 900_000, 0, 0));
+    pass(&mut f, &s(false, ACK, 5001, 1001, 0));
+    pass(&mut f, &s(true, RST, 1001, 0, 0));
+    pass(&mut f, &s(true, SYN, 900_000, 0, 0));
+    pass(&mut f, &s(false, SYN | ACK, 700_000, 900_001, 0));
+    pass(&mut f, &s(true, ACK, 900_001, 700_001, 0));
+
+    // nobody else begins anew in their place
+    let mut f = plain();
+    open(&mut f);
+    pass(&mut f, &s(false, SYN, 600_000, 0, 0));
+    assert_eq!(f.one(&s(true, SYN | ACK, 800_000, 600_001, 0)), Err("out_of_window"));
+    assert_eq!(f.one(&s(false, SYN | ACK, 800_000, 1002, 0)), Err("out_of_window"));
+    pass(&mut f, &s(true, ACK, 1001, 5001, 10));
+}
+
+#[test]
+fn what_is_refused_keeps_nothing_alive() {
+    for passes in [true, false] {
+        let mut f = tracked("track = { tcp_established = 20 }");
+        open(&mut f);
+        for _ in 0..6 {
+            f.advance(Duration::from_secs(5));
+            if !passes && f.counter("connections") == 0 {
+                break;
+            }
+            match passes {
+                true => pass(&mut f, &s(true, ACK, 1001, 5001, 0)),
+                false => {
+                    assert_eq!(f.one(&s(true, ACK, 900_000, 5001, 0)).err().map(|e| e.starts_with("out")), Some(true));
+                    assert!(f.one(&s(true, ACK | FIN | RST, 1001, 5001, 0)).is_err());
+                }
+            }
+            f.advance(Duration::from_millis(4200));
+        }
+        assert_eq!(f.counter("connections"), u64::from(passes));
+    }
+}
