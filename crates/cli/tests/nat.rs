@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::Scratch;
 use common::gateway::{accounted, dns, example, plug, start};
 use common::namespace::{Namespace, alone, done, possible};
 use common::traffic::{Web, iperf3};
+use common::{Scratch, Summary};
 
 const TOOLS: [&str; 5] = ["ping", "curl", "nginx", "iperf3", "traceroute"];
 
