@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Longest frame that a packet holds, bytes.
 const LONGEST: usize = 2048;
@@ -375,6 +375,23 @@ fn a_signal_stops_a_run_which_tells_what_it_has_done() {
         assert_eq!(ended.status, Some(130), "{}", ended.err);
         assert!(ended.err.contains("interrupted") && ended.out.contains("received"), "{}\n{}", ended.err, ended.out);
     }
+}
+
+/// Suspended and resumed, as by Ctrl-Z and `fg`: no NF is blamed for the time in between.
+#[test]
+fn a_run_that_was_suspended_goes_on() {
+    let _one = alone();
+    let scratch = Scratch::new();
+    let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "null"));
+    let mut running = Running::run(&file, &[]);
+    running.started();
+    for _ in 0..3 {
+        running.signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(1200));
+        running.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(running.interrupt().summary(130).number("/totals/sent") > 0);
 }
 
 /// A ring that nobody reads keeps what it was sent, and that is said.

@@ -152,7 +152,8 @@ const RULESET: &str = "table inet fw {
     ip daddr 10.2.0.0/24 meta l4proto tcp jump web
     icmp type echo-request accept
     icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept
-  } }";
+  }
+}";
 
 /// Packets that `a` sends, by hosts of its network: whether each comes to `b`. What is not answered is sent again for eight
 /// seconds, as on a busy machine a packet may come late or not at all.
