@@ -40,7 +40,7 @@ fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 
 soak: build ## The long tests: what other chains feel of panics; a billion hostile packets through each NF; fuzzing for an hour
 	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
-	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 ATTACK_CYCLES=1 \
+	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 \
 		$(CARGO) test --release --locked -p bondstone-nf --test attack -- --nocapture --test-threads 1
 	@fuzz/run.sh $${TIME:-3600}
 

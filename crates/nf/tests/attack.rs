@@ -2,39 +2,19 @@
 //! as far as the NF's own logic.
 //!
 //! `ATTACK_PACKETS` for each NF, 200,000 by default; `ATTACK_SESSIONS` short sessions through one address of the NAT, 100,000
-//! by default. With `ATTACK_CYCLES=1` what packets cost among hostile ones is measured as well: build with optimisation then.
+//! by default. What good packets cost among hostile ones is measured by `native-bench --only hostile`.
 
-use kit::{Bench, Cycles, Setup};
+use kit::{Bench, Hostile, Setup};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use wire::{IpProtocol, TcpFlags, build, icmpv4, icmpv6};
+use wire::{TcpFlags, build};
 
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.replace('_', "").parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
         Err(_) => default,
-    }
-}
-
-/// Numbers at random, the same each time (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
     }
 }
 
@@ -83,7 +63,7 @@ const TARGETS: [Target; 4] = [
 ];
 
 /// A packet of one of so many connections, and by which input it comes.
-fn good(target: &Target, random: &mut Random, flows: u64) -> (usize, Vec<u8>) {
+fn good(target: &Target, random: &mut Hostile, flows: u64) -> (usize, Vec<u8>) {
     let flow = random.below(flows);
     let near = [10, 0, (flow >> 8) as u8, flow as u8];
     let far = [198, 18, 0, 1 + (flow % 3) as u8];
@@ -117,103 +97,10 @@ fn far6([a, b, c, d]: [u8; 4]) -> [u8; 16] {
     [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
 }
 
-/// A packet of IPv6 that nobody should send, made of a good one.
-fn hostile6(random: &mut Random, mut frame: Vec<u8>) -> Vec<u8> {
-    let (src, dst) = (*frame[22..].first_chunk::<16>().unwrap(), *frame[38..].first_chunk::<16>().unwrap());
-    match random.below(12) {
-        0 | 1 => {
-            let (a, b) = (random.next(), random.next());
-            let far = far6([198, 18, 0, (b >> 8) as u8]);
-            let near = near6([10, (a >> 8) as u8, a as u8, 1]);
-            return build::tcp6(near, far, (a >> 16) as u16, b as u16).flags(TcpFlags::SYN).to_vec();
-        }
-        2 => frame.truncate(random.below(frame.len() as u64) as usize + 1),
-        3 | 4 => {
-            for _ in 0..=random.below(3) {
-                let at = random.below(frame.len() as u64) as usize;
-                frame[at] ^= 1 << random.below(8);
-            }
-        }
-        5 => {
-            let protocol = [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::ICMPV6][random.below(3) as usize];
-            let most = if random.one_in(2) { 3 } else { 8000 };
-            let offset = 8 * random.below(most) as u16;
-            let body = vec![random.next() as u8; 8 * (1 + random.below(9) as usize)];
-            let (id, more) = (random.below(2000) as u32, random.one_in(2));
-            let piece = build::ipv6(src, dst, protocol).fragment(offset, more, id).payload(&body);
-            frame = piece.try_to_vec().unwrap_or(frame);
-        }
-        6 | 7 => {
-            let mut quoted = frame[14..frame.len().min(14 + 48 + random.below(20) as usize)].to_vec();
-            if random.one_in(2) {
-                quoted[8..40].rotate_left(16);
-            }
-            let error = icmpv6::Repr::PacketTooBig { mtu: random.next() as u32 };
-            frame = build::icmp6(src, dst, error).payload(&quoted).to_vec();
-        }
-        8 => {
-            let mut udp = build::udp6(src, dst, 1, 2);
-            for _ in 0..random.below(12) {
-                let kind = [0, 43, 60, 44, 51][random.below(5) as usize];
-                udp = udp.extension(IpProtocol(kind), &[random.next() as u8; 7]);
-            }
-            frame = udp.try_to_vec().unwrap_or(frame);
-        }
-        9 => frame = (0..=random.below(200)).map(|_| random.next() as u8).collect(),
-        10 => frame[21] = random.below(3) as u8,
-        _ => {}
-    }
-    frame
-}
-
-/// A packet that nobody should send.
-fn hostile(target: &Target, random: &mut Random) -> (usize, Vec<u8>) {
-    // spoofed: anybody inside, to anybody
-    let (input, mut frame) = good(target, random, 1 << 24);
-    if six(target, input == 1) {
-        return (input, hostile6(random, frame));
-    }
-    let ends = (*frame[26..].first_chunk::<4>().unwrap(), *frame[30..].first_chunk::<4>().unwrap());
-    match random.below(12) {
-        // a flood of beginnings
-        0 | 1 => {
-            let (a, b) = (random.next(), random.next());
-            let (near, far) = ([10, 0, a as u8, (a >> 8) as u8], [198, 18, 0, (b >> 8) as u8]);
-            let syn = build::tcp4(near, far, (a >> 16) as u16, b as u16).flags(TcpFlags::SYN);
-            return (0, syn.pad_to(60).to_vec());
-        }
-        2 => frame.truncate(random.below(frame.len() as u64) as usize + 1),
-        3 | 4 => {
-            for _ in 0..=random.below(3) {
-                let at = random.below(frame.len() as u64) as usize;
-                frame[at] ^= 1 << random.below(8);
-            }
-        }
-        5 => {
-            // pieces: tiny ones, overlapping ones, the last without the first
-            let protocol = if random.one_in(2) { IpProtocol::TCP } else { IpProtocol::UDP };
-            let most = if random.one_in(2) { 3 } else { 8000 };
-            let offset = 8 * random.below(most) as u16;
-            let body = vec![random.next() as u8; 8 * (1 + random.below(9) as usize)];
-            let (id, more) = (random.below(2000) as u16, random.one_in(2));
-            let piece = build::ipv4(ends.0, ends.1, protocol).id(id).fragment(offset, more).payload(&body);
-            frame = piece.try_to_vec().unwrap_or(frame);
-        }
-        6 | 7 => {
-            // errors about what was or was not sent
-            let mut quoted = frame[14..frame.len().min(14 + 28 + random.below(20) as usize)].to_vec();
-            if random.one_in(2) {
-                quoted[12..20].rotate_left(4);
-            }
-            let error = icmpv4::Repr::FragmentationNeeded { mtu: random.next() as u16 };
-            frame = build::icmp4(ends.0, ends.1, error).payload(&quoted).to_vec();
-        }
-        8 => frame.resize(1500 + random.below(500) as usize, 0xaa),
-        9 => frame = (0..=random.below(200)).map(|_| random.next() as u8).collect(),
-        10 => frame[14] = (random.next() as u8 & 15) | 0x40,
-        _ => {}
-    }
-    (input, frame)
+/// A packet that nobody should send, spoofed: of anybody, to anybody.
+fn hostile(target: &Target, random: &mut Hostile) -> (usize, Vec<u8>) {
+    let (input, frame) = good(target, random, 1 << 24);
+    (input, random.of(&frame))
 }
 
 /// One test at a time: the memory that has grown is that of the whole process.
@@ -236,7 +123,7 @@ fn bench(target: &Target) -> Bench {
 /// Feeds it; the bench sees that no packet is missing. What the run showed.
 fn attack(target: &Target, packets: u64) -> String {
     let mut bench = bench(target);
-    let mut random = Random(0x00a7_7ac4);
+    let mut random = Hostile::new(0x00a7_7ac4);
     // making each anew would take most of the time: they are drawn from many, and one in eight is bent once more
     let made: Vec<(usize, Vec<u8>)> = (0..1 << 16)
         .map(|n| if n % 2 == 0 { hostile(target, &mut random) } else { good(target, &mut random, 4000) })
@@ -250,7 +137,7 @@ fn attack(target: &Target, packets: u64) -> String {
             let mut frame = Cow::from(frame);
             if random.one_in(8) {
                 let at = random.below(frame.len() as u64) as usize;
-                frame.to_mut()[at] ^= random.next() as u8;
+                frame.to_mut()[at] ^= random.number() as u8;
             }
             by_input[*input.min(&(bench.inputs() - 1))].push(frame);
         }
@@ -312,34 +199,4 @@ fn ports_last_for_any_number_of_short_sessions() {
         assert_eq!([nat.counter("sessions"), nat.counter("ports")], [0, 0], "after {begun}");
     }
     println!("nat44: {begun} sessions through one address, no port missing");
-}
-
-#[test]
-fn good_packets_among_hostile_ones() {
-    if setting("ATTACK_CYCLES", 0) == 0 {
-        println!("skipped: ATTACK_CYCLES=1 measures it");
-        return;
-    }
-    let _one = alone();
-    for target in &TARGETS {
-        let mut random = Random(7);
-        let mut outwards = |hostile_ones: bool| -> Vec<Vec<u8>> {
-            let mut frames = vec![];
-            while frames.len() < 32_768 {
-                let bad = hostile_ones && random.one_in(2);
-                let (input, frame) = if bad { hostile(target, &mut random) } else { good(target, &mut random, 4000) };
-                if input == 0 {
-                    frames.push(frame);
-                }
-            }
-            frames
-        };
-        let cost = |frames: &[Vec<u8>]| Cycles::on(frames).nf(target.kind, bench(target)).measure().all()[1].median;
-        let (alone, among) = (cost(&outwards(false)), cost(&outwards(true)));
-        let rate = alone / among * 100.0;
-        println!(
-            "{}: {alone:.0} cycles a packet, {among:.0} where half are hostile: {rate:.0} % of the rate",
-            target.kind
-        );
-    }
 }
