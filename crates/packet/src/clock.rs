@@ -20,13 +20,25 @@ pub fn hz() -> u64 {
         if !cfg!(target_arch = "x86_64") {
             return 1_000_000_000;
         }
-        let (start, from) = (Instant::now(), cycles());
+        let (start, from) = both();
         while start.elapsed() < Duration::from_millis(20) {
             core::hint::spin_loop();
         }
-        let (took, spent) = (start.elapsed(), cycles() - from);
-        (u128::from(spent) * 1_000_000_000 / took.as_nanos()) as u64
+        let (end, to) = both();
+        (u128::from(to - from) * 1_000_000_000 / (end - start).as_nanos()) as u64
     })
+}
+
+/// The monotonic clock and the counter at the same moment: the closest of some pairs, as the system may give the core to
+/// others between the two.
+fn both() -> (Instant, u64) {
+    let pair = || {
+        let (before, now) = (cycles(), Instant::now());
+        (cycles().saturating_sub(before), now, before)
+    };
+    let first = pair();
+    let (_, now, before) = (0..8).map(|_| pair()).fold(first, |best, next| if next.0 < best.0 { next } else { best });
+    (now, before)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
