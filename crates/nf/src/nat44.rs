@@ -344,9 +344,7 @@ impl Translating {
     fn learn(&mut self, first: Option<Datagram>, way: Way, t: Translation, now: Duration) {
         if let Some(datagram) = first {
             self.fragments.learn(datagram, way, t, now);
-            if self.since.iter().any(|(.., waits)| *waits == datagram) {
-                self.expected.push(datagram);
-            }
+            self.expected.push(datagram);
             self.counts.fragments.set(self.fragments.len() as u64);
         }
     }
@@ -441,6 +439,9 @@ impl Translating {
             };
             batch.sift(next, |i, packet| self.dispose(cx, input, verdicts[usize::from(i) & (BURST - 1)], packet));
         }
+        // some may wait since this batch
+        let since = &self.since;
+        self.expected.retain(|datagram| since.iter().any(|(.., waits)| waits == datagram));
         if !self.expected.is_empty() {
             self.retry(cx, None);
         }

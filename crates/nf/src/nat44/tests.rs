@@ -336,6 +336,8 @@ fn fragments_go_where_the_first_went_whatever_their_order() {
     let both = nat.0.feed_by(0, &[piece(2, 0, true)]).concat();
     assert_eq!(both.iter().map(|f| tell(f).src).collect::<Vec<_>>(), [OUR, OUR]);
     assert_eq!(nat.0.held(), 0);
+    let both = nat.0.feed_by(0, &[piece(6, 56, false), piece(6, 0, true)]).concat();
+    assert_eq!((both.len(), nat.0.held()), (2, 0), "also of one batch");
     // without the first
     assert_eq!(nat.out(&piece(3, 56, false)), Err("held"));
     nat.after(3);

@@ -387,8 +387,9 @@ impl Translating {
         self.expect(datagram);
     }
 
+    /// Something of a datagram has come for which others may wait, be it since this batch.
     fn expect(&mut self, datagram: Datagram) {
-        if self.since.iter().any(|(.., waits)| *waits == datagram) {
+        if self.expected.len() < BURST {
             self.expected.push(datagram);
         }
     }
@@ -579,11 +580,14 @@ impl Node for Translating {
         }
         // what waited may be what others wait for
         for _ in 0..3 {
+            let since = &self.since;
+            self.expected.retain(|datagram| since.iter().any(|(.., waits)| waits == datagram));
             if self.expected.is_empty() {
                 break;
             }
             self.retry(cx, None);
         }
+        self.expected.clear();
         self.tell();
     }
 

@@ -124,6 +124,18 @@ fn a_long_ping_waits_for_its_end() {
     assert_eq!(nat.0.counter("cut"), 2);
 }
 
+#[test]
+fn fragments_of_one_batch_find_each_other() {
+    let mut nat = Nat::new("");
+    let ask = build::echo6(v6(A), far(WORLD), 77, 3).payload(&[5; 3000]).to_vec()[54..].to_vec();
+    let out = nat.0.feed_by(0, &pieces6(IpProtocol::ICMPV6, &ask, 1232, 9)).concat();
+    assert_eq!(tell(&whole(&out).0), told(ip4(OUR), 77, ip4(WORLD), 0));
+    let mut pieces = pieces6(IpProtocol::UDP, &datagram6(3000), 1232, 10);
+    pieces.reverse();
+    let out = nat.0.feed_by(0, &pieces).concat();
+    assert_eq!(tell(&whole(&out).0), told(ip4(OUR), 5000, ip4(WORLD), 53));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
