@@ -135,7 +135,8 @@ fn both_buckets(hash: u64, buckets: usize) -> [usize; 2] {
 
 impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// An empty table, with all the memory it will ever take: for each flow two slots of a key, a value and three bytes,
-    /// rounded up to a power of two or to cache lines, so 64 bytes for a [`Tuple4`] and two `u64`, 128 for a [`Tuple6`].
+    /// rounded up to a power of two or to cache lines, so 64 bytes for a [`Tuple4`] and two `u64`, 128 for a [`Tuple6`]; and
+    /// for each home a byte.
     ///
     /// # Errors
     /// [`Error::Capacity`], or [`Error::Memory`] if the system has none.
@@ -292,16 +293,27 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     #[inline(always)]
     fn find(&self, key: &K, hash: u64) -> Option<usize> {
-        let per = Entry::<K, V>::PER_LINE;
-        let is = |slot: &usize| {
-            let entry = self.store.get(*slot);
-            key.is(&entry.key) && entry.seen.is_taken()
-        };
-        let first = self.home_of(hash);
-        (first..first + per).find(is).or_else(|| {
-            let elsewhere = self.away[first / per] != 0;
-            elsewhere.then(|| self.slots(hash).skip(per).find(is)).flatten()
-        })
+        let home = self.home_of(hash);
+        for slot in home..home + Entry::<K, V>::PER_LINE {
+            if self.holds(slot, key) {
+                return Some(slot);
+            }
+        }
+        match self.away[home / Entry::<K, V>::PER_LINE] {
+            0 => None,
+            _ => self.find_away(key, hash),
+        }
+    }
+
+    #[inline(always)]
+    fn holds(&self, slot: usize, key: &K) -> bool {
+        let entry = self.store.get(slot);
+        key.is(&entry.key) && entry.seen.is_taken()
+    }
+
+    #[inline(never)]
+    fn find_away(&self, key: &K, hash: u64) -> Option<usize> {
+        self.slots(hash).skip(Entry::<K, V>::PER_LINE).find(|&slot| self.holds(slot, key))
     }
 
     /// The first slot of a hash's home.
