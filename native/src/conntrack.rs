@@ -172,7 +172,10 @@ pub(crate) fn same(pool: &Arc<Mempool>) -> anyhow::Result<()> {
             let (a, b) = ([10, 0, (n % 32) as u8, 1], [10, 66 + (n & 1) as u8, 7, 1]);
             frames.push(if out { build::udp4(a, b, 1, 2) } else { build::udp4(b, a, 2, 1) }.pad_to(60).to_vec());
         } else {
-            frames.push(segment(n % 40, out, flags[random.next() as usize % flags.len()], numbers, EXACT));
+            let flags = flags[random.next() as usize % flags.len()];
+            // C does not follow who begins anew within a connection: nobody answers those
+            let numbers = if flags == TcpFlags::SYN { (0x7000_0000, numbers.1) } else { numbers };
+            frames.push(segment(n % 40, out, flags, numbers, EXACT));
         }
     }
     frames.truncate(frames.len() / BURST * BURST);

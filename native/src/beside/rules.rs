@@ -71,6 +71,16 @@ fn ours(classifier: &tables::Classifier, keys: &[Key4; BURST]) -> [u32; BURST] {
     out
 }
 
+/// Looks up all packets.
+fn sample<'a>(mut look: Box<dyn FnMut(usize) -> [u32; BURST] + 'a>) -> impl FnMut() -> u64 + 'a {
+    move || {
+        for burst in 0..SAMPLE / BURST {
+            black_box(look(burst));
+        }
+        SAMPLE as u64
+    }
+}
+
 pub(super) fn rows(table: &mut Table<'_>) -> anyhow::Result<()> {
     for (name, seed) in [("access list", Seed::Acl), ("firewall", Seed::Firewall), ("chain", Seed::Chain)] {
         let names = ["looked up", "changed"].map(|what| format!("rules {what}, {name}"));
@@ -108,22 +118,14 @@ fn set(table: &mut Table<'_>, [looked_up, changed]: &[String; 2], seed: Seed, n:
         ensure!(first == others, "rte_acl finds {others:?}, and we {first:?}");
     }
     let acl_made = began.elapsed();
-    let each = |mut look: Box<dyn FnMut(usize) -> [u32; BURST] + '_>| {
-        move || {
-            for burst in 0..SAMPLE / BURST {
-                black_box(look(burst));
-            }
-            SAMPLE as u64
-        }
-    };
     for beside in ["TupleMerge", "rte_acl"] {
         let what = What { what: looked_up, beside, size: n, unit: "packet" };
-        let we = each(Box::new(|burst| ours(&classifier, black_box(&packets.keys[burst]))));
+        let we = sample(Box::new(|burst| ours(&classifier, black_box(&packets.keys[burst]))));
         let they: Box<dyn FnMut(usize) -> [u32; BURST]> = match beside {
             "rte_acl" => Box::new(|burst| acl.look(black_box(&packets.wire[burst]))),
             _ => Box::new(|burst| merged.look(black_box(&packets.headers[burst]))),
         };
-        table.add(&what, &compare(table.pairs, || (), we, each(they)));
+        table.add(&what, &compare(table.pairs, || (), we, sample(they)));
     }
     println!(
         "{:<46} {n:>7} made ready in {:.1?}, TupleMerge's {} tables in {:.1?}, rte_acl in {acl_made:.1?}",

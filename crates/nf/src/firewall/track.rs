@@ -227,21 +227,17 @@ impl<K: Version> Half<K> {
         Ok(Half { table, firsts, again, pressed: track.pressed(), made_way: 0 })
     }
 
-    /// The connection of a tuple, and the side that has sent. It counts as seen if `seen` says so of what `each` has made of it.
+    /// The connection of a tuple, which counts as seen, and the side that has sent.
     pub(super) fn find<T>(
         &mut self,
         tuple: &FiveTuple,
         now: u32,
         each: impl FnOnce(&mut Connection, usize) -> T,
-        seen: impl Fn(&T) -> bool,
     ) -> Option<T> {
         let (key, side) = K::of(tuple)?.sides();
         let key = self.table.prepare(key);
         let (mut each, mut found) = (Some(each), None);
-        self.table.look_up_if(&[key], now, |_, connection| {
-            found = each.take().map(|each| each(connection, side));
-            found.as_ref().is_some_and(&seen)
-        });
+        self.table.look_up(&[key], now, |_, connection| found = each.take().map(|each| each(connection, side)));
         found
     }
 
@@ -271,7 +267,7 @@ impl<K: Version> Half<K> {
             return false;
         }
         self.again.remove(&key);
-        self.find(tuple, now, |connection, _| *connection = new, |()| true).is_some()
+        self.find(tuple, now, |connection, _| *connection = new).is_some()
     }
 
     /// As [`find`](Self::find), and it does not count as seen.
@@ -346,7 +342,7 @@ impl<K: Version> Half<K> {
                 connection.extend(side, base.wrapping_add(piece.offset).wrapping_add(len));
             }
         };
-        self.find(&FiveTuple { src_port, dst_port, protocol, ..*tuple }, now, extend, |()| true);
+        self.find(&FiveTuple { src_port, dst_port, protocol, ..*tuple }, now, extend);
         true
     }
 
@@ -424,9 +420,8 @@ impl Tracker {
         tuple: &FiveTuple,
         now: u32,
         each: impl FnOnce(&mut Connection, usize) -> T,
-        seen: impl Fn(&T) -> bool,
     ) -> Option<T> {
-        if tuple.src.is_ipv4() { self.v4.find(tuple, now, each, seen) } else { self.v6.find(tuple, now, each, seen) }
+        if tuple.src.is_ipv4() { self.v4.find(tuple, now, each) } else { self.v6.find(tuple, now, each) }
     }
 
     pub(super) fn note(&mut self, tuple: &FiveTuple, segment: &Segment, now: u32) {

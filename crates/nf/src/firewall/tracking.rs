@@ -76,8 +76,7 @@ impl<K: Version> Ring<K> {
         let (n, sides) = (core::mem::take(&mut self.n).min(BURST), core::mem::take(&mut self.sides));
         let mut marks = Marks::default();
         let who = &self.who;
-        // what is refused, or has to be looked at again, does not keep a connection alive
-        table.look_up_if(
+        table.look_up(
             &self.keys[..n],
             now,
             #[inline(always)]
@@ -107,10 +106,9 @@ impl<K: Version> Ring<K> {
                     Outcome::OutOfWindow => marks.out_of_window |= bit,
                     Outcome::OutOfState => marks.out_of_state |= bit,
                     // as if it were not known
-                    Outcome::Anew | Outcome::Again => return false,
+                    Outcome::Anew | Outcome::Again => return,
                 }
                 marks.found |= bit;
-                outcome == Outcome::Pass
             },
         );
         marks
@@ -270,8 +268,7 @@ impl Tracking {
                 self.passes(Class::Invalid, key, Some(Reason::OutOfState))
             }
             What::Tcp { segment, .. } => {
-                let passes = |outcome: &Outcome| *outcome == Outcome::Pass;
-                match self.tracker.find(tuple, now, |connection, side| connection.segment(side, segment), passes) {
+                match self.tracker.find(tuple, now, |connection, side| connection.segment(side, segment)) {
                     Some(Outcome::Pass) => self.passes(Class::Established, key, None),
                     Some(Outcome::Again) => {
                         self.tracker.note(tuple, segment, now);
@@ -304,7 +301,7 @@ impl Tracking {
                     }
                     fits
                 };
-                let known = self.tracker.find(tuple, now, fit, |fits| *fits);
+                let known = self.tracker.find(tuple, now, fit);
                 match known {
                     Some(true) => self.passes(Class::Established, key, None),
                     None if first => self.begin(tuple, key, now, |side| Connection::begun(state, side)),

@@ -475,26 +475,3 @@ fn a_host_that_has_begun_anew_is_followed_where_the_other_answers() {
     assert_eq!(f.one(&s(false, SYN | ACK, 800_000, 1002, 0)), Err("out_of_window"));
     pass(&mut f, &s(true, ACK, 1001, 5001, 10));
 }
-
-#[test]
-fn what_is_refused_keeps_nothing_alive() {
-    for passes in [true, false] {
-        let mut f = tracked("track = { tcp_established = 20 }");
-        open(&mut f);
-        for _ in 0..6 {
-            f.advance(Duration::from_secs(5));
-            if !passes && f.counter("connections") == 0 {
-                break;
-            }
-            match passes {
-                true => pass(&mut f, &s(true, ACK, 1001, 5001, 0)),
-                false => {
-                    assert_eq!(f.one(&s(true, ACK, 900_000, 5001, 0)).err().map(|e| e.starts_with("out")), Some(true));
-                    assert!(f.one(&s(true, ACK | FIN | RST, 1001, 5001, 0)).is_err());
-                }
-            }
-            f.advance(Duration::from_millis(4200));
-        }
-        assert_eq!(f.counter("connections"), u64::from(passes));
-    }
-}
