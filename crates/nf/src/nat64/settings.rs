@@ -208,7 +208,7 @@ impl Config {
         let [a, b, ..] = address.to_be_bytes();
         let none = a == 0 || a == 127 || a >= 224 || (a, b) == (169, 254);
         let private = a == 10 || (a, b & 0xf0) == (172, 16) || (a, b) == (192, 168) || (a, b & 0xc0) == (100, 64);
-        !none && !(private && self.prefix.is_well_known())
+        !(none || private && self.prefix.is_well_known())
     }
 
     /// Which of several copies has what a host inside sends.
