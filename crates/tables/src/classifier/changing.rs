@@ -79,7 +79,7 @@ struct Added {
 
 #[derive(Clone)]
 enum Change {
-    Insert(usize, Added),
+    Insert(usize, Box<Added>),
     Remove(usize),
 }
 
@@ -171,7 +171,7 @@ impl Changing {
         let (v4, v6) = rule.compile(at as u32)?;
         let added = Added { before: 0, name, v4, v6 };
         if let Some((_, since)) = &mut self.since {
-            since.push(Change::Insert(at, added.clone()));
+            since.push(Change::Insert(at, Box::new(added.clone())));
         }
         self.put(at, added);
         Ok(())
@@ -292,7 +292,7 @@ impl Changing {
         self.gone.clear();
         for change in since {
             match change {
-                Change::Insert(at, added) => self.put(at, added),
+                Change::Insert(at, added) => self.put(at, *added),
                 Change::Remove(at) => drop(self.cut(at)),
             }
         }
