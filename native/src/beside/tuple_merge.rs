@@ -176,7 +176,7 @@ pub(super) struct TupleMerge {
 fn relaxed(filter: &Filter) -> (u8, u8) {
     let less = |len: u8| match len {
         0..8 => 0,
-        8..32 => len - len % 4 - if len % 8 == 0 { 0 } else { len % 8 / 4 * 4 },
+        8..32 => len - len % 8,
         _ => 28,
     };
     match (filter.src.1, filter.dst.1) {

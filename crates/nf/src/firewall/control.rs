@@ -38,7 +38,7 @@ pub(super) fn check(socket: &Path) -> Result<(), Diagnostic> {
 
 /// Takes changes until nobody has the rules any more.
 pub(super) fn serve(live: &Weak<Live>, socket: &Path) {
-    while !live.upgrade().map_or(true, |live| live.is_running()) {
+    while live.upgrade().is_some_and(|live| !live.is_running()) {
         sleep(LOOK);
     }
     let listener = match listen(socket) {
@@ -88,9 +88,12 @@ pub(super) fn leave(socket: &Path) {
     let _ = remove_file(socket);
 }
 
+/// Finds in the list what a line wants changed.
+type Change = dyn Fn(&Policy) -> Result<Edit, Diagnostic>;
+
 /// What a line asks for.
 enum Asked {
-    Change(Box<dyn Fn(&Policy) -> Result<Edit, Diagnostic>>),
+    Change(Box<Change>),
     List,
     Wrong(Diagnostic),
 }

@@ -92,7 +92,7 @@ impl Live {
         let mut counts = Counts::default();
         let mut policy = lock(&self.policy);
         let desk = policy.desks([(&mut counts, own.as_slice())].into_iter(), true).pop();
-        let desk = desk.expect("a desk for each copy");
+        let desk = Box::new(desk.expect("a desk for each copy"));
         let copy = Copy {
             ready: AtomicBool::new(false),
             new: Mutex::default(),
@@ -200,7 +200,7 @@ impl Live {
             // what a copy has not taken yet is to be shown all the same
             let unshown = new.take().and_then(|unseen| unseen.counters);
             desk.counters = desk.counters.or(unshown);
-            *new = Some(desk);
+            *new = Some(Box::new(desk));
             copy.ready.store(true, Ordering::Release);
         }
         if policy.untidy() && !self.folding.swap(true, Ordering::Relaxed) {

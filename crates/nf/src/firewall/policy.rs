@@ -190,10 +190,10 @@ impl Policy {
         &mut self,
         copies: impl Iterator<Item = (&'a mut Counts, &'a [(String, Arc<Counter>)])>,
         show: bool,
-    ) -> Vec<Box<Desk>> {
+    ) -> Vec<Desk> {
         let show = show || self.lines.len() <= SHOWN_AT_ONCE;
         let classifiers = self.lists.each_mut().map(Changing::classifier);
-        let desks = copies.map(|(counts, own)| Box::new(self.desk(&classifiers, counts, own, show))).collect();
+        let desks = copies.map(|(counts, own)| self.desk(&classifiers, counts, own, show)).collect();
         self.stale &= !show;
         desks
     }
@@ -297,8 +297,11 @@ pub(super) struct Counts {
     slots: Vec<(u64, Arc<Counter>)>,
     default: Arc<Counter>,
     /// Places of the rules in the trees, for each class, with their names: the same until rules are folded.
-    bases: [Option<(Arc<[u32]>, Arc<[Place]>)>; 4],
+    bases: [Option<Base>; 4],
 }
+
+/// Names of rules, and their places.
+type Base = (Arc<[u32]>, Arc<[Place]>);
 
 impl Counts {
     /// A new count for every slot that another rule has.
