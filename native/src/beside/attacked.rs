@@ -85,7 +85,9 @@ impl Side {
             bursts = n / BURST + 1;
         }
         let from = clock::cycles();
-        (0..bursts).for_each(|_| drop(self.worker.poll()));
+        for _ in 0..bursts {
+            self.worker.poll();
+        }
         let cycles = clock::cycles() - from;
         drop(self.to.take());
         self.to.empty();
