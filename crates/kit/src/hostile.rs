@@ -19,7 +19,7 @@ impl Hostile {
     /// A source of such frames; `seed` may be any number.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Hostile(seed ^ 0x9e37_79b9_7f4a_7c15)
+        Hostile((seed ^ 0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number of 56 bits (xorshift64*).

@@ -128,11 +128,14 @@ impl Classifier {
             return patch.classify4(self, keys, found);
         }
         #[cfg(target_arch = "x86_64")]
-        if self.simd == Simd::Avx512
-            && let Some(rules) = Tree::only_flat(&self.trees.v4)
-        {
-            // SAFETY: the processor has it.
-            return unsafe { search::avx512::flat4(rules, Key4::wire(keys), found) };
+        if let Some(rules) = Tree::only_flat(&self.trees.v4) {
+            match self.simd {
+                // SAFETY: the processor has it.
+                Simd::Avx512 => return unsafe { search::avx512::flat4(rules, Key4::wire(keys), found) },
+                // SAFETY: as above.
+                Simd::Avx2 => return unsafe { search::avx2::flat4(rules, Key4::wire(keys), found) },
+                Simd::None => {}
+            }
         }
         let words = words4(keys);
         search::search(&self.trees.v4, self.simd, &words[..keys.len()], found)
@@ -149,11 +152,14 @@ impl Classifier {
             return patch.classify6(self, keys, found);
         }
         #[cfg(target_arch = "x86_64")]
-        if self.simd == Simd::Avx512
-            && let Some(rules) = Tree::only_flat(&self.trees.v6)
-        {
-            // SAFETY: the processor has it.
-            return unsafe { search::avx512::flat6(rules, Key6::words(keys), found) };
+        if let Some(rules) = Tree::only_flat(&self.trees.v6) {
+            match self.simd {
+                // SAFETY: the processor has it.
+                Simd::Avx512 => return unsafe { search::avx512::flat6(rules, Key6::words(keys), found) },
+                // SAFETY: as above.
+                Simd::Avx2 => return unsafe { search::avx2::flat6(rules, Key6::words(keys), found) },
+                Simd::None => {}
+            }
         }
         search::search(&self.trees.v6, self.simd, Key6::words(keys), found)
     }

@@ -191,15 +191,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         mut found: impl FnMut(usize, Found<'_, V>),
     ) {
         for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.touch_home(
-                burst,
-                now,
-                #[inline(always)]
-                |i, value| {
-                    found(from + i, Found::Known(value));
-                    true
-                },
-            );
+            let missed = self.touch_home(burst, now, |i, value| found(from + i, Found::Known(value)));
             self.further(burst, missed, |table, i, key| match table.touch(key, now) {
                 Some(value) => found(from + i, Found::Known(value)),
                 None => found(from + i, table.insert(key, now, &mut lost)),
@@ -211,52 +203,27 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// [`look_up_or_insert`](Self::look_up_or_insert) does.
     #[inline(always)]
     pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) {
-        self.look_up_if(
-            keys,
-            now,
-            #[inline(always)]
-            |i, value| {
-                found(i, value);
-                true
-            },
-        );
-    }
-
-    /// As [`look_up`](Self::look_up), and marks seen only those for which `found` is true.
-    #[inline(always)]
-    pub fn look_up_if(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V) -> bool) {
         for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.touch_home(
-                burst,
-                now,
-                #[inline(always)]
-                |i, value| found(from + i, value),
-            );
+            let missed = self.touch_home(burst, now, |i, value| found(from + i, value));
             self.further(burst, missed, |table, i, key| {
-                if let Some(slot) = table.slot(key) {
-                    let entry = table.store.get_mut(slot);
-                    if found(from + i, &mut entry.value) {
-                        entry.seen = Seen::at(now);
-                    }
+                if let Some(value) = table.touch(key, now) {
+                    found(from + i, value);
                 }
             });
         }
     }
 
-    /// Marks flows that are at home, nearly all there are, if `found` is true for them. For the others, of at most [`BURST`],
-    /// there is a bit in the result, and the line beside their home is on its way.
+    /// Marks flows that are at home, nearly all there are. For the others, of at most [`BURST`], there is a bit in the
+    /// result, and the line beside their home is on its way.
     #[inline(always)]
-    fn touch_home(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V) -> bool) -> u32 {
+    fn touch_home(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
         let (seen, mut missed) = (Seen::at(now), 0);
         for (i, key) in keys.iter().enumerate() {
             let home = key.home as usize;
             if let Some(entry) = self.store.at_home(home, &key.key)
-                && let before = entry.seen
                 && entry.seen.touch(seen)
             {
-                if !found(i, &mut entry.value) {
-                    entry.seen = before;
-                }
+                found(i, &mut entry.value);
             } else {
                 missed |= 1 << i;
                 self.store.prefetch(home ^ (Entry::<K, V>::PER_LINE % WAYS));
@@ -276,16 +243,10 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Finds a flow wherever it is.
+    /// Finds a flow wherever it is, and marks it seen.
     #[inline(never)]
-    fn slot(&self, key: &Prepared<K>) -> Option<usize> {
-        self.find(&key.key, key.key.flow_hash(&self.seed))
-    }
-
-    /// As [`slot`](Self::slot), and marks it seen.
-    #[inline(always)]
     fn touch(&mut self, key: &Prepared<K>, now: u32) -> Option<&mut V> {
-        let slot = self.slot(key)?;
+        let slot = self.find(&key.key, key.key.flow_hash(&self.seed))?;
         let entry = self.store.get_mut(slot);
         entry.seen = Seen::at(now);
         Some(&mut entry.value)

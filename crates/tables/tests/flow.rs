@@ -315,21 +315,6 @@ fn the_flow_idle_longest_gives_way() {
 }
 
 #[test]
-fn only_what_counts_as_seen_stays_young() {
-    let mut table: FlowTable<Tuple4, u64> = FlowTable::new(&settings(1000, Full::Refuse)).unwrap();
-    fill(&mut table, 0..1000, 5);
-    let keys: Vec<_> = (0..1000).map(|n| table.prepare(Tuple4::number(n))).collect();
-    table.look_up_if(&keys, 9, |i, value| {
-        *value = i as u64;
-        i % 3 == 0
-    });
-    for n in 0..1000 {
-        let idle = if n % 3 == 0 { 0 } else { 4 };
-        assert_eq!(table.peek(&Tuple4::number(n), 9), Some((&u64::from(n), idle)));
-    }
-}
-
-#[test]
 fn keys_that_all_collide_take_two_buckets_and_no_more() {
     let mut table: FlowTable<Poor<1>, u64> = FlowTable::new(&settings(100_000, Full::Refuse)).unwrap();
     let refused = fill(&mut table, 0..50_000, 1);

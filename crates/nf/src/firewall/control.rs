@@ -3,11 +3,11 @@
 use super::live::Live;
 use super::policy::{Edit, Policy};
 use graph::Diagnostic;
-use std::fs::{Permissions, remove_file, set_permissions};
+use std::fs::{DirBuilder, Permissions, remove_dir, remove_file, rename, set_permissions, symlink_metadata};
 use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, sleep};
@@ -29,11 +29,26 @@ pub(super) fn check(socket: &Path) -> Result<(), Diagnostic> {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => {}
         _ => return wrong("is in no folder that there is", "name a place for a Unix socket"),
     }
-    // as much as the kernel takes
-    if socket.as_os_str().len() > 107 {
-        return wrong("is too long", "name a socket by 107 bytes or fewer");
+    // as much as the kernel takes, here and where it is made
+    if socket.as_os_str().len().max(making(socket).as_os_str().len() + 2) > 107 {
+        return wrong("is too long", "name a socket by 90 bytes or fewer");
+    }
+    if symlink_metadata(socket).is_ok_and(|file| !file.file_type().is_socket()) {
+        return wrong("is another file", "name a place where nothing is");
     }
     Ok(())
+}
+
+/// The folder in which a socket is made, so that nobody else finds it before it is the owner's alone.
+fn making(socket: &Path) -> PathBuf {
+    socket.with_file_name(format!(".{}", std::process::id()))
+}
+
+/// Which file a socket is.
+pub(super) type Place = (u64, u64);
+
+fn place(socket: &Path) -> Option<Place> {
+    symlink_metadata(socket).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Takes changes until nobody has the rules any more.
@@ -42,50 +57,78 @@ pub(super) fn serve(live: &Weak<Live>, socket: &Path) {
         sleep(LOOK);
     }
     let listener = match listen(socket) {
-        Ok(listener) if live.strong_count() != 0 => listener,
-        Ok(_) => return,
+        Ok((listener, place)) => match live.upgrade() {
+            Some(live) => {
+                live.listens_at(place);
+                listener
+            }
+            None => return leave(socket, place),
+        },
         Err(e) => return eprintln!("firewall: nobody listens at {}: {e}", socket.display()),
     };
     let connected = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming().map_while(Result::ok) {
+    for stream in listener.incoming() {
         if live.strong_count() == 0 {
             return;
         }
+        // whoever it was is gone, or there are too many files open
+        let Ok(stream) = stream else {
+            sleep(LOOK);
+            continue;
+        };
         if connected.fetch_add(1, Ordering::Relaxed) >= MOST {
             connected.fetch_sub(1, Ordering::Relaxed);
             // errors: it is gone already
             let _ = (&stream).write_all(format!("error: {MOST} are connected already\n").as_bytes());
             continue;
         }
-        let (live, connected) = (live.clone(), connected.clone());
+        let (live, one) = (live.clone(), connected.clone());
         let talk = move || {
             // errors: it is gone
             let _ = talk(&live, &stream);
-            connected.fetch_sub(1, Ordering::Relaxed);
+            one.fetch_sub(1, Ordering::Relaxed);
         };
-        drop(Builder::new().name("firewall-control".to_owned()).spawn(talk));
+        if Builder::new().name("firewall-control".to_owned()).spawn(talk).is_err() {
+            connected.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 /// Listens where nobody does, for the owner alone.
-fn listen(socket: &Path) -> std::io::Result<UnixListener> {
-    let listener = match UnixListener::bind(socket) {
-        // left by one that was killed
-        Err(e) if e.kind() == ErrorKind::AddrInUse && UnixStream::connect(socket).is_err() => {
-            remove_file(socket)?;
-            UnixListener::bind(socket)?
-        }
-        other => other?,
-    };
-    set_permissions(socket, Permissions::from_mode(0o600))?;
-    Ok(listener)
+fn listen(socket: &Path) -> std::io::Result<(UnixListener, Place)> {
+    match symlink_metadata(socket) {
+        Ok(file) if !file.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
+        Ok(_) => match UnixStream::connect(socket) {
+            Ok(_) => return Err(ErrorKind::AddrInUse.into()),
+            // left by one that was killed
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
+            Err(e) => return Err(e),
+        },
+        Err(_) => {}
+    }
+    let folder = making(socket);
+    DirBuilder::new().mode(0o700).create(&folder)?;
+    let made = folder.join("s");
+    let bound = UnixListener::bind(&made).and_then(|listener| {
+        set_permissions(&made, Permissions::from_mode(0o600))?;
+        rename(&made, socket)?;
+        let place = place(socket).ok_or(ErrorKind::NotFound)?;
+        Ok((listener, place))
+    });
+    // errors: it was never made, or is where it belongs
+    let _ = remove_file(&made);
+    let _ = remove_dir(&folder);
+    bound
 }
 
-/// Ends [`serve`].
-pub(super) fn leave(socket: &Path) {
-    // errors: it has never begun
-    drop(UnixStream::connect(socket));
-    let _ = remove_file(socket);
+/// Ends [`serve`], which listened there.
+pub(super) fn leave(socket: &Path, was: Place) {
+    // somebody else's stays
+    if place(socket) == Some(was) {
+        // errors: nobody listens any more
+        drop(UnixStream::connect(socket));
+        let _ = remove_file(socket);
+    }
 }
 
 /// Finds in the list what a line wants changed.
@@ -119,9 +162,9 @@ fn talk(live: &Weak<Live>, stream: &UnixStream) -> std::io::Result<()> {
                 break;
             }
         }
-        let Some(live) = live.upgrade() else { return Ok(()) };
-        let mut answers = String::new();
         for asked in asked.chunk_by(|a, b| matches!((a, b), (Asked::Change(_), Asked::Change(_)))) {
+            let Some(live) = live.upgrade() else { return Ok(()) };
+            let mut answers = String::new();
             match &asked[0] {
                 Asked::Change(_) => {
                     let changes: Vec<_> = asked
@@ -140,9 +183,10 @@ fn talk(live: &Weak<Live>, stream: &UnixStream) -> std::io::Result<()> {
                 }
                 Asked::Wrong(fault) => answers += &answer(fault),
             }
+            // who hears the answer may end the chain
+            drop(live);
+            writer.write_all(answers.as_bytes())?;
         }
-        drop(live);
-        writer.write_all(answers.as_bytes())?;
     }
 }
 

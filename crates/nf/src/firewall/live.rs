@@ -8,7 +8,7 @@ use graph::{Counter, Cx, Diagnostic};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub(super) struct Live {
     watched: AtomicBool,
     runs: AtomicBool,
     folding: AtomicBool,
+    /// Which file its socket is, once it listens.
+    place: OnceLock<control::Place>,
     /// Times that rules were taken, and refused.
     changed: AtomicU64,
     refused: AtomicU64,
@@ -82,6 +84,7 @@ impl Live {
             watched: AtomicBool::new(false),
             runs: AtomicBool::new(false),
             folding: AtomicBool::new(false),
+            place: OnceLock::new(),
             changed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         })
@@ -131,6 +134,12 @@ impl Live {
     /// Whether packets may come: a chain that is only checked has no socket.
     pub(super) fn is_running(&self) -> bool {
         self.runs.load(Ordering::Relaxed)
+    }
+
+    /// Says which file its socket is.
+    pub(super) fn listens_at(&self, place: control::Place) {
+        // it listens but once
+        let _ = self.place.set(place);
     }
 
     /// Times that rules were taken, and refused.
@@ -193,20 +202,24 @@ impl Live {
         let desks = policy.desks(counts.iter_mut().map(|(counts, own)| (&mut **counts, *own)), show);
         drop(counts);
         for (copy, mut desk) in copies.iter().zip(desks) {
-            // the lock is free again before thousands of rules are dropped: a worker may ask for it
-            let old = lock(&copy.old).take();
-            drop(old);
             let mut new = lock(&copy.new);
+            // there has to be room for what the copy gives back, and nobody gives anything back while this lock is held
+            let old = lock(&copy.old).take();
             // what a copy has not taken yet is to be shown all the same
-            let unshown = new.take().and_then(|unseen| unseen.counters);
-            desk.counters = desk.counters.or(unshown);
+            let mut unseen = new.take();
+            desk.counters = desk.counters.or(unseen.as_mut().and_then(|unseen| unseen.counters.take()));
             *new = Some(Box::new(desk));
             copy.ready.store(true, Ordering::Release);
+            // the locks are free again before thousands of rules are dropped: a worker may ask for them
+            drop(new);
+            drop((old, unseen));
         }
         if policy.untidy() && !self.folding.swap(true, Ordering::Relaxed) {
             let weak = Arc::downgrade(self);
             // without a thread look-ups stay as slow as they are
-            drop(Builder::new().name("firewall-fold".to_owned()).spawn(move || tidy(&weak)));
+            if Builder::new().name("firewall-fold".to_owned()).spawn(move || tidy(&weak)).is_err() {
+                self.folding.store(false, Ordering::Relaxed);
+            }
         }
     }
 
@@ -221,8 +234,8 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        if let Some(socket) = self.origin.control.as_ref().filter(|_| self.is_running()) {
-            control::leave(socket);
+        if let (Some(socket), Some(place)) = (&self.origin.control, self.place.get()) {
+            control::leave(socket, *place);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is told of blocks and sessions as IPFIX over UDP (RFC 7011), with the events and fields of RFC 8158.
 
-use super::log::{Entry, Event};
+use super::log::{self, Entry, Event};
 use std::net::{IpAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
@@ -159,8 +159,7 @@ impl Exporter {
 /// Tells until nobody is left who adds to `events`.
 pub(super) fn tell(socket: &UdpSocket, kind: Kind, domain: u32, events: &Receiver<Entry>) {
     let mut exporter = Exporter::new(kind, domain);
-    // nobody listens, or the network is full: the next may get through
-    let send = |message: Option<Vec<u8>>| message.is_some_and(|message| socket.send(&message).is_ok());
+    let send = |message: Option<Vec<u8>>| message.into_iter().for_each(|message| log::send(socket, &message));
     let (mut templates, mut flush) = (Instant::now(), None::<Instant>);
     loop {
         let now = Instant::now();

@@ -134,9 +134,14 @@ impl Log {
 
 fn tell(socket: &UdpSocket, name: &str, events: &Receiver<Entry>) {
     while let Ok(entry) = events.recv() {
-        // nobody listens, or the network is full: the next may get through
-        let _ = socket.send(line(name, &entry).as_bytes());
+        send(socket, line(name, &entry).as_bytes());
     }
+}
+
+/// Sends a datagram. What came back of the one before ends the first try: nobody listened then.
+pub(super) fn send(socket: &UdpSocket, datagram: &[u8]) {
+    // nobody listens, or the network is full: the next may get through
+    let _ = socket.send(datagram).or_else(|_| socket.send(datagram));
 }
 
 /// One message (RFC 5424 §6), the event as structured data.

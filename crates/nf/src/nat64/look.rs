@@ -122,11 +122,14 @@ pub(super) fn look(frame: &[u8]) -> Seen {
         Err(seen) => return seen,
     };
     let head = match kind {
-        EtherType::IPV4 => four(ip, &frame[ip..]),
+        // what has no checksum behind it would hide that this one is wrong (RFC 1812 §5.2.2)
+        EtherType::IPV4 => four(ip, &frame[ip..]).filter(|head| checksum::verify(&frame[ip..head.upper])),
         EtherType::IPV6 => six(ip, &frame[ip..]),
         _ => return Seen::Other,
     };
-    head.map_or(Seen::Malformed, Seen::Ip)
+    // a piece that goes beyond what a packet can be would come out as another one
+    let fits = |head: &Head| usize::from(head.offset) + (head.end - head.upper) <= usize::from(u16::MAX);
+    head.filter(fits).map_or(Seen::Malformed, Seen::Ip)
 }
 
 fn four(ip: usize, bytes: &[u8]) -> Option<Head> {
@@ -301,9 +304,13 @@ pub(super) fn quoted(six: bool, bytes: &[u8]) -> Option<Head> {
         true => (usize::from(u16_at(bytes, 4)) + 40, 40),
         false => (usize::from(u16_at(bytes, 2)), 20),
     };
-    // as long as it says, as what checks it asks: what is missing is not looked at
+    // what checks it asks for all that the length says: that of what is there
     let mut all = bytes.to_vec();
-    all.resize(len.max(fixed), 0);
+    all.resize(bytes.len().max(fixed), 0);
+    if len > all.len() {
+        let (at, short) = if six { (4, all.len() - fixed) } else { (2, all.len()) };
+        all[at..at + 2].copy_from_slice(&(short as u16).to_be_bytes());
+    }
     let head = if six { self::six(0, &all) } else { four(0, &all) }?;
-    (head.upper <= bytes.len()).then_some(head)
+    (head.upper <= bytes.len()).then_some(Head { end: len.max(head.end), ..head })
 }

@@ -175,6 +175,12 @@ impl Translating {
         if !self.config.is_host(dst) {
             return Verdict::Drop(Reason::NoHost);
         }
+        let bytes = &packet.data()[head.upper..head.end];
+        let kind = body(head, bytes, false);
+        // nobody else is told anything; errors come from routers, which need not be inside
+        if kind != Body::Error && !self.config.is_inside(head.src) {
+            return Verdict::Drop(Reason::NotInside);
+        }
         let from = prefix.embed(self.first);
         if let Some(at) = head.routed {
             return Verdict::Refuse(Reason::Routed, Problem::Routing { at }, from);
@@ -182,13 +188,8 @@ impl Translating {
         if head.hops <= 1 {
             return Verdict::Refuse(Reason::Expired, Problem::TimeExceeded, from);
         }
-        let bytes = &packet.data()[head.upper..head.end];
-        let kind = body(head, bytes, false);
         if kind == Body::Error {
             return self.error(packet, head, Way::Out, now);
-        }
-        if !self.config.is_inside(head.src) {
-            return Verdict::Drop(Reason::NotInside);
         }
         let (flow, flags) = match kind {
             Body::Later => {
@@ -277,20 +278,21 @@ impl Translating {
         if self.config.nat.number(dst).is_none() {
             return self.untranslated();
         }
+        let bytes = &packet.data()[head.upper..head.end];
+        let kind = body(head, bytes, false);
+        // nobody else is told anything
+        if !turned && kind != Body::Error && !self.config.is_host(head.src as u32) {
+            return Verdict::Drop(Reason::NoHost);
+        }
         if head.routed.is_some() {
             return Verdict::Refuse(Reason::Routed, Problem::SourceRoute, head.dst);
         }
         if head.hops <= 1 && !turned {
             return Verdict::Refuse(Reason::Expired, Problem::TimeExceeded, head.dst);
         }
-        let bytes = &packet.data()[head.upper..head.end];
-        let kind = body(head, bytes, false);
         if kind == Body::Error {
             // also from a router whose address means nothing inside
             return self.error(packet, head, Way::In, now);
-        }
-        if !turned && !self.config.is_host(head.src as u32) {
-            return Verdict::Drop(Reason::NoHost);
         }
         let (flow, flags) = match kind {
             Body::Later => {
@@ -409,13 +411,12 @@ impl Translating {
             Verdict::Pass => cx.emit_from(way, 0, packet),
             Verdict::Cut { ip, id } => {
                 let rest = cut(&mut packet, ip, self.config.fragment, id);
-                cx.emit_from(way, 0, packet);
-                self.counts.cut.add(1);
-                for piece in rest {
-                    match cx.make(&piece) {
-                        Some(piece) => cx.emit_from(way, 0, piece),
-                        None => break,
-                    }
+                let made: Vec<_> = rest.iter().map_while(|piece| cx.make(piece)).collect();
+                let all = made.len() == rest.len();
+                self.counts.cut.add(all.into());
+                // without one of its pieces a datagram is nothing
+                for piece in core::iter::once(packet).chain(made) {
+                    if all { cx.emit_from(way, 0, piece) } else { cx.drop(Reason::NoRoom as u8, piece) }
                 }
             }
             Verdict::Turn => {

@@ -198,7 +198,9 @@ impl Config {
     /// Whether a host may be translated.
     #[inline(always)]
     pub(super) fn is_inside(&self, address: u128) -> bool {
-        self.inside.is_empty() || self.inside.iter().any(|net| net.contains(&Ipv6Addr::from_bits(address)))
+        let host = Ipv6Addr::from_bits(address);
+        let none = host.is_multicast() || host.is_unspecified() || host.is_loopback();
+        !none && (self.inside.is_empty() || self.inside.iter().any(|net| net.contains(&host)))
     }
 
     /// Whether an IPv4 address may be the other end of a session: that of one host, and behind the well-known prefix of one

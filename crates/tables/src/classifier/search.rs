@@ -131,6 +131,15 @@ fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> 
     entry.map(|e| e.0)
 }
 
+/// A whole burst, with zeros behind the keys.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn filled<const W: usize>(keys: &[[u32; W]]) -> [[u32; W]; BURST] {
+    let mut whole = [[0; W]; BURST];
+    whole[..keys.len()].copy_from_slice(keys);
+    whole
+}
+
 #[cfg(target_arch = "x86_64")]
 macro_rules! block_match {
     ($(#[$features:meta])*) => {
@@ -182,51 +191,6 @@ mod none {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::super::block::{Block, LANES};
-    use super::super::tree::{AT_BITS, AT_MOST};
-    use super::{BURST, Entry, NONE, Tree, leaves};
-    use core::arch::x86_64::*;
-
-    /// The set of packets for which `test` leaves a lane all ones.
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    #[inline]
-    fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __m256i) -> u32 {
-        let mut set = 0;
-        for (i, (a, b)) in a.chunks_exact(8).zip(b.chunks_exact(8)).enumerate() {
-            // SAFETY: a chunk is 32 bytes, and loads are unaligned.
-            let (a, b) = unsafe { (_mm256_loadu_si256(a.as_ptr().cast()), _mm256_loadu_si256(b.as_ptr().cast())) };
-            set |= (_mm256_movemask_ps(_mm256_castsi256_ps(test(a, b))) as u32) << (8 * i);
-        }
-        set
-    }
-
-    /// Packets whose leaf has rules that may outrank what is found.
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    #[inline]
-    fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
-        let (at, least) = (_mm256_set1_epi32(AT_MOST as i32 - 1), _mm256_set1_epi32(least as i32));
-        set(leaf, best, |leaf, best| {
-            let empty = _mm256_cmpeq_epi32(_mm256_and_si256(leaf, at), _mm256_setzero_si256());
-            let done = _mm256_cmpeq_epi32(_mm256_min_epu32(best, least), best);
-            _mm256_andnot_si256(_mm256_or_si256(empty, done), _mm256_set1_epi32(-1))
-        })
-    }
-
-    /// Packets without a match that have another block.
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    #[inline]
-    fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
-        set(leaf, found, |leaf, found| {
-            let blocks = _mm256_srli_epi32::<{ AT_BITS as i32 + 1 }>(_mm256_slli_epi32::<1>(leaf));
-            let more = _mm256_cmpgt_epi32(blocks, _mm256_set1_epi32(1));
-            _mm256_and_si256(more, _mm256_cmpeq_epi32(found, _mm256_set1_epi32(NONE as i32)))
-        })
-    }
-
-    block_match!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]);
-    burst!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]);
-}
-
+pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;

@@ -154,7 +154,9 @@ fn rules_come_and_go_by_the_socket() {
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(Talk::to(&socket, &mut f).ask("remove accept dst 10.0.0.2"), "ok");
         assert!(f.one(&to(2, 5)).is_err() && other.one(&to(2, 5)).is_ok());
-        drop((f, other));
+        drop(other);
+        assert!(socket.exists());
+        drop(f);
         assert!(!socket.exists());
     }
     let e = Bench::try_of::<Firewall>("control = \"/nowhere/fw.sock\"").unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use super::super::block::{Block, LANES};
 use super::super::tree::{AT_BITS, AT_MOST, Entry, Flat, Tree};
-use super::{BURST, NONE};
+use super::{BURST, NONE, filled};
 use core::arch::x86_64::*;
 
 block_match!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]);
@@ -94,14 +94,6 @@ pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl 
         }
     };
     flat(rules, &sides, keys.len(), found)
-}
-
-/// A whole burst, with zeros behind the keys.
-#[cold]
-fn filled<const W: usize>(keys: &[[u32; W]]) -> [[u32; W]; BURST] {
-    let mut whole = [[0; W]; BURST];
-    whole[..keys.len()].copy_from_slice(keys);
-    whole
 }
 
 /// [`flat`] for IPv6 keys.
