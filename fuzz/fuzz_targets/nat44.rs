@@ -2,9 +2,9 @@
 //! is accounted for, what went on is well formed where it was before, no port leaks, and most packets reach the sessions.
 #![no_main]
 
-use bondstone_fuzz::Made;
+use bondstone_fuzz::perhaps_bent;
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
-use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
 use std::sync::Arc;
@@ -114,20 +114,13 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         graph.wake(Duration::from_millis(now), &mut out);
         let mut batches = [Batch::new(), Batch::new()];
         for _ in 0..u.int_in_range(1..=BURST / 2)? {
-            let (input, mut frame) = belongs(u)?;
-            match u.int_in_range(0..=15u8)? {
-                0 => frame = Made::arbitrary(u)?.bytes,
-                1 => frame.truncate(u.int_in_range(0..=frame.len())?),
-                2 => {
-                    let at = u.choose_index(frame.len())?;
-                    frame[at] = u.arbitrary()?;
-                }
-                _ => {
-                    received += 1;
-                    let packet = pool.alloc_from(&frame).expect("more than are held");
-                    batches[usize::from(input)].push(packet).expect("a burst");
-                    continue;
-                }
+            let (input, frame) = belongs(u)?;
+            let (frame, bends) = perhaps_bent(u, frame)?;
+            if !bends {
+                received += 1;
+                let packet = pool.alloc_from(&frame).expect("more than are held");
+                batches[usize::from(input)].push(packet).expect("a burst");
+                continue;
             }
             // what is held may come out later
             out.sound = false;

@@ -3,9 +3,9 @@
 //! the sessions.
 #![no_main]
 
-use bondstone_fuzz::Made;
+use bondstone_fuzz::perhaps_bent;
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
-use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
 use std::sync::Arc;
@@ -110,7 +110,9 @@ fn belongs(u: &mut Unstructured<'_>, which: usize) -> Result<(u8, Vec<u8>)> {
         }
     } else {
         match kind {
-            0..=2 => build::tcp4(world, our, service, port).flags(flags).ttl(hops).payload(&payload).pad_to(60).to_vec(),
+            0..=2 => {
+                build::tcp4(world, our, service, port).flags(flags).ttl(hops).payload(&payload).pad_to(60).to_vec()
+            }
             3..=5 => build::udp4(world, our, service, port).id(id).ttl(hops).payload(&payload).to_vec(),
             6 => {
                 let protocol = if router { IpProtocol::UDP } else { IpProtocol::ICMPV4 };
@@ -151,20 +153,13 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         graph.wake(Duration::from_millis(now), &mut out);
         let mut batches = [Batch::new(), Batch::new()];
         for _ in 0..u.int_in_range(1..=BURST / 2)? {
-            let (input, mut frame) = belongs(u, which)?;
-            match u.int_in_range(0..=15u8)? {
-                0 => frame = Made::arbitrary(u)?.bytes,
-                1 => frame.truncate(u.int_in_range(0..=frame.len())?),
-                2 => {
-                    let at = u.choose_index(frame.len())?;
-                    frame[at] = u.arbitrary()?;
-                }
-                _ => {
-                    received += 1;
-                    let packet = pool.alloc_from(&frame).expect("more than are held");
-                    batches[usize::from(input)].push(packet).expect("a burst");
-                    continue;
-                }
+            let (input, frame) = belongs(u, which)?;
+            let (frame, bends) = perhaps_bent(u, frame)?;
+            if !bends {
+                received += 1;
+                let packet = pool.alloc_from(&frame).expect("more than are held");
+                batches[usize::from(input)].push(packet).expect("a burst");
+                continue;
             }
             // what is held may come out later
             out.sound = false;

@@ -34,6 +34,20 @@ impl<'a> Arbitrary<'a> for Made {
     }
 }
 
+/// A frame as it is or, three times in sixteen, another one in its place, cut or bent; whether it is no longer what it was.
+pub fn perhaps_bent(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec<u8>, bool)> {
+    match u.int_in_range(0..=15u8)? {
+        0 => frame = Made::arbitrary(u)?.bytes,
+        1 => frame.truncate(u.int_in_range(0..=frame.len())?),
+        2 => {
+            let at = u.choose_index(frame.len())?;
+            frame[at] = u.arbitrary()?;
+        }
+        _ => return Ok((frame, false)),
+    }
+    Ok((frame, true))
+}
+
 fn built(u: &mut Unstructured<'_>) -> Result<Made> {
     let (src, dst, sport, dport): ([u8; 4], [u8; 4], u16, u16) = u.arbitrary()?;
     let (far, near) = ((u128::from(u32::from_be_bytes(src)) << 96).to_be_bytes(), [dst; 4].concat());
