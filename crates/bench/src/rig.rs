@@ -26,6 +26,9 @@ const CONFORM: u64 = 200;
 const APART: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_millis(300);
 const TRIES: u32 = 10;
+/// How long that is tried while nothing comes out at all: memory that a machine never used before is slow to come by, and a
+/// device with some hundred megabytes of it stands still for seconds.
+const WAKES: Duration = Duration::from_secs(20);
 /// Descriptors of a queue of its ports.
 const DEPTH: u32 = 1024;
 
@@ -117,15 +120,17 @@ impl Rig {
         }
         let mut load = offered.load();
         let mut outcome = (CONFORM, None);
-        for _ in 0..TRIES {
+        let (mut tries, awake) = (0, Instant::now() + WAKES);
+        while tries < TRIES {
             self.running.check(site)?;
             outcome =
                 station.conform(&mut load, stream, CONFORM, APART, PATIENCE, |sent, got| alike(forward, sent, got));
             if outcome == (0, None) || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            tries += u32::from(outcome != (CONFORM, None) || Instant::now() > awake);
         }
-        let cure = format!("look at how it was made:\n{}", self.about.configuration);
+        let cure = format!("look at how it was made:\n{}\n{}", self.about.configuration, self.running.said());
         match outcome {
             (_, Some(problem)) => Err(site.wrong(
                 format!("does not forward as it should: {problem}"),

@@ -266,6 +266,11 @@ impl Program {
         self.container.as_ref()
     }
 
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -87,6 +87,12 @@ impl Running {
         &self.attached
     }
 
+    /// What its programs here said last.
+    pub(crate) fn said(&self) -> String {
+        let last = self.programs.iter().map(|program| (program.name(), program.said()));
+        last.filter(|(_, said)| !said.is_empty()).map(|(name, said)| format!("{name} said:\n{said}\n")).collect()
+    }
+
     /// Whether it still runs.
     ///
     /// # Errors
