@@ -5,6 +5,7 @@ mod cells;
 mod count;
 mod discard;
 mod firewall;
+mod fragments;
 mod impair;
 pub mod import;
 mod l2fwd;

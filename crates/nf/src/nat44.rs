@@ -4,7 +4,6 @@
 //! a packet costs one look-up. What is mapped, who has which ports, and what filters is asked only when a session begins.
 
 pub(crate) mod flow;
-pub(crate) mod fragments;
 pub(crate) mod ipfix;
 pub(crate) mod log;
 mod look;
@@ -12,16 +11,15 @@ pub(crate) mod ports;
 pub(crate) mod sessions;
 pub(crate) mod settings;
 
+use crate::fragments::{Fragments, Waited, Waiting};
 use flow::{Flow, Translation, Way};
-use fragments::{Fragments, WAITS};
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Lane, Nf, Node, Row, Spread};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Lane, Nf, Node, Row, Spread};
 use log::Log;
 use look::{Datagram, Outer, Place, Seen, look};
 use packet::{BURST, Batch, Packet};
 use ports::{NoPort, Ports};
 use sessions::{Refused, Sessions};
 use settings::{Allocation, Config, UNIT, Unmatched};
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,8 +90,6 @@ const OUTSIDE: u8 = 1;
 /// How often a part of the tables is looked through, and how long all of it takes.
 const TICK: Duration = Duration::from_millis(1);
 const ROUND: Duration = Duration::from_secs(4);
-/// Fragments that wait for the first of their datagram at most.
-const WAITING: usize = 128;
 /// Subscribers that the summary shows.
 const SHOWN: usize = 10;
 /// Subscribers up to which it is kept up to date.
@@ -134,9 +130,7 @@ impl Nf for Nat44 {
             sessions,
             config,
             keys: empty,
-            waiting: Held::new(WAITING),
-            since: VecDeque::new(),
-            expected: vec![],
+            waiting: Waiting::new(),
             log,
             board: Arc::new(Board::new(&COLUMNS, SHOWN)),
             looked: Duration::ZERO,
@@ -190,11 +184,8 @@ struct Translating {
     /// Of the packets of a batch.
     keys: [Prepared<Tuple4>; BURST],
     fragments: Fragments<Datagram, Translation>,
-    /// Fragments that came before the first; since when, by which input, and of what.
-    waiting: Held,
-    since: VecDeque<(Duration, u8, Datagram)>,
-    /// Datagrams whose first has come and that some of them are of.
-    expected: Vec<Datagram>,
+    /// Fragments that came before the first.
+    waiting: Waiting<Datagram>,
     log: Option<Log>,
     board: Arc<Board>,
     /// When a part of the tables was last looked through, and when subscribers were last shown.
@@ -344,7 +335,7 @@ impl Translating {
     fn learn(&mut self, first: Option<Datagram>, way: Way, t: Translation, now: Duration) {
         if let Some(datagram) = first {
             self.fragments.learn(datagram, way, t, now);
-            self.expected.push(datagram);
+            self.waiting.come(datagram);
             self.counts.fragments.set(self.fragments.len() as u64);
         }
     }
@@ -431,64 +422,38 @@ impl Translating {
             verdicts[i] = verdict;
         });
         if part != 0 {
-            let mut at = 0;
+            let (mut at, way, since) = (0, cx.way(), cx.now());
             let next = |_: &mut Packet| {
                 let i = at & (BURST - 1);
                 at += 1;
                 (part >> i & 1 != 0).then_some(i as u8)
             };
-            batch.sift(next, |i, packet| self.dispose(cx, input, verdicts[usize::from(i) & (BURST - 1)], packet));
+            batch.sift(next, |i, packet| {
+                self.dispose(cx, verdicts[usize::from(i) & (BURST - 1)], Waited { way, input, since, packet });
+            });
         }
-        // some may wait since this batch
-        let since = &self.since;
-        self.expected.retain(|datagram| since.iter().any(|(.., waits)| waits == datagram));
-        if !self.expected.is_empty() {
-            self.retry(cx, None);
+        for mut waited in self.waiting.ready(cx) {
+            let verdict = self.any(look(waited.packet.data()), waited.packet.data_mut(), waited.input, now);
+            self.dispose(cx, verdict, waited);
         }
         self.tell();
     }
 
-    /// Does with a packet that does not simply go on what its verdict says.
-    fn dispose(&mut self, cx: &mut Cx<'_>, input: u8, verdict: Verdict, packet: Packet) {
+    /// Does with a packet what its verdict says.
+    fn dispose(&mut self, cx: &mut Cx<'_>, verdict: Verdict, it: Waited) {
         match verdict {
-            Verdict::Pass => cx.emit(0, packet),
+            Verdict::Pass => cx.emit_from(it.way, 0, it.packet),
             Verdict::Turn => match cx.way_by(OUTSIDE) {
-                Some(way) => cx.emit_from(way, 0, packet),
-                None => cx.drop(Reason::NoHairpin as u8, packet),
+                Some(way) => cx.emit_from(way, 0, it.packet),
+                None => cx.drop(Reason::NoHairpin as u8, it.packet),
             },
-            Verdict::Wait(datagram) => match cx.hold(&mut self.waiting, packet) {
-                Ok(()) => self.since.push_back((cx.now(), input, datagram)),
-                Err(packet) => cx.drop(Reason::Fragment as u8, packet),
-            },
-            Verdict::Drop(reason) => cx.drop(reason as u8, packet),
-            Verdict::Nobody(_) => cx.drop(Reason::NoSession as u8, packet),
-        }
-    }
-
-    /// Tries once more what waited for those that have come; what has waited too long by `over` is dropped.
-    fn retry(&mut self, cx: &mut Cx<'_>, over: Option<Duration>) {
-        let expected = core::mem::take(&mut self.expected);
-        for _ in 0..self.waiting.len() {
-            let (Some((way, mut packet)), Some((since, input, datagram))) =
-                (cx.release(&mut self.waiting), self.since.pop_front())
-            else {
-                return;
-            };
-            let verdict = match expected.contains(&datagram) {
-                true => self.any(look(packet.data()), packet.data_mut(), input, cx.now()),
-                false => Verdict::Wait(datagram),
-            };
-            match verdict {
-                Verdict::Wait(_) if over.is_none_or(|now| now.saturating_sub(since) < WAITS) => {
-                    match cx.hold_from(way, &mut self.waiting, packet) {
-                        Ok(()) => self.since.push_back((since, input, datagram)),
-                        Err(packet) => cx.drop(Reason::Fragment as u8, packet),
-                    }
+            Verdict::Wait(datagram) => {
+                if let Err(packet) = self.waiting.keep(cx, it, datagram) {
+                    cx.drop(Reason::Fragment as u8, packet);
                 }
-                Verdict::Wait(_) => cx.drop(Reason::Fragment as u8, packet),
-                Verdict::Pass => cx.emit_from(way, 0, packet),
-                other => self.dispose(cx, input, other, packet),
             }
+            Verdict::Drop(reason) => cx.drop(reason as u8, it.packet),
+            Verdict::Nobody(_) => cx.drop(Reason::NoSession as u8, it.packet),
         }
     }
 
@@ -605,9 +570,7 @@ impl Node for Translating {
         self.counts.ended.add(ended as u64);
         self.fragments.age(cx.now());
         self.counts.fragments.set(self.fragments.len() as u64);
-        if self.since.front().is_some_and(|(since, ..)| cx.now().saturating_sub(*since) >= WAITS) {
-            self.retry(cx, Some(cx.now()));
-        }
+        self.waiting.give_up(cx, Reason::Fragment as u8);
         // more are shown at the end: to look at all of them takes too long between two batches
         if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
             self.shown = now;

@@ -7,6 +7,8 @@ use super::policy::{Class, Desk, Key};
 use super::seen::{self, Seen, What, Wrong};
 use super::track::{Inserted, Tracker, Version};
 use super::{Action, DROPS, Reason};
+use crate::fragments::{Waited, Waiting};
+use core::net::IpAddr;
 use core::time::Duration;
 use graph::{Counter, Cx, Node};
 use packet::{BURST, Batch, Packet};
@@ -29,7 +31,12 @@ pub(super) struct Tracking {
     tracker: Tracker,
     v4: Ring<Tuple4>,
     v6: Ring<Tuple6>,
+    waiting: Waiting<Datagram>,
 }
+
+/// What fragments of a datagram have in common: addresses, identification, and of IPv4 the protocol (RFC 791 §3.2, RFC 8200
+/// §4.5).
+type Datagram = (IpAddr, IpAddr, u32, u8);
 
 /// Plain packets of a batch, of one IP version, whose connections are on their way from memory.
 struct Ring<K> {
@@ -55,6 +62,11 @@ const PLAIN6: usize = 70;
 /// Where the header behind IP begins.
 const UPPER4: usize = 34;
 const UPPER6: usize = 54;
+
+fn datagram(seen: &Seen<'_>) -> Option<Datagram> {
+    let FiveTuple { src, dst, protocol, .. } = seen.tuple;
+    Some((src, dst, seen.piece?.id, if src.is_ipv4() { protocol.0 } else { 0 }))
+}
 
 impl<K: Version> Ring<K> {
     fn new(table: &FlowTable<K, Connection>) -> Self {
@@ -200,7 +212,7 @@ impl Tracking {
         own.push(("rules_refused".to_owned(), rules[1].clone()));
         let (seat, desk) = live.join(own);
         let (v4, v6) = (Ring::new(&tracker.v4.table), Ring::new(&tracker.v6.table));
-        Tracking { desk, seat, live, rules, other, tracker, v4, v6 }
+        Tracking { desk, seat, live, rules, other, tracker, v4, v6, waiting: Waiting::new() }
     }
 
     /// What the rules for a class that has its own way say: whether that way is taken.
@@ -244,6 +256,9 @@ impl Tracking {
                 _ => None,
             };
             self.tracker.lead(&seen.tuple, piece, base, now);
+            if let Some(datagram) = datagram(&seen) {
+                self.waiting.come(datagram);
+            }
         }
         dropped
     }
@@ -359,7 +374,32 @@ impl Tracking {
             };
         }
         let mut at = reasons.iter();
-        batch.sift(|_| at.next().copied().flatten(), |reason: Reason, packet| cx.drop(reason as u8, packet));
+        let (way, since) = (cx.way(), cx.now());
+        batch.sift(
+            |_| at.next().copied().flatten(),
+            |reason: Reason, packet| self.dispose(cx, reason, Waited { way, input: 0, since, packet }),
+        );
+        for waited in self.waiting.ready(cx) {
+            match self.single(waited.packet.data(), now) {
+                None => cx.emit_from(waited.way, 0, waited.packet),
+                Some(reason) => self.dispose(cx, reason, waited),
+            }
+        }
+    }
+
+    /// Drops a packet, but if it may follow a fragment that is to come.
+    fn dispose(&mut self, cx: &mut Cx<'_>, reason: Reason, it: Waited) {
+        let waits = match reason {
+            Reason::NoFirstFragment => seen::see(it.packet.data()).ok().as_ref().and_then(datagram),
+            _ => None,
+        };
+        let packet = match waits {
+            Some(datagram) => self.waiting.keep(cx, it, datagram).err(),
+            None => Some(it.packet),
+        };
+        if let Some(packet) = packet {
+            cx.drop(reason as u8, packet);
+        }
     }
 
     /// What the rules for a class say of a plain packet.
@@ -427,6 +467,7 @@ impl Node for Tracking {
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.tracker.age(Tracker::clock(cx.now()));
+        self.waiting.give_up(cx, Reason::NoFirstFragment as u8);
         if self.live.may_change() {
             self.live.runs();
             self.seat.renew(&mut self.desk, cx);

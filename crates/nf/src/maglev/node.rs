@@ -1,11 +1,14 @@
 //! One copy at work.
 
 use super::config::Backend;
+use super::look::look;
 use super::lookup::Lookup;
+use super::other::datagram;
 use super::rewrite::{l3dsr4, nat4, reply4, tunnel4};
 use super::shared::{Condition, Shared, View};
 use super::target::{How, OUTER4, OUTER4_GRE, Reply, Target, key};
 use super::{Other, Settings};
+use crate::fragments::{Waited, Waiting};
 use foldhash::HashMap;
 use graph::{Board, Counter, Cx, Diagnostic, Node, Row};
 use packet::{BURST, Batch, Packet};
@@ -115,6 +118,8 @@ pub(super) struct Balancer {
     pub(super) v4: FlowTable<Tuple4, Connection>,
     pub(super) v6: FlowTable<Tuple6, Connection>,
     pub(super) fragments: FlowTable<Tuple6, Connection>,
+    /// Fragments that came before the first.
+    pub(super) waiting: Waiting<Tuple6>,
     pub(super) seed: Seed,
     /// Identification of the next outer IPv4 header.
     pub(super) id: u16,
@@ -201,6 +206,7 @@ impl Balancer {
             v4,
             v6,
             fragments: table(s.fragments as usize, Full::EvictOldest, "fragments")?,
+            waiting: Waiting::new(),
             seed: Seed::fixed(s.seed),
             id: 0,
             mtu: s.mtu,
@@ -381,7 +387,38 @@ impl Balancer {
                 odd &= odd - 1;
             }
         }
-        gone.leave(cx, batch);
+        self.leave(cx, batch, &gone);
+        for mut waited in self.waiting.ready(cx) {
+            match self.any(&mut waited.packet, now) {
+                Ok(()) => cx.emit_from(waited.way, 0, waited.packet),
+                Err(reason) => self.dispose(cx, reason as u8, waited),
+            }
+        }
+    }
+
+    /// Takes packets out of a batch that do not go on.
+    #[inline(always)]
+    fn leave(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, gone: &Gone) {
+        if gone.which != 0 {
+            let (mut at, way, since) = (0..BURST, cx.way(), cx.now());
+            let reason = |at: usize| (gone.which >> at & 1 != 0).then(|| gone.reasons[at & (BURST - 1)]);
+            batch.sift(
+                |_| at.next().and_then(reason),
+                |reason, packet| self.dispose(cx, reason, Waited { way, input: 0, since, packet }),
+            );
+        }
+    }
+
+    /// Drops a packet, but if it may follow a fragment that is to come.
+    fn dispose(&mut self, cx: &mut Cx<'_>, reason: u8, it: Waited) {
+        let waits = (reason == Reason::UnknownFragment as u8).then(|| look(it.packet.data()));
+        let packet = match waits.flatten() {
+            Some(look) => self.waiting.keep(cx, it, datagram(&look)).err(),
+            None => Some(it.packet),
+        };
+        if let Some(packet) = packet {
+            cx.drop(reason, packet);
+        }
     }
 
     fn answers(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
@@ -412,7 +449,7 @@ impl Balancer {
             }
             odd &= odd - 1;
         }
-        gone.leave(cx, batch);
+        self.leave(cx, batch, &gone);
     }
 
     /// Counts, and what the summary shows.
@@ -489,15 +526,6 @@ impl Gone {
     fn add(&mut self, at: usize, reason: Reason) {
         self.which |= 1 << at;
         self.reasons[at & (BURST - 1)] = reason as u8;
-    }
-
-    #[inline(always)]
-    fn leave(&self, cx: &mut Cx<'_>, batch: &mut Batch) {
-        if self.which != 0 {
-            let mut at = 0..BURST;
-            let way = |at: usize| (self.which >> at & 1 != 0).then(|| self.reasons[at & (BURST - 1)]);
-            batch.sift(|_| at.next().and_then(way), |reason, packet| cx.drop(reason, packet));
-        }
     }
 }
 
@@ -591,6 +619,7 @@ impl Node for Balancer {
         if !self.v6.is_empty() {
             self.v6.age(now, buckets(self.v6.buckets()), |_, _, since| since >= idle);
         }
+        self.waiting.give_up(cx, Reason::UnknownFragment as u8);
         if !self.fragments.is_empty() {
             let idle = self.fragments_idle;
             self.fragments.age(now, buckets(self.fragments.buckets()), |_, _, since| since >= idle);

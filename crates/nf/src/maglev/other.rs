@@ -21,7 +21,7 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 /// What fragments of a datagram have in common (RFC 791, RFC 8200 §4.5).
-fn datagram(look: &Look) -> Tuple6 {
+pub(super) fn datagram(look: &Look) -> Tuple6 {
     let protocol = if look.src.is_ipv4() { look.protocol } else { IpProtocol::FRAGMENT };
     Tuple6::new(bits(look.src), bits(look.dst), (look.id >> 16) as u16, look.id as u16, protocol.0)
 }
@@ -71,8 +71,9 @@ impl Balancer {
         }
     }
 
-    /// Remembers where the fragments of a datagram go.
+    /// Remembers where the fragments of a datagram go, also those that have come before.
     fn remember(&mut self, look: &Look, target: u32, now: u32) {
+        self.waiting.come(datagram(look));
         find(&mut self.fragments, (datagram(look), now), true, |found| match found {
             Some(Found::Known(c) | Found::New(c)) => c.target = target,
             // every one of its places had a fragment at this very time: the others of this datagram find nothing

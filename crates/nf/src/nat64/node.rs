@@ -6,17 +6,16 @@ use super::refuse::{Problem, RATE, message};
 use super::settings::Config;
 use super::translate::{Ends, FRAGMENT, SIX, cut, header4, header6, reshape, upper};
 use super::{DROPS, INSIDE, OUTSIDE, Reason};
+use crate::fragments::{Fragments, Waited, Waiting};
 use crate::l3fwd::icmp::Limiter;
 use crate::nat44::flow::{Flow, Way};
-use crate::nat44::fragments::{Fragments, WAITS};
 use crate::nat44::ipfix::Kind;
 use crate::nat44::log::Log;
 use crate::nat44::ports::Ports;
 use crate::nat44::sessions::{Refused, Sessions};
 use crate::nat44::settings::{Allocation, UNIT};
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Held, Node, Row};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Node, Row};
 use packet::{BURST, Batch, Packet};
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +24,6 @@ use wire::IpProtocol;
 /// How often a part of the tables is looked through, and how long all of it takes.
 const TICK: Duration = Duration::from_millis(1);
 const ROUND: Duration = Duration::from_secs(4);
-/// Fragments that wait at most, for the first of their datagram or, pings, for the last.
-const WAITING: usize = 128;
 /// Subscribers that the summary shows.
 const SHOWN: usize = 10;
 /// Subscribers up to which it is kept up to date.
@@ -86,10 +83,8 @@ pub(super) struct Translating {
     fragments: Fragments<Datagram, Mapped>,
     /// Bytes of whole datagrams, of which the last fragment has come: a ping's checksum cannot be known without.
     lengths: Fragments<Datagram, u32>,
-    waiting: Held,
-    since: VecDeque<(Duration, u8, Datagram)>,
-    /// Datagrams of which something has come that others wait for.
-    expected: Vec<Datagram>,
+    /// Fragments that came before the first of their datagram or, pings, before the last.
+    waiting: Waiting<Datagram>,
     log: Option<Log>,
     board: Arc<Board>,
     icmp: Limiter,
@@ -122,9 +117,7 @@ impl Translating {
             fragments: Fragments::new(config.nat.fragments),
             lengths: Fragments::new(config.nat.fragments),
             config,
-            waiting: Held::new(WAITING),
-            since: VecDeque::new(),
-            expected: vec![],
+            waiting: Waiting::new(),
             log,
             board: Arc::new(Board::new(&COLUMNS, SHOWN)),
             icmp: Limiter::new(RATE),
@@ -386,27 +379,21 @@ impl Translating {
             return;
         }
         self.lengths.learn(datagram, way, u32::from(head.offset) + head.len() as u32, self.looked);
-        self.expect(datagram);
-    }
-
-    /// Something of a datagram has come for which others may wait, be it since this batch.
-    fn expect(&mut self, datagram: Datagram) {
-        if self.expected.len() < BURST {
-            self.expected.push(datagram);
-        }
+        self.waiting.come(datagram);
     }
 
     /// A first fragment has passed.
     fn learn(&mut self, head: &Head, way: Way, t: Mapped, now: Duration) {
         if head.is_part() {
             self.fragments.learn(head.datagram(), way, t, now);
-            self.expect(head.datagram());
+            self.waiting.come(head.datagram());
             self.counts.fragments.set(self.fragments.len() as u64);
         }
     }
 
     /// Does with a packet that does not simply go on what its verdict says.
-    fn dispose(&mut self, cx: &mut Cx<'_>, way: graph::Way, input: u8, verdict: Verdict, mut packet: Packet) {
+    fn dispose(&mut self, cx: &mut Cx<'_>, verdict: Verdict, it: Waited) {
+        let Waited { way, input, since, mut packet } = it;
         match verdict {
             Verdict::Pass => cx.emit_from(way, 0, packet),
             Verdict::Cut { ip, id } => {
@@ -425,10 +412,11 @@ impl Translating {
                 }
                 self.back(cx, INSIDE, packet);
             }
-            Verdict::Wait(datagram) => match cx.hold_from(way, &mut self.waiting, packet) {
-                Ok(()) => self.since.push_back((cx.now(), input, datagram)),
-                Err(packet) => cx.drop(Reason::Fragment as u8, packet),
-            },
+            Verdict::Wait(datagram) => {
+                if let Err(packet) = self.waiting.keep(cx, Waited { way, input, since, packet }, datagram) {
+                    cx.drop(Reason::Fragment as u8, packet);
+                }
+            }
             Verdict::Drop(reason) => cx.drop(reason as u8, packet),
             Verdict::Refuse(reason, problem, from) => {
                 self.refuse(cx, input, problem, from, &packet);
@@ -455,32 +443,6 @@ impl Translating {
         if let Some(answer) = cx.make(&answer) {
             self.counts.icmp_sent.add(1);
             self.back(cx, input, answer);
-        }
-    }
-
-    /// Tries once more what waited for those that have come; what has waited too long by `over` is dropped.
-    fn retry(&mut self, cx: &mut Cx<'_>, over: Option<Duration>) {
-        let expected = core::mem::take(&mut self.expected);
-        for _ in 0..self.waiting.len() {
-            let (Some((way, mut packet)), Some((since, input, datagram))) =
-                (cx.release(&mut self.waiting), self.since.pop_front())
-            else {
-                return;
-            };
-            let verdict = match expected.contains(&datagram) || self.expected.contains(&datagram) {
-                true => self.any(&mut packet, input, cx.now()),
-                false => Verdict::Wait(datagram),
-            };
-            match verdict {
-                Verdict::Wait(_) if over.is_none_or(|now| now.saturating_sub(since) < WAITS) => {
-                    match cx.hold_from(way, &mut self.waiting, packet) {
-                        Ok(()) => self.since.push_back((since, input, datagram)),
-                        Err(packet) => cx.drop(Reason::Fragment as u8, packet),
-                    }
-                }
-                Verdict::Wait(_) => cx.drop(Reason::Fragment as u8, packet),
-                other => self.dispose(cx, way, input, other, packet),
-            }
         }
     }
 
@@ -576,19 +538,18 @@ impl Node for Translating {
                 at += 1;
                 (verdict != Verdict::Pass).then_some(verdict)
             };
-            let way = cx.way();
-            batch.sift(&mut next, |verdict, packet| self.dispose(cx, way, input, verdict, packet));
+            let (way, since) = (cx.way(), now);
+            batch.sift(&mut next, |verdict, packet| {
+                self.dispose(cx, verdict, Waited { way, input, since, packet });
+            });
         }
         // what waited may be what others wait for
         for _ in 0..3 {
-            let since = &self.since;
-            self.expected.retain(|datagram| since.iter().any(|(.., waits)| waits == datagram));
-            if self.expected.is_empty() {
-                break;
+            for mut waited in self.waiting.ready(cx) {
+                let verdict = self.any(&mut waited.packet, waited.input, now);
+                self.dispose(cx, verdict, waited);
             }
-            self.retry(cx, None);
         }
-        self.expected.clear();
         self.tell();
     }
 
@@ -605,9 +566,7 @@ impl Node for Translating {
         self.fragments.age(now);
         self.lengths.age(now);
         self.counts.fragments.set(self.fragments.len() as u64);
-        if self.since.front().is_some_and(|(since, ..)| now.saturating_sub(*since) >= WAITS) {
-            self.retry(cx, Some(now));
-        }
+        self.waiting.give_up(cx, Reason::Fragment as u8);
         // more are shown at the end: to look at all of them takes too long between two batches
         if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
             self.shown = now;
