@@ -2,11 +2,13 @@
 
 mod attacked;
 mod flows;
+mod nat64;
 mod rules;
 #[path = "../../crates/nf/src/firewall/tests/sets.rs"]
 #[expect(dead_code, reason = "the tests scan them too")]
 mod sets;
 mod shuffle;
+mod side;
 mod state;
 mod timers;
 mod tuple_merge;
@@ -140,6 +142,7 @@ pub(crate) fn run(
     shuffle::rows(&mut table, (core, other))?;
     window::rows(&mut table)?;
     timers::rows(&mut table)?;
+    nat64::rows(&mut table, pool);
     attacked::rows(&mut table, pool);
     Ok(table.rows)
 }
