@@ -16,7 +16,7 @@ use flow::{Flow, Translation, Way};
 use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Lane, Nf, Node, Row, Spread};
 use log::Log;
 use look::{Datagram, Outer, Place, Seen, look};
-use packet::{BURST, Batch, Packet};
+use packet::{BURST, Batch};
 use ports::{NoPort, Ports};
 use sessions::{Refused, Sessions};
 use settings::{Allocation, Config, UNIT, Unmatched};
@@ -214,9 +214,9 @@ impl Translating {
     }
 
     /// Any packet from inside.
-    fn outwards(&mut self, (seen, ends): (Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
+    fn outwards(&mut self, (seen, ends): &(Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
         let clock = (now.as_millis() >> UNIT) as u32;
-        match seen {
+        match *seen {
             Seen::Packet(_, flow, look::ANSWER, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
                 self.stays(flow.src).unwrap_or(Verdict::Drop(Reason::NoSession))
             }
@@ -267,7 +267,7 @@ impl Translating {
         if !self.config.hairpin || self.config.number(dst).is_none() {
             return Verdict::Pass;
         }
-        match self.inwards(look(frame), frame, now) {
+        match self.inwards(&look(frame), frame, now) {
             Verdict::Pass => {
                 self.counts.hairpinned.add(1);
                 Verdict::Turn
@@ -281,9 +281,9 @@ impl Translating {
     }
 
     /// Any packet from outside.
-    fn inwards(&mut self, (seen, ends): (Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
+    fn inwards(&mut self, (seen, ends): &(Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
         let clock = (now.as_millis() >> UNIT) as u32;
-        match seen {
+        match *seen {
             // only answers come in (RFC 5508 §3)
             Seen::Packet(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != look::ANSWER => {
                 Verdict::Nobody(flow.dst)
@@ -381,7 +381,7 @@ impl Translating {
         }
     }
 
-    fn any(&mut self, seen: (Seen, Option<Outer>), frame: &mut [u8], input: u8, now: Duration) -> Verdict {
+    fn any(&mut self, seen: &(Seen, Option<Outer>), frame: &mut [u8], input: u8, now: Duration) -> Verdict {
         if input == INSIDE {
             return self.outwards(seen, frame, now);
         }
@@ -416,24 +416,19 @@ impl Translating {
         let mut verdicts = [Verdict::Pass; BURST];
         let mut part = 0u32;
         each(others, |i| {
-            let Some(seen) = seen[i] else { return };
+            let Some(seen) = &seen[i] else { return };
             let verdict = self.any(seen, batch.as_mut_slice()[i].data_mut(), input, now);
             part |= u32::from(!matches!(verdict, Verdict::Pass)) << i;
             verdicts[i] = verdict;
         });
         if part != 0 {
-            let (mut at, way, since) = (0, cx.way(), cx.now());
-            let next = |_: &mut Packet| {
-                let i = at & (BURST - 1);
-                at += 1;
-                (part >> i & 1 != 0).then_some(i as u8)
-            };
-            batch.sift(next, |i, packet| {
-                self.dispose(cx, verdicts[usize::from(i) & (BURST - 1)], Waited { way, input, since, packet });
+            let (way, since) = (cx.way(), cx.now());
+            batch.take_out(part, |i, packet| {
+                self.dispose(cx, verdicts[i & (BURST - 1)], Waited { way, input, since, packet });
             });
         }
         for mut waited in self.waiting.ready(cx) {
-            let verdict = self.any(look(waited.packet.data()), waited.packet.data_mut(), waited.input, now);
+            let verdict = self.any(&look(waited.packet.data()), waited.packet.data_mut(), waited.input, now);
             self.dispose(cx, verdict, waited);
         }
         self.tell();

@@ -176,7 +176,7 @@ impl Batch {
             next += 1;
         }
         if gone != 0 {
-            self.take(
+            self.take_out(
                 gone,
                 #[inline(always)]
                 // SAFETY: a bit in `gone` says that its way was written.
@@ -185,22 +185,36 @@ impl Batch {
         }
     }
 
-    /// Takes out the packets whose bit is set, in order, and closes the gaps.
+    /// Takes out the packets whose bit is set in `which`, in order, closes the gaps, and hands them to `out` with the places
+    /// at which they stood. Should that panic, those that are left are in the batch, at its end.
     #[inline]
-    fn take(&mut self, gone: u32, mut out: impl FnMut(usize, Packet)) {
+    pub fn take_out(&mut self, which: u32, mut out: impl FnMut(usize, Packet)) {
         let n = core::mem::take(&mut self.len) as usize;
-        let mut sorted = Sorted { batch: self, next: 0, n, kept: 0 };
-        while sorted.next < n {
-            let i = sorted.next;
-            sorted.next += 1;
-            // SAFETY: i < n, and each slot is read once.
-            let packet = unsafe { sorted.batch.slots[i].assume_init_read() };
-            if gone & 1 << i == 0 {
-                sorted.batch.slots[sorted.kept].write(packet);
-                sorted.kept += 1;
-            } else {
-                out(i, packet);
+        let mut leaving = Leaving { batch: self, slots: [const { MaybeUninit::uninit() }; BURST], next: 0, n: 0 };
+        let mut places = [0u8; BURST];
+        let Leaving { batch, slots, n: gone, .. } = &mut leaving;
+        let mut kept = 0;
+        // who leaves is hard to foresee: each is written to both, and counts in one
+        for i in 0..n {
+            // SAFETY: i < n; the packet is in one of the two places below, and the other is written over or never read.
+            let packet = unsafe { core::ptr::read(&raw const batch.slots[i]) };
+            let leaves = which >> i & 1;
+            // SAFETY: as many as have been seen are in both together at most, so that there is a slot in each.
+            unsafe {
+                *slots.get_unchecked_mut(*gone) = core::ptr::read(&raw const packet);
+                *places.get_unchecked_mut(*gone) = i as u8;
+                *batch.slots.get_unchecked_mut(kept) = packet;
             }
+            *gone += leaves as usize;
+            kept += 1 - leaves as usize;
+        }
+        batch.len = kept as u32;
+        while leaving.next < leaving.n {
+            let at = leaving.next;
+            leaving.next += 1;
+            // SAFETY: at < n, and each slot is read once.
+            let packet = unsafe { leaving.slots[at].assume_init_read() };
+            out(usize::from(places[at]), packet);
         }
     }
 
@@ -238,26 +252,27 @@ impl Batch {
     }
 }
 
-/// A batch while packets are taken out of it. Whatever happens meanwhile, the rest are in it afterwards.
-struct Sorted<'b> {
+/// Packets that leave a batch. Whatever happens meanwhile, the rest are in it afterwards.
+struct Leaving<'b> {
     batch: &'b mut Batch,
-    /// The slot that is looked at next, of `n`.
+    slots: [MaybeUninit<Packet>; BURST],
+    /// The one that leaves next, of `n`.
     next: usize,
     n: usize,
-    /// Packets that stay, in the first slots.
-    kept: usize,
 }
 
-impl Drop for Sorted<'_> {
+impl Drop for Leaving<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let left = self.n - self.next;
-        if left != 0 {
-            let at = self.batch.slots.as_mut_ptr();
-            // SAFETY: slots next .. n hold packets that nobody has read, those from `kept` to `next` hold none any more.
-            unsafe { core::ptr::copy(at.add(self.next), at.add(self.kept), left) }
+        while self.next < self.n {
+            // SAFETY: slots next .. n hold packets that nobody has read.
+            let packet = unsafe { self.slots[self.next].assume_init_read() };
+            self.next += 1;
+            // there is room for all that were in it
+            if let Err(packet) = self.batch.push(packet) {
+                drop(packet);
+            }
         }
-        self.batch.len = (self.kept + left) as u32;
     }
 }
 

@@ -34,21 +34,31 @@ fn socket(site: &Site) -> PathBuf {
 }
 
 /// A connection to it.
-struct Rules(BufReader<UnixStream>);
+struct Rules(PathBuf, Option<BufReader<UnixStream>>);
 
 impl Rules {
-    fn connect(path: &Path) -> std::io::Result<Rules> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(CHANGE))?;
-        stream.set_write_timeout(Some(CHANGE))?;
-        Ok(Rules(BufReader::new(stream)))
+    fn connect(&mut self) -> std::io::Result<&mut BufReader<UnixStream>> {
+        if self.1.is_none() {
+            let stream = UnixStream::connect(&self.0)?;
+            stream.set_read_timeout(Some(CHANGE))?;
+            stream.set_write_timeout(Some(CHANGE))?;
+            self.1 = Some(BufReader::new(stream));
+        }
+        self.1.as_mut().ok_or_else(|| std::io::ErrorKind::NotConnected.into())
     }
 
-    /// Whether a change has been made.
+    /// Makes a change; true if it was made.
     fn make(&mut self, change: &str) -> bool {
         let mut answer = String::new();
-        let said = self.0.get_mut().write_all(format!("{change}\n").as_bytes());
-        said.and_then(|()| self.0.read_line(&mut answer)).is_ok() && answer.trim_end() == "ok"
+        let said = self.connect().and_then(|stream| {
+            stream.get_mut().write_all(format!("{change}\n").as_bytes())?;
+            stream.read_line(&mut answer)
+        });
+        if said.is_err() {
+            // an answer that comes late is none to the next change
+            self.1 = None;
+        }
+        said.is_ok() && answer.trim_end() == "ok"
     }
 }
 
@@ -145,21 +155,11 @@ impl Driver for Bondstone {
     fn act(&mut self, _: &Running, site: &Site, act: Act, stop: &AtomicBool) -> Result<Acted, DutError> {
         let Act::Changes { per_second } = act else { return Ok(Acted::default()) };
         let wrong = |e| site.wrong(format!("its rules cannot be changed: {e}"), "look at what it says");
-        let mut rules = Rules::connect(&socket(site)).map_err(wrong)?;
-        let rule = |n: u64| format!("drop src 203.0.113.{}", n / 2 % 256);
-        let mut left = None;
-        let acted = rhythm::changes(per_second, stop, |n| {
-            if n.is_multiple_of(2) {
-                left = Some(rule(n));
-                rules.make(&format!("add 1 {}", rule(n)))
-            } else {
-                left = None;
-                rules.make(&format!("remove {}", rule(n)))
-            }
-        });
-        if let Some(rule) = left {
-            rules.make(&format!("remove {rule}"));
-        }
-        Ok(acted)
+        let mut rules = Rules(socket(site), None);
+        rules.connect().map_err(wrong)?;
+        Ok(rhythm::changes(per_second, stop, |n| {
+            let rule = format!("drop src 203.0.113.{}", n / 2 % 256);
+            rules.make(&if n.is_multiple_of(2) { format!("add 1 {rule}") } else { format!("remove {rule}") })
+        }))
     }
 }

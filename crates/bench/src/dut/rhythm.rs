@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// Longest sleep, so that an end is seen.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Does `change` with the numbers 0, 1, … that often until `stop` is set; what is late is made up for at once.
+/// Does `change` with the numbers 0, 1, … that often until `stop` is set; what is late is made up for at once. What an even
+/// one does the next one undoes: the last one too, which does not count.
 pub(crate) fn changes(per_second: f64, stop: &AtomicBool, mut change: impl FnMut(u64) -> bool) -> Acted {
     let began = Instant::now();
     let mut acted = Acted::default();
@@ -25,6 +26,9 @@ pub(crate) fn changes(per_second: f64, stop: &AtomicBool, mut change: impl FnMut
         n += 1;
     }
     acted.to_s = began.elapsed().as_secs_f64();
+    if n % 2 == 1 {
+        change(n);
+    }
     acted
 }
 
@@ -55,6 +59,14 @@ mod tests {
         });
         assert_eq!((acted.done, acted.failed), (90, 10));
         assert!(acted.to_s >= 0.0099);
+        let mut there = false;
+        stop.store(false, Ordering::Relaxed);
+        let acted = changes(1e4, &stop, |n| {
+            stop.store(n >= 6, Ordering::Relaxed);
+            there = !there;
+            true
+        });
+        assert_eq!((acted.done, there), (7, false), "nothing is left behind");
         assert_eq!(once(100.0, &stop, || true), Acted::default());
         let failed = once(0.0, &AtomicBool::new(false), || false);
         assert_eq!((failed.done, failed.failed), (0, 1));

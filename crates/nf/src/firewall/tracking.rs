@@ -354,14 +354,15 @@ impl Tracking {
     /// Packets that need a closer look, and what is to be dropped.
     #[inline(never)]
     fn closer(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, rest: u32, marks: [&Marks; 2], now: u32) {
-        let mut reasons = [None; BURST];
+        let mut reasons = [Reason::Refused; BURST];
+        let mut dropped = 0u32;
         let has_established = self.desk.has(Class::Established);
         let window = marks[0].out_of_window | marks[1].out_of_window;
         let state = marks[0].out_of_state | marks[1].out_of_state;
         for (at, (packet, reason)) in batch.as_slice().iter().zip(&mut reasons).enumerate() {
             let frame = packet.data();
             let is = |bits: u32| bits >> at & 1 != 0;
-            *reason = if is(rest) {
+            let why = if is(rest) {
                 self.single(frame, now)
             } else if is(window) {
                 self.of(Class::Invalid, frame, Some(Reason::OutOfWindow))
@@ -372,13 +373,15 @@ impl Tracking {
             } else {
                 None
             };
+            dropped |= u32::from(why.is_some()) << at;
+            *reason = why.unwrap_or(*reason);
         }
-        let mut at = reasons.iter();
-        let (way, since) = (cx.way(), cx.now());
-        batch.sift(
-            |_| at.next().copied().flatten(),
-            |reason: Reason, packet| self.dispose(cx, reason, Waited { way, input: 0, since, packet }),
-        );
+        if dropped != 0 {
+            let (way, since) = (cx.way(), cx.now());
+            batch.take_out(dropped, |at, packet| {
+                self.dispose(cx, reasons[at & (BURST - 1)], Waited { way, input: 0, since, packet });
+            });
+        }
         for waited in self.waiting.ready(cx) {
             match self.single(waited.packet.data(), now) {
                 None => cx.emit_from(waited.way, 0, waited.packet),

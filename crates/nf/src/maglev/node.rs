@@ -400,12 +400,10 @@ impl Balancer {
     #[inline(always)]
     fn leave(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, gone: &Gone) {
         if gone.which != 0 {
-            let (mut at, way, since) = (0..BURST, cx.way(), cx.now());
-            let reason = |at: usize| (gone.which >> at & 1 != 0).then(|| gone.reasons[at & (BURST - 1)]);
-            batch.sift(
-                |_| at.next().and_then(reason),
-                |reason, packet| self.dispose(cx, reason, Waited { way, input: 0, since, packet }),
-            );
+            let (way, since) = (cx.way(), cx.now());
+            batch.take_out(gone.which, |at, packet| {
+                self.dispose(cx, gone.reasons[at & (BURST - 1)], Waited { way, input: 0, since, packet });
+            });
         }
     }
 

@@ -153,7 +153,7 @@ const UDP_SUM: usize = 40;
 
 /// The key of an untagged, unfragmented TCP or UDP packet over IPv4 without options, of 54 bytes at the least.
 #[inline(always)]
-pub(super) fn plain(frame: &[u8]) -> Option<Tuple4> {
+pub(crate) fn plain(frame: &[u8]) -> Option<Tuple4> {
     let h = frame.first_chunk::<LONG>()?;
     let word = |at: usize| u32::from_le_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
     // EtherType, version and header length; flags and fragment offset, time to live, protocol

@@ -2,11 +2,11 @@
 
 use super::flow::Flow;
 use super::log::To;
+use foldhash::HashMap;
 use graph::{BuildCx, Diagnostic};
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use tables::flow::CAPACITY_MOST;
 use wire::IpProtocol;
@@ -324,7 +324,7 @@ impl Config {
             subscriber_sessions: if s.subscriber_sessions == 0 { u32::MAX } else { s.subscriber_sessions },
             limits,
             forward: vec![],
-            pinned: HashMap::new(),
+            pinned: HashMap::default(),
             hairpin: s.hairpin,
             unmatched: s.unmatched,
             fragments: (s.fragments as usize).clamp(1, 1 << 20),

@@ -1,7 +1,8 @@
 //! Hosts inside, each with a number: sessions know it by that, so that their tables are as small as those of IPv4.
 
-use foldhash::HashMap;
+use graph::Diagnostic;
 use std::net::Ipv6Addr;
+use tables::flow::{FlowTable, Found, Settings};
 
 struct Host {
     address: u128,
@@ -11,7 +12,7 @@ struct Host {
 
 /// The hosts of one copy.
 pub(super) struct Hosts {
-    numbers: HashMap<u128, u32>,
+    numbers: FlowTable<u128, u32>,
     hosts: Vec<Host>,
     free: Vec<u32>,
     /// Numbers below this one stay: of hosts with forwards.
@@ -23,9 +24,16 @@ pub(super) struct Hosts {
 
 impl Hosts {
     /// At most so many besides those that are there for good, whose numbers are their places.
-    pub(super) fn new(fixed: &[u128], most: usize) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for so many.
+    pub(super) fn new(fixed: &[u128], most: usize) -> Result<Self, Diagnostic> {
+        let numbers = FlowTable::new(&Settings::new(most + fixed.len())).map_err(|e| {
+            let d = Diagnostic::new(e.to_string()).key("subscribers").value(most);
+            d.cure("ask for fewer hosts, as far as memory goes")
+        })?;
         let mut it = Hosts {
-            numbers: HashMap::default(),
+            numbers,
             hosts: vec![],
             free: vec![],
             fixed: fixed.len() as u32,
@@ -35,23 +43,35 @@ impl Hosts {
         for address in fixed {
             it.add(*address);
         }
-        it
+        Ok(it)
+    }
+
+    /// Has memory bring where a host's number stands.
+    #[inline(always)]
+    pub(super) fn fetch(&self, address: u128) {
+        self.numbers.prepare(address);
     }
 
     fn add(&mut self, address: u128) -> Option<u32> {
-        let host = Host { address, sessions: 0 };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.hosts[number as usize] = host;
-                number
-            }
-            None if self.hosts.len() < self.most => {
-                self.hosts.push(host);
-                self.hosts.len() as u32 - 1
-            }
-            None => return None,
-        };
-        self.numbers.insert(address, number);
+        let Hosts { numbers, hosts, free, most, .. } = self;
+        let new = free.last().copied().or_else(|| (hosts.len() < *most).then_some(hosts.len() as u32))?;
+        let mut number = None;
+        numbers.look_up_or_insert(
+            &[numbers.prepare(address)],
+            0,
+            |_, _| {},
+            |_, found| {
+                if let Found::New(place) = found {
+                    *place = new;
+                    number = Some(new);
+                }
+            },
+        );
+        let (number, host) = (number?, Host { address, sessions: 0 });
+        match free.pop() {
+            Some(_) => hosts[number as usize] = host,
+            None => hosts.push(host),
+        }
         Some(number)
     }
 
@@ -128,7 +148,7 @@ mod tests {
         fn numbers_are_one_hosts_as_long_as_it_has_sessions(
             steps in prop::collection::vec((0..4u8, 0..6u128), 0..200), most in 1..5usize
         ) {
-            let mut hosts = Hosts::new(&[100, 101], most);
+            let mut hosts = Hosts::new(&[100, 101], most).unwrap();
             // the model: sessions by host
             let mut model: BTreeMap<u128, (u32, u32)> = BTreeMap::new();
             let mut tried = std::collections::BTreeSet::new();

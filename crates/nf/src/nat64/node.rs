@@ -8,7 +8,7 @@ use super::translate::{Ends, FRAGMENT, SIX, cut, header4, header6, reshape, uppe
 use super::{DROPS, INSIDE, OUTSIDE, Reason};
 use crate::fragments::{Fragments, Waited, Waiting};
 use crate::l3fwd::icmp::Limiter;
-use crate::nat44::flow::{Flow, Way};
+use crate::nat44::flow::{self, Flow, Way};
 use crate::nat44::ipfix::Kind;
 use crate::nat44::log::Log;
 use crate::nat44::ports::Ports;
@@ -19,7 +19,8 @@ use packet::{BURST, Batch, Packet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::IpProtocol;
+use tables::flow::Tuple4;
+use wire::{EtherType, IpProtocol};
 
 /// How often a part of the tables is looked through, and how long all of it takes.
 const TICK: Duration = Duration::from_millis(1);
@@ -113,7 +114,7 @@ impl Translating {
             // what ends is always told: hosts without sessions lose their numbers
             sessions: Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?,
             // those of a batch that get no session are forgotten behind it
-            hosts: Hosts::new(&config.fixed, config.nat.subscribers + BURST),
+            hosts: Hosts::new(&config.fixed, config.nat.subscribers + BURST)?,
             fragments: Fragments::new(config.nat.fragments),
             lengths: Fragments::new(config.nat.fragments),
             config,
@@ -136,6 +137,29 @@ impl Translating {
     fn untranslated(&self) -> Verdict {
         self.counts.untranslated.add(1);
         Verdict::Pass
+    }
+
+    /// Has memory bring what plain packets of a batch will be looked up in: hosts first, with their numbers sessions.
+    #[inline(always)]
+    fn fetch(&self, input: u8, batch: &mut Batch) {
+        if input == OUTSIDE {
+            let of = |packet: &mut Packet| flow::plain(packet.data()).map(|key| self.sessions.inwards.prepare(key));
+            return batch.for_each(|packet| _ = of(packet));
+        }
+        let mut known = [None; BURST];
+        let mut n = 0;
+        batch.for_each(|packet| {
+            known[n & (BURST - 1)] = plain6(packet.data());
+            n += 1;
+        });
+        let known = known.iter().flatten();
+        known.clone().for_each(|(host, ..)| self.hosts.fetch(*host));
+        for (host, dst, src_port, dst_port, protocol) in known {
+            if let Some(src) = self.hosts.get(*host) {
+                let dst = self.config.prefix.extract(*dst);
+                self.sessions.outwards.prepare(Tuple4::new(src, dst, *src_port, *dst_port, *protocol));
+            }
+        }
     }
 
     /// Any packet.
@@ -225,7 +249,7 @@ impl Translating {
         flow: impl Fn(u32) -> Flow,
         flags: u8,
         clock: u32,
-    ) -> Result<crate::nat44::flow::Translation, Reason> {
+    ) -> Result<flow::Translation, Reason> {
         let host = self.hosts.enter(host).ok_or(Reason::Subscribers)?;
         let flow = flow(host);
         let turns = self.config.nat.hairpin && self.config.nat.number(flow.dst).is_some();
@@ -342,7 +366,7 @@ impl Translating {
     }
 
     #[cold]
-    fn begin_in(&mut self, flow: &Flow, flags: u8, clock: u32) -> Result<crate::nat44::flow::Translation, Refused> {
+    fn begin_in(&mut self, flow: &Flow, flags: u8, clock: u32) -> Result<flow::Translation, Refused> {
         let t = self.sessions.begin_in(flow, flags, clock)?;
         self.hosts.begun(t.address());
         self.counts.begun.add(1);
@@ -482,6 +506,17 @@ impl Translating {
     }
 }
 
+/// Addresses, ports and protocol of an untagged packet of TCP or UDP without extension headers.
+#[inline(always)]
+fn plain6(frame: &[u8]) -> Option<(u128, u128, u16, u16, u8)> {
+    let h = frame.first_chunk::<58>()?;
+    let port = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
+    let address = |at: usize| h[at..].first_chunk().map(|b| u128::from_be_bytes(*b));
+    let plain =
+        h[12..14] == EtherType::IPV6.0.to_be_bytes() && matches!(IpProtocol(h[20]), IpProtocol::TCP | IpProtocol::UDP);
+    if plain { Some((address(22)?, address(38)?, port(54), port(56), h[20])) } else { None }
+}
+
 /// Whether a UDP packet has none.
 fn no_checksum(head: &Head, bytes: &[u8]) -> bool {
     head.protocol == IpProtocol::UDP.0 && u16_at(bytes, 6) == 0
@@ -525,22 +560,17 @@ impl Node for Translating {
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
         let now = cx.now();
+        self.fetch(input, batch);
         let mut verdicts = [Verdict::Pass; BURST];
-        let mut plain = true;
-        for (packet, verdict) in batch.as_mut_slice().iter_mut().zip(&mut verdicts) {
+        let mut part = 0;
+        for (at, (packet, verdict)) in batch.as_mut_slice().iter_mut().zip(&mut verdicts).enumerate() {
             *verdict = self.any(packet, input, now);
-            plain &= *verdict == Verdict::Pass;
+            part |= u32::from(*verdict != Verdict::Pass) << at;
         }
-        if !plain {
-            let mut at = 0;
-            let mut next = |_: &mut Packet| {
-                let verdict = verdicts[at & (BURST - 1)];
-                at += 1;
-                (verdict != Verdict::Pass).then_some(verdict)
-            };
+        if part != 0 {
             let (way, since) = (cx.way(), now);
-            batch.sift(&mut next, |verdict, packet| {
-                self.dispose(cx, verdict, Waited { way, input, since, packet });
+            batch.take_out(part, |at, packet| {
+                self.dispose(cx, verdicts[at & (BURST - 1)], Waited { way, input, since, packet });
             });
         }
         // what waited may be what others wait for

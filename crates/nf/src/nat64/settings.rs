@@ -4,11 +4,11 @@ use super::prefix::{Prefix, WELL_KNOWN};
 use crate::nat44::flow::spread;
 use crate::nat44::settings as nat44;
 use crate::nat44::settings::{Allocation, Filtering, Mapping, Timers, Unmatched};
+use foldhash::HashMap;
 use graph::Diagnostic;
 use ipnet::Ipv6Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use wire::IpProtocol;
 
@@ -175,7 +175,7 @@ impl Config {
             fragments: s.fragments,
             log: s.log.clone(),
         })?;
-        let (mut fixed, mut numbers) = (vec![], HashMap::new());
+        let (mut fixed, mut numbers) = (vec![], HashMap::default());
         for text in &s.forward {
             let Some((protocol, outside, to)) = forward(text) else {
                 let cure = "write \"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"";

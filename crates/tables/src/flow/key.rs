@@ -194,6 +194,30 @@ impl Tuple6 {
     }
 }
 
+/// An IPv6 address, or any other number.
+impl FlowKey for u128 {
+    type Packed = [u8; 16];
+
+    #[inline(always)]
+    fn flow_hash(&self, seed: &Seed) -> u64 {
+        let [high, low] = halves(*self);
+        seed.mix(0, high, low)
+    }
+
+    fn pack(&self) -> [u8; 16] {
+        self.to_ne_bytes()
+    }
+
+    fn unpack(p: &[u8; 16]) -> Self {
+        Self::from_ne_bytes(*p)
+    }
+
+    #[inline(always)]
+    fn is(&self, p: &[u8; 16]) -> bool {
+        *self == Self::from_ne_bytes(*p)
+    }
+}
+
 impl FlowKey for Tuple4 {
     type Packed = [u8; 13];
 
