@@ -389,7 +389,7 @@ mod tests {
             );
         }));
         assert!(caught.is_err());
-        assert_eq!((tags(&b), pool.in_use()), (vec![0, 2, 4, 6, 7, 8, 9], 7));
+        assert_eq!((tags(&b), pool.in_use()), (vec![0, 2, 4, 6, 8, 7, 9], 7));
     }
 
     proptest! {
