@@ -4,8 +4,9 @@
 //! a packet costs one look-up. What is mapped, who has which ports, and what filters is asked only when a session begins.
 
 pub(crate) mod flow;
-pub(crate) mod ipfix;
-pub(crate) mod log;
+mod ipfix;
+pub(crate) mod ledger;
+mod log;
 mod look;
 pub(crate) mod ports;
 pub(crate) mod sessions;
@@ -13,14 +14,14 @@ pub(crate) mod settings;
 
 use crate::fragments::{Fragments, Waited, Waiting};
 use flow::{Flow, Translation, Way};
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Lane, Nf, Node, Row, Spread};
-use log::Log;
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Lane, Nf, Node, Spread};
+use ledger::{Ledger, Subscribers, TICK};
 use look::{Datagram, Outer, Place, Seen, look};
 use packet::{BURST, Batch};
 use ports::{NoPort, Ports};
-use sessions::{Refused, Sessions};
-use settings::{Allocation, Config, UNIT, Unmatched};
-use std::net::Ipv4Addr;
+use sessions::{Refused, Sessions, clock};
+use settings::{Config, Unmatched};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{Prepared, Tuple4};
@@ -87,14 +88,14 @@ impl From<Refused> for Reason {
 /// Inputs.
 const INSIDE: u8 = 0;
 const OUTSIDE: u8 = 1;
-/// How often a part of the tables is looked through, and how long all of it takes.
-const TICK: Duration = Duration::from_millis(1);
-const ROUND: Duration = Duration::from_secs(4);
-/// Subscribers that the summary shows.
-const SHOWN: usize = 10;
-/// Subscribers up to which it is kept up to date.
-const SHOWN_AT_ONCE: usize = 2000;
-const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
+/// Subscribers are known by their addresses.
+struct Addresses;
+
+impl Subscribers for Addresses {
+    fn ip(&self, number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(number).into()
+    }
+}
 
 impl Nf for Nat44 {
     type Settings = Settings;
@@ -117,13 +118,10 @@ impl Nf for Nat44 {
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
         let config = cx.common(|| Config::new(settings))?;
         let own = config.own(cx)?;
-        let counts = Counts::default();
-        let blocks = config.allocation == Allocation::Blocks;
-        let log = Log::of(&config, cx, ipfix::Kind { six: false, blocks }, &counts.log_lost)?;
-        let tell_sessions = log.is_some() && config.allocation == Allocation::Dynamic;
+        let ledger = Ledger::new(&config, cx, false)?;
         let seed = foldhash::fast::RandomState::default();
         let seed = std::hash::BuildHasher::hash_one(&seed, cx.copy.0);
-        let sessions = Sessions::new(&config, Ports::new(config.clone(), own, seed), tell_sessions)?;
+        let sessions = Sessions::new(&config, Ports::new(config.clone(), own, seed), ledger.tells_sessions(&config))?;
         let empty = [sessions.outwards.prepare(Tuple4::default()); BURST];
         Ok(Translating {
             fragments: Fragments::new(config.fragments),
@@ -131,18 +129,14 @@ impl Nf for Nat44 {
             config,
             keys: empty,
             waiting: Waiting::new(),
-            log,
-            board: Arc::new(Board::new(&COLUMNS, SHOWN)),
-            looked: Duration::ZERO,
-            shown: Duration::ZERO,
-            counts,
+            ledger,
         })
     }
 }
 
 /// Calls `f` with the number of each bit, from the lowest on.
 #[inline(always)]
-fn each(mut bits: u32, mut f: impl FnMut(usize)) {
+pub(crate) fn each(mut bits: u32, mut f: impl FnMut(usize)) {
     while bits != 0 {
         f(bits.trailing_zeros() as usize & (BURST - 1));
         bits &= bits - 1;
@@ -162,22 +156,6 @@ fn known_by(frame: &[u8], way: Way) -> Option<Flow> {
     }
 }
 
-#[derive(Default)]
-struct Counts {
-    sessions: Arc<Counter>,
-    begun: Arc<Counter>,
-    ended: Arc<Counter>,
-    made_way: Arc<Counter>,
-    mappings: Arc<Counter>,
-    ports: Arc<Counter>,
-    subscribers: Arc<Counter>,
-    blocks: Arc<Counter>,
-    fragments: Arc<Counter>,
-    hairpinned: Arc<Counter>,
-    untranslated: Arc<Counter>,
-    log_lost: Arc<Counter>,
-}
-
 struct Translating {
     config: Arc<Config>,
     sessions: Sessions,
@@ -186,12 +164,7 @@ struct Translating {
     fragments: Fragments<Datagram, Translation>,
     /// Fragments that came before the first.
     waiting: Waiting<Datagram>,
-    log: Option<Log>,
-    board: Arc<Board>,
-    /// When a part of the tables was last looked through, and when subscribers were last shown.
-    looked: Duration,
-    shown: Duration,
-    counts: Counts,
+    ledger: Ledger,
 }
 
 /// What becomes of a packet.
@@ -209,13 +182,9 @@ enum Verdict {
 }
 
 impl Translating {
-    fn clock(cx: &Cx<'_>) -> u32 {
-        (cx.now().as_millis() >> UNIT) as u32
-    }
-
     /// Any packet from inside.
     fn outwards(&mut self, (seen, ends): &(Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
-        let clock = (now.as_millis() >> UNIT) as u32;
+        let clock = clock(now);
         match *seen {
             Seen::Packet(_, flow, look::ANSWER, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
                 self.stays(flow.src).unwrap_or(Verdict::Drop(Reason::NoSession))
@@ -228,7 +197,7 @@ impl Translating {
                         Some(verdict) => return verdict,
                         None => match self.sessions.begin_out(&flow, flags, turns, clock) {
                             Ok(t) => {
-                                self.counts.begun.add(1);
+                                self.ledger.counts.begun.add(1);
                                 t
                             }
                             Err(refused) => return Verdict::Drop(refused.into()),
@@ -258,7 +227,7 @@ impl Translating {
         if !own && self.config.is_inside(src) {
             return None;
         }
-        self.counts.untranslated.add(1);
+        self.ledger.counts.untranslated.add(1);
         Some(Verdict::Pass)
     }
 
@@ -269,7 +238,7 @@ impl Translating {
         }
         match self.inwards(&look(frame), frame, now) {
             Verdict::Pass => {
-                self.counts.hairpinned.add(1);
+                self.ledger.counts.hairpinned.add(1);
                 Verdict::Turn
             }
             // the one it is for is another copy's, or nobody's
@@ -282,7 +251,7 @@ impl Translating {
 
     /// Any packet from outside.
     fn inwards(&mut self, (seen, ends): &(Seen, Option<Outer>), frame: &mut [u8], now: Duration) -> Verdict {
-        let clock = (now.as_millis() >> UNIT) as u32;
+        let clock = clock(now);
         match *seen {
             // only answers come in (RFC 5508 §3)
             Seen::Packet(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != look::ANSWER => {
@@ -293,7 +262,7 @@ impl Translating {
                     Some(t) => t,
                     None => match self.sessions.begin_in(&flow, flags, clock) {
                         Ok(t) => {
-                            self.counts.begun.add(1);
+                            self.ledger.counts.begun.add(1);
                             t
                         }
                         Err(Refused::Unknown) => return Verdict::Nobody(flow.dst),
@@ -336,7 +305,7 @@ impl Translating {
         if let Some(datagram) = first {
             self.fragments.learn(datagram, way, t, now);
             self.waiting.come(datagram);
-            self.counts.fragments.set(self.fragments.len() as u64);
+            self.ledger.counts.fragments.set(self.fragments.len() as u64);
         }
     }
 
@@ -375,7 +344,7 @@ impl Translating {
             Seen::Unknown => Verdict::Drop(Reason::Protocol),
             Seen::BadError => Verdict::Drop(Reason::BadError),
             _ => {
-                self.counts.untranslated.add(1);
+                self.ledger.counts.untranslated.add(1);
                 Verdict::Pass
             }
         }
@@ -392,7 +361,7 @@ impl Translating {
         match self.inwards(seen, frame, now) {
             Verdict::Nobody(dst) => {
                 let verdict = self.unmatched(dst);
-                self.counts.untranslated.add(u64::from(verdict == Verdict::Pass));
+                self.ledger.counts.untranslated.add(u64::from(verdict == Verdict::Pass));
                 verdict
             }
             verdict => verdict,
@@ -431,7 +400,7 @@ impl Translating {
             let verdict = self.any(&look(waited.packet.data()), waited.packet.data_mut(), waited.input, now);
             self.dispose(cx, verdict, waited);
         }
-        self.tell();
+        self.ledger.tell(&mut self.sessions, &mut Addresses);
     }
 
     /// Does with a packet what its verdict says.
@@ -451,35 +420,6 @@ impl Translating {
             Verdict::Nobody(_) => cx.drop(Reason::NoSession as u8, it.packet),
         }
     }
-
-    /// Tells of what began and ended, and shows how much there is.
-    fn tell(&mut self) {
-        let Translating { sessions, counts, log, .. } = self;
-        for event in sessions.ports.events() {
-            if let Some(log) = log.as_ref().filter(|_| self.config.allocation == Allocation::Blocks) {
-                log.block(Ipv4Addr::from_bits(event.subscriber).into(), event);
-            }
-        }
-        for event in sessions.events() {
-            if let Some(log) = log {
-                log.session(Ipv4Addr::from_bits(event.flow.src).into(), event);
-            }
-        }
-        counts.sessions.set(sessions.len() as u64);
-        counts.made_way.set(sessions.made_way());
-        counts.mappings.set(sessions.mappings() as u64);
-        counts.ports.set(sessions.ports.ports_taken());
-        counts.subscribers.set(sessions.ports.subscribers() as u64);
-        counts.blocks.set(sessions.ports.blocks_taken());
-    }
-
-    fn show(&self) {
-        let row = |(subscriber, external, sessions, blocks): (u32, u32, u32, usize)| -> Row {
-            let address = |a: u32| Ipv4Addr::from_bits(a).to_string();
-            (sessions.into(), [sessions.to_string(), address(subscriber), address(external), blocks.to_string()].into())
-        };
-        self.board.show(self.sessions.ports.largest(SHOWN).into_iter().map(row).collect());
-    }
 }
 
 impl Node for Translating {
@@ -488,27 +428,12 @@ impl Node for Translating {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        let c = &self.counts;
-        let all = [
-            ("sessions", &c.sessions),
-            ("begun", &c.begun),
-            ("ended", &c.ended),
-            ("made_way", &c.made_way),
-            ("mappings", &c.mappings),
-            ("ports", &c.ports),
-            ("subscribers", &c.subscribers),
-            ("blocks", &c.blocks),
-            ("fragments", &c.fragments),
-            ("hairpinned", &c.hairpinned),
-            ("untranslated", &c.untranslated),
-            ("log_lost", &c.log_lost),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        self.ledger.counters()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
         let way = if input == INSIDE { Way::Out } else { Way::In };
-        let now = Self::clock(cx);
+        let now = clock(cx.now());
         let Translating { sessions, keys, .. } = self;
         let table = if way == Way::Out { &mut sessions.outwards } else { &mut sessions.inwards };
         let mut place = 0usize;
@@ -557,30 +482,22 @@ impl Node for Translating {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        let (now, all) = (cx.now(), self.sessions.outwards.buckets());
-        let share = now.saturating_sub(core::mem::replace(&mut self.looked, now)).min(ROUND).as_secs_f64()
-            / ROUND.as_secs_f64();
-        let buckets = (all as f64 * share).ceil() as usize;
-        let ended = self.sessions.age(Self::clock(cx), buckets);
-        self.counts.ended.add(ended as u64);
-        self.fragments.age(cx.now());
-        self.counts.fragments.set(self.fragments.len() as u64);
+        let now = cx.now();
+        self.ledger.age(&mut self.sessions, now);
+        self.fragments.age(now);
+        self.ledger.counts.fragments.set(self.fragments.len() as u64);
         self.waiting.give_up(cx, Reason::Fragment as u8);
-        // more are shown at the end: to look at all of them takes too long between two batches
-        if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
-            self.shown = now;
-            self.show();
-        }
-        self.tell();
+        self.ledger.show_by_and_by(&self.sessions, &Addresses, now);
+        self.ledger.tell(&mut self.sessions, &mut Addresses);
     }
 
     fn board(&self) -> Option<Arc<Board>> {
-        Some(self.board.clone())
+        Some(self.ledger.board())
     }
 
     fn finish(&mut self) {
-        self.tell();
-        self.show();
+        self.ledger.tell(&mut self.sessions, &mut Addresses);
+        self.ledger.show(&self.sessions, &Addresses);
     }
 }
 

@@ -8,6 +8,7 @@ mod hosts;
 mod icmp;
 mod look;
 mod node;
+mod plain;
 mod prefix;
 mod refuse;
 mod settings;

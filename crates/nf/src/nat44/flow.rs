@@ -43,13 +43,13 @@ pub(crate) fn spread(address: u32, copies: usize) -> usize {
 
 /// FIN, SYN, RST as in TCP's flags; then: a segment without any of them.
 pub(super) const FIN: u8 = 1;
-pub(super) const SYN: u8 = 2;
+pub(crate) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
-pub(super) const PLAIN: u8 = 8;
+pub(crate) const PLAIN: u8 = 8;
 
 /// What a TCP segment with these flags says of its direction.
 #[inline(always)]
-pub(super) fn said(flags: u8) -> u8 {
+pub(crate) fn said(flags: u8) -> u8 {
     let control = flags & (FIN | SYN | RST);
     if control == 0 { PLAIN } else { control }
 }
@@ -92,17 +92,17 @@ impl Change {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Translation {
     /// As it stands on the wire.
-    pub(super) address: [u8; 4],
+    pub(crate) address: [u8; 4],
     /// As it stands on the wire.
-    pub(super) port: [u8; 2],
+    pub(crate) port: [u8; 2],
     /// To the IP header's checksum.
     pub(super) ip: Change,
     /// To the checksum behind it.
     pub(super) upper: Change,
     /// What TCP has [said] in this direction; [`PLAIN`] for others.
-    pub(super) state: u8,
+    pub(crate) state: u8,
     /// 1 if what is translated turns round.
-    pub(super) hairpin: u8,
+    pub(crate) hairpin: u8,
 }
 
 const _: () = assert!(size_of::<Translation>() == 12);

@@ -6,10 +6,17 @@ use super::settings::{Config, Filtering, Limits, Mapping, UNIT};
 use foldhash::HashMap;
 use graph::Diagnostic;
 use std::sync::Arc;
+use std::time::Duration;
 use tables::flow::{FlowTable, Found, Settings as TableSettings, Tuple4};
 use wire::IpProtocol;
 
 pub(crate) type Table = FlowTable<Tuple4, Translation>;
+
+/// The time of the tables.
+#[inline(always)]
+pub(crate) fn clock(now: Duration) -> u32 {
+    (now.as_millis() >> UNIT) as u32
+}
 
 /// An inside or outside end of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

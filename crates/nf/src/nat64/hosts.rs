@@ -1,7 +1,8 @@
 //! Hosts inside, each with a number: sessions know it by that, so that their tables are as small as those of IPv4.
 
+use crate::nat44::ledger::Subscribers;
 use graph::Diagnostic;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use tables::flow::{FlowTable, Found, Settings};
 
 struct Host {
@@ -97,24 +98,10 @@ impl Hosts {
         self.hosts.get(number as usize).map_or(0, |host| host.address)
     }
 
-    pub(super) fn ip(&self, number: u32) -> Ipv6Addr {
-        Ipv6Addr::from_bits(self.address(number))
-    }
-
     /// It has one more session.
     pub(super) fn begun(&mut self, number: u32) {
         if let Some(host) = self.hosts.get_mut(number as usize) {
             host.sessions += 1;
-        }
-    }
-
-    /// It has one less.
-    pub(super) fn ended(&mut self, number: u32) {
-        if let Some(host) = self.hosts.get_mut(number as usize) {
-            host.sessions -= 1;
-            if host.sessions == 0 {
-                self.idle.push(number);
-            }
         }
     }
 
@@ -134,6 +121,21 @@ impl Hosts {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
+    }
+}
+
+impl Subscribers for Hosts {
+    fn ip(&self, number: u32) -> IpAddr {
+        Ipv6Addr::from_bits(self.address(number)).into()
+    }
+
+    fn ended(&mut self, number: u32) {
+        if let Some(host) = self.hosts.get_mut(number as usize) {
+            host.sessions -= 1;
+            if host.sessions == 0 {
+                self.idle.push(number);
+            }
+        }
     }
 }
 

@@ -2,52 +2,31 @@
 
 use super::hosts::Hosts;
 use super::look::{Body, Datagram, Head, Seen, UDP_LEAST, body, look, pseudo, u16_at};
+use super::plain::Keys;
 use super::refuse::{Problem, RATE, message};
 use super::settings::Config;
 use super::translate::{Ends, FRAGMENT, SIX, cut, header4, header6, reshape, upper};
 use super::{DROPS, INSIDE, OUTSIDE, Reason};
 use crate::fragments::{Fragments, Waited, Waiting};
 use crate::l3fwd::icmp::Limiter;
+use crate::nat44::each;
 use crate::nat44::flow::{self, Flow, Way};
-use crate::nat44::ipfix::Kind;
-use crate::nat44::log::Log;
+use crate::nat44::ledger::{Ledger, TICK};
 use crate::nat44::ports::Ports;
-use crate::nat44::sessions::{Refused, Sessions};
-use crate::nat44::settings::{Allocation, UNIT};
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Node, Row};
+use crate::nat44::sessions::{Refused, Sessions, clock};
+use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Node};
 use packet::{BURST, Batch, Packet};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::Tuple4;
-use wire::{EtherType, IpProtocol};
+use wire::IpProtocol;
 
-/// How often a part of the tables is looked through, and how long all of it takes.
-const TICK: Duration = Duration::from_millis(1);
-const ROUND: Duration = Duration::from_secs(4);
-/// Subscribers that the summary shows.
-const SHOWN: usize = 10;
-/// Subscribers up to which it is kept up to date.
-const SHOWN_AT_ONCE: usize = 2000;
-const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
-
+/// Counts besides those of the sessions.
 #[derive(Default)]
 struct Counts {
-    sessions: Arc<Counter>,
-    begun: Arc<Counter>,
-    ended: Arc<Counter>,
-    made_way: Arc<Counter>,
-    mappings: Arc<Counter>,
-    ports: Arc<Counter>,
-    subscribers: Arc<Counter>,
-    blocks: Arc<Counter>,
-    fragments: Arc<Counter>,
     cut: Arc<Counter>,
-    hairpinned: Arc<Counter>,
-    untranslated: Arc<Counter>,
     icmp_sent: Arc<Counter>,
     icmp_limited: Arc<Counter>,
-    log_lost: Arc<Counter>,
 }
 
 /// What becomes of a packet.
@@ -81,20 +60,19 @@ pub(super) struct Translating {
     pub(super) config: Arc<Config>,
     pub(super) sessions: Sessions,
     pub(super) hosts: Hosts,
+    /// Of the packets of a batch.
+    pub(super) keys: Keys,
     fragments: Fragments<Datagram, Mapped>,
     /// Bytes of whole datagrams, of which the last fragment has come: a ping's checksum cannot be known without.
     lengths: Fragments<Datagram, u32>,
     /// Fragments that came before the first of their datagram or, pings, before the last.
     waiting: Waiting<Datagram>,
-    log: Option<Log>,
-    board: Arc<Board>,
+    ledger: Ledger,
     icmp: Limiter,
     /// An external address of this copy's, which stands for the translation itself.
     first: u32,
     /// Identification of the next IPv4 packet that may be cut.
     pub(super) id: u16,
-    looked: Duration,
-    shown: Duration,
     counts: Counts,
 }
 
@@ -105,61 +83,31 @@ impl Translating {
     /// It has no address, no memory, or cannot tell.
     pub(super) fn new(config: Arc<Config>, cx: &BuildCx) -> Result<Self, Diagnostic> {
         let own = config.nat.own(cx)?;
-        let counts = Counts::default();
-        let blocks = config.nat.allocation == Allocation::Blocks;
-        let log = Log::of(&config.nat, cx, Kind { six: true, blocks }, &counts.log_lost)?;
+        let ledger = Ledger::new(&config.nat, cx, true)?;
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
         let first = config.nat.external[own[0]];
+        // what ends is always told: hosts without sessions lose their numbers
+        let sessions = Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?;
         Ok(Translating {
-            // what ends is always told: hosts without sessions lose their numbers
-            sessions: Sessions::new(&config.nat, Ports::new(config.nat.clone(), own, seed), true)?,
+            keys: [sessions.outwards.prepare(Tuple4::default()); BURST],
+            sessions,
             // those of a batch that get no session are forgotten behind it
             hosts: Hosts::new(&config.fixed, config.nat.subscribers + BURST)?,
             fragments: Fragments::new(config.nat.fragments),
             lengths: Fragments::new(config.nat.fragments),
             config,
             waiting: Waiting::new(),
-            log,
-            board: Arc::new(Board::new(&COLUMNS, SHOWN)),
+            ledger,
             icmp: Limiter::new(RATE),
             first,
             id: first as u16,
-            looked: Duration::ZERO,
-            shown: Duration::ZERO,
-            counts,
+            counts: Counts::default(),
         })
     }
 
-    fn clock(now: Duration) -> u32 {
-        (now.as_millis() >> UNIT) as u32
-    }
-
     fn untranslated(&self) -> Verdict {
-        self.counts.untranslated.add(1);
+        self.ledger.counts.untranslated.add(1);
         Verdict::Pass
-    }
-
-    /// Has memory bring what plain packets of a batch will be looked up in: hosts first, with their numbers sessions.
-    #[inline(always)]
-    fn fetch(&self, input: u8, batch: &mut Batch) {
-        if input == OUTSIDE {
-            let of = |packet: &mut Packet| flow::plain(packet.data()).map(|key| self.sessions.inwards.prepare(key));
-            return batch.for_each(|packet| _ = of(packet));
-        }
-        let mut known = [None; BURST];
-        let mut n = 0;
-        batch.for_each(|packet| {
-            known[n & (BURST - 1)] = plain6(packet.data());
-            n += 1;
-        });
-        let known = known.iter().flatten();
-        known.clone().for_each(|(host, ..)| self.hosts.fetch(*host));
-        for (host, dst, src_port, dst_port, protocol) in known {
-            if let Some(src) = self.hosts.get(*host) {
-                let dst = self.config.prefix.extract(*dst);
-                self.sessions.outwards.prepare(Tuple4::new(src, dst, *src_port, *dst_port, *protocol));
-            }
-        }
     }
 
     /// Any packet.
@@ -211,7 +159,7 @@ impl Translating {
         let (flow, flags) = match kind {
             Body::Later => {
                 let datagram = head.datagram();
-                self.measure(head, datagram);
+                self.measure(head, datagram, now);
                 return match self.fragments.get(datagram, Way::Out) {
                     Some(t) => self.out(packet, head, t, dst, now),
                     None => Verdict::Wait(datagram),
@@ -226,7 +174,7 @@ impl Translating {
         };
         let Some(total) = self.total(head) else { return Verdict::Wait(head.datagram()) };
         let flow = |host| Flow { src: host, dst, src_port: flow.0, dst_port: flow.1, protocol: head.protocol };
-        let clock = Self::clock(now);
+        let clock = clock(now);
         let known = self.hosts.get(head.src).and_then(|host| self.sessions.find(&flow(host), Way::Out, flags, clock));
         let t = match known {
             Some(t) => t,
@@ -255,7 +203,7 @@ impl Translating {
         let turns = self.config.nat.hairpin && self.config.nat.number(flow.dst).is_some();
         let t = self.sessions.begin_out(&flow, flags, turns, clock)?;
         self.hosts.begun(host);
-        self.counts.begun.add(1);
+        self.ledger.counts.begun.add(1);
         Ok(t)
     }
 
@@ -277,7 +225,7 @@ impl Translating {
         let Seen::Ip(head) = look(packet.data()) else { return Verdict::Drop(Reason::Malformed) };
         match self.inwards(packet, &head, now, true) {
             Verdict::Pass | Verdict::Cut { .. } => {
-                self.counts.hairpinned.add(1);
+                self.ledger.counts.hairpinned.add(1);
                 Verdict::Turn
             }
             // the one it is for is another copy's, or nobody's
@@ -314,7 +262,7 @@ impl Translating {
         let (flow, flags) = match kind {
             Body::Later => {
                 let datagram = head.datagram();
-                self.measure(head, datagram);
+                self.measure(head, datagram, now);
                 return match self.fragments.get(datagram, Way::In) {
                     Some(t) => self.inn(packet, head, t, turned),
                     None => Verdict::Wait(datagram),
@@ -343,7 +291,7 @@ impl Translating {
             let known = self.sessions.peek(&flow, Way::In).is_some();
             return if known { Verdict::Wait(head.datagram()) } else { Verdict::Drop(Reason::NoSession) };
         };
-        let clock = Self::clock(now);
+        let clock = clock(now);
         let t = match self.sessions.find(&flow, Way::In, flags, clock) {
             Some(t) => t,
             None => match self.begin_in(&flow, flags, clock) {
@@ -369,7 +317,7 @@ impl Translating {
     fn begin_in(&mut self, flow: &Flow, flags: u8, clock: u32) -> Result<flow::Translation, Refused> {
         let t = self.sessions.begin_in(flow, flags, clock)?;
         self.hosts.begun(t.address());
-        self.counts.begun.add(1);
+        self.ledger.counts.begun.add(1);
         Ok(t)
     }
 
@@ -397,12 +345,12 @@ impl Translating {
     }
 
     /// Remembers how long a datagram is when its last fragment comes.
-    fn measure(&mut self, head: &Head, datagram: Datagram) {
+    fn measure(&mut self, head: &Head, datagram: Datagram, now: Duration) {
         let way = if head.six { Way::Out } else { Way::In };
         if head.more || head.protocol != IpProtocol::ICMPV4.0 || self.lengths.get(datagram, way).is_some() {
             return;
         }
-        self.lengths.learn(datagram, way, u32::from(head.offset) + head.len() as u32, self.looked);
+        self.lengths.learn(datagram, way, u32::from(head.offset) + head.len() as u32, now);
         self.waiting.come(datagram);
     }
 
@@ -411,7 +359,7 @@ impl Translating {
         if head.is_part() {
             self.fragments.learn(head.datagram(), way, t, now);
             self.waiting.come(head.datagram());
-            self.counts.fragments.set(self.fragments.len() as u64);
+            self.ledger.counts.fragments.set(self.fragments.len() as u64);
         }
     }
 
@@ -470,51 +418,10 @@ impl Translating {
         }
     }
 
-    /// Tells of what began and ended, and shows how much there is.
     fn tell(&mut self) {
-        let Translating { sessions, hosts, counts, log, config, .. } = self;
-        let blocks = config.nat.allocation == Allocation::Blocks;
-        for event in sessions.ports.events() {
-            if let Some(log) = log.as_ref().filter(|_| blocks) {
-                log.block(hosts.ip(event.subscriber).into(), event);
-            }
-        }
-        for event in sessions.events() {
-            if let Some(log) = log.as_ref().filter(|_| !blocks) {
-                log.session(hosts.ip(event.flow.src).into(), event);
-            }
-            if !event.begins {
-                hosts.ended(event.flow.src);
-            }
-        }
-        hosts.settle();
-        counts.sessions.set(sessions.len() as u64);
-        counts.made_way.set(sessions.made_way());
-        counts.mappings.set(sessions.mappings() as u64);
-        counts.ports.set(sessions.ports.ports_taken());
-        counts.subscribers.set(sessions.ports.subscribers() as u64);
-        counts.blocks.set(sessions.ports.blocks_taken());
+        self.ledger.tell(&mut self.sessions, &mut self.hosts);
+        self.hosts.settle();
     }
-
-    fn show(&self) {
-        let row = |(host, external, sessions, blocks): (u32, u32, u32, usize)| -> Row {
-            let external = Ipv4Addr::from_bits(external).to_string();
-            let host = self.hosts.ip(host).to_string();
-            (sessions.into(), [sessions.to_string(), host, external, blocks.to_string()].into())
-        };
-        self.board.show(self.sessions.ports.largest(SHOWN).into_iter().map(row).collect());
-    }
-}
-
-/// Addresses, ports and protocol of an untagged packet of TCP or UDP without extension headers.
-#[inline(always)]
-fn plain6(frame: &[u8]) -> Option<(u128, u128, u16, u16, u8)> {
-    let h = frame.first_chunk::<58>()?;
-    let port = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
-    let address = |at: usize| h[at..].first_chunk().map(|b| u128::from_be_bytes(*b));
-    let plain =
-        h[12..14] == EtherType::IPV6.0.to_be_bytes() && matches!(IpProtocol(h[20]), IpProtocol::TCP | IpProtocol::UDP);
-    if plain { Some((address(22)?, address(38)?, port(54), port(56), h[20])) } else { None }
 }
 
 /// Whether a UDP packet has none.
@@ -538,35 +445,23 @@ impl Node for Translating {
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
-        let all = [
-            ("sessions", &c.sessions),
-            ("begun", &c.begun),
-            ("ended", &c.ended),
-            ("made_way", &c.made_way),
-            ("mappings", &c.mappings),
-            ("ports", &c.ports),
-            ("subscribers", &c.subscribers),
-            ("blocks", &c.blocks),
-            ("fragments", &c.fragments),
-            ("cut", &c.cut),
-            ("hairpinned", &c.hairpinned),
-            ("untranslated", &c.untranslated),
-            ("icmp_sent", &c.icmp_sent),
-            ("icmp_limited", &c.icmp_limited),
-            ("log_lost", &c.log_lost),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        let own = [("cut", &c.cut), ("icmp_sent", &c.icmp_sent), ("icmp_limited", &c.icmp_limited)];
+        let own = own.map(|(name, count)| (name.to_owned(), count.clone()));
+        self.ledger.counters().into_iter().chain(own).collect()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
         let now = cx.now();
-        self.fetch(input, batch);
+        let all = ((1u64 << batch.len()) - 1) as u32;
+        let rest = all & !self.plain(input, batch, clock(now));
         let mut verdicts = [Verdict::Pass; BURST];
         let mut part = 0;
-        for (at, (packet, verdict)) in batch.as_mut_slice().iter_mut().zip(&mut verdicts).enumerate() {
-            *verdict = self.any(packet, input, now);
-            part |= u32::from(*verdict != Verdict::Pass) << at;
-        }
+        each(rest, |at| {
+            if let Some(packet) = batch.as_mut_slice().get_mut(at) {
+                verdicts[at] = self.any(packet, input, now);
+                part |= u32::from(verdicts[at] != Verdict::Pass) << at;
+            }
+        });
         if part != 0 {
             let (way, since) = (cx.way(), now);
             batch.take_out(part, |at, packet| {
@@ -588,29 +483,22 @@ impl Node for Translating {
     }
 
     fn wake(&mut self, cx: &mut Cx<'_>) {
-        let (now, all) = (cx.now(), self.sessions.outwards.buckets());
-        let share = now.saturating_sub(core::mem::replace(&mut self.looked, now)).min(ROUND).as_secs_f64()
-            / ROUND.as_secs_f64();
-        let ended = self.sessions.age(Self::clock(now), (all as f64 * share).ceil() as usize);
-        self.counts.ended.add(ended as u64);
+        let now = cx.now();
+        self.ledger.age(&mut self.sessions, now);
         self.fragments.age(now);
         self.lengths.age(now);
-        self.counts.fragments.set(self.fragments.len() as u64);
+        self.ledger.counts.fragments.set(self.fragments.len() as u64);
         self.waiting.give_up(cx, Reason::Fragment as u8);
-        // more are shown at the end: to look at all of them takes too long between two batches
-        if now.saturating_sub(self.shown) >= ROUND && self.sessions.ports.subscribers() <= SHOWN_AT_ONCE {
-            self.shown = now;
-            self.show();
-        }
+        self.ledger.show_by_and_by(&self.sessions, &self.hosts, now);
         self.tell();
     }
 
     fn board(&self) -> Option<Arc<Board>> {
-        Some(self.board.clone())
+        Some(self.ledger.board())
     }
 
     fn finish(&mut self) {
         self.tell();
-        self.show();
+        self.ledger.show(&self.sessions, &self.hosts);
     }
 }

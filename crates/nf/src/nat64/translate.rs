@@ -10,7 +10,7 @@ pub(super) const FOUR: usize = 20;
 pub(super) const SIX: usize = 40;
 pub(super) const FRAGMENT: usize = 8;
 /// IPv4 packets up to this length may be fragmented: nobody tells hosts of IPv6 of links below 1280 (RFC 7915 §5.1).
-const MAY_BE_CUT: usize = 1260;
+pub(super) const MAY_BE_CUT: usize = 1260;
 /// The least bytes of a frame without its checksum.
 const FRAME: usize = 60;
 
