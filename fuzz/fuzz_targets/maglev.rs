@@ -2,11 +2,11 @@
 //! Every packet is accounted for, and what went on is well formed where it was before.
 #![no_main]
 
-use bondstone_fuzz::perhaps_bent;
+use bondstone_fuzz::Batches;
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use packet::{BURST, Batch, HeapPool, Pool as _};
+use packet::{Batch, HeapPool};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{EtherType, IpProtocol, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
@@ -123,28 +123,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u16>()? % 500);
         graph.wake(Duration::from_millis(now), &mut out);
-        let mut batches = [Batch::new(), Batch::new()];
+        let mut came = Batches::fill(u, &pool, belongs)?;
+        received += came.packets;
         // what is held may come out now
-        out.sound = stats.held.get() == 0;
-        for _ in 0..u.int_in_range(1..=BURST / 2)? {
-            let (input, frame) = belongs(u)?;
-            let (frame, bends) = perhaps_bent(u, frame)?;
-            if !bends {
-                received += 1;
-                let packet = pool.alloc_from(&frame).expect("more than are held");
-                batches[usize::from(input)].push(packet).expect("a burst");
-                continue;
-            }
-            out.sound = false;
-            if let Some(packet) = pool.alloc_from(&frame) {
-                received += 1;
-                batches[usize::from(input)].push(packet).expect("a burst");
-            }
-            if u.is_empty() {
-                break;
-            }
-        }
-        for (input, batch) in batches.iter_mut().enumerate() {
+        out.sound = stats.held.get() == 0 && came.bent == 0;
+        for (input, batch) in came.batches.iter_mut().enumerate() {
             graph.run::<false>(Target::Hop(Hop(input as u16)), batch, &mut out);
             assert!(batch.is_empty());
         }

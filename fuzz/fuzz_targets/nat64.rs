@@ -3,11 +3,11 @@
 //! the sessions.
 #![no_main]
 
-use bondstone_fuzz::perhaps_bent;
+use bondstone_fuzz::Batches;
 use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use packet::{BURST, Batch, HeapPool, Pool as _};
+use packet::{Batch, HeapPool};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::{EtherType, IpProtocol, TcpFlags, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
@@ -149,30 +149,13 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let (mut received, mut bent, mut out, mut now) = (0, 0, Count { packets: 0, sound: true }, 0);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u16>()? % 500);
-        out.sound = bent == 0;
         graph.wake(Duration::from_millis(now), &mut out);
-        let mut batches = [Batch::new(), Batch::new()];
-        for _ in 0..u.int_in_range(1..=BURST / 2)? {
-            let (input, frame) = belongs(u, which)?;
-            let (frame, bends) = perhaps_bent(u, frame)?;
-            if !bends {
-                received += 1;
-                let packet = pool.alloc_from(&frame).expect("more than are held");
-                batches[usize::from(input)].push(packet).expect("a burst");
-                continue;
-            }
-            // what is held may come out later
-            out.sound = false;
-            if let Some(packet) = pool.alloc_from(&frame) {
-                received += 1;
-                bent += 1;
-                batches[usize::from(input)].push(packet).expect("a burst");
-            }
-            if u.is_empty() {
-                break;
-            }
-        }
-        for (input, batch) in batches.iter_mut().enumerate() {
+        let mut came = Batches::fill(u, &pool, |u| belongs(u, which))?;
+        received += came.packets;
+        bent += came.bent;
+        // what is held may come out later
+        out.sound = bent == 0;
+        for (input, batch) in came.batches.iter_mut().enumerate() {
             graph.run::<false>(Target::Hop(Hop(input as u16)), batch, &mut out);
             assert!(batch.is_empty());
         }

@@ -1,8 +1,10 @@
 //! What several targets need: frames that get past the first header.
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
+use packet::{BURST, Batch, HeapPool, Pool as _};
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 use wire::build::{self, Frame, Ip, Network, Transport, V6};
 use wire::{EtherType, IpProtocol, MacAddr, TcpFlags, ipv4, tcp};
 
@@ -46,6 +48,46 @@ pub fn perhaps_bent(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec
         _ => return Ok((frame, false)),
     }
     Ok((frame, true))
+}
+
+/// Batches for a node with two inputs.
+pub struct Batches {
+    /// For each input.
+    pub batches: [Batch; 2],
+    /// Packets in them.
+    pub packets: u64,
+    /// Those of them that are [no longer what they were](perhaps_bent).
+    pub bent: u64,
+}
+
+impl Batches {
+    /// Half a burst at the most of what `next` makes, each with the number of its input, some of them bent.
+    ///
+    /// # Panics
+    /// The pool is empty.
+    pub fn fill<'a>(
+        u: &mut Unstructured<'a>,
+        pool: &Arc<HeapPool>,
+        next: impl Fn(&mut Unstructured<'a>) -> Result<(u8, Vec<u8>)>,
+    ) -> Result<Self> {
+        let mut it = Batches { batches: [Batch::new(), Batch::new()], packets: 0, bent: 0 };
+        for _ in 0..u.int_in_range(1..=BURST / 2)? {
+            let (input, frame) = next(u)?;
+            let (frame, bent) = perhaps_bent(u, frame)?;
+            // what is bent may be longer than a buffer
+            if let Some(packet) = pool.alloc_from(&frame) {
+                it.packets += 1;
+                it.bent += u64::from(bent);
+                it.batches[usize::from(input)].push(packet).expect("a burst");
+            } else {
+                assert!(bent, "the pool has more packets than are held");
+            }
+            if bent && u.is_empty() {
+                break;
+            }
+        }
+        Ok(it)
+    }
 }
 
 fn built(u: &mut Unstructured<'_>) -> Result<Made> {

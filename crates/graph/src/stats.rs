@@ -26,6 +26,12 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Counts by their names, as [`Node::counters`] gives them.
+    #[must_use]
+    pub fn named<'a>(all: impl IntoIterator<Item = (&'a str, &'a Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
+        all.into_iter().map(|(name, count)| (name.to_owned(), count.clone())).collect()
+    }
 }
 
 /// What one node on one core has done. Packets are always counted; cycles are measured on a sample of the batches.

@@ -35,8 +35,7 @@ impl Nf for Count {
 
 impl Node for Counting {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        let kinds = KINDS.iter().zip(&self.kinds).map(|(name, count)| ((*name).to_owned(), count.clone()));
-        std::iter::once(("bytes".to_owned(), self.bytes.clone())).chain(kinds).collect()
+        Counter::named(std::iter::once(("bytes", &self.bytes)).chain(KINDS.iter().copied().zip(&self.kinds)))
     }
 
     fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {

@@ -171,7 +171,7 @@ impl Filter {
         let names = ["rules_changed", "rules_refused"];
         // what cannot change is not shown
         let own = names.into_iter().zip(&times).filter(|_| live.may_change());
-        let (seat, desk) = live.join(own.map(|(name, count)| (name.to_owned(), count.clone())).collect());
+        let (seat, desk) = live.join(Counter::named(own));
         Filter {
             desk,
             seat,

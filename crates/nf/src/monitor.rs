@@ -323,7 +323,7 @@ impl Counting {
 impl Node for Counting {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
-        let all = [
+        Counter::named([
             ("flows", &c.flows),
             ("new", &c.new),
             ("forgotten", &c.forgotten),
@@ -331,8 +331,7 @@ impl Node for Counting {
             ("evicted_packets", &c.evicted_packets),
             ("evicted_bytes", &c.evicted_bytes),
             ("not_ip", &c.other),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        ])
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {

@@ -29,7 +29,7 @@ impl<O: Operator<Raw>> Node for Composed<O> {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.names.counters.iter().map(|(name, counter)| ((*name).to_owned(), counter.clone())).collect()
+        Counter::named(self.names.counters.iter().map(|(name, count)| (*name, count)))
     }
 
     #[inline]

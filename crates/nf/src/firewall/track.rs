@@ -375,14 +375,13 @@ pub(super) struct Tallies {
 
 impl Tallies {
     pub(super) fn list(&self) -> Vec<(String, Arc<Counter>)> {
-        let all = [
+        Counter::named([
             ("connections", &self.connections),
             ("connections_new", &self.new),
             ("connections_forgotten", &self.forgotten),
             ("connections_evicted", &self.evicted),
             ("fragments_followed", &self.fragments),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        ])
     }
 }
 

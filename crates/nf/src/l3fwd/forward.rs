@@ -250,14 +250,12 @@ impl Node for Router {
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
-        [
+        Counter::named([
             ("icmp_sent", &c.icmp_sent),
             ("icmp_limited", &c.icmp_limited),
             ("asked", &c.asked),
             ("no_buffer", &c.no_buffer),
-        ]
-        .map(|(name, count)| (name.to_owned(), count.clone()))
-        .into()
+        ])
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {

@@ -571,7 +571,7 @@ impl Node for Balancer {
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
-        let all = [
+        Counter::named([
             ("connections", &c.connections),
             ("new", &c.new),
             ("moved", &c.moved),
@@ -586,8 +586,7 @@ impl Node for Balancer {
             ("ring_changes", &c.rings),
             ("slots_disrupted", &c.slots_moved),
             ("slots_bereft", &c.slots_bereft),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        ])
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {

@@ -135,6 +135,15 @@ impl Translation {
     }
 }
 
+/// Whether a session hears nothing new from a packet with these flags of TCP, if it is of TCP.
+#[inline(always)]
+pub(crate) fn is_dull(t: &Translation, tcp_flags: Option<u8>) -> bool {
+    // other protocols have a state that has heard all
+    let said = tcp_flags.map_or(PLAIN, said);
+    // whoever begins may begin anew
+    said & (!t.state | SYN) | t.hairpin == 0
+}
+
 /// Which of a packet's addresses is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
@@ -176,10 +185,7 @@ pub(crate) fn plain(frame: &[u8]) -> Option<Tuple4> {
 pub(super) fn rewrite(frame: &mut [u8], t: &Translation, way: Way) -> bool {
     let Some(h) = frame.first_chunk_mut::<LONG>() else { return false };
     let tcp = h[23] == IpProtocol::TCP.0;
-    // other protocols have no flags here, and a state that has heard all
-    let said = if tcp { said(h[47]) } else { PLAIN };
-    // whoever begins may begin anew
-    if said & (!t.state | SYN) | t.hairpin != 0 {
+    if !is_dull(t, tcp.then_some(h[47])) {
         return false;
     }
     let (address, port) = match way {

@@ -75,7 +75,7 @@ impl Ledger {
     /// By their names.
     pub(crate) fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
-        let all = [
+        Counter::named([
             ("sessions", &c.sessions),
             ("begun", &c.begun),
             ("ended", &c.ended),
@@ -88,8 +88,7 @@ impl Ledger {
             ("hairpinned", &c.hairpinned),
             ("untranslated", &c.untranslated),
             ("log_lost", &c.log_lost),
-        ];
-        all.map(|(name, count)| (name.to_owned(), count.clone())).into()
+        ])
     }
 
     pub(crate) fn board(&self) -> Arc<Board> {

@@ -446,8 +446,7 @@ impl Node for Translating {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         let c = &self.counts;
         let own = [("cut", &c.cut), ("icmp_sent", &c.icmp_sent), ("icmp_limited", &c.icmp_limited)];
-        let own = own.map(|(name, count)| (name.to_owned(), count.clone()));
-        self.ledger.counters().into_iter().chain(own).collect()
+        self.ledger.counters().into_iter().chain(Counter::named(own)).collect()
     }
 
     fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {

@@ -1,7 +1,7 @@
 //! Whole packets of TCP and UDP without options, tags or extension headers, of sessions that are known: in bursts.
 
 use super::node::Translating;
-use super::translate::{FOUR, SIX};
+use super::translate::{FOUR, MAY_BE_CUT, SIX, pad};
 use super::{INSIDE, prefix::Prefix};
 use crate::nat44::flow::{self, Change, Translation};
 use packet::{BURST, Batch, Packet};
@@ -14,8 +14,6 @@ const UPPER4: usize = IP + FOUR;
 const UPPER6: usize = IP + SIX;
 /// Bytes between the two.
 const MORE: usize = SIX - FOUR;
-/// The least bytes of a frame without its checksum.
-const FRAME: usize = 60;
 
 /// An IPv6 packet that may be plain.
 #[derive(Clone, Copy)]
@@ -58,12 +56,7 @@ impl Six {
 /// Whether a session hears nothing new from a packet whose upper header begins at `upper`.
 #[inline(always)]
 fn is_dull(frame: &[u8], upper: usize, protocol: u8, t: &Translation) -> bool {
-    let said = match frame.get(upper + 13) {
-        Some(flags) if protocol == IpProtocol::TCP.0 => flow::said(*flags),
-        _ => flow::PLAIN,
-    };
-    // whoever begins may begin anew
-    said & (!t.state | flow::SYN) | t.hairpin == 0
+    flow::is_dull(t, frame.get(upper + 13).copied().filter(|_| protocol == IpProtocol::TCP.0))
 }
 
 /// The checksum of a packet behind its IP header after a change.
@@ -86,7 +79,7 @@ fn four(packet: &mut Packet, six: &Six, t: &Translation, id: u16) -> bool {
     let Some(h) = frame.first_chunk_mut::<{ UPPER6 + 8 }>() else { return false };
     let len = usize::from(u16::from_be_bytes([h[18], h[19]]));
     let total = FOUR + len;
-    let flags = u16::from(total > super::translate::MAY_BE_CUT) << 14;
+    let flags = u16::from(total > MAY_BE_CUT) << 14;
     let mut header = [0; FOUR];
     (header[0], header[1]) = (0x45, h[14] << 4 | h[15] >> 4);
     header[2..4].copy_from_slice(&(total as u16).to_be_bytes());
@@ -111,11 +104,7 @@ fn four(packet: &mut Packet, six: &Six, t: &Translation, id: u16) -> bool {
     sum(frame, UPPER6, six.protocol, change);
     packet.truncate(UPPER6 + len);
     packet.trim_front(MORE);
-    if let Some(short) = FRAME.checked_sub(packet.len()).filter(|short| *short != 0)
-        && let Some(padding) = packet.append(short)
-    {
-        padding.fill(0);
-    }
+    pad(packet);
     true
 }
 

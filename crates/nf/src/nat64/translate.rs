@@ -108,12 +108,18 @@ pub(super) fn reshape(packet: &mut Packet, head: &Head, header: &Header) -> bool
     let data = packet.data_mut();
     data[..head.ip].copy_from_slice(&link[..head.ip]);
     data[head.ip..head.ip + new].copy_from_slice(header.bytes());
+    pad(packet);
+    true
+}
+
+/// Makes a short frame as long as Ethernet asks for.
+#[inline(always)]
+pub(super) fn pad(packet: &mut Packet) {
     if let Some(short) = FRAME.checked_sub(packet.len()).filter(|short| *short != 0)
         && let Some(padding) = packet.append(short)
     {
         padding.fill(0);
     }
-    true
 }
 
 /// What a checksum is over besides what is behind the ports: pseudo header and ports, or ICMP's type and identifier.
