@@ -28,6 +28,19 @@ fuzz_target!(|text: &str| {
         }
     };
     file.warnings.iter().for_each(|warning| placed(warning, text));
+    // what is on either side of its walls is right as well, but for names and ports that are one too many
+    if let Ok(switch) = file.switch(Path::new("/run/fuzz"), &[0], &REGISTRY) {
+        assert_eq!(switch.nfs.len() + file.walls.iter().map(|wall| wall.nfs.len()).sum::<usize>(), file.nfs.len());
+        let ways: usize = file.walls.iter().map(|wall| wall.crossings.len()).sum();
+        assert_eq!(switch.ports.len(), file.ports.len() + ways);
+        for wall in &file.walls {
+            let host = file.host(wall, Path::new("/run/fuzz"), &REGISTRY);
+            let host = host.unwrap_or_else(|faults| panic!("{}: {faults:?}", wall.name));
+            assert_eq!((host.nfs.len(), host.ports.len()), (wall.nfs.len(), wall.crossings.len()));
+        }
+    } else {
+        assert!(!file.walls.is_empty());
+    }
     let all: Vec<usize> = (0..file.chains.len()).collect();
     // what one worker runs: all chains, and the last alone
     for chains in [&all[..], &all[all.len() - 1..]] {

@@ -9,7 +9,7 @@ use crate::simulated::Simulated;
 use crate::source::Load;
 use crate::wired::Wired;
 use report::Node;
-use runtime::{Cycles, Summary as Counts};
+use runtime::{Cycles, Name, Summary as Counts};
 use std::collections::BTreeMap;
 
 /// A running device under test with a generator at its ports.
@@ -93,8 +93,8 @@ impl Bed for Offering<'_> {
                 let before = wired.engine().snapshot();
                 let mut seen = wired.trial(&mut self.load, ask)?;
                 let after = wired.engine().snapshot();
-                let drops = after.drops.iter().map(|(reason, n)| (*reason, n - before.drops.get(reason).unwrap_or(&0)));
-                seen.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_owned(), n)).collect();
+                let drops = after.drops.iter().map(|(reason, n)| (reason, n - before.drops.get(reason).unwrap_or(&0)));
+                seen.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_string(), n)).collect();
                 seen.nodes = nodes_between(&before, &after);
                 Ok(seen)
             }
@@ -111,8 +111,8 @@ impl Bed for Offering<'_> {
 
 /// What ports and NFs did between two looks at their counts.
 fn nodes_between(from: &Counts, to: &Counts) -> Vec<Node> {
-    let drops = |a: &BTreeMap<&'static str, u64>, b: &BTreeMap<&'static str, u64>| {
-        let all = b.iter().map(|(reason, n)| ((*reason).to_owned(), n - a.get(reason).unwrap_or(&0)));
+    let drops = |a: &BTreeMap<Name, u64>, b: &BTreeMap<Name, u64>| {
+        let all = b.iter().map(|(reason, n)| (reason.to_string(), n - a.get(reason).unwrap_or(&0)));
         all.filter(|(_, n)| *n != 0).collect::<BTreeMap<_, _>>()
     };
     let node = |name: &str, kind: &str, packets: u64, dropped: BTreeMap<String, u64>, a: &Cycles, b: &Cycles| {
@@ -132,7 +132,7 @@ fn nodes_between(from: &Counts, to: &Counts) -> Vec<Node> {
         nodes.push(node(&b.name, "receive", b.received - a.received, BTreeMap::new(), &a.receive, &b.receive));
     }
     for (a, b) in from.nfs.iter().zip(&to.nfs) {
-        nodes.push(node(&b.name, b.kind, b.packets - a.packets, drops(&a.drops, &b.drops), &a.cycles, &b.cycles));
+        nodes.push(node(&b.name, &b.kind, b.packets - a.packets, drops(&a.drops, &b.drops), &a.cycles, &b.cycles));
     }
     for (a, b) in from.ports.iter().zip(&to.ports) {
         nodes.push(node(&b.name, "send", b.sent - a.sent, drops(&a.drops, &b.drops), &a.send, &b.send));

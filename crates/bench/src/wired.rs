@@ -30,6 +30,13 @@ impl Wired {
     /// # Errors
     /// As [`Engine::start`].
     pub fn start(file: &ChainFile, into: &[usize]) -> Result<Wired, runtime::Error> {
+        if let Some(wall) = file.walls.first() {
+            let d = Diagnostic::new("is a wall, and on wires all NFs are in the process that measures").value(&wall.name).cure(
+                "take its isolation out, or measure the file as a device of its own: [[dut]] with kind = \"bondstone\" and chain",
+            );
+            let d = Diagnostic { file: Some(file.file.clone()), ..d };
+            return Err(runtime::Error::Input(graph::Diagnostics(vec![d])));
+        }
         let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
         let mut station = Station::new(ends, into, engine.pool().clone(), true);
         for (stream, port) in into.iter().enumerate() {

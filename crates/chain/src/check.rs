@@ -1,6 +1,7 @@
 //! Reading a chain file and finding everything that is wrong with it.
 
 mod paths;
+mod walls;
 
 use crate::Device;
 use crate::file::{self, File};
@@ -168,6 +169,7 @@ impl Checker<'_> {
                 timed: port.timed.as_ref().is_some_and(|t| *t.get_ref()),
                 received_from: false,
                 sent_to: false,
+                wall: None,
             });
         }
         ports
@@ -211,7 +213,8 @@ impl Checker<'_> {
                 && let Some(kind) = self.registry.get(name)
                 && let Ok(factory) = kind.read(Spanned::new(0..0, DeTable::new()))
             {
-                nfs.push(NfUse::new(name.to_owned(), kind.clone(), factory, vec![("".into(), element.span())]));
+                let places = vec![("".into(), element.span())];
+                nfs.push(NfUse::new(name.to_owned(), kind.clone(), factory, places, None));
             }
         }
         nfs
@@ -253,10 +256,14 @@ impl Checker<'_> {
                 }
             },
         };
+        let isolation = table.remove("isolation").and_then(|word| {
+            let written = word.get_ref().as_str().unwrap_or_default().to_owned();
+            self.isolation(word.span(), &written)
+        });
         let mut places = vec![(String::new(), name.span())];
         places.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
         match kind.read(Spanned::new(span, table)) {
-            Ok(factory) => Some(NfUse::new(name.get_ref().to_string(), kind, factory, places)),
+            Ok(factory) => Some(NfUse::new(name.get_ref().to_string(), kind, factory, places, isolation)),
             Err(e) => {
                 if !self.enough() {
                     let d = self.source.toml(&e);

@@ -17,6 +17,8 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) edge: Vec<Edge>,
     pub(crate) traffic: Option<Spanned<Traffic>>,
+    #[serde(default)]
+    pub(crate) wall: BTreeMap<Spanned<String>, Wall>,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +44,16 @@ pub(crate) struct Chain {
     pub(crate) priority: u8,
     pub(crate) share: Option<Spanned<u32>>,
     pub(crate) rate: Option<Spanned<String>>,
+    pub(crate) isolation: Option<Spanned<String>>,
+}
+
+/// What a wall's process may have.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wall {
+    #[serde(default)]
+    pub(crate) cores: Vec<Spanned<usize>>,
+    pub(crate) memory_mib: Option<Spanned<u64>>,
 }
 
 /// How the packets of a chain that begins with an NF's output are spread over its cores.

@@ -37,11 +37,14 @@ mod device;
 mod file;
 mod locate;
 mod plan;
+mod split;
+mod wall;
 
 pub use device::Device;
 pub use file::{Shuffle, Traffic};
 pub use locate::{Source, nearest, read};
 pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
+pub use wall::{Crossing, Isolation, Side, Wall, Way};
 
 /// The settings of one NF, as read from a file, each with its place.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;

@@ -1,6 +1,6 @@
 //! What a checked file says.
 
-use crate::{Device, Shuffle, Traffic};
+use crate::{Device, Isolation, Shuffle, Side, Traffic, Wall};
 use graph::{Blueprint, Diagnostic, Factory, Hop, HopPlan, Kind, Lane, NodePlan, Registry, Spread, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct ChainFile {
     /// Outputs with which chains begin. Where packets go by the `n`th of them, [`Target::Port`] says `n` more than there are
     /// ports.
     pub links: Vec<Link>,
+    /// Walls that some of the NFs are behind.
+    pub walls: Vec<Wall>,
     /// All visits to NFs, of all chains.
     pub(crate) hops: Vec<HopPlan>,
     /// For each NF, where its outputs lead; the first is not used.
@@ -47,6 +49,8 @@ pub struct Port {
     pub received_from: bool,
     /// Whether packets leave by it.
     pub sent_to: bool,
+    /// On which side of a wall it is, if it is a way through one.
+    pub wall: Option<Side>,
 }
 
 /// An NF of the file.
@@ -61,6 +65,8 @@ pub struct NfUse {
     pub inputs: Vec<String>,
     /// Names of its outputs.
     pub outputs: Vec<String>,
+    /// What its own table says of it.
+    pub isolation: Option<Isolation>,
     /// The bytes of the file that hold each setting, to place what building finds.
     pub(crate) places: Vec<(String, std::ops::Range<usize>)>,
 }
@@ -71,10 +77,12 @@ impl NfUse {
         kind: Kind,
         factory: Box<dyn Factory>,
         places: Vec<(String, std::ops::Range<usize>)>,
+        isolation: Option<Isolation>,
     ) -> Self {
         let interfaces = factory.interfaces();
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
-        NfUse { inputs: and(kind.inputs), outputs: and(kind.outputs), name, kind, factory: factory.into(), places }
+        let (inputs, outputs) = (and(kind.inputs), and(kind.outputs));
+        NfUse { inputs, outputs, name, kind, factory: factory.into(), places, isolation }
     }
 
     /// Whether its settings give it interfaces, so that paths may end with it.

@@ -41,6 +41,9 @@ enum How {
     /// Asks for more memory than there is, and for the same without insisting.
     Huge,
     Reserve,
+    /// Opens a file, which an NF behind a wall has not, and makes a socket, which it may not.
+    Open,
+    Connect,
     Exit,
     ExitInDrop,
     ExitInFinish,
@@ -151,6 +154,11 @@ impl Node for Bad {
                 }
                 self.kept.push(vec![1; 1 << 13]);
             }
+            How::Open => match std::fs::read_to_string("/etc/hostname") {
+                Ok(_) => std::process::exit(0),
+                Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::PermissionDenied),
+            },
+            How::Connect => drop(std::net::UdpSocket::bind("127.0.0.1:0")),
             How::Exit => std::process::exit(0),
             How::Abort => std::process::abort(),
             How::PanicInDrop => {

@@ -99,6 +99,15 @@ enum Command {
     Import(import::Import),
     Lint(lint::Lint),
     Doctor(doctor::Doctor),
+    /// Runs what is behind a wall of a chain file, for the same program on this side of it.
+    #[command(name = isolate::HOST, hide = true)]
+    WallHost {
+        /// What it is to do.
+        order: std::path::PathBuf,
+        /// Whether it is in namespaces of its own already.
+        #[arg(long)]
+        inner: bool,
+    },
     /// Runs a device under test for the same program on another machine, which tells it on standard input.
     #[cfg(feature = "measure")]
     #[command(hide = true)]
@@ -108,6 +117,7 @@ enum Command {
 /// Runs the program on the process's arguments, with the NFs of `registry`.
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
+        Command::WallHost { order, inner } => return isolate::host(&registry, &order, inner),
         Command::Run(run) => run.run(&registry),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(&registry),

@@ -442,7 +442,7 @@ impl Desk {
             method::carry_out(&mut *method, &mut bed, told, pause)
         });
         progress.end();
-        let mut environment = bench::environment(&at.cpus, at.memory);
+        let mut environment = bench::environment(&at.cpus, &at.memory);
         if let Some(machine) = &at.machine {
             environment
                 .more

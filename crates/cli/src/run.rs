@@ -6,7 +6,8 @@ use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use chain::ChainFile;
 use graph::{Diagnostics, Registry};
-use runtime::{Cycles, Engine, Options, PortSummary, Summary};
+use isolate::Walls;
+use runtime::{Cycles, Engine, Name, Options, PortSummary, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -60,18 +61,23 @@ impl Run {
         let (interrupt, events) = channel();
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
-        let engine = Engine::start_with(&file, Options { strategy: self.placing.strategy(), memory })?;
-        for note in engine.notes() {
+        let options = Options { strategy: self.placing.strategy(), memory };
+        let walls = Walls::build(&file, registry)?;
+        let engine = match &walls {
+            Some(walls) => Engine::start_around(walls.switch(), options, || walls.start())?,
+            None => Engine::start_with(&file, options)?,
+        };
+        for note in engine.notes().iter().chain(walls.iter().flat_map(Walls::notes)) {
             eprintln!("note: {note}");
         }
-        let mut before = engine.snapshot();
+        let look = || walls.as_ref().map_or_else(|| engine.snapshot(), |walls| walls.cover(engine.snapshot()));
+        let mut before = look();
         for (cpu, chains) in &before.workers {
             eprintln!("CPU {cpu} runs {}", chains.join(", "));
         }
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
-        let mut told = 0;
         // packets may have moved before the first look, so the first line counts from none
         let mut counted = false;
         while !engine.is_finished() {
@@ -80,12 +86,13 @@ impl Run {
                 break;
             }
             if elapsed >= next {
-                let now = engine.snapshot();
+                let now = look();
                 eprintln!("{}", live(counted.then_some(&before), &now));
                 counted = true;
                 tell_links(&before, &now);
-                now.faults.iter().skip(told).for_each(|fault| eprintln!("warning: {fault}"));
-                told = now.faults.len();
+                tell_walls(&before, &now);
+                let new = now.faults.iter().filter(|fault| !before.faults.contains(fault));
+                new.for_each(|fault| eprintln!("warning: {fault}"));
                 before = now;
                 next += Duration::from_secs(1);
             }
@@ -98,7 +105,13 @@ impl Run {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
-        let summary = engine.stop();
+        let summary = match walls {
+            Some(walls) => {
+                let done = engine.stop_once(|done| walls.returned(done));
+                walls.end(done)
+            }
+            None => engine.stop(),
+        };
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &summary)?;
@@ -144,6 +157,15 @@ fn tell_links(before: &Summary, now: &Summary) {
             (Some(true), Some(false)) => eprintln!("warning: port {:?} ({}) has lost its link", n.name, n.device),
             (Some(false), Some(true)) => eprintln!("note: port {:?} ({}) has its link", n.name, n.device),
             _ => {}
+        }
+    }
+}
+
+/// Says when what is behind a wall comes or goes.
+fn tell_walls(before: &Summary, now: &Summary) {
+    for (b, n) in before.walls.iter().zip(&now.walls) {
+        if n.starts != b.starts && n.up {
+            eprintln!("note: wall {:?}: its process runs again", n.name);
         }
     }
 }
@@ -202,6 +224,35 @@ fn text(s: &Summary) -> String {
         out += &format!("{links}\n");
     }
 
+    let mut walls = Table::new(&[
+        "wall",
+        "isolation",
+        "CPUs",
+        "starts",
+        "handed",
+        "returned",
+        "cycles in",
+        "cycles out",
+        "dropped",
+    ]);
+    for w in &s.walls {
+        let cycles = |c: &Cycles| c.per_packet().map_or("-".to_owned(), |c| format!("{c:.1}"));
+        walls.row([
+            w.name.clone(),
+            w.isolation.to_string(),
+            w.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            count(w.starts),
+            count(w.handed),
+            count(w.returned),
+            cycles(&w.hand),
+            cycles(&w.take),
+            reasons(&w.drops),
+        ]);
+    }
+    if !walls.is_empty() {
+        out += &format!("{walls}\n");
+    }
+
     let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counts"]);
     for n in &s.nfs {
         let restarts = (n.restarts != 0).then(|| format!("built anew {}", count(n.restarts)));
@@ -210,7 +261,7 @@ fn text(s: &Summary) -> String {
         let counters: Vec<_> = restarts.into_iter().chain(memory).chain(counters).collect();
         nfs.row([
             n.name.clone(),
-            n.kind.to_owned(),
+            n.kind.to_string(),
             count(n.packets),
             if n.cycles.batches == 0 {
                 "-".to_owned()
@@ -228,7 +279,8 @@ fn text(s: &Summary) -> String {
 
     for n in &s.nfs {
         if let Some(shown) = n.table.as_ref().filter(|t| !t.rows.is_empty()) {
-            let mut table = Table::new(shown.columns);
+            let columns: Vec<&str> = shown.columns.iter().map(AsRef::as_ref).collect();
+            let mut table = Table::new(&columns);
             shown.rows.iter().take(SHOWN).for_each(|row| table.row(row.clone()));
             out += &format!("{table}\n");
         }
@@ -272,7 +324,7 @@ fn text(s: &Summary) -> String {
     out
 }
 
-fn reasons(drops: &BTreeMap<&'static str, u64>) -> String {
+fn reasons(drops: &BTreeMap<Name, u64>) -> String {
     if drops.is_empty() {
         return "0".to_owned();
     }

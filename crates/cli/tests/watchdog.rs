@@ -4,25 +4,8 @@ mod common;
 
 use common::{Said, Scratch};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
-
-/// The program of `examples/misbehave.rs`, built.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let built = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().expect("it is in a folder");
-        let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--offline", "--example", "misbehave"]).args(release);
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        cargo.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
-        let said = Said::from(cargo.output().unwrap());
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        built.join("examples/misbehave")
-    })
-}
+use std::sync::{Mutex, PoisonError};
 
 /// A CPU that this process may use.
 fn cpu() -> String {
@@ -49,7 +32,7 @@ fn run(how: &str, time: &str) -> Said {
              [[chain]]\npath = [\"in2\", \"good\", \"out2\"]\ncores = [{cpu}]\n"
         ),
     );
-    let mut command = Command::new(program());
+    let mut command = Command::new(common::misbehave());
     // a core dump would let the signal take its course
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     rustix::process::setrlimit(rustix::process::Resource::Core, none).unwrap();

@@ -25,7 +25,7 @@ mod layout;
 mod pool;
 mod port;
 
-pub use eal::{Eal, LcoreGuard, Memory};
+pub use eal::{Eal, LcoreGuard, Memory, close_inherited};
 pub use pool::Mempool;
 pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
 

@@ -14,6 +14,7 @@ use crate::renew::{self, Recipe, Renewals, Renewing};
 use crate::schedule::{Schedule, Served};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::watchdog::{self, Watched};
+use crate::worker::RETURN;
 use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
 use chain::{Chain, ChainFile, Class, Device, Rate, Start, WorkerPlan};
 use dpdk::{Eal, Memory, Mempool, RxQueue};
@@ -58,6 +59,8 @@ pub struct Engine {
     names: Names,
     started: Instant,
     stop: Arc<AtomicBool>,
+    /// Set once nothing comes back from behind walls any more.
+    returned: Arc<AtomicBool>,
     faults: Faults,
     workers: Vec<Running>,
     handles: Vec<(usize, Watch)>,
@@ -74,6 +77,7 @@ pub struct Engine {
     /// Builds NFs anew after a panic.
     renewing: Option<Renewing>,
     watchdog: Option<JoinHandle<()>>,
+    hangs: Arc<AtomicBool>,
     ledger: Ledger,
 }
 
@@ -122,7 +126,19 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_with(file: &ChainFile, options: Options) -> Result<Engine, Error> {
-        Ok(Engine::begin(file, None, options)?.0)
+        Engine::start_around(file, options, || Ok(()))
+    }
+
+    /// As [`Engine::start_with`]; `opened` is called when the ports are there and nothing moves yet.
+    ///
+    /// # Errors
+    /// As for [`Engine::start`], and those of `opened`.
+    pub fn start_around(
+        file: &ChainFile,
+        options: Options,
+        opened: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Engine, Error> {
+        Ok(Engine::begin(file, None, options, opened)?.0)
     }
 
     /// As [`Engine::start`], with a wire in the place of every port, on which `depth` packets may be under way in each
@@ -131,10 +147,15 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), Options::default())
+        Engine::begin(file, Some(depth), Options::default(), || Ok(()))
     }
 
-    fn begin(file: &ChainFile, wires: Option<u32>, options: Options) -> Result<(Engine, Vec<End>), Error> {
+    fn begin(
+        file: &ChainFile,
+        wires: Option<u32>,
+        options: Options,
+        opened: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(Engine, Vec<End>), Error> {
         crash::install();
         let allowed = allowed_cpus();
         let absent = file.absent_cpus(&allowed);
@@ -166,6 +187,7 @@ impl Engine {
             }
         };
         opening.links(&mut workers)?;
+        opened()?;
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
         let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
         let mut engine = Engine {
@@ -178,6 +200,7 @@ impl Engine {
             },
             started: Instant::now(),
             stop,
+            returned: Arc::default(),
             faults,
             workers: vec![],
             handles,
@@ -190,6 +213,7 @@ impl Engine {
             seen: AtomicU64::new(u64::MAX),
             renewing: None,
             watchdog: None,
+            hangs: Arc::default(),
             ledger,
         };
         let (ways, renewing) = renew::start(recipes, engine.faults.clone()).map_err(no_thread)?;
@@ -206,6 +230,7 @@ impl Engine {
             ledger: engine.ledger.clone(),
             enough: options.memory.unwrap_or_else(blame::enough),
             stop: engine.stop.clone(),
+            hangs: engine.hangs.clone(),
             faults: engine.faults.clone(),
         };
         engine.watchdog = Some(watchdog::start(watch).map_err(no_thread)?);
@@ -236,6 +261,7 @@ impl Engine {
         let inputs_of: Vec<Vec<usize>> = chains.iter().map(from).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
+        worker.wait_for(self.returned.clone());
         if !served.is_empty() {
             // a rate is the chain's on all its cores
             let class = |(chain, served): &(usize, Arc<Served>)| {
@@ -317,6 +343,11 @@ impl Engine {
         still && self.workers.iter().all(|w| ended(w) || w.dry.load(Ordering::Relaxed))
     }
 
+    /// Whether an NF has had a batch for so long that it is told: only the end of the process ends that.
+    pub fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
+    }
+
     /// What has been done so far.
     pub fn snapshot(&self) -> Summary {
         let ports = self.names.ports.iter().map(|(name, device)| PortSummary {
@@ -325,12 +356,15 @@ impl Engine {
             ..Default::default()
         });
         let links = self.names.links.iter().map(|name| LinkSummary { name: name.clone(), ..Default::default() });
-        let nfs =
-            self.names.nfs.iter().map(|(name, kind)| NfSummary { name: name.clone(), kind, ..Default::default() });
+        let nfs = self.names.nfs.iter().map(|(name, kind)| NfSummary {
+            name: name.clone(),
+            kind: (*kind).into(),
+            ..Default::default()
+        });
         let mut s = Summary {
             file: self.file.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
-            memory: words_of(self.eal.memory()),
+            memory: words_of(self.eal.memory()).into(),
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
@@ -438,8 +472,19 @@ impl Engine {
     }
 
     /// Stops receiving, lets run out what is inside, closes everything, and adds up.
-    pub fn stop(mut self) -> Summary {
+    pub fn stop(self) -> Summary {
+        self.stop_once(|_| true)
+    }
+
+    /// As [`Engine::stop`]; workers go on taking what comes back from behind walls until `returned` says of what has been
+    /// done so far that all is back, at most for three seconds.
+    pub fn stop_once(mut self, mut returned: impl FnMut(&Summary) -> bool) -> Summary {
         self.stop.store(true, Ordering::Relaxed);
+        let end = Instant::now() + RETURN;
+        while !returned(&self.snapshot()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.returned.store(true, Ordering::Relaxed);
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut ended = vec![];
         drop(self.watchdog.take().map(JoinHandle::join));

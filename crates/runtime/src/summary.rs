@@ -4,18 +4,22 @@ use crate::LinkStats;
 use crate::schedule::Served;
 use graph::{Board, NodeStats};
 use packet::clock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+/// A name that is known at build time, unless it comes from another process.
+pub type Name = Cow<'static, str>;
+
 /// What a run has done so far. While it runs, packets on their way make `received + created` run ahead.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Chain file.
     pub file: String,
     /// Seconds since the start.
     pub seconds: f64,
     /// Where packets are kept: `huge pages` or `ordinary pages`.
-    pub memory: &'static str,
+    pub memory: Name,
     /// Cycles of the time-stamp counter in a second; all cycles here are of this counter.
     pub cycles_per_second: u64,
     /// All packets.
@@ -23,28 +27,31 @@ pub struct Summary {
     /// Whether `received + created = sent + held + dropped`. Certain only at the end.
     pub balanced: bool,
     /// Packets dropped, by reason, everywhere.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: BTreeMap<Name, u64>,
     /// By port, in the order of their names.
     pub ports: Vec<PortSummary>,
     /// By output with which a chain begins: what went to other cores.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkSummary>,
     /// By chain, where they are not simply served in turn.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainSummary>,
     /// By NF, in the order of their names.
     pub nfs: Vec<NfSummary>,
+    /// By wall.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub walls: Vec<WallSummary>,
     /// CPUs with a worker, and the chains on each.
     pub workers: BTreeMap<usize, Vec<String>>,
     /// What went wrong while running.
     pub faults: Vec<String>,
     /// NFs that never gave their batch back: what their workers hold is in no count.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<String>,
 }
 
 /// Counts of packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Came in by a port.
     pub received: u64,
@@ -66,7 +73,7 @@ impl Totals {
 }
 
 /// Cycles on the batches that were timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cycles {
     /// Cycles spent.
     pub cycles: u64,
@@ -86,10 +93,17 @@ impl Cycles {
         self.cycles += cycles.get();
         self.packets += packets.get();
     }
+
+    /// Adds others.
+    pub fn join(&mut self, more: Cycles) {
+        self.cycles += more.cycles;
+        self.packets += more.packets;
+        self.batches += more.batches;
+    }
 }
 
 /// One port.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortSummary {
     /// Its name.
     pub name: String,
@@ -106,7 +120,7 @@ pub struct PortSummary {
     /// Packets left in its queue at the end; counted as received.
     pub held: u64,
     /// Packets dropped at it, by reason.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: BTreeMap<Name, u64>,
     /// Packets that the device lost before anybody received them; outside the totals.
     pub missed: u64,
     /// Packets that came in several segments, or in a borrowed buffer, and were copied into one buffer; received like others.
@@ -122,7 +136,7 @@ pub struct PortSummary {
 }
 
 /// One chain on workers that have a choice of which to serve.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChainSummary {
     /// Its name.
     pub name: String,
@@ -149,7 +163,7 @@ impl ChainSummary {
 }
 
 /// One output with which a chain begins, and the rings from it to the chain's cores.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LinkSummary {
     /// Its name, `NF.OUTPUT`.
     pub name: String,
@@ -158,7 +172,7 @@ pub struct LinkSummary {
     /// Packets that were taken out; the others are held.
     pub taken: u64,
     /// Packets dropped because a ring had no room, by reason.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: BTreeMap<Name, u64>,
     /// Cycles spent putting in.
     pub hand: Cycles,
     /// Cycles spent taking out.
@@ -178,13 +192,39 @@ impl LinkSummary {
     }
 }
 
+/// One wall, and what it did with packets besides the NFs behind it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WallSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is made of.
+    pub isolation: Name,
+    /// CPUs of its process.
+    pub cpus: Vec<usize>,
+    /// Times that its process was started.
+    pub starts: u64,
+    /// Whether its process is there and runs.
+    pub up: bool,
+    /// Packets that went behind it, and that came back.
+    pub handed: u64,
+    /// Packets that came back.
+    pub returned: u64,
+    /// Packets dropped at it, by reason: `wall_full` if its process took no more, or was not there; `return_full` if nobody
+    /// took them back; `wall_lost` if its process has ended with them.
+    pub drops: BTreeMap<Name, u64>,
+    /// Cycles spent on packets that went behind it.
+    pub hand: Cycles,
+    /// Cycles spent on packets that came back.
+    pub take: Cycles,
+}
+
 /// One NF.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NfSummary {
     /// Its name.
     pub name: String,
     /// Its kind.
-    pub kind: &'static str,
+    pub kind: Name,
     /// Packets that came in.
     pub packets: u64,
     /// Packets that it made.
@@ -192,7 +232,7 @@ pub struct NfSummary {
     /// Packets that it keeps for later.
     pub held: u64,
     /// Packets that it dropped, by reason.
-    pub drops: BTreeMap<&'static str, u64>,
+    pub drops: BTreeMap<Name, u64>,
     /// Times that it was built anew, after a panic.
     pub restarts: u64,
     /// Most bytes of memory that it has had, in all its copies, to 64 KiB for each thread; 0 where the program's allocator
@@ -208,10 +248,10 @@ pub struct NfSummary {
 }
 
 /// The table that an NF shows; of several copies, the largest rows of all.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Shown {
     /// Names of the columns.
-    pub columns: &'static [&'static str],
+    pub columns: Vec<Name>,
     /// Rows, largest first.
     pub rows: Vec<Vec<String>>,
     #[serde(skip)]
@@ -224,7 +264,7 @@ impl Shown {
         let mut all: Vec<_> = own.chain(board.rows()).collect();
         all.sort_by(|a, b| b.cmp(a));
         all.truncate(board.most());
-        self.columns = board.columns();
+        self.columns = board.columns().iter().map(|column| Cow::Borrowed(*column)).collect();
         (self.weights, self.rows) = all.into_iter().unzip();
     }
 }
@@ -268,10 +308,27 @@ impl NfSummary {
     }
 }
 
-fn add_drops(to: &mut BTreeMap<&'static str, u64>, reasons: &[&'static str], counts: &[graph::Counter]) {
+impl NfSummary {
+    /// Adds what the same NF did in an earlier process, whose packets are gone that it held.
+    pub fn join(&mut self, earlier: &NfSummary) {
+        self.packets += earlier.packets;
+        self.created += earlier.created;
+        self.restarts += earlier.restarts;
+        self.memory = self.memory.max(earlier.memory);
+        self.cycles.join(earlier.cycles);
+        for (reason, n) in &earlier.drops {
+            *self.drops.entry(reason.clone()).or_default() += n;
+        }
+        for (name, n) in &earlier.counters {
+            *self.counters.entry(name.clone()).or_default() += n;
+        }
+    }
+}
+
+fn add_drops(to: &mut BTreeMap<Name, u64>, reasons: &[&'static str], counts: &[graph::Counter]) {
     for (reason, count) in reasons.iter().zip(counts) {
         if count.get() != 0 {
-            *to.entry(reason).or_default() += count.get();
+            *to.entry(Cow::Borrowed(reason)).or_default() += count.get();
         }
     }
 }
@@ -286,14 +343,15 @@ impl Summary {
         self.balanced = self.totals.balanced() && self.ports.iter().all(PortSummary::ring_is_whole);
     }
 
-    /// Adds up ports and NFs.
-    pub(crate) fn total(&mut self) {
+    /// Adds up ports, NFs and walls.
+    pub fn total(&mut self) {
         self.cycles_per_second = clock::hz();
+        self.drops.clear();
         let (ports, nfs, links) = (&self.ports, &self.nfs, &self.links);
         let drops = ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops));
-        for drops in drops.chain(links.iter().map(|l| &l.drops)) {
+        for drops in drops.chain(links.iter().map(|l| &l.drops)).chain(self.walls.iter().map(|w| &w.drops)) {
             for (reason, n) in drops {
-                *self.drops.entry(reason).or_default() += n;
+                *self.drops.entry(reason.clone()).or_default() += n;
             }
         }
         self.totals = Totals {

@@ -78,6 +78,8 @@ pub(crate) struct Watch {
     pub(crate) enough: u64,
     /// Ends the watch; set by the watchdog when it ends the run.
     pub(crate) stop: Arc<AtomicBool>,
+    /// Whether a worker has been in one batch for too long.
+    pub(crate) hangs: Arc<AtomicBool>,
     pub(crate) faults: Faults,
 }
 
@@ -98,6 +100,7 @@ impl Watch {
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
             self.look_at_loops(&mut seen);
+            self.hangs.store(seen.iter().any(|seen| seen.told.is_some()), Ordering::Relaxed);
             if !dry && self.pool.in_use() > self.pool.size() / 10 * 9 {
                 dry = true;
                 self.tell_packets();

@@ -21,8 +21,9 @@ const PATIENCE: u32 = 1 << 14;
 /// How long it then sleeps, and may have slept when it comes back: what is more is the system's doing.
 const NAP: Duration = Duration::from_micros(50);
 const NAPPED: Duration = Duration::from_micros(200);
-/// How long a stopped worker lets run out what is inside.
+/// How long a stopped worker lets run out what is inside, and what is behind walls.
 const DRAIN: Duration = Duration::from_millis(300);
+pub(crate) const RETURN: Duration = Duration::from_secs(3);
 /// How long a batch from a source that can wait is offered to a port that takes none of it.
 const OFFER: Duration = Duration::from_millis(100);
 
@@ -49,6 +50,8 @@ pub enum Origin {
     Ring,
     /// From another core of the same chain: polled until that core has ended.
     Core,
+    /// Back from behind a wall: polled until nothing is there any more.
+    Wall,
 }
 
 /// A port that a worker sends to.
@@ -204,6 +207,8 @@ pub struct Worker {
     scheduled: Option<Scheduled>,
     /// Counts on with every look at the clock.
     beat: Arc<AtomicU64>,
+    /// Set once nothing comes back from behind walls any more.
+    returned: Arc<AtomicBool>,
 }
 
 /// The order in which chains are served, where it is not simply in turn.
@@ -245,12 +250,18 @@ impl Worker {
             renewals: None,
             scheduled: None,
             beat: Arc::default(),
+            returned: Arc::default(),
         }
     }
 
     /// What counts on while it is alive.
     pub(crate) fn beat(&self) -> Arc<AtomicU64> {
         self.beat.clone()
+    }
+
+    /// Once it is stopped, it waits for this if something is behind walls.
+    pub(crate) fn wait_for(&mut self, returned: Arc<AtomicBool>) {
+        self.returned = returned;
     }
 
     /// Serves chains as `schedule` says, each with the inputs of these numbers.
@@ -443,9 +454,15 @@ impl Worker {
             }
         }
         // what other cores and memory rings still bring, unless it goes round for ever
-        let deadline = Instant::now() + DRAIN;
+        let walls = self.inputs.iter().any(|i| i.origin == Origin::Wall);
+        let deadline = Instant::now() + if walls { RETURN } else { DRAIN };
         let mut quiet = 0;
-        let open = |i: &Input| i.origin == Origin::Core && !i.from.finished();
+        let returned = self.returned.clone();
+        let open = |i: &Input| match i.origin {
+            Origin::Core => !i.from.finished(),
+            Origin::Wall => !returned.load(Ordering::Relaxed),
+            Origin::Outside | Origin::Ring => false,
+        };
         while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {
             self.beat.store(clock::cycles(), Ordering::Relaxed);
             quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };

@@ -19,9 +19,9 @@ const MOST_WAYS: u64 = 1024;
 
 /// Turns paths and edges into hops.
 pub(super) struct Builder<'a> {
-    checker: Checker<'a>,
-    ports: Vec<Port>,
-    nfs: Vec<NfUse>,
+    pub(super) checker: Checker<'a>,
+    pub(super) ports: Vec<Port>,
+    pub(super) nfs: Vec<NfUse>,
     hops: Vec<HopPlan>,
     /// For each NF, where its outputs lead.
     edges: Vec<Vec<Target>>,
@@ -69,6 +69,7 @@ impl<'a> Builder<'a> {
         self.traffic(file);
         self.unused(file);
         self.files(file);
+        let walls = self.walls(file);
         let Builder { mut checker, ports, nfs, hops, edges, links, .. } = self;
         if checker.faults.is_empty() {
             // a link leads to where its chain begins
@@ -104,7 +105,7 @@ impl<'a> Builder<'a> {
         if faults.is_empty() {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
             let (file, text) = Default::default();
-            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, links, hops, edges });
+            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, links, walls, hops, edges });
         }
         faults.sort_by_key(|d| (d.line, d.column));
         Err(faults)

@@ -17,7 +17,7 @@ pub(super) struct Standing {
     pub(super) used: Vec<usize>,
     /// All of these.
     pub(super) cpus: Vec<usize>,
-    pub(super) memory: &'static str,
+    pub(super) memory: runtime::Name,
     /// The plan of another program.
     pub(super) plan: Option<Plan>,
     /// What was seen of these CPUs before.
@@ -44,7 +44,7 @@ impl Desk {
                     core: 0,
                     used: vec![],
                     cpus: vec![],
-                    memory: "none",
+                    memory: "none".into(),
                     plan: None,
                     machine: None,
                     _lcore: None,
@@ -103,7 +103,7 @@ impl Desk {
         let sent = SentTo { dst_mac: settings.dst_mac, destinations, trace: job.sent.trace() };
         let mut rig = Rig::start(name, &plan, sent, self.interrupted.clone())?;
         let lcore = rig.outside().eal().register_thread().ok();
-        let memory = rig.outside().memory();
+        let memory = rig.outside().memory().into();
         let (used, cpus) = match &rig.about().environment {
             Some(there) => (there.cpus_used.iter().map(|cpu| *cpu as usize).collect(), vec![core]),
             None => (plan.cpus.clone(), plan.cpus.iter().copied().chain([core]).collect()),

@@ -10,6 +10,7 @@ pub use running::{Ended, LIMIT, Running, Summary};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A folder of a test's own, removed with all that is in it when the test ends.
@@ -56,6 +57,22 @@ impl Drop for Scratch {
         // a test that fails shall tell why, not that its folder is still in use
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// The program of `examples/misbehave.rs`, built.
+pub(crate) fn misbehave() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let built = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().expect("it is in a folder");
+        let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--offline", "--example", "misbehave"]).args(release);
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        cargo.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
+        let said = Said::from(cargo.output().unwrap());
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        built.join("examples/misbehave")
+    })
 }
 
 /// How the program ended and what it said.

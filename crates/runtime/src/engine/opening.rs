@@ -5,7 +5,7 @@ use crate::faults::Faults;
 use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
 use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source};
-use chain::{ChainFile, Class, Device, Start, WorkerPlan};
+use chain::{ChainFile, Class, Device, Side, Start, WorkerPlan};
 use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};
 use graph::{Diagnostic, Diagnostics, Spread, Target};
 use pcap::LinkType;
@@ -160,7 +160,10 @@ impl Opening<'_> {
             }
             let to = self.leads_to(port);
             let links: Vec<_> = self.handles.iter().filter(|(port, _)| to.contains(port)).collect();
-            for (unlinked, _) in links.iter().filter(|(_, link)| link.link() == Some(false)) {
+            // who is behind a wall comes without being waited for by a user
+            let unlinked =
+                links.iter().filter(|(port, link)| self.file.ports[*port].wall.is_none() && link.link() == Some(false));
+            for (unlinked, _) in unlinked {
                 self.notes.push(format!(
                     "capture {} is read once port {:?} has a link",
                     path.display(),
@@ -230,15 +233,21 @@ impl Opening<'_> {
         self.drivers_own += ports::drivers_own(&info, &config);
         self.notes.extend(ports::note(&plan.name, &plan.device));
         let mut rx = queues.rx.into_iter();
-        let origin = if ring { Origin::Ring } else { Origin::Outside };
+        let origin = match plan.wall {
+            _ if ring => Origin::Ring,
+            Some(Side::Switch) => Origin::Wall,
+            _ => Origin::Outside,
+        };
+        // the switch never waits for whom it does not know, but an NF may wait for the switch
+        let patient = plan.wall == Some(Side::Host);
         if hardware {
             for (user, queue) in polled.iter().zip(rx.by_ref()) {
-                self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, false, origin);
+                self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, patient, origin);
             }
         } else if !polled.is_empty()
             && let Some(queue) = rx.next()
         {
-            self.poll_with(port, Source::Queue(queue), &polled, workers, false, origin);
+            self.poll_with(port, Source::Queue(queue), &polled, workers, patient, origin);
         }
         if ring {
             self.rings.extend(rx.map(|queue| (port, queue)));

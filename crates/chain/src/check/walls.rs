@@ -1,0 +1,235 @@
+//! Which NFs are behind which wall, and how packets get there and back.
+
+use super::paths::Builder;
+use super::{Checker, MOST_PORTS};
+use crate::file::File;
+use crate::wall::{Crossing, Isolation, Wall, Way};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use toml::Spanned;
+
+/// MiB that a wall's NFs may have where the file does not say.
+const MEMORY_MIB: u64 = 1024;
+/// The least: what DPDK takes at its start.
+const LEAST_MIB: u64 = 640;
+/// The longest name.
+const LONGEST: usize = 32;
+
+/// The NF of a path's element, or of an edge's end.
+fn nf_of(element: &str) -> &str {
+    element.split([':', '.']).next().unwrap_or_default()
+}
+
+impl Checker<'_> {
+    /// What a word for isolation means.
+    pub(super) fn isolation(&mut self, span: Range<usize>, word: &str) -> Option<Isolation> {
+        let found = Isolation::ALL.iter().find(|(name, _)| *name == word);
+        if found.is_none() {
+            let words = Isolation::ALL.map(|(name, _)| format!("{name:?}")).join(" or ");
+            self.fault(span, word, "there is no such isolation", format!("write {words}"));
+        }
+        found.map(|(_, isolation)| *isolation)
+    }
+}
+
+impl Builder<'_> {
+    /// The walls of a file that is right otherwise.
+    pub(super) fn walls(&mut self, file: &File) -> Vec<Wall> {
+        let chains: Vec<Option<Isolation>> = file.chain.iter().map(|chain| self.said(chain.get_ref())).collect();
+        if !self.checker.faults.is_empty() {
+            return vec![];
+        }
+        let behind = self.behind(file, &chains);
+        let mut walls: Vec<Wall> = vec![];
+        for (nf, name) in &behind {
+            match walls.iter_mut().find(|wall| wall.name == *name) {
+                Some(wall) => wall.nfs.push(nf.clone()),
+                None => walls.push(Wall {
+                    name: name.clone(),
+                    isolation: Isolation::Process,
+                    nfs: vec![nf.clone()],
+                    cores: vec![],
+                    memory_mib: MEMORY_MIB,
+                    crossings: vec![],
+                }),
+            }
+        }
+        self.means(file, &mut walls);
+        let mut crossings = vec![];
+        for (n, chain) in file.chain.iter().enumerate() {
+            self.path(n, chain.get_ref().path.get_ref(), &behind, &mut crossings);
+        }
+        self.outputs(file, &behind, &mut crossings);
+        if self.ports.len() + crossings.len() > MOST_PORTS {
+            let problem =
+                format!("walls need {} ports more than the file has, and {MOST_PORTS} are allowed", crossings.len());
+            self.checker.fault(0..0, "isolation", problem, "put NFs that follow each other behind one wall");
+        }
+        for (name, way) in crossings {
+            let port = self.free_name(&name, &walls);
+            if let Some(wall) = walls.iter_mut().find(|wall| wall.name == name) {
+                wall.crossings.push(Crossing { port, way });
+            }
+        }
+        walls
+    }
+
+    fn said(&mut self, chain: &crate::file::Chain) -> Option<Isolation> {
+        let word = chain.isolation.as_ref()?;
+        self.checker.isolation(word.span(), word.get_ref())
+    }
+
+    /// For each NF behind a wall the name of that wall. Chains that share an NF share the wall.
+    fn behind(&mut self, file: &File, chains: &[Option<Isolation>]) -> BTreeMap<String, String> {
+        let mut behind: BTreeMap<String, String> = BTreeMap::new();
+        let own = self.nfs.iter().filter(|nf| nf.isolation == Some(Isolation::Process));
+        behind.extend(own.map(|nf| (nf.name.clone(), nf.name.clone())));
+        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| chains[*n] == Some(Isolation::Process)) {
+            let named = chain.get_ref().name.as_ref().map(|name| name.get_ref().clone());
+            let mut name = named.unwrap_or_else(|| format!("chain{}", n + 1));
+            // an NF with a wall of its own may have that name
+            while self.nfs.iter().any(|nf| nf.name == name && nf.isolation == Some(Isolation::Process)) {
+                name.push('-');
+            }
+            let all = chain.get_ref().path.get_ref().iter().map(|e| nf_of(e.get_ref()));
+            let all: Vec<_> =
+                all.filter(|e| self.nfs.iter().any(|nf| nf.name == *e && nf.isolation.is_none())).collect();
+            let there: Vec<String> = all.iter().filter_map(|nf| behind.get(*nf).cloned()).collect();
+            let name = there.first().cloned().unwrap_or(name);
+            behind.values_mut().filter(|wall| there.contains(wall)).for_each(|wall| wall.clone_from(&name));
+            behind.extend(all.into_iter().map(|nf| (nf.to_owned(), name.clone())));
+        }
+        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| chains[*n] != Some(Isolation::Process)) {
+            for element in chain.get_ref().path.get_ref() {
+                let nf = nf_of(element.get_ref());
+                let own = self.nfs.iter().any(|of| of.name == nf && of.isolation.is_some());
+                if !own && behind.contains_key(nf) && self.port_of(nf).is_none() {
+                    let problem = "stands in a chain behind a wall, and in this one, which is not";
+                    let cure = format!("give chain {} isolation = \"process\" as well, or the NF its own", n + 1);
+                    self.checker.fault(element.span(), nf, problem, cure);
+                }
+            }
+        }
+        behind
+    }
+
+    fn port_of(&self, name: &str) -> Option<usize> {
+        self.ports.iter().position(|p| p.name == name)
+    }
+
+    /// What the tables `[wall.NAME]` say.
+    fn means(&mut self, file: &File, walls: &mut [Wall]) {
+        let names: Vec<String> = walls.iter().map(|wall| wall.name.clone()).collect();
+        for (name, means) in &file.wall {
+            let Some(wall) = walls.iter_mut().find(|wall| wall.name == *name.get_ref()) else {
+                let cure = match names.is_empty() {
+                    true => "put isolation = \"process\" into an NF or a chain".to_owned(),
+                    false => format!("the walls are: {}", names.join(", ")),
+                };
+                self.checker.fault(
+                    name.span(),
+                    name.get_ref(),
+                    "no NF and no chain of this name is behind a wall",
+                    cure,
+                );
+                continue;
+            };
+            wall.cores = means.cores.iter().map(|core| *core.get_ref()).collect();
+            if let Some(memory) = &means.memory_mib {
+                wall.memory_mib = *memory.get_ref();
+                if wall.memory_mib < LEAST_MIB {
+                    let (value, cure) = (wall.memory_mib.to_string(), format!("write {LEAST_MIB} or more"));
+                    self.checker.fault(memory.span(), &value, "is too little for DPDK to start in", cure);
+                }
+            }
+        }
+    }
+
+    /// The ways of a chain through walls.
+    fn path(
+        &mut self,
+        n: usize,
+        path: &[Spanned<String>],
+        behind: &BTreeMap<String, String>,
+        crossings: &mut Vec<(String, Way)>,
+    ) {
+        let wall_of = |builder: &Self, element: &Spanned<String>| {
+            let nf = nf_of(element.get_ref());
+            behind.get(nf).filter(|_| builder.port_of(nf).is_none())
+        };
+        if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some()) {
+            let problem = "is behind a wall, and its packets go on before it";
+            let cure = "put what follows into the same chain, or lead the output to a port by an edge";
+            self.checker.fault(first.span(), first.get_ref(), problem, cure);
+            return;
+        }
+        let mut at = 1;
+        while at < path.len() {
+            let Some(wall) = wall_of(self, &path[at]) else {
+                at += 1;
+                continue;
+            };
+            let end = at + path[at..].iter().take_while(|element| wall_of(self, element) == Some(wall)).count();
+            for element in &path[at..end] {
+                let nf = self.nfs.iter().find(|nf| nf.name == nf_of(element.get_ref()));
+                let problem = match nf {
+                    Some(nf) if nf.has_interfaces() => "has interfaces, which are ports on this side of its wall",
+                    Some(nf) if end == path.len() && !nf.outputs.is_empty() && element == &path[end - 1] => {
+                        "is behind a wall, and another path begins with its output before it"
+                    }
+                    _ => continue,
+                };
+                let cure = "take its isolation out, or put it into a file of its own, joined by vhost";
+                self.checker.fault(element.span(), element.get_ref(), problem, cure);
+            }
+            crossings.push((wall.clone(), Way::Path(n, at..end)));
+            at = end;
+        }
+    }
+
+    /// The ways of further outputs.
+    fn outputs(&mut self, file: &File, behind: &BTreeMap<String, String>, crossings: &mut Vec<(String, Way)>) {
+        for edge in &file.edge {
+            let (from, to) = (edge.from.get_ref(), edge.to.get_ref());
+            let ends = (behind.get(nf_of(from)), behind.get(nf_of(to)));
+            match ends {
+                (Some(wall), _) if self.port_of(to).is_some() => {
+                    crossings.push((wall.clone(), Way::Edge(from.clone(), to.clone())));
+                }
+                (from, to) if from == to => {}
+                _ => {
+                    let cure = "lead the output to a port, or put both NFs behind one wall";
+                    self.checker.fault(
+                        edge.to.span(),
+                        to,
+                        "is on the other side of a wall than where the edge begins",
+                        cure,
+                    );
+                }
+            }
+        }
+        let written = |name: &str| file.edge.iter().any(|edge| edge.from.get_ref() == name);
+        for nf in self.nfs.iter().filter(|nf| behind.contains_key(&nf.name)) {
+            for output in nf.outputs.iter().skip(1).filter(|output| self.port_of(output).is_some()) {
+                let from = format!("{}.{output}", nf.name);
+                if !written(&from) {
+                    crossings.push((behind[&nf.name].clone(), Way::Edge(from, output.clone())));
+                }
+            }
+        }
+    }
+
+    /// A name for a port through a wall that nobody else has.
+    fn free_name(&self, wall: &str, walls: &[Wall]) -> String {
+        let taken = |name: &String| {
+            self.ports.iter().any(|p| p.name == *name)
+                || self.nfs.iter().any(|nf| nf.name == *name)
+                || walls.iter().flat_map(|wall| &wall.crossings).any(|crossing| crossing.port == *name)
+        };
+        let of = |n: usize| {
+            let number = format!("-{n}");
+            format!("{}{number}", &wall[..wall.len().min(LONGEST - number.len())])
+        };
+        (1..).map(of).find(|name| !taken(name)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,214 @@
+//! A file with walls as several without: one for the switch, one for what is behind each wall.
+
+use crate::plan::ChainFile;
+use crate::wall::{Side, Wall, Way};
+use graph::{Diagnostic, Registry};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Packets that may wait at a wall: those that come while its process is away from its CPU for a moment.
+const QUEUE: usize = 1024;
+
+/// The socket of a way through a wall.
+fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
+    folder.join(&wall.name).join(format!("{port}.sock"))
+}
+
+fn words(all: impl IntoIterator<Item = String>) -> Value {
+    Value::Array(all.into_iter().map(Value::String).collect())
+}
+
+/// The tables of a file's NFs, without their isolation, of those that `which` says.
+fn nfs(table: &Table, which: impl Fn(&str) -> bool) -> Table {
+    let all = table.get("nf").and_then(Value::as_table).into_iter().flatten();
+    let some = all.filter(|(name, _)| which(name)).map(|(name, nf)| {
+        let mut nf = nf.clone();
+        if let Some(nf) = nf.as_table_mut() {
+            nf.remove("isolation");
+        }
+        (name.clone(), nf)
+    });
+    some.collect()
+}
+
+fn edges(table: &Table) -> impl Iterator<Item = (&str, &Value)> {
+    let all = table.get("edge").and_then(Value::as_array).into_iter().flatten();
+    all.filter_map(|edge| Some((edge.get("from")?.as_str()?, edge)))
+}
+
+fn chain(name: &str, path: impl IntoIterator<Item = String>, cores: &[usize]) -> Table {
+    let cores = cores.iter().map(|&cpu| Value::Integer(cpu as i64)).collect();
+    let pairs = [("name", name.into()), ("path", words(path)), ("cores", Value::Array(cores))];
+    pairs.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+}
+
+impl ChainFile {
+    fn table(&self) -> Table {
+        self.text.parse().unwrap_or_default()
+    }
+
+    /// The sockets of a wall, whose names begin with `folder`.
+    #[must_use]
+    pub fn sockets(&self, wall: &Wall, folder: &Path) -> Vec<PathBuf> {
+        wall.crossings.iter().map(|crossing| socket(folder, wall, &crossing.port)).collect()
+    }
+
+    /// This side of the walls: chains part where they come to one, and go on where they come back. Sockets are below
+    /// `folder`; chains that name no CPUs run on `cores`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn switch(&self, folder: &Path, cores: &[usize], registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let mut table = self.table();
+        let behind: BTreeSet<&str> = self.walls.iter().flat_map(|wall| &wall.nfs).map(String::as_str).collect();
+        let ways = || self.walls.iter().flat_map(|wall| wall.crossings.iter().map(move |crossing| (wall, crossing)));
+        let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
+        for (wall, crossing) in ways() {
+            let device = format!("vhost:{}", socket(folder, wall, &crossing.port).display());
+            ports.insert(
+                crossing.port.clone(),
+                Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
+            );
+        }
+        let mut chains = vec![];
+        let mut names: BTreeSet<String> = self.chains.iter().map(|chain| chain.name.clone()).collect();
+        let written = table.get("chain").and_then(Value::as_array).cloned().unwrap_or_default();
+        for (n, (whole, keys)) in self.chains.iter().zip(&written).enumerate() {
+            let cores = if whole.cores.is_empty() { cores } else { &whole.cores };
+            let mut crossings: Vec<_> = ways()
+                .filter_map(|(_, crossing)| match &crossing.way {
+                    Way::Path(of, run) if *of == n => Some((run.clone(), &crossing.port)),
+                    _ => None,
+                })
+                .collect();
+            crossings.sort_by_key(|(run, _)| run.start);
+            let (first, mut at, mut start) = (&whole.path[0], 1, &whole.path[0]);
+            for (part, crossing) in (1..).zip(crossings.iter().map(Some).chain([None])) {
+                let until = crossing.map_or(whole.path.len(), |(run, _)| run.start);
+                let path: Vec<String> = std::iter::once(start.clone())
+                    .chain(whole.path[at.min(until)..until].iter().map(|element| self.by_its_input(element, first)))
+                    .chain(crossing.map(|(_, port)| (*port).clone()))
+                    .collect();
+                // a path may end behind a wall
+                if path.len() > 1 {
+                    let name = if part == 1 { whole.name.clone() } else { free(&whole.name, part, &mut names) };
+                    let mut piece = keys.as_table().cloned().unwrap_or_default();
+                    piece.remove("isolation");
+                    if part > 1 {
+                        piece.remove("rate");
+                        piece.remove("shuffle");
+                    }
+                    piece.extend(chain(&name, path, cores));
+                    chains.push(Value::Table(piece));
+                }
+                if let Some((run, port)) = crossing {
+                    (at, start) = (run.end, *port);
+                }
+            }
+        }
+        for (_, crossing) in ways() {
+            if let Way::Edge(_, to) = &crossing.way {
+                let name = free(&crossing.port, 0, &mut names);
+                chains.push(Value::Table(chain(&name, [crossing.port.clone(), to.clone()], cores)));
+            }
+        }
+        let own = |from: &str| !behind.contains(from.split('.').next().unwrap_or_default());
+        let own_edges = edges(&table).filter(|(from, _)| own(from)).map(|(_, edge)| edge.clone()).collect();
+        let own_nfs = nfs(&table, |name| !behind.contains(name));
+        table.remove("wall");
+        for (key, value) in [
+            ("port", Value::Table(ports)),
+            ("nf", Value::Table(own_nfs)),
+            ("chain", Value::Array(chains)),
+            ("edge", Value::Array(own_edges)),
+        ] {
+            table.insert(key.to_owned(), value);
+        }
+        self.as_part(&table, Side::Switch, registry)
+    }
+
+    /// What is behind a wall, on any CPU of the process.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn host(&self, wall: &Wall, folder: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let table = self.table();
+        let (mut ports, mut chains, mut edges_here) = (Table::new(), vec![], vec![]);
+        let within = |nf: &str| wall.nfs.iter().any(|own| own == nf);
+        let mut outside = BTreeSet::new();
+        for crossing in &wall.crossings {
+            let port = &crossing.port;
+            let device = format!("virtio-user:{},queue_size={QUEUE}", socket(folder, wall, port).display());
+            ports.insert(
+                port.clone(),
+                Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
+            );
+            match &crossing.way {
+                Way::Path(n, run) => {
+                    let whole = &self.chains[*n];
+                    let ends = run.end == whole.path.len();
+                    let back = (!ends).then(|| port.clone());
+                    let path = std::iter::once(port.clone()).chain(whole.path[run.clone()].iter().cloned()).chain(back);
+                    let mut part = chain(port, path, &[]);
+                    let keys = table.get("chain").and_then(Value::as_array).and_then(|chains| chains.get(*n));
+                    if let Some(open) = keys.and_then(|keys| keys.get("on_panic")) {
+                        part.insert("on_panic".to_owned(), open.clone());
+                    }
+                    chains.push(Value::Table(part));
+                }
+                Way::Edge(from, _) => {
+                    outside.insert(from.as_str());
+                    let edge = [("from", from), ("to", port)]
+                        .map(|(key, value)| (key.to_owned(), Value::String(value.clone())));
+                    edges_here.push(Value::Table(edge.into_iter().collect()));
+                }
+            }
+        }
+        let kept = edges(&table)
+            .filter(|(from, _)| within(from.split('.').next().unwrap_or_default()) && !outside.contains(from));
+        edges_here.extend(kept.map(|(_, edge)| edge.clone()));
+        let parts = [
+            ("bondstone", Value::Integer(1)),
+            ("port", Value::Table(ports)),
+            ("nf", Value::Table(nfs(&table, within))),
+            ("chain", Value::Array(chains)),
+            ("edge", Value::Array(edges_here)),
+        ];
+        self.as_part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host, registry)
+    }
+
+    /// An element of a path that says by which input it is come to, where that would be told by the port before it.
+    fn by_its_input(&self, element: &str, first: &str) -> String {
+        let interfaces = self.nfs.iter().any(|nf| nf.name == element && nf.has_interfaces());
+        if interfaces { format!("{element}:{first}") } else { element.to_owned() }
+    }
+
+    /// A part of this file, whose faults have their places in the whole.
+    fn as_part(&self, table: &Table, side: Side, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let text = toml::to_string(table).map_err(|e| vec![Diagnostic::new(e.to_string())])?;
+        let mut part = ChainFile::parse(&text, &self.file, registry)?;
+        part.text.clone_from(&self.text);
+        for nf in &mut part.nfs {
+            if let Some(whole) = self.nfs.iter().find(|whole| whole.name == nf.name) {
+                nf.places.clone_from(&whole.places);
+            }
+        }
+        let ways: Vec<&str> = self.walls.iter().flat_map(|wall| &wall.crossings).map(|c| c.port.as_str()).collect();
+        for port in part.ports.iter_mut().filter(|port| ways.contains(&port.name.as_str())) {
+            port.wall = Some(side);
+        }
+        Ok(part)
+    }
+}
+
+/// A name for a part of a chain that no other has.
+fn free(name: &str, part: usize, taken: &mut BTreeSet<String>) -> String {
+    let of = |n: usize| {
+        let number = format!("-{n}");
+        format!("{}{number}", &name[..name.len().min(32 - number.len())])
+    };
+    let found = (part.max(1)..).map(of).find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(found.clone());
+    found
+}

@@ -1,0 +1,133 @@
+//! Namespaces, an empty root, no rights.
+
+use crate::order::Order;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{Gid, Uid, chdir, getegid, geteuid, pivot_root, setgroups, sethostname, setresgid, setresuid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::fs::{File, create_dir_all};
+use std::path::Path;
+
+/// Says what failed.
+trait Of<T> {
+    fn of(self, what: impl Into<String>) -> Result<T, String>;
+}
+
+impl<T, E: std::fmt::Display> Of<T> for Result<T, E> {
+    fn of(self, what: impl Into<String>) -> Result<T, String> {
+        self.map_err(|e| format!("{}: {e}", what.into()))
+    }
+}
+
+/// New namespaces for whom this process starts from now on, and for itself but that of processes.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn leave() -> Result<(), String> {
+    let mut flags = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWPID;
+    if geteuid().is_root() {
+        return unshare(flags).of("new namespaces");
+    }
+    let (user, group) = (geteuid(), getegid());
+    flags |= CloneFlags::CLONE_NEWUSER;
+    unshare(flags)
+        .of("new namespaces (this user may make none: sysctl kernel.unprivileged_userns_clone=1, or run as root)")?;
+    map(user, group)
+}
+
+/// This user is itself in its new namespace of users, and nobody else is anybody.
+fn map(user: Uid, group: Gid) -> Result<(), String> {
+    let put = |file: &str, text: String| std::fs::write(file, text).of(file);
+    put("/proc/self/setgroups", "deny".to_owned())?;
+    put("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    put("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+/// An empty root, in which there is only what the process needs: its sockets, the folder of the chain file (to be read), a few
+/// devices, and what DPDK asks of the machine.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn enter(order: &Order) -> Result<(), String> {
+    const NONE: Option<&str> = None;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(NONE, "/", NONE, private, NONE).of("mounts of its own")?;
+    let sockets = order.folder.join(&order.wall);
+    let root = order.folder.join(format!("{}.root", order.wall));
+    create_dir_all(&root).of("a folder for its root")?;
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), &root, Some("tmpfs"), plain, Some("mode=755,size=1m")).of("an empty root")?;
+    let within = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let bind = |from: &Path, writable: bool| -> Result<(), String> {
+        let to = within(from);
+        if from.is_dir() {
+            create_dir_all(&to).of(to.display().to_string())?;
+        } else {
+            create_dir_all(to.parent().unwrap_or(&root)).of(to.display().to_string())?;
+            File::create(&to).of(to.display().to_string())?;
+        }
+        let what = format!("showing it {}", from.display());
+        mount(Some(from), &to, NONE, MsFlags::MS_BIND, NONE).of(what.clone())?;
+        if writable {
+            return Ok(());
+        }
+        let again =
+            MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(NONE, &to, NONE, again, NONE).of(what)
+    };
+    for device in ["null", "zero", "random", "urandom"] {
+        bind(&Path::new("/dev").join(device), true)?;
+    }
+    for folder in ["/sys/devices/system", "/sys/kernel/mm/hugepages"] {
+        if Path::new(folder).is_dir() {
+            bind(Path::new(folder), false)?;
+        }
+    }
+    // DPDK looks into it for drivers of the kernel's, of which it is to find none
+    create_dir_all(within(Path::new("/sys/module"))).of("/sys/module")?;
+    if let Some(folder) = order.file.parent().filter(|folder| *folder != Path::new("/")) {
+        bind(folder, false)?;
+    }
+    bind(&sockets, true)?;
+    let proc = within(Path::new("/proc"));
+    create_dir_all(&proc).of("/proc")?;
+    mount(Some("proc"), &proc, Some("proc"), plain | MsFlags::MS_NOEXEC, NONE).of("a /proc of its own")?;
+    chdir(&root).of("its root")?;
+    pivot_root(".", ".").of("its root in the place of the other")?;
+    umount2(".", MntFlags::MNT_DETACH).of("the other root away")?;
+    chdir("/").of("its root")?;
+    mount(NONE, "/", NONE, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | plain, NONE).of("a root to be read only")?;
+    sethostname(&order.wall).of("its name")
+}
+
+/// No user that anybody knows, no rights, and no way to any.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn give_up(order: &Order) -> Result<(), String> {
+    if geteuid().is_root() {
+        let (user, group) = (Uid::from_raw(order.user), Gid::from_raw(order.user));
+        setgroups(&[]).of("no groups")?;
+        setresgid(group, group, group).of("another group")?;
+        setresuid(user, user, user).of("another user")?;
+        // only who may be looked at may write of itself whom it is
+        nix::sys::prctl::set_dumpable(true).of("being looked at")?;
+        unshare(CloneFlags::CLONE_NEWUSER).of("a namespace of users")?;
+        map(user, group)?;
+    }
+    for bit in 0..64 {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        // errors: this kernel has no more of them
+        if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
+            break;
+        }
+    }
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).of("no capabilities")?;
+    rustix::thread::set_no_new_privs(true).of("no way to new ones")
+}

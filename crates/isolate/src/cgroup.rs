@@ -1,0 +1,107 @@
+//! Control groups: how much memory a wall's process may have, how many threads, and which CPUs (versions 1 and 2).
+
+use std::fs::{create_dir, read_to_string, write};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Threads of a wall's process at the most.
+const THREADS: &str = "64";
+
+/// The groups of one process: one in version 2, one for each controller in version 1.
+pub(crate) struct Groups {
+    paths: Vec<PathBuf>,
+    /// Processes in them that have been ended for want of memory.
+    ended: AtomicU64,
+}
+
+/// What a group limits.
+pub(crate) struct Limits {
+    pub(crate) memory_mib: u64,
+    pub(crate) cpus: String,
+}
+
+impl Groups {
+    fn at(paths: Vec<PathBuf>) -> Groups {
+        Groups { paths, ended: AtomicU64::new(0) }
+    }
+
+    /// Where the groups of that name will be, below those of this process.
+    pub(crate) fn plan(name: &str) -> Groups {
+        let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let root = Path::new("/sys/fs/cgroup");
+        let of = |controller: &str| {
+            let mut lines =
+                own.lines().filter_map(|line| line.split_once(':')).filter_map(|(_, line)| line.split_once(':'));
+            lines
+                .find(|(names, _)| names.split(',').any(|n| n == controller))
+                .map(|(_, path)| path.trim_matches('/').to_owned())
+        };
+        if root.join("cgroup.controllers").exists() {
+            return Groups::at(of("").map(|path| root.join(path).join(name)).into_iter().collect());
+        }
+        let all = ["memory", "pids", "cpuset"].into_iter();
+        let there = all.filter_map(|controller| Some(root.join(controller).join(of(controller)?).join(name)));
+        Groups::at(there.filter(|path| path.parent().is_some_and(Path::is_dir)).collect())
+    }
+
+    /// No groups at all.
+    pub(crate) fn none() -> Groups {
+        Groups::at(vec![])
+    }
+
+    /// Where they are.
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Makes them.
+    ///
+    /// # Errors
+    /// This user may not, or the kernel has no such controllers.
+    pub(crate) fn make(&self, limits: &Limits) -> io::Result<()> {
+        if self.paths.is_empty() {
+            return Err(io::Error::other("no control groups are mounted"));
+        }
+        let bytes = (limits.memory_mib << 20).to_string();
+        for path in &self.paths {
+            let parent = path.parent().unwrap_or(path);
+            let two = parent.join("cgroup.controllers").exists();
+            if two {
+                // refused below a group that has processes of its own: then the files are not there
+                let _ = write(parent.join("cgroup.subtree_control"), "+memory +pids +cpuset");
+            }
+            create_dir(path).or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
+            if two || path.join("cpuset.mems").exists() {
+                if !two {
+                    write(path.join("cpuset.mems"), read_to_string(parent.join("cpuset.mems"))?)?;
+                }
+                write(path.join("cpuset.cpus"), &limits.cpus)?;
+            }
+            let memory = if two { "memory.max" } else { "memory.limit_in_bytes" };
+            if two || path.join(memory).exists() {
+                write(path.join(memory), &bytes)?;
+            }
+            if two || path.join("pids.max").exists() {
+                write(path.join("pids.max"), THREADS)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a process in them has been ended for want of memory since this was last asked.
+    pub(crate) fn ran_out(&self) -> bool {
+        let ended = |path: &PathBuf| {
+            let files = ["memory.events", "memory.oom_control"].map(|file| read_to_string(path.join(file)));
+            let text = files.into_iter().flatten().collect::<String>();
+            text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|n| n.trim().parse::<u64>().ok())
+        };
+        let now = self.paths.iter().filter_map(ended).sum();
+        self.ended.swap(now, Ordering::Relaxed) < now
+    }
+
+    /// Puts a process into them.
+    pub(crate) fn take(&self, process: u32) -> io::Result<()> {
+        self.paths.iter().try_for_each(|path| write(path.join("cgroup.procs"), process.to_string()))
+    }
+}

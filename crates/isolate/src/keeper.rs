@@ -1,0 +1,316 @@
+//! Starts the processes behind walls, listens to them, and starts them again.
+
+use crate::HOST;
+use crate::cgroup::Groups;
+use crate::order::{LONGEST, REPORT, STOP, Word};
+use runtime::{Name, NfSummary, Summary};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often processes are looked after.
+const OFTEN: Duration = Duration::from_millis(5);
+/// How long to wait before a process is started again: at first, and at the most. After a while of good conduct it begins anew.
+const FIRST: Duration = Duration::from_millis(10);
+const MOST: Duration = Duration::from_secs(5);
+const GOOD: Duration = Duration::from_secs(10);
+/// How long a process may take to end when asked to.
+const GRACE: Duration = Duration::from_secs(6);
+/// How long a process that forwards may say nothing, which it does every 50 ms, and how often it is looked after meanwhile.
+const SILENCE: Duration = Duration::from_secs(3);
+const LOOKS: u32 = 100;
+/// Characters that are kept of what a process has printed last.
+const KEPT: usize = 2000;
+
+/// What is known of a wall's process, and of those before it.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) starts: u64,
+    pub(crate) ready: bool,
+    /// What it has done.
+    pub(crate) now: Option<Summary>,
+    /// What those before it have done.
+    pub(crate) created: u64,
+    pub(crate) dropped: u64,
+    pub(crate) drops: BTreeMap<Name, u64>,
+    pub(crate) nfs: BTreeMap<String, NfSummary>,
+    /// Times that one ended which was not told to.
+    pub(crate) deaths: u64,
+    pub(crate) faults: Vec<String>,
+    /// Why it does not begin.
+    why: Option<String>,
+    /// What it has printed last.
+    printed: String,
+    to: Option<UnixStream>,
+    /// Whether it has said anything since it was last looked after.
+    heard: bool,
+}
+
+impl State {
+    /// Books what a process has done that is no more.
+    fn bury(&mut self) {
+        let Some(done) = self.now.take() else { return };
+        self.created += done.totals.created;
+        self.dropped += done.totals.dropped;
+        for port in &done.ports {
+            for (reason, n) in &port.drops {
+                *self.drops.entry(behind(reason)).or_default() += n;
+            }
+        }
+        for nf in done.nfs {
+            self.nfs
+                .entry(nf.name.clone())
+                .or_insert_with(|| NfSummary { kind: nf.kind.clone(), ..Default::default() })
+                .join(&nf);
+        }
+        self.faults.extend(done.faults);
+    }
+
+    fn tell(&mut self, line: &str) {
+        if let Some(to) = &mut self.to {
+            // errors: it is about to be missed
+            let _ = to.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+/// A wall's process, as it is to be started.
+pub(crate) struct Kept {
+    pub(crate) wall: String,
+    pub(crate) order: PathBuf,
+    pub(crate) groups: Groups,
+    pub(crate) state: Mutex<State>,
+}
+
+impl Kept {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks it to say what it has done.
+    pub(crate) fn ask(&self) {
+        self.state().tell(REPORT);
+    }
+}
+
+/// The thread that looks after all of them. The kernel ends them with this thread, so nobody else starts any.
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    pub(crate) fn start(all: Vec<Arc<Kept>>) -> std::io::Result<Keeper> {
+        let stop = Arc::<AtomicBool>::default();
+        let told = stop.clone();
+        let thread = std::thread::Builder::new().name("walls".into()).spawn(move || keep(&all, &told))?;
+        Ok(Keeper { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+/// A process under way.
+struct Running {
+    child: Child,
+    since: Instant,
+    /// Since when it has said nothing, and how often it has been looked after since.
+    silent: (Instant, u32),
+    listening: [JoinHandle<()>; 2],
+}
+
+/// One place for a process.
+struct Place {
+    kept: Arc<Kept>,
+    running: Option<Running>,
+    due: Instant,
+    wait: Duration,
+}
+
+fn keep(all: &[Arc<Kept>], stop: &AtomicBool) {
+    let now = Instant::now();
+    let place = |kept: &Arc<Kept>| Place { kept: kept.clone(), running: None, due: now, wait: FIRST };
+    let mut places: Vec<Place> = all.iter().map(place).collect();
+    while !stop.load(Ordering::Relaxed) {
+        places.iter_mut().for_each(Place::look);
+        std::thread::sleep(OFTEN);
+    }
+    for place in &mut places {
+        place.kept.state().tell(STOP);
+        place.kept.state().to = None;
+    }
+    let end = Instant::now() + GRACE;
+    for place in &mut places {
+        let Some(mut running) = place.running.take() else { continue };
+        while matches!(running.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(OFTEN);
+        }
+        let ended = matches!(running.child.try_wait(), Ok(Some(_)));
+        running.end();
+        if !ended {
+            let fault = format!("wall {:?}: its process did not end when asked to, and was ended", place.kept.wall);
+            place.kept.state().faults.push(fault);
+        }
+    }
+}
+
+impl Running {
+    /// Whether it has begun and says nothing any more. A machine that stood still blames nobody.
+    fn is_silent(&mut self, kept: &Kept) -> bool {
+        let mut state = kept.state();
+        if std::mem::take(&mut state.heard) || !state.ready {
+            self.silent = (Instant::now(), 0);
+        }
+        self.silent.1 += 1;
+        self.silent.0.elapsed() > SILENCE && self.silent.1 > LOOKS
+    }
+
+    /// Ends it if it has not ended, and hears what it has said.
+    fn end(mut self) {
+        // errors: it has ended
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.listening.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Place {
+    fn look(&mut self) {
+        match &mut self.running {
+            None if Instant::now() >= self.due => match self.begin() {
+                Ok(running) => self.running = Some(running),
+                Err(e) => self.failed(format!("its process does not start: {e}")),
+            },
+            None => {}
+            Some(running) => {
+                let what = match running.child.try_wait() {
+                    Ok(Some(status)) => format!("its process ended ({status})"),
+                    _ if running.is_silent(&self.kept) => {
+                        format!("its process said nothing for {} s", SILENCE.as_secs())
+                    }
+                    _ => {
+                        if running.since.elapsed() > GOOD {
+                            self.wait = FIRST;
+                        }
+                        return;
+                    }
+                };
+                if let Some(running) = self.running.take() {
+                    running.end();
+                }
+                self.failed(what);
+            }
+        }
+    }
+
+    /// Books the end of a process, and says when the next one begins.
+    fn failed(&mut self, what: String) {
+        self.due = Instant::now() + self.wait;
+        let mut state = self.kept.state();
+        (state.ready, state.to) = (false, None);
+        state.deaths += 1;
+        state.bury();
+        let mut why = state.why.take().unwrap_or(what);
+        if self.kept.groups.ran_out() {
+            why += ", as it had more memory than it may";
+        }
+        let printed = std::mem::take(&mut state.printed);
+        let said =
+            if printed.is_empty() || why.contains(&printed) { String::new() } else { format!("; it said: {printed}") };
+        // a process that ends again and again says much the same
+        if state.faults.len() < 100 {
+            let fault = format!("wall {:?}: {why}{said}; it is started again after {:?}", self.kept.wall, self.wait);
+            state.faults.push(fault);
+        }
+        self.wait = (self.wait * 2).min(MOST);
+    }
+
+    fn begin(&self) -> std::io::Result<Running> {
+        let (ours, its) = UnixStream::pair()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        // the terminal's Ctrl-C is not for it
+        command.arg(HOST).arg(&self.kept.order).process_group(0);
+        command.stdin(Stdio::from(OwnedFd::from(its))).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let printed = child.stderr.take();
+        let grouped = if self.kept.groups.paths().is_empty() { Ok(()) } else { self.kept.groups.take(child.id()) };
+        let words = ours.try_clone()?;
+        {
+            let mut state = self.kept.state();
+            state.starts += 1;
+            state.to = Some(ours);
+            match grouped {
+                // one byte
+                Ok(()) => state.tell(""),
+                Err(e) => state.why = Some(format!("its process cannot be put into its control group: {e}")),
+            }
+            if state.why.is_some() {
+                state.to = None;
+            }
+        }
+        let (kept, reader) = (self.kept.clone(), self.kept.clone());
+        let hear = std::thread::spawn(move || listen(&kept, words));
+        let read = std::thread::spawn(move || {
+            let lines = printed.into_iter().flat_map(|pipe| BufReader::new(pipe.take(LONGEST)).lines());
+            for line in lines.map_while(Result::ok) {
+                eprintln!("wall {}: {line}", reader.wall);
+                // what is indented belongs to what is said before
+                if !line.starts_with(' ') {
+                    reader.state().printed = line.chars().take(KEPT).collect();
+                }
+            }
+        });
+        let now = Instant::now();
+        Ok(Running { child, since: now, silent: (now, 0), listening: [hear, read] })
+    }
+}
+
+/// Takes down what a process says of itself, until it says no more.
+fn listen(kept: &Kept, from: UnixStream) {
+    let mut from = BufReader::new(from);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        match from.by_ref().take(LONGEST).read_line(&mut line) {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let word = serde_json::from_str(&line);
+        let mut state = kept.state();
+        state.heard = true;
+        match word {
+            Ok(Word::Ready) => state.ready = true,
+            Ok(Word::Report(summary) | Word::Last(summary)) => state.now = Some(*summary),
+            Ok(Word::Fault(why)) => state.why = Some(why),
+            Err(e) => {
+                state.why =
+                    Some(format!("its process says what nobody understands ({e}), and is not listened to any more"));
+                return;
+            }
+        }
+    }
+}
+
+/// A reason for which packets are dropped at a port behind a wall, as it is told before it.
+pub(crate) fn behind(reason: &Name) -> Name {
+    if reason == "tx_full" { "return_full".into() } else { reason.clone() }
+}
+
+/// Why a process has not begun, if it never will.
+pub(crate) fn refusal(kept: &Kept) -> Option<String> {
+    let state = kept.state();
+    state.faults.first().filter(|_| state.deaths > 0).cloned()
+}

@@ -1,0 +1,30 @@
+//! NFs behind walls.
+//!
+//! `isolation = "process"` in a chain file puts NFs into a process of their own. [`Walls`] starts such processes, waits until
+//! they are ready, starts them again when they end, and adds what they count to what this process counts; [`host`] is what runs
+//! in them: the same NFs, with the same settings, on the same runtime, in namespaces of their own, without rights, with no
+//! other system calls than those that forwarding needs.
+//!
+//! Packets go by vhost-user: this side checks every descriptor, so that whatever a process does to its rings, it reads and
+//! writes nothing but its own memory. Each way through a wall costs a copy.
+#![forbid(unsafe_code)]
+
+mod cage;
+mod calls;
+mod cgroup;
+mod guard;
+mod host;
+mod keeper;
+mod order;
+mod walls;
+
+pub use host::host;
+pub use walls::Walls;
+
+/// The subcommand by which the program runs as the process behind a wall.
+pub const HOST: &str = "wall-host";
+
+/// What this machine or user lacks.
+fn lacks(problem: impl Into<String>, cure: impl Into<String>) -> runtime::Error {
+    runtime::Error::Environment { problem: problem.into(), cure: cure.into() }
+}

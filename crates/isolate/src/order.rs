@@ -1,0 +1,42 @@
+//! What a wall's process is told, and what it says.
+
+use runtime::Summary;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What it is told before it begins: the content of a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The wall's name.
+    pub(crate) wall: String,
+    /// The chain file: its path, absolute, and its text.
+    pub(crate) file: PathBuf,
+    pub(crate) text: String,
+    /// Where sockets are, those of each wall in a folder of its name.
+    pub(crate) folder: PathBuf,
+    /// CPUs that it may use.
+    pub(crate) cpus: Vec<usize>,
+    /// Whom it becomes, where it begins as root.
+    pub(crate) user: u32,
+}
+
+/// What it is told later, a line each. The end of these is the same as [`STOP`].
+pub(crate) const REPORT: &str = "report";
+pub(crate) const STOP: &str = "stop";
+
+/// What it says, a line of JSON each.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Word {
+    /// Packets move.
+    Ready,
+    /// What it has done so far.
+    Report(Box<Summary>),
+    /// What it has done, at its end.
+    Last(Box<Summary>),
+    /// Why it does not begin.
+    Fault(String),
+}
+
+/// The longest line, in bytes: who says more is not listened to any more.
+pub(crate) const LONGEST: u64 = 4 << 20;
