@@ -11,5 +11,7 @@ fi
 cargo build --release --locked -p bondstone-native
 target/release/native-bench "$@"
 if [ $# -eq 0 ]; then
+	cargo build --release --locked -q -p bondstone
+	cargo run --release --locked -q -p bondstone --example crossings
 	cargo run --release --locked -q -p bondstone-runtime --example scaling -- --json target/bench/scaling.json
 fi

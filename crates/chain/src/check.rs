@@ -58,6 +58,16 @@ impl Checker<'_> {
         }
     }
 
+    /// A fault for each of these CPUs, should it turn out not to be there.
+    fn absent(&self, cores: &[Spanned<usize>]) -> Vec<(usize, Diagnostic)> {
+        let problem = "this CPU is not there, or this process may not use it";
+        let fault = |core: &Spanned<usize>| {
+            let d = Diagnostic::new(problem).value(core.get_ref());
+            (*core.get_ref(), self.source.at(core.span(), d))
+        };
+        cores.iter().map(fault).collect()
+    }
+
     fn enough(&self) -> bool {
         self.faults.len() >= MOST_FAULTS
     }

@@ -289,7 +289,8 @@ impl ChainFile {
 
     /// A fault for every CPU that the file names and `allowed` lacks.
     pub fn absent_cpus(&self, allowed: &[usize]) -> Vec<Diagnostic> {
-        let absent = self.chains.iter().flat_map(|c| &c.absent).filter(|(cpu, _)| !allowed.contains(cpu));
+        let all = self.chains.iter().flat_map(|c| &c.absent).chain(self.walls.iter().flat_map(|w| &w.absent));
+        let absent = all.filter(|(cpu, _)| !allowed.contains(cpu));
         let list = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         absent.map(|(_, d)| d.clone().cure(format!("use some of: {list}"))).collect()
     }

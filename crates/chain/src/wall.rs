@@ -1,5 +1,6 @@
 //! What stands between NFs.
 
+use graph::Diagnostic;
 use serde::Serialize;
 use std::ops::Range;
 
@@ -36,6 +37,8 @@ pub struct Wall {
     pub nfs: Vec<String>,
     /// CPUs for them; empty: to be chosen.
     pub cores: Vec<usize>,
+    /// Each CPU as a fault of the file, for when it turns out not to be there.
+    pub(crate) absent: Vec<(usize, Diagnostic)>,
     /// MiB of memory that they may have, huge pages apart.
     pub memory_mib: u64,
     /// Ways through it.

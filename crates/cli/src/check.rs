@@ -64,6 +64,10 @@ impl Check {
                     };
                     writeln!(stdout(), "  {}: {} on {cores}", chain.name, chain.path.join(" -> "))?;
                 }
+                for wall in &file.walls {
+                    let (name, nfs, kind) = (&wall.name, wall.nfs.join(", "), wall.isolation.name());
+                    writeln!(stdout(), "  wall {name}: {nfs} in a {kind} of its own")?;
+                }
                 Ok(Exit::Done)
             }
             _ => Err(Diagnostics(faults).into()),

@@ -84,12 +84,17 @@ struct Row<'a> {
 
 impl Plan {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
+        let whole = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         let (topology, allowed) = (Topology::read(), runtime::allowed_cpus());
-        let absent = file.absent_cpus(&allowed);
+        let absent = whole.absent_cpus(&allowed);
         if !absent.is_empty() {
             return Err(Diagnostics(absent).into());
         }
+        let (walls, (own, behind)) = (whole.walls.clone(), isolate::places(&whole, &allowed));
+        let file = match &walls[..] {
+            [] => whole,
+            _ => whole.switch(Path::new("/run"), &own, registry).map_err(Diagnostics)?,
+        };
         let placed = runtime::place(&file, &topology, &allowed, self.placing.strategy(), Path::new("/sys"));
         let row = |(n, p): (usize, &'_ Placement)| (n, p.clone());
         let placed: Vec<(usize, Placement)> = placed.iter().enumerate().map(row).collect();
@@ -97,10 +102,18 @@ impl Plan {
             chain: &file.chains[*n].name,
             cpus: &p.cpus,
             nodes: p.cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
-            why: &p.why,
+            why: if own.is_empty() { &p.why } else { "left by the walls" },
             packets: packets(&file, *n, &p.cpus),
         });
-        let rows: Vec<Row<'_>> = rows.collect();
+        let names: Vec<String> = walls.iter().map(|wall| format!("wall {}", wall.name)).collect();
+        let of_walls = walls.iter().zip(&names).zip(&behind).map(|((wall, name), cpus)| Row {
+            chain: name,
+            cpus,
+            nodes: cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
+            why: if wall.cores.is_empty() { "free of chains, where one is" } else { "as the file says" },
+            packets: wall.crossings.iter().map(|way| format!("by {}", way.port)).collect::<Vec<_>>().join(", "),
+        });
+        let rows: Vec<Row<'_>> = rows.chain(of_walls).collect();
         if self.json {
             let file = file.file.display().to_string();
             let printed = Printed { file, nodes: &topology.nodes, cores: &topology.cores, chains: rows };

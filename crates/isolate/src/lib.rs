@@ -19,7 +19,7 @@ mod order;
 mod walls;
 
 pub use host::host;
-pub use walls::Walls;
+pub use walls::{Walls, places};
 
 /// The subcommand by which the program runs as the process behind a wall.
 pub const HOST: &str = "wall-host";

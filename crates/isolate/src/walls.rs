@@ -50,7 +50,12 @@ impl Walls {
         if file.walls.is_empty() {
             return Ok(None);
         }
-        let (switch_cpus, cpus) = cpus(file, &allowed_cpus());
+        let allowed = allowed_cpus();
+        let absent = file.absent_cpus(&allowed);
+        if !absent.is_empty() {
+            return Err(Error::Input(Diagnostics(absent)));
+        }
+        let (switch_cpus, cpus) = places(file, &allowed);
         let folder = base().join(format!("bondstone-{}", std::process::id()));
         remove_orphans();
         let wrong =
@@ -260,8 +265,9 @@ impl Walls {
     }
 }
 
-/// CPUs for chains that name none, and for each wall: those that nobody has named, while there are such.
-fn cpus(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize>>) {
+/// CPUs for chains that name none, where none does, and for each wall: those that nobody has named, while there are such.
+#[must_use]
+pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize>>) {
     let of_walls: BTreeSet<usize> = file.walls.iter().flat_map(|wall| wall.cores.iter().copied()).collect();
     let mut of_chains: BTreeSet<usize> = file.chains.iter().flat_map(|chain| chain.cores.iter().copied()).collect();
     let mut chosen = vec![];

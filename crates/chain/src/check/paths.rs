@@ -311,12 +311,7 @@ impl<'a> Builder<'a> {
                 );
             }
         }
-        let problem = "this CPU is not there, or this process may not use it";
-        let absent = cores.iter().map(|core| {
-            let d = Diagnostic::new(problem).value(core.get_ref());
-            (*core.get_ref(), self.checker.source.at(core.span(), d))
-        });
-        let absent = absent.collect();
+        let absent = self.checker.absent(cores);
         Some(Chain {
             name: name.as_ref().map_or_else(|| format!("chain{}", n + 1), |n| n.get_ref().clone()),
             from: from?,

@@ -49,6 +49,7 @@ impl Builder<'_> {
                     isolation: Isolation::Process,
                     nfs: vec![nf.clone()],
                     cores: vec![],
+                    absent: vec![],
                     memory_mib: MEMORY_MIB,
                     crossings: vec![],
                 }),
@@ -135,6 +136,7 @@ impl Builder<'_> {
                 continue;
             };
             wall.cores = means.cores.iter().map(|core| *core.get_ref()).collect();
+            wall.absent = self.checker.absent(&means.cores);
             if let Some(memory) = &means.memory_mib {
                 wall.memory_mib = *memory.get_ref();
                 if wall.memory_mib < LEAST_MIB {

@@ -1,0 +1,90 @@
+//! What a wall costs: one NF, before and behind it, packets of two lengths; both sides have a CPU of their own.
+//!
+//! ```console
+//! cargo run --release -p bondstone --example crossings
+//! ```
+//!
+//! Runs alternate; medians are printed. Cycles are those of this side for one packet, there and back, with the copy each
+//! way; the rate is what both sides can do together.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Runs of each kind, and how long one takes.
+const RUNS: usize = 5;
+const TIME: &str = "2s";
+
+/// What a run has shown.
+#[derive(Clone, Copy)]
+struct Seen {
+    mpps: f64,
+    there: f64,
+    back: f64,
+    nf: f64,
+}
+
+fn run(program: &Path, folder: &Path, isolation: &str, size: u32) -> Option<Seen> {
+    let file = folder.join(format!("{isolation}-{size}.toml"));
+    let text = format!(
+        "bondstone = 1\nport.in.device = \"null,size={size}\"\nport.out.device = \"null\"\n\
+         [nf.mac]\nkind = \"l2fwd\"\nisolation = \"{isolation}\"\n[[chain]]\npath = [\"in\", \"mac\", \"out\"]\n"
+    );
+    std::fs::write(&file, text).ok()?;
+    let ran = Command::new(program).arg("run").arg(&file).args(["--for", TIME, "--json"]).output().ok()?;
+    let summary: Value = serde_json::from_slice(&ran.stdout).ok()?;
+    let number = |of: &Value| of.as_f64().unwrap_or_default();
+    let per_packet = |of: &Value| number(&of["cycles"]) / number(&of["packets"]).max(1.0);
+    let (wall, nf) = (&summary["walls"][0], &summary["nfs"][0]);
+    let out = summary["ports"].as_array()?.iter().find(|port| port["name"] == "out")?;
+    Some(Seen {
+        mpps: number(&out["sent"]) / number(&summary["seconds"]) / 1e6,
+        there: per_packet(&wall["hand"]),
+        back: per_packet(&wall["take"]),
+        nf: per_packet(&nf["cycles"]),
+    })
+}
+
+fn median(all: &[Seen], of: fn(&Seen) -> f64) -> f64 {
+    let mut all: Vec<f64> = all.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+fn main() -> ExitCode {
+    let own = std::env::current_exe().expect("a program has a path");
+    let program = own.ancestors().nth(2).map(|folder| folder.join("bondstone")).filter(|program| program.exists());
+    let Some(program) = program else {
+        eprintln!("the program is not there: cargo build --release -p bondstone");
+        return ExitCode::from(3);
+    };
+    let folder = std::env::temp_dir().join(format!("crossings-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for chain files");
+    println!(
+        "{:<9} {:>6} {:>7} {:>13} {:>12} {:>10}",
+        "isolation", "bytes", "Mpps", "cycles there", "cycles back", "in the NF"
+    );
+    let kinds = [60, 1500].map(|size| ["inproc", "process"].map(|isolation| (isolation, size))).concat();
+    let mut all = vec![vec![]; kinds.len()];
+    let mut failed = false;
+    for _ in 0..RUNS {
+        for ((isolation, size), seen) in kinds.iter().zip(&mut all) {
+            match run(&program, &folder, isolation, *size) {
+                Some(one) => seen.push(one),
+                None => failed = true,
+            }
+        }
+    }
+    for ((isolation, size), seen) in kinds.iter().zip(&all).filter(|(_, seen)| !seen.is_empty()) {
+        let (mpps, nf) = (median(seen, |s| s.mpps), median(seen, |s| s.nf));
+        let (there, back) = (median(seen, |s| s.there), median(seen, |s| s.back));
+        println!("{isolation:<9} {size:>6} {mpps:>7.2} {there:>13.1} {back:>12.1} {nf:>10.1}");
+    }
+    // errors: it is a folder for passing files
+    let _ = std::fs::remove_dir_all(folder);
+    if failed {
+        eprintln!("error: not every run gave a summary; try one: bondstone run with isolation = \"process\"");
+        return ExitCode::from(4);
+    }
+    ExitCode::SUCCESS
+}
