@@ -342,6 +342,43 @@ fn a_file_that_an_nf_may_not_open_stays_closed() {
     assert_eq!(named(&summary, "ports", "out")["sent"], named(&summary, "ports", "in")["received"]);
 }
 
+/// Twenty times a side that links as it should, sends what it should, and then lies as fast as it can.
+#[test]
+fn a_side_that_lies_about_its_memory_harms_nobody() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let socket = scratch.path("evil.sock");
+    let file = scratch.write(
+        "evil.toml",
+        format!(
+            "bondstone = 1\nport.evil.device = \"vhost:{}\"\nport.out.device = \"null\"\nport.in.device = \"null\"\n\
+             port.out2.device = \"null\"\n[[chain]]\npath = [\"evil\", \"count\", \"out\"]\n\
+             [[chain]]\npath = [\"in\", \"tee\", \"out2\"]\n[[edge]]\nfrom = \"tee.copy\"\nto = \"evil\"\n",
+            socket.display()
+        ),
+    );
+    let mut running = Running::run(&file, &[]);
+    running.started();
+    let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(b"the truth").pad_to(60).to_vec();
+    for turn in 0..20 {
+        let mut peer = common::peer::Peer::link(&socket, &scratch.path(format!("memory{turn}")));
+        running.wait_for("its link", |line| line.contains("\"evil\"") && line.contains("has its link"));
+        (0..64).for_each(|_| peer.send(&frame));
+        until("the truth to be heard", || peer.taken() == 64);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(500) {
+            (0..100).for_each(|_| peer.lie());
+        }
+    }
+    let ended = running.interrupt();
+    assert_eq!(ended.status, Some(130), "{}", ended.err);
+    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
+    assert_eq!((&summary["balanced"], &summary["faults"]), (&Value::Bool(true), &serde_json::json!([])), "{summary}");
+    let port = |name: &str, key: &str| named(&summary, "ports", name)[key].as_u64().unwrap();
+    assert!(port("evil", "received") >= 20 * 64, "{summary}");
+    assert!(port("in", "received") > 0 && port("in", "received") == port("out2", "sent"), "{summary}");
+}
+
 #[test]
 fn what_cannot_be_behind_a_wall_is_told() {
     let scratch = Scratch::new();

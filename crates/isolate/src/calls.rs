@@ -1,9 +1,12 @@
 //! System calls that forwarding needs; all others end the process.
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 use std::collections::BTreeMap;
 
-/// Memory, time, threads, and what is open already. None of these opens a file or a socket, or starts a program.
+/// Memory, time, threads, and what is open already. None of these opens a file or a socket, starts a program, or takes away
+/// memory that the switch has mapped too, which would end it.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -16,14 +19,12 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_exit_group,
     libc::SYS_fcntl,
     libc::SYS_fstat,
-    libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getpid,
     libc::SYS_getrandom,
     libc::SYS_getrusage,
     libc::SYS_gettid,
     libc::SYS_lseek,
-    libc::SYS_madvise,
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_mremap,
@@ -59,6 +60,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_faccessat2,
+    libc::SYS_fallocate,
+    libc::SYS_ftruncate,
     libc::SYS_newfstatat,
     libc::SYS_open,
     libc::SYS_openat,
@@ -70,6 +73,9 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_unlink,
 ];
 
+/// Advice that takes pages out of shared memory.
+const REMOVE: u64 = libc::MADV_REMOVE as u64;
+
 /// Allows all threads of this process these calls only, from now on and for good.
 ///
 /// # Errors
@@ -78,8 +84,13 @@ pub(crate) fn restrict() -> Result<(), String> {
     let arch = std::env::consts::ARCH.try_into().map_err(|e: seccompiler::BackendError| e.to_string())?;
     let build =
         |calls: &[&[libc::c_long]], matched: SeccompAction, other: SeccompAction| -> Result<BpfProgram, String> {
-            let rules: BTreeMap<i64, Vec<SeccompRule>> =
+            let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
                 calls.concat().into_iter().map(|call| (call, vec![])).collect();
+            if matched == SeccompAction::Allow {
+                let other = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, REMOVE);
+                let rule = other.and_then(|other| SeccompRule::new(vec![other])).map_err(|e| e.to_string())?;
+                rules.insert(libc::SYS_madvise, vec![rule]);
+            }
             let filter = SeccompFilter::new(rules, other, matched, arch).map_err(|e| e.to_string())?;
             filter.try_into().map_err(|e: seccompiler::BackendError| e.to_string())
         };

@@ -3,6 +3,7 @@
 
 pub(crate) mod gateway;
 pub(crate) mod namespace;
+pub(crate) mod peer;
 mod running;
 pub(crate) mod traffic;
 
