@@ -168,3 +168,38 @@ fn an_interface_that_goes_away_is_told_and_the_run_goes_on() {
         }
     }
 }
+
+/// Three hosts on the switch of `examples/bridge.toml`, whose ports are on two cores: each hears the others, and what two say to
+/// each other the third does not hear.
+#[test]
+fn hosts_find_each_other_through_a_bridge() {
+    let _one = alone();
+    if !possible(&TOOLS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [a, b, c, between] = ["a", "b", "c", "m"].map(|side| Namespace::new(&format!("bridge-{side}")));
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/bridge.toml");
+    let mut command = between.command(env!("CARGO_BIN_EXE_bondstone"));
+    let mut bondstone = Running::start(command.arg("run").arg(file).arg("--json"));
+    bondstone.started();
+    for (end, side, host) in [("one0", &a, 1), ("two0", &b, 2), ("three0", &c, 3)] {
+        between.ip(&format!("link set {end} netns {}", side.0));
+        side.configure(end, &[&format!("10.9.0.{host}/24"), &format!("fd09::{host}/64")]);
+    }
+    for (from, to) in [(&a, 2), (&b, 3), (&c, 1)] {
+        for address in [format!("10.9.0.{to}"), format!("fd09::{to}")] {
+            done(from.command("ping").args(["-q", "-c", "5", "-i", "0.1", "-W", "2", &address]));
+        }
+    }
+    let web = Web::start(&scratch, &b, "nginx", 5 << 20);
+    web.fetch(&a, "10.9.0.2:8080");
+    iperf3(&a, &b, "-c 10.9.0.2 -t 2", "/end/sum_received/bytes");
+    let did = bondstone.interrupt().summary(130);
+    let nf = did.nf("switch");
+    let (all, flooded) = (nf.number("/packets"), nf.number("/counters/flooded"));
+    // to the third went what is for all, and what was for somebody new
+    let third = did.port("three").number("/sent");
+    assert!(all > 1000 && flooded < all / 10 && third < all / 10, "{}", did.0);
+    assert!(nf.number("/counters/learnt") >= 3, "{}", did.0);
+}

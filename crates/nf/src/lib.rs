@@ -1,6 +1,7 @@
 //! The network functions that Bondstone ships, one per file.
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod cells;
 mod count;
 mod discard;
@@ -21,6 +22,7 @@ mod tee;
 mod ttl;
 mod work;
 
+pub use bridge::Bridge;
 pub use cells::Cells;
 pub use count::Count;
 pub use discard::Discard;
@@ -42,6 +44,7 @@ pub use work::Work;
 /// All of them.
 pub fn registry() -> graph::Registry {
     graph::Registry::new()
+        .with::<Bridge>()
         .with::<Cells>()
         .with::<Count>()
         .with::<Discard>()

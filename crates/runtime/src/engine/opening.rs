@@ -216,17 +216,19 @@ impl Opening<'_> {
                 Spread::Flow => info.rss,
                 Spread::Symmetric | Spread::Hosts | Spread::Custom => false,
             };
-        let shared = !many || usize::from(info.max_tx_queues) < senders.len();
+        let rx_queues = if hardware { polled.len() } else { 1 };
+        // a tap has its queues in pairs, and the kernel would put packets into one that nobody polls
+        let tap = info.driver == "net_tap";
+        let most = if tap { rx_queues } else { usize::from(info.max_tx_queues) };
+        let shared = !many || most < senders.len();
         let config = PortConfig {
-            rx_queues: if hardware { polled.len() as u16 } else { 1 },
-            tx_queues: if shared { 1 } else { senders.len().max(1) as u16 },
+            rx_queues: rx_queues as u16,
+            tx_queues: match shared {
+                _ if tap => rx_queues as u16,
+                true => 1,
+                false => senders.len().max(1) as u16,
+            },
             descriptors: plan.descriptors,
-        };
-        // a tap has its queues in pairs
-        let pairs = config.rx_queues.max(config.tx_queues);
-        let config = match info.driver.as_str() {
-            "net_tap" => PortConfig { rx_queues: pairs, tx_queues: pairs, ..config },
-            _ => config,
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
         self.handles.push((port, Watch::new(&plan.device, queues.port)));

@@ -195,6 +195,28 @@ impl Tuple6 {
 }
 
 /// An IPv6 address, or any other number.
+impl FlowKey for u64 {
+    type Packed = [u8; 8];
+
+    #[inline(always)]
+    fn flow_hash(&self, seed: &Seed) -> u64 {
+        seed.mix(0, *self, 0)
+    }
+
+    fn pack(&self) -> [u8; 8] {
+        self.to_ne_bytes()
+    }
+
+    fn unpack(p: &[u8; 8]) -> Self {
+        Self::from_ne_bytes(*p)
+    }
+
+    #[inline(always)]
+    fn is(&self, p: &[u8; 8]) -> bool {
+        *self == Self::from_ne_bytes(*p)
+    }
+}
+
 impl FlowKey for u128 {
     type Packed = [u8; 16];
 
