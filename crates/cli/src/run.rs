@@ -91,7 +91,8 @@ impl Run {
                 counted = true;
                 tell_links(&before, &now);
                 tell_walls(&before, &now);
-                let new = now.faults.iter().filter(|fault| !before.faults.contains(fault));
+                let told = |fault: &&String| before.faults.iter().any(|old| once(old) == once(fault));
+                let new = now.faults.iter().filter(|fault| !told(fault));
                 new.for_each(|fault| eprintln!("warning: {fault}"));
                 before = now;
                 next += Duration::from_secs(1);
@@ -161,10 +162,15 @@ fn tell_links(before: &Summary, now: &Summary) {
     }
 }
 
+/// A fault without how often it came.
+fn once(fault: &str) -> &str {
+    fault.strip_suffix(" times)").and_then(|rest| rest.rsplit_once(" (")).map_or(fault, |(once, _)| once)
+}
+
 /// Says when what is behind a wall comes or goes.
 fn tell_walls(before: &Summary, now: &Summary) {
     for (b, n) in before.walls.iter().zip(&now.walls) {
-        if n.starts != b.starts && n.up {
+        if n.up && (!b.up || n.starts != b.starts) {
             eprintln!("note: wall {:?}: its process runs again", n.name);
         }
     }

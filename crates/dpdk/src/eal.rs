@@ -178,7 +178,13 @@ fn first_allowed_cpu() -> usize {
 
 /// Closes all that this process has open but the three standard ones. DPDK lets programs that its process starts inherit its
 /// memory and its sockets; one that is not to have them calls this first, before it has opened anything itself.
-pub fn close_inherited() {
-    // SAFETY: nobody owns these yet. On a kernel before 5.9, which has no such call, they stay open.
-    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+///
+/// # Errors
+/// Linux before 5.9 has no such call.
+pub fn close_inherited() -> std::io::Result<()> {
+    // SAFETY: nobody owns these yet.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }

@@ -3,6 +3,7 @@
 use crate::order::Order;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chdir, getegid, geteuid, pivot_root, setgroups, sethostname, setresgid, setresuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::fs::{File, create_dir_all};
@@ -36,7 +37,16 @@ pub(crate) fn leave() -> Result<(), String> {
     flags |= CloneFlags::CLONE_NEWUSER;
     unshare(flags)
         .of("new namespaces (this user may make none: sysctl kernel.unprivileged_userns_clone=1, or run as root)")?;
-    map(user, group)
+    map(user, group)?;
+    // a program that is started keeps none of the rights in this namespace but these
+    let all = CapabilitySet::all();
+    let sets = CapabilitySets { effective: all, permitted: all, inheritable: all };
+    rustix::thread::set_capabilities(None, sets).of("rights for its mounts")?;
+    for right in all.iter() {
+        // errors: this kernel has no such right
+        let _ = rustix::thread::configure_capability_in_ambient_set(right, true);
+    }
+    Ok(())
 }
 
 /// This user is itself in its new namespace of users, and nobody else is anybody.
@@ -75,8 +85,11 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
         if writable {
             return Ok(());
         }
+        // in a namespace of users nothing may be taken back that its mount had
+        let noexec = statvfs(&to).is_ok_and(|there| there.flags().contains(FsFlags::ST_NOEXEC));
+        let kept = if noexec { MsFlags::MS_NOEXEC } else { MsFlags::empty() };
         let again =
-            MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            kept | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(NONE, &to, NONE, again, NONE).of(what)
     };
     for device in ["null", "zero", "random", "urandom"] {
@@ -92,7 +105,8 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
     if let Some(folder) = order.file.parent().filter(|folder| *folder != Path::new("/")) {
         bind(folder, false)?;
     }
-    bind(&sockets, true)?;
+    // to link needs no right to write here
+    bind(&sockets, false)?;
     let proc = within(Path::new("/proc"));
     create_dir_all(&proc).of("/proc")?;
     mount(Some("proc"), &proc, Some("proc"), plain | MsFlags::MS_NOEXEC, NONE).of("a /proc of its own")?;
@@ -129,5 +143,8 @@ pub(crate) fn give_up(order: &Order) -> Result<(), String> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, sets).of("no capabilities")?;
-    rustix::thread::set_no_new_privs(true).of("no way to new ones")
+    rustix::thread::set_no_new_privs(true).of("no way to new ones")?;
+    let bytes = Some(order.memory_mib << 20);
+    let most = rustix::process::Rlimit { current: bytes, maximum: bytes };
+    rustix::process::setrlimit(rustix::process::Resource::Data, most).of("a limit of its memory")
 }

@@ -30,8 +30,10 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
+    libc::SYS_pause,
     libc::SYS_poll,
     libc::SYS_ppoll,
+    libc::SYS_prlimit64,
     libc::SYS_read,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -43,7 +45,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_yield,
-    libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_set_robust_list,
     libc::SYS_shutdown,
@@ -57,17 +58,17 @@ const CALLS: &[libc::c_long] = &[
 /// Calls that are refused: whoever tries is told so, and goes on.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_access,
-    libc::SYS_clone,
-    libc::SYS_clone3,
     libc::SYS_faccessat2,
     libc::SYS_fallocate,
     libc::SYS_ftruncate,
+    libc::SYS_getcwd,
     libc::SYS_newfstatat,
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_prctl,
     libc::SYS_readlink,
     libc::SYS_seccomp,
+    libc::SYS_sendmsg,
     libc::SYS_stat,
     libc::SYS_statx,
     libc::SYS_unlink,
@@ -76,29 +77,75 @@ const REFUSED: &[libc::c_long] = &[
 /// Advice that takes pages out of shared memory.
 const REMOVE: u64 = libc::MADV_REMOVE as u64;
 
-/// Allows all threads of this process these calls only, from now on and for good.
+/// Calls by which a process gets others, other rights or other surroundings.
+const OUTWARDS: &[libc::c_long] = &[
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_fork,
+    libc::SYS_io_uring_setup,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    libc::SYS_vfork,
+];
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// A rule that holds where argument `n` of a call, masked, is this.
+fn where_is(n: u8, compared: SeccompCmpOp, with: u64) -> Result<Vec<SeccompRule>, String> {
+    let condition = SeccompCondition::new(n, SeccompCmpArgLen::Dword, compared, with);
+    let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
+    Ok(vec![rule.map_err(|e| e.to_string())?])
+}
+
+fn whole(calls: &[libc::c_long]) -> impl Iterator<Item = (i64, Vec<SeccompRule>)> {
+    calls.iter().map(|&call| (call, vec![]))
+}
+
+/// Has all threads of this process answer calls by rules, from now on and for good.
+fn apply(rules: Rules, matched: SeccompAction, other: SeccompAction) -> Result<(), String> {
+    let arch = std::env::consts::ARCH.try_into().map_err(|e: seccompiler::BackendError| e.to_string())?;
+    let filter = SeccompFilter::new(rules, other, matched, arch).map_err(|e| e.to_string())?;
+    let program: BpfProgram = filter.try_into().map_err(|e: seccompiler::BackendError| e.to_string())?;
+    seccompiler::apply_filter_all_threads(&program).map_err(|e| e.to_string())
+}
+
+/// Before NFs are built: no other process, nobody else's rights, and no life beyond that of who started it.
+///
+/// # Errors
+/// The kernel has no seccomp.
+pub(crate) fn confine() -> Result<(), String> {
+    let refused = SeccompAction::Errno(libc::EPERM as u32);
+    let mut rules: Rules = whole(OUTWARDS).collect();
+    // threads may be started, by the older call, whose flags can be seen
+    let thread = libc::CLONE_THREAD as u64;
+    rules.insert(libc::SYS_clone, where_is(0, SeccompCmpOp::MaskedEq(thread), 0)?);
+    rules.insert(libc::SYS_prctl, where_is(0, SeccompCmpOp::Eq, libc::PR_SET_PDEATHSIG as u64)?);
+    apply(rules, refused, SeccompAction::Allow)?;
+    let absent = SeccompAction::Errno(libc::ENOSYS as u32);
+    apply(whole(&[libc::SYS_clone3]).collect(), absent, SeccompAction::Allow)
+}
+
+/// Before packets move: these calls only.
 ///
 /// # Errors
 /// The kernel has no seccomp.
 pub(crate) fn restrict() -> Result<(), String> {
-    let arch = std::env::consts::ARCH.try_into().map_err(|e: seccompiler::BackendError| e.to_string())?;
-    let build =
-        |calls: &[&[libc::c_long]], matched: SeccompAction, other: SeccompAction| -> Result<BpfProgram, String> {
-            let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-                calls.concat().into_iter().map(|call| (call, vec![])).collect();
-            if matched == SeccompAction::Allow {
-                let other = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, REMOVE);
-                let rule = other.and_then(|other| SeccompRule::new(vec![other])).map_err(|e| e.to_string())?;
-                rules.insert(libc::SYS_madvise, vec![rule]);
-            }
-            let filter = SeccompFilter::new(rules, other, matched, arch).map_err(|e| e.to_string())?;
-            filter.try_into().map_err(|e: seccompiler::BackendError| e.to_string())
-        };
+    let mut known: Rules = whole(CALLS).chain(whole(REFUSED)).collect();
+    // workers are yet to be started; of what is no thread the rules before have spoken
+    known.extend(whole(&[libc::SYS_clone, libc::SYS_clone3]));
+    known.insert(libc::SYS_madvise, where_is(2, SeccompCmpOp::Ne, REMOVE)?);
     // of several answers the strictest holds, and the first must not forbid the second
-    let ending = build(&[CALLS, REFUSED], SeccompAction::Allow, SeccompAction::KillProcess)?;
-    let refusing = build(&[REFUSED], SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)?;
-    for program in [ending, refusing] {
-        seccompiler::apply_filter_all_threads(&program).map_err(|e| e.to_string())?;
-    }
-    Ok(())
+    apply(known, SeccompAction::Allow, SeccompAction::KillProcess)?;
+    apply(whole(REFUSED).collect(), SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)
 }

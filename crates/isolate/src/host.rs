@@ -6,7 +6,7 @@ use chain::ChainFile;
 use graph::{Diagnostics, Registry};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use runtime::{Engine, confine};
+use runtime::{Engine, Options, confine};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -21,9 +21,9 @@ const OFTEN: Duration = Duration::from_millis(50);
 /// Runs as a process behind a wall, as a file says; standard input is a socket to whoever has started it. The first of two
 /// such processes makes the namespaces that the second, `inner`, begins in.
 pub fn host(registry: &Registry, order: &Path, inner: bool) -> ExitCode {
-    // what whoever has started it has open, such as memory shared with others
-    dpdk::close_inherited();
     let run = || -> Result<u8, String> {
+        // what whoever has started it has open, such as memory shared with others
+        dpdk::close_inherited().map_err(|e| format!("closing what is not its own (Linux 5.9 or newer?): {e}"))?;
         end_with_parent()?;
         let text = std::fs::read_to_string(order).map_err(|e| format!("{}: {e}", order.display()))?;
         let told: Order = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", order.display()))?;
@@ -83,12 +83,16 @@ fn behind(registry: &Registry, order: &Order) -> Result<u8, String> {
     cage::give_up(order)?;
     // whoever becomes another user is asked again
     end_with_parent()?;
-    // one that hangs cannot be dropped
-    let engine = std::mem::ManuallyDrop::new(Engine::start(&file).map_err(|e| e.to_string())?);
     let mut to = stream().map_err(|e| e.to_string())?;
     to.set_read_timeout(Some(OFTEN)).map_err(|e| e.to_string())?;
     let mut from = BufReader::new(to.try_clone().map_err(|e| e.to_string())?);
-    calls::restrict().map_err(|e| format!("forbidding system calls: {e}"))?;
+    let forbids = |e| format!("forbidding system calls: {e}");
+    calls::confine().map_err(forbids)?;
+    // NFs are built and ports are open, and no packet has moved
+    let shut = || calls::restrict().map_err(|e| crate::lacks(forbids(e), "use a kernel with seccomp"));
+    let engine = Engine::start_around(&file, Options::default(), shut).map_err(|e| e.to_string())?;
+    // one that hangs cannot be dropped
+    let engine = std::mem::ManuallyDrop::new(engine);
     let mut line = String::new();
     let mut said = say(&mut to, &Word::Ready);
     while said.is_ok() && !engine.is_finished() {

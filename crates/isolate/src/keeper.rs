@@ -27,6 +27,12 @@ const GRACE: Duration = Duration::from_secs(6);
 /// How long a process that forwards may say nothing, which it does every 50 ms, and how often it is looked after meanwhile.
 const SILENCE: Duration = Duration::from_secs(3);
 const LOOKS: u32 = 100;
+/// What follows the end of a process that is not the first.
+const AGAIN: &str = "; it is started again after ";
+/// Faults of a wall that are told at the most.
+const FAULTS: usize = 100;
+/// How long a process may take to begin: building an NF of many routes takes a while.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Characters that are kept of what a process has printed last.
 const KEPT: usize = 2000;
 
@@ -52,14 +58,17 @@ pub(crate) struct State {
     to: Option<UnixStream>,
     /// Whether it has said anything since it was last looked after.
     heard: bool,
+    /// Whether it has been asked and has not answered yet.
+    asked: bool,
 }
 
 impl State {
     /// Books what a process has done that is no more.
     fn bury(&mut self) {
         let Some(done) = self.now.take() else { return };
-        self.created += done.totals.created;
-        self.dropped += done.totals.dropped;
+        let [created, dropped, _] = sums(&done);
+        self.created = self.created.saturating_add(created);
+        self.dropped = self.dropped.saturating_add(dropped);
         for port in &done.ports {
             for (reason, n) in &port.drops {
                 *self.drops.entry(behind(reason)).or_default() += n;
@@ -72,6 +81,7 @@ impl State {
                 .join(&nf);
         }
         self.faults.extend(done.faults);
+        self.faults.truncate(FAULTS);
     }
 
     fn tell(&mut self, line: &str) {
@@ -85,6 +95,8 @@ impl State {
 /// A wall's process, as it is to be started.
 pub(crate) struct Kept {
     pub(crate) wall: String,
+    /// The NFs behind it.
+    pub(crate) nfs: Vec<String>,
     pub(crate) order: PathBuf,
     pub(crate) groups: Groups,
     pub(crate) state: Mutex<State>,
@@ -95,9 +107,37 @@ impl Kept {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks it to say what it has done.
+    /// What a process says of itself, as far as it can be: of its NFs, and no more of anything than there is room for.
+    fn believed(&self, mut said: Summary) -> Summary {
+        /// Names in a list.
+        const MANY: usize = 256;
+        fn few<K: Ord + Clone, V>(of: &mut BTreeMap<K, V>) {
+            while of.len() > MANY {
+                of.pop_last();
+            }
+        }
+        said.nfs.retain(|nf| self.nfs.contains(&nf.name));
+        said.nfs.truncate(self.nfs.len());
+        for nf in &mut said.nfs {
+            few(&mut nf.drops);
+            few(&mut nf.counters);
+            for cell in nf.table.iter_mut().flat_map(|table| table.rows.iter_mut().flatten()) {
+                *cell = shown(cell);
+            }
+        }
+        said.ports.truncate(MANY);
+        said.ports.iter_mut().for_each(|port| few(&mut port.drops));
+        said.faults.truncate(FAULTS);
+        said.faults.iter_mut().for_each(|fault| *fault = format!("wall {:?}: {}", self.wall, shown(fault)));
+        said
+    }
+
+    /// Asks it to say what it has done, unless it has been asked already.
     pub(crate) fn ask(&self) {
-        self.state().tell(REPORT);
+        let mut state = self.state();
+        if state.ready && !std::mem::replace(&mut state.asked, true) {
+            state.tell(REPORT);
+        }
     }
 }
 
@@ -129,7 +169,7 @@ struct Running {
     since: Instant,
     /// Since when it has said nothing, and how often it has been looked after since.
     silent: (Instant, u32),
-    listening: [JoinHandle<()>; 2],
+    listening: JoinHandle<()>,
 }
 
 /// One place for a process.
@@ -150,7 +190,6 @@ fn keep(all: &[Arc<Kept>], stop: &AtomicBool) {
     }
     for place in &mut places {
         place.kept.state().tell(STOP);
-        place.kept.state().to = None;
     }
     let end = Instant::now() + GRACE;
     for place in &mut places {
@@ -159,7 +198,7 @@ fn keep(all: &[Arc<Kept>], stop: &AtomicBool) {
             std::thread::sleep(OFTEN);
         }
         let ended = matches!(running.child.try_wait(), Ok(Some(_)));
-        running.end();
+        running.end(&place.kept);
         if !ended {
             let fault = format!("wall {:?}: its process did not end when asked to, and was ended", place.kept.wall);
             place.kept.state().faults.push(fault);
@@ -171,19 +210,27 @@ impl Running {
     /// Whether it has begun and says nothing any more. A machine that stood still blames nobody.
     fn is_silent(&mut self, kept: &Kept) -> bool {
         let mut state = kept.state();
-        if std::mem::take(&mut state.heard) || !state.ready {
+        if std::mem::take(&mut state.heard) {
             self.silent = (Instant::now(), 0);
         }
         self.silent.1 += 1;
-        self.silent.0.elapsed() > SILENCE && self.silent.1 > LOOKS
+        // who is said not to begin is not waited for
+        let patience = if state.ready { SILENCE } else { PATIENCE };
+        state.why.is_some() || self.silent.0.elapsed() > patience && self.silent.1 > LOOKS
     }
 
     /// Ends it if it has not ended, and hears what it has said.
-    fn end(mut self) {
+    fn end(mut self, kept: &Kept) {
         // errors: it has ended
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.listening.into_iter().for_each(|thread| drop(thread.join()));
+        // the kernel ends what is in its namespaces with it; what it has said is heard to the end
+        let end = Instant::now() + GRACE;
+        while !self.listening.is_finished() && Instant::now() < end {
+            std::thread::sleep(OFTEN);
+        }
+        // errors: it is closed
+        let _ = kept.state().to.take().map(|to| to.shutdown(std::net::Shutdown::Both));
     }
 }
 
@@ -198,9 +245,7 @@ impl Place {
             Some(running) => {
                 let what = match running.child.try_wait() {
                     Ok(Some(status)) => format!("its process ended ({status})"),
-                    _ if running.is_silent(&self.kept) => {
-                        format!("its process said nothing for {} s", SILENCE.as_secs())
-                    }
+                    _ if running.is_silent(&self.kept) => "its process said nothing any more".to_owned(),
                     _ => {
                         if running.since.elapsed() > GOOD {
                             self.wait = FIRST;
@@ -209,7 +254,7 @@ impl Place {
                     }
                 };
                 if let Some(running) = self.running.take() {
-                    running.end();
+                    running.end(&self.kept);
                 }
                 self.failed(what);
             }
@@ -231,8 +276,8 @@ impl Place {
         let said =
             if printed.is_empty() || why.contains(&printed) { String::new() } else { format!("; it said: {printed}") };
         // a process that ends again and again says much the same
-        if state.faults.len() < 100 {
-            let fault = format!("wall {:?}: {why}{said}; it is started again after {:?}", self.kept.wall, self.wait);
+        if state.faults.len() < FAULTS {
+            let fault = format!("wall {:?}: {why}{said}{AGAIN}{:?}", self.kept.wall, self.wait);
             state.faults.push(fault);
         }
         self.wait = (self.wait * 2).min(MOST);
@@ -240,7 +285,9 @@ impl Place {
 
     fn begin(&self) -> std::io::Result<Running> {
         let (ours, its) = UnixStream::pair()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        // who does not read is not waited for
+        ours.set_write_timeout(Some(OFTEN))?;
+        let mut command = Command::new("/proc/self/exe");
         // the terminal's Ctrl-C is not for it
         command.arg(HOST).arg(&self.kept.order).process_group(0);
         command.stdin(Stdio::from(OwnedFd::from(its))).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -262,20 +309,36 @@ impl Place {
             }
         }
         let (kept, reader) = (self.kept.clone(), self.kept.clone());
-        let hear = std::thread::spawn(move || listen(&kept, words));
-        let read = std::thread::spawn(move || {
-            let lines = printed.into_iter().flat_map(|pipe| BufReader::new(pipe.take(LONGEST)).lines());
-            for line in lines.map_while(Result::ok) {
-                eprintln!("wall {}: {line}", reader.wall);
-                // what is indented belongs to what is said before
-                if !line.starts_with(' ') {
-                    reader.state().printed = line.chars().take(KEPT).collect();
-                }
-            }
-        });
+        let listening = std::thread::spawn(move || listen(&kept, words));
+        std::thread::spawn(move || printed.into_iter().for_each(|pipe| read(&reader, pipe)));
         let now = Instant::now();
-        Ok(Running { child, since: now, silent: (now, 0), listening: [hear, read] })
+        Ok(Running { child, since: now, silent: (now, 0), listening })
     }
+}
+
+/// Shows what a process prints, a line at a time, until it closes the pipe; of a line no more than is kept.
+fn read(kept: &Kept, from: impl Read) {
+    let mut from = BufReader::new(from);
+    let mut line = vec![];
+    loop {
+        line.clear();
+        match from.by_ref().take(KEPT as u64).read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = shown(line.trim_end());
+        eprintln!("wall {}: {line}", kept.wall);
+        // what is indented belongs to what is said before
+        if !line.starts_with(' ') {
+            kept.state().printed = line;
+        }
+    }
+}
+
+/// What somebody else says, as a terminal may have it.
+fn shown(text: &str) -> String {
+    text.chars().take(KEPT).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Takes down what a process says of itself, until it says no more.
@@ -290,11 +353,11 @@ fn listen(kept: &Kept, from: UnixStream) {
         }
         let word = serde_json::from_str(&line);
         let mut state = kept.state();
-        state.heard = true;
+        (state.heard, state.asked) = (true, false);
         match word {
             Ok(Word::Ready) => state.ready = true,
-            Ok(Word::Report(summary) | Word::Last(summary)) => state.now = Some(*summary),
-            Ok(Word::Fault(why)) => state.why = Some(why),
+            Ok(Word::Report(summary) | Word::Last(summary)) => state.now = Some(kept.believed(*summary)),
+            Ok(Word::Fault(why)) => state.why = Some(shown(&why)),
             Err(e) => {
                 state.why =
                     Some(format!("its process says what nobody understands ({e}), and is not listened to any more"));
@@ -302,6 +365,17 @@ fn listen(kept: &Kept, from: UnixStream) {
             }
         }
     }
+}
+
+/// Packets that a process has made, dropped, and holds, by what it says of its NFs and ports.
+pub(crate) fn sums(said: &Summary) -> [u64; 3] {
+    let add = |all: &mut dyn Iterator<Item = u64>| all.fold(0, u64::saturating_add);
+    let drops = said.nfs.iter().map(|nf| &nf.drops).chain(said.ports.iter().map(|port| &port.drops));
+    [
+        add(&mut said.nfs.iter().map(|nf| nf.created)),
+        add(&mut drops.flat_map(|drops| drops.values().copied())),
+        add(&mut said.nfs.iter().map(|nf| nf.held)),
+    ]
 }
 
 /// A reason for which packets are dropped at a port behind a wall, as it is told before it.
@@ -312,5 +386,6 @@ pub(crate) fn behind(reason: &Name) -> Name {
 /// Why a process has not begun, if it never will.
 pub(crate) fn refusal(kept: &Kept) -> Option<String> {
     let state = kept.state();
-    state.faults.first().filter(|_| state.deaths > 0).cloned()
+    let first = state.faults.first().filter(|_| state.deaths > 0)?;
+    Some(first.split(AGAIN).next().unwrap_or(first).to_owned())
 }

@@ -18,6 +18,8 @@ pub(crate) struct Order {
     pub(crate) cpus: Vec<usize>,
     /// Whom it becomes, where it begins as root.
     pub(crate) user: u32,
+    /// MiB of memory of its own that it may have, whatever control groups say.
+    pub(crate) memory_mib: u64,
 }
 
 /// What it is told later, a line each. The end of these is the same as [`STOP`].

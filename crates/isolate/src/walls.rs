@@ -9,13 +9,12 @@ use chain::{ChainFile, Wall};
 use graph::{Diagnostics, Registry};
 use runtime::{Error, Summary, WallSummary, allowed_cpus};
 use std::collections::BTreeSet;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long processes may take to begin: building an NF of many routes takes a while.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Where some packets will never come back, the others are waited for while it takes no longer than this from one to the next.
 const STILL: Duration = Duration::from_millis(200);
 /// The first of the users that processes become; nobody else has these numbers.
@@ -60,13 +59,18 @@ impl Walls {
         remove_orphans();
         let wrong =
             |e: std::io::Error| lacks(format!("{}: {e}", folder.display()), "make sure that this user may write there");
+        let mut kept = vec![];
+        let plan = |wall: &Wall| Groups::plan(&format!("bondstone-{}-{}", std::process::id(), wall.name));
+        let groups: Vec<PathBuf> = file.walls.iter().flat_map(|wall| plan(wall).paths().to_vec()).collect();
+        // before there is anything to be removed
+        let guard =
+            Guard::start(&folder, &groups).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
+        // a folder that is there already is somebody else's
         let mut make = std::fs::DirBuilder::new();
-        make.recursive(true).mode(0o711);
-        make.create(&folder).map_err(wrong)?;
+        make.mode(0o711).create(&folder).map_err(wrong)?;
         let root = rustix::process::geteuid().is_root();
         let user = root.then(|| USERS + std::process::id() * WALLS);
         let path = std::path::absolute(&file.file).map_err(wrong)?;
-        let mut kept = vec![];
         for (n, (wall, cpus)) in file.walls.iter().zip(&cpus).enumerate() {
             make.create(folder.join(&wall.name)).map_err(wrong)?;
             let order = Order {
@@ -76,16 +80,16 @@ impl Walls {
                 folder: folder.clone(),
                 cpus: cpus.clone(),
                 user: user.unwrap_or_default() + n as u32 % WALLS,
+                memory_mib: wall.memory_mib,
             };
             let at = folder.join(format!("{}.json", wall.name));
             let text = serde_json::to_string(&order).map_err(|e| wrong(e.into()))?;
-            std::fs::write(&at, text).map_err(wrong)?;
-            let groups = Groups::plan(&format!("bondstone-{}-{}", std::process::id(), wall.name));
-            kept.push(Kept { wall: wall.name.clone(), order: at, groups, state: Mutex::default() });
+            let mut new = std::fs::File::options();
+            let mut new = new.write(true).create_new(true).mode(0o600).open(&at).map_err(wrong)?;
+            new.write_all(text.as_bytes()).map_err(wrong)?;
+            let (wall_name, nfs) = (wall.name.clone(), wall.nfs.clone());
+            kept.push(Kept { wall: wall_name, nfs, order: at, groups: plan(wall), state: Mutex::default() });
         }
-        let groups: Vec<PathBuf> = kept.iter().flat_map(|kept| kept.groups.paths().to_vec()).collect();
-        let guard =
-            Guard::start(&folder, &groups).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         let mut notes = vec![];
         for ((kept, wall), cpus) in kept.iter_mut().zip(&file.walls).zip(&cpus) {
             let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -105,7 +109,7 @@ impl Walls {
             folder,
             user,
             notes,
-            last: Mutex::new((0, Instant::now())),
+            last: Mutex::new((i64::MAX, Instant::now())),
             keeper: Mutex::default(),
             kept: kept.into_iter().map(Arc::new).collect(),
             _guard: guard,
@@ -142,16 +146,10 @@ impl Walls {
         let keeper = keeper
             .map_err(|e| lacks(format!("a thread does not start: {e}"), "raise the limit of threads: ulimit -u"))?;
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(keeper);
-        let end = Instant::now() + PATIENCE;
         for kept in &self.kept {
             while !kept.state().ready {
                 if let Some(why) = keeper::refusal(kept) {
                     return Err(lacks(why, "look at what it says; isolation = \"inproc\" does without a wall"));
-                }
-                if Instant::now() > end {
-                    let problem =
-                        format!("wall {:?}: its process is not ready after {} s", kept.wall, PATIENCE.as_secs());
-                    return Err(lacks(problem, "look at what it prints"));
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -163,6 +161,10 @@ impl Walls {
     /// done meanwhile.
     #[must_use]
     pub fn returned(&self, done: &Summary) -> bool {
+        // a worker may have a batch in its hands that goes on to the next wall
+        if !done.balanced {
+            return false;
+        }
         self.kept.iter().for_each(|kept| kept.ask());
         let (mut away, mut deaths) = (0, 0);
         for (wall, kept) in self.walls.iter().zip(&self.kept) {
@@ -172,20 +174,22 @@ impl Walls {
             deaths += state.deaths;
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != away {
+        let before = last.0;
+        if before != away {
             *last = (away, Instant::now());
         }
         // those that a process had which is no more never come
-        away == 0 || deaths > 0 && last.1.elapsed() > STILL
+        (away, before) == (0, 0) || deaths > 0 && last.1.elapsed() > STILL
     }
 
     /// Packets behind a wall, as far as is known.
     fn away(&self, wall: &Wall, state: &State, done: &Summary) -> i64 {
         let ways = done.ports.iter().filter(|port| wall.crossings.iter().any(|c| c.port == port.name));
         let (handed, back) = ways.fold((0, 0), |(handed, back), port| (handed + port.sent, back + port.received));
-        let now = state.now.as_ref().map(|now| now.totals).unwrap_or_default();
-        let (made, gone) = (state.created + now.created, state.dropped + now.dropped + now.held);
-        (handed + made) as i64 - (back + gone) as i64
+        let [created, dropped, held] = state.now.as_ref().map(keeper::sums).unwrap_or_default();
+        let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
+        let away = all(&[handed, state.created, created]) - all(&[back, state.dropped, dropped, held]);
+        away.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
     /// What both sides have done so far, in one.
@@ -214,8 +218,11 @@ impl Walls {
                 ..Default::default()
             };
             let away = self.away(wall, &state, &done);
+            if ended && away < 0 {
+                of.created = away.unsigned_abs();
+            }
             if ended && away > 0 {
-                of.drops.insert("wall_lost".into(), away as u64);
+                *of.drops.entry("wall_lost".into()).or_default() += away as u64;
                 if state.deaths == 0 {
                     done.faults
                         .push(format!("wall {:?}: {away} packets went behind it and never came back", wall.name));
@@ -225,6 +232,10 @@ impl Walls {
             for port in done.ports.extract_if(.., |port| is_way(&port.name)) {
                 of.handed += port.sent;
                 of.returned += port.received;
+                // what was left in its queue here goes no further
+                if port.held != 0 {
+                    *of.drops.entry("wall_lost".into()).or_default() += port.held;
+                }
                 of.hand.join(port.send);
                 of.take.join(port.receive);
                 for (reason, n) in port.drops {
@@ -251,9 +262,8 @@ impl Walls {
                     done.nfs.push(nf);
                 }
             }
-            let said =
-                state.now.iter().flat_map(|now| &now.faults).map(|fault| format!("wall {:?}: {fault}", wall.name));
-            done.faults.extend(state.faults.iter().cloned().chain(said));
+            let said = state.now.iter().flat_map(|now| &now.faults);
+            done.faults.extend(state.faults.iter().chain(said).cloned());
             for &cpu in cpus {
                 done.workers.entry(cpu).or_default().push(format!("wall {}", wall.name));
             }

@@ -133,7 +133,7 @@ impl Nf for Bridge {
         Ok(Bridging {
             ports: ports.len() as u8,
             shared: cx.copy.1 > 1,
-            age: age * 1000 >> UNIT,
+            age: (age * 1000) >> UNIT,
             sources: [table.prepare(0); BURST],
             table,
             heard: news.number.load(Ordering::Acquire),

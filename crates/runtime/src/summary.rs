@@ -209,6 +209,8 @@ pub struct WallSummary {
     pub handed: u64,
     /// Packets that came back.
     pub returned: u64,
+    /// Packets that came back and never went: those that NFs made whose process ended before it said so.
+    pub created: u64,
     /// Packets dropped at it, by reason: `wall_full` if its process took no more, or was not there; `return_full` if nobody
     /// took them back; `wall_lost` if its process has ended with them.
     pub drops: BTreeMap<Name, u64>,
@@ -356,11 +358,16 @@ impl Summary {
         }
         self.totals = Totals {
             received: ports.iter().map(|p| p.received).sum(),
-            created: nfs.iter().map(|n| n.created).sum(),
+            created: nfs.iter().map(|n| n.created).chain(self.walls.iter().map(|w| w.created)).sum(),
             sent: ports.iter().map(|p| p.sent).sum(),
-            held: nfs.iter().map(|n| n.held).chain(links.iter().map(|l| l.handed.saturating_sub(l.taken))).sum(),
+            held: ports
+                .iter()
+                .map(|p| p.held)
+                .chain(nfs.iter().map(|n| n.held))
+                .chain(links.iter().map(|l| l.handed.saturating_sub(l.taken)))
+                .sum(),
             dropped: self.drops.values().sum(),
         };
-        self.balanced = self.totals.balanced();
+        self.balanced = self.totals.balanced() && ports.iter().all(PortSummary::ring_is_whole);
     }
 }
