@@ -274,6 +274,72 @@ fn a_process_that_stands_still_is_started_again() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_a_process_that_stands_still() {
+    let _alone = alone();
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut running = Running::run(&flow(&scratch), &[]);
+    running.started();
+    let id = running.id();
+    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
+    kill_process(Pid::from_raw(host as i32).unwrap(), Signal::STOP).unwrap();
+    let ended = running.interrupt();
+    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
+    assert_eq!((ended.status, &summary["balanced"]), (Some(4), &Value::Bool(true)), "{summary}");
+    assert_eq!(left_by(id), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn what_was_made_behind_a_wall_is_counted_though_its_process_was_killed() {
+    let _alone = alone();
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.write(
+        "tee.toml",
+        "bondstone = 1\nport.in.device = \"null\"\nport.out.device = \"null\"\nport.copies.device = \"null\"\n\
+         [nf.far]\nkind = \"tee\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
+         [[edge]]\nfrom = \"far.copy\"\nto = \"copies\"\n",
+    );
+    let mut running = Running::run(&file, &[]);
+    running.started();
+    let id = running.id();
+    running.wait_for("packets", |line| line.contains("Mpps"));
+    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
+    kill_process(Pid::from_raw(host as i32).unwrap(), Signal::KILL).unwrap();
+    until("another process", || behind(id).first().is_some_and(|now| *now != host));
+    running.wait_for("packets again", |line| line.contains("Mpps"));
+    let ended = running.interrupt();
+    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
+    assert_eq!((ended.status, &summary["balanced"]), (Some(4), &Value::Bool(true)), "{summary}");
+    assert!(named(&summary, "ports", "copies")["sent"].as_u64() > Some(0), "{summary}");
+}
+
+#[test]
+fn what_is_left_in_a_ring_before_a_wall_is_counted() {
+    let _alone = alone();
+    if !possible() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.write(
+        "ring.toml",
+        format!(
+            "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"ring:x\"\n\
+             [nf.far]\nkind = \"count\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n",
+            demo()
+        ),
+    );
+    let said = run(&file, &[]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    let summary = json(&said);
+    assert_eq!((&summary["balanced"], &summary["totals"]["held"]), (&Value::Bool(true), &summary["totals"]["sent"]));
+}
+
+#[test]
 fn what_an_nf_does_to_its_process_harms_no_other() {
     let _alone = alone();
     if !possible() {
