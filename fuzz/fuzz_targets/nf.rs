@@ -26,9 +26,9 @@ impl Collect {
     }
 }
 
-/// One of the kinds, with its example's settings, none, or a fuzzed number for each that takes one. Those that keep packets
+/// One of the kinds and how many outputs it has, with its example's settings, none, or a fuzzed number for each that takes one. Those that keep packets
 /// or make their own have targets of their own.
-fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, Option<Box<dyn Node>>)> {
+fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, usize, Option<Box<dyn Node>>)> {
     let kinds: Vec<_> = REGISTRY.iter().filter(|k| !["l3fwd", "impair", "substitute"].contains(&k.name)).collect();
     let kind = *u.choose(&kinds)?;
     let mut text = if u.arbitrary()? { kind.example.to_owned() } else { String::new() };
@@ -41,7 +41,8 @@ fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, Option<Box<dyn Nod
         }
     }
     let settings = kind.read(chain::settings(&text).expect("a table")).expect("settings as the schema has them");
-    Ok((kind, settings.build(&BuildCx::default()).ok()))
+    let outputs = kind.outputs.len() + settings.interfaces().len();
+    Ok((kind, outputs, settings.build(&BuildCx::default()).ok()))
 }
 
 /// Those of a capture, if that is what is left, or made of what is left.
@@ -66,10 +67,10 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         chosen.push(choose(u)?);
     }
     let (mut blueprint, mut nodes) = (Blueprint::default(), vec![]);
-    for (n, (kind, node)) in chosen.iter_mut().enumerate() {
+    for (n, (kind, outputs, node)) in chosen.iter_mut().enumerate() {
         let Some(node) = node.take() else { return Ok(()) };
         nodes.push(node);
-        let edges = vec![Target::Port(n as u16 + 1); kind.outputs.len().max(1)];
+        let edges = vec![Target::Port(n as u16 + 1); (*outputs).max(1)];
         blueprint.nodes.push(NodePlan { name: kind.name.to_owned(), edges });
         let next = if kind.outputs.is_empty() { Target::Nowhere } else { Target::Port(0) };
         blueprint.hops.push(HopPlan { node: n as u16, input: 0, next, open: false });
@@ -97,7 +98,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         assert_eq!(pool.in_use() as u64, held(), "a packet was leaked");
     }
     account(&stats, received, &out);
-    if let [(kind, _)] = chosen[..] {
+    if let [(kind, ..)] = chosen[..] {
         unchanged(kind.name, &stats[0], &frames, &out);
     }
     Ok(())
