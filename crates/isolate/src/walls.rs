@@ -271,6 +271,7 @@ impl Walls {
         }
         done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));
         done.total();
+        done.balanced &= !ended || done.ports.iter().all(runtime::PortSummary::ring_is_whole);
         done
     }
 }
