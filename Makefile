@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build demo test check bench lint docs fuzz soak clean
+.PHONY: help setup build host demo test check bench lint docs fuzz soak clean
 
 help: ## Lists these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ setup: ## Installs what is missing of the system packages (apt; sudo when not ro
 
 build: setup ## Builds the program: target/release/bondstone
 	$(CARGO) build --release --locked
+
+host: setup ## Builds the same without what measures, alone in one file, for containers and VMs: target/release/bondstone-host
+	@scripts/host.sh
 
 demo: build ## Measures a firewall, a router and a monitor in memory, unprivileged; CAPTURE=my.pcap runs a chain over it
 	@scripts/demo.sh $(if $(CAPTURE),"$(CAPTURE)")

@@ -20,7 +20,9 @@ const DRIVERS: &[&str] = &[
     "net_vhost",
     "net_virtio",
     "net_bond",
-    // hardware that needs no library of its own
+];
+/// Drivers of hardware that needs no library of its own.
+const NICS: &[&str] = &[
     "net_e1000",
     "net_igc",
     "net_ixgbe",
@@ -65,8 +67,8 @@ const LIBS: &[&str] = &[
     "log",
     "argparse",
 ];
-/// Shared libraries behind the above.
-const SHARED: &[&str] = &["numa", "bsd", "elf", "z", "m", "dl", "pthread"];
+/// Libraries of the system behind the above, each before those that it draws on.
+const SYSTEM: &[&str] = &["xdp", "bpf", "numa", "bsd", "md", "elf", "z", "m", "dl", "pthread"];
 
 fn main() {
     for file in ["shim.h", "shim.c", "build.rs"] {
@@ -119,17 +121,23 @@ fn main() {
 fn link_static(libdir: &Path) {
     println!("cargo:rustc-link-search=native={}", libdir.display());
     let there = |name: &str| libdir.join(format!("librte_{name}.a")).exists();
-    for name in DRIVERS.iter().filter(|n| there(n)) {
+    let nics = if env::var_os("CARGO_FEATURE_NICS").is_some() { NICS } else { &[] };
+    for name in DRIVERS.iter().chain(nics).filter(|n| there(n)) {
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
     }
     for name in LIBS.iter().filter(|n| there(n)) {
         println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
     }
-    for name in SHARED {
-        println!("cargo:rustc-link-lib=dylib={name}");
-    }
-    if there("net_af_xdp") {
-        println!("cargo:rustc-link-lib=dylib=xdp");
-        println!("cargo:rustc-link-lib=dylib=bpf");
+    // the program stands alone where it is asked to
+    let alone = env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|all| all.split(',').any(|f| f == "crt-static"));
+    let kind = if alone { "static:-bundle" } else { "dylib" };
+    let needed = |name: &&&str| match **name {
+        "xdp" | "bpf" => there("net_af_xdp"),
+        // the shared libbsd brings it along
+        "md" => alone,
+        _ => true,
+    };
+    for name in SYSTEM.iter().filter(needed) {
+        println!("cargo:rustc-link-lib={kind}={name}");
     }
 }

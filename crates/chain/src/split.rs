@@ -1,14 +1,12 @@
 //! A file with walls as several without: one for the switch, one for what is behind each wall.
 
 use crate::plan::ChainFile;
-use crate::wall::{Side, Wall, Way};
+use crate::wall::{Isolation, Side, Wall, Way};
 use graph::{Diagnostic, Registry};
-use std::collections::BTreeSet;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
-
-/// Packets that may wait at a wall: those that come while its process is away from its CPU for a moment.
-const QUEUE: usize = 1024;
 
 /// The socket of a way through a wall.
 fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
@@ -52,6 +50,26 @@ impl ChainFile {
     #[must_use]
     pub fn sockets(&self, wall: &Wall, folder: &Path) -> Vec<PathBuf> {
         wall.crossings.iter().map(|crossing| socket(folder, wall, &crossing.port)).collect()
+    }
+
+    /// Files that the settings of these NFs name, seen from the chain file.
+    #[must_use]
+    pub fn files(&self, which: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+        fn texts(value: &Value, to: &mut Vec<String>) {
+            match value {
+                Value::String(text) => to.push(text.clone()),
+                Value::Array(all) => all.iter().for_each(|value| texts(value, to)),
+                Value::Table(all) => all.iter().for_each(|(_, value)| texts(value, to)),
+                _ => {}
+            }
+        }
+        let mut all = vec![];
+        texts(&Value::Table(nfs(&self.table(), which)), &mut all);
+        let mut files: Vec<PathBuf> = all.iter().map(|text| self.folder().join(text)).collect();
+        files.retain(|path| path.is_file());
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// This side of the walls: chains part where they come to one, and go on where they come back. Sockets are below
@@ -125,21 +143,22 @@ impl ChainFile {
         ] {
             table.insert(key.to_owned(), value);
         }
-        self.as_part(&table, Side::Switch, registry)
+        self.part(&table, Side::Switch).read(&self.file, registry)
     }
 
-    /// What is behind a wall, on any CPU of the process.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn host(&self, wall: &Wall, folder: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+    /// What is behind a wall, on any CPU that is there; sockets are below `folder`.
+    #[must_use]
+    pub fn host(&self, wall: &Wall, folder: &Path) -> Part {
         let table = self.table();
         let (mut ports, mut chains, mut edges_here) = (Table::new(), vec![], vec![]);
         let within = |nf: &str| wall.nfs.iter().any(|own| own == nf);
         let mut outside = BTreeSet::new();
-        for crossing in &wall.crossings {
+        for (n, crossing) in wall.crossings.iter().enumerate() {
             let port = &crossing.port;
-            let device = format!("virtio-user:{},queue_size={QUEUE}", socket(folder, wall, port).display());
+            let device = match wall.isolation {
+                Isolation::Vm => format!("0000:00:{:02x}.0", Wall::slot(n)),
+                _ => format!("virtio-user:{},queue_size={}", socket(folder, wall, port).display(), Wall::QUEUE),
+            };
             ports.insert(
                 port.clone(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
@@ -175,7 +194,7 @@ impl ChainFile {
             ("chain", Value::Array(chains)),
             ("edge", Value::Array(edges_here)),
         ];
-        self.as_part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host, registry)
+        self.part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host)
     }
 
     /// An element of a path that says by which input it is come to, where that would be told by the port before it.
@@ -184,19 +203,47 @@ impl ChainFile {
         if interfaces { format!("{element}:{first}") } else { element.to_owned() }
     }
 
-    /// A part of this file, whose faults have their places in the whole.
-    fn as_part(&self, table: &Table, side: Side, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        let text = toml::to_string(table).map_err(|e| vec![Diagnostic::new(e.to_string())])?;
-        let mut part = ChainFile::parse(&text, &self.file, registry)?;
-        part.text.clone_from(&self.text);
+    fn part(&self, table: &Table, side: Side) -> Part {
+        Part {
+            // of a table from a text there is a text
+            text: toml::to_string(table).unwrap_or_default(),
+            whole: self.text.clone(),
+            places: self.nfs.iter().map(|nf| (nf.name.clone(), nf.places.clone())).collect(),
+            ways: self.walls.iter().flat_map(|wall| &wall.crossings).map(|c| c.port.clone()).collect(),
+            side,
+        }
+    }
+}
+
+/// One side of the walls of a file, as it can be told to another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Part {
+    text: String,
+    /// The whole file, and where in it are the settings of each NF: what is wrong with them is told with its place there.
+    whole: String,
+    places: BTreeMap<String, Places>,
+    /// Ports that are ways through walls.
+    ways: BTreeSet<String>,
+    side: Side,
+}
+
+type Places = Vec<(String, std::ops::Range<usize>)>;
+
+impl Part {
+    /// Makes a chain file of it; `file` is the path of the whole.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(&self, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let mut part = ChainFile::parse(&self.text, file, registry)?;
+        part.text.clone_from(&self.whole);
         for nf in &mut part.nfs {
-            if let Some(whole) = self.nfs.iter().find(|whole| whole.name == nf.name) {
-                nf.places.clone_from(&whole.places);
+            if let Some(places) = self.places.get(&nf.name) {
+                nf.places.clone_from(places);
             }
         }
-        let ways: Vec<&str> = self.walls.iter().flat_map(|wall| &wall.crossings).map(|c| c.port.as_str()).collect();
-        for port in part.ports.iter_mut().filter(|port| ways.contains(&port.name.as_str())) {
-            port.wall = Some(side);
+        for port in part.ports.iter_mut().filter(|port| self.ways.contains(&port.name)) {
+            port.wall = Some(self.side);
         }
         Ok(part)
     }

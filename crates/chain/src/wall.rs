@@ -1,11 +1,11 @@
 //! What stands between NFs.
 
 use graph::Diagnostic;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// What is between an NF and the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// The type system: the same process, packets handed on without a copy.
@@ -13,16 +13,31 @@ pub enum Isolation {
     Inproc,
     /// A process of its own, which packets come to and leave by shared memory.
     Process,
+    /// A container, which packets come to in the same way; it may be one that others have made.
+    Container,
+    /// A virtual machine with a kernel of its own.
+    Vm,
 }
 
 impl Isolation {
     /// All of them, by the words that a file has for them.
-    pub const ALL: [(&'static str, Isolation); 2] = [("inproc", Isolation::Inproc), ("process", Isolation::Process)];
+    pub const ALL: [(&'static str, Isolation); 4] = [
+        ("inproc", Isolation::Inproc),
+        ("process", Isolation::Process),
+        ("container", Isolation::Container),
+        ("vm", Isolation::Vm),
+    ];
 
     /// Its word.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].0
+    }
+
+    /// Whether packets leave the process for it.
+    #[must_use]
+    pub fn is_wall(self) -> bool {
+        self != Isolation::Inproc
     }
 }
 
@@ -45,6 +60,21 @@ pub struct Wall {
     pub crossings: Vec<Crossing>,
 }
 
+impl Wall {
+    /// Ways through a VM's wall at the most: each takes a slot of its bus.
+    pub const MOST_SLOTS: usize = 28;
+    /// Packets that may wait at each way, a power of two: those that come while whoever takes them is away from its CPU for a
+    /// moment.
+    pub const QUEUE: usize = 1024;
+
+    /// The slot of a VM's bus where the way of that number is.
+    #[must_use]
+    pub fn slot(way: usize) -> usize {
+        // the first two are the bridge and whatever a machine has there
+        way + 2
+    }
+}
+
 /// A way through a wall: one port on each side of it.
 #[derive(Clone, Debug)]
 pub struct Crossing {
@@ -64,7 +94,7 @@ pub enum Way {
 }
 
 /// A side of a wall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// Where the ports of the file are.
     Switch,

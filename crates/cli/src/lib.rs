@@ -22,6 +22,7 @@ mod captures;
 mod check;
 mod doctor;
 mod exit;
+mod image;
 mod import;
 mod interrupt;
 mod lint;
@@ -59,6 +60,7 @@ Examples:
 {measure}  bondstone check examples/demo.toml
   bondstone plan examples/demo.toml
   bondstone nf show ttl
+  bondstone image oci ttl
   bondstone new my-nf
   bondstone lint my-nf
   bondstone doctor"
@@ -95,6 +97,8 @@ enum Command {
     /// Lists and explains network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
+    #[command(subcommand, after_help = "Examples:\n  bondstone image oci ttl monitor\n  bondstone image vm ttl --time")]
+    Image(image::Image),
     New(new::New),
     Import(import::Import),
     Lint(lint::Lint),
@@ -108,6 +112,13 @@ enum Command {
         #[arg(long)]
         inner: bool,
     },
+    /// Runs as the first program of a virtual machine that is behind a wall.
+    #[command(name = isolate::GUEST, hide = true)]
+    WallGuest {
+        /// Whether the machine is ready.
+        #[arg(long)]
+        inner: bool,
+    },
     /// Runs a device under test for the same program on another machine, which tells it on standard input.
     #[cfg(feature = "measure")]
     #[command(hide = true)]
@@ -118,6 +129,7 @@ enum Command {
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
         Command::WallHost { order, inner } => return isolate::host(&registry, &order, inner),
+        Command::WallGuest { inner } => return isolate::guest(&registry, inner),
         Command::Run(run) => run.run(&registry),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(&registry),
@@ -130,6 +142,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Check(check) => check.run(&registry),
         Command::Plan(plan) => plan.run(&registry),
         Command::Nf(nf) => nf.run(&registry),
+        Command::Image(image) => image.run(&registry),
         Command::New(new) => new.run(&registry),
         Command::Import(import) => import.run(),
         Command::Lint(lint) => lint.run(),

@@ -70,8 +70,11 @@ impl Run {
         for note in engine.notes().iter().chain(walls.iter().flat_map(Walls::notes)) {
             eprintln!("note: {note}");
         }
-        let look = || walls.as_ref().map_or_else(|| engine.snapshot(), |walls| walls.cover(engine.snapshot()));
+        let look = || walls.as_ref().map_or_else(|| engine.snapshot(), |walls| walls.cover(engine.snapshot(), false));
         let mut before = look();
+        for wall in &before.walls {
+            eprintln!("wall {}: a {} ({}), ready after {:.0} ms", wall.name, wall.isolation, wall.by, wall.began_ms);
+        }
         for (cpu, chains) in &before.workers {
             eprintln!("CPU {cpu} runs {}", chains.join(", "));
         }
@@ -171,7 +174,7 @@ fn once(fault: &str) -> &str {
 fn tell_walls(before: &Summary, now: &Summary) {
     for (b, n) in before.walls.iter().zip(&now.walls) {
         if n.up && (!b.up || n.starts != b.starts) {
-            eprintln!("note: wall {:?}: its process runs again", n.name);
+            eprintln!("note: wall {:?}: its process runs again, {:.0} ms after its start", n.name, n.began_ms);
         }
     }
 }

@@ -10,17 +10,10 @@ use rustix::process::Signal;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest frame that a packet holds, bytes.
 const LONGEST: usize = 2048;
-
-/// Workers stay on their CPUs, so runs beside each other only wait for each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The captures of `dpi` in the project's shared data; none, and a word about it, where the data is absent.
 fn captures() -> Vec<PathBuf> {
@@ -103,7 +96,7 @@ fn expected(rows: &[Row]) -> (Vec<Row>, u64, u64) {
 /// Four chains for each of five captures, which is what a file has room for.
 #[test]
 fn every_real_capture_comes_out_as_it_went_in() {
-    let _one = alone();
+    let _one = common::alone();
     let (mut files, mut records, mut long, mut other, mut runts, mut dropped) = (0, 0, 0, 0, 0, 0);
     for batch in captures().chunks(5) {
         let scratch = Scratch::new();
@@ -175,7 +168,7 @@ fn every_real_capture_comes_out_as_it_went_in() {
 
 #[test]
 fn gzipped_captures_are_read_and_written() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let rows = made(&[60, 1514, 2048, 14, 700]);
     write(&scratch.path("plain"), &rows);
@@ -213,7 +206,7 @@ fn pcapng(links: &[u16], frames: &[(u32, &[u8])]) -> Vec<u8> {
 
 #[test]
 fn of_a_pcapng_file_the_first_link_type_is_taken_and_the_others_are_counted() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let (a, b) = ([1; 60], [2; 61]);
     scratch.write("in", pcapng(&[101, 1], &[(0, &a), (1, &b), (0, &b), (1, &a), (1, &b)]));
@@ -227,7 +220,7 @@ fn of_a_pcapng_file_the_first_link_type_is_taken_and_the_others_are_counted() {
 
 #[test]
 fn captures_of_different_link_types_keep_theirs() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let mut chains = "bondstone = 1\n".to_owned();
     for (name, link) in [("ethernet", 1), ("raw", 101)] {
@@ -243,7 +236,7 @@ fn captures_of_different_link_types_keep_theirs() {
 
 #[test]
 fn a_capture_is_read_as_often_as_told_and_every_reading_counts() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let rows = made(&[60, 2049, 61, 62, 9000, 63]);
     write(&scratch.path("in"), &rows);
@@ -256,7 +249,7 @@ fn a_capture_is_read_as_often_as_told_and_every_reading_counts() {
 
 #[test]
 fn a_timed_capture_takes_its_time() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let mut rows = made(&[60; 5]);
     rows.iter_mut().enumerate().for_each(|(n, row)| row.time = 1_000_000_000 + n as u64 * 100_000_000);
@@ -269,7 +262,7 @@ fn a_timed_capture_takes_its_time() {
 
 #[test]
 fn a_tee_sends_its_copies_to_a_second_port_beside_another_chain() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let (rows, others) = (made(&[60; 100]), made(&[200; 50]));
     write(&scratch.path("in"), &rows);
@@ -298,7 +291,7 @@ fn a_tee_sends_its_copies_to_a_second_port_beside_another_chain() {
 /// On one core and over two: the run ends when the rings are empty too.
 #[test]
 fn two_chains_joined_by_a_ring_end_when_the_capture_does() {
-    let _one = alone();
+    let _one = common::alone();
     for core in 0..2 {
         let scratch = Scratch::new();
         let rows = made(&[60; 10_000]);
@@ -321,7 +314,7 @@ fn two_chains_joined_by_a_ring_end_when_the_capture_does() {
 
 #[test]
 fn a_chain_on_two_cores_lets_everything_out_and_ends() {
-    let _one = alone();
+    let _one = common::alone();
     let Some(capture) = captures().into_iter().find(|c| c.ends_with("443-safari.pcap")) else { return };
     let scratch = Scratch::new();
     let device = format!("device = {:?}\nrepeat = 50", format!("pcap:{}", capture.display()));
@@ -339,7 +332,7 @@ fn a_chain_on_two_cores_lets_everything_out_and_ends() {
 
 #[test]
 fn a_run_lasts_as_long_as_told() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     write(&scratch.path("in"), &made(&[60; 10]));
     let chains = simple("device = \"pcap:in\"\nrepeat = 0", "count", "null");
@@ -352,7 +345,7 @@ fn a_run_lasts_as_long_as_told() {
 /// Ctrl-C, and what `kill` and service managers send.
 #[test]
 fn a_signal_stops_a_run_which_tells_what_it_has_done() {
-    let _one = alone();
+    let _one = common::alone();
     for signal in [Signal::INT, Signal::TERM] {
         let scratch = Scratch::new();
         let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "pcap:out.pcap.gz"));
@@ -380,7 +373,7 @@ fn a_signal_stops_a_run_which_tells_what_it_has_done() {
 /// Suspended and resumed, as by Ctrl-Z and `fg`: no NF is blamed for the time in between.
 #[test]
 fn a_run_that_was_suspended_goes_on() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "null"));
     let mut running = Running::run(&file, &[]);
@@ -397,7 +390,7 @@ fn a_run_that_was_suspended_goes_on() {
 /// A ring that nobody reads keeps what it was sent, and that is said.
 #[test]
 fn what_is_left_in_a_ring_is_held() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     write(&scratch.path("in"), &made(&[60; 5]));
     let summary = run(&scratch, &simple("device = \"pcap:in\"", "count", "ring"));
@@ -408,7 +401,7 @@ fn what_is_left_in_a_ring_is_held() {
 /// More into a ring than its own worker takes out: dropped and counted, and not waited for.
 #[test]
 fn a_worker_does_not_wait_for_a_ring_that_it_empties_itself() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     write(&scratch.path("in"), &made(&[60; 20_000]));
     let summary = run(
@@ -429,7 +422,7 @@ fn a_worker_does_not_wait_for_a_ring_that_it_empties_itself() {
 /// A time that no capture file can hold becomes the latest that one can.
 #[test]
 fn an_odd_time_costs_no_packet() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let block = |kind: u32, body: &[u8]| {
         let length = (body.len() as u32 + 12).to_le_bytes();

@@ -6,14 +6,8 @@ use common::{Running, Scratch, Summary};
 use pcap::{LinkType, Reader, Writer};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::build;
 use wire::flow::FiveTuple;
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// CPUs of this machine that a test may use, two at the most.
 fn cpus() -> Vec<usize> {
@@ -67,7 +61,7 @@ const PORTS: &str = "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\nrepeat
 
 #[test]
 fn a_chain_split_over_cores_loses_nothing_and_keeps_flows_in_order() {
-    let _one = alone();
+    let _one = common::alone();
     let cpus = cpus();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     for (before, behind) in [
@@ -98,7 +92,7 @@ fn a_chain_split_over_cores_loses_nothing_and_keeps_flows_in_order() {
 
 #[test]
 fn three_cores_in_a_row_and_an_output_beside_the_path() {
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     capture(&scratch.path("in.pcap"), 5000);
     let last = cpus().pop().unwrap();

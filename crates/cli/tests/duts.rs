@@ -9,14 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// One rig at a time: there are two CPUs, and each takes both.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether generator and device have a CPU each, and what the device needs is there; says what is not.
 fn possible(programs: &[&str]) -> bool {
@@ -115,7 +108,7 @@ fn is_of_the_living(what: &str) -> bool {
 
 #[test]
 fn the_kernels_bridge_and_router() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
         return;
     }
@@ -131,7 +124,7 @@ fn the_kernels_bridge_and_router() {
 
 #[test]
 fn a_device_that_does_something_else_is_refused() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
         return;
     }
@@ -148,7 +141,7 @@ fn a_device_that_does_something_else_is_refused() {
 
 #[test]
 fn testpmd() {
-    let _one = alone();
+    let _one = common::alone();
     if possible(&["dpdk-testpmd", "setpriv", "taskset"]) {
         measured(&Scratch::new(), "kind = \"testpmd\"");
     }
@@ -156,7 +149,7 @@ fn testpmd() {
 
 #[test]
 fn a_chain_in_a_process_of_its_own() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["setpriv", "taskset"]) {
         return;
     }
@@ -196,7 +189,7 @@ fn changed(scratch: &Scratch, device: &str) {
 
 #[test]
 fn rules_of_a_firewall_change_while_it_forwards() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["setpriv", "taskset"]) {
         return;
     }
@@ -235,7 +228,7 @@ const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "o
 
 #[test]
 fn open_vswitch() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&OVS) {
         return;
     }
@@ -286,7 +279,7 @@ fn contained(results: &[Value]) {
 
 #[test]
 fn a_program_in_a_container() {
-    let _one = alone();
+    let _one = common::alone();
     if !containers() {
         return;
     }
@@ -302,7 +295,7 @@ fn a_program_in_a_container() {
 
 #[test]
 fn open_vswitch_in_containers() {
-    let _one = alone();
+    let _one = common::alone();
     if containers() && possible(&OVS) && pages() {
         contained(&measured(&Scratch::new(), "kind = \"ovs\"\nenv = \"container\""));
     }
@@ -311,7 +304,7 @@ fn open_vswitch_in_containers() {
 /// The user's commands run where the device does: without rights, and with nothing of this system's to write to.
 #[test]
 fn commands_in_a_container() {
-    let _one = alone();
+    let _one = common::alone();
     if !containers() || !possible(&["dpdk-testpmd"]) {
         return;
     }
@@ -327,7 +320,7 @@ fn commands_in_a_container() {
 /// A device by the user's own commands: here the kernel's bridge again.
 #[test]
 fn commands_of_the_users_own() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
         return;
     }
@@ -349,7 +342,7 @@ fn commands_of_the_users_own() {
 /// Killed in the midst of a trial, the program leaves nothing but a folder, and that is gone with the next.
 #[test]
 fn killed_it_leaves_nothing() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
         return;
     }
@@ -389,7 +382,7 @@ fn killed_it_leaves_nothing() {
 
 #[test]
 fn interrupted_it_leaves_nothing() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible(&["ip", "unshare", "nsenter", "setpriv"]) || !root() {
         return;
     }

@@ -9,18 +9,12 @@ use serde_json::Value;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const SSHD: &str = "/usr/sbin/sshd";
 /// Where sshd goes after its start; it insists on it.
 const EMPTY: &str = "/run/sshd";
 const PORT: u16 = 2022;
-
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether this can be tested here; says why not.
 fn possible() -> bool {
@@ -188,7 +182,7 @@ fn processes() -> Vec<(i32, String)> {
 /// The bridge and the router of another machine are measured; what its kernel says of it is in the result, and nothing is left.
 #[test]
 fn measured_there() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible() {
         return;
     }
@@ -225,7 +219,7 @@ fn measured_there() {
 /// What cannot be is said, and nothing is touched.
 #[test]
 fn refused_there() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible() {
         return;
     }
@@ -257,7 +251,7 @@ fn refused_there() {
 /// Killed on this side or on the other, the interfaces are given back, and nothing goes on there.
 #[test]
 fn killed_it_gives_back() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible() {
         return;
     }

@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::alone;
 use common::gateway::{accounted, dns, example, plug, start};
-use common::namespace::{Namespace, alone, done, possible};
+use common::namespace::{Namespace, done, possible};
 use common::traffic::{Web, iperf3};
 use common::{Running, Scratch, Summary};
 

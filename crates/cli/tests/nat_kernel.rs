@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::namespace::{Namespace, alone, done, possible};
+use common::alone;
+use common::namespace::{Namespace, done, possible};
 use common::{Running, Scratch};
 use kit::Setup;
 use std::time::Duration;

@@ -9,18 +9,11 @@ use std::fmt::Write as _;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65534;
 /// Where the kernel says how many huge pages are free.
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-
-/// Workers stay on their CPUs, so runs beside each other only wait for each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn root() -> bool {
     rustix::process::geteuid().is_root()
@@ -161,7 +154,7 @@ fn over_the_link(line: &str) -> bool {
 /// Both captures are read only once the link is there, so every packet arrives, in order.
 #[test]
 fn captures_cross_between_two_processes_without_loss() {
-    let _one = alone();
+    let _one = common::alone();
     for (mode, (first, second)) in Mode::possible().flat_map(|mode| PAIRS.map(|pair| (mode, pair))) {
         let scratch = mode.scratch();
         let (a, b) = (frames(1, 5000), frames(2, 4000));
@@ -193,7 +186,7 @@ fn captures_cross_between_two_processes_without_loss() {
 /// Either side, killed while packets flow both ways.
 #[test]
 fn a_killed_peer_costs_its_link_and_nothing_else() {
-    let _one = alone();
+    let _one = common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, second) in SURVIVORS {
         for kill_second in [true, false] {
@@ -237,7 +230,7 @@ fn a_killed_peer_costs_its_link_and_nothing_else() {
 /// The side that listens goes on listening for another peer.
 #[test]
 fn a_peer_that_was_killed_can_come_back() {
-    let _one = alone();
+    let _one = common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, second) in SURVIVORS {
         let scratch = mode.scratch();
@@ -268,7 +261,7 @@ fn a_peer_that_was_killed_can_come_back() {
 /// What a killed process leaves behind is no obstacle; what a living one holds stays its own.
 #[test]
 fn a_socket_of_the_dead_is_taken_and_one_of_the_living_is_not() {
-    let _one = alone();
+    let _one = common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, _) in PAIRS {
         let scratch = mode.scratch();

@@ -5,7 +5,6 @@ mod common;
 use common::{Said, Scratch, bondstone, has_cpu_0_and_another};
 use report::Result;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Two ways between two ports.
 const CHAIN: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
@@ -26,12 +25,6 @@ fn at(second) {
 }
 fn seconds() { 3 }
 ";
-
-/// One generator at a time: there are two CPUs, and each takes both.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn bench(scratch: &Scratch, file: &Path, arguments: &[&str]) -> Said {
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
@@ -83,7 +76,7 @@ fn accounted_for(result: &Result) {
 
 #[test]
 fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
-    let _one = alone();
+    let _one = common::alone();
     if !has_cpu_0_and_another() {
         return;
     }
@@ -119,7 +112,7 @@ fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
 
 #[test]
 fn a_scenario_sends_a_profile_once_in_each_repetition() {
-    let _one = alone();
+    let _one = common::alone();
     if !has_cpu_0_and_another() {
         return;
     }
@@ -140,7 +133,7 @@ fn a_scenario_sends_a_profile_once_in_each_repetition() {
 
 #[test]
 fn another_program_is_sent_a_profile() {
-    let _one = alone();
+    let _one = common::alone();
     let there = |program: &str| ["/usr/bin", "/usr/sbin"].iter().any(|folder| Path::new(folder).join(program).exists());
     if !has_cpu_0_and_another() || !there("dpdk-testpmd") {
         return eprintln!("skipped: needs dpdk-testpmd");
@@ -168,7 +161,7 @@ fn examples() -> Vec<PathBuf> {
 
 #[test]
 fn every_example_is_sent() {
-    let _one = alone();
+    let _one = common::alone();
     if !has_cpu_0_and_another() {
         return;
     }
@@ -246,7 +239,7 @@ fn what_is_wrong_is_named_with_its_place_and_a_cure() {
 
 #[test]
 fn only_results_of_one_script_are_compared() {
-    let _one = alone();
+    let _one = common::alone();
     if !has_cpu_0_and_another() {
         return;
     }

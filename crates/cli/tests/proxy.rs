@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::namespace::{Namespace, alone, possible};
+use common::alone;
+use common::namespace::{Namespace, possible};
 use common::traffic::Web;
 use common::{Running, Scratch};
 

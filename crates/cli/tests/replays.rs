@@ -5,7 +5,6 @@ mod common;
 use common::{Said, Scratch, bondstone, has_cpu_0_and_another, is_quiet};
 use report::{Frames, Result};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::build;
 
 /// A chain there and back that lets through what comes from 198.18.0.0/16 or goes there.
@@ -19,12 +18,6 @@ chain = [{ path = ["in", "fw", "out"], cores = [0] }, { path = ["out", "fw", "in
 const MAP: [&str; 2] = ["--rewrite", "10.0.0.0/16=198.18.0.0/16"];
 /// One trial of so many packets as are due in 60 ms.
 const SHORT: [&str; 3] = ["--json", "--goal", "quick,final=20ms,sum=60ms,first=20ms"];
-
-/// Generators on one CPU beside each other only disturb each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn run(scratch: &Scratch, arguments: &[&str]) -> Said {
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
@@ -73,7 +66,7 @@ fn a_capture_is_rewritten_and_the_result_says_so() {
     if !has_cpu_0_and_another() {
         return;
     }
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let file = capture(&scratch, "lunch.pcap", THERE, &[0, 10, 20, 30], 40);
     let rate = ["--pcap", text(&file), "--rate", "50000"];
@@ -103,7 +96,7 @@ fn a_capture_keeps_its_own_gaps() {
     if !has_cpu_0_and_another() {
         return;
     }
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let file = capture(&scratch, "bursts.pcap", THERE, &BURSTS, 40);
     let of = |more: &[&str]| bench(&scratch, &[&["--pcap", text(&file)], &MAP[..], more].concat()).remove(0);
@@ -134,7 +127,7 @@ fn a_capture_larger_than_memory_keeps_its_own_gaps() {
     if !has_cpu_0_and_another() {
         return;
     }
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let times: Vec<u64> = (0..36_000).map(|n| n * 20).collect();
     let file = capture(&scratch, "large.pcap", THERE, &times, 1900);
@@ -150,7 +143,7 @@ fn two_captures_go_both_ways() {
     if !has_cpu_0_and_another() {
         return;
     }
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     let client = capture(&scratch, "client.pcap", THERE, &[0, 5_000, 10_000, 15_000], 40);
     let server = capture(&scratch, "server.pcap", BACK, &[12_500], 400);
@@ -179,7 +172,7 @@ fn a_scenario_asks_for_all_of_it() {
     if !has_cpu_0_and_another() {
         return;
     }
-    let _one = alone();
+    let _one = common::alone();
     let scratch = Scratch::new();
     capture(&scratch, "client.pcap", THERE, &BURSTS, 40);
     capture(&scratch, "server.pcap", BACK, &BURSTS, 40);

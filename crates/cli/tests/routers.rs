@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::namespace::{Namespace, alone, done, possible};
+use common::alone;
+use common::namespace::{Namespace, done, possible};
 use common::traffic::{Web, iperf3};
 use common::{LIMIT, Running, Scratch, Summary};
 use std::collections::BTreeMap;

@@ -7,7 +7,6 @@ use report::{Document, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Huge pages of 2 MiB that Open vSwitch and the generator need together.
 const PAGES: u64 = 400;
@@ -58,19 +57,13 @@ fn short(name: &str) -> Vec<Result> {
     all
 }
 
-/// One at a time: each takes both CPUs.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn values(all: &[Result], parameter: &str) -> BTreeSet<String> {
     all.iter().map(|r| r.cell[parameter].clone()).collect()
 }
 
 #[test]
 fn scenarios_with_other_programs() {
-    let _one = alone();
+    let _one = common::alone();
     if !possible() {
         return;
     }
@@ -85,7 +78,7 @@ fn scenarios_with_other_programs() {
 
 #[test]
 fn scenarios_in_this_process() {
-    let _one = alone();
+    let _one = common::alone();
     if runtime::allowed_cpus().len() < 2 {
         eprintln!("skipped: needs two CPUs");
         return;

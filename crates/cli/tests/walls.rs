@@ -3,47 +3,108 @@
 
 mod common;
 
-use common::{Running, Said, Scratch};
+use common::{Ended, Running, Said, Scratch, Summary};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Workers stay on their CPUs, so runs beside each other only wait for each other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether a wall of this kind can be here.
+fn possible(kind: &str) -> bool {
+    static FETCHED: OnceLock<bool> = OnceLock::new();
+    let root = rustix::process::geteuid().is_root();
+    let runs = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).output().is_ok_and(|done| done.status.success())
+    };
+    let lacking = match kind {
+        "process" if !root && !runs("unshare", &["-Urnmp", "--fork", "true"]) => "this user may make no namespaces",
+        "container" if !root => "containers need root",
+        "container" if !runs("runc", &["--version"]) => "no runc on this machine",
+        "vm" if !runs("qemu-system-x86_64", &["--version"]) => "no QEMU on this machine",
+        "vm" if !FETCHED.get_or_init(|| runs(env!("CARGO_BIN_EXE_bondstone"), &["image", "vm", "--fetch"])) => {
+            "no kernel for VMs, and none to fetch"
+        }
+        _ => return true,
+    };
+    eprintln!("skipped: {kind}: {lacking}");
+    false
 }
 
-/// Whether namespaces can be made here.
-fn possible() -> bool {
-    let made = Command::new("unshare").args(["-Urnmp", "--fork", "true"]).output();
-    let possible = rustix::process::geteuid().is_root() || made.is_ok_and(|made| made.status.success());
-    if !possible {
-        eprintln!("skipped: this user may make no namespaces");
-    }
-    possible
-}
+/// The walls that there are.
+const KINDS: [&str; 3] = ["process", "container", "vm"];
 
 fn demo() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/demo.pcap").display().to_string()
 }
 
-fn run(file: &Path, more: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-    command.arg("run").arg(file).arg("--json").args(more).output().unwrap().into()
+fn run(file: &Path) -> Ended {
+    Running::run(file, &[]).end()
 }
 
-fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+/// A run with one wall, and what is behind it.
+struct Stand {
+    running: Running,
+    id: u32,
+    _scratch: Scratch,
+    _alone: MutexGuard<'static, ()>,
 }
 
-/// The one of this name in a list of the summary.
-fn named<'a>(summary: &'a Value, list: &str, name: &str) -> &'a Value {
-    let all = summary[list].as_array().unwrap();
-    all.iter().find(|of| of["name"] == name).unwrap_or_else(|| panic!("no {name} in {list}: {summary}"))
+impl Stand {
+    /// A flow of packets through an NF behind a wall of this kind, and another beside it through none.
+    fn flow(kind: &str) -> Option<Stand> {
+        let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
+        Stand::begin(
+            kind,
+            &format!(
+                "bondstone = 1\n{ports}[nf.far]\nkind = \"count\"\nisolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n\
+                 [[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
+            ),
+        )
+    }
+
+    fn begin(kind: &str, text: &str) -> Option<Stand> {
+        Stand::of(kind, text, env!("CARGO_BIN_EXE_bondstone"))
+    }
+
+    fn of(kind: &str, text: &str, program: &str) -> Option<Stand> {
+        let alone = common::alone();
+        if !possible(kind) {
+            return None;
+        }
+        let scratch = Scratch::new();
+        let file = scratch.write("chain.toml", text);
+        let mut running = Running::start(Command::new(program).arg("run").arg(file).arg("--json"));
+        running.started();
+        Some(Stand { id: running.id(), running, _scratch: scratch, _alone: alone })
+    }
+
+    /// The one process behind the wall.
+    #[track_caller]
+    fn host(&self) -> u32 {
+        let [host] = behind(self.id)[..] else { panic!("{:?}", behind(self.id)) };
+        host
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.host() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Ends the process behind the wall as nothing else can, and waits for another.
+    fn kill(&self) {
+        let host = self.host();
+        self.signal(Signal::KILL);
+        until("another process", || behind(self.id).first().is_some_and(|now| *now != host));
+    }
+
+    /// Ends the run, of which nothing may be left.
+    #[track_caller]
+    fn end(self, status: i32) -> Summary {
+        let ended = self.running.interrupt();
+        let summary = ended.told(status);
+        assert_eq!(left_by(self.id), Vec::<PathBuf>::new());
+        summary
+    }
 }
 
 /// What a process of the program leaves behind, while there is anything.
@@ -65,14 +126,21 @@ fn left_by(id: u32) -> Vec<PathBuf> {
     left
 }
 
-/// Processes behind the walls of a process of the program: those in their namespaces.
+/// Processes behind the walls of a process of the program: those in their namespaces, and what runs VMs.
 fn behind(id: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of = |process: u32, file: &str| {
+        let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
     let is = |process: &u32| {
-        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        line.contains("wall-host") && line.contains(&format!("/bondstone-{id}/")) && line.contains("--inner")
+        let line = of(*process, "cmdline");
+        let inner = line.contains("wall-host") && line.contains("--inner");
+        // of a container only its mounts tell whose it is
+        let whose = line.contains(&format!("/bondstone-{id}/"))
+            || of(*process, "mountinfo").contains(&format!("/bondstone-{id}/"));
+        (inner || line.starts_with("qemu-system") && line.contains("/bondstone-")) && whose
     };
     all.filter(is).collect()
 }
@@ -88,37 +156,40 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 
 #[test]
 fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
-    let _alone = alone();
-    if !possible() {
-        return;
-    }
+    let _alone = common::alone();
     let scratch = Scratch::new();
-    let file = |name: &str, isolation: &str, nf: &str| {
+    let file = |name: &str, of_chain: &str, of_nfs: &str| {
         let text = format!(
             "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"pcap:{name}.pcap\"\n\
              [port.copies]\ndevice = \"pcap:{name}-copies.pcap\"\n\
-             [nf.guard]\nkind = \"ttl\"\n{nf}[nf.wall]\nkind = \"firewall\"\n{nf}rules = [\"drop proto icmp\", \"accept\"]\n\
-             [nf.probe]\nkind = \"tee\"\n{nf}[[chain]]\nname = \"all\"\n{isolation}\
+             [nf.guard]\nkind = \"ttl\"\n{of_nfs}[nf.wall]\nkind = \"firewall\"\n{of_nfs}file = \"rules\"\n\
+             [nf.probe]\nkind = \"tee\"\n{of_nfs}[[chain]]\nname = \"all\"\n{of_chain}\
              path = [\"in\", \"count\", \"guard\", \"wall\", \"probe\", \"monitor\", \"out\"]\n\
              [[edge]]\nfrom = \"probe.copy\"\nto = \"copies\"\n",
             demo()
         );
         scratch.write(format!("{name}.toml"), text)
     };
-    let word = "isolation = \"process\"\n";
-    let plain = run(&file("plain", "", ""), &[]);
-    assert_eq!(plain.status, Some(0), "{plain:?}");
-    let whole = json(&plain);
+    scratch.write("rules", "drop proto icmp\naccept\n");
+    let whole = run(&file("plain", "", "")).summary(0).0;
     // all of the chain behind one wall, or each of three NFs behind its own
-    for (name, of_chain, of_nfs, walls) in [("chain", word, "", 1), ("each", "", word, 3)] {
-        let said = run(&file(name, of_chain, of_nfs), &[]);
-        assert_eq!(said.status, Some(0), "{name}: {said:?}");
-        let summary = json(&said);
-        assert_eq!(summary["walls"].as_array().unwrap().len(), walls, "{name}: {summary}");
-        assert_eq!((&summary["balanced"], &summary["totals"]), (&Value::Bool(true), &whole["totals"]), "{name}");
-        assert_eq!(summary["drops"], whole["drops"], "{name}");
+    for (kind, each) in
+        [("process", false), ("process", true), ("container", false), ("container", true), ("vm", false)]
+    {
+        if !possible(kind) {
+            continue;
+        }
+        let word = format!("isolation = \"{kind}\"\n");
+        let name = format!("{kind}-{each}");
+        let written = if each { file(&name, "", &word) } else { file(&name, &word, "") };
+        let summary = run(&written).summary(0);
+        let walls = summary.0["walls"].as_array().unwrap();
+        assert_eq!(walls.len(), if each { 3 } else { 1 }, "{name}");
+        assert!(walls.iter().all(|wall| wall["isolation"] == kind && wall["starts"] == 1), "{walls:?}");
+        assert_eq!(summary.0["totals"], whole["totals"], "{name}");
+        assert_eq!(summary.0["drops"], whole["drops"], "{name}");
         for nf in whole["nfs"].as_array().unwrap() {
-            let here = named(&summary, "nfs", nf["name"].as_str().unwrap());
+            let here = summary.nf(nf["name"].as_str().unwrap()).0;
             for key in ["kind", "packets", "created", "held", "drops", "counters", "table"] {
                 assert_eq!(here[key], nf[key], "{name}: {key} of {}", nf["name"]);
             }
@@ -133,195 +204,144 @@ fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
                 frames
             };
             assert!(!frames("plain").is_empty());
-            assert_eq!(frames(name), frames("plain"), "{name}{capture}");
+            assert_eq!(frames(&name), frames("plain"), "{name}{capture}");
         }
     }
 }
 
-/// A flow of packets through an NF behind a wall, and another beside it through none.
-fn flow(scratch: &Scratch) -> PathBuf {
-    let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
-    scratch.write(
-        "flow.toml",
-        format!(
-            "bondstone = 1\n{ports}[nf.far]\nkind = \"count\"\nisolation = \"process\"\n[nf.near]\nkind = \"count\"\n\
-             [[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
-        ),
-    )
+#[test]
+fn what_is_behind_a_wall_has_no_rights_and_sees_nothing() {
+    for kind in KINDS {
+        let Some(stand) = Stand::flow(kind) else { continue };
+        let host = stand.host();
+        let status = std::fs::read_to_string(format!("/proc/{host}/status")).unwrap();
+        let of = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).unwrap().trim().to_owned();
+        for sets in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+            assert_eq!(u64::from_str_radix(&of(sets), 16), Ok(0), "{kind}: {sets}\n{status}");
+        }
+        assert_eq!((of("NoNewPrivs:").as_str(), of("Seccomp:").as_str()), ("1", "2"), "{kind}");
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            let user: u32 = of("Uid:").split_whitespace().next().unwrap().parse().unwrap();
+            assert!(user > 1_000_000_000, "{kind}: {status}");
+            let groups = std::fs::read_to_string(format!("/proc/{host}/cgroup")).unwrap();
+            assert!(groups.contains(&format!("bondstone-{}-far", stand.id)), "{kind}: {groups}");
+        }
+        // a VM's program is in nobody's network, and its guest in no system of ours
+        let own: &[&str] = match kind {
+            "process" => &["user", "mnt", "net", "pid", "ipc", "uts"],
+            "container" => &["mnt", "net", "pid", "ipc", "uts"],
+            _ => &["net", "ipc", "uts"],
+        };
+        for namespace in own {
+            let at = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{namespace}")).unwrap();
+            assert_ne!(at(&host.to_string()), at("self"), "{kind}: {namespace}");
+        }
+        if kind != "vm" {
+            assert!(of("NSpid:").ends_with("\t1"), "{kind}: {status}");
+            // its root has its sockets, and what DPDK asks of the machine
+            let root = PathBuf::from(format!("/proc/{host}/root"));
+            for absent in ["etc", "usr/bin", "home", "root", "tmp", "sys/fs", "dev/hugepages"] {
+                assert!(!root.join(absent).exists(), "{kind}: it sees /{absent}");
+            }
+            // nor has it anything open of the process before the wall
+            for open in std::fs::read_dir(format!("/proc/{host}/fd")).unwrap().flatten() {
+                let to = std::fs::read_link(open.path()).unwrap_or_default().display().to_string();
+                let own = !to.starts_with('/') || to == "/dev/null" || to.contains("memfd");
+                assert!(!to.contains(".sock") && own, "{kind}: {to}");
+            }
+        }
+        stand.end(130);
+    }
 }
 
 #[test]
-fn a_process_behind_a_wall_has_no_rights_and_sees_nothing() {
-    let _alone = alone();
-    if !possible() {
-        return;
+fn what_is_killed_is_started_again_and_others_feel_nothing() {
+    for kind in KINDS {
+        let Some(mut stand) = Stand::flow(kind) else { continue };
+        let deaths = if kind == "vm" { 1 } else { 3 };
+        for turn in 1..=deaths {
+            stand.kill();
+            // told each second, so the packets of a whole second came through the new one
+            let mut flowing = 0;
+            stand.running.wait_for(&format!("packets after death {turn}"), |line| {
+                let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
+                let sent = sent.and_then(|part| part.split(" out ").nth(1));
+                flowing += u32::from(sent.is_some_and(|rate| !rate.starts_with("0 pps")));
+                flowing == 2 * turn
+            });
+        }
+        let summary = stand.end(4);
+        let wall = summary.wall("far");
+        assert_eq!(wall.number("/starts"), u64::from(deaths) + 1, "{kind}");
+        // that it was ended is a fault
+        let faults = summary.faults();
+        assert_eq!(faults.len(), deaths as usize, "{kind}: {faults:?}");
+        assert!(
+            faults.iter().all(|fault| fault.contains("\"far\"") && fault.contains("signal 9")),
+            "{kind}: {faults:?}"
+        );
+        // every packet that went behind the wall came back or is told
+        let lost = wall.number("/drops/wall_lost") + wall.number("/drops/return_full");
+        let [handed, returned, created] = ["/handed", "/returned", "/created"].map(|key| wall.number(key));
+        assert_eq!(handed + created, returned + lost, "{kind}: {}", summary.0);
+        assert_eq!(returned, summary.port("out").number("/sent"), "{kind}");
+        let beside = [summary.port("in2").number("/received"), summary.port("out2").number("/sent")];
+        assert!(beside[0] == beside[1] && beside[0] > 0, "{kind}: {}", summary.0);
     }
-    let scratch = Scratch::new();
-    let mut running = Running::run(&flow(&scratch), &[]);
-    running.started();
-    let id = running.id();
-    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
-    let status = std::fs::read_to_string(format!("/proc/{host}/status")).unwrap();
-    let of = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).unwrap().trim().to_owned();
-    for sets in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
-        assert_eq!(u64::from_str_radix(&of(sets), 16), Ok(0), "{sets}\n{status}");
-    }
-    assert_eq!((of("NoNewPrivs:").as_str(), of("Seccomp:").as_str()), ("1", "2"));
-    assert!(of("NSpid:").ends_with("\t1"), "{status}");
-    if rustix::process::geteuid().is_root() {
-        let user: u32 = of("Uid:").split_whitespace().next().unwrap().parse().unwrap();
-        assert!(user > 1_000_000_000, "{status}");
-        let groups = std::fs::read_to_string(format!("/proc/{host}/cgroup")).unwrap();
-        assert!(groups.contains(&format!("bondstone-{id}-far")), "{groups}");
-    }
-    for kind in ["user", "mnt", "net", "pid", "ipc", "uts"] {
-        let at = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).unwrap();
-        assert_ne!(at(&host.to_string()), at("self"), "{kind}");
-    }
-    // its root has its sockets, the chain file's folder, and what DPDK asks of the machine
-    let root = PathBuf::from(format!("/proc/{host}/root"));
-    assert!(root.join(scratch.path("flow.toml").strip_prefix("/").unwrap()).exists());
-    for absent in ["etc", "usr", "home", "root", "sys/fs", "dev/hugepages"] {
-        assert!(!root.join(absent).exists(), "it sees /{absent}");
-    }
-    // nor has it anything open of the process before the wall
-    for open in std::fs::read_dir(format!("/proc/{host}/fd")).unwrap().flatten() {
-        let to = std::fs::read_link(open.path()).unwrap_or_default().display().to_string();
-        assert!(!to.contains(".sock") && (!to.starts_with('/') || to == "/dev/null" || to.contains("memfd")), "{to}");
-    }
-    let ended = running.interrupt();
-    assert_eq!(ended.status, Some(130), "{}", ended.err);
-    assert_eq!(left_by(id), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_process_that_is_killed_is_started_again_and_others_feel_nothing() {
-    let _alone = alone();
-    if !possible() {
-        return;
+fn nothing_is_left_when_what_is_before_the_walls_is_killed() {
+    for kind in KINDS {
+        let Some(stand) = Stand::flow(kind) else { continue };
+        stand.host();
+        stand.running.signal(Signal::KILL);
+        until(&format!("all of the {kind} to go"), || left_by(stand.id).is_empty());
     }
-    let scratch = Scratch::new();
-    let mut running = Running::run(&flow(&scratch), &[]);
-    running.started();
-    let id = running.id();
-    for turn in 1..=3 {
-        let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
-        kill_process(Pid::from_raw(host as i32).unwrap(), Signal::KILL).unwrap();
-        until("another process", || behind(id).first().is_some_and(|now| *now != host));
-        // told each second, so the packets of a whole second came through the new one
-        let mut flowing = 0;
-        running.wait_for(&format!("packets after death {turn}"), |line| {
-            let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
-            let sent = sent.and_then(|part| part.split(" out ").nth(1));
-            flowing += u32::from(sent.is_some_and(|rate| !rate.starts_with("0 pps")));
-            flowing == 2 * turn
-        });
-    }
-    let ended = running.interrupt();
-    let summary: Value =
-        serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {} {}", ended.out, ended.err));
-    // that a process was ended is a fault
-    assert_eq!(ended.status, Some(4), "{}", ended.err);
-    assert_eq!(summary["balanced"], true, "{summary}");
-    let wall = named(&summary, "walls", "far");
-    assert_eq!(wall["starts"], 4, "{summary}");
-    let faults: Vec<&str> = summary["faults"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert_eq!(faults.len(), 3, "{faults:?}");
-    assert!(faults.iter().all(|fault| fault.contains("\"far\"") && fault.contains("signal 9")), "{faults:?}");
-    // every packet that went behind the wall came back or is told
-    let n = |of: &Value| of.as_u64().unwrap_or(0);
-    let drops = |reason: &str| n(&wall["drops"][reason]);
-    assert_eq!(n(&wall["handed"]), n(&wall["returned"]) + drops("wall_lost") + drops("return_full"), "{summary}");
-    assert_eq!(wall["returned"], named(&summary, "ports", "out")["sent"]);
-    let beside =
-        [named(&summary, "ports", "in2")["received"].clone(), named(&summary, "ports", "out2")["sent"].clone()];
-    assert!(beside[0] == beside[1] && n(&beside[0]) > 0, "{summary}");
-    assert_eq!(left_by(id), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn nothing_is_left_when_the_process_before_the_walls_is_killed() {
-    let _alone = alone();
-    if !possible() {
-        return;
+fn what_stands_still_is_started_again() {
+    for kind in KINDS {
+        let Some(mut stand) = Stand::flow(kind) else { continue };
+        stand.signal(Signal::STOP);
+        stand.running.wait_for("its end", |line| line.contains("said nothing any more"));
+        stand.running.wait_for("another", |line| line.contains("runs again"));
+        stand.end(4);
     }
-    let scratch = Scratch::new();
-    let mut running = Running::run(&flow(&scratch), &[]);
-    running.started();
-    let id = running.id();
-    assert_eq!(behind(id).len(), 1);
-    running.signal(Signal::KILL);
-    until("all of it to go", || left_by(id).is_empty());
 }
 
 #[test]
-fn a_process_that_stands_still_is_started_again() {
-    let _alone = alone();
-    if !possible() {
-        return;
+fn a_stop_does_not_wait_for_what_stands_still() {
+    for kind in KINDS {
+        let Some(stand) = Stand::flow(kind) else { continue };
+        stand.signal(Signal::STOP);
+        stand.end(4);
     }
-    let scratch = Scratch::new();
-    let mut running = Running::run(&flow(&scratch), &[]);
-    running.started();
-    let id = running.id();
-    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
-    kill_process(Pid::from_raw(host as i32).unwrap(), Signal::STOP).unwrap();
-    running.wait_for("its end", |line| line.contains("said nothing any more"));
-    running.wait_for("another", |line| line.contains("runs again"));
-    let ended = running.interrupt();
-    assert_eq!(ended.status, Some(4), "{}", ended.err);
-    assert_eq!(left_by(id), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_stop_does_not_wait_for_a_process_that_stands_still() {
-    let _alone = alone();
-    if !possible() {
-        return;
+fn what_was_made_behind_a_wall_is_counted_though_it_was_killed() {
+    for kind in KINDS {
+        let text = format!(
+            "bondstone = 1\nport.in.device = \"null\"\nport.out.device = \"null\"\nport.copies.device = \"null\"\n\
+             [nf.far]\nkind = \"tee\"\nisolation = \"{kind}\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
+             [[edge]]\nfrom = \"far.copy\"\nto = \"copies\"\n"
+        );
+        let Some(mut stand) = Stand::begin(kind, &text) else { continue };
+        stand.running.wait_for("packets", |line| line.contains("pps"));
+        stand.kill();
+        stand.running.wait_for("another", |line| line.contains("runs again"));
+        let summary = stand.end(4);
+        assert!(summary.port("copies").number("/sent") > 0, "{kind}: {}", summary.0);
     }
-    let scratch = Scratch::new();
-    let mut running = Running::run(&flow(&scratch), &[]);
-    running.started();
-    let id = running.id();
-    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
-    kill_process(Pid::from_raw(host as i32).unwrap(), Signal::STOP).unwrap();
-    let ended = running.interrupt();
-    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
-    assert_eq!((ended.status, &summary["balanced"]), (Some(4), &Value::Bool(true)), "{summary}");
-    assert_eq!(left_by(id), Vec::<PathBuf>::new());
-}
-
-#[test]
-fn what_was_made_behind_a_wall_is_counted_though_its_process_was_killed() {
-    let _alone = alone();
-    if !possible() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let file = scratch.write(
-        "tee.toml",
-        "bondstone = 1\nport.in.device = \"null\"\nport.out.device = \"null\"\nport.copies.device = \"null\"\n\
-         [nf.far]\nkind = \"tee\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
-         [[edge]]\nfrom = \"far.copy\"\nto = \"copies\"\n",
-    );
-    let mut running = Running::run(&file, &[]);
-    running.started();
-    let id = running.id();
-    running.wait_for("packets", |line| line.contains("Mpps"));
-    let [host] = behind(id)[..] else { panic!("{:?}", behind(id)) };
-    kill_process(Pid::from_raw(host as i32).unwrap(), Signal::KILL).unwrap();
-    until("another process", || behind(id).first().is_some_and(|now| *now != host));
-    running.wait_for("packets again", |line| line.contains("Mpps"));
-    let ended = running.interrupt();
-    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
-    assert_eq!((ended.status, &summary["balanced"]), (Some(4), &Value::Bool(true)), "{summary}");
-    assert!(named(&summary, "ports", "copies")["sent"].as_u64() > Some(0), "{summary}");
 }
 
 #[test]
 fn what_is_left_in_a_ring_before_a_wall_is_counted() {
-    let _alone = alone();
-    if !possible() {
+    let _alone = common::alone();
+    if !possible("process") {
         return;
     }
     let scratch = Scratch::new();
@@ -333,84 +353,71 @@ fn what_is_left_in_a_ring_before_a_wall_is_counted() {
             demo()
         ),
     );
-    let said = run(&file, &[]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let summary = json(&said);
-    assert_eq!((&summary["balanced"], &summary["totals"]["held"]), (&Value::Bool(true), &summary["totals"]["sent"]));
+    let summary = run(&file).summary(0);
+    assert_eq!(summary.number("/totals/held"), summary.number("/totals/sent"));
 }
 
 #[test]
 fn what_an_nf_does_to_its_process_harms_no_other() {
-    let _alone = alone();
-    if !possible() {
-        return;
-    }
-    for (how, words) in [
+    let hows = [
         ("exit", "called exit"),
+        ("loop", "does not give a batch back"),
+        ("allocate", "an allocation that is refused"),
         ("abort", "aborted the process"),
         ("recurse", "overflowed its stack"),
         ("panic-in-drop", "aborted the process"),
         ("connect", "asked the system for something that NFs may not"),
-        ("loop", "does not give a batch back"),
-        ("allocate", "an allocation that is refused"),
-    ] {
-        let scratch = Scratch::new();
+    ];
+    // a guest begins as slowly as it is emulated, and asks its own system
+    let all =
+        KINDS.into_iter().flat_map(|kind| hows[..if kind == "vm" { 3 } else { 7 }].iter().map(move |how| (kind, *how)));
+    for (kind, (how, words)) in all {
         let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
-        let file = scratch.write(
-            "bad.toml",
-            format!(
-                "bondstone = 1\n{ports}[nf.bad]\nkind = \"misbehave\"\nhow = \"{how}\"\nafter = 1000\nisolation = \"process\"\n\
-                 [nf.good]\nkind = \"misbehave\"\n[wall.bad]\nmemory_mib = 640\n\
-                 [[chain]]\npath = [\"in\", \"bad\", \"out\"]\n[[chain]]\npath = [\"in2\", \"good\", \"out2\"]\n"
-            ),
+        let text = format!(
+            "bondstone = 1\n{ports}[nf.bad]\nkind = \"misbehave\"\nhow = \"{how}\"\nafter = 1000\nisolation = \"{kind}\"\n\
+             [nf.good]\nkind = \"misbehave\"\n[wall.bad]\nmemory_mib = 640\n\
+             [[chain]]\npath = [\"in\", \"bad\", \"out\"]\n[[chain]]\npath = [\"in2\", \"good\", \"out2\"]\n"
         );
-        let mut running = Running::start(Command::new(common::misbehave()).arg("run").arg(file).arg("--json"));
-        let id = running.id();
-        running.started();
-        running.wait_for(&format!("{how}: the end of its process"), |line| {
+        let program = common::misbehave();
+        let Some(mut stand) = Stand::of(kind, &text, program.to_str().unwrap()) else { continue };
+        stand.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
             let told = line.starts_with("warning: ") && line.contains("\"bad\"") && line.contains(words);
-            assert!(!told || how == "connect" || !line.contains("asked the system"), "{how}: {line}");
+            assert!(!told || how == "connect" || !line.contains("asked the system"), "{kind}: {how}: {line}");
             told
         });
         // and its successors', while the other chain forwards
-        running.wait_for(&format!("{how}: more"), |line| line.contains("pps"));
-        let ended = running.interrupt();
-        assert_eq!(ended.status, Some(4), "{how}: {}", ended.err);
-        let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{how}: {e}: {}", ended.err));
-        assert_eq!(summary["balanced"], true, "{how}: {summary}");
-        assert!(named(&summary, "walls", "bad")["starts"].as_u64() > Some(1), "{how}: {summary}");
-        let port = |name: &str, key: &str| named(&summary, "ports", name)[key].as_u64().unwrap();
-        assert!(port("in2", "received") > 0 && port("in2", "received") == port("out2", "sent"), "{how}: {summary}");
-        assert_eq!(left_by(id), Vec::<PathBuf>::new(), "{how}");
+        stand.running.wait_for(&format!("{kind}: {how}: more"), |line| line.contains("pps"));
+        let summary = stand.end(4);
+        assert!(summary.wall("bad").number("/starts") > 1, "{kind}: {how}: {}", summary.0);
+        let beside = [summary.port("in2").number("/received"), summary.port("out2").number("/sent")];
+        assert!(beside[0] == beside[1] && beside[0] > 0, "{kind}: {how}: {}", summary.0);
     }
 }
 
 #[test]
 fn a_file_that_an_nf_may_not_open_stays_closed() {
-    let _alone = alone();
-    if !possible() {
-        return;
+    let _alone = common::alone();
+    for kind in ["process", "container"].into_iter().filter(|kind| possible(kind)) {
+        let scratch = Scratch::new();
+        let file = scratch.write(
+            "open.toml",
+            format!(
+                "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"null\"\n\
+                 [nf.bad]\nkind = \"misbehave\"\nhow = \"open\"\nisolation = \"{kind}\"\n[[chain]]\npath = [\"in\", \"bad\", \"out\"]\n",
+                demo()
+            ),
+        );
+        let summary =
+            Running::start(Command::new(common::misbehave()).arg("run").arg(file).arg("--json")).end().summary(0);
+        assert_eq!(summary.wall("bad").number("/starts"), 1, "{}", summary.0);
+        assert_eq!(summary.port("out").number("/sent"), summary.port("in").number("/received"), "{kind}");
     }
-    let scratch = Scratch::new();
-    let file = scratch.write(
-        "open.toml",
-        format!(
-            "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"null\"\n\
-             [nf.bad]\nkind = \"misbehave\"\nhow = \"open\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"bad\", \"out\"]\n",
-            demo()
-        ),
-    );
-    let said: Said = Command::new(common::misbehave()).arg("run").arg(file).arg("--json").output().unwrap().into();
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let summary = json(&said);
-    assert_eq!(named(&summary, "walls", "bad")["starts"], 1, "{summary}");
-    assert_eq!(named(&summary, "ports", "out")["sent"], named(&summary, "ports", "in")["received"]);
 }
 
 /// Twenty times a side that links as it should, sends what it should, and then lies as fast as it can.
 #[test]
 fn a_side_that_lies_about_its_memory_harms_nobody() {
-    let _alone = alone();
+    let _alone = common::alone();
     let scratch = Scratch::new();
     let socket = scratch.path("evil.sock");
     let file = scratch.write(
@@ -435,13 +442,10 @@ fn a_side_that_lies_about_its_memory_harms_nobody() {
             (0..100).for_each(|_| peer.lie());
         }
     }
-    let ended = running.interrupt();
-    assert_eq!(ended.status, Some(130), "{}", ended.err);
-    let summary: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.err));
-    assert_eq!((&summary["balanced"], &summary["faults"]), (&Value::Bool(true), &serde_json::json!([])), "{summary}");
-    let port = |name: &str, key: &str| named(&summary, "ports", name)[key].as_u64().unwrap();
-    assert!(port("evil", "received") >= 20 * 64, "{summary}");
-    assert!(port("in", "received") > 0 && port("in", "received") == port("out2", "sent"), "{summary}");
+    let summary = running.interrupt().summary(130);
+    assert!(summary.port("evil").number("/received") >= 20 * 64, "{}", summary.0);
+    let beside = [summary.port("in").number("/received"), summary.port("out2").number("/sent")];
+    assert!(beside[0] > 0 && beside[0] == beside[1], "{}", summary.0);
 }
 
 #[test]

@@ -49,6 +49,65 @@ pub(crate) fn leave() -> Result<(), String> {
     Ok(())
 }
 
+/// Namespaces without a way out for a program that takes the place of this one.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn part() -> Result<(), String> {
+    let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    if geteuid().is_root() {
+        return unshare(flags).of("new namespaces");
+    }
+    let (user, group) = (geteuid(), getegid());
+    unshare(flags | CloneFlags::CLONE_NEWUSER).of("new namespaces")?;
+    map(user, group)
+}
+
+/// The group of a device.
+pub(crate) fn group_of(device: &str) -> Option<u32> {
+    std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(device).ok()?).into()
+}
+
+/// A user that nobody knows, where this one is root, in one group besides; no rights, and no way to any.
+///
+/// # Errors
+/// What the kernel refuses.
+pub(crate) fn become_nobody(user: u32, besides: Option<u32>) -> Result<(), String> {
+    no_new_rights()?;
+    if geteuid().is_root() {
+        become_user(user, besides)?;
+    }
+    no_rights()
+}
+
+/// Another user than root.
+fn become_user(user: u32, besides: Option<u32>) -> Result<(), String> {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
+    let besides: Vec<Gid> = besides.into_iter().map(Gid::from_raw).collect();
+    setgroups(&besides).of("no groups")?;
+    setresgid(group, group, group).of("another group")?;
+    setresuid(user, user, user).of("another user")
+}
+
+/// No way to more capabilities than there are.
+fn no_new_rights() -> Result<(), String> {
+    for bit in 0..64 {
+        let one = CapabilitySet::from_bits_retain(1 << bit);
+        // errors: this kernel has no more of them
+        if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
+            break;
+        }
+    }
+    rustix::thread::set_no_new_privs(true).of("no way to new rights")
+}
+
+/// No capabilities.
+fn no_rights() -> Result<(), String> {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).of("no capabilities")
+}
+
 /// This user is itself in its new namespace of users, and nobody else is anybody.
 fn map(user: Uid, group: Gid) -> Result<(), String> {
     let put = |file: &str, text: String| std::fs::write(file, text).of(file);
@@ -57,8 +116,8 @@ fn map(user: Uid, group: Gid) -> Result<(), String> {
     put("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// An empty root, in which there is only what the process needs: its sockets, the folder of the chain file (to be read), a few
-/// devices, and what DPDK asks of the machine.
+/// An empty root, in which there is only what the process needs: its sockets, the files that it may read, a few devices, and
+/// what DPDK asks of the machine.
 ///
 /// # Errors
 /// What the kernel refuses.
@@ -102,8 +161,8 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
     }
     // DPDK looks into it for drivers of the kernel's, of which it is to find none
     create_dir_all(within(Path::new("/sys/module"))).of("/sys/module")?;
-    if let Some(folder) = order.file.parent().filter(|folder| *folder != Path::new("/")) {
-        bind(folder, false)?;
+    for file in &order.files {
+        bind(file, false)?;
     }
     // to link needs no right to write here
     bind(&sockets, false)?;
@@ -124,26 +183,14 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
 /// What the kernel refuses.
 pub(crate) fn give_up(order: &Order) -> Result<(), String> {
     if geteuid().is_root() {
-        let (user, group) = (Uid::from_raw(order.user), Gid::from_raw(order.user));
-        setgroups(&[]).of("no groups")?;
-        setresgid(group, group, group).of("another group")?;
-        setresuid(user, user, user).of("another user")?;
+        become_user(order.user, None)?;
         // only who may be looked at may write of itself whom it is
         nix::sys::prctl::set_dumpable(true).of("being looked at")?;
         unshare(CloneFlags::CLONE_NEWUSER).of("a namespace of users")?;
-        map(user, group)?;
+        map(Uid::from_raw(order.user), Gid::from_raw(order.user))?;
     }
-    for bit in 0..64 {
-        let one = CapabilitySet::from_bits_retain(1 << bit);
-        // errors: this kernel has no more of them
-        if rustix::thread::remove_capability_from_bounding_set(one).is_err() {
-            break;
-        }
-    }
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, sets).of("no capabilities")?;
-    rustix::thread::set_no_new_privs(true).of("no way to new ones")?;
+    no_new_rights()?;
+    no_rights()?;
     let bytes = Some(order.memory_mib << 20);
     let most = rustix::process::Rlimit { current: bytes, maximum: bytes };
     rustix::process::setrlimit(rustix::process::Resource::Data, most).of("a limit of its memory")

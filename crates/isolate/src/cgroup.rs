@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads of a wall's process at the most.
-const THREADS: &str = "64";
+pub(crate) const THREADS: u32 = 64;
 
 /// The groups of one process: one in version 2, one for each controller in version 1.
 pub(crate) struct Groups {
@@ -55,6 +55,14 @@ impl Groups {
         &self.paths
     }
 
+    /// Where they are within the tree of their controllers, for whoever makes them by itself.
+    pub(crate) fn within(&self) -> Option<PathBuf> {
+        let path = self.paths.first()?.strip_prefix("/sys/fs/cgroup").ok()?;
+        // with version 1 the first folder is the controller's
+        let two = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+        Some(Path::new("/").join(path.components().skip(usize::from(!two)).collect::<PathBuf>()))
+    }
+
     /// Makes them.
     ///
     /// # Errors
@@ -83,7 +91,7 @@ impl Groups {
                 write(path.join(memory), &bytes)?;
             }
             if two || path.join("pids.max").exists() {
-                write(path.join("pids.max"), THREADS)?;
+                write(path.join("pids.max"), THREADS.to_string())?;
             }
         }
         Ok(())

@@ -4,9 +4,13 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Waits for the end of a pipe, whose other side only this program has; then removes a folder, its first word, and control
-/// groups, the others, once their last process is gone.
-const SCRIPT: &str = r#"trap '' INT TERM HUP; cat >/dev/null; rm -rf "$1"; shift
+/// Waits for the end of a pipe, whose other side only this program has; then removes containers and a folder, its first word,
+/// and control groups, the others, once their last process is gone.
+const SCRIPT: &str = r#"trap '' INT TERM HUP; cat >/dev/null
+for container in "$1"/runc/*/; do
+    [ -d "$container" ] && runc --root "$1/runc" delete --force "$(basename "$container")"
+done
+rm -rf "$1"; shift
 for group; do
     tries=0
     while [ -d "$group" ] && ! rmdir "$group" 2>/dev/null && [ $tries -lt 500 ]; do tries=$((tries + 1)); sleep 0.01; done

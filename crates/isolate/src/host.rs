@@ -1,16 +1,18 @@
 //! The process behind a wall.
 
 use crate::order::{Order, REPORT, Word};
-use crate::{HOST, cage, calls};
-use chain::ChainFile;
+use crate::{HOST, cage, calls, vm};
+use chain::Isolation;
 use graph::{Diagnostics, Registry};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use runtime::{Engine, Options, confine};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -19,24 +21,25 @@ use std::time::Duration;
 const OFTEN: Duration = Duration::from_millis(50);
 
 /// Runs as a process behind a wall, as a file says; standard input is a socket to whoever has started it. The first of two
-/// such processes makes the namespaces that the second, `inner`, begins in.
+/// such processes makes the namespaces that the second, `inner`, begins in, or becomes the program that runs a guest.
 pub fn host(registry: &Registry, order: &Path, inner: bool) -> ExitCode {
-    let run = || -> Result<u8, String> {
-        // what whoever has started it has open, such as memory shared with others
-        dpdk::close_inherited().map_err(|e| format!("closing what is not its own (Linux 5.9 or newer?): {e}"))?;
-        end_with_parent()?;
-        let text = std::fs::read_to_string(order).map_err(|e| format!("{}: {e}", order.display()))?;
-        let told: Order = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", order.display()))?;
-        if inner { behind(registry, &told) } else { outside(&told, order) }
-    };
-    match run() {
-        Ok(status) => ExitCode::from(status),
-        Err(fault) => {
-            // errors: nobody listens
-            let _ = stream().and_then(|mut to| say(&mut to, &Word::Fault(fault)));
-            ExitCode::from(3)
-        }
-    }
+    let told = std::fs::read_to_string(order).map_err(|e| e.to_string());
+    let told = told.and_then(|text| serde_json::from_str::<Order>(&text).map_err(|e| e.to_string()));
+    let told = told.map_err(|e| format!("{}: {e}", order.display()));
+    let contained = told.as_ref().is_ok_and(|told| told.isolation == Isolation::Container);
+    let done = ends(contained).map_err(|e| e.to_string()).and_then(|(from, mut to)| {
+        let run = || {
+            let (told, to) = (told?, to.try_clone().map_err(|e| e.to_string())?);
+            // in a container it is told by the end of its input, as what has started it is no parent that stays
+            if !contained {
+                end_with_parent()?;
+            }
+            if inner { behind(registry, &told, (from, to)) } else { outside(&told, order, from) }
+        };
+        // errors: nobody listens
+        run().inspect_err(|fault| drop(say(&mut to, &Word::Fault(fault.clone()))))
+    });
+    done.map_or(ExitCode::from(3), ExitCode::from)
 }
 
 /// The kernel ends this process with the one that started it.
@@ -44,64 +47,90 @@ fn end_with_parent() -> Result<(), String> {
     set_pdeathsig(Signal::SIGKILL).map_err(|e| format!("ending with its parent: {e}"))
 }
 
-fn stream() -> io::Result<UnixStream> {
-    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+/// Where it listens and where it speaks. What runs a container copies what goes in and out, each its own way; others have a
+/// socket for both. What else is open is closed, such as memory that whoever has started it shares with others.
+fn ends(contained: bool) -> io::Result<(File, File)> {
+    dpdk::close_inherited()?;
+    let from: File = io::stdin().as_fd().try_clone_to_owned()?.into();
+    if !contained {
+        return Ok((from.try_clone()?, from));
+    }
+    let out = io::stdout().as_fd().try_clone_to_owned()?;
+    // what NFs print is not what it says
+    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok((from, out.into()))
 }
 
-fn say(to: &mut UnixStream, word: &Word) -> io::Result<()> {
+pub(crate) fn say(to: &mut File, word: &Word) -> io::Result<()> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
 /// Waits until it may begin, makes namespaces, and starts the process that is in them.
-fn outside(order: &Order, path: &Path) -> Result<u8, String> {
-    let mut from: File = io::stdin().as_fd().try_clone_to_owned().map_err(|e| e.to_string())?.into();
+fn outside(order: &Order, path: &Path, mut from: File) -> Result<u8, String> {
     from.read_exact(&mut [0]).map_err(|e| format!("nobody says that it may begin: {e}"))?;
     confine(&order.cpus).map_err(|e| format!("CPUs {:?}: {e}", order.cpus))?;
+    if let Some((program, arguments)) = order.program.split_first() {
+        // for what the guest's kernel prints
+        let console = fcntl(io::stderr(), FcntlArg::F_DUPFD(vm::CONSOLE));
+        if console != Ok(vm::CONSOLE) {
+            return Err(format!("its console: {console:?}"));
+        }
+        cage::part()?;
+        cage::become_nobody(order.user, cage::group_of("/dev/kvm"))?;
+        end_with_parent()?;
+        return Err(format!("{program}: {}", Command::new(program).args(arguments).exec()));
+    }
     cage::leave()?;
     let mut own = Command::new("/proc/self/exe");
     let mut child = own.arg(HOST).arg(path).arg("--inner").spawn().map_err(|e| format!("its process: {e}"))?;
     let status = child.wait().map_err(|e| e.to_string())?;
-    match std::os::unix::process::ExitStatusExt::signal(&status) {
-        // 31 is SIGSYS
-        Some(31) => Err("it asked the system for something that NFs may not".to_owned()),
-        Some(signal) => Err(format!("it was ended by signal {signal}")),
-        None => Ok(status.code().unwrap_or(4) as u8),
-    }
+    Ok(status.signal().map_or_else(|| status.code().unwrap_or(4), |signal| 128 + signal) as u8)
 }
 
-/// Forwards until told to stop.
-fn behind(registry: &Registry, order: &Order) -> Result<u8, String> {
-    // what is read of files is read while they can be seen
-    let all = |faults| Diagnostics(faults).to_string();
-    let whole = ChainFile::parse(&order.text, &order.file, registry).map_err(all)?;
-    let wall = whole.walls.iter().find(|wall| wall.name == order.wall);
-    let wall = wall.ok_or_else(|| format!("no wall is called {:?}", order.wall))?;
-    let file = whole.host(wall, &order.folder, registry).map_err(all)?;
-    cage::enter(order)?;
-    cage::give_up(order)?;
-    // whoever becomes another user is asked again
-    end_with_parent()?;
-    let mut to = stream().map_err(|e| e.to_string())?;
-    to.set_read_timeout(Some(OFTEN)).map_err(|e| e.to_string())?;
-    let mut from = BufReader::new(to.try_clone().map_err(|e| e.to_string())?);
+/// Forwards, in namespaces of its own, without rights.
+fn behind(registry: &Registry, order: &Order, ends: (File, File)) -> Result<u8, String> {
+    if order.isolation == Isolation::Process {
+        cage::enter(order)?;
+        cage::give_up(order)?;
+        // whoever becomes another user is asked again
+        end_with_parent()?;
+    }
     let forbids = |e| format!("forbidding system calls: {e}");
     calls::confine().map_err(forbids)?;
     // NFs are built and ports are open, and no packet has moved
     let shut = || calls::restrict().map_err(|e| crate::lacks(forbids(e), "use a kernel with seccomp"));
+    forward(registry, order, ends, OFTEN, shut)?;
+    Ok(0)
+}
+
+/// Forwards until told to stop; `shut` is called before the first packet moves. Says what it has done when asked, and as often
+/// as this if not.
+pub(crate) fn forward(
+    registry: &Registry,
+    order: &Order,
+    (from, mut to): (File, File),
+    often: Duration,
+    shut: impl FnOnce() -> Result<(), runtime::Error>,
+) -> Result<(), String> {
+    let file = order.part.read(&order.file, registry).map_err(|faults| Diagnostics(faults).to_string())?;
     let engine = Engine::start_around(&file, Options::default(), shut).map_err(|e| e.to_string())?;
     // one that hangs cannot be dropped
     let engine = std::mem::ManuallyDrop::new(engine);
+    let mut from = BufReader::new(from);
+    let wait = Timespec::try_from(often).map_err(|e| e.to_string())?;
     let mut line = String::new();
     let mut said = say(&mut to, &Word::Ready);
     while said.is_ok() && !engine.is_finished() {
         line.clear();
-        match from.read_line(&mut line) {
-            Ok(_) if line.trim_end() != REPORT => break,
-            Err(e) if !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
-            _ => said = say(&mut to, &Word::Report(Box::new(engine.snapshot()))),
+        let told = !from.buffer().is_empty()
+            || poll(&mut [PollFd::new(from.get_ref(), PollFlags::IN)], Some(&wait)).is_ok_and(|n| n > 0);
+        // lines come whole
+        if told && !from.read_line(&mut line).is_ok_and(|_| line.trim_end() == REPORT) {
+            break;
         }
+        said = say(&mut to, &Word::Report(Box::new(engine.snapshot())));
         if engine.hangs() {
             // it would be waited for in vain; whoever hears this starts another
             return Err("an NF does not give a batch back".to_owned());
@@ -110,5 +139,5 @@ fn behind(registry: &Registry, order: &Order) -> Result<u8, String> {
     let last = std::mem::ManuallyDrop::into_inner(engine).stop();
     // errors: who would have listened is gone
     let _ = say(&mut to, &Word::Last(Box::new(last)));
-    Ok(0)
+    Ok(())
 }

@@ -1,16 +1,15 @@
 //! Starts the processes behind walls, listens to them, and starts them again.
 
-use crate::HOST;
 use crate::cgroup::Groups;
 use crate::order::{LONGEST, REPORT, STOP, Word};
-use runtime::{Name, NfSummary, Summary};
+use nix::sys::signal::Signal;
+use runtime::{Name, NfSummary, PortSummary, Summary};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -41,6 +40,11 @@ const KEPT: usize = 2000;
 pub(crate) struct State {
     pub(crate) starts: u64,
     pub(crate) ready: bool,
+    /// When it was started, and how long it took the last time until it was ready.
+    begun: Option<Instant>,
+    pub(crate) took: Duration,
+    /// Whether it has said its last word.
+    last: bool,
     /// What it has done.
     pub(crate) now: Option<Summary>,
     /// What those before it have done.
@@ -58,6 +62,8 @@ pub(crate) struct State {
     to: Option<UnixStream>,
     /// Whether it has said anything since it was last looked after.
     heard: bool,
+    /// Whether its switch is going, of which QEMU has much to say.
+    pub(crate) going: bool,
     /// Whether it has been asked and has not answered yet.
     asked: bool,
 }
@@ -69,17 +75,8 @@ impl State {
         let [created, dropped, _] = sums(&done);
         self.created = self.created.saturating_add(created);
         self.dropped = self.dropped.saturating_add(dropped);
-        for port in &done.ports {
-            for (reason, n) in &port.drops {
-                *self.drops.entry(behind(reason)).or_default() += n;
-            }
-        }
-        for nf in done.nfs {
-            self.nfs
-                .entry(nf.name.clone())
-                .or_insert_with(|| NfSummary { kind: nf.kind.clone(), ..Default::default() })
-                .join(&nf);
-        }
+        add_behind(&mut self.drops, &done.ports);
+        add_nfs(&mut self.nfs, done.nfs);
         self.faults.extend(done.faults);
         self.faults.truncate(FAULTS);
     }
@@ -92,13 +89,43 @@ impl State {
     }
 }
 
+/// How a wall's process is started and ended.
+pub(crate) struct Start {
+    /// The program, and its arguments.
+    pub(crate) argv: Vec<String>,
+    /// Whether it waits to be told that it is in its control groups.
+    pub(crate) waits: bool,
+    /// Whether it speaks on standard output, and not where it listens.
+    pub(crate) speaks: bool,
+    /// What ends that which it has started, where the kernel does not do so.
+    pub(crate) end: Vec<String>,
+}
+
+/// A command of a program and its arguments.
+pub(crate) fn command(argv: &[String]) -> Command {
+    let mut command = Command::new(argv.first().map_or("", String::as_str));
+    command.args(argv.iter().skip(1));
+    command
+}
+
+impl Start {
+    fn end(&self) {
+        if !self.end.is_empty() {
+            // errors: there is nothing left
+            let _ = command(&self.end).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+}
+
 /// A wall's process, as it is to be started.
 pub(crate) struct Kept {
     pub(crate) wall: String,
     /// The NFs behind it.
     pub(crate) nfs: Vec<String>,
-    pub(crate) order: PathBuf,
+    pub(crate) start: Start,
     pub(crate) groups: Groups,
+    /// Whom it becomes, where it is started as root.
+    pub(crate) user: Option<u32>,
     pub(crate) state: Mutex<State>,
 }
 
@@ -132,9 +159,10 @@ impl Kept {
         said
     }
 
-    /// Asks it to say what it has done, unless it has been asked already.
+    /// Asks it, at the end, to say what it has done, unless it has been asked already.
     pub(crate) fn ask(&self) {
         let mut state = self.state();
+        state.going = true;
         if state.ready && !std::mem::replace(&mut state.asked, true) {
             state.tell(REPORT);
         }
@@ -188,16 +216,22 @@ fn keep(all: &[Arc<Kept>], stop: &AtomicBool) {
         places.iter_mut().for_each(Place::look);
         std::thread::sleep(OFTEN);
     }
-    for place in &mut places {
-        place.kept.state().tell(STOP);
+    let mut patience = vec![];
+    for place in &places {
+        let mut state = place.kept.state();
+        state.tell(STOP);
+        // who has not begun may not even listen
+        patience.push(if state.ready { GRACE } else { Duration::ZERO });
     }
-    let end = Instant::now() + GRACE;
-    for place in &mut places {
+    let now = Instant::now();
+    for (place, patience) in places.iter_mut().zip(patience) {
         let Some(mut running) = place.running.take() else { continue };
-        while matches!(running.child.try_wait(), Ok(None)) && Instant::now() < end {
+        // after its last word there is nothing to wait for
+        let mut goes = || matches!(running.child.try_wait(), Ok(Some(_))) || place.kept.state().last;
+        while !goes() && now.elapsed() < patience {
             std::thread::sleep(OFTEN);
         }
-        let ended = matches!(running.child.try_wait(), Ok(Some(_)));
+        let ended = goes() || patience.is_zero();
         running.end(&place.kept);
         if !ended {
             let fault = format!("wall {:?}: its process did not end when asked to, and was ended", place.kept.wall);
@@ -224,6 +258,7 @@ impl Running {
         // errors: it has ended
         let _ = self.child.kill();
         let _ = self.child.wait();
+        kept.start.end();
         // the kernel ends what is in its namespaces with it; what it has said is heard to the end
         let end = Instant::now() + GRACE;
         while !self.listening.is_finished() && Instant::now() < end {
@@ -244,7 +279,7 @@ impl Place {
             None => {}
             Some(running) => {
                 let what = match running.child.try_wait() {
-                    Ok(Some(status)) => format!("its process ended ({status})"),
+                    Ok(Some(status)) => told(status),
                     _ if running.is_silent(&self.kept) => "its process said nothing any more".to_owned(),
                     _ => {
                         if running.since.elapsed() > GOOD {
@@ -287,21 +322,25 @@ impl Place {
         let (ours, its) = UnixStream::pair()?;
         // who does not read is not waited for
         ours.set_write_timeout(Some(OFTEN))?;
-        let mut command = Command::new("/proc/self/exe");
+        let start = &self.kept.start;
+        let mut command = command(&start.argv);
+        let out = if start.speaks { OwnedFd::from(its.try_clone()?).into() } else { Stdio::null() };
         // the terminal's Ctrl-C is not for it
-        command.arg(HOST).arg(&self.kept.order).process_group(0);
-        command.stdin(Stdio::from(OwnedFd::from(its))).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.process_group(0).stdin(OwnedFd::from(its)).stdout(out).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let printed = child.stderr.take();
-        let grouped = if self.kept.groups.paths().is_empty() { Ok(()) } else { self.kept.groups.take(child.id()) };
+        drop(command);
+        let grouped = if start.waits { self.kept.groups.take(child.id()) } else { Ok(()) };
         let words = ours.try_clone()?;
         {
             let mut state = self.kept.state();
             state.starts += 1;
+            (state.begun, state.last) = (Some(Instant::now()), false);
             state.to = Some(ours);
             match grouped {
                 // one byte
-                Ok(()) => state.tell(""),
+                Ok(()) if start.waits => state.tell(""),
+                Ok(()) => {}
                 Err(e) => state.why = Some(format!("its process cannot be put into its control group: {e}")),
             }
             if state.why.is_some() {
@@ -313,6 +352,16 @@ impl Place {
         std::thread::spawn(move || printed.into_iter().for_each(|pipe| read(&reader, pipe)));
         let now = Instant::now();
         Ok(Running { child, since: now, silent: (now, 0), listening })
+    }
+}
+
+/// How a process ended, in words; what starts another tells its signal by its status.
+fn told(status: ExitStatus) -> String {
+    let signal = status.signal().or(status.code().and_then(|code| code.checked_sub(128)).filter(|signal| *signal > 0));
+    match signal.and_then(|signal| Signal::try_from(signal).ok()) {
+        Some(Signal::SIGSYS) => "it asked the system for something that NFs may not".to_owned(),
+        Some(signal) => format!("its process was ended by signal {}", signal as i32),
+        None => format!("its process ended ({status})"),
     }
 }
 
@@ -328,9 +377,12 @@ fn read(kept: &Kept, from: impl Read) {
         }
         let line = String::from_utf8_lossy(&line);
         let line = shown(line.trim_end());
+        if line.starts_with("qemu-system") && kept.state().going {
+            continue;
+        }
         eprintln!("wall {}: {line}", kept.wall);
-        // what is indented belongs to what is said before
-        if !line.starts_with(' ') {
+        // what is indented belongs to what is said before, and a kernel is the last to say something
+        if !line.starts_with([' ', '[']) && !line.is_empty() {
             kept.state().printed = line;
         }
     }
@@ -338,7 +390,7 @@ fn read(kept: &Kept, from: impl Read) {
 
 /// What somebody else says, as a terminal may have it.
 fn shown(text: &str) -> String {
-    text.chars().take(KEPT).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.replace("\n  ", "; ").chars().take(KEPT).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// Takes down what a process says of itself, until it says no more.
@@ -355,8 +407,15 @@ fn listen(kept: &Kept, from: UnixStream) {
         let mut state = kept.state();
         (state.heard, state.asked) = (true, false);
         match word {
-            Ok(Word::Ready) => state.ready = true,
-            Ok(Word::Report(summary) | Word::Last(summary)) => state.now = Some(kept.believed(*summary)),
+            Ok(Word::Ready) => {
+                state.ready = true;
+                state.took = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+            }
+            Ok(Word::Report(summary)) => state.now = Some(kept.believed(*summary)),
+            Ok(Word::Last(summary)) => {
+                state.now = Some(kept.believed(*summary));
+                state.last = true;
+            }
             Ok(Word::Fault(why)) => state.why = Some(shown(&why)),
             Err(e) => {
                 state.why =
@@ -378,9 +437,22 @@ pub(crate) fn sums(said: &Summary) -> [u64; 3] {
     ]
 }
 
-/// A reason for which packets are dropped at a port behind a wall, as it is told before it.
-pub(crate) fn behind(reason: &Name) -> Name {
-    if reason == "tx_full" { "return_full".into() } else { reason.clone() }
+/// Adds what was dropped at ports behind a wall, for the reasons that are told before it.
+pub(crate) fn add_behind<'a>(to: &mut BTreeMap<Name, u64>, ports: impl IntoIterator<Item = &'a PortSummary>) {
+    for (reason, n) in ports.into_iter().flat_map(|port| &port.drops) {
+        let reason = if reason == "tx_full" { "return_full".into() } else { reason.clone() };
+        *to.entry(reason).or_default() += n;
+    }
+}
+
+/// Adds what NFs have done to what those of their names have done before.
+pub(crate) fn add_nfs(to: &mut BTreeMap<String, NfSummary>, nfs: impl IntoIterator<Item = NfSummary>) {
+    for nf in nfs {
+        match to.get_mut(&nf.name) {
+            Some(earlier) => earlier.join(&nf),
+            None => drop(to.insert(nf.name.clone(), nf)),
+        }
+    }
 }
 
 /// Why a process has not begun, if it never will.

@@ -12,17 +12,29 @@
 mod cage;
 mod calls;
 mod cgroup;
+mod container;
 mod guard;
+mod guest;
 mod host;
+mod image;
+mod initramfs;
 mod keeper;
 mod order;
+mod program;
+mod vm;
 mod walls;
 
+pub use guest::guest;
 pub use host::host;
+pub use image::{Content, SOCKETS, VmImage, oci, vm, vm_command};
+pub use program::Program;
+pub use vm::{Accel, Kernel, accel, time_to_init};
 pub use walls::{Walls, places};
 
 /// The subcommand by which the program runs as the process behind a wall.
 pub const HOST: &str = "wall-host";
+/// The subcommand by which the program runs as the first of a guest.
+pub const GUEST: &str = "wall-guest";
 
 /// What this machine or user lacks.
 fn lacks(problem: impl Into<String>, cure: impl Into<String>) -> runtime::Error {

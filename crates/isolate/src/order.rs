@@ -1,5 +1,6 @@
 //! What a wall's process is told, and what it says.
 
+use chain::{Isolation, Part};
 use runtime::Summary;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -9,11 +10,17 @@ use std::path::PathBuf;
 pub(crate) struct Order {
     /// The wall's name.
     pub(crate) wall: String,
-    /// The chain file: its path, absolute, and its text.
+    /// What it is made of.
+    pub(crate) isolation: Isolation,
+    /// The chain file: its path, absolute, and what of it is behind the wall.
     pub(crate) file: PathBuf,
-    pub(crate) text: String,
+    pub(crate) part: Part,
+    /// Files that it may read.
+    pub(crate) files: Vec<PathBuf>,
     /// Where sockets are, those of each wall in a folder of its name.
     pub(crate) folder: PathBuf,
+    /// What runs in the place of this program, and its arguments, where something else does.
+    pub(crate) program: Vec<String>,
     /// CPUs that it may use.
     pub(crate) cpus: Vec<usize>,
     /// Whom it becomes, where it begins as root.

@@ -2,10 +2,12 @@
 
 use crate::cgroup::{Groups, Limits};
 use crate::guard::Guard;
-use crate::keeper::{self, Keeper, Kept, State};
-use crate::lacks;
+use crate::keeper::{self, Keeper, Kept, Start, State};
 use crate::order::Order;
-use chain::{ChainFile, Wall};
+use crate::program::Program;
+use crate::vm::{self, Accel, Kernel};
+use crate::{HOST, container, initramfs, lacks};
+use chain::{ChainFile, Isolation, Wall};
 use graph::{Diagnostics, Registry};
 use runtime::{Error, Summary, WallSummary, allowed_cpus};
 use std::collections::BTreeSet;
@@ -25,12 +27,13 @@ const WALLS: u32 = 64;
 /// What is behind the walls of a chain file, and this side of them.
 pub struct Walls {
     walls: Vec<Wall>,
+    /// What runs each.
+    by: Vec<String>,
     cpus: Vec<Vec<usize>>,
     /// NFs of the whole file, in order.
     nfs: Vec<String>,
     switch: ChainFile,
     folder: PathBuf,
-    user: Option<u32>,
     notes: Vec<String>,
     /// Packets that were away when last asked, and since when as many.
     last: Mutex<(i64, Instant)>,
@@ -55,63 +58,78 @@ impl Walls {
             return Err(Error::Input(Diagnostics(absent)));
         }
         let (switch_cpus, cpus) = places(file, &allowed);
-        let folder = base().join(format!("bondstone-{}", std::process::id()));
+        let own = std::process::id();
+        let folder = base().join(format!("bondstone-{own}"));
         remove_orphans();
         let wrong =
             |e: std::io::Error| lacks(format!("{}: {e}", folder.display()), "make sure that this user may write there");
-        let mut kept = vec![];
-        let plan = |wall: &Wall| Groups::plan(&format!("bondstone-{}-{}", std::process::id(), wall.name));
-        let groups: Vec<PathBuf> = file.walls.iter().flat_map(|wall| plan(wall).paths().to_vec()).collect();
+        let mut groups: Vec<Groups> =
+            file.walls.iter().map(|wall| Groups::plan(&format!("bondstone-{own}-{}", wall.name))).collect();
+        let paths: Vec<PathBuf> = groups.iter().flat_map(|groups| groups.paths().to_vec()).collect();
+        let machines = Machines::new(file)?;
         // before there is anything to be removed
         let guard =
-            Guard::start(&folder, &groups).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
+            Guard::start(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         // a folder that is there already is somebody else's
         let mut make = std::fs::DirBuilder::new();
         make.mode(0o711).create(&folder).map_err(wrong)?;
         let root = rustix::process::geteuid().is_root();
-        let user = root.then(|| USERS + std::process::id() * WALLS);
         let path = std::path::absolute(&file.file).map_err(wrong)?;
-        for (n, (wall, cpus)) in file.walls.iter().zip(&cpus).enumerate() {
+        let mut notes = machines.notes();
+        let mut kept = vec![];
+        for (n, ((wall, cpus), groups)) in file.walls.iter().zip(&cpus).zip(&mut groups).enumerate() {
             make.create(folder.join(&wall.name)).map_err(wrong)?;
+            let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let mut limits = Limits { memory_mib: wall.memory_mib, cpus: list };
+            if wall.isolation == Isolation::Vm {
+                limits.memory_mib += vm::BESIDES_MIB;
+            }
+            // a container's are made by what runs it
+            if wall.isolation != Isolation::Container
+                && let Err(e) = groups.make(&limits)
+            {
+                let what = "its memory is not limited, as it gets no control group";
+                notes.push(format!("wall {:?}: {what}: {e}", wall.name));
+                *groups = Groups::none();
+            }
+            let user = root.then(|| USERS + own * WALLS + n as u32 % WALLS);
+            let files = file.files(|name| wall.nfs.iter().any(|nf| nf == name));
+            let files = files.iter().map(std::path::absolute).collect::<Result<_, _>>();
             let order = Order {
                 wall: wall.name.clone(),
+                isolation: wall.isolation,
                 file: path.clone(),
-                text: file.text.clone(),
+                part: file.host(wall, &folder),
+                files: files.map_err(wrong)?,
                 folder: folder.clone(),
+                program: vec![],
                 cpus: cpus.clone(),
-                user: user.unwrap_or_default() + n as u32 % WALLS,
+                user: user.unwrap_or_default(),
                 memory_mib: wall.memory_mib,
             };
-            let at = folder.join(format!("{}.json", wall.name));
-            let text = serde_json::to_string(&order).map_err(|e| wrong(e.into()))?;
-            let mut new = std::fs::File::options();
-            let mut new = new.write(true).create_new(true).mode(0o600).open(&at).map_err(wrong)?;
-            new.write_all(text.as_bytes()).map_err(wrong)?;
-            let (wall_name, nfs) = (wall.name.clone(), wall.nfs.clone());
-            kept.push(Kept { wall: wall_name, nfs, order: at, groups: plan(wall), state: Mutex::default() });
-        }
-        let mut notes = vec![];
-        for ((kept, wall), cpus) in kept.iter_mut().zip(&file.walls).zip(&cpus) {
-            let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-            if let Err(e) = kept.groups.make(&Limits { memory_mib: wall.memory_mib, cpus: list }) {
-                notes
-                    .push(format!("wall {:?}: its memory is not limited, as it gets no control group: {e}", wall.name));
-                kept.groups = Groups::none();
-            }
+            let start = machines.start(order, file, wall, groups, &limits).map_err(wrong)?;
+            kept.push(Arc::new(Kept {
+                wall: wall.name.clone(),
+                nfs: wall.nfs.clone(),
+                start,
+                groups: std::mem::replace(groups, Groups::none()),
+                user,
+                state: Mutex::default(),
+            }));
         }
         let switch =
             file.switch(&folder, &switch_cpus, registry).map_err(|faults| Error::Input(Diagnostics(faults)))?;
         Ok(Some(Walls {
             walls: file.walls.clone(),
+            by: machines.by(),
             cpus,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             switch,
             folder,
-            user,
             notes,
             last: Mutex::new((i64::MAX, Instant::now())),
             keeper: Mutex::default(),
-            kept: kept.into_iter().map(Arc::new).collect(),
+            kept,
             _guard: guard,
         }))
     }
@@ -133,8 +151,8 @@ impl Walls {
     /// # Errors
     /// Why one does not begin.
     pub fn start(&self) -> Result<(), Error> {
-        for (n, wall) in self.walls.iter().enumerate() {
-            let Some(user) = self.user.map(|user| user + n as u32 % WALLS) else { continue };
+        for (wall, kept) in self.walls.iter().zip(&self.kept) {
+            let Some(user) = kept.user else { continue };
             for socket in self.switch.sockets(wall, &self.folder) {
                 let owned = chown(&socket, Some(user), Some(user));
                 owned.map_err(|e| {
@@ -192,27 +210,18 @@ impl Walls {
         away.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// What both sides have done so far, in one.
+    /// What both sides have done, in one; so far, or at the end.
     #[must_use]
-    pub fn cover(&self, done: Summary) -> Summary {
-        self.join(done, false)
-    }
-
-    /// Ends the processes; what both sides have done, in one.
-    #[must_use]
-    pub fn end(self, done: Summary) -> Summary {
-        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.join(done, true)
-    }
-
-    fn join(&self, mut done: Summary, ended: bool) -> Summary {
-        for ((wall, kept), cpus) in self.walls.iter().zip(&self.kept).zip(&self.cpus) {
+    pub fn cover(&self, mut done: Summary, ended: bool) -> Summary {
+        for (n, (wall, kept)) in self.walls.iter().zip(&self.kept).enumerate() {
             let state = kept.state();
             let mut of = WallSummary {
                 name: wall.name.clone(),
                 isolation: wall.isolation.name().into(),
-                cpus: cpus.clone(),
+                by: self.by[n].clone().into(),
+                cpus: self.cpus[n].clone(),
                 starts: state.starts,
+                began_ms: state.took.as_secs_f64() * 1e3,
                 up: state.ready && !ended,
                 drops: state.drops.clone(),
                 ..Default::default()
@@ -222,7 +231,7 @@ impl Walls {
                 of.created = away.unsigned_abs();
             }
             if ended && away > 0 {
-                *of.drops.entry("wall_lost".into()).or_default() += away as u64;
+                of.drop_as("wall_lost", away as u64);
                 if state.deaths == 0 {
                     done.faults
                         .push(format!("wall {:?}: {away} packets went behind it and never came back", wall.name));
@@ -233,38 +242,21 @@ impl Walls {
                 of.handed += port.sent;
                 of.returned += port.received;
                 // what was left in its queue here goes no further
-                if port.held != 0 {
-                    *of.drops.entry("wall_lost".into()).or_default() += port.held;
-                }
+                of.drop_as("wall_lost", port.held);
                 of.hand.join(port.send);
                 of.take.join(port.receive);
-                for (reason, n) in port.drops {
-                    let reason = if reason == "tx_full" { "wall_full".into() } else { reason };
-                    *of.drops.entry(reason).or_default() += n;
-                }
+                port.drops
+                    .iter()
+                    .for_each(|(reason, n)| of.drop_as(if reason == "tx_full" { "wall_full" } else { reason }, *n));
             }
-            for (name, earlier) in state.nfs.iter().filter(|(name, _)| wall.nfs.contains(name)) {
-                if state.now.as_ref().is_none_or(|now| now.nfs.iter().all(|nf| nf.name != *name)) {
-                    let mut gone =
-                        runtime::NfSummary { name: name.clone(), kind: earlier.kind.clone(), ..Default::default() };
-                    gone.join(earlier);
-                    done.nfs.push(gone);
-                }
-            }
-            if let Some(now) = &state.now {
-                let drops = now.ports.iter().flat_map(|port| &port.drops);
-                drops.for_each(|(reason, n)| *of.drops.entry(keeper::behind(reason)).or_default() += n);
-                for nf in now.nfs.iter().filter(|nf| wall.nfs.contains(&nf.name)) {
-                    let mut nf = nf.clone();
-                    if let Some(earlier) = state.nfs.get(&nf.name) {
-                        nf.join(earlier);
-                    }
-                    done.nfs.push(nf);
-                }
-            }
-            let said = state.now.iter().flat_map(|now| &now.faults);
-            done.faults.extend(state.faults.iter().chain(said).cloned());
-            for &cpu in cpus {
+            let now = state.now.iter();
+            keeper::add_behind(&mut of.drops, now.clone().flat_map(|now| &now.ports));
+            // the work of those that ended is that of the ones that came after them
+            let mut nfs = state.nfs.clone();
+            keeper::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));
+            done.nfs.extend(nfs.into_values());
+            done.faults.extend(state.faults.iter().chain(now.flat_map(|now| &now.faults)).cloned());
+            for &cpu in &of.cpus {
                 done.workers.entry(cpu).or_default().push(format!("wall {}", wall.name));
             }
             done.walls.push(of);
@@ -273,6 +265,121 @@ impl Walls {
         done.total();
         done.balanced &= !ended || done.ports.iter().all(runtime::PortSummary::ring_is_whole);
         done
+    }
+
+    /// Ends the processes; what both sides have done, in one.
+    #[must_use]
+    pub fn end(self, done: Summary) -> Summary {
+        drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.cover(done, true)
+    }
+}
+
+/// What the walls of a file are made with besides this program.
+struct Machines {
+    program: Option<Program>,
+    runc: Option<String>,
+    vm: Option<(Kernel, Accel, String)>,
+    by: Vec<String>,
+}
+
+impl Machines {
+    fn new(file: &ChainFile) -> Result<Machines, Error> {
+        let any = |isolation| file.walls.iter().any(|wall| wall.isolation == isolation);
+        let (containers, vms) = (any(Isolation::Container), any(Isolation::Vm));
+        if containers && !rustix::process::geteuid().is_root() {
+            return Err(lacks("only root may start containers here", "run as root, or with isolation = \"process\""));
+        }
+        let runc = containers.then(container::version).transpose()?;
+        let machine = || -> Result<_, Error> {
+            let kernel = Kernel::find()?;
+            let accel = vm::accel(&kernel);
+            Ok((kernel, accel, vm::version()?))
+        };
+        let mut all = Machines {
+            program: (containers || vms).then(Program::own).transpose()?,
+            runc,
+            vm: vms.then(machine).transpose()?,
+            by: vec![],
+        };
+        all.by = file.walls.iter().map(|wall| all.by_what(wall.isolation)).collect();
+        Ok(all)
+    }
+
+    fn by_what(&self, isolation: Isolation) -> String {
+        match (isolation, &self.runc, &self.vm) {
+            (Isolation::Container, Some(version), _) => format!("runc {version}"),
+            (Isolation::Vm, _, Some((kernel, accel, version))) => {
+                format!("QEMU {version}, {accel}; Linux {}", kernel.version)
+            }
+            _ => "namespaces and seccomp".to_owned(),
+        }
+    }
+
+    /// What runs each wall.
+    fn by(&self) -> Vec<String> {
+        self.by.clone()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let emulated = self.vm.as_ref().filter(|(_, accel, _)| *accel == Accel::Tcg);
+        let note = "VMs are emulated here (no KVM that works): they are right, and say nothing of how fast a VM is";
+        emulated.map(|_| note.to_owned()).into_iter().collect()
+    }
+
+    /// Writes what a wall's process needs.
+    fn start(
+        &self,
+        mut order: Order,
+        file: &ChainFile,
+        wall: &Wall,
+        groups: &Groups,
+        limits: &Limits,
+    ) -> std::io::Result<Start> {
+        let at = order.folder.join(format!("{}.json", wall.name));
+        let own = vec!["/proc/self/exe".to_owned(), HOST.to_owned(), at.display().to_string()];
+        let mut start = Start { argv: own, waits: true, speaks: false, end: vec![] };
+        let in_image = order.folder.join(format!("{}.image", wall.name));
+        match (wall.isolation, &self.program, &self.vm) {
+            (Isolation::Container, Some(program), _) => {
+                container::bundle(&in_image, &order, &at, program, groups, limits)?;
+                let state = order.folder.join("runc");
+                let id = format!("bondstone-{}-{}", std::process::id(), wall.name);
+                let bundle = in_image.display().to_string();
+                start.argv = container::runc(&state, &["run", "--bundle", &bundle, &id]);
+                start.end = container::runc(&state, &["delete", "--force", &id]);
+                (start.waits, start.speaks) = (false, true);
+            }
+            (Isolation::Vm, Some(program), Some((kernel, accel, _))) => {
+                let linux = order.folder.join("linux");
+                std::fs::copy(&kernel.image, &linux)?;
+                let mut files = initramfs::guest(program, &kernel.modules)?;
+                files.push((initramfs::ORDER.into(), 0o600, serde_json::to_vec(&order)?));
+                for file in &order.files {
+                    files.push((file.clone(), 0o600, std::fs::read(file)?));
+                }
+                initramfs::write(std::fs::File::create(&in_image)?, &files)?;
+                let ways = file.sockets(wall, &order.folder).into_iter();
+                let guest = vm::Guest {
+                    accel: *accel,
+                    kernel: &linux,
+                    initrd: &in_image,
+                    memory_mib: wall.memory_mib,
+                    cpus: order.cpus.len(),
+                    ways: ways.enumerate().map(|(n, socket)| (socket, Wall::slot(n))).collect(),
+                };
+                order.program = guest.command();
+                start.speaks = true;
+            }
+            _ => {}
+        }
+        let mut new = std::fs::File::options();
+        let mut new = new.write(true).create_new(true).mode(0o600).open(&at)?;
+        new.write_all(&serde_json::to_vec(&order)?)?;
+        for path in [&at, &in_image].into_iter().filter(|path| order.user != 0 && path.is_file()) {
+            chown(path, Some(order.user), Some(order.user))?;
+        }
+        Ok(start)
     }
 }
 
@@ -295,7 +402,7 @@ pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize
 }
 
 /// Where sockets are.
-fn base() -> PathBuf {
+pub(crate) fn base() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/run".into();
     }
@@ -310,7 +417,7 @@ fn remove_orphans() {
             name.to_str().and_then(|name| name.strip_prefix("bondstone-")).and_then(|id| id.parse::<u32>().ok());
         if process.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
             // errors: it is another user's
-            let _ = std::fs::remove_dir_all(entry.path());
+            drop(Guard::start(&entry.path(), &[]));
         }
     }
 }

@@ -199,10 +199,14 @@ pub struct WallSummary {
     pub name: String,
     /// What it is made of.
     pub isolation: Name,
+    /// What runs it, with its version.
+    pub by: Name,
     /// CPUs of its process.
     pub cpus: Vec<usize>,
     /// Times that its process was started.
     pub starts: u64,
+    /// Milliseconds from its process's start, the last one, until it was ready to forward.
+    pub began_ms: f64,
     /// Whether its process is there and runs.
     pub up: bool,
     /// Packets that went behind it, and that came back.
@@ -218,6 +222,15 @@ pub struct WallSummary {
     pub hand: Cycles,
     /// Cycles spent on packets that came back.
     pub take: Cycles,
+}
+
+impl WallSummary {
+    /// Counts packets that were dropped at it.
+    pub fn drop_as(&mut self, reason: &str, packets: u64) {
+        if packets != 0 {
+            *self.drops.entry(reason.to_owned().into()).or_default() += packets;
+        }
+    }
 }
 
 /// One NF.

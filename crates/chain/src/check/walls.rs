@@ -15,6 +15,9 @@ const LEAST_MIB: u64 = 640;
 /// The longest name.
 const LONGEST: usize = 32;
 
+/// For each NF behind a wall that wall's name and kind.
+type Behind = BTreeMap<String, (String, Isolation)>;
+
 /// The NF of a path's element, or of an edge's end.
 fn nf_of(element: &str) -> &str {
     element.split([':', '.']).next().unwrap_or_default()
@@ -25,8 +28,8 @@ impl Checker<'_> {
     pub(super) fn isolation(&mut self, span: Range<usize>, word: &str) -> Option<Isolation> {
         let found = Isolation::ALL.iter().find(|(name, _)| *name == word);
         if found.is_none() {
-            let words = Isolation::ALL.map(|(name, _)| format!("{name:?}")).join(" or ");
-            self.fault(span, word, "there is no such isolation", format!("write {words}"));
+            let words = Isolation::ALL.map(|(name, _)| format!("{name:?}")).join(", ");
+            self.fault(span, word, "there is no such isolation", format!("write one of {words}"));
         }
         found.map(|(_, isolation)| *isolation)
     }
@@ -41,12 +44,12 @@ impl Builder<'_> {
         }
         let behind = self.behind(file, &chains);
         let mut walls: Vec<Wall> = vec![];
-        for (nf, name) in &behind {
+        for (nf, (name, isolation)) in &behind {
             match walls.iter_mut().find(|wall| wall.name == *name) {
                 Some(wall) => wall.nfs.push(nf.clone()),
                 None => walls.push(Wall {
                     name: name.clone(),
-                    isolation: Isolation::Process,
+                    isolation: *isolation,
                     nfs: vec![nf.clone()],
                     cores: vec![],
                     absent: vec![],
@@ -66,6 +69,13 @@ impl Builder<'_> {
                 format!("walls need {} ports more than the file has, and {MOST_PORTS} are allowed", crossings.len());
             self.checker.fault(0..0, "isolation", problem, "put NFs that follow each other behind one wall");
         }
+        for wall in &walls {
+            let ways = crossings.iter().filter(|(name, _)| *name == wall.name).count();
+            if wall.isolation == Isolation::Vm && ways > Wall::MOST_SLOTS {
+                let problem = format!("{ways} ways lead through its wall, and a VM has {} ports", Wall::MOST_SLOTS);
+                self.checker.fault(0..0, &wall.name, problem, "put fewer chains behind one VM");
+            }
+        }
         for (name, way) in crossings {
             let port = self.free_name(&name, &walls);
             if let Some(wall) = walls.iter_mut().find(|wall| wall.name == name) {
@@ -80,35 +90,45 @@ impl Builder<'_> {
         self.checker.isolation(word.span(), word.get_ref())
     }
 
-    /// For each NF behind a wall the name of that wall. Chains that share an NF share the wall.
-    fn behind(&mut self, file: &File, chains: &[Option<Isolation>]) -> BTreeMap<String, String> {
-        let mut behind: BTreeMap<String, String> = BTreeMap::new();
-        let own = self.nfs.iter().filter(|nf| nf.isolation == Some(Isolation::Process));
-        behind.extend(own.map(|nf| (nf.name.clone(), nf.name.clone())));
-        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| chains[*n] == Some(Isolation::Process)) {
+    /// For each NF behind a wall that wall's name and kind. Chains that share an NF share the wall.
+    fn behind(&mut self, file: &File, chains: &[Option<Isolation>]) -> Behind {
+        let is_wall = |isolation: Option<Isolation>| isolation.filter(|isolation| isolation.is_wall());
+        let own = self.nfs.iter().filter_map(|nf| Some((nf.name.clone(), (nf.name.clone(), is_wall(nf.isolation)?))));
+        let mut behind: Behind = own.collect();
+        for (n, chain) in file.chain.iter().enumerate() {
+            let Some(isolation) = is_wall(chains[n]) else { continue };
             let named = chain.get_ref().name.as_ref().map(|name| name.get_ref().clone());
             let mut name = named.unwrap_or_else(|| format!("chain{}", n + 1));
             // an NF with a wall of its own may have that name
-            while self.nfs.iter().any(|nf| nf.name == name && nf.isolation == Some(Isolation::Process)) {
+            while self.nfs.iter().any(|nf| nf.name == name && is_wall(nf.isolation).is_some()) {
                 name.push('-');
             }
-            let all = chain.get_ref().path.get_ref().iter().map(|e| nf_of(e.get_ref()));
+            let path = chain.get_ref().path.get_ref();
+            let all = path.iter().map(|element| nf_of(element.get_ref()));
             let all: Vec<_> =
                 all.filter(|e| self.nfs.iter().any(|nf| nf.name == *e && nf.isolation.is_none())).collect();
-            let there: Vec<String> = all.iter().filter_map(|nf| behind.get(*nf).cloned()).collect();
-            let name = there.first().cloned().unwrap_or(name);
-            behind.values_mut().filter(|wall| there.contains(wall)).for_each(|wall| wall.clone_from(&name));
-            behind.extend(all.into_iter().map(|nf| (nf.to_owned(), name.clone())));
+            let there: Vec<_> = all.iter().filter_map(|nf| behind.get(*nf).cloned()).collect();
+            if let Some((other, _)) = there.iter().find(|(_, kind)| *kind != isolation) {
+                let cure = format!("give both the same isolation, or NFs of their own ({other:?} is the other wall)");
+                let problem = "shares an NF with a chain that is behind a wall of another kind";
+                self.checker.fault(chain.span(), isolation.name(), problem, cure);
+            }
+            let name = there.first().map_or(name, |(name, _)| name.clone());
+            let shared = |wall: &&mut (String, Isolation)| there.contains(wall);
+            behind.values_mut().filter(shared).for_each(|(wall, _)| wall.clone_from(&name));
+            behind.extend(all.into_iter().map(|nf| (nf.to_owned(), (name.clone(), isolation))));
         }
-        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| chains[*n] != Some(Isolation::Process)) {
+        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| is_wall(chains[*n]).is_none()) {
             for element in chain.get_ref().path.get_ref() {
                 let nf = nf_of(element.get_ref());
                 let own = self.nfs.iter().any(|of| of.name == nf && of.isolation.is_some());
-                if !own && behind.contains_key(nf) && self.port_of(nf).is_none() {
-                    let problem = "stands in a chain behind a wall, and in this one, which is not";
-                    let cure = format!("give chain {} isolation = \"process\" as well, or the NF its own", n + 1);
-                    self.checker.fault(element.span(), nf, problem, cure);
-                }
+                let Some((_, isolation)) = behind.get(nf).filter(|_| !own && self.port_of(nf).is_none()) else {
+                    continue;
+                };
+                let problem = "stands in a chain behind a wall, and in this one, which is not";
+                let word = isolation.name();
+                let cure = format!("give chain {} isolation = {word:?} as well, or the NF its own", n + 1);
+                self.checker.fault(element.span(), nf, problem, cure);
             }
         }
         behind
@@ -148,16 +168,10 @@ impl Builder<'_> {
     }
 
     /// The ways of a chain through walls.
-    fn path(
-        &mut self,
-        n: usize,
-        path: &[Spanned<String>],
-        behind: &BTreeMap<String, String>,
-        crossings: &mut Vec<(String, Way)>,
-    ) {
+    fn path(&mut self, n: usize, path: &[Spanned<String>], behind: &Behind, crossings: &mut Vec<(String, Way)>) {
         let wall_of = |builder: &Self, element: &Spanned<String>| {
             let nf = nf_of(element.get_ref());
-            behind.get(nf).filter(|_| builder.port_of(nf).is_none())
+            behind.get(nf).filter(|_| builder.port_of(nf).is_none()).map(|(wall, _)| wall)
         };
         if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some()) {
             let problem = "is behind a wall, and its packets go on before it";
@@ -190,11 +204,11 @@ impl Builder<'_> {
     }
 
     /// The ways of further outputs.
-    fn outputs(&mut self, file: &File, behind: &BTreeMap<String, String>, crossings: &mut Vec<(String, Way)>) {
+    fn outputs(&mut self, file: &File, behind: &Behind, crossings: &mut Vec<(String, Way)>) {
         for edge in &file.edge {
             let (from, to) = (edge.from.get_ref(), edge.to.get_ref());
-            let ends = (behind.get(nf_of(from)), behind.get(nf_of(to)));
-            match ends {
+            let wall = |end: &str| behind.get(nf_of(end)).map(|(wall, _)| wall);
+            match (wall(from), wall(to)) {
                 (Some(wall), _) if self.port_of(to).is_some() => {
                     crossings.push((wall.clone(), Way::Edge(from.clone(), to.clone())));
                 }
@@ -215,7 +229,7 @@ impl Builder<'_> {
             for output in nf.outputs.iter().skip(1).filter(|output| self.port_of(output).is_some()) {
                 let from = format!("{}.{output}", nf.name);
                 if !written(&from) {
-                    crossings.push((behind[&nf.name].clone(), Way::Edge(from, output.clone())));
+                    crossings.push((behind[&nf.name].0.clone(), Way::Edge(from, output.clone())));
                 }
             }
         }

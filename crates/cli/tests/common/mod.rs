@@ -11,8 +11,14 @@ pub use running::{Ended, LIMIT, Running, Summary};
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Workers stay on their CPUs, so runs beside each other only wait for each other.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder of a test's own, removed with all that is in it when the test ends.
 pub(crate) struct Scratch(PathBuf);

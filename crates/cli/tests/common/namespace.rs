@@ -1,13 +1,6 @@
 //! Network namespaces, and what may run in them.
 
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Workers stay on their CPUs, so runs beside each other only wait for each other.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether this user may make namespaces and the tools are there, `ip` and `ethtool` besides those named; says so where
 /// not.

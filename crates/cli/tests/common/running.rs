@@ -155,16 +155,23 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Asserts the exit status, and that the summary adds up; the summary.
+    /// Asserts the exit status, that the summary adds up, and that there was no fault; the summary.
     #[track_caller]
     pub fn summary(&self, status: i32) -> Summary {
+        let summary = self.told(status);
+        assert_eq!(summary.0["faults"], Value::Array(vec![]), "{}", self.out);
+        summary
+    }
+
+    /// Asserts the exit status, and that the summary adds up; the summary.
+    #[track_caller]
+    pub fn told(&self, status: i32) -> Summary {
         assert_eq!(self.status, Some(status), "{}\n{}", self.err, self.out);
         let summary = serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.err, self.out));
         let summary = Summary(summary);
         assert_eq!(summary.0["balanced"], true, "{}", self.out);
         let t = |name: &str| summary.number(&format!("/totals/{name}"));
         assert_eq!(t("received") + t("created"), t("sent") + t("held") + t("dropped"), "{}", self.out);
-        assert_eq!(summary.0["faults"], Value::Array(vec![]), "{}", self.out);
         summary
     }
 }
@@ -194,6 +201,17 @@ impl Summary {
     #[track_caller]
     pub fn nf(&self, name: &str) -> Summary {
         self.named("nfs", name)
+    }
+
+    /// A wall's entry.
+    #[track_caller]
+    pub fn wall(&self, name: &str) -> Summary {
+        self.named("walls", name)
+    }
+
+    /// What went wrong.
+    pub fn faults(&self) -> Vec<&str> {
+        self.0["faults"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     #[track_caller]

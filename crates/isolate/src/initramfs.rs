@@ -1,0 +1,55 @@
+//! What a guest's kernel begins with: an archive of files in memory (`Documentation/driver-api/early-userspace/buffer-format.rst`).
+
+use crate::program::{Program, folders};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The guest's order, and the modules of its kernel, in the archive.
+pub(crate) const ORDER: &str = "/order.json";
+pub(crate) const MODULES: [&str; 2] = ["/uio.ko", "/uio_pci_generic.ko"];
+
+/// Files: where each is, its mode, and what is in it.
+pub(crate) type Files = Vec<(PathBuf, u32, Vec<u8>)>;
+
+/// What makes a program a guest's only one.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(crate) fn guest(program: &Program, modules: &[PathBuf]) -> io::Result<Files> {
+    let mut files = vec![(PathBuf::from("/init"), 0o755, program.bytes()?)];
+    for (at, module) in MODULES.iter().zip(modules) {
+        files.push((PathBuf::from(at), 0o644, std::fs::read(module)?));
+    }
+    for library in program.libraries() {
+        files.push((library.clone(), 0o755, std::fs::read(library)?));
+    }
+    Ok(files)
+}
+
+/// Writes an archive. A kernel takes several, one after the other.
+///
+/// # Errors
+/// Those of the writer.
+pub(crate) fn write<W: Write>(mut to: W, files: &Files) -> io::Result<W> {
+    const FOLDER: u32 = 0o040_000;
+    const FILE: u32 = 0o100_000;
+    let mut inode = 0;
+    let mut entry = |path: &Path, mode: u32| {
+        inode += 1;
+        let name = path.strip_prefix("/").unwrap_or(path).to_string_lossy().into_owned();
+        cpio::NewcBuilder::new(&name).ino(inode).nlink(1).mode(mode)
+    };
+    let empty = ["/dev", "/proc", "/sys", "/tmp"].map(|folder| Path::new(folder).join("x"));
+    let paths = files.iter().map(|(path, ..)| path.as_path());
+    for folder in folders(paths.chain(empty.iter().map(PathBuf::as_path))) {
+        to = entry(&folder, FOLDER | 0o755).write(to, 0).finish()?;
+    }
+    for (path, mode, bytes) in files {
+        let size =
+            u32::try_from(bytes.len()).map_err(|_| io::Error::other(format!("{} is too large", path.display())))?;
+        let mut file = entry(path, FILE | mode).write(to, size);
+        file.write_all(bytes)?;
+        to = file.finish()?;
+    }
+    cpio::newc::trailer(to)
+}
