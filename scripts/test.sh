@@ -34,6 +34,7 @@ fi
 step "what cores share, under every interleaving (loom)"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test state_loom
 step "through the command line: captures, processes, namespaces, wrong input"
+scripts/host.sh
 cargo test --release --locked -p bondstone --tests -- --nocapture
 step "examples"
 for file in examples/*.toml; do

@@ -34,7 +34,7 @@ fuzz_target!(|text: &str| {
         let ways: usize = file.walls.iter().map(|wall| wall.crossings.len()).sum();
         assert_eq!(switch.ports.len(), file.ports.len() + ways);
         for wall in &file.walls {
-            let host = file.host(wall, Path::new("/run/fuzz"), &REGISTRY);
+            let host = file.host(wall, Path::new("/run/fuzz")).read(&file.file, &REGISTRY);
             let host = host.unwrap_or_else(|faults| panic!("{}: {faults:?}", wall.name));
             assert_eq!((host.nfs.len(), host.ports.len()), (wall.nfs.len(), wall.crossings.len()));
         }

@@ -1,12 +1,12 @@
 //! NFs behind walls.
 //!
-//! `isolation = "process"` in a chain file puts NFs into a process of their own. [`Walls`] starts such processes, waits until
-//! they are ready, starts them again when they end, and adds what they count to what this process counts; [`host`] is what runs
-//! in them: the same NFs, with the same settings, on the same runtime, in namespaces of their own, without rights, with no
-//! other system calls than those that forwarding needs.
+//! `isolation = "process"`, `"container"` or `"vm"` in a chain file puts NFs there. [`Walls`] starts what is behind walls, waits
+//! until it is ready, starts it again when it ends, and adds what it counts to what this process counts. [`host`] is what runs
+//! in a process or container, [`guest`] in a virtual machine: the same NFs, with the same settings, on the same runtime, with no
+//! rights. [`oci`] and [`vm`](vm()) write images to take elsewhere.
 //!
-//! Packets go by vhost-user: this side checks every descriptor, so that whatever a process does to its rings, it reads and
-//! writes nothing but its own memory. Each way through a wall costs a copy.
+//! Packets go by vhost-user: this side checks every descriptor, so that whatever is done to the rings from behind, it reads and
+//! writes nothing but that side's own memory. Each way through a wall costs a copy.
 #![forbid(unsafe_code)]
 
 mod cage;
