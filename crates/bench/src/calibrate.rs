@@ -29,9 +29,10 @@ pub fn loopback(cpu: usize, both_ways: bool) -> Result<Wired, runtime::Error> {
         "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
          chain = [{{ path = [\"in\", \"out\"], cores = [{cpu}] }}{back}]\n"
     );
-    let file = ChainFile::parse(&text, Path::new("loopback"), &Registry::default())
+    let none = Registry::default();
+    let file = ChainFile::parse(&text, Path::new("loopback"), &none)
         .map_err(|faults| runtime::Error::Input(graph::Diagnostics(faults)))?;
-    Wired::start(&file, if both_ways { &[0, 1] } else { &[0] })
+    Wired::start(&file, &none, both_ways)
 }
 
 /// Searches the throughput of a [`loopback`], roughly, and measures its latency at `load_pps` packets a second: what the

@@ -90,4 +90,4 @@ pub use source::Load;
 pub use stand::{Offering, Stand};
 pub use trace::Trace;
 pub use trial::{BadTrial, PollGaps, Trial};
-pub use wired::{DEPTH, Wired, entries};
+pub use wired::{DEPTH, Wired};

@@ -260,11 +260,12 @@ mod tests {
         let port = |name: &str| format!("port.{name}.device = \"ring:{name}\"\n");
         let three = ["a", "b", "c"].map(port).concat();
         let file = read(&three, "{ path = [\"a\", \"c\"] }, { path = [\"b\", \"a\"] }");
-        let names =
-            |both| crate::entries(&file, both).unwrap().iter().map(|n| &*file.ports[*n].name).collect::<Vec<_>>();
+        let names = |both| {
+            crate::wired::entries(&file, both).unwrap().iter().map(|n| &*file.ports[*n].name).collect::<Vec<_>>()
+        };
         assert_eq!((names(false), names(true)), (vec!["a"], vec!["a", "c"]));
         let file = read(&port("a"), "{ path = [\"a\", \"a\"] }");
-        let d = crate::entries(&file, true).unwrap_err();
+        let d = crate::wired::entries(&file, true).unwrap_err();
         assert_eq!((d.value.as_deref(), d.file.is_some(), d.cure.is_some()), (Some("a"), true, true));
     }
 }

@@ -90,9 +90,9 @@ impl Bed for Offering<'_> {
                 cure: "measure a device of its own: [dut] kind = \"...\" in a scenario",
             }),
             Stand::Wired(wired) => {
-                let before = wired.engine().snapshot();
+                let before = wired.chains().snapshot();
                 let mut seen = wired.trial(&mut self.load, ask)?;
-                let after = wired.engine().snapshot();
+                let after = wired.chains().snapshot();
                 let drops = after.drops.iter().map(|(reason, n)| (reason, n - before.drops.get(reason).unwrap_or(&0)));
                 seen.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_string(), n)).collect();
                 seen.nodes = nodes_between(&before, &after);

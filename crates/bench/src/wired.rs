@@ -5,8 +5,9 @@ use crate::bed::{Ask, Seen};
 use crate::source::Load;
 use crate::station::{Middle, Station, Underway};
 use chain::{ChainFile, Start};
-use graph::Diagnostic;
-use runtime::{Engine, Summary};
+use graph::{Diagnostic, Registry};
+use isolate::Walled;
+use runtime::Summary;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,31 +21,26 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// A chain on wires.
 pub struct Wired {
     station: Station,
-    engine: Engine,
+    chains: Walled,
 }
 
 impl Wired {
-    /// Starts the chains of a file; packets are sent to its ports of numbers `into`, those of a direction to each, as
-    /// [`entries`] has them. The calling thread is the one that has to run the trials.
+    /// Starts the chains of a file; packets are sent into the port that its `[traffic]` names, or the first chain's, and for
+    /// both ways into a second one. The calling thread is the one that has to run the trials.
     ///
     /// # Errors
-    /// As [`Engine::start`].
-    pub fn start(file: &ChainFile, into: &[usize]) -> Result<Wired, runtime::Error> {
-        if let Some(wall) = file.walls.first() {
-            let d = Diagnostic::new("is a wall, and on wires all NFs are in the process that measures").value(&wall.name).cure(
-                "take its isolation out, or measure the file as a device of its own: [[dut]] with kind = \"bondstone\" and chain",
-            );
-            let d = Diagnostic { file: Some(file.file.clone()), ..d };
-            return Err(runtime::Error::Input(graph::Diagnostics(vec![d])));
-        }
-        let (engine, ends) = Engine::start_on_wires(file, DEPTH)?;
-        let mut station = Station::new(ends, into, engine.pool().clone(), true);
+    /// As [`Walled::start`]; for both ways, when the file has only one port.
+    pub fn start(file: &ChainFile, registry: &Registry, both_ways: bool) -> Result<Wired, runtime::Error> {
+        let (chains, ends) = Walled::start_on_wires(file, registry, DEPTH)?;
+        let file = chains.side(file);
+        let into = entries(file, both_ways).map_err(|d| runtime::Error::Input(graph::Diagnostics(vec![d])))?;
+        let mut station = Station::new(ends, &into, chains.engine().pool().clone(), true);
         for (stream, port) in into.iter().enumerate() {
             if !file.chains.iter().any(|chain| begins(chain) == Some(*port)) {
                 station.leave_untaken(stream);
             }
         }
-        Ok(Wired { station, engine })
+        Ok(Wired { station, chains })
     }
 
     /// Has trials end when this is set.
@@ -52,9 +48,9 @@ impl Wired {
         self.station.stop_when(stop);
     }
 
-    /// The engine, to be asked what it counts.
-    pub fn engine(&self) -> &Engine {
-        &self.engine
+    /// The chains, to be asked what they count.
+    pub fn chains(&self) -> &Walled {
+        &self.chains
     }
 
     /// Offers what is asked for, waits until all is through, and counts.
@@ -62,7 +58,7 @@ impl Wired {
     /// # Errors
     /// A load or a length that cannot be kept.
     pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, PaceError> {
-        self.station.trial(&self.engine, load, ask)
+        self.station.trial(&self.chains, load, ask)
     }
 
     /// Directions that can be offered at once.
@@ -78,16 +74,15 @@ impl Wired {
     /// Stops the chains; what they have done.
     pub fn stop(self) -> Summary {
         drop(self.station);
-        self.engine.stop()
+        self.chains.stop()
     }
 }
 
-/// Ports of a chain file that packets are sent into: the one that its `[traffic]` names, or the first chain's, and for both
-/// ways a second one: where a chain from the first ends, else where another chain begins, else the next there is.
+/// Ports of a chain file that packets are sent into; for both ways the second is where a chain from the first ends, else where another chain begins, else the next there is.
 ///
 /// # Errors
 /// For both ways, when the file has only one port.
-pub fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnostic> {
+pub(crate) fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnostic> {
     let numbered = |name: &String| file.ports.iter().position(|port| port.name == *name);
     let into = match &file.traffic.into {
         Some(name) => numbered(name).unwrap_or_default(),
@@ -98,7 +93,7 @@ pub fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, Diagnost
     }
     let ends = file.chains.iter().filter(|chain| begins(chain) == Some(into)).filter_map(|c| numbered(c.path.last()?));
     let others = ends.chain(file.chains.iter().filter_map(begins)).chain(0..file.ports.len());
-    match others.into_iter().find(|port| *port != into) {
+    match others.into_iter().find(|port| *port != into && file.ports[*port].wall.is_none()) {
         Some(back) => Ok(vec![into, back]),
         None => Err(one_port(&file.ports[into].name, Some(file))),
     }
@@ -120,7 +115,7 @@ pub(crate) fn one_port(port: &str, file: Option<&ChainFile>) -> Diagnostic {
     Diagnostic { file: file.map(|file| file.file.clone()), ..d }
 }
 
-impl Middle for Engine {
+impl Middle for Walled {
     fn created(&self) -> u64 {
         self.snapshot().totals.created
     }
@@ -128,7 +123,7 @@ impl Middle for Engine {
     /// The chain has received what was handed to the wire, knows what has become of it, and what it has sent has come. A
     /// worker that is away shows here, and not in that nothing comes.
     fn is_through(&self, way: &Underway) -> bool {
-        let did = self.snapshot();
+        let did = self.fresh();
         did.balanced && did.totals.received == way.handed && did.totals.sent == way.taken
     }
 
@@ -137,7 +132,7 @@ impl Middle for Engine {
     }
 
     fn gaps(&self) -> (Duration, Duration) {
-        Engine::gaps(self)
+        self.engine().gaps()
     }
 
     fn depth(&self) -> u32 {

@@ -204,11 +204,20 @@ impl ChainFile {
     }
 
     fn part(&self, table: &Table, side: Side) -> Part {
+        let own = |nf: &&crate::NfUse| table.get("nf").is_some_and(|nfs| nfs.get(&nf.name).is_some());
+        let places: BTreeMap<String, Places> =
+            self.nfs.iter().filter(own).map(|nf| (nf.name.clone(), nf.places.clone())).collect();
+        // what is of others is none of its business, but where the lines are
+        let of_others = |(at, byte): (usize, u8)| {
+            let is_own = byte == b'\n' || places.values().flatten().any(|(_, place)| place.contains(&at));
+            if is_own { byte } else { b' ' }
+        };
+        let whole: Vec<u8> = self.text.bytes().enumerate().map(of_others).collect();
         Part {
             // of a table from a text there is a text
             text: toml::to_string(table).unwrap_or_default(),
-            whole: self.text.clone(),
-            places: self.nfs.iter().map(|nf| (nf.name.clone(), nf.places.clone())).collect(),
+            whole: String::from_utf8_lossy(&whole).into_owned(),
+            places,
             ways: self.walls.iter().flat_map(|wall| &wall.crossings).map(|c| c.port.clone()).collect(),
             side,
         }

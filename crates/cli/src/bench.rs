@@ -195,7 +195,7 @@ impl Bench {
             }
             eprintln!("{}: {}", scenario.name, scenario.title);
             let cells: Vec<Task<'_>> = scenario.cells.iter().map(|cell| task(&scenario, cell)).collect();
-            return self.measure(&cells, scenario.how.repeat, &scenario.name);
+            return self.measure(&cells, scenario.how.repeat, &scenario.name, registry);
         }
         let file = ChainFile::parse(&text, &self.file, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
@@ -215,11 +215,11 @@ impl Bench {
             round: None,
         };
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
-        self.measure(&[Task { label, cell: Default::default(), job: Ok(job) }], 1, &name)
+        self.measure(&[Task { label, cell: Default::default(), job: Ok(job) }], 1, &name, registry)
     }
 
     /// Measures cells as the command line says, and shows what came of them.
-    fn measure(&self, cells: &[Task<'_>], rounds: u32, name: &str) -> anyhow::Result<Exit> {
+    fn measure(&self, cells: &[Task<'_>], rounds: u32, name: &str, registry: &Registry) -> anyhow::Result<Exit> {
         let mut tasks = vec![];
         for cell in cells {
             match &cell.job {
@@ -231,7 +231,7 @@ impl Bench {
                 }
             }
         }
-        let mut desk = Desk::open(&self.keep, self.core)?;
+        let mut desk = Desk::open(&self.keep, self.core, registry)?;
         let mut all = vec![];
         let how = Rounds { rounds, resume: self.resume };
         let exit = desk.measure_all(&tasks, how, |_, came| {

@@ -5,8 +5,8 @@ use anyhow::{Context, anyhow};
 use bytesize::ByteSize;
 use chain::{ChainFile, Wall};
 use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
-use isolate::{Accel, Content, Kernel, Program, SOCKETS};
-use runtime::{Engine, Options};
+use isolate::{Accel, Content, Kernel, Program, SOCKETS, Walled};
+use runtime::Options;
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -91,14 +91,21 @@ impl Of {
     /// Checks it, and adds what it needs.
     fn content(&self, devices: [String; 2], registry: &Registry) -> anyhow::Result<Content> {
         let (path, text) = match self.file() {
-            Some(path) => (path, chain::read(path, "chain file").map_err(|d| Diagnostics(vec![d]))?),
-            None => (Path::new("image.toml"), self.chain(devices, None)),
+            Some(path) => {
+                let text = chain::read(path, "chain file").map_err(|d| Diagnostics(vec![d]))?;
+                (path.canonicalize()?, text)
+            }
+            None => (PathBuf::from("/chain.toml"), self.chain(devices, None)),
         };
         if self.what.is_empty() {
             let d = Diagnostic::new("an image of nothing is asked for");
             return Err(Diagnostics(vec![d.cure("name NFs (bondstone nf list), or a chain file")]).into());
         }
-        let file = ChainFile::parse(&text, path, registry).map_err(Diagnostics)?;
+        let file = ChainFile::parse(&text, &path, registry).map_err(Diagnostics)?;
+        if let Some(wall) = file.walls.first() {
+            let d = Diagnostic::new("is a wall, and an image is behind one already").value(&wall.name);
+            return Err(Diagnostics(vec![d.cure("take the key isolation out")]).into());
+        }
         let mut faults = vec![];
         for (n, nf) in file.nfs.iter().enumerate() {
             let cx =
@@ -108,8 +115,8 @@ impl Of {
         if !faults.is_empty() {
             return Err(Diagnostics(faults).into());
         }
-        let files = file.files(|_| true).iter().map(std::path::absolute).collect::<Result<_, _>>()?;
-        Ok(Content { program: Program::own()?, chain: text, files })
+        let files = file.files(|_| true).iter().map(|file| file.canonicalize()).collect::<Result<_, _>>()?;
+        Ok(Content { program: Program::own()?, chain: (path, text), files })
     }
 }
 
@@ -158,8 +165,11 @@ fn vm(of: &Of, out: &Path, kernel: &Kernel, time: bool, registry: &Registry) -> 
     let content = of.content([0, 1].map(slot), registry)?;
     let image = isolate::vm(&content, kernel, out).with_context(|| out.display().to_string())?;
     let accel = isolate::accel(kernel);
-    let ports = ChainFile::parse(&content.chain, Path::new("image.toml"), registry).map_or(2, |file| file.ports.len());
-    let sockets: Vec<PathBuf> = (0..ports).map(|n| PathBuf::from(format!("{SOCKETS}/port{n}.sock"))).collect();
+    let (path, text) = &content.chain;
+    let ports = ChainFile::parse(text, path, registry).map_err(Diagnostics)?.ports;
+    let is_its = |n: &usize| ports.iter().any(|port| port.device.pci() == Some(&slot(*n)));
+    let sockets: Vec<PathBuf> =
+        (0..Wall::MOST_SLOTS).take_while(is_its).map(|n| PathBuf::from(format!("{SOCKETS}/port{n}.sock"))).collect();
     let command = isolate::vm_command(&image, accel, &sockets);
     let times = if time { Some(times(of, kernel, accel, registry)?) } else { None };
     let mut to = stdout();
@@ -197,9 +207,10 @@ fn vm(of: &Of, out: &Path, kernel: &Kernel, time: bool, registry: &Registry) -> 
 
 /// A command, to be given to a shell.
 fn shell(command: &[String]) -> String {
-    let quoted = |word: &String| match word.contains([' ', '"', '\'']) {
-        true => format!("'{word}'"),
-        false => word.clone(),
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:=,-+".contains(c);
+    let quoted = |word: &String| match word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     };
     command.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
@@ -222,22 +233,18 @@ fn times(of: &Of, kernel: &Kernel, accel: Accel, registry: &Registry) -> anyhow:
 
 fn first_packet(text: &str, registry: &Registry) -> anyhow::Result<Duration> {
     let file = ChainFile::parse(text, Path::new("image.toml"), registry).map_err(Diagnostics)?;
-    let walls = isolate::Walls::build(&file, registry)?.ok_or_else(|| anyhow!("no wall"))?;
-    let mut begun = Instant::now();
-    let engine = Engine::start_around(walls.switch(), Options::default(), || {
-        begun = Instant::now();
-        walls.start()
-    })?;
-    let came = || engine.snapshot().ports.iter().any(|port| port.name == "out" && port.sent > 0);
-    while !came() && begun.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(1));
+    let chains = Walled::start(&file, registry, Options::default())?;
+    let ready = Instant::now();
+    let came = || chains.snapshot().ports.iter().any(|port| port.name == "out" && port.sent > 0);
+    while !came() && ready.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
     }
-    let took = begun.elapsed();
-    let came = came();
-    let done = engine.stop_once(|done| walls.returned(done));
-    let summary = walls.end(done);
+    let (after, came) = (ready.elapsed(), came());
+    let summary = chains.stop();
     match came {
-        true => Ok(took),
+        true => {
+            Ok(after + summary.walls.iter().map(|wall| Duration::from_secs_f64(wall.began_ms / 1e3)).sum::<Duration>())
+        }
         false => Err(anyhow!("no packet came through within {PATIENCE:?}: {}", summary.faults.join("; "))),
     }
 }

@@ -17,7 +17,7 @@ use bench::{
     Steal, Way,
 };
 use chain::ChainFile;
-use graph::{Diagnostic, Diagnostics};
+use graph::{Diagnostic, Diagnostics, Registry};
 use kept::{Kept, named};
 use result::{Progress, document, explain, introduce};
 use results::Store;
@@ -153,6 +153,7 @@ fn is_partial(result: &report::Result) -> bool {
 /// Measures, and keeps what was measured.
 pub(crate) struct Desk {
     store: Store,
+    registry: Registry,
     db: PathBuf,
     page: Option<PathBuf>,
     interrupted: Arc<AtomicBool>,
@@ -168,7 +169,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Opens the database; from here on Ctrl-C ends measurements, not the program.
-    pub(crate) fn open(keep: &Keep, core: Option<usize>) -> anyhow::Result<Desk> {
+    pub(crate) fn open(keep: &Keep, core: Option<usize>, registry: &Registry) -> anyhow::Result<Desk> {
         let db = keep.db.clone().map_or_else(results::default_path, Ok)?;
         let store = Store::open(&db)?;
         let beside = pick::whole(&store, &pick::pick_all(&store, &keep.beside)?)?;
@@ -179,6 +180,7 @@ impl Desk {
         on_interrupt(move || seen.store(true, Ordering::Relaxed))?;
         Ok(Desk {
             store,
+            registry: registry.clone(),
             db,
             page: keep.report.clone(),
             interrupted,

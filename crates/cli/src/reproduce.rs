@@ -70,7 +70,7 @@ impl Reproduce {
         if !faults.is_empty() {
             return Err(Diagnostics(faults).into());
         }
-        let mut desk = Desk::open(&self.keep, self.core)?;
+        let mut desk = Desk::open(&self.keep, self.core, registry)?;
         let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Done);
         for scenario in &scenarios {
             eprintln!("{}: {}", scenario.name, scenario.title);

@@ -6,8 +6,8 @@ use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use chain::ChainFile;
 use graph::{Diagnostics, Registry};
-use isolate::Walls;
-use runtime::{Cycles, Engine, Name, Options, PortSummary, Summary};
+use isolate::Walled;
+use runtime::{Cycles, Name, Options, PortSummary, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -62,16 +62,11 @@ impl Run {
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
         let options = Options { strategy: self.placing.strategy(), memory };
-        let walls = Walls::build(&file, registry)?;
-        let engine = match &walls {
-            Some(walls) => Engine::start_around(walls.switch(), options, || walls.start())?,
-            None => Engine::start_with(&file, options)?,
-        };
-        for note in engine.notes().iter().chain(walls.iter().flat_map(Walls::notes)) {
+        let chains = Walled::start(&file, registry, options)?;
+        for note in chains.notes() {
             eprintln!("note: {note}");
         }
-        let look = || walls.as_ref().map_or_else(|| engine.snapshot(), |walls| walls.cover(engine.snapshot(), false));
-        let mut before = look();
+        let mut before = chains.snapshot();
         for wall in &before.walls {
             eprintln!("wall {}: a {} ({}), ready after {:.0} ms", wall.name, wall.isolation, wall.by, wall.began_ms);
         }
@@ -83,13 +78,13 @@ impl Run {
         let mut interrupted = false;
         // packets may have moved before the first look, so the first line counts from none
         let mut counted = false;
-        while !engine.is_finished() {
+        while !chains.engine().is_finished() {
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
                 break;
             }
             if elapsed >= next {
-                let now = look();
+                let now = chains.snapshot();
                 eprintln!("{}", live(counted.then_some(&before), &now));
                 counted = true;
                 tell_links(&before, &now);
@@ -109,13 +104,7 @@ impl Run {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
-        let summary = match walls {
-            Some(walls) => {
-                let done = engine.stop_once(|done| walls.returned(done));
-                walls.end(done)
-            }
-            None => engine.stop(),
-        };
+        let summary = chains.stop();
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &summary)?;

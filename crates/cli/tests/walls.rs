@@ -414,7 +414,7 @@ fn a_file_that_an_nf_may_not_open_stays_closed() {
     }
 }
 
-/// Twenty times a side that links as it should, sends what it should, and then lies as fast as it can.
+/// Twenty times a side that links as it should, sends what it should, lies as fast as it can, and takes its memory away.
 #[test]
 fn a_side_that_lies_about_its_memory_harms_nobody() {
     let _alone = common::alone();
@@ -441,6 +441,8 @@ fn a_side_that_lies_about_its_memory_harms_nobody() {
         while begun.elapsed() < Duration::from_millis(500) {
             (0..100).for_each(|_| peer.lie());
         }
+        peer.shrink();
+        std::thread::sleep(Duration::from_millis(20));
     }
     let summary = running.interrupt().summary(130);
     assert!(summary.port("evil").number("/received") >= 20 * 64, "{}", summary.0);

@@ -2,6 +2,7 @@
 
 use crate::FAILED;
 use crate::here::here;
+use crate::shrunk;
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -49,6 +50,10 @@ extern "C" fn on_exit() {
 }
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands over a siginfo_t, of a fault with its address.
+    if shrunk::mend(signal, unsafe { (*info).si_code }, unsafe { (*info).si_addr() }.addr()) {
+        return;
+    }
     let told = here(|entered| {
         // SAFETY: asks for numbers.
         let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };

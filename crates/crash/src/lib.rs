@@ -5,6 +5,9 @@
 //! doing, in a way that can be asked at any moment; when the process dies in that thread, the last line on standard error
 //! says who it was and what happened, and the exit status is that of a failure, [`FAILED`], whatever the culprit asked for.
 //!
+//! One such fault is not that of a thread: memory that is shared with another process, which makes its file shorter. It reads as
+//! zeros from then on.
+//!
 //! Memory without bound is the same kind of fault, only slower. With [`Counting`] as the allocator of the program, what a
 //! thread allocates is booked to what it was doing ([`Doing::book`]), and [`resident`] tells how much the process has.
 //!
@@ -28,6 +31,7 @@
 mod here;
 mod last_words;
 mod memory;
+mod shrunk;
 
 pub use here::within;
 pub use last_words::install;

@@ -49,25 +49,6 @@ pub(crate) fn leave() -> Result<(), String> {
     Ok(())
 }
 
-/// Namespaces without a way out for a program that takes the place of this one.
-///
-/// # Errors
-/// What the kernel refuses.
-pub(crate) fn part() -> Result<(), String> {
-    let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
-    if geteuid().is_root() {
-        return unshare(flags).of("new namespaces");
-    }
-    let (user, group) = (geteuid(), getegid());
-    unshare(flags | CloneFlags::CLONE_NEWUSER).of("new namespaces")?;
-    map(user, group)
-}
-
-/// The group of a device.
-pub(crate) fn group_of(device: &str) -> Option<u32> {
-    std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(device).ok()?).into()
-}
-
 /// A user that nobody knows, where this one is root, in one group besides; no rights, and no way to any.
 ///
 /// # Errors
@@ -190,8 +171,5 @@ pub(crate) fn give_up(order: &Order) -> Result<(), String> {
         map(Uid::from_raw(order.user), Gid::from_raw(order.user))?;
     }
     no_new_rights()?;
-    no_rights()?;
-    let bytes = Some(order.memory_mib << 20);
-    let most = rustix::process::Rlimit { current: bytes, maximum: bytes };
-    rustix::process::setrlimit(rustix::process::Resource::Data, most).of("a limit of its memory")
+    no_rights()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads of a wall's process at the most.
-pub(crate) const THREADS: u32 = 64;
+const THREADS: u32 = 64;
 
 /// The groups of one process: one in version 2, one for each controller in version 1.
 pub(crate) struct Groups {
@@ -26,8 +26,9 @@ impl Groups {
         Groups { paths, ended: AtomicU64::new(0) }
     }
 
-    /// Where the groups of that name will be, below those of this process.
-    pub(crate) fn plan(name: &str) -> Groups {
+    /// Where the groups of that name will be: below those of this process, or, for whoever finds only that with version 1, below
+    /// none.
+    pub(crate) fn plan(name: &str, alone: bool) -> Groups {
         let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new("/sys/fs/cgroup");
         let of = |controller: &str| {
@@ -41,7 +42,8 @@ impl Groups {
             return Groups::at(of("").map(|path| root.join(path).join(name)).into_iter().collect());
         }
         let all = ["memory", "pids", "cpuset"].into_iter();
-        let there = all.filter_map(|controller| Some(root.join(controller).join(of(controller)?).join(name)));
+        let below = |controller| of(controller).map(|path| if alone { String::new() } else { path });
+        let there = all.filter_map(|controller| Some(root.join(controller).join(below(controller)?).join(name)));
         Groups::at(there.filter(|path| path.parent().is_some_and(Path::is_dir)).collect())
     }
 
@@ -55,7 +57,7 @@ impl Groups {
         &self.paths
     }
 
-    /// Where they are within the tree of their controllers, for whoever makes them by itself.
+    /// Where they are within the tree of their controllers: the same in each, as they were planned alone.
     pub(crate) fn within(&self) -> Option<PathBuf> {
         let path = self.paths.first()?.strip_prefix("/sys/fs/cgroup").ok()?;
         // with version 1 the first folder is the controller's

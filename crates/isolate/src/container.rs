@@ -1,7 +1,6 @@
 //! Containers, as the OCI describes them, run by runc (or by what else takes a bundle).
 
 use crate::HOST;
-use crate::cgroup::{Groups, Limits, THREADS};
 use crate::order::Order;
 use crate::program::Program;
 use serde_json::{Value, json};
@@ -33,14 +32,7 @@ pub(crate) fn version() -> Result<String, runtime::Error> {
 ///
 /// # Errors
 /// The folder cannot be written to.
-pub(crate) fn bundle(
-    at: &Path,
-    order: &Order,
-    told: &Path,
-    program: &Program,
-    groups: &Groups,
-    limits: &Limits,
-) -> io::Result<()> {
+pub(crate) fn bundle(at: &Path, order: &Order, told: &Path, program: &Program, groups: &Path) -> io::Result<()> {
     std::fs::create_dir_all(at.join("rootfs"))?;
     let shown = |at: &Path, from: &Path, write: bool| {
         let options = ["bind", "nosuid", "nodev", if write { "rw" } else { "ro" }];
@@ -62,20 +54,13 @@ pub(crate) fn bundle(
     let read = program.libraries().iter().chain(&order.files).cloned().chain(machine).chain([sockets]);
     mounts.extend(read.map(|path| shown(&path, &path, false)));
     let namespaces = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
-    let mut linux = json!({
+    // limits are in the groups already, which this names
+    let linux = json!({
         "namespaces": namespaces,
+        "cgroupsPath": groups,
         "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"],
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
     });
-    if let Some(path) = groups.within() {
-        linux["cgroupsPath"] = json!(path);
-        linux["resources"] = json!({
-            "memory": { "limit": limits.memory_mib << 20 },
-            "pids": { "limit": THREADS },
-            "cpu": { "cpus": limits.cpus },
-        });
-    }
-    let bytes = order.memory_mib << 20;
     let none: Value = json!([]);
     let capabilities =
         ["bounding", "effective", "inheritable", "permitted", "ambient"].map(|set| (set.to_owned(), none.clone()));
@@ -88,7 +73,6 @@ pub(crate) fn bundle(
             "env": [],
             "cwd": "/",
             "capabilities": Value::Object(capabilities.into_iter().collect()),
-            "rlimits": [{ "type": "RLIMIT_DATA", "soft": bytes, "hard": bytes }],
             "noNewPrivileges": true,
         },
         "root": { "path": "rootfs", "readonly": true },

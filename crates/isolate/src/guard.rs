@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 /// Waits for the end of a pipe, whose other side only this program has; then removes containers and a folder, its first word,
 /// and control groups, the others, once their last process is gone.
 const SCRIPT: &str = r#"trap '' INT TERM HUP; cat >/dev/null
-for container in "$1"/runc/*/; do
-    [ -d "$container" ] && runc --root "$1/runc" delete --force "$(basename "$container")"
+for container in "$1"/.runc/*/; do
+    [ -d "$container" ] && runc --root "$1/.runc" delete --force "$(basename "$container")"
 done
 rm -rf "$1"; shift
 for group; do

@@ -30,9 +30,9 @@ pub fn guest(registry: &Registry, inner: bool) -> ExitCode {
     }
     let done = begin().and_then(|()| {
         let mut own = Command::new("/init");
-        match Path::new(ORDER).exists() {
-            true => own.args([crate::GUEST, "--inner"]),
-            false => own.args(["run", CHAIN]),
+        match read_to_string(CHAIN) {
+            Ok(chain) => own.args(["run", &chain]),
+            Err(_) => own.args([crate::GUEST, "--inner"]),
         };
         own.status().map_err(|e| format!("/init: {e}"))
     });
@@ -52,11 +52,6 @@ fn order() -> Result<Order, String> {
 }
 
 fn within(registry: &Registry, order: &Order, line: &File) -> Result<(), String> {
-    // the rest is the kernel's, and pages for packets
-    let bytes = Some((order.memory_mib << 20) / 2);
-    let most = rustix::process::Rlimit { current: bytes, maximum: bytes };
-    rustix::process::setrlimit(rustix::process::Resource::Data, most)
-        .map_err(|e| format!("a limit of its memory: {e}"))?;
     let end = || line.try_clone().map_err(|e| e.to_string());
     let done = forward(registry, order, (end()?, end()?), OFTEN, || Ok(()));
     // errors: what was said last is on its way

@@ -9,6 +9,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use runtime::{Engine, Options, confine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -26,7 +27,7 @@ pub fn host(registry: &Registry, order: &Path, inner: bool) -> ExitCode {
     let told = std::fs::read_to_string(order).map_err(|e| e.to_string());
     let told = told.and_then(|text| serde_json::from_str::<Order>(&text).map_err(|e| e.to_string()));
     let told = told.map_err(|e| format!("{}: {e}", order.display()));
-    let contained = told.as_ref().is_ok_and(|told| told.isolation == Isolation::Container);
+    let contained = inner && told.as_ref().is_ok_and(|told| told.isolation == Isolation::Container);
     let done = ends(contained).map_err(|e| e.to_string()).and_then(|(from, mut to)| {
         let run = || {
             let (told, to) = (told?, to.try_clone().map_err(|e| e.to_string())?);
@@ -71,16 +72,9 @@ pub(crate) fn say(to: &mut File, word: &Word) -> io::Result<()> {
 fn outside(order: &Order, path: &Path, mut from: File) -> Result<u8, String> {
     from.read_exact(&mut [0]).map_err(|e| format!("nobody says that it may begin: {e}"))?;
     confine(&order.cpus).map_err(|e| format!("CPUs {:?}: {e}", order.cpus))?;
-    if let Some((program, arguments)) = order.program.split_first() {
-        // for what the guest's kernel prints
-        let console = fcntl(io::stderr(), FcntlArg::F_DUPFD(vm::CONSOLE));
-        if console != Ok(vm::CONSOLE) {
-            return Err(format!("its console: {console:?}"));
-        }
-        cage::part()?;
-        cage::become_nobody(order.user, cage::group_of("/dev/kvm"))?;
-        end_with_parent()?;
-        return Err(format!("{program}: {}", Command::new(program).args(arguments).exec()));
+    // what runs containers makes namespaces by itself
+    if order.isolation == Isolation::Container {
+        return Err(become_program(&order.program));
     }
     cage::leave()?;
     let mut own = Command::new("/proc/self/exe");
@@ -89,13 +83,40 @@ fn outside(order: &Order, path: &Path, mut from: File) -> Result<u8, String> {
     Ok(status.signal().map_or_else(|| status.code().unwrap_or(4), |signal| 128 + signal) as u8)
 }
 
-/// Forwards, in namespaces of its own, without rights.
+/// Takes the place of this program; why it does not.
+fn become_program(argv: &[String]) -> String {
+    let Some((program, arguments)) = argv.split_first() else { return "there is no program".to_owned() };
+    format!("{program}: {}", Command::new(program).args(arguments).exec())
+}
+
+/// Runs a guest, or forwards, in namespaces of its own and without rights.
 fn behind(registry: &Registry, order: &Order, ends: (File, File)) -> Result<u8, String> {
-    if order.isolation == Isolation::Process {
-        cage::enter(order)?;
-        cage::give_up(order)?;
-        // whoever becomes another user is asked again
+    match order.isolation {
+        Isolation::Vm => {
+            // for what the guest's kernel prints
+            let console = fcntl(io::stderr(), FcntlArg::F_DUPFD(vm::CONSOLE));
+            if console != Ok(vm::CONSOLE) {
+                return Err(format!("its console: {console:?}"));
+            }
+            cage::become_nobody(order.user, order.group)?;
+        }
+        Isolation::Process => {
+            cage::enter(order)?;
+            cage::give_up(order)?;
+        }
+        _ => {}
+    }
+    if order.isolation != Isolation::Container {
+        // whoever becomes another user is asked again, and may be too late
         end_with_parent()?;
+        let mut gone = [PollFd::new(&ends.0, PollFlags::empty())];
+        let now = Timespec::default();
+        if poll(&mut gone, Some(&now)).is_ok_and(|n| n > 0) {
+            return Err("nobody is there any more".to_owned());
+        }
+    }
+    if order.isolation == Isolation::Vm {
+        return Err(become_program(&order.program));
     }
     let forbids = |e| format!("forbidding system calls: {e}");
     calls::confine().map_err(forbids)?;
@@ -114,6 +135,9 @@ pub(crate) fn forward(
     often: Duration,
     shut: impl FnOnce() -> Result<(), runtime::Error>,
 ) -> Result<(), String> {
+    let bytes = Some(order.heap_mib << 20);
+    let most = Rlimit { current: bytes, maximum: bytes };
+    setrlimit(Resource::Data, most).map_err(|e| format!("a limit of its memory: {e}"))?;
     let file = order.part.read(&order.file, registry).map_err(|faults| Diagnostics(faults).to_string())?;
     let engine = Engine::start_around(&file, Options::default(), shut).map_err(|e| e.to_string())?;
     // one that hangs cannot be dropped
@@ -121,7 +145,8 @@ pub(crate) fn forward(
     let mut from = BufReader::new(from);
     let wait = Timespec::try_from(often).map_err(|e| e.to_string())?;
     let mut line = String::new();
-    let mut said = say(&mut to, &Word::Ready);
+    // who looks finds its NFs from the beginning
+    let mut said = say(&mut to, &Word::Report(Box::new(engine.snapshot()))).and_then(|()| say(&mut to, &Word::Ready));
     while said.is_ok() && !engine.is_finished() {
         line.clear();
         let told = !from.buffer().is_empty()

@@ -1,7 +1,7 @@
 //! Images to take elsewhere: of a container, and of a virtual machine.
 
 use crate::container::PROGRAM;
-use crate::initramfs;
+use crate::initramfs::{self, Files};
 use crate::program::{Program, folders};
 use crate::vm::{Accel, Kernel};
 use flate2::{Compression, write::GzEncoder};
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Where the chain file is in an image.
-pub(crate) const CHAIN: &str = "/chain.toml";
+/// What names the chain file in a VM's archive.
+pub(crate) const CHAIN: &str = "/chain";
 /// Where a container's sockets are expected.
 pub const SOCKETS: &str = "/run/bondstone";
 /// Whom a container runs as.
@@ -23,10 +23,20 @@ const HARD: i32 = 19;
 pub struct Content {
     /// The program.
     pub program: Program,
-    /// The chain file's text.
-    pub chain: String,
+    /// The chain file's path, the same in the image, and its text.
+    pub chain: (PathBuf, String),
     /// Files that NFs read; absolute paths, the same in the image.
     pub files: Vec<PathBuf>,
+}
+
+impl Content {
+    /// The chain file and those that its NFs read.
+    fn read(&self) -> io::Result<Files> {
+        let (path, text) = &self.chain;
+        let chain = (path.clone(), 0o644, text.clone().into_bytes());
+        let others = self.files.iter().map(|path| Ok((path.clone(), 0o644, std::fs::read(path)?)));
+        std::iter::once(Ok(chain)).chain(others).collect()
+    }
 }
 
 /// A VM's image, as it was written.
@@ -46,10 +56,8 @@ pub struct VmImage {
 pub fn vm(content: &Content, kernel: &Kernel, to: &Path) -> io::Result<VmImage> {
     std::fs::create_dir_all(to)?;
     let mut files = initramfs::guest(&content.program, &kernel.modules)?;
-    files.push((CHAIN.into(), 0o644, content.chain.clone().into_bytes()));
-    for file in &content.files {
-        files.push((file.clone(), 0o644, std::fs::read(file)?));
-    }
+    files.push((CHAIN.into(), 0o644, content.chain.0.display().to_string().into_bytes()));
+    files.extend(content.read()?);
     let archive = initramfs::write(vec![], &files)?;
     let image = VmImage { kernel: to.join("vmlinuz"), initramfs: to.join("initramfs.zst"), bytes: [0; 2] };
     let packed = zstd::bulk::compress(&archive, HARD)?;
@@ -82,7 +90,7 @@ pub fn oci(content: &Content, name: &str, to: &Path) -> io::Result<u64> {
     let config = json!({
         "architecture": arch,
         "os": "linux",
-        "config": { "User": NOBODY, "Entrypoint": [PROGRAM], "Cmd": ["run", CHAIN], "WorkingDir": "/" },
+        "config": { "User": NOBODY, "Entrypoint": [PROGRAM], "Cmd": ["run", content.chain.0], "WorkingDir": "/" },
         "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
         "history": [{ "created_by": "bondstone image oci" }],
     });
@@ -111,16 +119,11 @@ pub fn oci(content: &Content, name: &str, to: &Path) -> io::Result<u64> {
 
 /// The files of a container.
 fn layer(content: &Content) -> io::Result<Vec<u8>> {
-    let mut files = vec![
-        (PathBuf::from(PROGRAM), 0o755, content.program.bytes()?),
-        (PathBuf::from(CHAIN), 0o644, content.chain.clone().into_bytes()),
-    ];
+    let mut files = vec![(PathBuf::from(PROGRAM), 0o755, content.program.bytes()?)];
     for path in content.program.libraries() {
         files.push((path.clone(), 0o755, std::fs::read(path)?));
     }
-    for path in &content.files {
-        files.push((path.clone(), 0o644, std::fs::read(path)?));
-    }
+    files.extend(content.read()?);
     let mut layer = tar::Builder::new(vec![]);
     let mounted = Path::new(SOCKETS).join("x");
     for folder in folders(files.iter().map(|(path, ..)| path.as_path()).chain([mounted.as_path()])) {

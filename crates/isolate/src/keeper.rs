@@ -1,6 +1,6 @@
 //! Starts the processes behind walls, listens to them, and starts them again.
 
-use crate::cgroup::Groups;
+use crate::cgroup::{Groups, Limits};
 use crate::order::{LONGEST, REPORT, STOP, Word};
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, PortSummary, Summary};
@@ -32,6 +32,9 @@ const AGAIN: &str = "; it is started again after ";
 const FAULTS: usize = 100;
 /// How long a process may take to begin: building an NF of many routes takes a while.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The largest count that is believed, and the longest name, in characters.
+const MOST_COUNTED: u64 = 1 << 48;
+const LONGEST_NAME: usize = 64;
 /// Characters that are kept of what a process has printed last.
 const KEPT: usize = 2000;
 
@@ -76,7 +79,9 @@ impl State {
         self.created = self.created.saturating_add(created);
         self.dropped = self.dropped.saturating_add(dropped);
         add_behind(&mut self.drops, &done.ports);
-        add_nfs(&mut self.nfs, done.nfs);
+        // what they held went with them, and is missed at the wall
+        add_nfs(&mut self.nfs, done.nfs.into_iter().map(|nf| NfSummary { held: 0, table: None, ..nf }));
+        few(&mut self.drops);
         self.faults.extend(done.faults);
         self.faults.truncate(FAULTS);
     }
@@ -93,10 +98,10 @@ impl State {
 pub(crate) struct Start {
     /// The program, and its arguments.
     pub(crate) argv: Vec<String>,
-    /// Whether it waits to be told that it is in its control groups.
-    pub(crate) waits: bool,
     /// Whether it speaks on standard output, and not where it listens.
     pub(crate) speaks: bool,
+    /// Limits of its control groups, if what it starts removes those at its end, and joins them by itself.
+    pub(crate) limits: Option<Limits>,
     /// What ends that which it has started, where the kernel does not do so.
     pub(crate) end: Vec<String>,
 }
@@ -122,6 +127,8 @@ pub(crate) struct Kept {
     pub(crate) wall: String,
     /// The NFs behind it.
     pub(crate) nfs: Vec<String>,
+    /// The ways through it, as ports.
+    pub(crate) ways: Vec<String>,
     pub(crate) start: Start,
     pub(crate) groups: Groups,
     /// Whom it becomes, where it is started as root.
@@ -134,35 +141,35 @@ impl Kept {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a process says of itself, as far as it can be: of its NFs, and no more of anything than there is room for.
+    /// What a process says of itself, as far as it can be: of its NFs and ports, in numbers that can be added, in words that can
+    /// be printed, and no more of anything than there is room for.
     fn believed(&self, mut said: Summary) -> Summary {
-        /// Names in a list.
-        const MANY: usize = 256;
-        fn few<K: Ord + Clone, V>(of: &mut BTreeMap<K, V>) {
-            while of.len() > MANY {
-                of.pop_last();
-            }
-        }
-        said.nfs.retain(|nf| self.nfs.contains(&nf.name));
-        said.nfs.truncate(self.nfs.len());
+        let mut known = self.nfs.clone();
+        said.nfs.retain(|nf| known.iter().position(|name| *name == nf.name).map(|at| known.swap_remove(at)).is_some());
         for nf in &mut said.nfs {
-            few(&mut nf.drops);
-            few(&mut nf.counters);
-            for cell in nf.table.iter_mut().flat_map(|table| table.rows.iter_mut().flatten()) {
-                *cell = shown(cell);
+            nf.kind = shown(&nf.kind).into();
+            let numbers = [&mut nf.packets, &mut nf.created, &mut nf.held, &mut nf.restarts, &mut nf.memory];
+            let of_cycles = [&mut nf.cycles.cycles, &mut nf.cycles.packets, &mut nf.cycles.batches];
+            numbers.into_iter().chain(of_cycles).for_each(|n| *n = (*n).min(MOST_COUNTED));
+            nf.drops = cleaned(&nf.drops, |name| name.into());
+            nf.counters = cleaned(&nf.counters, |name| name);
+            if let Some(table) = &mut nf.table {
+                table.rows.iter_mut().flatten().for_each(|cell| *cell = shown(cell));
+                table.columns.iter_mut().for_each(|title| *title = shown(title).into());
             }
         }
-        said.ports.truncate(MANY);
-        said.ports.iter_mut().for_each(|port| few(&mut port.drops));
+        let mut known = self.ways.clone();
+        said.ports
+            .retain(|port| known.iter().position(|name| *name == port.name).map(|at| known.swap_remove(at)).is_some());
+        said.ports.iter_mut().for_each(|port| port.drops = cleaned(&port.drops, |name| name.into()));
         said.faults.truncate(FAULTS);
         said.faults.iter_mut().for_each(|fault| *fault = format!("wall {:?}: {}", self.wall, shown(fault)));
         said
     }
 
-    /// Asks it, at the end, to say what it has done, unless it has been asked already.
+    /// Asks it to say what it has done, unless it has been asked already.
     pub(crate) fn ask(&self) {
         let mut state = self.state();
-        state.going = true;
         if state.ready && !std::mem::replace(&mut state.asked, true) {
             state.tell(REPORT);
         }
@@ -326,11 +333,16 @@ impl Place {
         let mut command = command(&start.argv);
         let out = if start.speaks { OwnedFd::from(its.try_clone()?).into() } else { Stdio::null() };
         // the terminal's Ctrl-C is not for it
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.process_group(0).stdin(OwnedFd::from(its)).stdout(out).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let printed = child.stderr.take();
         drop(command);
-        let grouped = if start.waits { self.kept.groups.take(child.id()) } else { Ok(()) };
+        let grouped = match &start.limits {
+            Some(limits) if !self.kept.groups.paths().is_empty() => self.kept.groups.make(limits),
+            Some(_) => Ok(()),
+            None => self.kept.groups.take(child.id()),
+        };
         let words = ours.try_clone()?;
         {
             let mut state = self.kept.state();
@@ -339,19 +351,36 @@ impl Place {
             state.to = Some(ours);
             match grouped {
                 // one byte
-                Ok(()) if start.waits => state.tell(""),
-                Ok(()) => {}
-                Err(e) => state.why = Some(format!("its process cannot be put into its control group: {e}")),
+                Ok(()) => state.tell(""),
+                Err(e) => state.why = Some(format!("its process gets no control group: {e}")),
             }
             if state.why.is_some() {
                 state.to = None;
             }
         }
         let (kept, reader) = (self.kept.clone(), self.kept.clone());
-        let listening = std::thread::spawn(move || listen(&kept, words));
-        std::thread::spawn(move || printed.into_iter().for_each(|pipe| read(&reader, pipe)));
+        let thread = || std::thread::Builder::new().name("wall".into());
+        let listening = thread().spawn(move || listen(&kept, words))?;
+        thread().spawn(move || printed.into_iter().for_each(|pipe| read(&reader, pipe)))?;
         let now = Instant::now();
         Ok(Running { child, since: now, silent: (now, 0), listening })
+    }
+}
+
+/// Counts that can be believed, under names that can be printed.
+fn cleaned<K: AsRef<str> + Ord + Clone>(counts: &BTreeMap<K, u64>, name: impl Fn(String) -> K) -> BTreeMap<K, u64> {
+    let clean =
+        |(key, n): (&K, &u64)| (name(shown(key.as_ref()).chars().take(LONGEST_NAME).collect()), (*n).min(MOST_COUNTED));
+    let mut clean = counts.iter().map(clean).collect();
+    few(&mut clean);
+    clean
+}
+
+/// No more names than there is room for.
+fn few<K: Ord, V>(of: &mut BTreeMap<K, V>) {
+    const MANY: usize = 256;
+    while of.len() > MANY {
+        of.pop_last();
     }
 }
 
@@ -449,7 +478,10 @@ pub(crate) fn add_behind<'a>(to: &mut BTreeMap<Name, u64>, ports: impl IntoItera
 pub(crate) fn add_nfs(to: &mut BTreeMap<String, NfSummary>, nfs: impl IntoIterator<Item = NfSummary>) {
     for nf in nfs {
         match to.get_mut(&nf.name) {
-            Some(earlier) => earlier.join(&nf),
+            Some(earlier) => {
+                earlier.join(&nf);
+                (earlier.held, earlier.table) = (nf.held, nf.table);
+            }
             None => drop(to.insert(nf.name.clone(), nf)),
         }
     }

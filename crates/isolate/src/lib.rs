@@ -1,7 +1,7 @@
 //! NFs behind walls.
 //!
-//! `isolation = "process"`, `"container"` or `"vm"` in a chain file puts NFs there. [`Walls`] starts what is behind walls, waits
-//! until it is ready, starts it again when it ends, and adds what it counts to what this process counts. [`host`] is what runs
+//! `isolation = "process"`, `"container"` or `"vm"` in a chain file puts NFs there. [`Walled`] runs a chain file: it starts what is
+//! behind walls, waits until it is ready, starts it again when it ends, and adds what it counts to what this process counts. [`host`] is what runs
 //! in a process or container, [`guest`] in a virtual machine: the same NFs, with the same settings, on the same runtime, with no
 //! rights. [`oci`] and [`vm`](vm()) write images to take elsewhere.
 //!
@@ -22,6 +22,7 @@ mod keeper;
 mod order;
 mod program;
 mod vm;
+mod walled;
 mod walls;
 
 pub use guest::guest;
@@ -29,7 +30,9 @@ pub use host::host;
 pub use image::{Content, SOCKETS, VmImage, oci, vm, vm_command};
 pub use program::Program;
 pub use vm::{Accel, Kernel, accel, time_to_init};
-pub use walls::{Walls, places};
+pub use walled::Walled;
+use walls::Walls;
+pub use walls::places;
 
 /// The subcommand by which the program runs as the process behind a wall.
 pub const HOST: &str = "wall-host";

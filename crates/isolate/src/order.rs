@@ -25,8 +25,10 @@ pub(crate) struct Order {
     pub(crate) cpus: Vec<usize>,
     /// Whom it becomes, where it begins as root.
     pub(crate) user: u32,
-    /// MiB of memory of its own that it may have, whatever control groups say.
-    pub(crate) memory_mib: u64,
+    /// Another group that it is in, for a device.
+    pub(crate) group: Option<u32>,
+    /// MiB of memory of its own that NFs may have, whatever control groups say.
+    pub(crate) heap_mib: u64,
 }
 
 /// What it is told later, a line each. The end of these is the same as [`STOP`].

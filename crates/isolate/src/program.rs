@@ -57,16 +57,13 @@ impl Program {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn bytes(&self) -> std::io::Result<Vec<u8>> {
-        let lean = std::env::temp_dir().join(format!("bondstone-lean-{}", std::process::id()));
-        let stripped = Command::new("strip").arg("-o").arg(&lean).arg(&self.path).output();
-        let bytes = match stripped {
-            Ok(done) if done.status.success() => std::fs::read(&lean),
+        let lean = tempfile::NamedTempFile::new()?;
+        let stripped = Command::new("strip").arg("-o").arg(lean.path()).arg(&self.path).output();
+        match stripped {
+            Ok(done) if done.status.success() => std::fs::read(lean.path()),
             // larger, and as good
             _ => std::fs::read(&self.path),
-        };
-        // errors: there is none
-        let _ = std::fs::remove_file(&lean);
-        bytes
+        }
     }
 }
 

@@ -136,7 +136,8 @@ impl fmt::Display for Accel {
 /// What every guest is started with.
 fn common(accel: Accel) -> Vec<String> {
     let mut args: Vec<String> = vec!["-nodefaults".into(), "-no-user-config".into(), "-no-reboot".into()];
-    args.extend(["-display", "none", "-sandbox", "on"].map(str::to_owned));
+    const SHUT: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+    args.extend(["-display", "none", "-sandbox", SHUT].map(str::to_owned));
     args.extend(accel.args().map(str::to_owned));
     args
 }
@@ -150,12 +151,16 @@ fn boot(more: &str) -> String {
 /// Asked once, as long as this machine runs.
 #[must_use]
 pub fn accel(kernel: &Kernel) -> Accel {
+    // of what is not there nothing is learned
+    if version().is_err() {
+        return Accel::Tcg;
+    }
     let usable = rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
     if !usable {
         return Accel::Tcg;
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let known = crate::walls::base().join("bondstone.kvm");
+    let known = cache().join("kvm");
     let asked = format!("{} {}", boot.trim(), kernel.version);
     if let Ok(text) = std::fs::read_to_string(&known)
         && let Some(answer) = text.strip_prefix(&asked)
@@ -164,6 +169,7 @@ pub fn accel(kernel: &Kernel) -> Accel {
     }
     let works = time_to_init(kernel, Accel::Kvm).is_ok();
     // errors: it is asked again
+    let _ = std::fs::create_dir_all(cache());
     let _ = std::fs::write(known, format!("{asked} {}", if works { "yes" } else { "no" }));
     if works { Accel::Kvm } else { Accel::Tcg }
 }
@@ -175,12 +181,14 @@ pub fn accel(kernel: &Kernel) -> Accel {
 pub fn time_to_init(kernel: &Kernel, accel: Accel) -> Result<Duration, Error> {
     /// What the first program says.
     const HERE: &str = "bondstone: here";
-    let folder = tempfile::tempdir().map_err(|e| lacks(format!("a folder: {e}"), "make room for one"))?;
-    let initrd = folder.path().join("initrd");
+    let initrd = cache().join("empty");
     let files: Files = vec![("/init".into(), 0o755, sayer(HERE))];
-    let written = std::fs::File::create(&initrd).and_then(|file| initramfs::write(file, &files));
+    let folder = std::fs::create_dir_all(cache());
+    let written = folder.and_then(|()| initramfs::write(std::fs::File::create(&initrd)?, &files));
     written.map_err(|e| lacks(format!("{}: {e}", initrd.display()), "make room for it"))?;
-    let mut command = Command::new(QEMU);
+    // it ends with this program, however that ends
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", QEMU]);
     command.args(common(accel)).args(["-m", "256", "-machine", "q35", "-serial", "stdio"]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initrd).arg("-append").arg(boot(""));
     let started = Instant::now();
@@ -265,6 +273,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: &'a Path,
     pub(crate) memory_mib: u64,
+    /// Whether that is huge pages.
+    pub(crate) huge: bool,
     pub(crate) cpus: usize,
     /// Sockets of the ways through its wall, and the slot of each.
     pub(crate) ways: Vec<(PathBuf, usize)>,
@@ -277,7 +287,7 @@ impl Guest<'_> {
             format!("-add-fd fd={CONSOLE},set=1 -chardev file,id=console,path=/dev/fdset/1,append=on"),
             "-serial chardev:console -serial stdio".to_owned(),
         ];
-        let huge = if free_huge_mib() > self.memory_mib { ",hugetlb=on,hugetlbsize=2M" } else { "" };
+        let huge = if self.huge { ",hugetlb=on,hugetlbsize=2M" } else { "" };
         self.with(&lines.join(" "), huge)
     }
 
@@ -311,11 +321,11 @@ impl Guest<'_> {
 /// The command for a guest from an image, whose console is the terminal.
 pub(crate) fn alone(accel: Accel, image: &VmImage, ways: Vec<(PathBuf, usize)>) -> Vec<String> {
     let (kernel, initrd) = (&image.kernel, &image.initramfs);
-    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, cpus: 1, ways }.with("-serial stdio", "")
+    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways }.with("-serial stdio", "")
 }
 
 /// MiB of huge pages of 2 MiB that nobody has.
-fn free_huge_mib() -> u64 {
+pub(crate) fn free_huge_mib() -> u64 {
     let text = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
     text.trim().parse::<u64>().map_or(0, |pages| pages * 2)
 }

@@ -11,8 +11,9 @@ use chain::{ChainFile, Isolation, Wall};
 use graph::{Diagnostics, Registry};
 use runtime::{Error, Summary, WallSummary, allowed_cpus};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const USERS: u32 = 1_900_000_000;
 const WALLS: u32 = 64;
 
 /// What is behind the walls of a chain file, and this side of them.
-pub struct Walls {
+pub(crate) struct Walls {
     walls: Vec<Wall>,
     /// What runs each.
     by: Vec<String>,
@@ -41,6 +42,8 @@ pub struct Walls {
     keeper: Mutex<Option<Keeper>>,
     kept: Vec<Arc<Kept>>,
     _guard: Guard,
+    /// As long as it is held, the folder is no orphan.
+    _lock: File,
 }
 
 impl Walls {
@@ -48,7 +51,7 @@ impl Walls {
     ///
     /// # Errors
     /// What is wrong with the file, or what this machine or user lacks.
-    pub fn build(file: &ChainFile, registry: &Registry) -> Result<Option<Walls>, Error> {
+    pub(crate) fn build(file: &ChainFile, registry: &Registry) -> Result<Option<Walls>, Error> {
         if file.walls.is_empty() {
             return Ok(None);
         }
@@ -63,16 +66,19 @@ impl Walls {
         remove_orphans();
         let wrong =
             |e: std::io::Error| lacks(format!("{}: {e}", folder.display()), "make sure that this user may write there");
-        let mut groups: Vec<Groups> =
-            file.walls.iter().map(|wall| Groups::plan(&format!("bondstone-{own}-{}", wall.name))).collect();
+        let plan = |wall: &Wall| {
+            Groups::plan(&format!("bondstone-{own}-{}", wall.name), wall.isolation == Isolation::Container)
+        };
+        let mut groups: Vec<Groups> = file.walls.iter().map(plan).collect();
         let paths: Vec<PathBuf> = groups.iter().flat_map(|groups| groups.paths().to_vec()).collect();
         let machines = Machines::new(file)?;
-        // before there is anything to be removed
-        let guard =
-            Guard::start(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         // a folder that is there already is somebody else's
         let mut make = std::fs::DirBuilder::new();
         make.mode(0o711).create(&folder).map_err(wrong)?;
+        let lock = File::open(&folder).and_then(|folder| folder.lock().map(|()| folder)).map_err(wrong)?;
+        // before there is anything else to be removed
+        let guard =
+            Guard::start(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         let root = rustix::process::geteuid().is_root();
         let path = std::path::absolute(&file.file).map_err(wrong)?;
         let mut notes = machines.notes();
@@ -84,10 +90,8 @@ impl Walls {
             if wall.isolation == Isolation::Vm {
                 limits.memory_mib += vm::BESIDES_MIB;
             }
-            // a container's are made by what runs it
-            if wall.isolation != Isolation::Container
-                && let Err(e) = groups.make(&limits)
-            {
+            let within = groups.within();
+            if let Err(e) = groups.make(&limits) {
                 let what = "its memory is not limited, as it gets no control group";
                 notes.push(format!("wall {:?}: {what}: {e}", wall.name));
                 *groups = Groups::none();
@@ -105,12 +109,15 @@ impl Walls {
                 program: vec![],
                 cpus: cpus.clone(),
                 user: user.unwrap_or_default(),
-                memory_mib: wall.memory_mib,
+                group: machines.group(wall.isolation),
+                // a guest's kernel has the rest
+                heap_mib: if wall.isolation == Isolation::Vm { wall.memory_mib / 2 } else { wall.memory_mib },
             };
-            let start = machines.start(order, file, wall, groups, &limits).map_err(wrong)?;
+            let start = machines.start(order, file, wall, within.as_deref(), limits).map_err(wrong)?;
             kept.push(Arc::new(Kept {
                 wall: wall.name.clone(),
                 nfs: wall.nfs.clone(),
+                ways: wall.crossings.iter().map(|crossing| crossing.port.clone()).collect(),
                 start,
                 groups: std::mem::replace(groups, Groups::none()),
                 user,
@@ -121,7 +128,7 @@ impl Walls {
             file.switch(&folder, &switch_cpus, registry).map_err(|faults| Error::Input(Diagnostics(faults)))?;
         Ok(Some(Walls {
             walls: file.walls.clone(),
-            by: machines.by(),
+            by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
             cpus,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             switch,
@@ -131,18 +138,17 @@ impl Walls {
             keeper: Mutex::default(),
             kept,
             _guard: guard,
+            _lock: lock,
         }))
     }
 
     /// What runs on this side.
-    #[must_use]
-    pub fn switch(&self) -> &ChainFile {
+    pub(crate) fn switch(&self) -> &ChainFile {
         &self.switch
     }
 
     /// What the user may want to know.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
+    pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
@@ -150,7 +156,7 @@ impl Walls {
     ///
     /// # Errors
     /// Why one does not begin.
-    pub fn start(&self) -> Result<(), Error> {
+    pub(crate) fn start(&self) -> Result<(), Error> {
         for (wall, kept) in self.walls.iter().zip(&self.kept) {
             let Some(user) = kept.user else { continue };
             for socket in self.switch.sockets(wall, &self.folder) {
@@ -177,13 +183,13 @@ impl Walls {
 
     /// Whether all packets are back that went behind walls, by what this side has done; processes are asked for what they have
     /// done meanwhile.
-    #[must_use]
-    pub fn returned(&self, done: &Summary) -> bool {
+    pub(crate) fn returned(&self, done: &Summary) -> bool {
         // a worker may have a batch in its hands that goes on to the next wall
         if !done.balanced {
             return false;
         }
-        self.kept.iter().for_each(|kept| kept.ask());
+        self.ask();
+        self.kept.iter().for_each(|kept| kept.state().going = true);
         let (mut away, mut deaths) = (0, 0);
         for (wall, kept) in self.walls.iter().zip(&self.kept) {
             let state = kept.state();
@@ -200,6 +206,11 @@ impl Walls {
         (away, before) == (0, 0) || deaths > 0 && last.1.elapsed() > STILL
     }
 
+    /// Asks all to say what they have done.
+    pub(crate) fn ask(&self) {
+        self.kept.iter().for_each(|kept| kept.ask());
+    }
+
     /// Packets behind a wall, as far as is known.
     fn away(&self, wall: &Wall, state: &State, done: &Summary) -> i64 {
         let ways = done.ports.iter().filter(|port| wall.crossings.iter().any(|c| c.port == port.name));
@@ -211,8 +222,7 @@ impl Walls {
     }
 
     /// What both sides have done, in one; so far, or at the end.
-    #[must_use]
-    pub fn cover(&self, mut done: Summary, ended: bool) -> Summary {
+    pub(crate) fn cover(&self, mut done: Summary, ended: bool) -> Summary {
         for (n, (wall, kept)) in self.walls.iter().zip(&self.kept).enumerate() {
             let state = kept.state();
             let mut of = WallSummary {
@@ -268,8 +278,7 @@ impl Walls {
     }
 
     /// Ends the processes; what both sides have done, in one.
-    #[must_use]
-    pub fn end(self, done: Summary) -> Summary {
+    pub(crate) fn end(self, done: Summary) -> Summary {
         drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.cover(done, true)
     }
@@ -280,11 +289,14 @@ struct Machines {
     program: Option<Program>,
     runc: Option<String>,
     vm: Option<(Kernel, Accel, String)>,
-    by: Vec<String>,
+    /// Whether there are huge pages for the memory of all VMs.
+    huge: bool,
 }
 
 impl Machines {
     fn new(file: &ChainFile) -> Result<Machines, Error> {
+        /// MiB of huge pages that are left for this side.
+        const OURS_MIB: u64 = 512;
         let any = |isolation| file.walls.iter().any(|wall| wall.isolation == isolation);
         let (containers, vms) = (any(Isolation::Container), any(Isolation::Vm));
         if containers && !rustix::process::geteuid().is_root() {
@@ -292,21 +304,21 @@ impl Machines {
         }
         let runc = containers.then(container::version).transpose()?;
         let machine = || -> Result<_, Error> {
-            let kernel = Kernel::find()?;
+            let (version, kernel) = (vm::version()?, Kernel::find()?);
             let accel = vm::accel(&kernel);
-            Ok((kernel, accel, vm::version()?))
+            Ok((kernel, accel, version))
         };
-        let mut all = Machines {
+        let of_vms = file.walls.iter().filter(|wall| wall.isolation == Isolation::Vm);
+        Ok(Machines {
             program: (containers || vms).then(Program::own).transpose()?,
             runc,
             vm: vms.then(machine).transpose()?,
-            by: vec![],
-        };
-        all.by = file.walls.iter().map(|wall| all.by_what(wall.isolation)).collect();
-        Ok(all)
+            huge: of_vms.map(|wall| wall.memory_mib).sum::<u64>() + OURS_MIB <= vm::free_huge_mib(),
+        })
     }
 
-    fn by_what(&self, isolation: Isolation) -> String {
+    /// What runs a wall.
+    fn by(&self, isolation: Isolation) -> String {
         match (isolation, &self.runc, &self.vm) {
             (Isolation::Container, Some(version), _) => format!("runc {version}"),
             (Isolation::Vm, _, Some((kernel, accel, version))) => {
@@ -316,9 +328,11 @@ impl Machines {
         }
     }
 
-    /// What runs each wall.
-    fn by(&self) -> Vec<String> {
-        self.by.clone()
+    /// The group that a wall's process has to be in.
+    fn group(&self, isolation: Isolation) -> Option<u32> {
+        let kvm = isolation == Isolation::Vm && self.vm.as_ref().is_some_and(|(_, accel, _)| *accel == Accel::Kvm);
+        let group = kvm.then(|| std::fs::metadata("/dev/kvm").ok()).flatten().map(|device| device.gid());
+        group.filter(|group| *group != 0)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -327,56 +341,60 @@ impl Machines {
         emulated.map(|_| note.to_owned()).into_iter().collect()
     }
 
-    /// Writes what a wall's process needs.
+    /// Writes what a wall's process needs; `groups` is where its control groups are, also if they are not limited.
     fn start(
         &self,
         mut order: Order,
         file: &ChainFile,
         wall: &Wall,
-        groups: &Groups,
-        limits: &Limits,
+        groups: Option<&Path>,
+        limits: Limits,
     ) -> std::io::Result<Start> {
         let at = order.folder.join(format!("{}.json", wall.name));
         let own = vec!["/proc/self/exe".to_owned(), HOST.to_owned(), at.display().to_string()];
-        let mut start = Start { argv: own, waits: true, speaks: false, end: vec![] };
-        let in_image = order.folder.join(format!("{}.image", wall.name));
+        let speaks = wall.isolation != Isolation::Process;
+        let mut start = Start { argv: own, speaks, limits: None, end: vec![] };
+        let image = order.folder.join(format!("{}.image", wall.name));
+        // no wall's name has a dot
+        let [linux, runc] = [".linux", ".runc"].map(|name| order.folder.join(name));
+        let mut new = File::options();
+        new.write(true).create_new(true).mode(0o600);
         match (wall.isolation, &self.program, &self.vm) {
             (Isolation::Container, Some(program), _) => {
-                container::bundle(&in_image, &order, &at, program, groups, limits)?;
-                let state = order.folder.join("runc");
                 let id = format!("bondstone-{}-{}", std::process::id(), wall.name);
-                let bundle = in_image.display().to_string();
-                start.argv = container::runc(&state, &["run", "--bundle", &bundle, &id]);
-                start.end = container::runc(&state, &["delete", "--force", &id]);
-                (start.waits, start.speaks) = (false, true);
+                let alone = Path::new("/").join(&id);
+                container::bundle(&image, &order, &at, program, groups.unwrap_or(&alone))?;
+                order.program = container::runc(&runc, &["run", "--bundle", &image.display().to_string(), &id]);
+                start.limits = Some(limits);
+                start.end = container::runc(&runc, &["delete", "--force", &id]);
             }
             (Isolation::Vm, Some(program), Some((kernel, accel, _))) => {
-                let linux = order.folder.join("linux");
-                std::fs::copy(&kernel.image, &linux)?;
+                if !linux.exists() {
+                    std::fs::copy(&kernel.image, &linux)?;
+                    std::fs::set_permissions(&linux, std::fs::Permissions::from_mode(0o444))?;
+                }
                 let mut files = initramfs::guest(program, &kernel.modules)?;
                 files.push((initramfs::ORDER.into(), 0o600, serde_json::to_vec(&order)?));
                 for file in &order.files {
                     files.push((file.clone(), 0o600, std::fs::read(file)?));
                 }
-                initramfs::write(std::fs::File::create(&in_image)?, &files)?;
+                initramfs::write(new.open(&image)?, &files)?;
                 let ways = file.sockets(wall, &order.folder).into_iter();
                 let guest = vm::Guest {
                     accel: *accel,
                     kernel: &linux,
-                    initrd: &in_image,
+                    initrd: &image,
                     memory_mib: wall.memory_mib,
+                    huge: self.huge,
                     cpus: order.cpus.len(),
                     ways: ways.enumerate().map(|(n, socket)| (socket, Wall::slot(n))).collect(),
                 };
                 order.program = guest.command();
-                start.speaks = true;
             }
             _ => {}
         }
-        let mut new = std::fs::File::options();
-        let mut new = new.write(true).create_new(true).mode(0o600).open(&at)?;
-        new.write_all(&serde_json::to_vec(&order)?)?;
-        for path in [&at, &in_image].into_iter().filter(|path| order.user != 0 && path.is_file()) {
+        new.open(&at)?.write_all(&serde_json::to_vec(&order)?)?;
+        for path in [&at, &image].into_iter().filter(|path| order.user != 0 && path.is_file()) {
             chown(path, Some(order.user), Some(order.user))?;
         }
         Ok(start)
@@ -409,15 +427,19 @@ pub(crate) fn base() -> PathBuf {
     std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-/// Removes what processes have left behind of which also the guard was killed.
+/// Removes what processes of this user have left behind of which also the guard was killed.
 fn remove_orphans() {
+    let own = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(base()).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let process =
-            name.to_str().and_then(|name| name.strip_prefix("bondstone-")).and_then(|id| id.parse::<u32>().ok());
-        if process.is_some_and(|id| !Path::new(&format!("/proc/{id}")).exists()) {
-            // errors: it is another user's
-            drop(Guard::start(&entry.path(), &[]));
+        let (path, name) = (entry.path(), entry.file_name());
+        let id = name.to_str().and_then(|name| name.strip_prefix("bondstone-")).and_then(|id| id.parse::<u32>().ok());
+        let is_own = path.symlink_metadata().is_ok_and(|of| of.is_dir() && of.uid() == own);
+        let Some(id) = id.filter(|_| is_own) else { continue };
+        let is_there = id != std::process::id() && Path::new(&format!("/proc/{id}")).exists();
+        // a process that this one cannot see may hold it
+        if !is_there && File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok()) {
+            // errors: what can be removed is
+            drop(Guard::start(&path, &[]));
         }
     }
 }

@@ -147,7 +147,19 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), Options::default(), || Ok(()))
+        Engine::start_on_wires_around(file, depth, || Ok(()))
+    }
+
+    /// As [`Engine::start_on_wires`]; ways through walls are what they are, and `opened` is called when they are there.
+    ///
+    /// # Errors
+    /// As for [`Engine::start_around`].
+    pub fn start_on_wires_around(
+        file: &ChainFile,
+        depth: u32,
+        opened: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(Engine, Vec<End>), Error> {
+        Engine::begin(file, Some(depth), Options::default(), opened)
     }
 
     fn begin(

@@ -520,14 +520,15 @@ fn plain(value: &Any) -> String {
 fn sendable(chain: &ChainFile, sent: &Sent) -> Result<(), Diagnostic> {
     match sent {
         Sent::Made { .. } | Sent::Profile(_) => {
-            let ready = crate::entries(chain, sent.is_both_ways())
+            let ready = crate::wired::entries(chain, sent.is_both_ways())
                 .and_then(|_| sent.ready(chain, &AtomicBool::new(false)))
                 .map(drop);
             ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
         }
         // they were looked at once for all
         Sent::Capture(_) => {
-            let ready = crate::entries(chain, sent.is_both_ways()).and_then(|_| crate::offer::macs(chain)).map(drop);
+            let ready =
+                crate::wired::entries(chain, sent.is_both_ways()).and_then(|_| crate::offer::macs(chain)).map(drop);
             ready.map_err(|d| Diagnostic { file: d.file.or(Some(chain.file.clone())), ..d })
         }
     }

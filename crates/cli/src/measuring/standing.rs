@@ -60,15 +60,28 @@ impl Desk {
     }
 
     fn wired(&self, file: &ChainFile, both_ways: bool) -> anyhow::Result<Standing> {
-        let into = bench::entries(file, both_ways).map_err(|d| Diagnostics(vec![d]))?;
-        let mut wired = Wired::start(file, &into)?;
+        let mut wired = Wired::start(file, &self.registry, both_ways)?;
         wired.stop_when(self.interrupted.clone());
-        let started = wired.engine().snapshot();
+        for note in wired.chains().notes() {
+            eprintln!("note: {note}");
+        }
+        let started = wired.chains().snapshot();
         let used: Vec<usize> = started.workers.keys().copied().collect();
-        let core = self.generator(&used)?;
+        let of_walls: Vec<usize> = started.walls.iter().flat_map(|wall| wall.cpus.clone()).collect();
+        let is_chain = |name: &String| !started.walls.iter().any(|wall| *name == format!("wall {}", wall.name));
+        let of_chains = started.workers.iter().filter(|(_, names)| names.iter().any(is_chain));
+        let of_chains: Vec<usize> = of_chains.map(|(cpu, _)| *cpu).collect();
+        // too few CPUs for all: rather beside a wall than beside the chains
+        let core = self.generator(&used).or_else(|e| match of_walls.is_empty() {
+            true => Err(e),
+            false => self.generator(&of_chains).inspect(|core| {
+                eprintln!("note: the generator shares CPU {core} with a wall, and each gets half of it: more CPUs would measure more");
+            }),
+        })?;
         runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
-        let lcore = wired.engine().eal().register_thread().ok();
-        let cpus = used.iter().copied().chain([core]).collect();
+        let lcore = wired.chains().engine().eal().register_thread().ok();
+        let cpus: std::collections::BTreeSet<usize> = used.iter().copied().chain([core]).collect();
+        let cpus = cpus.into_iter().collect();
         let stand = Stand::Wired(Box::new(wired));
         Ok(Standing { stand, core, used, cpus, memory: started.memory, plan: None, machine: None, _lcore: lcore })
     }

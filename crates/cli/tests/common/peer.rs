@@ -143,6 +143,11 @@ impl Peer {
         self.offered(1, self.sent);
     }
 
+    /// Takes its memory away from under whoever maps it.
+    pub(crate) fn shrink(&self) {
+        self.memory.set_len(0).unwrap();
+    }
+
     /// Frames that have been taken.
     pub(crate) fn taken(&self) -> u16 {
         let mut bytes = [0; 2];

@@ -27,9 +27,18 @@ pub(super) struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Puts a wire in the place of every port; the far ends.
+    /// Puts a wire in the place of every port but ways through walls; the far ends.
     pub(super) fn wires(&mut self, depth: u32, workers: &mut [Placed]) -> Result<Vec<End>, Error> {
-        (0..self.file.ports.len()).map(|port| self.wire(port, depth, workers)).collect()
+        let mut ends = vec![];
+        for (n, port) in self.file.ports.iter().enumerate() {
+            match &port.device {
+                Device::Dpdk { name, arguments, .. } if port.wall.is_some() => {
+                    self.device(n, name, arguments, workers)?;
+                }
+                _ => ends.push(self.wire(n, depth, workers)?),
+            }
+        }
+        Ok(ends)
     }
 
     fn wire(&mut self, port: usize, depth: u32, workers: &mut [Placed]) -> Result<End, Error> {

@@ -1,0 +1,83 @@
+//! A chain file that runs, with what is behind its walls.
+
+use crate::Walls;
+use chain::ChainFile;
+use graph::Registry;
+use runtime::{End, Engine, Error, Options, Summary};
+
+/// An engine, and what is behind the walls of its file, if it has any.
+pub struct Walled {
+    engine: Engine,
+    walls: Option<Walls>,
+}
+
+impl Walled {
+    /// Starts what runs in this process, and what does not.
+    ///
+    /// # Errors
+    /// As [`Engine::start`] and [`Walls::build`].
+    pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<Walled, Error> {
+        let walls = Walls::build(file, registry)?;
+        let side = walls.as_ref().map_or(file, Walls::switch);
+        let engine = Engine::start_around(side, options, || walls.as_ref().map_or(Ok(()), Walls::start))?;
+        Ok(Walled { engine, walls })
+    }
+
+    /// As [`Walled::start`], with a wire in the place of every port of the file, as [`Engine::start_on_wires`].
+    ///
+    /// # Errors
+    /// As [`Walled::start`].
+    pub fn start_on_wires(file: &ChainFile, registry: &Registry, depth: u32) -> Result<(Walled, Vec<End>), Error> {
+        let walls = Walls::build(file, registry)?;
+        let side = walls.as_ref().map_or(file, Walls::switch);
+        let opened = || walls.as_ref().map_or(Ok(()), Walls::start);
+        let (engine, ends) = Engine::start_on_wires_around(side, depth, opened)?;
+        Ok((Walled { engine, walls }, ends))
+    }
+
+    /// What runs in this process.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The part of a file that runs in this process: the numbers of ports and chains are those of this.
+    #[must_use]
+    pub fn side<'a>(&'a self, file: &'a ChainFile) -> &'a ChainFile {
+        self.walls.as_ref().map_or(file, Walls::switch)
+    }
+
+    /// What the user may want to know.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.engine.notes().iter().chain(self.walls.iter().flat_map(Walls::notes))
+    }
+
+    /// What all of it has done so far; what is behind walls has said so a moment ago.
+    #[must_use]
+    pub fn snapshot(&self) -> Summary {
+        let done = self.engine.snapshot();
+        match &self.walls {
+            Some(walls) => walls.cover(done, false),
+            None => done,
+        }
+    }
+
+    /// As [`Walled::snapshot`]; asks what is behind walls to say anew what it has done, so that the next one is fresh.
+    #[must_use]
+    pub fn fresh(&self) -> Summary {
+        self.walls.iter().for_each(Walls::ask);
+        self.snapshot()
+    }
+
+    /// Ends it; what it has done.
+    #[must_use]
+    pub fn stop(self) -> Summary {
+        match self.walls {
+            Some(walls) => {
+                let done = self.engine.stop_once(|done| walls.returned(done));
+                walls.end(done)
+            }
+            None => self.engine.stop(),
+        }
+    }
+}
