@@ -16,10 +16,18 @@ step "format, lints, scripts, licences"
 scripts/lint.sh
 step "documentation"
 scripts/docs.sh
+# what is selected decides which features dependencies have: with the same packages all the time, each is compiled once
 step "unit, property and documentation tests"
-cargo test --release --locked --workspace --exclude bondstone --lib --bins --tests
-cargo test --release --locked -p bondstone --lib --test book
-cargo test --release --locked --workspace --doc
+if [ "$only" = check ]; then
+	cargo test --release --locked --workspace --exclude bondstone --lib --bins --tests
+	cargo test --release --locked -p bondstone --lib --test book
+	cargo test --release --locked --workspace --doc
+else
+	scripts/host.sh
+	step "and through the command line: captures, processes, namespaces, walls, wrong input"
+	cargo test --release --locked --workspace --lib --bins --tests -- --nocapture
+	cargo test --release --locked --workspace --doc
+fi
 step "the packet crate under miri"
 if cargo +nightly miri --version >/dev/null 2>&1; then
 	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" cargo +nightly miri test -p bondstone-packet --lib
@@ -33,18 +41,16 @@ fi
 
 step "what cores share, under every interleaving (loom)"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test state_loom
-step "through the command line: captures, processes, namespaces, wrong input"
-scripts/host.sh
-cargo test --release --locked -p bondstone --tests -- --nocapture
 step "examples"
 for file in examples/*.toml; do
 	target/release/bondstone check "$file"
 done
 step "panics beside another chain, one chain on all cores"
-cargo run --release --locked -q -p bondstone-runtime --example panics -- --seconds 1
-cargo run --release --locked -q -p bondstone-runtime --example scaling -- --rounds 1
+cargo build --release --locked --workspace --examples
+target/release/examples/panics --seconds 1
+target/release/examples/scaling --rounds 1
 step "C baselines give the same packets"
-cargo build --release --locked -p bondstone-native
+cargo build --release --locked --workspace --bins
 target/release/native-bench --pairs 5 --json target/bench/test.json
 step "fuzzing, briefly"
 fuzz/run.sh 10

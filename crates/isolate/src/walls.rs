@@ -272,8 +272,9 @@ impl Walls {
             done.walls.push(of);
         }
         done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));
+        let this_side = done.balanced;
         done.total();
-        done.balanced &= !ended || done.ports.iter().all(runtime::PortSummary::ring_is_whole);
+        done.balanced &= !ended || this_side;
         done
     }
 

@@ -201,11 +201,14 @@ impl Engine {
         opening.links(&mut workers)?;
         opened()?;
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
+        // whatever else it would be: on a wire it is no ring, out of which comes what went in
+        let on_wire = |port: &chain::Port| wires.is_some() && port.wall.is_none();
+        let device = |port: &chain::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
         let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
-                ports: file.ports.iter().map(|p| (p.name.clone(), p.device.to_string())).collect(),
+                ports: file.ports.iter().map(|p| (p.name.clone(), device(p))).collect(),
                 links: file.links.iter().map(|l| l.name.clone()).collect(),
                 chains: file.chains.iter().enumerate().map(|(n, chain)| (chain.name.clone(), holders(n))).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),

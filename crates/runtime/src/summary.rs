@@ -286,7 +286,7 @@ impl Shown {
 
 impl PortSummary {
     /// Whether all that was sent to a ring came out of it, as it has to be at the end; true for other ports.
-    pub fn ring_is_whole(&self) -> bool {
+    pub(crate) fn ring_is_whole(&self) -> bool {
         !self.device.starts_with("ring") || self.sent == self.received
     }
 

@@ -73,7 +73,8 @@ pub(crate) fn misbehave() -> &'static Path {
         let built = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().expect("it is in a folder");
         let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--offline", "--example", "misbehave"]).args(release);
+        // with the packages of the tests, so that nothing is compiled again
+        cargo.args(["build", "--offline", "--workspace", "--example", "misbehave"]).args(release);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         cargo.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
         let said = Said::from(cargo.output().unwrap());
