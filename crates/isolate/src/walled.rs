@@ -15,7 +15,7 @@ impl Walled {
     /// Starts what runs in this process, and what does not.
     ///
     /// # Errors
-    /// As [`Engine::start`] and [`Walls::build`].
+    /// As [`Engine::start`], and what this machine or user lacks for walls.
     pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<Walled, Error> {
         let walls = Walls::build(file, registry)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
