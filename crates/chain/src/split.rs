@@ -156,7 +156,7 @@ impl ChainFile {
         for (n, crossing) in wall.crossings.iter().enumerate() {
             let port = &crossing.port;
             let device = match wall.isolation {
-                Isolation::Vm => format!("0000:00:{:02x}.0", Wall::slot(n)),
+                Isolation::Vm => Wall::address(n),
                 _ => format!("virtio-user:{},queue_size={}", socket(folder, wall, port).display(), Wall::QUEUE),
             };
             ports.insert(

@@ -73,6 +73,12 @@ impl Wall {
         // the first two are the bridge and whatever a machine has there
         way + 2
     }
+
+    /// Its address, as the guest has it.
+    #[must_use]
+    pub fn address(way: usize) -> String {
+        format!("0000:00:{:02x}.0", Self::slot(way))
+    }
 }
 
 /// A way through a wall: one port on each side of it.

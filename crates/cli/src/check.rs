@@ -131,7 +131,7 @@ fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
 }
 
 /// Faults that only building an NF finds.
-fn settings(file: &ChainFile) -> Vec<Diagnostic> {
+pub(crate) fn settings(file: &ChainFile) -> Vec<Diagnostic> {
     let build = |(n, nf): (usize, &chain::NfUse)| {
         let cx =
             BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1), ..Default::default() };

@@ -1,10 +1,11 @@
 //! `bondstone image`.
 
+use crate::check::settings;
 use crate::exit::Exit;
 use anyhow::{Context, anyhow};
 use bytesize::ByteSize;
 use chain::{ChainFile, Wall};
-use graph::{BuildCx, Diagnostic, Diagnostics, Registry};
+use graph::{Diagnostic, Diagnostics, Registry};
 use isolate::{Accel, Content, Kernel, Program, SOCKETS, Walled};
 use runtime::Options;
 use serde_json::json;
@@ -88,8 +89,8 @@ impl Of {
         )
     }
 
-    /// Checks it, and adds what it needs.
-    fn content(&self, devices: [String; 2], registry: &Registry) -> anyhow::Result<Content> {
+    /// Checks it, and adds what it needs; also as it is read.
+    fn content(&self, devices: [String; 2], registry: &Registry) -> anyhow::Result<(Content, ChainFile)> {
         let (path, text) = match self.file() {
             Some(path) => {
                 let text = chain::read(path, "chain file").map_err(|d| Diagnostics(vec![d]))?;
@@ -106,17 +107,12 @@ impl Of {
             let d = Diagnostic::new("is a wall, and an image is behind one already").value(&wall.name);
             return Err(Diagnostics(vec![d.cure("take the key isolation out")]).into());
         }
-        let mut faults = vec![];
-        for (n, nf) in file.nfs.iter().enumerate() {
-            let cx =
-                BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1), ..Default::default() };
-            faults.extend(nf.factory.build(&cx).err().map(|d| file.place(n, d)));
-        }
+        let faults = settings(&file);
         if !faults.is_empty() {
             return Err(Diagnostics(faults).into());
         }
         let files = file.files(|_| true).iter().map(|file| file.canonicalize()).collect::<Result<_, _>>()?;
-        Ok(Content { program: Program::own()?, chain: (path, text), files })
+        Ok((Content { program: Program::own()?, chain: (path, text), files }, file))
     }
 }
 
@@ -140,7 +136,7 @@ impl Image {
 
 fn oci(of: &Of, out: &Path, name: &str, registry: &Registry) -> anyhow::Result<Exit> {
     let socket = |port: &str| format!("virtio-user:{SOCKETS}/{port}.sock");
-    let content = of.content(["in", "out"].map(socket), registry)?;
+    let (content, _) = of.content(["in", "out"].map(socket), registry)?;
     let bytes = isolate::oci(&content, name, out).with_context(|| out.display().to_string())?;
     let mut to = stdout();
     if of.json {
@@ -161,16 +157,13 @@ fn oci(of: &Of, out: &Path, name: &str, registry: &Registry) -> anyhow::Result<E
 }
 
 fn vm(of: &Of, out: &Path, kernel: &Kernel, time: bool, registry: &Registry) -> anyhow::Result<Exit> {
-    let slot = |n: usize| format!("0000:00:{:02x}.0", Wall::slot(n));
-    let content = of.content([0, 1].map(slot), registry)?;
+    let (content, file) = of.content([0, 1].map(Wall::address), registry)?;
     let image = isolate::vm(&content, kernel, out).with_context(|| out.display().to_string())?;
     let accel = isolate::accel(kernel);
-    let (path, text) = &content.chain;
-    let ports = ChainFile::parse(text, path, registry).map_err(Diagnostics)?.ports;
-    let is_its = |n: &usize| ports.iter().any(|port| port.device.pci() == Some(&slot(*n)));
+    let is_its = |n: &usize| file.ports.iter().any(|port| port.device.pci() == Some(&Wall::address(*n)));
     let sockets: Vec<PathBuf> =
         (0..Wall::MOST_SLOTS).take_while(is_its).map(|n| PathBuf::from(format!("{SOCKETS}/port{n}.sock"))).collect();
-    let command = isolate::vm_command(&image, accel, &sockets);
+    let command = isolate::vm_command(&image, accel, sockets.clone());
     let times = if time { Some(times(of, kernel, accel, registry)?) } else { None };
     let mut to = stdout();
     if of.json {

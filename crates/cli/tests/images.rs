@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 fn image(folder: &Scratch, args: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
@@ -34,17 +34,6 @@ fn files(archive: impl Read) -> BTreeMap<PathBuf, Vec<u8>> {
 
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A program that is ended with the test.
-struct Beside(Child);
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // errors: it has ended
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A switch that sends to one socket as fast as it can, and takes what comes by another.
@@ -130,8 +119,7 @@ fn a_containers_image_is_whole_and_the_same_each_time_and_runs() {
     std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     let id = format!("bondstone-image-{}", std::process::id());
     let mut command = runc(&["run", &id]);
-    let container =
-        Beside(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap());
+    let container = Running::start(&mut command);
     has_come_back(running);
     assert!(runc(&["delete", "--force", &id]).status().unwrap().success());
     drop(container);
@@ -157,8 +145,8 @@ fn a_vms_image_is_small_and_runs() {
     let here = format!("{}/", folder.path("").display().to_string().trim_end_matches('/'));
     let words: Vec<String> = words.map(|word| word.replace("/run/bondstone/", &here)).collect();
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(folder.path("")).stdin(Stdio::null()).stdout(Stdio::null());
-    let guest = Beside(command.spawn().unwrap());
+    command.args(&words[1..]).current_dir(folder.path(""));
+    let guest = Running::start(&mut command);
     has_come_back(running);
     drop(guest);
 }

@@ -71,7 +71,7 @@ fn begin() -> Result<(), String> {
         rustix::system::finit_module(&file, c"", 0).map_err(|e| format!("{module}: {e}"))?;
     }
     for n in 0..Wall::MOST_SLOTS {
-        let device = format!("0000:00:{:02x}.0", Wall::slot(n));
+        let device = Wall::address(n);
         let folder = Path::new("/sys/bus/pci/devices").join(&device);
         // 2: a network interface
         if read_to_string(folder.join("class")).is_ok_and(|class| class.starts_with("0x02")) {

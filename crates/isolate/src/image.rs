@@ -1,9 +1,9 @@
 //! Images to take elsewhere: of a container, and of a virtual machine.
 
 use crate::container::PROGRAM;
-use crate::initramfs::{self, Files};
-use crate::program::{Program, folders};
-use crate::vm::{Accel, Kernel};
+use crate::initramfs;
+use crate::program::{Files, Program, folders, read};
+use crate::vm::Kernel;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -34,8 +34,9 @@ impl Content {
     fn read(&self) -> io::Result<Files> {
         let (path, text) = &self.chain;
         let chain = (path.clone(), 0o644, text.clone().into_bytes());
-        let others = self.files.iter().map(|path| Ok((path.clone(), 0o644, std::fs::read(path)?)));
-        std::iter::once(Ok(chain)).chain(others).collect()
+        let mut all = read(&self.files, 0o644)?;
+        all.push(chain);
+        Ok(all)
     }
 }
 
@@ -64,13 +65,6 @@ pub fn vm(content: &Content, kernel: &Kernel, to: &Path) -> io::Result<VmImage> 
     std::fs::write(&image.initramfs, &packed)?;
     let of_kernel = std::fs::copy(&kernel.image, &image.kernel)?;
     Ok(VmImage { bytes: [of_kernel, packed.len() as u64], ..image })
-}
-
-/// The command that starts a VM from its image, with a vhost-user socket for each of its ports.
-#[must_use]
-pub fn vm_command(image: &VmImage, accel: Accel, sockets: &[PathBuf]) -> Vec<String> {
-    let ways = sockets.iter().enumerate().map(|(n, socket)| (socket.clone(), chain::Wall::slot(n)));
-    crate::vm::alone(accel, image, ways.collect())
 }
 
 /// Writes a container's image as one file (OCI image layout 1.0 in a tar archive); its size in bytes.
@@ -119,10 +113,7 @@ pub fn oci(content: &Content, name: &str, to: &Path) -> io::Result<u64> {
 
 /// The files of a container.
 fn layer(content: &Content) -> io::Result<Vec<u8>> {
-    let mut files = vec![(PathBuf::from(PROGRAM), 0o755, content.program.bytes()?)];
-    for path in content.program.libraries() {
-        files.push((path.clone(), 0o755, std::fs::read(path)?));
-    }
+    let mut files = content.program.files(PROGRAM)?;
     files.extend(content.read()?);
     let mut layer = tar::Builder::new(vec![]);
     let mounted = Path::new(SOCKETS).join("x");

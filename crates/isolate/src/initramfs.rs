@@ -1,6 +1,6 @@
 //! What a guest's kernel begins with: an archive of files in memory (`Documentation/driver-api/early-userspace/buffer-format.rst`).
 
-use crate::program::{Program, folders};
+use crate::program::{Files, Program, folders};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,14 @@ use std::path::{Path, PathBuf};
 pub(crate) const ORDER: &str = "/order.json";
 pub(crate) const MODULES: [&str; 2] = ["/uio.ko", "/uio_pci_generic.ko"];
 
-/// Files: where each is, its mode, and what is in it.
-pub(crate) type Files = Vec<(PathBuf, u32, Vec<u8>)>;
-
 /// What makes a program a guest's only one.
 ///
 /// # Errors
 /// A file that cannot be read.
 pub(crate) fn guest(program: &Program, modules: &[PathBuf]) -> io::Result<Files> {
-    let mut files = vec![(PathBuf::from("/init"), 0o755, program.bytes()?)];
+    let mut files = program.files("/init")?;
     for (at, module) in MODULES.iter().zip(modules) {
         files.push((PathBuf::from(at), 0o644, std::fs::read(module)?));
-    }
-    for library in program.libraries() {
-        files.push((library.clone(), 0o755, std::fs::read(library)?));
     }
     Ok(files)
 }

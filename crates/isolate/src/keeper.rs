@@ -4,7 +4,7 @@ use crate::cgroup::{Groups, Limits};
 use crate::order::{LONGEST, REPORT, STOP, Word};
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, PortSummary, Summary};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -144,8 +144,7 @@ impl Kept {
     /// What a process says of itself, as far as it can be: of its NFs and ports, in numbers that can be added, in words that can
     /// be printed, and no more of anything than there is room for.
     fn believed(&self, mut said: Summary) -> Summary {
-        let mut known = self.nfs.clone();
-        said.nfs.retain(|nf| known.iter().position(|name| *name == nf.name).map(|at| known.swap_remove(at)).is_some());
+        keep_once(&mut said.nfs, &self.nfs, |nf| &nf.name);
         for nf in &mut said.nfs {
             nf.kind = shown(&nf.kind).into();
             let numbers = [&mut nf.packets, &mut nf.created, &mut nf.held, &mut nf.restarts, &mut nf.memory];
@@ -158,9 +157,7 @@ impl Kept {
                 table.columns.iter_mut().for_each(|title| *title = shown(title).into());
             }
         }
-        let mut known = self.ways.clone();
-        said.ports
-            .retain(|port| known.iter().position(|name| *name == port.name).map(|at| known.swap_remove(at)).is_some());
+        keep_once(&mut said.ports, &self.ways, |port| &port.name);
         said.ports.iter_mut().for_each(|port| port.drops = cleaned(&port.drops, |name| name.into()));
         said.faults.truncate(FAULTS);
         said.faults.iter_mut().for_each(|fault| *fault = format!("wall {:?}: {}", self.wall, shown(fault)));
@@ -374,6 +371,12 @@ fn cleaned<K: AsRef<str> + Ord + Clone>(counts: &BTreeMap<K, u64>, name: impl Fn
     let mut clean = counts.iter().map(clean).collect();
     few(&mut clean);
     clean
+}
+
+/// Keeps those of known names, the first of each.
+fn keep_once<T>(all: &mut Vec<T>, known: &[String], name: impl Fn(&T) -> &String) {
+    let mut known: BTreeSet<&String> = known.iter().collect();
+    all.retain(|one| known.remove(name(one)));
 }
 
 /// No more names than there is room for.

@@ -27,9 +27,9 @@ mod walls;
 
 pub use guest::guest;
 pub use host::host;
-pub use image::{Content, SOCKETS, VmImage, oci, vm, vm_command};
+pub use image::{Content, SOCKETS, VmImage, oci, vm};
 pub use program::Program;
-pub use vm::{Accel, Kernel, accel, time_to_init};
+pub use vm::{Accel, Kernel, accel, time_to_init, vm_command};
 pub use walled::Walled;
 use walls::Walls;
 pub use walls::places;

@@ -52,11 +52,18 @@ impl Program {
         &self.libraries
     }
 
-    /// Its bytes, without what only debuggers read.
+    /// It, at that place of an image, and its libraries.
     ///
     /// # Errors
     /// It cannot be read.
-    pub(crate) fn bytes(&self) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn files(&self, at: &str) -> std::io::Result<Files> {
+        let mut files = read(&self.libraries, 0o755)?;
+        files.push((at.into(), 0o755, self.bytes()?));
+        Ok(files)
+    }
+
+    /// Its bytes, without what only debuggers read.
+    fn bytes(&self) -> std::io::Result<Vec<u8>> {
         let lean = tempfile::NamedTempFile::new()?;
         let stripped = Command::new("strip").arg("-o").arg(lean.path()).arg(&self.path).output();
         match stripped {
@@ -65,6 +72,17 @@ impl Program {
             _ => std::fs::read(&self.path),
         }
     }
+}
+
+/// Files of an image: where each is, its mode, and what is in it.
+pub(crate) type Files = Vec<(PathBuf, u32, Vec<u8>)>;
+
+/// Files that are at the same place in an image as here.
+///
+/// # Errors
+/// One cannot be read.
+pub(crate) fn read(paths: &[PathBuf], mode: u32) -> std::io::Result<Files> {
+    paths.iter().map(|path| Ok((path.clone(), mode, std::fs::read(path)?))).collect()
 }
 
 /// Folders in which files are, each after the one that it is in.

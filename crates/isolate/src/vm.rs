@@ -1,8 +1,8 @@
 //! Virtual machines: their kernel, what runs them, and how fast they begin.
 
 use crate::image::VmImage;
-use crate::initramfs::{self, Files};
-use crate::lacks;
+use crate::program::Files;
+use crate::{initramfs, lacks};
 use runtime::Error;
 use std::fmt;
 use std::io::Read;
@@ -151,10 +151,6 @@ fn boot(more: &str) -> String {
 /// Asked once, as long as this machine runs.
 #[must_use]
 pub fn accel(kernel: &Kernel) -> Accel {
-    // of what is not there nothing is learned
-    if version().is_err() {
-        return Accel::Tcg;
-    }
     let usable = rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
     if !usable {
         return Accel::Tcg;
@@ -166,6 +162,10 @@ pub fn accel(kernel: &Kernel) -> Accel {
         && let Some(answer) = text.strip_prefix(&asked)
     {
         return if answer.trim() == "yes" { Accel::Kvm } else { Accel::Tcg };
+    }
+    // of what is not there nothing is learned
+    if version().is_err() {
+        return Accel::Tcg;
     }
     let works = time_to_init(kernel, Accel::Kvm).is_ok();
     // errors: it is asked again
@@ -276,8 +276,8 @@ pub(crate) struct Guest<'a> {
     /// Whether that is huge pages.
     pub(crate) huge: bool,
     pub(crate) cpus: usize,
-    /// Sockets of the ways through its wall, and the slot of each.
-    pub(crate) ways: Vec<(PathBuf, usize)>,
+    /// Sockets of the ways through its wall.
+    pub(crate) ways: Vec<PathBuf>,
 }
 
 impl Guest<'_> {
@@ -300,7 +300,8 @@ impl Guest<'_> {
         add("-smp", self.cpus.to_string());
         add("-machine", "q35,memory-backend=memory".into());
         add("-object", format!("memory-backend-memfd,id=memory,size={}M,share=on{huge}", self.memory_mib));
-        for (n, (socket, slot)) in self.ways.iter().enumerate() {
+        for (n, socket) in self.ways.iter().enumerate() {
+            let slot = chain::Wall::slot(n);
             add("-chardev", format!("socket,id=way{n},path={}", socket.display()));
             add("-netdev", format!("vhost-user,id=net{n},chardev=way{n}"));
             let queue = chain::Wall::QUEUE;
@@ -318,8 +319,9 @@ impl Guest<'_> {
     }
 }
 
-/// The command for a guest from an image, whose console is the terminal.
-pub(crate) fn alone(accel: Accel, image: &VmImage, ways: Vec<(PathBuf, usize)>) -> Vec<String> {
+/// The command that starts a guest from its image, with a vhost-user socket for each of its ports; its console is the terminal.
+#[must_use]
+pub fn vm_command(image: &VmImage, accel: Accel, ways: Vec<PathBuf>) -> Vec<String> {
     let (kernel, initrd) = (&image.kernel, &image.initramfs);
     Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways }.with("-serial stdio", "")
 }

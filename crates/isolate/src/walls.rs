@@ -4,7 +4,7 @@ use crate::cgroup::{Groups, Limits};
 use crate::guard::Guard;
 use crate::keeper::{self, Keeper, Kept, Start, State};
 use crate::order::Order;
-use crate::program::Program;
+use crate::program::{self, Program};
 use crate::vm::{self, Accel, Kernel};
 use crate::{HOST, container, initramfs, lacks};
 use chain::{ChainFile, Isolation, Wall};
@@ -376,11 +376,8 @@ impl Machines {
                 }
                 let mut files = initramfs::guest(program, &kernel.modules)?;
                 files.push((initramfs::ORDER.into(), 0o600, serde_json::to_vec(&order)?));
-                for file in &order.files {
-                    files.push((file.clone(), 0o600, std::fs::read(file)?));
-                }
+                files.extend(program::read(&order.files, 0o600)?);
                 initramfs::write(new.open(&image)?, &files)?;
-                let ways = file.sockets(wall, &order.folder).into_iter();
                 let guest = vm::Guest {
                     accel: *accel,
                     kernel: &linux,
@@ -388,7 +385,7 @@ impl Machines {
                     memory_mib: wall.memory_mib,
                     huge: self.huge,
                     cpus: order.cpus.len(),
-                    ways: ways.enumerate().map(|(n, socket)| (socket, Wall::slot(n))).collect(),
+                    ways: file.sockets(wall, &order.folder),
                 };
                 order.program = guest.command();
             }

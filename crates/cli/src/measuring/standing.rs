@@ -67,12 +67,11 @@ impl Desk {
         }
         let started = wired.chains().snapshot();
         let used: Vec<usize> = started.workers.keys().copied().collect();
-        let of_walls: Vec<usize> = started.walls.iter().flat_map(|wall| wall.cpus.clone()).collect();
         let is_chain = |name: &String| !started.walls.iter().any(|wall| *name == format!("wall {}", wall.name));
         let of_chains = started.workers.iter().filter(|(_, names)| names.iter().any(is_chain));
         let of_chains: Vec<usize> = of_chains.map(|(cpu, _)| *cpu).collect();
         // too few CPUs for all: rather beside a wall than beside the chains
-        let core = self.generator(&used).or_else(|e| match of_walls.is_empty() {
+        let core = self.generator(&used).or_else(|e| match started.walls.is_empty() {
             true => Err(e),
             false => self.generator(&of_chains).inspect(|core| {
                 eprintln!("note: the generator shares CPU {core} with a wall, and each gets half of it: more CPUs would measure more");
