@@ -46,11 +46,11 @@ for file in examples/*.toml; do
 	target/release/bondstone check "$file"
 done
 step "panics beside another chain, one chain on all cores"
-cargo build --release --locked --workspace --examples
+# with the examples in it this selects what the tests did
+cargo build --release --locked --workspace --bins --examples
 target/release/examples/panics --seconds 1
 target/release/examples/scaling --rounds 1
 step "C baselines give the same packets"
-cargo build --release --locked --workspace --bins
 target/release/native-bench --pairs 5 --json target/bench/test.json
 step "fuzzing, briefly"
 fuzz/run.sh 10

@@ -219,7 +219,7 @@ int bs_port_info(uint16_t port, struct bs_port_info *info)
 	return 0;
 }
 
-int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, struct rte_mempool *pool)
+int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, int bells, struct rte_mempool *pool)
 {
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info d;
@@ -231,6 +231,7 @@ int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, u
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = d.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	}
+	conf.intr_conf.rxq = bells != 0;
 	rc = rte_eth_dev_configure(port, rxq, txq, &conf);
 	if (rc < 0)
 		return rc;
@@ -246,6 +247,16 @@ int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, u
 	if (rc >= 0)
 		rte_eth_promiscuous_enable(port); /* best effort: software ports often have no filter to switch off */
 	return rc;
+}
+
+int bs_rx_bell(uint16_t port, uint16_t queue)
+{
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+}
+
+int bs_rx_ring(uint16_t port, uint16_t queue, int on)
+{
+	return on ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
 }
 
 int bs_port_stop(uint16_t port)

@@ -77,7 +77,11 @@ int bs_port_probe(const char *device, const char *name);
 int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2]);
 int bs_port_info(uint16_t port, struct bs_port_info *info);
 /* rss: spread flows over the queues in hardware. */
-int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, struct rte_mempool *pool);
+int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int bells, struct rte_mempool *pool);
+/* the file that can be read once somebody has rung for a receive queue */
+int bs_rx_bell(uint16_t port, uint16_t queue);
+/* whether somebody is to ring */
+int bs_rx_ring(uint16_t port, uint16_t queue, int on);
 int bs_port_stop(uint16_t port);
 int bs_port_stats(uint16_t port, struct bs_port_stats *stats);
 int bs_port_mac(uint16_t port, uint8_t mac[6]);

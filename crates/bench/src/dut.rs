@@ -10,6 +10,7 @@
 
 mod agent;
 mod attach;
+mod behind;
 mod bondstone;
 mod bridge;
 mod command;
@@ -41,6 +42,7 @@ pub use running::{About, Running};
 pub use site::{SentTo, Site};
 
 use crate::bed::{Act, Acted};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// Why a device under test does not run.
@@ -53,6 +55,11 @@ pub struct DutError {
     pub problem: String,
     /// What mends it.
     pub cure: String,
+}
+
+/// This program.
+fn own_program(site: &Site) -> Result<PathBuf, DutError> {
+    std::env::current_exe().map_err(|e| site.wrong(format!("own program: {e}"), "start it by its path"))
 }
 
 /// A device under test.

@@ -1,5 +1,6 @@
 //! The file as it is written, every value with its place.
 
+use crate::wall::Idle;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -54,6 +55,7 @@ pub(crate) struct Wall {
     #[serde(default)]
     pub(crate) cores: Vec<Spanned<usize>>,
     pub(crate) memory_mib: Option<Spanned<u64>>,
+    pub(crate) idle: Option<Idle>,
 }
 
 /// How the packets of a chain that begins with an NF's output are spread over its cores.

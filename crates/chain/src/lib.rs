@@ -45,7 +45,7 @@ pub use file::{Shuffle, Traffic};
 pub use locate::{Source, nearest, read};
 pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
 pub use split::Part;
-pub use wall::{Crossing, Isolation, Side, Wall, Way};
+pub use wall::{Crossing, Idle, Isolation, Side, Wall, Way};
 
 /// The settings of one NF, as read from a file, each with its place.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;

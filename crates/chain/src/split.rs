@@ -1,6 +1,6 @@
 //! A file with walls as several without: one for the switch, one for what is behind each wall.
 
-use crate::plan::ChainFile;
+use crate::plan::{ChainFile, Class};
 use crate::wall::{Isolation, Side, Wall, Way};
 use graph::{Diagnostic, Registry};
 use serde::{Deserialize, Serialize};
@@ -146,6 +146,23 @@ impl ChainFile {
         self.part(&table, Side::Switch).read(&self.file, registry)
     }
 
+    /// From which port to which packets go, of a side of the walls that does nothing else with them.
+    ///
+    /// # Errors
+    /// What else it does.
+    pub fn hops(&self) -> Result<Vec<(&str, &str)>, Diagnostic> {
+        let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
+        if let Some(nf) = self.nfs.first() {
+            let d = Diagnostic::new("is behind no wall, and another switch runs no NFs").value(&nf.name);
+            return Err(here(d.cure("give it isolation = \"process\", \"container\" or \"vm\"")));
+        }
+        if let Some(chain) = self.chains.iter().find(|chain| chain.class != Class::PLAIN) {
+            let d = Diagnostic::new("has a priority, a share or a rate, which another switch knows nothing of");
+            return Err(here(d.value(&chain.name).cure("take the key out")));
+        }
+        Ok(self.chains.iter().filter_map(|chain| Some((&**chain.path.first()?, &**chain.path.last()?))).collect())
+    }
+
     /// What is behind a wall, on any CPU that is there; sockets are below `folder`.
     #[must_use]
     pub fn host(&self, wall: &Wall, folder: &Path) -> Part {
@@ -267,4 +284,44 @@ fn free(name: &str, part: usize, taken: &mut BTreeSet<String>) -> String {
     let found = (part.max(1)..).map(of).find(|name| !taken.contains(name)).unwrap_or_default();
     taken.insert(found.clone());
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hops(nfs: &str, chains: &str) -> Result<Vec<(String, String)>, Option<String>> {
+        let text = format!(
+            "bondstone = 1\nport.a.device = \"null\"\nport.b.device = \"null\"\nport.c.device = \"null\"\n{chains}\n{nfs}"
+        );
+        let file = ChainFile::parse(&text, Path::new("test.toml"), &nf::registry()).unwrap();
+        let side = file.switch(Path::new("/run"), &[], &nf::registry()).unwrap();
+        let hops = side.hops().map_err(|d| d.value)?;
+        Ok(hops.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect())
+    }
+
+    #[test]
+    fn a_switch_hands_from_port_to_port() {
+        let nf = |name: &str, kind: &str| format!("[nf.{name}]\nkind = \"{kind}\"\nisolation = \"process\"\n");
+        let both = nf("x", "count") + &nf("y", "tee");
+        let is = |chains: &str, expected: &[(&str, &str)]| {
+            let expected = expected.iter().map(|(from, to)| (from.to_string(), to.to_string())).collect::<Vec<_>>();
+            assert_eq!(hops(&both, chains), Ok(expected), "{chains}");
+        };
+        // one chain; there and back; what only comes out
+        is("chain = [{ path = [\"a\", \"x\", \"y\", \"b\"] }]", &[("a", "x-1"), ("x-1", "y-1"), ("y-1", "b")]);
+        is(
+            "chain = [{ path = [\"a\", \"x\", \"b\"] }, { path = [\"b\", \"x\", \"a\"] }]",
+            &[("a", "x-1"), ("x-1", "b"), ("b", "x-2"), ("x-2", "a")],
+        );
+        is(
+            "chain = [{ path = [\"a\", \"y\", \"b\"] }]\nedge = [{ from = \"y.copy\", to = \"c\" }]",
+            &[("a", "y-1"), ("y-1", "b"), ("y-2", "c")],
+        );
+        let inside = "[nf.near]\nkind = \"count\"\n";
+        let path = "chain = [{ path = [\"a\", \"near\", \"x\", \"b\"] }]";
+        assert_eq!(hops(&(both.clone() + inside), path), Err(Some("near".to_owned())));
+        let rate = "chain = [{ name = \"slow\", path = [\"a\", \"x\", \"b\"], rate = \"1 kpps\" }]";
+        assert_eq!(hops(&both, rate), Err(Some("slow".to_owned())));
+    }
 }

@@ -41,6 +41,16 @@ impl Isolation {
     }
 }
 
+/// What a wall's process does while nothing comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// It looks again, and keeps its CPU busy.
+    Poll,
+    /// It sleeps, and is woken by who sends to it.
+    Sleep,
+}
+
 /// NFs that share what is behind one wall.
 #[derive(Clone, Debug)]
 pub struct Wall {
@@ -56,6 +66,8 @@ pub struct Wall {
     pub(crate) absent: Vec<(usize, Diagnostic)>,
     /// MiB of memory that they may have, huge pages apart.
     pub memory_mib: u64,
+    /// What it does while nothing comes; none: what its CPU asks for.
+    pub idle: Option<Idle>,
     /// Ways through it.
     pub crossings: Vec<Crossing>,
 }

@@ -112,6 +112,12 @@ enum Command {
         #[arg(long)]
         inner: bool,
     },
+    /// Runs what is behind the walls of a chain file, for a switch that is another program.
+    #[command(name = isolate::HOSTS, hide = true)]
+    WallHosts {
+        /// The chain file.
+        file: std::path::PathBuf,
+    },
     /// Runs as the first program of a virtual machine that is behind a wall.
     #[command(name = isolate::GUEST, hide = true)]
     WallGuest {
@@ -129,6 +135,13 @@ enum Command {
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
         Command::WallHost { order, inner } => return isolate::host(&registry, &order, inner),
+        Command::WallHosts { file } => {
+            // the end of its input ends it, orderly
+            match interrupt::on_interrupt(|| {}) {
+                Ok(()) => return isolate::hosts(&registry, &file),
+                Err(e) => Err(e),
+            }
+        }
         Command::WallGuest { inner } => return isolate::guest(&registry, inner),
         Command::Run(run) => run.run(&registry),
         #[cfg(feature = "measure")]

@@ -61,14 +61,16 @@ impl Run {
         let (interrupt, events) = channel();
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
-        let options = Options { strategy: self.placing.strategy(), memory };
+        let options = Options { strategy: self.placing.strategy(), memory, ..Options::default() };
         let chains = Walled::start(&file, registry, options)?;
         for note in chains.notes() {
             eprintln!("note: {note}");
         }
         let mut before = chains.snapshot();
         for wall in &before.walls {
-            eprintln!("wall {}: a {} ({}), ready after {:.0} ms", wall.name, wall.isolation, wall.by, wall.began_ms);
+            let idle = if wall.sleeps { ", sleeps while nothing comes" } else { "" };
+            let runtime::WallSummary { name, isolation, by, began_ms, .. } = wall;
+            eprintln!("wall {name}: a {isolation} ({by}), ready after {began_ms:.0} ms{idle}");
         }
         for (cpu, chains) in &before.workers {
             eprintln!("CPU {cpu} runs {}", chains.join(", "));

@@ -91,11 +91,14 @@ fn leftovers() -> BTreeSet<String> {
     let command = |pid: &String| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
     let ours = |line: &Vec<u8>| {
         let line = String::from_utf8_lossy(line).replace('\0', " ");
-        line.contains("bondstone-dut-") || line.contains("sleep 7777")
+        line.contains("bondstone-dut-") || line.contains("/run/bondstone-") || line.contains("sleep 7777")
     };
     let processes = names("/proc").into_iter().filter(|n| n.parse::<u32>().is_ok());
     let processes =
         processes.filter_map(|pid| command(&pid)).filter(ours).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
+    // where what is behind walls has its sockets
+    let sockets = names("/run").into_iter().filter(|name| name.starts_with("bondstone-"));
+    let folders = folders.chain(sockets);
     let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes);
     all.filter(|what| !is_of_the_living(what)).collect()
 }
@@ -159,6 +162,33 @@ fn a_chain_in_a_process_of_its_own() {
     scratch.write("chain.toml", chain);
     let results = measured(&scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"");
     assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
+}
+
+/// An NF behind a wall, as a chain.
+const BEHIND: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                      [nf.mac]\nkind = \"l2fwd\"\nisolation = \"process\"\n\
+                      [[chain]]\npath = [\"a\", \"mac\", \"count\", \"b\"]\n[nf.count]\nkind = \"count\"\nisolation = \"process\"\n";
+
+#[test]
+fn any_switch_joins_nfs_behind_walls() {
+    let _one = common::alone();
+    if !possible(&["setpriv", "taskset"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("behind.toml", BEHIND);
+    for (switch, kind, programs) in
+        [("bondstone", "bondstone", &[][..]), ("testpmd", "testpmd", &["dpdk-testpmd"]), ("ovs-dpdk", "ovs", &OVS)]
+    {
+        if !possible(programs) || switch == "ovs-dpdk" && !pages() {
+            continue;
+        }
+        let results = measured(&scratch, &format!("chain = \"behind.toml\"\nswitch = \"{switch}\""));
+        let dut = &results[0]["dut"];
+        assert_eq!((&dut["kind"], &dut["isolation"]), (&kind.into(), &"process".into()), "{dut:#}");
+        // switches of others are told of the sockets by which they are joined
+        assert!(switch == "bondstone" || dut["chain"].as_str().unwrap().contains("WALLS/"), "{dut:#}");
+    }
 }
 
 /// What changes of rules cost: those that are asked for are made.
@@ -351,6 +381,10 @@ fn killed_it_leaves_nothing() {
     let mut devices = vec!["kind = \"bridge\""];
     if possible(&OVS) && pages() {
         devices.push("kind = \"ovs\"");
+    }
+    if possible(&OVS) && pages() {
+        scratch.write("behind.toml", BEHIND);
+        devices.push("chain = \"behind.toml\"\nswitch = \"ovs-dpdk\"");
     }
     if possible(&["runc", "dpdk-testpmd"]) {
         devices.push("kind = \"testpmd\"\nenv = \"container\"");

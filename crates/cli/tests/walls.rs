@@ -158,10 +158,10 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
     let _alone = common::alone();
     let scratch = Scratch::new();
-    let file = |name: &str, of_chain: &str, of_nfs: &str| {
+    let file = |name: &str, of_chain: &str, of_nfs: &str, of_walls: &str| {
         let text = format!(
             "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"pcap:{name}.pcap\"\n\
-             [port.copies]\ndevice = \"pcap:{name}-copies.pcap\"\n\
+             [port.copies]\ndevice = \"pcap:{name}-copies.pcap\"\n{of_walls}\
              [nf.guard]\nkind = \"ttl\"\n{of_nfs}[nf.wall]\nkind = \"firewall\"\n{of_nfs}file = \"rules\"\n\
              [nf.probe]\nkind = \"tee\"\n{of_nfs}[[chain]]\nname = \"all\"\n{of_chain}\
              path = [\"in\", \"count\", \"guard\", \"wall\", \"probe\", \"monitor\", \"out\"]\n\
@@ -171,7 +171,7 @@ fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
         scratch.write(format!("{name}.toml"), text)
     };
     scratch.write("rules", "drop proto icmp\naccept\n");
-    let whole = run(&file("plain", "", "")).summary(0).0;
+    let whole = run(&file("plain", "", "", "")).summary(0).0;
     // all of the chain behind one wall, or each of three NFs behind its own
     for (kind, each) in
         [("process", false), ("process", true), ("container", false), ("container", true), ("vm", false)]
@@ -181,11 +181,15 @@ fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
         }
         let word = format!("isolation = \"{kind}\"\n");
         let name = format!("{kind}-{each}");
-        let written = if each { file(&name, "", &word) } else { file(&name, &word, "") };
+        // one that polls, and others that sleep while nothing comes
+        let sleeps = !each && kind != "process";
+        let idle = if sleeps { "[wall.all]\nidle = \"sleep\"\n" } else { "" };
+        let written = if each { file(&name, "", &word, "") } else { file(&name, &word, "", idle) };
         let summary = run(&written).summary(0);
         let walls = summary.0["walls"].as_array().unwrap();
         assert_eq!(walls.len(), if each { 3 } else { 1 }, "{name}");
         assert!(walls.iter().all(|wall| wall["isolation"] == kind && wall["starts"] == 1), "{walls:?}");
+        assert!(!sleeps || walls[0]["sleeps"] == true, "{walls:?}");
         assert_eq!(summary.0["totals"], whole["totals"], "{name}");
         assert_eq!(summary.0["drops"], whole["drops"], "{name}");
         for nf in whole["nfs"].as_array().unwrap() {

@@ -7,6 +7,7 @@ use dpdk_sys as sys;
 use packet::{BURST, Batch};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,11 +40,13 @@ pub struct PortConfig {
     pub tx_queues: u16,
     /// Descriptors in each queue; the driver rounds to what it can.
     pub descriptors: u16,
+    /// Whether receive queues have bells ([`RxQueue::bell`]); of software ports `virtio-user` alone has them.
+    pub bells: bool,
 }
 
 impl Default for PortConfig {
     fn default() -> Self {
-        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024 }
+        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024, bells: false }
     }
 }
 
@@ -174,13 +177,14 @@ impl Port {
     /// # Errors
     /// The driver's reason, with what it logged.
     pub fn start(mut self, config: &PortConfig, pool: &Arc<Mempool>) -> Result<Queues> {
-        let PortConfig { rx_queues, tx_queues, descriptors } = *config;
+        let PortConfig { rx_queues, tx_queues, descriptors, bells } = *config;
         let info = self.info()?;
         let rss = info.rss && rx_queues > 1;
         self.device.pool = Some(pool.clone());
         // SAFETY: the pool is live and stays so while the device is; queue counts are checked by the driver.
         let rc = unsafe {
-            sys::bs_port_start(self.device.id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), pool.raw())
+            let (id, pool) = (self.device.id, pool.raw());
+            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), bells.into(), pool)
         };
         let what = || {
             format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
@@ -196,6 +200,8 @@ impl Port {
                     device: device.clone(),
                     queue,
                     plain,
+                    // SAFETY: the port is started.
+                    bell: bells.then(|| unsafe { sys::bs_rx_bell(device.id, queue) }).filter(|fd| *fd >= 0),
                     too_long: 0,
                     unusable: 0,
                     bytes: 0,
@@ -246,6 +252,8 @@ pub struct RxQueue {
     device: Arc<Device>,
     queue: u16,
     plain: bool,
+    /// A descriptor of the driver's.
+    bell: Option<i32>,
     too_long: u64,
     unusable: u64,
     bytes: u64,
@@ -353,6 +361,21 @@ impl RxQueue {
         self.too_long += u64::from(too_long);
         self.unusable += u64::from(u32::from(n) - kept - too_long);
         kept as usize
+    }
+
+    /// What can be read once the other side has rung, which it does for a packet that comes while [`RxQueue::ring`] is on. None
+    /// where the port has no bells.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the driver closes it with the device, of which this is a handle.
+        self.bell.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Whether the other side is to ring for the next packet. It may not for one that came before: look once more.
+    pub fn ring(&mut self, on: bool) {
+        if self.bell.is_some() {
+            // SAFETY: the port is started, and nobody else polls this queue. Errors: drivers with bells have none.
+            unsafe { sys::bs_rx_ring(self.device.id, self.queue, on.into()) };
+        }
     }
 
     /// Packets, since the start, that came in several segments, longer than a buffer together, and were dropped.

@@ -5,19 +5,21 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Memory, time, threads, and what is open already. None of these opens a file or a socket, starts a program, or takes away
-/// memory that the switch has mapped too, which would end it.
+/// Memory, time, threads, what is open already, and waiting for that, which DPDK's thread for interrupts begins anew when a port
+/// comes. None of these opens a file or a socket, starts a program, or takes away memory that the switch has mapped too, which
+/// would end it.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_close,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_wait,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,
     libc::SYS_getpid,
@@ -144,6 +146,8 @@ pub(crate) fn restrict() -> Result<(), String> {
     let mut known: Rules = whole(CALLS).chain(whole(REFUSED)).collect();
     // workers are yet to be started; of what is no thread the rules before have spoken
     known.extend(whole(&[libc::SYS_clone, libc::SYS_clone3]));
+    // a bell that the switch rings must never make it wait
+    known.insert(libc::SYS_fcntl, where_is(1, SeccompCmpOp::Ne, libc::F_SETFL as u64)?);
     known.insert(libc::SYS_madvise, where_is(2, SeccompCmpOp::Ne, REMOVE)?);
     // of several answers the strictest holds, and the first must not forbid the second
     apply(known, SeccompAction::Allow, SeccompAction::KillProcess)?;

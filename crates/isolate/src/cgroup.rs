@@ -52,9 +52,17 @@ impl Groups {
         Groups::at(vec![])
     }
 
-    /// Where they are.
-    pub(crate) fn paths(&self) -> &[PathBuf] {
-        &self.paths
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Where they are, and where whoever runs a container makes more of them by the same name, under other controllers.
+    pub(crate) fn everywhere(&self) -> Vec<PathBuf> {
+        let Some(within) = self.within() else { return vec![] };
+        let controllers = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+        let others = controllers.filter_map(|entry| Some(entry.path().join(within.strip_prefix("/").ok()?)));
+        self.paths.iter().cloned().chain(others).collect()
     }
 
     /// Where they are within the tree of their controllers: the same in each, as they were planned alone.

@@ -139,7 +139,8 @@ pub(crate) fn forward(
     let most = Rlimit { current: bytes, maximum: bytes };
     setrlimit(Resource::Data, most).map_err(|e| format!("a limit of its memory: {e}"))?;
     let file = order.part.read(&order.file, registry).map_err(|faults| Diagnostics(faults).to_string())?;
-    let engine = Engine::start_around(&file, Options::default(), shut).map_err(|e| e.to_string())?;
+    let options = Options { sleepy: order.sleepy, ..Options::default() };
+    let engine = Engine::start_around(&file, options, shut).map_err(|e| e.to_string())?;
     // one that hangs cannot be dropped
     let engine = std::mem::ManuallyDrop::new(engine);
     let mut from = BufReader::new(from);

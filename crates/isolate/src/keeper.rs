@@ -336,7 +336,7 @@ impl Place {
         let printed = child.stderr.take();
         drop(command);
         let grouped = match &start.limits {
-            Some(limits) if !self.kept.groups.paths().is_empty() => self.kept.groups.make(limits),
+            Some(limits) if !self.kept.groups.is_empty() => self.kept.groups.make(limits),
             Some(_) => Ok(()),
             None => self.kept.groups.take(child.id()),
         };

@@ -16,6 +16,7 @@ mod container;
 mod guard;
 mod guest;
 mod host;
+mod hosts;
 mod image;
 mod initramfs;
 mod keeper;
@@ -27,6 +28,7 @@ mod walls;
 
 pub use guest::guest;
 pub use host::host;
+pub use hosts::{Hops, LISTENS, READY, hosts};
 pub use image::{Content, SOCKETS, VmImage, oci, vm};
 pub use program::Program;
 pub use vm::{Accel, Kernel, accel, time_to_init, vm_command};
@@ -38,6 +40,9 @@ pub use walls::places;
 pub const HOST: &str = "wall-host";
 /// The subcommand by which the program runs as the first of a guest.
 pub const GUEST: &str = "wall-guest";
+
+/// The subcommand by which the program runs all that is behind the walls of a file, for a switch of others.
+pub const HOSTS: &str = "wall-hosts";
 
 /// What this machine or user lacks.
 fn lacks(problem: impl Into<String>, cure: impl Into<String>) -> runtime::Error {

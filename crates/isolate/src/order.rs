@@ -23,6 +23,8 @@ pub(crate) struct Order {
     pub(crate) program: Vec<String>,
     /// CPUs that it may use.
     pub(crate) cpus: Vec<usize>,
+    /// Whether it gives them away as soon as nothing comes.
+    pub(crate) sleepy: bool,
     /// Whom it becomes, where it begins as root.
     pub(crate) user: u32,
     /// Another group that it is in, for a device.

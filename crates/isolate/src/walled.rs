@@ -17,7 +17,7 @@ impl Walled {
     /// # Errors
     /// As [`Engine::start`], and what this machine or user lacks for walls.
     pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<Walled, Error> {
-        let walls = Walls::build(file, registry)?;
+        let walls = Walls::build(file, registry, 0)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
         let engine = Engine::start_around(side, options, || walls.as_ref().map_or(Ok(()), Walls::start))?;
         Ok(Walled { engine, walls })
@@ -28,7 +28,8 @@ impl Walled {
     /// # Errors
     /// As [`Walled::start`].
     pub fn start_on_wires(file: &ChainFile, registry: &Registry, depth: u32) -> Result<(Walled, Vec<End>), Error> {
-        let walls = Walls::build(file, registry)?;
+        // who sends polls as well
+        let walls = Walls::build(file, registry, 1)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
         let opened = || walls.as_ref().map_or(Ok(()), Walls::start);
         let (engine, ends) = Engine::start_on_wires_around(side, depth, opened)?;

@@ -7,7 +7,7 @@ use crate::order::Order;
 use crate::program::{self, Program};
 use crate::vm::{self, Accel, Kernel};
 use crate::{HOST, container, initramfs, lacks};
-use chain::{ChainFile, Isolation, Wall};
+use chain::{ChainFile, Idle, Isolation, Wall};
 use graph::{Diagnostics, Registry};
 use runtime::{Error, Summary, WallSummary, allowed_cpus};
 use std::collections::BTreeSet;
@@ -31,6 +31,7 @@ pub(crate) struct Walls {
     /// What runs each.
     by: Vec<String>,
     cpus: Vec<Vec<usize>>,
+    sleepy: Vec<bool>,
     /// NFs of the whole file, in order.
     nfs: Vec<String>,
     switch: ChainFile,
@@ -47,11 +48,12 @@ pub(crate) struct Walls {
 }
 
 impl Walls {
-    /// Makes ready what the walls of a file need; none if it has no walls.
+    /// Makes ready what the walls of a file need; none if it has no walls. `others` are CPUs that somebody else in this process
+    /// will want.
     ///
     /// # Errors
     /// What is wrong with the file, or what this machine or user lacks.
-    pub(crate) fn build(file: &ChainFile, registry: &Registry) -> Result<Option<Walls>, Error> {
+    pub(crate) fn build(file: &ChainFile, registry: &Registry, others: usize) -> Result<Option<Walls>, Error> {
         if file.walls.is_empty() {
             return Ok(None);
         }
@@ -61,6 +63,7 @@ impl Walls {
             return Err(Error::Input(Diagnostics(absent)));
         }
         let (switch_cpus, cpus) = places(file, &allowed);
+        let sleepy = sleepy(file, &switch_cpus, &cpus, allowed.len().saturating_sub(others));
         let own = std::process::id();
         let folder = base().join(format!("bondstone-{own}"));
         remove_orphans();
@@ -70,7 +73,7 @@ impl Walls {
             Groups::plan(&format!("bondstone-{own}-{}", wall.name), wall.isolation == Isolation::Container)
         };
         let mut groups: Vec<Groups> = file.walls.iter().map(plan).collect();
-        let paths: Vec<PathBuf> = groups.iter().flat_map(|groups| groups.paths().to_vec()).collect();
+        let paths: Vec<PathBuf> = groups.iter().flat_map(Groups::everywhere).collect();
         let machines = Machines::new(file)?;
         // a folder that is there already is somebody else's
         let mut make = std::fs::DirBuilder::new();
@@ -108,6 +111,7 @@ impl Walls {
                 folder: folder.clone(),
                 program: vec![],
                 cpus: cpus.clone(),
+                sleepy: sleepy[n],
                 user: user.unwrap_or_default(),
                 group: machines.group(wall.isolation),
                 // a guest's kernel has the rest
@@ -130,6 +134,7 @@ impl Walls {
             walls: file.walls.clone(),
             by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
             cpus,
+            sleepy,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             switch,
             folder,
@@ -145,6 +150,22 @@ impl Walls {
     /// What runs on this side.
     pub(crate) fn switch(&self) -> &ChainFile {
         &self.switch
+    }
+
+    /// Ways through the walls, each with the socket at which this side listens.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = (String, PathBuf)> {
+        let of = |wall: &'_ Wall| {
+            let names = wall.crossings.iter().map(|crossing| crossing.port.clone());
+            names.zip(self.switch.sockets(wall, &self.folder)).collect::<Vec<_>>()
+        };
+        self.walls.iter().flat_map(of)
+    }
+
+    /// Makes a folder for the sockets of a switch that is another program, called as no wall can be.
+    pub(crate) fn of_switch(&self) -> std::io::Result<PathBuf> {
+        let folder = self.folder.join(".switch");
+        std::fs::create_dir(&folder)?;
+        Ok(folder)
     }
 
     /// What the user may want to know.
@@ -230,6 +251,7 @@ impl Walls {
                 isolation: wall.isolation.name().into(),
                 by: self.by[n].clone().into(),
                 cpus: self.cpus[n].clone(),
+                sleeps: self.sleepy[n],
                 starts: state.starts,
                 began_ms: state.took.as_secs_f64() * 1e3,
                 up: state.ready && !ended,
@@ -417,6 +439,22 @@ pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize
     (chosen, file.walls.iter().map(wall).collect())
 }
 
+/// Whether each wall has to give its CPUs away while nothing comes: if others are on them as well, or will be as only `free` of
+/// all are for this file. Two that poll on one CPU only take turns.
+fn sleepy(file: &ChainFile, chosen: &[usize], walls: &[Vec<usize>], free: usize) -> Vec<bool> {
+    let of_chains = file.chains.iter().flat_map(|chain| &chain.cores).chain(chosen);
+    let of_chains: BTreeSet<usize> = of_chains.copied().collect();
+    let all: BTreeSet<usize> = walls.iter().flatten().chain(&of_chains).copied().collect();
+    let is_taken = |n: usize, cpu: &usize| {
+        of_chains.contains(cpu) || walls.iter().enumerate().any(|(other, cpus)| other != n && cpus.contains(cpu))
+    };
+    // where these run is found when they start
+    let is_open = chosen.is_empty() && file.chains.iter().any(|chain| chain.cores.is_empty());
+    let shares = |n: usize| is_open || all.len() > free || walls[n].iter().any(|cpu| is_taken(n, cpu));
+    let of = |(n, wall): (usize, &Wall)| wall.idle.map_or_else(|| shares(n), |idle| idle == Idle::Sleep);
+    file.walls.iter().enumerate().map(of).collect()
+}
+
 /// Where sockets are.
 pub(crate) fn base() -> PathBuf {
     if rustix::process::geteuid().is_root() {
@@ -439,5 +477,44 @@ fn remove_orphans() {
             // errors: what can be removed is
             drop(Guard::start(&path, &[]));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_a_cpu_sleeps() {
+        let file = |chains: [&str; 2], idle: &str| {
+            let cores =
+                chains.map(|cores| if cores.is_empty() { String::new() } else { format!("cores = [{cores}]\n") });
+            let text = format!(
+                "bondstone = 1\nport.a.device = \"null\"\nport.b.device = \"null\"\nport.c.device = \"null\"\n\
+                 [nf.x]\nkind = \"count\"\nisolation = \"process\"\n[nf.y]\nkind = \"count\"\nisolation = \"process\"\n\
+                 [wall.x]\n{idle}[[chain]]\npath = [\"a\", \"x\", \"y\", \"c\"]\n{}[[chain]]\npath = [\"b\", \"c\"]\n{}",
+                cores[0], cores[1]
+            );
+            ChainFile::parse(&text, Path::new("test.toml"), &nf::registry()).unwrap()
+        };
+        let all = |chains, idle: &str, cpus: usize, others: usize| {
+            let allowed: Vec<usize> = (0..cpus).collect();
+            let file = file(chains, idle);
+            let (chosen, walls) = places(&file, &allowed);
+            sleepy(&file, &chosen, &walls, cpus - others)
+        };
+        let none = ["", ""];
+        // CPUs, those that others want, who sleeps
+        for (cpus, others, expected) in
+            [(1, 0, [true; 2]), (2, 0, [true; 2]), (3, 0, [false; 2]), (3, 1, [true; 2]), (4, 1, [false; 2])]
+        {
+            assert_eq!(all(none, "", cpus, others), expected, "{cpus} CPUs, {others} for others");
+        }
+        assert_eq!(all(none, "idle = \"poll\"\n", 1, 0), [false, true]);
+        assert_eq!(all(none, "idle = \"sleep\"\n", 8, 0), [true, false]);
+        assert_eq!(all(none, "cores = [3]\n", 4, 0), [false; 2]);
+        // a chain of the file may come to be on any CPU
+        assert_eq!(all(["0", ""], "", 8, 0), [true; 2]);
+        assert_eq!(all(["0", "0"], "cores = [0]\n", 8, 0), [true, false]);
     }
 }

@@ -51,6 +51,8 @@ pub struct Options {
     /// Bytes of memory, huge pages apart, at which the run is ended and the NF named that has most; by default four fifths
     /// of what the machine has, or the container.
     pub memory: Option<u64>,
+    /// Whether workers give their CPUs away as soon as nothing comes, as who shares one has to; who sends wakes them.
+    pub sleepy: bool,
 }
 
 /// A running chain file.
@@ -190,6 +192,7 @@ impl Engine {
             captures: vec![],
             drivers_own: 0,
             notes: notes(eal),
+            bells: options.sleepy,
         };
         let ends = match wires {
             Some(depth) => opening.wires(depth, &mut workers)?,
@@ -235,7 +238,7 @@ impl Engine {
         engine.renewing = Some(renewing);
         for (placed, renewals) in workers.into_iter().zip(ways) {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.launch(file, eal, placed, graph, renewals)?;
+            engine.launch(file, eal, placed, graph, renewals, options.sleepy)?;
         }
         let watch = watchdog::Watch {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
@@ -259,6 +262,7 @@ impl Engine {
         placed: Placed,
         graph: Graph,
         renewals: Renewals,
+        sleepy: bool,
     ) -> Result<(), Error> {
         let Placed { cpu, chains, plan, inputs, outputs } = placed;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
@@ -277,6 +281,9 @@ impl Engine {
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.wait_for(self.returned.clone());
+        if sleepy {
+            worker.be_sleepy();
+        }
         if !served.is_empty() {
             // a rate is the chain's on all its cores
             let class = |(chain, served): &(usize, Arc<Served>)| {

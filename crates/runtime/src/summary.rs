@@ -203,6 +203,8 @@ pub struct WallSummary {
     pub by: Name,
     /// CPUs of its process.
     pub cpus: Vec<usize>,
+    /// Whether its process sleeps while nothing comes, and is woken by who sends.
+    pub sleeps: bool,
     /// Times that its process was started.
     pub starts: u64,
     /// Milliseconds from its process's start, the last one, until it was ready to forward.

@@ -7,6 +7,8 @@ use crate::{LinkStats, Receive, Transmit};
 use dpdk::{RxQueue, TxQueue};
 use graph::{Graph, Sink, Target, caught};
 use packet::{BURST, Batch, clock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +20,13 @@ const TIMED: u32 = 128;
 const ROUNDS: u32 = 32;
 /// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
 const PATIENCE: u32 = 1 << 14;
+/// The same of one that is to give its CPU away: about a microsecond.
+const SLEEPY: u32 = 1 << 6;
 /// How long it then sleeps, and may have slept when it comes back: what is more is the system's doing.
 const NAP: Duration = Duration::from_micros(50);
 const NAPPED: Duration = Duration::from_micros(200);
+/// And at the most where somebody wakes it: as often it tells the graph the time.
+const SLEEP: Duration = Duration::from_millis(1);
 /// How long a stopped worker lets run out what is inside, and what is behind walls.
 const DRAIN: Duration = Duration::from_millis(300);
 pub(crate) const RETURN: Duration = Duration::from_secs(3);
@@ -64,6 +70,8 @@ pub struct Output {
     gave_up: Option<u64>,
     /// Whether it leads to a ring that the same worker empties: waiting for room there would be for ever.
     pub(crate) own: bool,
+    /// Whether it leads behind a wall.
+    pub(crate) wall: bool,
     /// Where packets go on that stay on this core.
     pub(crate) local: Option<Local>,
 }
@@ -79,7 +87,7 @@ pub(crate) struct Local {
 impl Output {
     /// An output that has not sent anything yet.
     pub fn new(to: Drain) -> Self {
-        Output { to, stats: Arc::default(), gave_up: None, own: false, local: None }
+        Output { to, stats: Arc::default(), gave_up: None, own: false, wall: false, local: None }
     }
 }
 
@@ -201,6 +209,8 @@ pub struct Worker {
     /// Polls until the next look, and from one to the next.
     rounds: u32,
     stride: u32,
+    /// Polls in vain before it sleeps.
+    patience: u32,
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
     renewals: Option<Renewals>,
@@ -245,6 +255,7 @@ impl Worker {
             usual: 0,
             rounds: ROUNDS,
             stride: ROUNDS,
+            patience: PATIENCE,
             gaps: Arc::default(),
             dry: Arc::default(),
             renewals: None,
@@ -262,6 +273,11 @@ impl Worker {
     /// Once it is stopped, it waits for this if something is behind walls.
     pub(crate) fn wait_for(&mut self, returned: Arc<AtomicBool>) {
         self.returned = returned;
+    }
+
+    /// Sleeps as soon as nothing comes.
+    pub(crate) fn be_sleepy(&mut self) {
+        self.patience = SLEEPY;
     }
 
     /// Serves chains as `schedule` says, each with the inputs of these numbers.
@@ -423,11 +439,10 @@ impl Worker {
     }
 
     fn spin(&mut self) {
-        let mut idle = 0u32;
-        let napped = self.millisecond * NAPPED.as_micros() as u64 / 1000;
+        let (mut idle, patience) = (0u32, self.patience);
         self.looked = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
-            if idle >= PATIENCE {
+            if idle >= patience {
                 self.wake();
             }
             if self.poll() != 0 || !self.inputs.iter().all(|i| i.from.idle()) {
@@ -437,20 +452,20 @@ impl Worker {
             if self.inputs.iter().all(|i| i.from.finished()) {
                 break;
             }
-            if idle == PATIENCE && self.inputs.iter().all(|i| i.origin != Origin::Outside || i.from.finished()) {
+            if idle == patience && self.inputs.iter().all(|i| i.origin != Origin::Outside || i.from.finished()) {
                 self.dry.store(true, Ordering::Relaxed);
             }
             idle += 1;
-            if idle < PATIENCE {
+            if idle < patience {
                 core::hint::spin_loop();
             } else {
-                idle = PATIENCE;
+                idle = patience;
                 self.inputs.iter_mut().for_each(Input::settle);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
                 let from = clock::cycles();
-                std::thread::sleep(NAP);
+                let most = if self.wait_for_bells() { SLEEP } else { Duration::ZERO } + NAPPED;
                 // it went of its own will, but not for longer than that
-                self.looked = clock::cycles().min(from + napped);
+                self.looked = clock::cycles().min(from + self.millisecond * most.as_micros() as u64 / 1000);
             }
         }
         // what other cores and memory rings still bring, unless it goes round for ever
@@ -467,6 +482,33 @@ impl Worker {
             self.beat.store(clock::cycles(), Ordering::Relaxed);
             quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
         }
+    }
+}
+
+impl Worker {
+    /// Sleeps until somebody rings, if all inputs have bells, else for a nap; whether they have.
+    fn wait_for_bells(&mut self) -> bool {
+        if !self.inputs.iter().all(|input| input.bell().is_some()) {
+            std::thread::sleep(NAP);
+            return false;
+        }
+        self.inputs.iter_mut().for_each(|input| input.ring(true));
+        // for what came before nobody rings
+        if self.poll() == 0 {
+            // the graph is told the time as often as ever
+            let due = (self.woken + self.millisecond).saturating_sub(clock::cycles());
+            let until_due = due * 1_000_000 / self.millisecond;
+            let bells: Vec<_> = self.inputs.iter().filter_map(Input::bell).collect();
+            let mut files: Vec<_> = bells.iter().map(|bell| PollFd::new(bell, PollFlags::IN)).collect();
+            // errors: a signal, after which it looks just the same
+            let _ = poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: until_due as i64 }));
+            for bell in bells {
+                // errors: nobody has rung
+                let _ = rustix::io::read(bell, &mut [0; 8]);
+            }
+        }
+        self.inputs.iter_mut().for_each(|input| input.ring(false));
+        true
     }
 }
 
@@ -532,6 +574,19 @@ impl Input {
         bytes: &mut Option<u64>,
     ) -> usize {
         self.visit::<true>(graph, outputs, batch, bytes)
+    }
+
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match &self.from {
+            Source::Queue(queue) => queue.bell(),
+            Source::Other(_) => None,
+        }
+    }
+
+    fn ring(&mut self, on: bool) {
+        if let Source::Queue(queue) = &mut self.from {
+            queue.ring(on);
+        }
     }
 
     /// Books what the source counts itself.
@@ -608,6 +663,11 @@ impl Sink for Outputs {
 #[cold]
 #[inline(never)]
 fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicBool) {
+    if output.wall && output.gave_up != Some(output.stats.packets.get()) {
+        // who is behind it may wait for this CPU
+        std::thread::yield_now();
+        output.stats.packets.add(output.to.send(batch) as u64);
+    }
     let mut until = Instant::now() + OFFER;
     let taken = output.stats.packets.get();
     let offer = patient && !output.own && output.gave_up != Some(taken);

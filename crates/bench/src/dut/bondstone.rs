@@ -4,11 +4,11 @@ use super::attach::Attached;
 use super::container::Needs;
 use super::plan::ChainText;
 use super::program::Line;
-use super::{About, Driver, DutError, Plan, Ports, Running, Site, rhythm};
+use super::{About, Driver, DutError, Plan, Ports, Running, Site, own_program, rhythm};
 use crate::bed::{Act, Acted};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use toml::{Table, Value};
@@ -26,6 +26,20 @@ fn firewall(table: &mut Table) -> Option<&mut Table> {
     let nfs = table.get_mut("nf")?.as_table_mut()?;
     let mut nfs = nfs.iter_mut().filter_map(|(_, nf)| nf.as_table_mut());
     nfs.find(|nf| nf.get("kind").and_then(Value::as_str) == Some("firewall"))
+}
+
+/// Has the chains of a file run on the device's CPUs.
+pub(crate) fn on_its_cpus(table: &mut Table, site: &Site) {
+    let cpus: Vec<Value> = site.cpus().iter().map(|&cpu| Value::Integer(cpu as i64)).collect();
+    for chain in table.get_mut("chain").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(chain) = chain.as_table_mut() {
+            chain.insert("cores".to_owned(), Value::Array(cpus.clone()));
+        }
+    }
+}
+
+fn no_chain(site: &Site) -> DutError {
+    site.wrong("has no chain", "name a chain file: chain = \"...\"")
 }
 
 /// The socket by which the firewall's rules are changed.
@@ -69,8 +83,7 @@ impl Bondstone {
 
     /// The chain file with other devices at its ports and other CPUs under its chains.
     fn text(&self, site: &Site, devices: &[String]) -> Result<String, DutError> {
-        let missing = || site.wrong("has no chain", "name a chain file: chain = \"...\"");
-        let file = self.chain.as_ref().ok_or_else(missing)?;
+        let file = self.chain.as_ref().ok_or_else(|| no_chain(site))?;
         let odd = |what: &str| site.wrong(format!("{}: {what}", file.file.display()), "look at the chain file");
         let mut table: Table = file.text.parse().map_err(|e: toml::de::Error| odd(e.message()))?;
         let ports = table.get_mut("port").and_then(Value::as_table_mut).ok_or_else(|| odd("has no ports"))?;
@@ -82,35 +95,11 @@ impl Bondstone {
             let port = ports.get_mut(port).and_then(Value::as_table_mut).ok_or_else(|| odd("has no such port"))?;
             port.insert("device".to_owned(), Value::String(device.clone()));
         }
-        let cpus: Vec<Value> = site.cpus().iter().map(|&cpu| Value::Integer(cpu as i64)).collect();
-        for chain in table.get_mut("chain").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(chain) = chain.as_table_mut() {
-                chain.insert("cores".to_owned(), Value::Array(cpus.clone()));
-            }
-        }
+        on_its_cpus(&mut table, site);
         if let Some(firewall) = firewall(&mut table) {
             firewall.insert("control".to_owned(), Value::String(socket(site).display().to_string()));
         }
         toml::to_string(&table).map_err(|e| odd(&e.to_string()))
-    }
-
-    /// Writes the text into a folder where everything lies that the chain file may name.
-    fn beside(&self, site: &Site, text: &str) -> Result<PathBuf, DutError> {
-        let folder = site.path("chain");
-        let wrong = |path: &Path, e: &std::io::Error| site.file_error(path, e);
-        std::fs::create_dir(&folder).map_err(|e| wrong(&folder, &e))?;
-        // a chain of no folder names nothing
-        let from = self.chain.as_ref().map(|c| c.folder.clone()).filter(|f| *f != PathBuf::new());
-        if let Some(from) = from {
-            let from = from.canonicalize().map_err(|e| wrong(&from, &e))?;
-            for entry in std::fs::read_dir(&from).map_err(|e| wrong(&from, &e))?.flatten() {
-                let link = folder.join(entry.file_name());
-                std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| wrong(&link, &e))?;
-            }
-        }
-        let file = folder.join("as-measured.toml");
-        std::fs::write(&file, text).map_err(|e| wrong(&file, &e))?;
-        Ok(file)
     }
 }
 
@@ -124,11 +113,11 @@ impl Driver for Bondstone {
         };
         let devices: Vec<String> = attached.inner.iter().map(device).collect();
         let text = self.text(site, &devices)?;
-        let file = self.beside(site, &text)?;
-        let own =
-            std::env::current_exe().map_err(|e| site.wrong(format!("own program: {e}"), "start it by its path"))?;
-        let from = self.chain.as_ref().map(|c| c.folder.clone()).filter(|f| *f != PathBuf::new());
-        let files = [Some(own.clone()), from.and_then(|f| f.canonicalize().ok())].into_iter().flatten().collect();
+        let chain = self.chain.as_ref();
+        let file = chain.ok_or_else(|| no_chain(site))?.beside(site, &text)?;
+        let own = own_program(site)?;
+        let from = chain.and_then(|chain| chain.folder()).and_then(|folder| folder.canonicalize().ok());
+        let files = [Some(own.clone()), from].into_iter().flatten().collect();
         let needs = Needs { files, interfaces: false };
         let line = Line::new(own.display().to_string()).args(["run".to_owned(), file.display().to_string()]);
         let mut program = attached.start(site, "bondstone", line, &needs)?;

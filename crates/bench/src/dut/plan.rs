@@ -1,10 +1,10 @@
 //! What is measured, as a scenario says it.
 
-use super::{Driver, bondstone, bridge, command, external, ovs, remote, router, testpmd, wire};
+use super::{Driver, DutError, Site, bondstone, bridge, command, external, ovs, remote, router, testpmd, wire};
 use chain::ChainFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A device under test that is no chain in this process.
@@ -20,7 +20,7 @@ pub struct Plan {
     pub env: Env,
     /// What it does with packets.
     pub forward: Forward,
-    /// The chain, of `bondstone`.
+    /// The chain of `bondstone`, or that whose NFs are behind walls with this device as the switch between.
     pub chain: Option<ChainText>,
     /// Commands of the user's, of `command`.
     pub hooks: Hooks,
@@ -61,6 +61,30 @@ impl ChainText {
             ports: file.ports.iter().map(|p| p.name.clone()).collect(),
             text: file.text.clone(),
         }
+    }
+
+    /// The folder that it names files in; a chain of no folder names nothing.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        Some(&*self.folder).filter(|folder| *folder != Path::new(""))
+    }
+
+    /// Writes a text in its place into a folder where everything lies that it may name.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub(crate) fn beside(&self, site: &Site, text: &str) -> Result<PathBuf, DutError> {
+        let folder = site.path("chain");
+        std::fs::create_dir(&folder).map_err(|e| site.file_error(&folder, &e))?;
+        if let Some(from) = self.folder() {
+            let from = from.canonicalize().map_err(|e| site.file_error(from, &e))?;
+            for entry in std::fs::read_dir(&from).map_err(|e| site.file_error(&from, &e))?.flatten() {
+                let link = folder.join(entry.file_name());
+                std::os::unix::fs::symlink(entry.path(), &link).map_err(|e| site.file_error(&link, &e))?;
+            }
+        }
+        let file = folder.join("as-measured.toml");
+        std::fs::write(&file, text).map_err(|e| site.file_error(&file, &e))?;
+        Ok(file)
     }
 }
 

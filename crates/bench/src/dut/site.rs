@@ -40,6 +40,8 @@ pub struct Site {
     remarks: Vec<String>,
     /// Numbers that differ from run to run.
     hidden: Vec<u32>,
+    /// Names that differ so, and what stands for them.
+    called: Vec<(String, &'static str)>,
 }
 
 impl Site {
@@ -69,6 +71,7 @@ impl Site {
             log: vec![],
             remarks: vec![],
             hidden: vec![],
+            called: vec![],
         })
     }
 
@@ -132,6 +135,7 @@ impl Site {
         // numbers of this run would make every configuration another one
         let own = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let line = line.into().replace(&*self.folder.to_string_lossy(), "FOLDER").replace(&*own, "FOLDER");
+        let line = self.called.iter().fold(line, |line, (name, other)| line.replace(name, other));
         let line = self.hidden.iter().fold(line, |line, number| {
             line.replace(&format!("bs{number}p"), "OUTSIDEp")
                 .replace(&format!("-t {number} "), "-t NAMESPACE ")
@@ -155,6 +159,11 @@ impl Site {
     /// Keeps the number of a namespace's process out of the notes.
     pub(crate) fn hide(&mut self, number: u32) {
         self.hidden.push(number);
+    }
+
+    /// Has something else stand for a name in the notes.
+    pub(crate) fn call(&mut self, name: &str, other: &'static str) {
+        self.called.push((name.to_owned(), other));
     }
 
     /// Those lines.
@@ -233,6 +242,7 @@ mod tests {
             log: vec![],
             remarks: vec![],
             hidden: vec![7055],
+            called: vec![],
         };
         assert_eq!((site(&[0]).cpu_mask(), site(&[1, 2]).cpu_groups()), ("0x1".to_owned(), "6".to_owned()));
         let many = site(&[0, 33, 64]);

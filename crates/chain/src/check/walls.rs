@@ -54,6 +54,7 @@ impl Builder<'_> {
                     cores: vec![],
                     absent: vec![],
                     memory_mib: MEMORY_MIB,
+                    idle: None,
                     crossings: vec![],
                 }),
             }
@@ -157,6 +158,7 @@ impl Builder<'_> {
             };
             wall.cores = means.cores.iter().map(|core| *core.get_ref()).collect();
             wall.absent = self.checker.absent(&means.cores);
+            wall.idle = means.idle;
             if let Some(memory) = &means.memory_mib {
                 wall.memory_mib = *memory.get_ref();
                 if wall.memory_mib < LEAST_MIB {

@@ -143,6 +143,12 @@ impl Desk {
     }
 }
 
+/// What the NFs of a file are in.
+fn walls(file: &ChainFile) -> String {
+    let kinds: std::collections::BTreeSet<&str> = file.walls.iter().map(|wall| wall.isolation.name()).collect();
+    if kinds.is_empty() { "inproc".to_owned() } else { kinds.into_iter().collect::<Vec<_>>().join(", ") }
+}
+
 /// Facts of the machine that the device runs on, to stand beside those of this one.
 pub(super) fn elsewhere(there: &Environment) -> impl Iterator<Item = (String, String)> {
     let list = |cpus: &[u32]| cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -214,7 +220,7 @@ impl Standing {
                     file: None,
                     chain_sha256: Some(report::sha256(configuration.as_bytes())),
                     chain: Some(configuration),
-                    isolation: Some(plan.env.to_string()),
+                    isolation: Some(if file.walls.is_empty() { plan.env.to_string() } else { walls(file) }),
                     nfs: if plan.chain.is_some() { nfs(file) } else { vec![] },
                     ports: (0..plan.ports.count()).map(port).collect(),
                     cores,
@@ -239,7 +245,7 @@ impl Standing {
                     file: Some(file.file.display().to_string()),
                     chain_sha256: Some(report::sha256(file.text.as_bytes())),
                     chain: Some(file.text.clone()),
-                    isolation: Some("inproc".to_owned()),
+                    isolation: Some(walls(file)),
                     nfs: nfs(file),
                     ports: file.ports.iter().map(port).collect(),
                     cores,

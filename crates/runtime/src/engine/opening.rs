@@ -24,6 +24,8 @@ pub(super) struct Opening<'a> {
     pub(super) captures: Vec<CaptureWriter>,
     pub(super) drivers_own: usize,
     pub(super) notes: Vec<String>,
+    /// Whether ports are to have bells, as far as they can.
+    pub(super) bells: bool,
 }
 
 impl Opening<'_> {
@@ -238,6 +240,7 @@ impl Opening<'_> {
                 false => senders.len().max(1) as u16,
             },
             descriptors: plan.descriptors,
+            bells: self.bells && info.driver == "net_virtio_user",
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
         self.handles.push((port, Watch::new(&plan.device, queues.port)));
@@ -264,6 +267,11 @@ impl Opening<'_> {
             self.rings.extend(rx.map(|queue| (port, queue)));
         }
         transmit(port, queues.tx, &senders, workers, shared);
+        for &n in &senders {
+            if let Some(output) = &mut workers[n].outputs[port] {
+                output.wall = plan.wall == Some(Side::Switch);
+            }
+        }
         Ok(())
     }
 

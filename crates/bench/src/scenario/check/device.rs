@@ -2,11 +2,12 @@
 
 use super::{Checker, MOST_OF_A_KIND, sendable};
 use crate::Sent;
-use crate::dut::{ChainText, Elsewhere, Env, Hooks, Kind, Plan, Ports};
+use crate::dut::{ChainText, Elsewhere, Env, Forward, Hooks, Kind, Plan, Ports};
 use crate::scenario::cells::{self, Dut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
 use chain::ChainFile;
+use graph::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Spanned, Value};
@@ -84,7 +85,7 @@ impl Checker<'_> {
         };
         if let Some(written) = &device.simulated {
             let text = self.put_in(written, parameters, used)?;
-            if device.kind.is_some() || chain.is_some() {
+            if device.kind.is_some() || device.switch.is_some() || chain.is_some() {
                 self.fault(written.span(), &text, "is a device beside another one", "leave chain and kind out");
                 return None;
             }
@@ -102,7 +103,23 @@ impl Checker<'_> {
                 }
             };
         }
-        let Some(kind) = &device.kind else {
+        let switch = match (&device.switch, &chain) {
+            (None, _) => None,
+            (Some(written), Some(chain)) => match self.switch(device, written, chain, parameters, used)? {
+                Ok(kind) => Some(kind),
+                Err(absent) => return Some(Dut::Absent(absent)),
+            },
+            (Some(written), None) => {
+                self.fault(
+                    written.span(),
+                    written.get_ref(),
+                    "is a switch without NFs",
+                    "write chain = \"FILE\" as well",
+                );
+                return None;
+            }
+        };
+        let Some(kind) = switch.as_ref().or(device.kind.as_ref()) else {
             let Some(chain) = chain else {
                 let cure = "write chain = \"FILE\", kind = \"...\" or simulated = \"...\"";
                 self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", cure);
@@ -121,6 +138,55 @@ impl Checker<'_> {
             None => self.bare()?,
         };
         self.sendable(&file, sent).then(|| Dut::Rig(Box::new((plan, file))))
+    }
+
+    /// The kind of device that is the switch of a chain whose NFs are behind walls; why not, where those of this cell are not.
+    fn switch(
+        &mut self,
+        device: &file::Dut,
+        written: &Spanned<String>,
+        chain: &ChainFile,
+        parameters: &BTreeMap<String, String>,
+        used: &mut BTreeSet<String>,
+    ) -> Option<Result<Spanned<String>, String>> {
+        let file::Dut { kind, ports, env, ssh, inner, .. } = device;
+        let beside = [kind, env, ssh].into_iter().flatten().map(Spanned::span);
+        let first = beside.chain(ports.iter().map(Spanned::span)).chain(inner.iter().map(Spanned::span)).next();
+        if let Some(span) = first {
+            let text = self.written(span.clone());
+            let cure = "leave it out: switch and NFs are processes beside the generator, joined by vhost-user";
+            self.fault(span, &text, "does not go with a switch", cure);
+            return None;
+        }
+        let (ports, generators) = (chain.ports.len(), Ports::VhostUser.count());
+        if ports != generators {
+            let problem = format!("has {ports} ports, and the generator {generators}");
+            self.others.push(Diagnostic { file: Some(chain.file.clone()), ..Diagnostic::new(problem).key("port") });
+            return None;
+        }
+        let text = self.put_in(written, parameters, used)?;
+        let kind = match &*text {
+            "bondstone" => Kind::Bondstone,
+            "ovs-dpdk" => Kind::Ovs,
+            "testpmd" => Kind::Testpmd,
+            "vpp" => return Some(Err("no driver of VPP yet".to_owned())),
+            _ => {
+                let cure = "write \"bondstone\", \"ovs-dpdk\", \"testpmd\" or \"vpp\"";
+                self.fault(written.span(), &text, "is no switch", cure);
+                return None;
+            }
+        };
+        if kind != Kind::Bondstone {
+            if chain.walls.is_empty() {
+                return Some(Err(format!("{text} runs no NFs: they have to be behind walls")));
+            }
+            let side = chain.switch(Path::new("/run"), &[], self.registry);
+            let side = side.map_err(|faults| self.others.extend(faults)).ok()?;
+            if let Err(d) = side.hops() {
+                return Some(Err(format!("{text}: {} {}", d.value.unwrap_or_default(), d.problem)));
+            }
+        }
+        Some(Ok(Spanned::new(written.span(), kind.name().to_owned())))
     }
 
     /// Finds fault with keys that say nothing of a device in this process.
@@ -169,7 +235,8 @@ impl Checker<'_> {
                 return None;
             }
         };
-        if (kind == Kind::Bondstone) != chain.is_some() {
+        let is_switch = device.switch.is_some();
+        if (kind == Kind::Bondstone) != chain.is_some() && !is_switch {
             let (problem, cure) = match chain {
                 None => ("needs a chain", "write chain = \"FILE\""),
                 Some(_) => ("runs no chain of ours", "leave chain out"),
@@ -179,6 +246,8 @@ impl Checker<'_> {
         }
         let ports = self.device_ports(device, kind, parameters, used)?;
         let forward = match &device.forward {
+            // what its NFs do
+            None if is_switch => Forward::Any,
             None => kind.forward(),
             Some(written) => {
                 let text = self.put_in(written, parameters, used)?;
