@@ -25,6 +25,7 @@ mod exit;
 mod image;
 mod import;
 mod interrupt;
+mod kept;
 mod lint;
 #[cfg(feature = "measure")]
 mod measuring;
@@ -143,7 +144,10 @@ pub fn main(registry: Registry) -> ExitCode {
             }
         }
         Command::WallGuest { inner } => return isolate::guest(&registry, inner),
-        Command::Run(run) => run.run(&registry),
+        Command::Run(run) => match run.run(&registry) {
+            Ok(code) => return code,
+            Err(e) => Err(e),
+        },
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(&registry),
         #[cfg(feature = "measure")]

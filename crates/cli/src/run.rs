@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
+use crate::kept;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use chain::ChainFile;
@@ -11,6 +12,7 @@ use runtime::{Cycles, Name, Options, PortSummary, Summary};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,8 @@ Ports (device = \"...\" in the file; what follows a comma goes to DPDK's driver)
 
 Examples:
   bondstone run examples/demo.toml
-  bondstone run edge.toml --for 10s --json > result.json")]
+  bondstone run edge.toml --for 10s --json > result.json
+  bondstone run edge.toml --restart")]
 pub(crate) struct Run {
     /// The chain file.
     chain: PathBuf,
@@ -43,6 +46,13 @@ pub(crate) struct Run {
     memory: Option<ByteSize>,
     #[command(flatten)]
     placing: crate::plan::Placing,
+    /// Runs in a process of its own, and starts that again when it is killed or crashes: after 10 ms, and after twice as long
+    /// each time that it ends again, up to 5 s.
+    #[arg(long, conflicts_with = "time")]
+    restart: bool,
+    /// In that process: who keeps it.
+    #[arg(long, hide = true, requires = "restart")]
+    kept: Option<i32>,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -53,7 +63,15 @@ enum Event {
 }
 
 impl Run {
-    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        match (self.restart, self.kept) {
+            (true, None) => kept::keep(),
+            (false, None) => self.here(registry).map(Into::into),
+            (_, Some(keeper)) => kept::end_with(keeper).and_then(|()| self.here(registry)).map(kept::ended),
+        }
+    }
+
+    fn here(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");

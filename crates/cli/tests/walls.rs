@@ -259,6 +259,12 @@ fn what_is_behind_a_wall_has_no_rights_and_sees_nothing() {
     }
 }
 
+/// Whether a line tells of packets that have left by the port `out`.
+fn is_flowing(line: &str) -> bool {
+    let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
+    sent.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
+}
+
 #[test]
 fn what_is_killed_is_started_again_and_others_feel_nothing() {
     for kind in KINDS {
@@ -269,9 +275,7 @@ fn what_is_killed_is_started_again_and_others_feel_nothing() {
             // told each second, so the packets of a whole second came through the new one
             let mut flowing = 0;
             stand.running.wait_for(&format!("packets after death {turn}"), |line| {
-                let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
-                let sent = sent.and_then(|part| part.split(" out ").nth(1));
-                flowing += u32::from(sent.is_some_and(|rate| !rate.starts_with("0 pps")));
+                flowing += u32::from(is_flowing(line));
                 flowing == 2 * turn
             });
         }
@@ -302,6 +306,44 @@ fn nothing_is_left_when_what_is_before_the_walls_is_killed() {
         stand.host();
         stand.running.signal(Signal::KILL);
         until(&format!("all of the {kind} to go"), || left_by(stand.id).is_empty());
+    }
+}
+
+#[test]
+fn the_run_itself_is_started_again() {
+    for kind in KINDS {
+        let alone = common::alone();
+        if !possible(kind) {
+            continue;
+        }
+        let scratch = Scratch::new();
+        let text = format!(
+            "bondstone = 1\nport.in.device = \"null\"\nport.out.device = \"null\"\n\
+             [nf.far]\nkind = \"count\"\nisolation = \"{kind}\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n"
+        );
+        let mut running = Running::run(&scratch.write("chain.toml", text), &["--restart"]);
+        running.started();
+        let kept = |running: &Running| -> Option<u32> {
+            let all = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.id())).unwrap();
+            all.split_whitespace().next().and_then(|id| id.parse().ok())
+        };
+        let first = kept(&running).unwrap();
+        kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+        let (mut again, mut flows) = (false, 0);
+        running.wait_for("packets through another", |line| {
+            again |= line.contains("it is started again");
+            flows += u32::from(
+                again && line.contains(" s  ") && !line.contains(" out 0 pps  dropped") && line.contains("pps"),
+            );
+            flows == 2
+        });
+        let second = kept(&running).unwrap();
+        assert_ne!(first, second);
+        let summary = running.interrupt().told(130);
+        assert_eq!(summary.wall("far").number("/starts"), 1, "{kind}");
+        until("what the first left to go", || left_by(first).is_empty());
+        assert_eq!(left_by(second), Vec::<PathBuf>::new(), "{kind}");
+        drop(alone);
     }
 }
 

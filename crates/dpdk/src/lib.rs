@@ -22,6 +22,7 @@
 mod eal;
 pub mod kernel;
 mod layout;
+mod listener;
 mod pool;
 mod port;
 

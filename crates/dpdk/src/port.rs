@@ -1,6 +1,6 @@
 //! Ports and their queues.
 
-use crate::{Eal, Mempool, Result, check};
+use crate::{Eal, Mempool, Result, check, listener};
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use dpdk_sys as sys;
@@ -181,11 +181,12 @@ impl Port {
         let info = self.info()?;
         let rss = info.rss && rx_queues > 1;
         self.device.pool = Some(pool.clone());
+        let (id, raw) = (self.device.id, pool.raw());
         // SAFETY: the pool is live and stays so while the device is; queue counts are checked by the driver.
-        let rc = unsafe {
-            let (id, pool) = (self.device.id, pool.raw());
-            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), bells.into(), pool)
+        let start = || unsafe {
+            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), bells.into(), raw)
         };
+        let rc = if info.driver == "net_vhost" { listener::told_of(start) } else { start() };
         let what = || {
             format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
         };
