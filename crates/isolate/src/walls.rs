@@ -1,7 +1,7 @@
 //! All walls of a chain file.
 
 use crate::cgroup::{Groups, Limits};
-use crate::guard::Guard;
+use crate::guard::guard;
 use crate::keeper::{self, Keeper, Kept, Start, State};
 use crate::order::Order;
 use crate::program::{self, Program};
@@ -9,7 +9,7 @@ use crate::vm::{self, Accel, Kernel};
 use crate::{HOST, container, initramfs, lacks};
 use chain::{ChainFile, Idle, Isolation, Wall};
 use graph::{Diagnostics, Registry};
-use runtime::{Error, Summary, WallSummary, allowed_cpus};
+use runtime::{Error, Guard, Summary, WallSummary, allowed_cpus};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
@@ -80,8 +80,7 @@ impl Walls {
         make.mode(0o711).create(&folder).map_err(wrong)?;
         let lock = File::open(&folder).and_then(|folder| folder.lock().map(|()| folder)).map_err(wrong)?;
         // before there is anything else to be removed
-        let guard =
-            Guard::start(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
+        let guard = guard(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         let root = rustix::process::geteuid().is_root();
         let path = std::path::absolute(&file.file).map_err(wrong)?;
         let mut notes = machines.notes();
@@ -475,7 +474,7 @@ fn remove_orphans() {
         // a process that this one cannot see may hold it
         if !is_there && File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok()) {
             // errors: what can be removed is
-            drop(Guard::start(&path, &[]));
+            drop(guard(&path, &[]));
         }
     }
 }

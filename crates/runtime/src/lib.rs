@@ -11,6 +11,7 @@ mod blame;
 mod cpus;
 mod engine;
 mod faults;
+mod guard;
 mod link;
 mod outside;
 mod placement;
@@ -24,6 +25,7 @@ mod worker;
 
 pub use cpus::{allowed_cpus, confine, pin, put_first};
 pub use engine::{End, Engine, Error, Options};
+pub use guard::Guard;
 pub use link::{LinkStats, Receive, Transmit};
 pub use outside::Outside;
 pub use placement::{Placement, Strategy, place};
