@@ -1,5 +1,6 @@
 //! Device strings: what a port is.
 
+use crate::Function;
 use std::fmt;
 
 /// What a port is. The text after the first comma goes to DPDK's driver as it stands.
@@ -10,17 +11,20 @@ pub enum Device {
     Pcap(String),
     /// A device of DPDK's: a virtual one by its driver's name and arguments, or a PCI address.
     Dpdk {
-        /// The device's name, such as `net_tap_lan` or `0000:01:00.0`.
+        /// The device's name, such as `net_tap_lan` or `0000:01:00.0`. That of a virtual function is not known yet; this is
+        /// `sriov_` and its port then.
         name: String,
         /// The driver's arguments; may be empty.
         arguments: String,
         /// How the user wrote it.
         written: String,
+        /// The virtual function that has to be made for it.
+        function: Option<Function>,
     },
 }
 
 /// Kinds of device, the argument their target becomes, and what they are; also the order in which help names them.
-pub(crate) const KINDS: [(&str, &str, &str); 9] = [
+pub(crate) const KINDS: [(&str, &str, &str); 10] = [
     ("pcap", "", "a capture file"),
     ("null", "", "blank frames in, nothing out"),
     ("ring", "", "a queue in memory: what is sent to it is received from it"),
@@ -30,6 +34,7 @@ pub(crate) const KINDS: [(&str, &str, &str); 9] = [
     ("memif", "net_memif,socket-abstract=no,socket", "shared memory with one trusted process"),
     ("vhost", "net_vhost,iface", "shared memory with a VM or virtio-user process, as its switch"),
     ("virtio-user", "net_virtio_user,path", "shared memory with a vhost-user switch"),
+    ("sriov", "", "a virtual function of a NIC, made for the run"),
 ];
 
 /// Bytes that a packet buffer holds; DPDK's null driver makes longer frames without looking.
@@ -83,12 +88,20 @@ impl Device {
                 Err((format!("a null device has no target {t:?}"), "write null, or null,size=128".into()))
             }
             (_, None) => Err((format!("{kind} needs a target"), format!("write {kind}:{}", example(kind)))),
+            ("sriov", Some(address)) if is_pci(address) => {
+                // the kernel writes it whole
+                let domain = if address.len() < "0000:00:00.0".len() { "0000:" } else { "" };
+                Self::function(format!("{domain}{}", address.to_lowercase()), extra, port, text)
+            }
             (_, Some(target)) => {
                 if target.contains([',', '=']) || target.contains(char::is_whitespace) {
                     return Err((format!("{target:?} cannot be a target"), format!("write {kind}:{}", example(kind))));
                 }
                 if let Some(fault) = target_fault(kind, target) {
                     return Err(fault);
+                }
+                if kind == "sriov" {
+                    return Self::function(target.to_owned(), extra, port, text);
                 }
                 let (driver, argument) = driver.split_once(',').unwrap_or((driver, ""));
                 let mut arguments = format!("{argument}={target}");
@@ -111,7 +124,13 @@ impl Device {
     }
 
     fn dpdk(name: String, arguments: String, written: &str) -> Device {
-        Device::Dpdk { name, arguments, written: written.to_owned() }
+        Device::Dpdk { name, arguments, written: written.to_owned(), function: None }
+    }
+
+    fn function(of: String, extra: Option<&str>, port: &str, text: &str) -> Result<Device, (String, String)> {
+        let (function, arguments) = Function::parse(of, extra)?;
+        let (name, written) = (format!("sriov_{port}"), text.to_owned());
+        Ok(Device::Dpdk { name, arguments, written, function: Some(function) })
     }
 
     /// Every kind of device and what it is, for help.
@@ -125,6 +144,8 @@ impl Device {
             Device::Pcap(file) => format!("pcap:{file}"),
             Device::Dpdk { written, name, .. } if written.starts_with("null") => name.clone(),
             Device::Dpdk { written, name, .. } if written.starts_with("ring") => name.clone(),
+            // each has one of its own
+            Device::Dpdk { name, function: Some(_), .. } => name.clone(),
             Device::Dpdk { written, .. } => written.split(',').next().unwrap_or_default().to_owned(),
         }
     }
@@ -134,6 +155,14 @@ impl Device {
         match self {
             Device::Dpdk { name, .. } if is_pci(name) => Some(name),
             _ => None,
+        }
+    }
+
+    /// The virtual function that has to be made for it, when it is one.
+    pub fn virtual_function(&self) -> Option<&Function> {
+        match self {
+            Device::Dpdk { function, .. } => function.as_ref(),
+            Device::Pcap(_) => None,
         }
     }
 }
@@ -222,6 +251,27 @@ mod tests {
     }
 
     #[test]
+    fn virtual_functions() {
+        let of = |text: &str| {
+            let device = Device::parse(text, "p").unwrap();
+            assert_eq!((device.to_string().as_str(), device.pci()), (text, None));
+            (device.virtual_function().unwrap().clone(), dpdk(text))
+        };
+        let plain = |of: &str| Function { of: of.into(), settings: vec![] };
+        assert_eq!(of("sriov:eth2"), (plain("eth2"), ("sriov_p".into(), String::new())));
+        assert_eq!(of("sriov:0000:01:00.0").0, plain("0000:01:00.0"));
+        assert_eq!(of("sriov:0A:00.1").0, plain("0000:0a:00.1"));
+        let (function, (_, arguments)) =
+            of("sriov:eth2,mac=02:00:00:00:00:01,quanta_size=2048,vlan=7,trust=on,spoofchk=off,x");
+        let settings = [("mac", "02:00:00:00:00:01"), ("vlan", "7"), ("trust", "on"), ("spoofchk", "off")];
+        assert_eq!(function.settings, settings.map(|(key, value)| (key, value.to_owned())));
+        assert_eq!(arguments, "quanta_size=2048,x");
+        let identity = |port| Device::parse("sriov:eth2", port).unwrap().identity();
+        assert_ne!(identity("one"), identity("two"), "each has one of its own");
+        assert_eq!(Device::parse("tap:x", "p").unwrap().virtual_function(), None);
+    }
+
+    #[test]
     fn what_is_no_device_is_told_with_a_cure() {
         for (text, problem, cure) in [
             ("tapp:lan0", "tapp", "tap"),
@@ -234,6 +284,12 @@ mod tests {
             ("net_null0,copy=1,size=60000", "no size", "2048"),
             ("tap:sixteen-letters-", "too long: the kernel takes 15", "shorter"),
             ("af_xdp:../x", "no name of an interface", "eth0"),
+            ("sriov", "needs a target", "sriov:eth0"),
+            ("sriov:01:00", "no name of an interface", "eth0"),
+            ("sriov:eth2,mac=01:00:00:00:00:01", "cannot be its mac", "02:00"),
+            ("sriov:eth2,vlan=4095", "cannot be its vlan", "4094"),
+            ("sriov:eth2,trust", "cannot be its trust", "on or off"),
+            ("sriov:eth2,vlan=7,vlan=8", "twice", "once"),
             ("", "no kind", "PCI"),
         ] {
             let (p, c) = Device::parse(text, "p").unwrap_err();

@@ -35,6 +35,7 @@
 mod check;
 mod device;
 mod file;
+mod function;
 mod locate;
 mod plan;
 mod split;
@@ -42,6 +43,7 @@ mod wall;
 
 pub use device::Device;
 pub use file::{Shuffle, Traffic};
+pub use function::Function;
 pub use locate::{Source, nearest, read};
 pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
 pub use split::Part;

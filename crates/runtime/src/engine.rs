@@ -1,7 +1,10 @@
 //! From a chain file to running workers, and back.
 
+mod memory;
 mod opening;
 
+use memory::memory;
+pub(crate) use memory::{environment_of_dpdk, words_of};
 pub use opening::End;
 use opening::Opening;
 
@@ -12,12 +15,13 @@ use crate::placement::{self, Strategy};
 use crate::ports::{CaptureWriter, Watch};
 use crate::renew::{self, Recipe, Renewals, Renewing};
 use crate::schedule::{Schedule, Served};
+use crate::sriov::{Functions, Kernel, Linux};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::watchdog::{self, Watched};
 use crate::worker::RETURN;
 use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
-use chain::{Chain, ChainFile, Class, Device, Rate, Start, WorkerPlan};
-use dpdk::{Eal, Memory, Mempool, RxQueue};
+use chain::{Chain, ChainFile, Class, Rate, Start, WorkerPlan};
+use dpdk::{Eal, Mempool, RxQueue};
 use graph::{BuildCx, Common, Diagnostics, Graph, Hop, NodeStats, caught};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
@@ -81,6 +85,8 @@ pub struct Engine {
     watchdog: Option<JoinHandle<()>>,
     hangs: Arc<AtomicBool>,
     ledger: Ledger,
+    /// Last, as the ports on them have to be closed before.
+    functions: Functions,
 }
 
 struct Names {
@@ -140,7 +146,7 @@ impl Engine {
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Engine, Error> {
-        Ok(Engine::begin(file, None, options, opened)?.0)
+        Ok(Engine::begin(file, None, options, &Linux, opened)?.0)
     }
 
     /// As [`Engine::start`], with a wire in the place of every port, on which `depth` packets may be under way in each
@@ -161,13 +167,15 @@ impl Engine {
         depth: u32,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), Options::default(), opened)
+        Engine::begin(file, Some(depth), Options::default(), &Linux, opened)
     }
 
-    fn begin(
+    /// `kernel` is told to make virtual functions.
+    pub(crate) fn begin(
         file: &ChainFile,
         wires: Option<u32>,
         options: Options,
+        kernel: &dyn Kernel,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<End>), Error> {
         crash::install();
@@ -176,13 +184,18 @@ impl Engine {
         if !absent.is_empty() {
             return Err(Error::Input(Diagnostics(absent)));
         }
+        // goes after the ports, whatever fails
+        let functions;
         let mut workers = place(file, &allowed, options.strategy);
         // NFs first: a setting that makes no sense is told before any device is touched
         let ledger = Ledger::new(file.nfs.len());
         let (mut nodes, recipes) = build(file, &workers, &ledger)?;
-        let (eal, pool) = memory(file, &workers, wires)?;
+        let ports = file.ports.iter().filter(|_| wires.is_none());
+        functions = Functions::make(kernel, ports.map(|port| (port.name.as_str(), &port.device)))?;
+        let (eal, pool) = memory(file, &workers, wires, &functions)?;
         let mut opening = Opening {
             file,
+            functions: &functions,
             eal,
             pool: pool.clone(),
             stop: Arc::default(),
@@ -191,7 +204,7 @@ impl Engine {
             rings: vec![],
             captures: vec![],
             drivers_own: 0,
-            notes: notes(eal),
+            notes: memory::notes(eal).into_iter().chain(functions.notes().iter().cloned()).collect(),
             bells: options.sleepy,
         };
         let ends = match wires {
@@ -204,6 +217,7 @@ impl Engine {
         opening.links(&mut workers)?;
         opened()?;
         let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
+        let (ways, renewing) = renew::start(recipes, faults.clone()).map_err(no_thread)?;
         // whatever else it would be: on a wire it is no ring, out of which comes what went in
         let on_wire = |port: &chain::Port| wires.is_some() && port.wall.is_none();
         let device = |port: &chain::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
@@ -229,13 +243,12 @@ impl Engine {
             drivers_own,
             notes,
             seen: AtomicU64::new(u64::MAX),
-            renewing: None,
+            renewing: Some(renewing),
             watchdog: None,
             hangs: Arc::default(),
             ledger,
+            functions,
         };
-        let (ways, renewing) = renew::start(recipes, engine.faults.clone()).map_err(no_thread)?;
-        engine.renewing = Some(renewing);
         for (placed, renewals) in workers.into_iter().zip(ways) {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
             engine.launch(file, eal, placed, graph, renewals, options.sleepy)?;
@@ -550,6 +563,8 @@ impl Engine {
         }
         // with the last queue handle a port closes and gives back what its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
+        // a worker that is left to itself may have a port on one
+        summary.faults.extend(if stuck.is_empty() { self.functions.end() } else { self.functions.leave() });
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
             let who = watchdog::culprits(&self.nfs(), &self.nodes(), false);
@@ -579,6 +594,9 @@ impl Drop for Engine {
         drop(self.watchdog.take().map(JoinHandle::join));
         if let Some(renewing) = self.renewing.take().filter(|_| stuck.is_empty()) {
             renewing.end(&self.faults);
+        }
+        if !stuck.is_empty() {
+            drop(self.functions.leave());
         }
     }
 }
@@ -644,47 +662,4 @@ fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes
     }
     faults.dedup();
     if faults.is_empty() { Ok((all, all_recipes)) } else { Err(Error::Input(Diagnostics(faults))) }
-}
-
-/// Starts DPDK and makes a pool with a packet for every descriptor and worker, as far as the largest goes.
-fn memory(file: &ChainFile, workers: &[Placed], wires: Option<u32>) -> Result<(Eal, Arc<Mempool>), Error> {
-    /// Packets of the smallest pool, and of the largest.
-    const POOL: (u32, u32) = (1 << 13, 1 << 17);
-    let pci: Vec<String> = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned).collect();
-    let queues = workers.len() as u32 + 1;
-    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
-    let in_ports = match wires {
-        Some(depth) => 2 * depth * file.ports.len() as u32,
-        None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),
-    };
-    let wanted = (in_ports + queues * 2048).next_power_of_two();
-    let size = wanted.clamp(POOL.0, POOL.1) - 1;
-    let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
-    let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
-    Ok((eal, pool))
-}
-
-/// What packets are kept in, in words.
-pub(crate) fn words_of(memory: Memory) -> &'static str {
-    match memory {
-        Memory::Huge => "huge pages",
-        Memory::Ordinary => "ordinary pages",
-    }
-}
-
-/// What DPDK refuses at start.
-pub(crate) fn environment_of_dpdk(e: &dpdk::Error) -> Error {
-    Error::Environment {
-        problem: e.to_string(),
-        cure: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
-    }
-}
-
-/// What more this machine could give.
-fn notes(eal: Eal) -> Vec<String> {
-    let mut notes = vec![];
-    if eal.memory() == Memory::Ordinary {
-        notes.push("running on ordinary pages; huge pages make packets and large tables faster: echo 512 | sudo tee /proc/sys/vm/nr_hugepages".to_owned());
-    }
-    notes
 }

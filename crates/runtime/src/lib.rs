@@ -18,6 +18,7 @@ mod placement;
 mod ports;
 mod renew;
 mod schedule;
+mod sriov;
 mod summary;
 mod topology;
 mod watchdog;

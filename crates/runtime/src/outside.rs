@@ -2,6 +2,7 @@
 
 use crate::engine::{End, Error, environment_of_dpdk};
 use crate::ports::{self, Watch};
+use crate::sriov::{Functions, Linux};
 use chain::Device;
 use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
 use std::sync::Arc;
@@ -11,11 +12,13 @@ const DESCRIPTORS: u16 = 1024;
 /// Packets of the pool, beyond those in queues.
 const MORE: u32 = 1 << 14;
 
-/// Ports that are open, each with one queue in each direction.
+/// Ports that are open, each with one queue in each direction. It has to outlive the queues.
 pub struct Outside {
     eal: Eal,
     pool: Arc<Mempool>,
     watches: Vec<Watch>,
+    /// Last, as the ports on them have to be closed before.
+    functions: Functions,
 }
 
 impl Outside {
@@ -32,11 +35,13 @@ impl Outside {
             Ok((name.clone(), device))
         };
         let devices = devices.iter().map(parse).collect::<Result<Vec<_>, Error>>()?;
-        let pci: Vec<String> = devices.iter().filter_map(|(_, d)| d.pci()).map(str::to_owned).collect();
+        let functions = Functions::make(&Linux, devices.iter().map(|(name, device)| (name.as_str(), device)))?;
+        let pci = devices.iter().filter_map(|(_, d)| d.pci()).map(str::to_owned);
+        let pci: Vec<String> = pci.chain(functions.addresses().cloned()).collect();
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + MORE).next_power_of_two() - 1;
         let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
         let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
-        let mut outside = Outside { eal, pool, watches: vec![] };
+        let mut outside = Outside { eal, pool, watches: vec![], functions: functions };
         let mut ends = vec![];
         for (number, (name, device)) in devices.iter().enumerate() {
             let wrong =
@@ -47,6 +52,7 @@ impl Outside {
             ports::claim_socket(device)
                 .map_err(|e| wrong(&e, "name another socket, or stop that process".to_owned()))?;
             let fail = |e: dpdk::Error| wrong(&e.to_string(), ports::cure(device, &e));
+            let dpdk_name = outside.functions.address(name).unwrap_or(dpdk_name);
             let opened = Port::open(outside.eal, dpdk_name, arguments).map_err(fail)?;
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
             let mut queues = opened.start(&config, &outside.pool).map_err(fail)?;

@@ -1,5 +1,6 @@
 //! Which CPU runs which chain, and why.
 
+use crate::sriov;
 use crate::topology::{Topology, node_of_device};
 use chain::{Chain, ChainFile, Start};
 use graph::Spread;
@@ -124,7 +125,11 @@ fn near(
 ) -> Option<(usize, String)> {
     let device = |port: usize| {
         let port = file.ports.get(port)?;
-        Some((node_of_device(sys, port.device.pci()?)?, format!("port {}", port.name)))
+        let address = match port.device.virtual_function() {
+            Some(function) => sriov::address(sys, &function.of)?,
+            None => port.device.pci()?.to_owned(),
+        };
+        Some((node_of_device(sys, &address)?, format!("port {}", port.name)))
     };
     let first = match chain.from {
         Start::Port(port) => device(port),

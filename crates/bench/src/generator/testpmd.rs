@@ -36,7 +36,7 @@ impl Testpmd {
         for (n, written) in devices.iter().enumerate() {
             let device = Device::parse(written, &format!("generator{n}"))
                 .map_err(|(problem, cure)| site.wrong(problem, cure))?;
-            let Device::Dpdk { name, arguments, .. } = device else {
+            let Device::Dpdk { name, arguments, function: None, .. } = device else {
                 return Err(site.wrong(format!("testpmd cannot send into {written}"), "use ports of DPDK's"));
             };
             words.push(format!("--vdev={name},{arguments}").trim_end_matches(',').to_owned());

@@ -3,6 +3,7 @@
 use super::{Error, Placed};
 use crate::faults::Faults;
 use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
+use crate::sriov::Functions;
 use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source};
 use chain::{ChainFile, Class, Device, Side, Start, WorkerPlan};
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex};
 /// Ports on their way to being open.
 pub(super) struct Opening<'a> {
     pub(super) file: &'a ChainFile,
+    pub(super) functions: &'a Functions,
     pub(super) eal: Eal,
     pub(super) pool: Arc<Mempool>,
     pub(super) stop: Arc<AtomicBool>,
@@ -71,7 +73,10 @@ impl Opening<'_> {
         for port in order {
             match self.file.ports[port].device.clone() {
                 Device::Pcap(name) => self.capture(port, &name, workers)?,
-                Device::Dpdk { name, arguments, .. } => self.device(port, &name, &arguments, workers)?,
+                Device::Dpdk { name, arguments, .. } => {
+                    let made = self.functions.address(&self.file.ports[port].name);
+                    self.device(port, made.unwrap_or(&name), &arguments, workers)?;
+                }
             }
         }
         Ok(())

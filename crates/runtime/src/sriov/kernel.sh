@@ -1,0 +1,91 @@
+# kernel.sh LINE FILE: what a kernel does when LINE is written to FILE, in a simulated /sys, where this script is.
+# kernel.sh ip WORD...: what it does when it is told by "ip".
+# The status is an errno. Everything is written to the file "log". What else is there by name makes it worse than it should be:
+# kill (WHEN NUMBER): kills who has called, before or after it has done the line of the log of that number;
+# refuse (ERRNO LINE): that line of the log is refused; deaf (ADDRESS): a driver does not take that function.
+sys=${0%/*}
+pci=$sys/devices/pci0000:00
+nic=$pci/0000:01:00.0
+
+bind() { # FUNCTION DRIVER
+	grep -qsx "$1" "$sys/deaf" || ln -s "$sys/bus/pci/drivers/$2" "$pci/$1/driver"
+}
+probe() { # FUNCTION
+	[ -e "$pci/$1/driver" ] && return
+	override=$(cat "$pci/$1/driver_override")
+	if [ "$override" != "(null)" ]; then
+		bind "$1" "$override"
+	elif [ "$(cat "$nic/sriov_drivers_autoprobe")" = 1 ]; then
+		bind "$1" ixgbevf
+	fi
+}
+make_functions() { # HOW_MANY
+	n=0
+	while [ $n -lt "$1" ]; do
+		function=$(cat "$sys/name")$n
+		mkdir "$pci/$function"
+		echo "(null)" >"$pci/$function/driver_override"
+		ln -s "$pci/$function" "$sys/bus/pci/devices/$function"
+		ln -s "$pci/$function" "$nic/virtfn$n"
+		ln -s "$nic" "$pci/$function/physfn"
+		# one for all, or one for each
+		group=$sys/kernel/iommu_groups/$([ -e "$sys/shared" ] && echo 1 || echo 2$n)
+		mkdir -p "$group/devices"
+		ln -s "$pci/$function" "$group/devices/$function"
+		[ -e "$sys/stray" ] || ln -s "$group" "$pci/$function/iommu_group"
+		probe "$function"
+		n=$((n + 1))
+	done
+}
+take_functions() {
+	for link in "$nic"/virtfn*; do
+		[ -e "$link" ] || continue
+		function=$(basename "$(readlink "$link")")
+		rm -r "$link" "$pci/$function" "$sys/bus/pci/devices/$function" "$sys"/kernel/iommu_groups/*/devices/"$function"
+	done
+}
+written() { # LINE FILE
+	case $2 in
+	*/sriov_numvfs)
+		[ "$1" -le "$(cat "$nic/sriov_totalvfs")" ] || return 34
+		if [ "$1" = 0 ]; then
+			take_functions
+		else
+			[ "$(cat "$2")" = 0 ] || return 16
+			make_functions "$1"
+		fi
+		echo "$1" >"$2"
+		;;
+	*/sriov_drivers_autoprobe) echo "$1" >"$2" ;;
+	*/driver_override) echo "${1:-(null)}" >"$2" ;;
+	*/drivers_probe)
+		[ -e "$pci/$1" ] || return 19
+		probe "$1"
+		;;
+	*/unbind)
+		[ "$(readlink -f "$pci/$1/driver")" = "${2%/unbind}" ] || return 19
+		# whoever uses the function still
+		[ -e "$sys/used" ] && echo "in use" >>"$sys/log"
+		rm "$pci/$1/driver"
+		;;
+	*) return 2 ;;
+	esac
+}
+
+if [ "$1" = ip ]; then
+	told=$*
+else
+	file=$(readlink -f "$2")
+	[ -e "$file" ] || exit 2
+	told="${file#"$sys"/} $1"
+fi
+echo "$told" >>"$sys/log"
+number=$(wc -l <"$sys/log")
+grep -qsx "before $number" "$sys/kill" && kill -9 $PPID && exit
+errno=$(grep -s " $told\$" "$sys/refuse") && exit "${errno%% *}"
+grep -qsx "$number" "$sys/refuse" && exit 5
+if [ "$1" != ip ]; then
+	written "$1" "$file" || exit
+fi
+grep -qsx "after $number" "$sys/kill" && kill -9 $PPID
+exit 0
