@@ -28,7 +28,8 @@ Ports (device = \"...\" in the file; what follows a comma goes to DPDK's driver)
   tap:NAME            a new kernel interface                      af_packet:IF      a kernel interface
   af_xdp:IF           the same, by AF_XDP                         memif:SOCKET      shared memory with one trusted process
   vhost:SOCKET        the switch's side of a VM or container      virtio-user:SOCKET  the other side
-  0000:01:00.0        a NIC by PCI address                        net_null0,size=9  any device that DPDK has a driver for
+  0000:01:00.0        a NIC by PCI address                        sriov:IF          a virtual function of a NIC
+  net_null0,size=9    any device that DPDK has a driver for
 
 Examples:
   bondstone run examples/demo.toml

@@ -57,6 +57,21 @@ struct Nic {
     /// Its interfaces in the kernel.
     interfaces: Vec<String>,
     node: Option<String>,
+    /// Virtual functions that it has, and can have.
+    functions: Option<(u16, u16)>,
+    /// The NIC whose virtual function it is.
+    physical: Option<String>,
+}
+
+/// The last part of where a link leads.
+fn target(link: &Path) -> Option<String> {
+    Some(std::fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Virtual functions that a device has, and can have, if any.
+fn functions(device: &Path) -> Option<(u16, u16)> {
+    let number = |file: &str| read(device.join(file))?.parse::<u16>().ok();
+    Some((number("sriov_numvfs")?, number("sriov_totalvfs")?)).filter(|(_, most)| *most != 0)
 }
 
 fn nics() -> Vec<Nic> {
@@ -64,9 +79,9 @@ fn nics() -> Vec<Nic> {
         let base = Path::new("/sys/bus/pci/devices").join(&address);
         is_network(&read(base.join("class"))?).then(|| Nic {
             id: id(&read(base.join("vendor")).unwrap_or_default(), &read(base.join("device")).unwrap_or_default()),
-            driver: std::fs::read_link(base.join("driver"))
-                .ok()
-                .and_then(|d| Some(d.file_name()?.to_string_lossy().into_owned())),
+            driver: target(&base.join("driver")),
+            functions: functions(&base),
+            physical: target(&base.join("physfn")),
             // a virtio device has them one level down
             interfaces: std::iter::once(String::new())
                 .chain(list(&base).into_iter().filter(|n| n.starts_with("virtio")))
@@ -102,11 +117,20 @@ impl Nic {
         if let Some(node) = &self.node {
             found += &format!(", NUMA node {node}");
         }
+        if let Some((there, most)) = self.functions {
+            found += &format!(", has {there} of {most} VFs");
+        }
+        if let Some(physical) = &self.physical {
+            found += &format!(", a VF of {physical}");
+        }
         let state = if usable || bifurcated { State::Ok } else { State::Better };
-        let adds = match self.interfaces[..] {
+        let mut adds = match self.interfaces[..] {
             [] => "a port at line rate".to_owned(),
             _ => format!("a port at line rate; the kernel then has no {} any more", self.interfaces.join(", ")),
         };
+        if let ([interface, ..], Some((0, _)), true) = (&self.interfaces[..], self.functions, iommu) {
+            adds += &format!("; device = \"sriov:{interface}\" leaves it there, and gives a chain a VF");
+        }
         let with = if iommu { "vfio-pci" } else { "uio_pci_generic" };
         Check::new(format!("NIC {}", self.address), state, found, adds)
             .cure(format!("sudo modprobe {with} && sudo dpdk-devbind.py -b {with} {}", self.address))
@@ -142,11 +166,34 @@ mod tests {
         };
         let kernel = nic("i40e", &["eth0"]).check(true);
         assert!(kernel.cure.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.adds.contains("no eth0"));
+        let functions = |there| Nic { functions: Some((there, 8)), ..nic("i40e", &["eth0"]) };
+        let can = functions(0).check(true);
+        assert!(can.found.ends_with("the kernel's eth0, has 0 of 8 VFs") && can.adds.contains("sriov:eth0"), "{can:?}");
+        for without in [functions(0).check(false), functions(2).check(true), nic("i40e", &["eth0"]).check(true)] {
+            assert!(!without.adds.contains("sriov"), "{without:?}");
+        }
+        let function = Nic { physical: Some("0000:01:00.0".into()), ..nic("iavf", &["eth1"]) };
+        assert!(function.check(true).found.ends_with("a VF of 0000:01:00.0"));
         assert!(nic("i40e", &[]).check(false).cure.unwrap().contains("uio_pci_generic"));
         for ready in ["vfio-pci", "uio_pci_generic", "mlx5_core"] {
             assert_eq!(nic(ready, &[]).check(true).state, State::Ok, "{ready}");
         }
         assert_eq!(Nic::default().check(true).state, State::Better);
+    }
+
+    #[test]
+    fn virtual_functions_of_a_device() {
+        let device = std::env::temp_dir().join(format!("bondstone-doctor-{}", std::process::id()));
+        std::fs::create_dir_all(&device).unwrap();
+        let put = |file: &str, text: &str| std::fs::write(device.join(file), text).unwrap();
+        assert_eq!(functions(&device), None);
+        put("sriov_numvfs", "2\n");
+        assert_eq!(functions(&device), None);
+        put("sriov_totalvfs", "63\n");
+        assert_eq!(functions(&device), Some((2, 63)));
+        put("sriov_totalvfs", "0\n");
+        assert_eq!(functions(&device), None);
+        std::fs::remove_dir_all(&device).unwrap();
     }
 
     #[test]
