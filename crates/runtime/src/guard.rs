@@ -77,6 +77,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_asks_all_processes_to_end_does_not_keep_it_from_its_work() {
+        use rustix::process::{Pid, Signal, kill_process};
+        let mut guard = Guard::start("echo it has run >&2", [""], None).unwrap();
+        let status = format!("/proc/{}/status", guard.0.id());
+        let ignores = |text: &str| text.lines().any(|line| line.starts_with("SigIgn:") && line.ends_with("5003"));
+        let began = Instant::now();
+        // INT, TERM, HUP, PIPE
+        while !ignores(&std::fs::read_to_string(&status).unwrap()) {
+            assert!(matches!(guard.0.try_wait(), Ok(None)) && began.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            kill_process(Pid::from_child(&guard.0), signal).unwrap();
+        }
+        assert_eq!(guard.end(), Err("it has run".into()));
+    }
+
+    #[test]
     fn a_script_runs_at_the_end_and_says_what_went_wrong() {
         let file = std::env::temp_dir().join(format!("bondstone-guard-{}", std::process::id()));
         let script = "echo done >\"$1\"; echo \"$2\" >&2";

@@ -41,7 +41,7 @@ impl Outside {
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + MORE).next_power_of_two() - 1;
         let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
         let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
-        let mut outside = Outside { eal, pool, watches: vec![], functions: functions };
+        let mut outside = Outside { eal, pool, watches: vec![], functions };
         let mut ends = vec![];
         for (number, (name, device)) in devices.iter().enumerate() {
             let wrong =

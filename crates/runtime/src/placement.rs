@@ -194,6 +194,11 @@ mod tests {
             local[0].why.contains("on node 1, where port nic is") && local[1].why.contains("where chain chain1 is")
         );
         assert_eq!(local[3].why, "named in the file");
+        // a virtual function is where its NIC is
+        let function = chains.replace("0000:01:00.0", "sriov:01:00.0");
+        let function =
+            ChainFile::parse(&function, Path::new("p.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(place(&function, &topology, &all, Strategy::Local, &sys), local);
         let worst = place(&file, &topology, &all, Strategy::Worst, &sys);
         let far = |at: usize, from: usize| topology.node_of(worst[at].cpus[0]) != Some(from);
         assert!(far(0, 1) && far(1, topology.node_of(worst[0].cpus[0]).unwrap()) && far(2, 1), "{worst:#?}");

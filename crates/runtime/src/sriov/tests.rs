@@ -202,6 +202,22 @@ fn each_port_gets_one_and_all_are_given_back() {
 }
 
 #[test]
+fn a_line_is_written_by_this_program_as_by_a_shell() {
+    let file = std::env::temp_dir().join(format!("bondstone-put-{}", std::process::id()));
+    assert_eq!(Linux.put("1", &file).unwrap_err().kind(), ErrorKind::NotFound);
+    let script = format!("{}\nput \"$1\" \"$2\"", Linux.put_of_a_shell());
+    for line in ["0000:01:10.0", "", "-n"] {
+        write(&file, "").unwrap();
+        Linux.put(line, &file).unwrap();
+        assert_eq!(read_to_string(&file).unwrap(), format!("{line}\n"));
+        write(&file, "").unwrap();
+        assert_eq!(Guard::start(&script, [line.as_ref(), file.as_os_str()], None).unwrap().end(), Ok(()));
+        assert_eq!(read_to_string(&file).unwrap(), format!("{line}\n"));
+    }
+    remove_file(&file).unwrap();
+}
+
+#[test]
 fn a_machine_without_such_ports_is_not_looked_at() {
     let machine = Simulated::new();
     let functions = machine.make(&["null", "0000:01:00.0", "tap:x"]).unwrap();
@@ -355,6 +371,8 @@ fn kills_leave_nothing_behind() {
         let machine = Simulated::new();
         let before = machine.state();
         machine.put_there("kill", &when);
+        // nobody is left to whom it could be told
+        machine.put_there("refuse", &format!("5 bus/pci/drivers/vfio-pci/unbind {VF}0\n"));
         let mut program = Command::new(&own)
             .args(["--exact", "sriov::tests::waits_to_be_killed", "--ignored", "--nocapture"])
             .env(PLACE, &machine.0)
