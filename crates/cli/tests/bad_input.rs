@@ -487,6 +487,8 @@ fn ports_that_do_not_open() {
         ("net_nosuch0", "net_nosuch0"),
         ("net_null0,sise=9", "sise=9"),
         ("0000:ff:1f.7", "vfio-pci"),
+        ("sriov:lo", "ip link"),
+        ("sriov:0000:ff:1f.7", "lspci"),
         (&client, socket.to_str().unwrap()),
         (&server, away.to_str().unwrap()),
         (&memif, "away/m.sock"),

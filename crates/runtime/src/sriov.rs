@@ -1,9 +1,9 @@
-//! Virtual functions of NICs (SR-IOV): made for a run, handed to DPDK by `vfio-pci`, and given back at the end of the run or of
-//! the process, however that comes.
+//! Virtual functions of NICs (SR-IOV): made for a run, handed to DPDK by `vfio-pci`, and given back at the end of the
+//! run or of the process, however that comes.
 //!
-//! The kernel changes the number of a NIC's virtual functions only from 0 and to 0. So all that a run needs of one are made at
-//! once, a NIC that has some already is refused, and giving back means all of them. Whoever has a NIC holds a lock on its folder
-//! in `/sys` until its virtual functions are gone.
+//! The kernel changes the number of a NIC's virtual functions only from 0 and to 0. So all that a run needs of one are
+//! made at once, a NIC that has some already is refused, and giving back means all of them. Whoever has a NIC holds a
+//! lock on its folder in `/sys` until its virtual functions are gone.
 
 use crate::{Error, Guard};
 use chain::{Device, Function};
@@ -17,7 +17,7 @@ use std::process::Command;
 const DRIVER: &str = "vfio-pci";
 /// Drivers that leave the rest of an IOMMU group to a program.
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
-/// Gives back what there is of the NIC whose folder is `$1`, of which `$2` says whether the kernel looks for drivers of new ones.
+/// Gives back what there is of the NIC whose folder is `$1`; `$2` is what its `sriov_drivers_autoprobe` was.
 const UNDO: &str = r#"
 for function in "$1"/virtfn*; do
     [ -e "$function" ] || continue
@@ -67,7 +67,8 @@ impl Kernel for Linux {
     }
 }
 
-/// Virtual functions that are there until this is dropped, or the process has ended. Ports on them have to be closed before.
+/// Virtual functions that are there until this is dropped, or the process has ended. Ports on them have to be closed
+/// before.
 #[derive(Default)]
 pub(crate) struct Functions {
     addresses: BTreeMap<String, String>,
@@ -123,7 +124,7 @@ impl Functions {
         self.made.drain(..).filter_map(end).collect()
     }
 
-    /// Leaves them to the end of the process, as the kernel waits for whoever still uses one; what the user has to know.
+    /// Leaves them to the end of the process, as the kernel waits for whoever uses one; what the user has to know.
     pub(crate) fn leave(&mut self) -> Vec<String> {
         let leave = |(of, guard): (String, Guard)| {
             std::mem::forget(guard);
@@ -222,7 +223,10 @@ impl<'a> Nic<'a> {
         let lock = lock.map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => self.lacks(
                 format!("another Bondstone has the virtual functions of {name}"),
-                "stop it, or put all ports on this NIC into one file",
+                format!(
+                    "stop it, or put all ports on this NIC into one file; who it is: sudo fuser -v {}",
+                    self.folder.display()
+                ),
             ),
             kind => self.lacks(format!("{}: {e}", self.folder.display()), cure(kind)),
         })?;

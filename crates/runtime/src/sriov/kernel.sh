@@ -1,8 +1,9 @@
 # kernel.sh LINE FILE: what a kernel does when LINE is written to FILE, in a simulated /sys, where this script is.
 # kernel.sh ip WORD...: what it does when it is told by "ip".
-# The status is an errno. Everything is written to the file "log". What else is there by name makes it worse than it should be:
+# The status is an errno. Everything is written to the file "log". These files, if they are there, make it worse:
 # kill (WHEN NUMBER): kills who has called, before or after it has done the line of the log of that number;
-# refuse (ERRNO LINE): that line of the log is refused; deaf (ADDRESS): a driver does not take that function.
+# refuse (ERRNO LINE, or NUMBER): that line of the log is refused; deaf (ADDRESS): no driver takes that function;
+# shared: all are in the NIC's IOMMU group; stray: none is in one; used: there while somebody uses the functions.
 sys=${0%/*}
 pci=$sys/devices/pci0000:00
 nic=$pci/0000:01:00.0

@@ -1,5 +1,5 @@
-//! On a simulated `/sys`, whose kernel is a script: it does what a kernel does when it is told something by this program, and by
-//! the shell that undoes it.
+//! On a simulated `/sys`, whose kernel is a script: it does what a kernel does when it is told something by this
+//! program, and by the shell that undoes it.
 
 use super::*;
 use crate::engine::{Engine, Options};
@@ -390,8 +390,8 @@ fn kills_leave_nothing_behind() {
     }
 }
 
-/// A chain file runs on virtual functions, which have gone back when it has ended; those of this machine are a device of DPDK's
-/// that makes a socket, so that it can be seen when it is closed.
+/// A chain file runs on virtual functions, which have gone back when it has ended. Those of this machine are a device
+/// of DPDK's that makes a socket, so that it can be seen when it is closed.
 #[test]
 fn a_run_closes_its_ports_before_their_functions_go() {
     let machine = Simulated::new();
