@@ -13,5 +13,6 @@ target/release/native-bench "$@"
 if [ $# -eq 0 ]; then
 	cargo build --release --locked -q -p bondstone
 	cargo run --release --locked -q -p bondstone --example crossings
+	cargo run --release --locked -q -p bondstone --example switches || echo "skipped: switches (see above)"
 	cargo run --release --locked -q -p bondstone-runtime --example scaling -- --json target/bench/scaling.json
 fi

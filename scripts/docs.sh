@@ -2,7 +2,7 @@
 # The API documentation into target/doc, the book into target/book.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps --locked
 if command -v mdbook >/dev/null; then
 	mdbook build docs
 else

@@ -3,7 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo fmt --all --check
-cargo clippy --workspace --all-targets --locked -- -D warnings
+# in the profile of the tests: what builds and macros run is built once
+cargo clippy --release --workspace --all-targets --locked -- -D warnings
 if command -v shellcheck >/dev/null; then
 	shellcheck scripts/*.sh fuzz/*.sh .ci/run
 else

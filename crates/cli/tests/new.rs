@@ -24,8 +24,12 @@ fn cargo(dir: &Path, arguments: &[&str], more: &[&str]) -> Said {
     let program = Path::new(env!("CARGO_BIN_EXE_bondstone"));
     let built = program.parent().expect("it is in a folder");
     let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
+    // and the same profile: dependencies that are built in another way would all be built again
+    let own = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml")).unwrap();
+    let profile = dir.with_file_name("profile.toml");
+    fs::write(&profile, &own[own.find("[profile.release]").unwrap()..]).unwrap();
     let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).arg("--offline").args(release).args(more).current_dir(dir);
+    command.arg("--config").arg(profile).args(arguments).arg("--offline").args(release).args(more).current_dir(dir);
     command.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
     // the same flags as here, where the crate's settings for Cargo would come on top of these
     if fs::read_to_string(dir.join(".cargo/config.toml")).unwrap().contains("\"-Ctarget-cpu=x86-64-v3\"") {
