@@ -483,9 +483,7 @@ impl Worker {
             quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
         }
     }
-}
 
-impl Worker {
     /// Sleeps until somebody rings, if all inputs have bells, else for a nap; whether they have.
     fn wait_for_bells(&mut self) -> bool {
         if !self.inputs.iter().all(|input| input.bell().is_some()) {
