@@ -75,7 +75,7 @@ fn measured(scratch: &Scratch, device: &str) -> Vec<Value> {
     results
 }
 
-/// What a device may leave behind: interfaces, folders, processes.
+/// What a device may leave behind: interfaces, folders, processes, memory.
 fn leftovers() -> BTreeSet<String> {
     let names = |folder: &str| {
         let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -99,7 +99,10 @@ fn leftovers() -> BTreeSet<String> {
     // where what is behind walls has its sockets
     let sockets = names("/run").into_iter().filter(|name| name.starts_with("bondstone-"));
     let folders = folders.chain(sockets);
-    let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes);
+    // a process that was killed has no name any more, long before the last of its memory is free
+    let (all, free) = (huge_pages("nr_hugepages"), huge_pages("free_hugepages"));
+    let pages = (free < all).then(|| format!("{} huge pages", all - free));
+    let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes).chain(pages);
     all.filter(|what| !is_of_the_living(what)).collect()
 }
 
@@ -246,12 +249,17 @@ fn rules_of_a_firewall_change_while_it_forwards() {
 
 /// Whether Open vSwitch on DPDK has the memory that it wants; it forwards nothing over vhost-user without.
 fn pages() -> bool {
-    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    let free = std::fs::read_to_string(file).ok().and_then(|n| n.trim().parse::<u32>().ok()).unwrap_or(0);
+    let free = huge_pages("free_hugepages");
     if free < 400 {
         eprintln!("skipped: needs 400 free huge pages of 2 MiB");
     }
     free >= 400
+}
+
+/// Pages of 2 MiB, by the name of the kernel's file.
+fn huge_pages(file: &str) -> u32 {
+    let text = std::fs::read_to_string(Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(file));
+    text.ok().and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
 const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "ovs-vsctl", "setpriv"];
