@@ -75,7 +75,7 @@ fn measured(scratch: &Scratch, device: &str) -> Vec<Value> {
     results
 }
 
-/// What a device may leave behind: interfaces, folders, processes, memory.
+/// What a device may leave behind: interfaces, folders, processes.
 fn leftovers() -> BTreeSet<String> {
     let names = |folder: &str| {
         let all = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -99,10 +99,7 @@ fn leftovers() -> BTreeSet<String> {
     // where what is behind walls has its sockets
     let sockets = names("/run").into_iter().filter(|name| name.starts_with("bondstone-"));
     let folders = folders.chain(sockets);
-    // a process that was killed has no name any more, long before the last of its memory is free
-    let (all, free) = (huge_pages("nr_hugepages"), huge_pages("free_hugepages"));
-    let pages = (free < all).then(|| format!("{} huge pages", all - free));
-    let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes).chain(pages);
+    let all = interfaces.into_iter().chain(groups).chain(folders).chain(processes);
     all.filter(|what| !is_of_the_living(what)).collect()
 }
 
@@ -386,6 +383,7 @@ fn killed_it_leaves_nothing() {
     }
     let scratch = Scratch::new();
     let before = leftovers();
+    let free = huge_pages("free_hugepages");
     let mut devices = vec!["kind = \"bridge\""];
     if possible(&OVS) && pages() {
         devices.push("kind = \"ovs\"");
@@ -407,8 +405,11 @@ fn killed_it_leaves_nothing() {
         running.end();
         let end = Instant::now() + LIMIT;
         let left = |what: &String| !before.contains(what) && !what.starts_with("bondstone-dut-");
-        while leftovers().iter().any(left) {
-            assert!(Instant::now() < end, "{:?}", leftovers().into_iter().filter(left).collect::<Vec<_>>());
+        // a process that was killed has no name any more, long before the last of its memory is free
+        while leftovers().iter().any(left) || huge_pages("free_hugepages") < free {
+            let pages = huge_pages("free_hugepages");
+            let left = || leftovers().into_iter().filter(left).collect::<Vec<_>>();
+            assert!(Instant::now() < end, "{pages} of {free} huge pages are free; left: {:?}", left());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
