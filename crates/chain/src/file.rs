@@ -1,6 +1,6 @@
 //! The file as it is written, every value with its place.
 
-use crate::wall::Idle;
+use crate::wall::{Idle, Over};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -56,6 +56,9 @@ pub(crate) struct Wall {
     pub(crate) cores: Vec<Spanned<usize>>,
     pub(crate) memory_mib: Option<Spanned<u64>>,
     pub(crate) idle: Option<Idle>,
+    pub(crate) interfaces: Option<Spanned<usize>>,
+    #[serde(default)]
+    pub(crate) spread: Over,
 }
 
 /// How the packets of a chain that begins with an NF's output are spread over its cores.

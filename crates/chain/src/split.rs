@@ -49,7 +49,7 @@ impl ChainFile {
     /// The sockets of a wall, whose names begin with `folder`.
     #[must_use]
     pub fn sockets(&self, wall: &Wall, folder: &Path) -> Vec<PathBuf> {
-        wall.crossings.iter().map(|crossing| socket(folder, wall, &crossing.port)).collect()
+        wall.ports().map(|port| socket(folder, wall, port)).collect()
     }
 
     /// Files that the settings of these NFs name, seen from the chain file.
@@ -82,10 +82,10 @@ impl ChainFile {
         let behind: BTreeSet<&str> = self.walls.iter().flat_map(|wall| &wall.nfs).map(String::as_str).collect();
         let ways = || self.walls.iter().flat_map(|wall| wall.crossings.iter().map(move |crossing| (wall, crossing)));
         let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
-        for (wall, crossing) in ways() {
-            let device = format!("vhost:{}", socket(folder, wall, &crossing.port).display());
+        for (wall, port) in self.walls.iter().flat_map(|wall| wall.ports().map(move |port| (wall, port))) {
+            let device = format!("vhost:{}", socket(folder, wall, port).display());
             ports.insert(
-                crossing.port.clone(),
+                port.to_owned(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
             );
         }
@@ -96,20 +96,23 @@ impl ChainFile {
             let cores = if whole.cores.is_empty() { cores } else { &whole.cores };
             let mut crossings: Vec<_> = ways()
                 .filter_map(|(_, crossing)| match &crossing.way {
-                    Way::Path(of, run) if *of == n => Some((run.clone(), &crossing.port)),
+                    Way::Path(of, run) if *of == n => Some((run.clone(), crossing)),
                     _ => None,
                 })
                 .collect();
             crossings.sort_by_key(|(run, _)| run.start);
-            let (first, mut at, mut start) = (&whole.path[0], 1, &whole.path[0]);
+            let (first, mut at, mut starts) = (&whole.path[0], 1, &whole.path[..1]);
             for (part, crossing) in (1..).zip(crossings.iter().map(Some).chain([None])) {
                 let until = crossing.map_or(whole.path.len(), |(run, _)| run.start);
-                let path: Vec<String> = std::iter::once(start.clone())
-                    .chain(whole.path[at.min(until)..until].iter().map(|element| self.by_its_input(element, first)))
-                    .chain(crossing.map(|(_, port)| (*port).clone()))
-                    .collect();
-                // a path may end behind a wall
-                if path.len() > 1 {
+                for start in starts {
+                    let path: Vec<String> = std::iter::once(start.clone())
+                        .chain(whole.path[at.min(until)..until].iter().map(|element| self.by_its_input(element, first)))
+                        .chain(crossing.map(|(_, crossing)| crossing.entered()))
+                        .collect();
+                    // a path may end behind a wall
+                    if path.len() == 1 {
+                        continue;
+                    }
                     let name = if part == 1 { whole.name.clone() } else { free(&whole.name, part, &mut names) };
                     let mut piece = keys.as_table().cloned().unwrap_or_default();
                     piece.remove("isolation");
@@ -120,20 +123,29 @@ impl ChainFile {
                     piece.extend(chain(&name, path, cores));
                     chains.push(Value::Table(piece));
                 }
-                if let Some((run, port)) = crossing {
-                    (at, start) = (run.end, *port);
+                if let Some((run, crossing)) = crossing {
+                    (at, starts) = (run.end, &crossing.ports);
                 }
             }
         }
         for (_, crossing) in ways() {
-            if let Way::Edge(_, to) = &crossing.way {
-                let name = free(&crossing.port, 0, &mut names);
-                chains.push(Value::Table(chain(&name, [crossing.port.clone(), to.clone()], cores)));
+            if let (Way::Edge(_, to), [port, ..]) = (&crossing.way, &*crossing.ports) {
+                let name = free(port, 0, &mut names);
+                chains.push(Value::Table(chain(&name, [port.clone(), to.clone()], cores)));
             }
         }
         let own = |from: &str| !behind.contains(from.split('.').next().unwrap_or_default());
         let own_edges = edges(&table).filter(|(from, _)| own(from)).map(|(_, edge)| edge.clone()).collect();
-        let own_nfs = nfs(&table, |name| !behind.contains(name));
+        let mut own_nfs = nfs(&table, |name| !behind.contains(name));
+        for (wall, crossing) in ways().filter(|(_, crossing)| crossing.ports.len() > 1) {
+            let by = [
+                ("kind", "spread".into()),
+                ("by", wall.spread.name().into()),
+                ("ports", words(crossing.ports.clone())),
+            ];
+            let nf: Table = by.map(|(key, value): (_, Value)| (key.to_owned(), value)).into_iter().collect();
+            own_nfs.insert(crossing.spread.clone(), Value::Table(nf));
+        }
         table.remove("wall");
         for (key, value) in [
             ("port", Value::Table(ports)),
@@ -152,6 +164,11 @@ impl ChainFile {
     /// What else it does.
     pub fn hops(&self) -> Result<Vec<(&str, &str)>, Diagnostic> {
         let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
+        // of a wall's interfaces
+        if let Some(nf) = self.nfs.iter().find(|nf| nf.kind.name == "spread") {
+            let d = Diagnostic::new("spreads packets over several interfaces, and another switch spreads nothing");
+            return Err(here(d.value(&nf.name).cure("take interfaces out of the tables [wall.NAME]")));
+        }
         if let Some(nf) = self.nfs.first() {
             let d = Diagnostic::new("is behind no wall, and another switch runs no NFs").value(&nf.name);
             return Err(here(d.cure("give it isolation = \"process\", \"container\" or \"vm\"")));
@@ -170,8 +187,10 @@ impl ChainFile {
         let (mut ports, mut chains, mut edges_here) = (Table::new(), vec![], vec![]);
         let within = |nf: &str| wall.nfs.iter().any(|own| own == nf);
         let mut outside = BTreeSet::new();
-        for (n, crossing) in wall.crossings.iter().enumerate() {
-            let port = &crossing.port;
+        let cpus = if wall.isolation == Isolation::Vm { (0..wall.cores.len()).collect() } else { wall.cores.clone() };
+        let all =
+            wall.crossings.iter().flat_map(|crossing| crossing.ports.iter().enumerate().map(move |p| (crossing, p)));
+        for (n, (crossing, (nth, port))) in all.enumerate() {
             let device = match wall.isolation {
                 Isolation::Vm => Wall::address(n),
                 _ => format!("virtio-user:{},queue_size={}", socket(folder, wall, port).display(), Wall::QUEUE),
@@ -186,7 +205,9 @@ impl ChainFile {
                     let ends = run.end == whole.path.len();
                     let back = (!ends).then(|| port.clone());
                     let path = std::iter::once(port.clone()).chain(whole.path[run.clone()].iter().cloned()).chain(back);
-                    let mut part = chain(port, path, &[]);
+                    // each interface on a CPU of its own, as far as there are such
+                    let its = (crossing.ports.len() > 1).then(|| cpus.get(nth % cpus.len().max(1)).copied()).flatten();
+                    let mut part = chain(port, path, its.as_slice());
                     let keys = table.get("chain").and_then(Value::as_array).and_then(|chains| chains.get(*n));
                     if let Some(open) = keys.and_then(|keys| keys.get("on_panic")) {
                         part.insert("on_panic".to_owned(), open.clone());
@@ -235,7 +256,7 @@ impl ChainFile {
             text: toml::to_string(table).unwrap_or_default(),
             whole: String::from_utf8_lossy(&whole).into_owned(),
             places,
-            ways: self.walls.iter().flat_map(|wall| &wall.crossings).map(|c| c.port.clone()).collect(),
+            ways: self.walls.iter().flat_map(Wall::ports).map(str::to_owned).collect(),
             side,
         }
     }

@@ -51,6 +51,28 @@ pub enum Idle {
     Sleep,
 }
 
+/// How packets are spread over the interfaces of a wall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// Both directions of a flow by the same one.
+    #[default]
+    Flow,
+    /// Burst by burst, whatever is in them.
+    RoundRobin,
+}
+
+impl Over {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::Flow => "flow",
+            Over::RoundRobin => "round-robin",
+        }
+    }
+}
+
 /// NFs that share what is behind one wall.
 #[derive(Clone, Debug)]
 pub struct Wall {
@@ -68,6 +90,10 @@ pub struct Wall {
     pub memory_mib: u64,
     /// What it does while nothing comes; none: what its CPU asks for.
     pub idle: Option<Idle>,
+    /// Interfaces for each chain that leads through it.
+    pub interfaces: usize,
+    /// How its packets are spread over these.
+    pub spread: Over,
     /// Ways through it.
     pub crossings: Vec<Crossing>,
 }
@@ -79,27 +105,49 @@ impl Wall {
     /// moment.
     pub const QUEUE: usize = 1024;
 
-    /// The slot of a VM's bus where the way of that number is.
+    /// Interfaces that a chain may have: each is a port on both sides.
+    pub const MOST_INTERFACES: usize = 8;
+
+    /// The ports of all ways through it, in order.
+    pub fn ports(&self) -> impl Iterator<Item = &str> {
+        self.crossings.iter().flat_map(|crossing| &crossing.ports).map(String::as_str)
+    }
+
+    /// The slot of a VM's bus where the port of that number is.
     #[must_use]
-    pub fn slot(way: usize) -> usize {
+    pub fn slot(port: usize) -> usize {
         // the first two are the bridge and whatever a machine has there
-        way + 2
+        port + 2
     }
 
     /// Its address, as the guest has it.
     #[must_use]
-    pub fn address(way: usize) -> String {
-        format!("0000:00:{:02x}.0", Self::slot(way))
+    pub fn address(port: usize) -> String {
+        format!("0000:00:{:02x}.0", Self::slot(port))
     }
 }
 
-/// A way through a wall: one port on each side of it.
+/// A way through a wall: as many ports on each side of it as a wall has interfaces for a chain.
 #[derive(Clone, Debug)]
 pub struct Crossing {
-    /// The name of both ports.
-    pub port: String,
+    /// The names of the ports, the same on both sides.
+    pub ports: Vec<String>,
+    /// What spreads packets over them, where there are several.
+    pub(crate) spread: String,
     /// Who takes it.
     pub way: Way,
+}
+
+impl Crossing {
+    /// What a path on this side of the wall ends with.
+    pub(crate) fn entered(&self) -> String {
+        if self.spread.is_empty() { self.ports.concat() } else { format!("{}:in", self.spread) }
+    }
+
+    /// Whether a port of it, or what spreads over them, has this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.spread == name || self.ports.iter().any(|port| port == name)
+    }
 }
 
 /// Packets that go through a wall.

@@ -111,7 +111,7 @@ impl Plan {
             cpus,
             nodes: cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
             why: if wall.cores.is_empty() { "free of chains, where one is" } else { "as the file says" },
-            packets: wall.crossings.iter().map(|way| format!("by {}", way.port)).collect::<Vec<_>>().join(", "),
+            packets: wall.ports().map(|port| format!("by {port}")).collect::<Vec<_>>().join(", "),
         });
         let rows: Vec<Row<'_>> = rows.chain(of_walls).collect();
         if self.json {

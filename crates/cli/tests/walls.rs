@@ -384,6 +384,54 @@ fn what_was_made_behind_a_wall_is_counted_though_it_was_killed() {
     }
 }
 
+/// Several interfaces, and a CPU for each: each has its share, whatever the order in which packets come back.
+#[test]
+fn a_wall_may_have_several_interfaces() {
+    let _alone = common::alone();
+    if runtime::allowed_cpus() != [0, 1] {
+        eprintln!("skipped: needs CPUs 0 and 1");
+        return;
+    }
+    let scratch = Scratch::new();
+    let frames = |of: &Path| {
+        let mut reader = pcap::Reader::open(of).unwrap();
+        let mut frames = vec![];
+        while let Some(record) = reader.next().unwrap() {
+            frames.push(record.frame.to_vec());
+        }
+        frames.sort();
+        frames
+    };
+    for (kind, by, interfaces) in [("process", "round-robin", 2), ("process", "flow", 3), ("vm", "round-robin", 2)] {
+        if !possible(kind) {
+            continue;
+        }
+        let to = scratch.path(format!("{kind}-{by}.pcap"));
+        let file = scratch.write(
+            "wide.toml",
+            format!(
+                "bondstone = 1\nport.in.device = \"pcap:{}\"\nport.out.device = \"pcap:{}\"\n[nf.far]\nkind = \"count\"\n\
+                 isolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n[wall.far]\ncores = [0, 1]\n\
+                 interfaces = {interfaces}\nspread = \"{by}\"\n\
+                 [[chain]]\npath = [\"in\", \"far\", \"near\", \"out\"]\ncores = [0]\n",
+                demo(),
+                to.display()
+            ),
+        );
+        let ended = run(&file);
+        let summary = ended.summary(0);
+        let all = frames(Path::new(&demo()));
+        assert_eq!(frames(&to), all, "{kind}");
+        assert_eq!(summary.number("/walls/0/handed"), all.len() as u64);
+        for nf in ["far", "near"] {
+            assert_eq!(summary.nf(nf).number("/packets"), all.len() as u64, "{kind}: {nf}");
+        }
+        // whoever spreads says how many bursts it had, and the NF had at least a batch by each interface
+        let spread = summary.nf(&format!("far-{}", interfaces + 1));
+        assert_eq!((spread.0["kind"].as_str(), spread.number("/packets")), (Some("spread"), all.len() as u64));
+    }
+}
+
 #[test]
 fn what_is_left_in_a_ring_before_a_wall_is_counted() {
     let _alone = common::alone();
@@ -520,6 +568,10 @@ fn what_cannot_be_behind_a_wall_is_told() {
         (
             "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nmemory_mib = 10\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
             "too little",
+        ),
+        (
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\ninterfaces = 9\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "no number of interfaces",
         ),
     ] {
         let second = if text.contains("in2") { "port.in2.device = \"null,size=60\"\n" } else { "" };

@@ -120,7 +120,7 @@ impl Walls {
             kept.push(Arc::new(Kept {
                 wall: wall.name.clone(),
                 nfs: wall.nfs.clone(),
-                ways: wall.crossings.iter().map(|crossing| crossing.port.clone()).collect(),
+                ways: wall.ports().map(str::to_owned).collect(),
                 start,
                 groups: std::mem::replace(groups, Groups::none()),
                 user,
@@ -154,7 +154,7 @@ impl Walls {
     /// Ways through the walls, each with the socket at which this side listens.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = (String, PathBuf)> {
         let of = |wall: &'_ Wall| {
-            let names = wall.crossings.iter().map(|crossing| crossing.port.clone());
+            let names = wall.ports().map(str::to_owned);
             names.zip(self.switch.sockets(wall, &self.folder)).collect::<Vec<_>>()
         };
         self.walls.iter().flat_map(of)
@@ -233,7 +233,7 @@ impl Walls {
 
     /// Packets behind a wall, as far as is known.
     fn away(&self, wall: &Wall, state: &State, done: &Summary) -> i64 {
-        let ways = done.ports.iter().filter(|port| wall.crossings.iter().any(|c| c.port == port.name));
+        let ways = done.ports.iter().filter(|port| wall.ports().any(|own| own == port.name));
         let (handed, back) = ways.fold((0, 0), |(handed, back), port| (handed + port.sent, back + port.received));
         let [created, dropped, held] = state.now.as_ref().map(keeper::sums).unwrap_or_default();
         let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
@@ -268,7 +268,7 @@ impl Walls {
                         .push(format!("wall {:?}: {away} packets went behind it and never came back", wall.name));
                 }
             }
-            let is_way = |name: &str| wall.crossings.iter().any(|crossing| crossing.port == name);
+            let is_way = |name: &str| wall.ports().any(|own| own == name);
             for port in done.ports.extract_if(.., |port| is_way(&port.name)) {
                 of.handed += port.sent;
                 of.returned += port.received;

@@ -17,6 +17,7 @@ mod monitor;
 mod nat44;
 mod nat64;
 mod net;
+mod spread;
 mod substitute;
 mod tee;
 mod ttl;
@@ -36,6 +37,7 @@ pub use monitor::Monitor;
 pub use nat44::Nat44;
 pub use nat64::Nat64;
 pub use net::Net;
+pub use spread::Spread;
 pub use substitute::Substitute;
 pub use tee::Tee;
 pub use ttl::{Ttl, age};
@@ -56,6 +58,7 @@ pub fn registry() -> graph::Registry {
         .with::<Monitor>()
         .with::<Nat44>()
         .with::<Nat64>()
+        .with::<Spread>()
         .with::<Substitute>()
         .with::<Tee>()
         .with::<Ttl>()

@@ -3,7 +3,7 @@
 use super::paths::Builder;
 use super::{Checker, MOST_PORTS};
 use crate::file::File;
-use crate::wall::{Crossing, Isolation, Wall, Way};
+use crate::wall::{Crossing, Isolation, Over, Wall, Way};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -55,6 +55,8 @@ impl Builder<'_> {
                     absent: vec![],
                     memory_mib: MEMORY_MIB,
                     idle: None,
+                    interfaces: 1,
+                    spread: Over::default(),
                     crossings: vec![],
                 }),
             }
@@ -65,22 +67,41 @@ impl Builder<'_> {
             self.path(n, chain.get_ref().path.get_ref(), &behind, &mut crossings);
         }
         self.outputs(file, &behind, &mut crossings);
-        if self.ports.len() + crossings.len() > MOST_PORTS {
-            let problem =
-                format!("walls need {} ports more than the file has, and {MOST_PORTS} are allowed", crossings.len());
+        let interfaces: BTreeMap<String, usize> =
+            walls.iter().map(|wall| (wall.name.clone(), wall.interfaces)).collect();
+        // what only comes out needs no more than one
+        let width = |name: &str, way: &Way| match way {
+            Way::Path(..) => interfaces.get(name).copied().unwrap_or(1),
+            Way::Edge(..) => 1,
+        };
+        let needed: usize = crossings.iter().map(|(name, way)| width(name, way)).sum();
+        if self.ports.len() + needed > MOST_PORTS {
+            let problem = format!("walls need {needed} ports more than the file has, and {MOST_PORTS} are allowed");
             self.checker.fault(0..0, "isolation", problem, "put NFs that follow each other behind one wall");
         }
         for wall in &walls {
-            let ways = crossings.iter().filter(|(name, _)| *name == wall.name).count();
+            let own = crossings.iter().filter(|(name, _)| *name == wall.name);
+            let ways: usize = own.map(|(name, way)| width(name, way)).sum();
             if wall.isolation == Isolation::Vm && ways > Wall::MOST_SLOTS {
-                let problem = format!("{ways} ways lead through its wall, and a VM has {} ports", Wall::MOST_SLOTS);
-                self.checker.fault(0..0, &wall.name, problem, "put fewer chains behind one VM");
+                let problem = format!("{ways} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
+                self.checker.fault(
+                    0..0,
+                    &wall.name,
+                    problem,
+                    "put fewer chains behind one VM, or give it fewer interfaces",
+                );
             }
         }
         for (name, way) in crossings {
-            let port = self.free_name(&name, &walls);
+            let width = width(&name, &way);
+            let mut ports: Vec<String> = vec![];
+            // one name more, of what spreads over them
+            for _ in 0..if width > 1 { width + 1 } else { 1 } {
+                ports.push(self.free_name(&name, &walls, &ports));
+            }
+            let spread = if width > 1 { ports.pop().unwrap_or_default() } else { String::new() };
             if let Some(wall) = walls.iter_mut().find(|wall| wall.name == name) {
-                wall.crossings.push(Crossing { port, way });
+                wall.crossings.push(Crossing { ports, spread, way });
             }
         }
         walls
@@ -159,6 +180,15 @@ impl Builder<'_> {
             wall.cores = means.cores.iter().map(|core| *core.get_ref()).collect();
             wall.absent = self.checker.absent(&means.cores);
             wall.idle = means.idle;
+            wall.spread = means.spread;
+            if let Some(interfaces) = &means.interfaces {
+                wall.interfaces = *interfaces.get_ref();
+                if !(1..=Wall::MOST_INTERFACES).contains(&wall.interfaces) {
+                    let (value, cure) = (wall.interfaces.to_string(), format!("write 1 to {}", Wall::MOST_INTERFACES));
+                    let problem = "is no number of interfaces for a chain";
+                    self.checker.fault(interfaces.span(), &value, problem, cure);
+                }
+            }
             if let Some(memory) = &means.memory_mib {
                 wall.memory_mib = *memory.get_ref();
                 if wall.memory_mib < LEAST_MIB {
@@ -238,11 +268,12 @@ impl Builder<'_> {
     }
 
     /// A name for a port through a wall that nobody else has.
-    fn free_name(&self, wall: &str, walls: &[Wall]) -> String {
+    fn free_name(&self, wall: &str, walls: &[Wall], more: &[String]) -> String {
         let taken = |name: &String| {
             self.ports.iter().any(|p| p.name == *name)
                 || self.nfs.iter().any(|nf| nf.name == *name)
-                || walls.iter().flat_map(|wall| &wall.crossings).any(|crossing| crossing.port == *name)
+                || walls.iter().any(|wall| wall.crossings.iter().any(|crossing| crossing.has(name)))
+                || more.contains(name)
         };
         let of = |n: usize| {
             let number = format!("-{n}");
