@@ -8,11 +8,7 @@ pub(crate) fn has_huge_pages() -> bool {
     dpdk::Memory::free_huge_pages() >= PAGES
 }
 
-/// Arguments of the EAL: memory of its own that the generator can map as well, and no more, which the generator may need.
+/// Arguments of the EAL: memory of its own that the generator can map as well.
 pub(crate) fn memory() -> &'static [&'static str] {
-    if has_huge_pages() {
-        &["--in-memory", "--single-file-segments", "-m", "512", "--socket-limit", "512"]
-    } else {
-        &["--no-huge", "-m", "512"]
-    }
+    if has_huge_pages() { &["--in-memory", "--single-file-segments", "-m", "512"] } else { &["--no-huge", "-m", "512"] }
 }

@@ -117,7 +117,9 @@ impl Driver for Ovs {
         let with_dpdk = self.ports == Ports::VhostUser;
         let mut words = vec!["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &pmds];
         if with_dpdk {
-            words.extend(["other_config:dpdk-init=true", &lcores, &extra]);
+            // one pool for all ports takes what memory there is, also what the generator needs
+            let pools = "other_config:per-port-memory=true";
+            words.extend(["other_config:dpdk-init=true", pools, &lcores, &extra]);
         }
         self.configure(site, &words)?;
         let remote = format!("unix:{}", socket.display());
