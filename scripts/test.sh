@@ -53,5 +53,5 @@ target/release/examples/scaling --rounds 1
 step "C baselines give the same packets"
 target/release/native-bench --pairs 5 --json target/bench/test.json
 step "fuzzing, briefly"
-fuzz/run.sh 10
+fuzz/run.sh 4
 step "done"

@@ -43,6 +43,9 @@ fn scenario(device: &str) -> String {
     )
 }
 
+/// Trials as short as they may be.
+const SHORT: &str = "quick,final=20ms,sum=20ms,first=20ms";
+
 /// Offers it 2000 packets a second, which whatever runs here takes, and says what came of it.
 fn measured(scratch: &Scratch, device: &str) -> Vec<Value> {
     let before = leftovers();
@@ -196,9 +199,8 @@ fn changed(scratch: &Scratch, device: &str) {
     let before = leftovers();
     let file = scratch.write("device.toml", scenario(device).replace("64,1518", "64"));
     let db = scratch.path("results.sqlite");
-    let goal = "quick,final=20ms,sum=20ms,first=20ms";
     let said = bondstone(
-        ["bench", file.to_str().unwrap(), "--method", "changes", "--goal", goal, "--json", "--db"]
+        ["bench", file.to_str().unwrap(), "--method", "changes", "--goal", SHORT, "--json", "--db"]
             .into_iter()
             .chain(db.to_str()),
     );
@@ -237,7 +239,7 @@ fn rules_of_a_firewall_change_while_it_forwards() {
     scratch.write("chain.toml", chain("nf.it = { kind = \"count\" }"));
     let file = scratch.write("none.toml", scenario("kind = \"bondstone\"\nchain = \"chain.toml\""));
     let db = scratch.path("none.sqlite");
-    let words = ["bench", file.to_str().unwrap(), "--method", "changes", "--goal", "quick", "--db"];
+    let words = ["bench", file.to_str().unwrap(), "--method", "changes", "--goal", SHORT, "--db"];
     let said = bondstone(words.into_iter().chain(db.to_str()));
     // a machine on which nothing can be judged gets no further
     let judged = !said.err.contains("could be judged");

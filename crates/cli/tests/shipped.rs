@@ -70,8 +70,6 @@ fn scenarios_with_other_programs() {
     let all = short("nfpa/fig2");
     assert_eq!((values(&all, "dut").len(), all.len()), (6, 6));
     assert!(all.iter().any(|r| r.dut.isolation.as_deref() == Some("container")));
-    let all = short("nfpa/fig3");
-    assert_eq!((values(&all, "dut").len(), values(&all, "trace").len(), all.len()), (2, 5, 10));
     let all = short("nfpa/traces");
     assert_eq!((values(&all, "dut").len(), values(&all, "trace").len(), all.len()), (2, 4, 8));
 }

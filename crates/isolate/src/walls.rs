@@ -62,7 +62,9 @@ impl Walls {
         if !absent.is_empty() {
             return Err(Error::Input(Diagnostics(absent)));
         }
-        let (switch_cpus, cpus) = places(file, &allowed);
+        // who measures is alone where it is: what it loses there would be taken for a loss of the chains
+        let left = allowed.get(others..).filter(|left| !left.is_empty()).unwrap_or(&allowed);
+        let (switch_cpus, cpus) = places(file, left);
         let sleepy = sleepy(file, &switch_cpus, &cpus, allowed.len().saturating_sub(others));
         let own = std::process::id();
         let folder = base().join(format!("bondstone-{own}"));
