@@ -26,8 +26,8 @@ impl<K: Key> Clone for Reader<K> {
 struct Group {
     hashes: [u64; GROUP],
     first: [u32; GROUP],
-    /// Which are not in their first bucket.
-    missed: [u8; GROUP],
+    /// Which were not in their first bucket, and the counter of moves of that bucket before it was looked at for good.
+    missed: [(u32, u32); GROUP],
     missing: usize,
 }
 
@@ -74,7 +74,8 @@ impl<K: Key> Reader<K> {
                 self.groups[(n - 1) % 3].compare(store, geometry, &keys[of(n - 1)], &mut values[of(n - 1)]);
             }
             if n >= 2 && n - 2 < count {
-                self.groups[(n - 2) % 3].rest(store, &keys[of(n - 2)], &mut values[of(n - 2)], &mut self.restarts);
+                let (keys, values) = (&keys[of(n - 2)], &mut values[of(n - 2)]);
+                self.groups[(n - 2) % 3].rest(store, geometry, keys, values, &mut self.restarts);
             }
         }
         fence(Ordering::Acquire);
@@ -109,45 +110,56 @@ impl Group {
             *to = value::<K>(stored);
             if stored == 0 {
                 Store::<K>::prefetch(store.bucket(geometry.second(hash)));
-                self.missed[self.missing] = i as u8;
-                self.missing += 1;
+                // Once more, now that what comes is counted. Acquire: an entry whose coming was counted is seen.
+                let moves = store.moves(first as usize).load(Ordering::Acquire);
+                *to = value::<K>(key.find(store.bucket(first as usize)));
+                self.missed[self.missing] = (i as u32, moves);
+                self.missing += usize::from(to.is_none());
             }
         }
+        // What has left the first buckets is seen where it went.
+        fence(Ordering::Acquire);
     }
 
-    /// Looks in both buckets of those keys.
+    /// Looks in the second buckets of those keys.
     #[inline(always)]
-    fn rest<K: Key>(&self, store: &Store<K>, keys: &[K], values: &mut [Option<K::Value>], restarts: &mut u64) {
-        for &i in &self.missed[..self.missing] {
-            let i = usize::from(i);
-            values[i] = value::<K>(look_in_both(store, keys[i], self.hashes[i], restarts));
+    fn rest<K: Key>(
+        &self,
+        store: &Store<K>,
+        geometry: Geometry,
+        keys: &[K],
+        values: &mut [Option<K::Value>],
+        restarts: &mut u64,
+    ) {
+        for &(i, moves) in &self.missed[..self.missing] {
+            let i = i as usize;
+            let (key, hash) = (keys[i], self.hashes[i]);
+            let mut stored = key.find(store.bucket(geometry.second(hash)));
+            if stored == 0 && store.moved(geometry, self.first[i] as usize, moves) {
+                *restarts += 1;
+                stored = look_in_both(store, key, hash, restarts);
+            }
+            values[i] = value::<K>(stored);
         }
     }
 }
 
 /// The stored value of a key, or 0 when it was in neither bucket at some time.
-#[inline(always)]
+#[inline(never)]
 fn look_in_both<K: Key>(store: &Store<K>, key: K, hash: u64, restarts: &mut u64) -> u32 {
     loop {
         let geometry = store.geometry();
         let [first, second] = [geometry.first(hash), geometry.second(hash)];
         // Acquire: an entry whose coming was counted is seen.
         let moves = store.moves(first).load(Ordering::Acquire);
-        let stored = key.find(store.bucket(first));
-        if stored != 0 {
-            return stored;
+        let mut stored = key.find(store.bucket(first));
+        if stored == 0 {
+            // What has left the first bucket is seen where it went.
+            fence(Ordering::Acquire);
+            stored = key.find(store.bucket(second));
         }
-        // What has left the first bucket is seen where it went.
-        fence(Ordering::Acquire);
-        let stored = key.find(store.bucket(second));
-        if stored != 0 {
+        if stored != 0 || !store.moved(geometry, first, moves) {
             return stored;
-        }
-        // What has left the second bucket for the first was counted there; before what left either for a new one, that one
-        // was made known.
-        fence(Ordering::Acquire);
-        if store.moves(first).load(Ordering::Relaxed) == moves && store.geometry() == geometry {
-            return 0;
         }
         *restarts += 1;
     }

@@ -1,15 +1,15 @@
 //! What readers and the writer share: buckets, how many there are, and counters of moves.
 
 use super::key::Key;
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::flow::Seed;
 use crate::memory::{Backing, Pages};
 use core::marker::PhantomData;
 use core::ops::Range;
 use rustix::io::Errno;
 
-/// Counters of moves, each for the buckets whose number is the same modulo this: a line of readers' cache for two.
-const COUNTERS: usize = if cfg!(loom) { 2 } else { 8192 };
+/// Counters of moves, each for the buckets whose number is the same modulo this: 4 KiB, which stay near.
+const COUNTERS: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// The words of all buckets: all zero, and without memory until they are backed.
 #[cfg(not(loom))]
@@ -84,6 +84,9 @@ impl Geometry {
     pub(super) fn first(self, hash: u64) -> usize {
         let inside = (u128::from(hash) * u128::from(self.base) >> 64) as u64;
         let mask = (1 << (self.word >> Self::LEVEL)) - 1;
+        if mask == 0 {
+            return inside as usize;
+        }
         let bucket = inside + self.base * (hash & mask);
         if bucket < self.buckets() as u64 {
             bucket as usize
@@ -178,6 +181,16 @@ impl<K: Key> Store<K> {
     #[inline(always)]
     pub(super) fn moves(&self, bucket: usize) -> &AtomicU32 {
         &self.moves[bucket % COUNTERS]
+    }
+
+    /// Whether an entry that was looked for in a bucket, then in its other one, and in neither found, may have passed: it
+    /// came to the first, where `moves` had been counted, or both were looked up in what has been split since.
+    #[inline(always)]
+    pub(super) fn moved(&self, geometry: Geometry, first: usize, moves: u32) -> bool {
+        // What has left the second bucket for the first was counted before; before what left either for a new one, that one
+        // was made known.
+        fence(Ordering::Acquire);
+        self.moves(first).load(Ordering::Relaxed) != moves || self.geometry() != geometry
     }
 
     /// Moves an entry to a free slot of another bucket: readers find it in one of them all the time.
