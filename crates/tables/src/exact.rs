@@ -1,6 +1,63 @@
-//! Exact match.
+//! Exact match: a value for each of up to billions of keys, found in one cache line nearly always.
+//!
+//! A FIB for routes to hosts (a VRF and an IPv4 or IPv6 address) or stations (a MAC address, in a VLAN or not). One writer
+//! changes it while any number of readers look up, without locks on either side.
+//!
+//! | key | bits | values | entries | bytes for each as made |
+//! |---|---|---|---|---|
+//! | [`Key48`] | 48 | 0 to 65,534 | 8 to a line of 64 B | 9.2 |
+//! | [`Key64`] | 64 | 0 to 4,294,967,294 | 5 to a line | 14.6 |
+//! | [`Key144`] | 144 | 0 to 4,294,967,294 | 5 to two lines | 29.3 |
+//!
+//! # How it works
+//!
+//! **Buckets.** A key has two buckets, by two hashes under a secret seed (cuckoo hashing, Pagh and Rodler 2001, in buckets
+//! as Dietzfelbinger and Weidling 2007). It goes to the first while there is room, then to the second; when both are full, a
+//! breadth-first search over at most 512 buckets finds the shortest way to move others so that one slot is free. If it finds
+//! none, the table is full, which is an error: more than 95 % of slots are taken then. A table is made so that its entries
+//! take seven slots of eight; 88 % of them are in their first bucket.
+//!
+//! **Look-ups** come many at a time ([`Reader::get_batch`]): all keys of a group of 32 are hashed and their first lines
+//! fetched, then compared; the second line is fetched for those that were not found, and compared when the next group has
+//! been.
+//!
+//! **Readers and the writer.** An entry of 48 bits is one atomic word; wider ones are written while their slot reads as
+//! free, and a version in the bucket tells readers that a slot has been used again. An entry that moves is copied before it
+//! is removed, the last of a path first. A reader looks in the first bucket, then in the second; only an entry that went the
+//! other way meanwhile can pass it, so each arrival by a move is counted, in one of 1,024 counters, before the old place is
+//! freed. A reader that found nothing compares the count, and looks again if it has changed ([`Reader::restarts`]). So an
+//! entry that is there during all of a look-up is found, and every answer was right at some time during its look-up. A
+//! reader that does not go on stops nobody, nor does a writer. The model test `exact_loom` tries all this under every
+//! reordering that the memory model allows.
+//!
+//! **Growth** ([`Settings::most`]) adds one bucket at a time and shares the entries of one other with it (linear hashing,
+//! Litwin 1980), copied, made known, then removed: a reader that found nothing also looks whether a bucket has come. The
+//! memory's address space is reserved from the start, so nothing else moves, and no insertion takes longer than another.
+//!
+//! ```
+//! use tables::exact::{ExactTable, Key48, Settings};
+//!
+//! let mut fib: ExactTable<Key48> = ExactTable::new(&Settings { most: 1_000_000, ..Settings::new(1000) })?;
+//! let host = |vrf, address| Key48::vrf_ipv4(vrf, address);
+//! fib.insert(host(1, 0x0a00_0001), 7)?;
+//! fib.insert(host(2, 0x0a00_0001), 8)?;
+//!
+//! let mut reader = fib.reader();
+//! std::thread::scope(|threads| {
+//!     threads.spawn(move || {
+//!         let mut next_hops = [None; 3];
+//!         reader.get_batch(&[host(1, 0x0a00_0001), host(2, 0x0a00_0001), host(3, 0x0a00_0001)], &mut next_hops);
+//!         assert_eq!(next_hops, [Some(7), Some(8), None]);
+//!     });
+//!     // and meanwhile
+//!     fib.insert(host(1, 0x0a00_0002), 9).expect("room");
+//! });
+//! assert_eq!(fib.remove(host(1, 0x0a00_0001)), Some(7));
+//! # Ok::<(), tables::exact::Error>(())
+//! ```
 #![allow(unexpected_cfgs, reason = "`cfg(loom)` is set by hand, for the model test alone")]
 
+mod file;
 mod key;
 mod layout;
 mod path;

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::HashMap;
-use tables::exact::{ENTRIES_MOST, Error, ExactTable, Key, Key48, Key64, Key144, Seed, Settings};
+use tables::exact::{ENTRIES_MOST, Error, ExactTable, Key, Key48, Key64, Key144, LoadError, Seed, Settings};
 use tables::{Backing, Pages};
 
 /// Keys and values by number: zero and all ones among them.
@@ -288,4 +288,91 @@ fn keys_are_what_they_are_made_of() {
     assert_eq!(Key48::new(u64::MAX).bits(), (1 << 48) - 1);
     let address = 0x2001_0db8 << 96 | 7;
     assert_eq!(Key144::vrf_ipv6(9, address).parts(), (9, address));
+}
+
+/// So many entries, saved.
+fn saved<K: Numbered>(entries: u64) -> Vec<u8> {
+    let mut table: ExactTable<K> = ExactTable::new(&settings(entries.max(1), 0)).unwrap();
+    table.extend((0..entries).map(|n| (K::number(n), K::value_of(n))), |_| {}).unwrap();
+    let mut bytes = Vec::new();
+    table.save(&mut bytes).unwrap();
+    bytes
+}
+
+fn round_trip<K: Numbered>(entry: usize) {
+    for entries in [0, 1, 31, 32, 33, 5000] {
+        let bytes = saved::<K>(entries);
+        assert_eq!(bytes.len() as u64, 32 + entries * entry as u64);
+        // another seed, other places
+        let mut told = None;
+        let settings = Settings { seed: Seed::fixed(77), ..settings(1, 10_000) };
+        let loaded: ExactTable<K> = ExactTable::load(&settings, &bytes[..], |done| told = Some(done)).unwrap();
+        assert_eq!((loaded.len(), told), (entries, Some(entries)));
+        assert!((0..entries).all(|n| loaded.get(K::number(n)) == Some(K::value_of(n))));
+    }
+}
+
+#[test]
+fn saved_and_loaded() {
+    round_trip::<Key48>(8);
+    round_trip::<Key64>(12);
+    round_trip::<Key144>(22);
+}
+
+/// Loads what may be anything, and gives the reason when it is refused.
+fn load<K: Numbered>(bytes: &[u8]) -> Result<ExactTable<K>, LoadError> {
+    ExactTable::load(&settings(10, 1000), bytes, |_| {})
+}
+
+#[test]
+fn what_is_no_saved_table_is_refused_and_told_why() {
+    let bytes = saved::<Key48>(100);
+    let error = |bytes: &[u8]| load::<Key48>(bytes).unwrap_err().to_string();
+    assert_eq!(error(b""), "the saved table is damaged: it ends early");
+    assert_eq!(error(&[b'x'; 100]), "not a saved exact-match table: it begins otherwise");
+    assert_eq!(error(&bytes[..bytes.len() - 1]), "the saved table is damaged: it ends early");
+    assert_eq!(error(&[&bytes[..], &[0]].concat()), "the saved table is damaged: something follows its end");
+    let with = |at: usize, what: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + what.len()].copy_from_slice(what);
+        bytes
+    };
+    assert_eq!(error(&with(8, &[2])), "not a saved exact-match table: its version is not 1");
+    assert_eq!(error(&with(12, &[64])), "the saved table has keys of 64 bits, not 48");
+    let huge = error(&with(16, &[0xff; 8]));
+    assert!(huge.contains("at most 1000 are allowed"), "{huge}");
+    // 101 entries: the checksum is taken for one, and is too short for what follows
+    assert_eq!(error(&with(16, &[101])), "the saved table is damaged: it ends early");
+    assert_eq!(error(&with(24 + 7, &[0x17])), "the saved table is damaged: its checksum is wrong");
+    let twice = with(24, &bytes[32..38]);
+    assert_eq!(error(&twice), "the saved table is damaged: a key comes twice");
+    assert!(matches!(load::<Key48>(&with(24 + 6, &[0xff, 0xff])), Err(LoadError::Table(Error::Value { .. }))));
+    assert!(matches!(load::<Key64>(&saved::<Key48>(3)), Err(LoadError::Keys { found: 48, wanted: 64 })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// No byte of a saved table can change unnoticed, and nothing that can be loaded panics.
+    #[test]
+    fn changed_bytes_are_noticed(changes in vec((any::<prop::sample::Index>(), 1..=255u8), 1..4), cut in any::<prop::sample::Index>()) {
+        let original = saved::<Key144>(20);
+        let mut bytes = original.clone();
+        for (at, change) in changes {
+            bytes[at.index(original.len())] ^= change;
+        }
+        prop_assert_eq!(load::<Key144>(&bytes).is_ok(), bytes == original);
+        let short = &original[..cut.index(original.len())];
+        prop_assert!(load::<Key144>(short).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_borne(bytes in vec(any::<u8>(), 0..200), count in 0..20u8) {
+        let mut whole = saved::<Key48>(0);
+        whole.truncate(24);
+        whole[16] = count;
+        whole.extend(&bytes);
+        let _ = load::<Key48>(&whole);
+        let _ = load::<Key64>(&bytes);
+    }
 }

@@ -1,16 +1,18 @@
 //! Look-ups.
 
 use super::key::Key;
-use super::store::{Geometry, Store};
+use super::store::{Store, View};
 use super::sync::{Arc, Ordering, fence};
 
-/// Keys of which the buckets are fetched together.
-const GROUP: usize = 32;
+/// Keys that are fetched before the first is compared: of a burst, so that half of it is compared while the other half is
+/// fetched; and of more, as many as the processor can wait for.
+const NEAR: usize = 16;
+const FAR: usize = 32;
 
 /// One thread's way to look keys up. Its clone is a further reader.
 pub struct Reader<K: Key> {
     store: Arc<Store<K>>,
-    /// One being fetched, one compared, one of which the rest is compared.
+    /// One fetched, one compared, and one of which the rest is compared.
     groups: [Group; 3],
     restarts: u64,
 }
@@ -24,10 +26,10 @@ impl<K: Key> Clone for Reader<K> {
 /// Keys on their way.
 #[derive(Default)]
 struct Group {
-    hashes: [u64; GROUP],
-    first: [u32; GROUP],
+    hashes: [u64; FAR],
+    first: [u32; FAR],
     /// Which were not in their first bucket, and the counter of moves of that bucket before it was looked at for good.
-    missed: [(u32, u32); GROUP],
+    missed: [(u32, u32); FAR],
     missing: usize,
 }
 
@@ -55,29 +57,42 @@ impl<K: Key> Reader<K> {
         value::<K>(stored)
     }
 
-    /// Looks keys up, and puts the value of `keys[i]` at `values[i]`. Any number of keys, in groups of 32: while one is
-    /// compared the next one is fetched, so that several bursts in one call are faster than one by one.
+    /// Looks keys up, and puts the value of `keys[i]` at `values[i]`. Any number of keys; bursts of 32 are fast, several
+    /// bursts in one call faster: while some keys are compared the next ones are fetched.
     ///
     /// # Panics
     /// When the slices differ in length.
     #[inline]
     pub fn get_batch(&mut self, keys: &[K], values: &mut [Option<K::Value>]) {
         assert_eq!(keys.len(), values.len(), "one value for each key");
-        let (store, geometry) = (&*self.store, self.store.geometry());
-        let of = |n: usize| n * GROUP..keys.len().min((n + 1) * GROUP);
-        let count = keys.len().div_ceil(GROUP);
-        for n in 0..count + 2 {
-            if n < count {
-                self.groups[n % 3].fetch(store, geometry, &keys[of(n)]);
+        if keys.len() <= 2 * FAR { self.in_groups::<NEAR>(keys, values) } else { self.in_groups::<FAR>(keys, values) }
+    }
+
+    #[inline(always)]
+    fn in_groups<const GROUP: usize>(&mut self, keys: &[K], values: &mut [Option<K::Value>]) {
+        let (store, view) = (&*self.store, self.store.view());
+        let [mut next, mut this, mut last] = self.groups.each_mut();
+        for from in (0..keys.len() + 2 * GROUP).step_by(GROUP) {
+            let at = |back: usize| from.saturating_sub(back).min(keys.len());
+            let (fetched, compared) = (&keys[at(0)..(from + GROUP).min(keys.len())], &keys[at(GROUP)..at(0)]);
+            let to = &mut values[at(GROUP)..at(0)];
+            this.missing = 0;
+            let both = fetched.len().min(compared.len());
+            for i in 0..both {
+                next.fetch(view, i, fetched[i]);
+                to[i] = this.compare(store, view, i, compared[i]);
             }
-            if (1..=count).contains(&n) {
-                self.groups[(n - 1) % 3].compare(store, geometry, &keys[of(n - 1)], &mut values[of(n - 1)]);
+            (both..fetched.len()).for_each(|i| next.fetch(view, i, fetched[i]));
+            (both..compared.len()).for_each(|i| to[i] = this.compare(store, view, i, compared[i]));
+            // What has left the first buckets is seen where it went.
+            fence(Ordering::Acquire);
+            let rest = at(2 * GROUP)..at(GROUP);
+            if !rest.is_empty() {
+                last.rest(store, view, &keys[rest.clone()], &mut values[rest], &mut self.restarts);
             }
-            if n >= 2 && n - 2 < count {
-                let (keys, values) = (&keys[of(n - 2)], &mut values[of(n - 2)]);
-                self.groups[(n - 2) % 3].rest(store, geometry, keys, values, &mut self.restarts);
-            }
+            (next, this, last) = (last, next, this);
         }
+        // Whoever finds an entry sees what was written before it was inserted.
         fence(Ordering::Acquire);
     }
 
@@ -89,36 +104,30 @@ impl<K: Key> Reader<K> {
 }
 
 impl Group {
-    /// Fetches the first buckets.
+    /// Fetches the first bucket of a key.
     #[inline(always)]
-    fn fetch<K: Key>(&mut self, store: &Store<K>, geometry: Geometry, keys: &[K]) {
-        for ((key, hash), first) in keys.iter().zip(&mut self.hashes).zip(&mut self.first) {
-            *hash = store.hash(*key);
-            let bucket = geometry.first(*hash);
-            *first = bucket as u32;
-            Store::<K>::prefetch(store.bucket(bucket));
-        }
+    fn fetch<K: Key>(&mut self, view: View<'_, K>, i: usize, key: K) {
+        let hash = view.hash(key);
+        let bucket = view.geometry.first(hash);
+        (self.hashes[i % FAR], self.first[i % FAR]) = (hash, bucket as u32);
+        view.prefetch(bucket);
     }
 
-    /// Looks in the first buckets, and fetches the second of those keys that are not there.
+    /// Looks in the first bucket of a key, and fetches the second if it is not there.
     #[inline(always)]
-    fn compare<K: Key>(&mut self, store: &Store<K>, geometry: Geometry, keys: &[K], values: &mut [Option<K::Value>]) {
-        self.missing = 0;
-        let ahead = self.hashes.iter().zip(&self.first);
-        for (i, ((key, to), (&hash, &first))) in keys.iter().zip(values).zip(ahead).enumerate() {
-            let stored = key.find(store.bucket(first as usize));
-            *to = value::<K>(stored);
-            if stored == 0 {
-                Store::<K>::prefetch(store.bucket(geometry.second(hash)));
-                // Once more, now that what comes is counted. Acquire: an entry whose coming was counted is seen.
-                let moves = store.moves(first as usize).load(Ordering::Acquire);
-                *to = value::<K>(key.find(store.bucket(first as usize)));
-                self.missed[self.missing] = (i as u32, moves);
-                self.missing += usize::from(to.is_none());
-            }
+    fn compare<K: Key>(&mut self, store: &Store<K>, view: View<'_, K>, i: usize, key: K) -> Option<K::Value> {
+        let bucket = &view.buckets[self.first[i % FAR] as usize];
+        let stored = key.find(bucket);
+        if stored != 0 {
+            return value::<K>(stored);
         }
-        // What has left the first buckets is seen where it went.
-        fence(Ordering::Acquire);
+        view.prefetch(view.geometry.second(self.hashes[i % FAR]));
+        // Once more, now that what comes is counted. Acquire: an entry whose coming was counted is seen.
+        let moves = store.moves(self.first[i % FAR] as usize).load(Ordering::Acquire);
+        let found = value::<K>(key.find(bucket));
+        self.missed[self.missing % FAR] = (i as u32, moves);
+        self.missing += usize::from(found.is_none());
+        found
     }
 
     /// Looks in the second buckets of those keys.
@@ -126,16 +135,16 @@ impl Group {
     fn rest<K: Key>(
         &self,
         store: &Store<K>,
-        geometry: Geometry,
+        view: View<'_, K>,
         keys: &[K],
         values: &mut [Option<K::Value>],
         restarts: &mut u64,
     ) {
-        for &(i, moves) in &self.missed[..self.missing] {
-            let i = i as usize;
+        for &(i, moves) in self.missed.iter().take(self.missing) {
+            let i = i as usize % FAR;
             let (key, hash) = (keys[i], self.hashes[i]);
-            let mut stored = key.find(store.bucket(geometry.second(hash)));
-            if stored == 0 && store.moved(geometry, self.first[i] as usize, moves) {
+            let mut stored = key.find(&view.buckets[view.geometry.second(hash)]);
+            if stored == 0 && store.moved(view.geometry, self.first[i] as usize, moves) {
                 *restarts += 1;
                 stored = look_in_both(store, key, hash, restarts);
             }

@@ -109,6 +109,34 @@ impl Geometry {
     }
 }
 
+/// What a look-up needs of a store at hand: in registers, which nothing that is written meanwhile could change.
+pub(super) struct View<'a, K: Key> {
+    pub(super) buckets: &'a [K::Bucket],
+    pub(super) geometry: Geometry,
+    seed: Seed,
+}
+
+impl<K: Key> Clone for View<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key> Copy for View<'_, K> {}
+
+impl<K: Key> View<'_, K> {
+    #[inline(always)]
+    pub(super) fn hash(self, key: K) -> u64 {
+        key.hash(&self.seed)
+    }
+
+    /// Has the lines of a bucket come near.
+    #[inline(always)]
+    pub(super) fn prefetch(self, bucket: usize) {
+        Store::<K>::prefetch(&self.buckets[bucket]);
+    }
+}
+
 pub(super) struct Store<K> {
     words: Words,
     /// Greatest number of buckets.
@@ -150,6 +178,12 @@ impl<K: Key> Store<K> {
     #[inline(always)]
     pub(super) fn geometry(&self) -> Geometry {
         Geometry { base: self.base, word: self.size.load(Ordering::Acquire) }
+    }
+
+    /// What it is at this time.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_, K> {
+        View { buckets: K::buckets(self.words.all()), geometry: self.geometry(), seed: self.seed }
     }
 
     /// Has readers look in one bucket more.
