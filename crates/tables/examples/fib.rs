@@ -5,7 +5,7 @@
 //! [--only hits|misses|zipf|random] [--json]`
 //!
 //! Without `--entries` tables of 1 and of 16 million. In each round every kind of look-up runs for a while in turn, and in
-//! between random loads of lines of an equal-sized table, in groups of 32 and of which one is fetched while another is
+//! between random loads of lines of an equal-sized table (a smaller one where memory is short, and it says so), in groups of 32 and of which one is fetched while another is
 //! loaded, as look-ups are; the median of rounds counts, and beside it the best, in million per second of the processor time of all readers. Keys are
 //! drawn in advance, hits and misses evenly, Zipf with exponent 1 over all entries.
 
@@ -164,6 +164,14 @@ struct Inputs<K> {
     hits: Vec<K>,
     misses: Vec<K>,
     zipf: Vec<K>,
+}
+
+/// Memory that can be had without taking what others need: all but 5 GiB of what is available.
+fn spare() -> usize {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available =
+        info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok());
+    (available.unwrap_or(0usize) << 10).saturating_sub(5 << 30)
 }
 
 /// Has a line come near.
@@ -361,17 +369,17 @@ fn kinds(most: usize) -> Vec<Kind> {
 
 fn measure<K: Numbered>(options: &Options, entries: u64) -> Result<(), Error> {
     let mut table = ExactTable::<K>::new(&Settings { pages: options.pages, ..Settings::new(entries) })?;
-    let start = Instant::now();
+    let (start, from) = (Instant::now(), cpu_seconds());
     table.extend((0..entries).map(|n| (K::number(n), K::value_of(n))), |done| {
         if done % (64 << 20) == 0 {
             eprintln!("{done} of {entries} entries in {:.1} s", start.elapsed().as_secs_f64());
         }
     })?;
-    let fill = start.elapsed().as_secs_f64();
+    let (fill, fill_cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - from);
     let Backing { hugetlb, transparent, ordinary } = table.backing();
     let bytes = hugetlb + transparent + ordinary;
     let (len, load, at_home) = (table.len() as f64, table.len() as f64 / table.slots() as f64, table.at_home() as f64);
-    let inputs = Inputs::<K>::new(bytes, entries, options.pages);
+    let inputs = Inputs::<K>::new(bytes.min(spare().max(64 << 20)), entries, options.pages);
     let mut kinds = kinds(options.readers);
     kinds.retain(|kind| kind.work.name().starts_with(&options.only));
     let mut taken = vec![Vec::new(); kinds.len()];
@@ -406,25 +414,27 @@ fn measure<K: Numbered>(options: &Options, entries: u64) -> Result<(), Error> {
             .collect();
         println!(
             "{{\"key_bits\":{},\"entries\":{entries},\"bytes\":{bytes},\"hugetlb_bytes\":{hugetlb},\
-             \"transparent_bytes\":{transparent},\"ordinary_bytes\":{ordinary},\"load\":{load:.4},\"at_home\":{:.4},\
-             \"fill_s\":{fill:.3},\"rates\":[{}]}}",
+             \"transparent_bytes\":{transparent},\"ordinary_bytes\":{ordinary},\"random_lines_bytes\":{},\"load\":{load:.4},\"at_home\":{:.4},\
+             \"fill_s\":{fill:.3},\"fill_cpu_s\":{fill_cpu:.3},\"rates\":[{}]}}",
             K::BITS,
+            inputs.lines.len() * 64,
             at_home / len,
             rows.join(",")
         );
         return Ok(());
     }
     println!(
-        "\n{entries} entries of {} bits in {fill:.2} s ({:.2} M/s); {:.2} bytes each; {:.1} % of slots taken; {:.1} % of \
+        "\n{entries} entries of {} bits in {fill:.2} s, {fill_cpu:.2} of the processor ({:.2} M/s); {:.2} bytes each; {:.1} % of slots taken; {:.1} % of \
          entries cost one bucket",
         K::BITS,
-        len / fill / 1e6,
+        len / fill_cpu / 1e6,
         bytes as f64 / len,
         load * 100.0,
         at_home / len * 100.0,
     );
     let mib = [hugetlb, transparent, ordinary].map(|bytes| bytes as f64 / f64::from(1 << 20));
     println!("  {:.0} MiB hugetlb, {:.0} transparent, {:.1} ordinary", mib[0], mib[1], mib[2]);
+    println!("  random lines of {:.0} MiB", inputs.lines.len() as f64 / 16384.0);
     println!("  readers batch  kind            M/s    best   updates M/s  restarts/s");
     for (Kind { work, burst, readers, .. }, rates, best) in rows {
         let [look_ups, updates] = [rates.look_ups, rates.updates].map(|rate| rate / 1e6);

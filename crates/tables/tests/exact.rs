@@ -281,6 +281,21 @@ fn an_entry_takes_nine_bytes() {
 }
 
 #[test]
+fn readers_are_cloned_and_both_are_sent() {
+    fn sent<T: Send>(_: &T) {}
+    let mut table: ExactTable<Key64> = ExactTable::new(&settings(10, 0)).unwrap();
+    let reader = table.reader();
+    let mut other = reader.clone();
+    sent(&table);
+    sent(&reader);
+    table.insert(Key64::new(3), 4).unwrap();
+    // a reader has the memory as long as it needs it
+    drop(table);
+    assert_eq!((other.get(Key64::new(3)), other.get(Key64::new(4))), (Some(4), None));
+    other.get_batch(&[], &mut []);
+}
+
+#[test]
 fn keys_are_what_they_are_made_of() {
     assert_eq!(Key48::vrf_ipv4(0x1234, 0x0a00_0001).bits(), 0x1234_0a00_0001);
     assert_eq!(Key48::mac([0x52, 0x54, 0, 1, 2, 3]).bits(), 0x5254_0001_0203);

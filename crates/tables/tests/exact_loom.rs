@@ -129,7 +129,7 @@ fn an_entry_that_moves_is_found() {
 
 #[test]
 fn a_wide_entry_that_moves_is_found() {
-    never_missed::<Key64>(&settings(8, 0), 9, 3);
+    never_missed::<Key64>(&settings(8, 0), 9, 2);
 }
 
 /// The same by the call for many keys.
@@ -182,8 +182,8 @@ fn an_entry_that_comes_back_is_found() {
 /// A bucket is split under the reader.
 #[test]
 fn what_goes_to_a_new_bucket_is_found() {
-    for asked in 0..8 {
-        model(4, move || {
+    for asked in 0..4 {
+        model(3, move || {
             // two buckets of two; the fifth entry brings a third
             let mut table = table::<Key48>(&settings(3, 12), &[asked]);
             let mut reader = table.reader();

@@ -278,3 +278,60 @@ impl Layout for Key144 {
         Self { high: number(&from[16..]) as u16, words: [number(&from[8..16]), number(&from[..8])] }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::fmt::Debug;
+
+    /// Every way of a bucket alone and all together, with values at both ends.
+    fn fills<K: Layout + Copy + PartialEq + Debug>(words: usize, key: impl Fn(u64) -> K, most: u32) {
+        let words: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let bucket = &K::buckets(&words)[0];
+        assert_eq!(K::buckets(&words).len(), 1);
+        for way in 0..K::WAYS {
+            assert_eq!((key(0).find(bucket), K::entry(bucket, way)), (0, None));
+            key(0).fill(bucket, way, 1);
+            assert_eq!((key(0).find(bucket), key(1).find(bucket)), (1, 0));
+            assert_eq!(K::entry(bucket, way), Some((key(0), 1)));
+            key(0).replace(bucket, way, most);
+            assert_eq!(key(0).find(bucket), most);
+            K::free(bucket, way);
+            assert_eq!(key(0).find(bucket), 0);
+        }
+        let stored = |way: usize| if way % 2 == 0 { most - way as u32 } else { way as u32 };
+        (0..K::WAYS).for_each(|way| key(way as u64).fill(bucket, way, stored(way)));
+        for way in 0..K::WAYS {
+            assert_eq!(key(way as u64).find(bucket), stored(way));
+            assert_eq!(K::entry(bucket, way), Some((key(way as u64), stored(way))));
+        }
+        assert_eq!(key(K::WAYS as u64).find(bucket), 0);
+        K::free(bucket, 2);
+        assert_eq!((key(2).find(bucket), key(3).find(bucket)), (0, stored(3)));
+        let mut bytes = vec![0; K::BYTES];
+        key(7).save(&mut bytes);
+        assert_eq!(K::load(&bytes), key(7));
+    }
+
+    #[test]
+    fn entries_of_48_bits() {
+        fills(8, Key48::new, 0xffff);
+        fills(8, |n| Key48::new(!n), 0xffff);
+        fills(8, |n| Key48::new(n << 40), 0xffff);
+    }
+
+    #[test]
+    fn entries_of_64_bits() {
+        fills(8, Key64::new, u32::MAX);
+        fills(8, |n| Key64::new(!n), u32::MAX);
+        fills(8, |n| Key64::new(n << 60), u32::MAX);
+    }
+
+    #[test]
+    fn entries_of_144_bits() {
+        fills(16, |n| Key144::vrf_ipv6(n as u16, 0), u32::MAX);
+        fills(16, |n| Key144::vrf_ipv6(u16::MAX, u128::from(n)), u32::MAX);
+        fills(16, |n| Key144::vrf_ipv6(0, u128::from(n) << 64), u32::MAX);
+        fills(16, |n| Key144::vrf_ipv6(0, !u128::from(n)), u32::MAX);
+    }
+}

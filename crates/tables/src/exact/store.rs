@@ -82,7 +82,7 @@ impl Geometry {
     /// The bucket of a hash.
     #[inline(always)]
     pub(super) fn first(self, hash: u64) -> usize {
-        let inside = (u128::from(hash) * u128::from(self.base) >> 64) as u64;
+        let inside = ((u128::from(hash) * u128::from(self.base)) >> 64) as u64;
         let mask = (1 << (self.word >> Self::LEVEL)) - 1;
         if mask == 0 {
             return inside as usize;
