@@ -299,7 +299,7 @@ mod tests {
             K::free(bucket, way);
             assert_eq!(key(0).find(bucket), 0);
         }
-        let stored = |way: usize| if way % 2 == 0 { most - way as u32 } else { way as u32 };
+        let stored = |way: usize| if way.is_multiple_of(2) { most - way as u32 } else { way as u32 };
         (0..K::WAYS).for_each(|way| key(way as u64).fill(bucket, way, stored(way)));
         for way in 0..K::WAYS {
             assert_eq!(key(way as u64).find(bucket), stored(way));
