@@ -71,7 +71,8 @@ impl Layout for Key48 {
     fn find(self, bucket: &[AtomicU64; 8]) -> u32 {
         // all slots that have the key, or'ed: at most one that is not free
         #[cfg(all(target_arch = "x86_64", target_feature = "avx2", not(any(loom, miri))))]
-        let word = avx2::matching(bucket, self.0);
+        // SAFETY: the processor has AVX2: this crate is compiled for it.
+        let word = unsafe { avx2::matching(bucket, self.0) };
         #[cfg(not(all(target_arch = "x86_64", target_feature = "avx2", not(any(loom, miri)))))]
         let word = bucket[..Self::WAYS].iter().fold(0, |found, slot| {
             let word = slot.load(Ordering::Relaxed);
@@ -113,8 +114,10 @@ mod avx2 {
     use core::arch::asm;
     use core::arch::x86_64::*;
 
-    /// The slots of which the upper 48 bits are `key`, or'ed.
-    #[inline(always)]
+    /// The slots of which the upper 48 bits are `key`, or'ed. The feature is named again for crates that this is inlined into:
+    /// a doc test is compiled without.
+    #[inline]
+    #[target_feature(enable = "avx2")]
     pub(super) fn matching(bucket: &[AtomicU64; 8], key: u64) -> u64 {
         let (low, high): (__m256i, __m256i);
         // SAFETY: loads the 64 bytes of the bucket and no more. It stands for eight relaxed loads, which is what the
@@ -129,14 +132,11 @@ mod avx2 {
                 options(readonly, nostack, preserves_flags),
             );
         }
-        // SAFETY: the processor has AVX2: the whole crate is compiled for it.
-        unsafe {
-            let key = _mm256_set1_epi64x(key.cast_signed());
-            let matching = |four| _mm256_and_si256(four, _mm256_cmpeq_epi64(_mm256_srli_epi64::<16>(four), key));
-            let found = _mm256_or_si256(matching(low), matching(high));
-            let found = _mm_or_si128(_mm256_castsi256_si128(found), _mm256_extracti128_si256::<1>(found));
-            _mm_cvtsi128_si64(_mm_or_si128(found, _mm_unpackhi_epi64(found, found))).cast_unsigned()
-        }
+        let key = _mm256_set1_epi64x(key.cast_signed());
+        let matching = |four| _mm256_and_si256(four, _mm256_cmpeq_epi64(_mm256_srli_epi64::<16>(four), key));
+        let found = _mm256_or_si256(matching(low), matching(high));
+        let found = _mm_or_si128(_mm256_castsi256_si128(found), _mm256_extracti128_si256::<1>(found));
+        _mm_cvtsi128_si64(_mm_or_si128(found, _mm_unpackhi_epi64(found, found))).cast_unsigned()
     }
 }
 
