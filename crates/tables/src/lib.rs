@@ -2,6 +2,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod classifier;
+pub mod exact;
 pub mod flow;
 mod grace;
 pub mod handoff;
@@ -12,5 +13,6 @@ pub mod maglev;
 mod memory;
 
 pub use classifier::Classifier;
+pub use exact::ExactTable;
 pub use flow::FlowTable;
 pub use memory::{Backing, Pages};

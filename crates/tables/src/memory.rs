@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a slice: one huge page.
 const SLICE: usize = 2 << 20;
@@ -58,6 +58,8 @@ pub unsafe trait Zeroed: Sync {}
 unsafe impl Zeroed for AtomicU16 {}
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for AtomicU32 {}
+// SAFETY: an atomic integer.
+unsafe impl Zeroed for AtomicU64 {}
 
 pub(crate) struct Memory<W> {
     /// Start of the words: a slice's boundary, with at least a page of the reservation before it.
