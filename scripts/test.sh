@@ -40,7 +40,7 @@ if [ "$only" = check ]; then
 fi
 
 step "what cores share, under every interleaving (loom)"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test state_loom
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test exact_loom --test state_loom
 step "examples"
 for file in examples/*.toml; do
 	target/release/bondstone check "$file"
