@@ -12,6 +12,7 @@ chapters! {
     concepts "docs/concepts.md"
     cycles "docs/cycles.md"
     devices "docs/devices.md"
+    exact "docs/exact.md"
     isolation "docs/isolation.md"
     methods "docs/methods.md"
     nodes "docs/nodes.md"

@@ -7,7 +7,7 @@ use graph::{Diagnostics, Registry};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use runtime::{Engine, Options, confine};
+use runtime::{Engine, Idle, Options, confine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
@@ -139,7 +139,7 @@ pub(crate) fn forward(
     let most = Rlimit { current: bytes, maximum: bytes };
     setrlimit(Resource::Data, most).map_err(|e| format!("a limit of its memory: {e}"))?;
     let file = order.part.read(&order.file, registry).map_err(|faults| Diagnostics(faults).to_string())?;
-    let options = Options { sleepy: order.sleepy, ..Options::default() };
+    let options = Options { idle: if order.sleepy { Idle::Sleep } else { Idle::Poll }, ..Options::default() };
     let engine = Engine::start_around(&file, options, shut).map_err(|e| e.to_string())?;
     // one that hangs cannot be dropped
     let engine = std::mem::ManuallyDrop::new(engine);

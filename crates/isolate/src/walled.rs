@@ -19,6 +19,7 @@ impl Walled {
     pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<Walled, Error> {
         let walls = Walls::build(file, registry, 0)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
+        let options = Options { idle: walls.as_ref().map_or(options.idle, Walls::idle), ..options };
         let engine = Engine::start_around(side, options, || walls.as_ref().map_or(Ok(()), Walls::start))?;
         Ok(Walled { engine, walls })
     }
@@ -32,7 +33,8 @@ impl Walled {
         let walls = Walls::build(file, registry, 1)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
         let opened = || walls.as_ref().map_or(Ok(()), Walls::start);
-        let (engine, ends) = Engine::start_on_wires_around(side, depth, opened)?;
+        let options = Options { idle: walls.as_ref().map_or_else(Default::default, Walls::idle), ..Options::default() };
+        let (engine, ends) = Engine::start_on_wires_around(side, depth, options, opened)?;
         Ok((Walled { engine, walls }, ends))
     }
 

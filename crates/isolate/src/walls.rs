@@ -32,6 +32,8 @@ pub(crate) struct Walls {
     by: Vec<String>,
     cpus: Vec<Vec<usize>>,
     sleepy: Vec<bool>,
+    /// Whether this side has a CPU of a wall's.
+    shares: bool,
     /// NFs of the whole file, in order.
     nfs: Vec<String>,
     switch: ChainFile,
@@ -136,6 +138,7 @@ impl Walls {
             by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
             cpus,
             sleepy,
+            shares: is_shared(file, &switch_cpus, &cpus),
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             switch,
             folder,
@@ -151,6 +154,11 @@ impl Walls {
     /// What runs on this side.
     pub(crate) fn switch(&self) -> &ChainFile {
         &self.switch
+    }
+
+    /// What workers on this side do while nothing comes.
+    pub(crate) fn idle(&self) -> runtime::Idle {
+        if self.shares { runtime::Idle::Yield } else { runtime::Idle::Poll }
     }
 
     /// Ways through the walls, each with the socket at which this side listens.
@@ -440,11 +448,21 @@ pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize
     (chosen, file.walls.iter().map(wall).collect())
 }
 
+/// CPUs of chains: those that they name, and those chosen for the others.
+fn of_chains<'a>(file: &'a ChainFile, chosen: &'a [usize]) -> BTreeSet<usize> {
+    file.chains.iter().flat_map(|chain| &chain.cores).chain(chosen).copied().collect()
+}
+
+/// Whether a chain is on a CPU of a wall's.
+fn is_shared(file: &ChainFile, chosen: &[usize], walls: &[Vec<usize>]) -> bool {
+    let of_chains = of_chains(file, chosen);
+    walls.iter().flatten().any(|cpu| of_chains.contains(cpu))
+}
+
 /// Whether each wall has to give its CPUs away while nothing comes: if others are on them as well, or will be as only `free` of
 /// all are for this file. Two that poll on one CPU only take turns.
 fn sleepy(file: &ChainFile, chosen: &[usize], walls: &[Vec<usize>], free: usize) -> Vec<bool> {
-    let of_chains = file.chains.iter().flat_map(|chain| &chain.cores).chain(chosen);
-    let of_chains: BTreeSet<usize> = of_chains.copied().collect();
+    let of_chains = of_chains(file, chosen);
     let all: BTreeSet<usize> = walls.iter().flatten().chain(&of_chains).copied().collect();
     let is_taken = |n: usize, cpu: &usize| {
         of_chains.contains(cpu) || walls.iter().enumerate().any(|(other, cpus)| other != n && cpus.contains(cpu))
@@ -504,7 +522,14 @@ mod tests {
             let (chosen, walls) = places(&file, &allowed);
             sleepy(&file, &chosen, &walls, cpus - others)
         };
+        let shares = |chains, idle: &str, cpus: usize| {
+            let file = file(chains, idle);
+            let (chosen, walls) = places(&file, &(0..cpus).collect::<Vec<_>>());
+            is_shared(&file, &chosen, &walls)
+        };
         let none = ["", ""];
+        assert_eq!([1, 2, 3].map(|cpus| shares(none, "", cpus)), [true, false, false]);
+        assert!(shares(["0", "0"], "cores = [0]\n", 8) && !shares(["0", "0"], "", 8));
         // CPUs, those that others want, who sleeps
         for (cpus, others, expected) in
             [(1, 0, [true; 2]), (2, 0, [true; 2]), (3, 0, [false; 2]), (3, 1, [true; 2]), (4, 1, [false; 2])]

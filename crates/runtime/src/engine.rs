@@ -55,8 +55,20 @@ pub struct Options {
     /// Bytes of memory, huge pages apart, at which the run is ended and the NF named that has most; by default four fifths
     /// of what the machine has, or the container.
     pub memory: Option<u64>,
-    /// Whether workers give their CPUs away as soon as nothing comes, as who shares one has to; who sends wakes them.
-    pub sleepy: bool,
+    /// What workers do while nothing comes.
+    pub idle: Idle,
+}
+
+/// What a worker does while nothing comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Idle {
+    /// It looks again.
+    #[default]
+    Poll,
+    /// It lets others on its CPU go first, and looks again.
+    Yield,
+    /// It gives its CPU away until who sends wakes it.
+    Sleep,
 }
 
 /// A running chain file.
@@ -155,19 +167,21 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::start_on_wires_around(file, depth, || Ok(()))
+        Engine::start_on_wires_around(file, depth, Options::default(), || Ok(()))
     }
 
-    /// As [`Engine::start_on_wires`]; ways through walls are what they are, and `opened` is called when they are there.
+    /// As [`Engine::start_on_wires`], in this way; ways through walls are what they are, and `opened` is called when they are
+    /// there.
     ///
     /// # Errors
     /// As for [`Engine::start_around`].
     pub fn start_on_wires_around(
         file: &ChainFile,
         depth: u32,
+        options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), Options::default(), &Linux, opened)
+        Engine::begin(file, Some(depth), options, &Linux, opened)
     }
 
     /// `kernel` is told to make virtual functions.
@@ -205,7 +219,7 @@ impl Engine {
             captures: vec![],
             drivers_own: 0,
             notes: memory::notes(eal).into_iter().chain(functions.notes().iter().cloned()).collect(),
-            bells: options.sleepy,
+            bells: options.idle == Idle::Sleep,
         };
         let ends = match wires {
             Some(depth) => opening.wires(depth, &mut workers)?,
@@ -251,7 +265,7 @@ impl Engine {
         };
         for (placed, renewals) in workers.into_iter().zip(ways) {
             let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.launch(file, eal, placed, graph, renewals, options.sleepy)?;
+            engine.launch(file, eal, placed, graph, renewals, options.idle)?;
         }
         let watch = watchdog::Watch {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
@@ -275,7 +289,7 @@ impl Engine {
         placed: Placed,
         graph: Graph,
         renewals: Renewals,
-        sleepy: bool,
+        idle: Idle,
     ) -> Result<(), Error> {
         let Placed { cpu, chains, plan, inputs, outputs } = placed;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
@@ -294,9 +308,7 @@ impl Engine {
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.wait_for(self.returned.clone());
-        if sleepy {
-            worker.be_sleepy();
-        }
+        worker.set_idle(idle);
         if !served.is_empty() {
             // a rate is the chain's on all its cores
             let class = |(chain, served): &(usize, Arc<Served>)| {

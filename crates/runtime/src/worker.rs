@@ -1,5 +1,6 @@
 //! One core's loop.
 
+use crate::engine::Idle;
 use crate::faults::Faults;
 use crate::renew::Renewals;
 use crate::schedule::Schedule;
@@ -211,6 +212,8 @@ pub struct Worker {
     stride: u32,
     /// Polls in vain before it sleeps.
     patience: u32,
+    /// Whether others on its CPU go first meanwhile.
+    yields: bool,
     gaps: Arc<Gaps>,
     dry: Arc<AtomicBool>,
     renewals: Option<Renewals>,
@@ -256,6 +259,7 @@ impl Worker {
             rounds: ROUNDS,
             stride: ROUNDS,
             patience: PATIENCE,
+            yields: false,
             gaps: Arc::default(),
             dry: Arc::default(),
             renewals: None,
@@ -275,9 +279,10 @@ impl Worker {
         self.returned = returned;
     }
 
-    /// Sleeps as soon as nothing comes.
-    pub(crate) fn be_sleepy(&mut self) {
-        self.patience = SLEEPY;
+    /// What it does while nothing comes.
+    pub(crate) fn set_idle(&mut self, idle: Idle) {
+        self.patience = if idle == Idle::Sleep { SLEEPY } else { PATIENCE };
+        self.yields = idle == Idle::Yield;
     }
 
     /// Serves chains as `schedule` says, each with the inputs of these numbers.
@@ -457,6 +462,11 @@ impl Worker {
             }
             idle += 1;
             if idle < patience {
+                if self.yields {
+                    std::thread::yield_now();
+                    // however long that was, nobody has taken its CPU away
+                    self.looked = clock::cycles();
+                }
                 core::hint::spin_loop();
             } else {
                 idle = patience;
