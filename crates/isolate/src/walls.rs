@@ -68,6 +68,7 @@ impl Walls {
         let left = allowed.get(others..).filter(|left| !left.is_empty()).unwrap_or(&allowed);
         let (switch_cpus, cpus) = places(file, left);
         let sleepy = sleepy(file, &switch_cpus, &cpus, allowed.len().saturating_sub(others));
+        let shares = is_shared(file, &switch_cpus, &cpus);
         let own = std::process::id();
         let folder = base().join(format!("bondstone-{own}"));
         remove_orphans();
@@ -138,7 +139,7 @@ impl Walls {
             by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
             cpus,
             sleepy,
-            shares: is_shared(file, &switch_cpus, &cpus),
+            shares,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             switch,
             folder,
