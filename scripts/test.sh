@@ -5,10 +5,6 @@ cd "$(dirname "$0")/.."
 only=${1:-all}
 step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
-# no test asks how fast anything is: what is optimised less is there sooner, and in a place where nobody takes it for the other
-export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_TARGET_DIR="$PWD/target/test"
-built=$CARGO_TARGET_DIR/release
-
 pages=/proc/sys/vm/nr_hugepages
 before=$(cat $pages 2>/dev/null || echo 0)
 if [ "$before" -lt 512 ] && [ -w $pages ]; then
@@ -47,13 +43,13 @@ step "what cores share, under every interleaving (loom)"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test exact_loom --test state_loom
 step "examples"
 for file in examples/*.toml; do
-	"$built"/bondstone check "$file"
+	target/release/bondstone check "$file"
 done
 step "panics beside another chain, one chain on all cores"
 # with the examples in it this selects what the tests did
 cargo build --release --locked --workspace --bins --examples
-"$built"/examples/panics --seconds 1
-"$built"/examples/scaling --rounds 1
+target/release/examples/panics --seconds 1
+target/release/examples/scaling --rounds 1
 step "C baselines give the same packets"
-"$built"/native-bench --pairs 5 --json target/bench/test.json
+target/release/native-bench --pairs 5 --json target/bench/test.json
 step "done"
