@@ -1,5 +1,6 @@
 //! Forwarding by MAC address.
 
+use crate::ports;
 use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node, Spread};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
@@ -43,8 +44,6 @@ enum Reason {
     Malformed,
 }
 
-/// Ports that it may have: inputs are counted in a byte, floods in copies.
-const MOST: usize = 30;
 /// The unit of the table's time, as a power of two of milliseconds.
 const UNIT: u32 = 4;
 /// How often a part of the table is looked through, and how long all of it takes.
@@ -113,14 +112,7 @@ impl Nf for Bridge {
 
     fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, addresses, age } = settings;
-        if !(2..=MOST).contains(&ports.len()) {
-            let d = Diagnostic::new("a bridge has two to thirty ports").key("ports").value(ports.len());
-            return Err(d.cure("write ports = [\"a\", \"b\"], with the names of ports of the file"));
-        }
-        if let Some(twice) = (1..ports.len()).find(|&n| ports[..n].contains(&ports[n])) {
-            let d = Diagnostic::new("is one of its ports twice").key("ports").value(&ports[twice]);
-            return Err(d.cure("name each port once"));
-        }
+        ports::check(ports, "a bridge has two to thirty ports")?;
         if !(1..=4000).contains(age) {
             let d = Diagnostic::new("is no age for addresses").key("age").value(age);
             return Err(d.cure("write 1 to 4000 seconds"));

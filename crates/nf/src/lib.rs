@@ -17,6 +17,7 @@ mod monitor;
 mod nat44;
 mod nat64;
 mod net;
+mod ports;
 mod spread;
 mod substitute;
 mod tee;

@@ -1,13 +1,11 @@
 //! Several ports as one.
 
+use crate::ports;
 use graph::{BuildCx, Cx, Diagnostic, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wire::flow::FiveTuple;
-
-/// Ports at the most.
-const MOST: usize = 30;
 
 /// `spread`: hands packets to several ports as if they were one, as SoftNIC does with the interfaces of a virtual machine.
 pub struct Spread;
@@ -54,14 +52,7 @@ impl Nf for Spread {
 
     fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, by } = settings;
-        if !(2..=MOST).contains(&ports.len()) {
-            let d = Diagnostic::new("packets are spread over two to thirty ports").key("ports").value(ports.len());
-            return Err(d.cure("write ports = [\"a\", \"b\"], with the names of ports of the file"));
-        }
-        if let Some(twice) = (1..ports.len()).find(|&n| ports[..n].contains(&ports[n])) {
-            let d = Diagnostic::new("is one of its ports twice").key("ports").value(&ports[twice]);
-            return Err(d.cure("name each port once"));
-        }
+        ports::check(ports, "packets are spread over two to thirty ports")?;
         Ok(Spreading { ports: ports.len() as u8, by: *by, turn: 0 })
     }
 }

@@ -61,6 +61,15 @@ unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for AtomicU64 {}
 
+/// Whether the system would give so many bytes. Memory is mapped in slices, of which the kernel refuses none before it has to
+/// kill: all are asked for at once first.
+pub(crate) fn ask_for(bytes: usize) -> Result<(), Errno> {
+    let mut all = Vec::<u8>::new();
+    all.try_reserve_exact(bytes).map_err(|_| Errno::NOMEM)?;
+    drop(core::hint::black_box(all));
+    Ok(())
+}
+
 pub(crate) struct Memory<W> {
     /// Start of the words: a slice's boundary, with at least a page of the reservation before it.
     base: NonNull<W>,

@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::flow::Seed;
-use crate::memory::{Backing, Pages};
+use crate::memory::{Backing, Pages, ask_for};
 use core::marker::PhantomData;
 use core::ops::Range;
 use rustix::io::Errno;
@@ -162,10 +162,7 @@ impl<K: Key> Store<K> {
     /// Free slots, the memory of the first `base` buckets there.
     pub(super) fn new(base: usize, most: usize, seed: Seed, pages: Pages) -> Result<Self, Errno> {
         if !cfg!(loom) {
-            // Memory is mapped in slices, of which the kernel refuses none before it has to kill: ask for all at once first.
-            let mut all = Vec::<u8>::new();
-            all.try_reserve_exact(Self::bytes(base)).map_err(|_| Errno::NOMEM)?;
-            drop(core::hint::black_box(all));
+            ask_for(Self::bytes(base))?;
         }
         let words = Words::reserve(most.checked_mul(Self::WORDS).ok_or(Errno::NOMEM)?, pages)?;
         words.back(0..base * Self::WORDS)?;

@@ -1,7 +1,7 @@
 //! The memory of a flow table: slots, a few to a cache line.
 
 use super::key::FlowKey;
-use crate::memory::Memory;
+use crate::memory::{Memory, ask_for};
 use crate::{Backing, Pages};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -115,10 +115,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         let stride = Entry::<K, V>::STRIDE;
         assert!(align_of::<Entry<K, V>>() <= LINE, "the key or the value is aligned to more than a cache line");
         let bytes = buckets.checked_mul(WAYS).and_then(|n| n.checked_mul(stride)).ok_or(Errno::NOMEM)?;
-        // Memory is mapped in slices, of which the kernel refuses none before it has to kill: ask for all at once first.
-        let mut all = Vec::<u8>::new();
-        all.try_reserve_exact(bytes).map_err(|_| Errno::NOMEM)?;
-        drop(core::hint::black_box(all));
+        ask_for(bytes)?;
         let words = bytes.div_ceil(4);
         let memory = Memory::reserve(words, pages)?;
         memory.back(0..words)?;
