@@ -266,6 +266,7 @@ int bs_port_stop(uint16_t port)
 	if (rc < 0)
 		return rc;
 	rte_eth_dev_stop(port);
+	bs_ungate(port);
 	rte_eth_dev_close(port);
 	return rte_dev_remove(d.device);
 }

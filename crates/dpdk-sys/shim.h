@@ -83,6 +83,10 @@ int bs_rx_bell(uint16_t port, uint16_t queue);
 /* whether somebody is to ring */
 int bs_rx_ring(uint16_t port, uint16_t queue, int on);
 int bs_port_stop(uint16_t port);
+/* Puts gates before the queues of a started memif port, so that no peer's memory goes while a worker is at it; packets longer
+ * than this are refused. bs_port_stop takes them away. 0 or a negative errno. */
+int bs_gate(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint32_t longest);
+void bs_ungate(uint16_t port);
 int bs_port_stats(uint16_t port, struct bs_port_stats *stats);
 int bs_port_mac(uint16_t port, uint8_t mac[6]);
 /* 1 up, 0 down, negative errno. */

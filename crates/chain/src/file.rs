@@ -56,6 +56,7 @@ pub(crate) struct Wall {
     pub(crate) cores: Vec<Spanned<usize>>,
     pub(crate) memory_mib: Option<Spanned<u64>>,
     pub(crate) idle: Option<Idle>,
+    pub(crate) transport: Option<Spanned<String>>,
     pub(crate) interfaces: Option<Spanned<usize>>,
     #[serde(default)]
     pub(crate) spread: Over,

@@ -47,7 +47,7 @@ pub use function::Function;
 pub use locate::{Source, nearest, read};
 pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
 pub use split::Part;
-pub use wall::{Crossing, Idle, Isolation, Over, Side, Wall, Way};
+pub use wall::{Crossing, Idle, Isolation, Over, Side, Transport, Wall, Way};
 
 /// The settings of one NF, as read from a file, each with its place.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;

@@ -1,7 +1,7 @@
 //! A file with walls as several without: one for the switch, one for what is behind each wall.
 
 use crate::plan::{ChainFile, Class};
-use crate::wall::{Isolation, Side, Wall, Way};
+use crate::wall::{Isolation, Side, Transport, Wall, Way};
 use graph::{Diagnostic, Registry};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,21 @@ use toml::{Table, Value};
 /// The socket of a way through a wall.
 fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
     folder.join(&wall.name).join(format!("{port}.sock"))
+}
+
+/// The device of a way through a wall on the side where the NFs are, of its number.
+fn inner(folder: &Path, wall: &Wall, n: usize, port: &str) -> String {
+    /// Bytes of a buffer: whatever a packet buffer holds goes into one.
+    const ROOM: usize = 2304;
+    let socket = socket(folder, wall, port);
+    let socket = socket.display();
+    let memif = || format!("memif:{socket},role=client,rsize={},bsize={ROOM}", Wall::QUEUE.ilog2());
+    match (wall.isolation, wall.transport) {
+        (Isolation::Vm, _) => Wall::address(n),
+        (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}", Wall::QUEUE),
+        (_, Transport::Memif) => memif(),
+        (_, Transport::MemifZeroCopy) => memif() + ",zero-copy=yes",
+    }
 }
 
 fn words(all: impl IntoIterator<Item = String>) -> Value {
@@ -83,7 +98,9 @@ impl ChainFile {
         let ways = || self.walls.iter().flat_map(|wall| wall.crossings.iter().map(move |crossing| (wall, crossing)));
         let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
         for (wall, port) in self.walls.iter().flat_map(|wall| wall.ports().map(move |port| (wall, port))) {
-            let device = format!("vhost:{}", socket(folder, wall, port).display());
+            // memif's first to come is the server, which the NF's process links to as often as it begins
+            let by = if wall.transport.trusts() { "memif" } else { "vhost" };
+            let device = format!("{by}:{}", socket(folder, wall, port).display());
             ports.insert(
                 port.to_owned(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
@@ -191,10 +208,7 @@ impl ChainFile {
         let all =
             wall.crossings.iter().flat_map(|crossing| crossing.ports.iter().enumerate().map(move |p| (crossing, p)));
         for (n, (crossing, (nth, port))) in all.enumerate() {
-            let device = match wall.isolation {
-                Isolation::Vm => Wall::address(n),
-                _ => format!("virtio-user:{},queue_size={}", socket(folder, wall, port).display(), Wall::QUEUE),
-            };
+            let device = inner(folder, wall, n, port);
             ports.insert(
                 port.clone(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),

@@ -51,6 +51,36 @@ pub enum Idle {
     Sleep,
 }
 
+/// By what packets go through a wall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// vhost-user: this side copies, and believes nothing that it is told.
+    #[default]
+    Vhost,
+    /// memif: both sides copy, and believe each other.
+    Memif,
+    /// memif: this side copies, to and from the other's own memory.
+    MemifZeroCopy,
+}
+
+impl Transport {
+    /// All of them, by the words that a file has for them.
+    pub const ALL: [(&'static str, Transport); 3] =
+        [("vhost", Transport::Vhost), ("memif", Transport::Memif), ("memif-zero-copy", Transport::MemifZeroCopy)];
+
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].0
+    }
+
+    /// Whether what is behind the wall is believed.
+    #[must_use]
+    pub fn trusts(self) -> bool {
+        self != Transport::Vhost
+    }
+}
+
 /// How packets are spread over the interfaces of a wall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -90,6 +120,8 @@ pub struct Wall {
     pub memory_mib: u64,
     /// What it does while nothing comes; none: what its CPU asks for.
     pub idle: Option<Idle>,
+    /// By what packets go through it.
+    pub transport: Transport,
     /// Interfaces for each chain that leads through it.
     pub interfaces: usize,
     /// How its packets are spread over these.

@@ -66,7 +66,12 @@ impl Check {
                 }
                 for wall in &file.walls {
                     let (name, nfs, kind) = (&wall.name, wall.nfs.join(", "), wall.isolation.name());
-                    writeln!(stdout(), "  wall {name}: {nfs} in a {kind} of its own")?;
+                    let by = if wall.transport.trusts() {
+                        format!(", trusted, by {}", wall.transport.name())
+                    } else {
+                        String::new()
+                    };
+                    writeln!(stdout(), "  wall {name}: {nfs} in a {kind} of its own{by}")?;
                 }
                 Ok(Exit::Done)
             }
@@ -133,8 +138,8 @@ fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
 /// Faults that only building an NF finds.
 pub(crate) fn settings(file: &ChainFile) -> Vec<Diagnostic> {
     let build = |(n, nf): (usize, &chain::NfUse)| {
-        let cx =
-            BuildCx { name: nf.name.clone(), folder: file.folder().to_owned(), copy: (0, 1), ..Default::default() };
+        let (name, folder) = (nf.name.clone(), file.folder().to_owned());
+        let cx = BuildCx { name, folder, copy: (0, 1), checks: true, ..Default::default() };
         nf.factory.build(&cx).err().map(|d| file.place(n, d))
     };
     file.nfs.iter().enumerate().filter_map(build).collect()

@@ -88,8 +88,8 @@ impl Run {
         let mut before = chains.snapshot();
         for wall in &before.walls {
             let idle = if wall.sleeps { ", sleeps while nothing comes" } else { "" };
-            let runtime::WallSummary { name, isolation, by, began_ms, .. } = wall;
-            eprintln!("wall {name}: a {isolation} ({by}), ready after {began_ms:.0} ms{idle}");
+            let runtime::WallSummary { name, isolation, by, transport, began_ms, .. } = wall;
+            eprintln!("wall {name}: a {isolation} ({by}) by {transport}, ready after {began_ms:.0} ms{idle}");
         }
         for (cpu, chains) in &before.workers {
             eprintln!("CPU {cpu} runs {}", chains.join(", "));

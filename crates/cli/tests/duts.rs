@@ -4,6 +4,7 @@
 mod common;
 
 use common::{LIMIT, Running, Scratch, bondstone};
+use dpdk::Memory;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -179,16 +180,20 @@ fn any_switch_joins_nfs_behind_walls() {
         return;
     }
     let scratch = Scratch::new();
-    scratch.write("behind.toml", BEHIND);
-    for (switch, kind, programs) in
-        [("bondstone", "bondstone", &[][..]), ("testpmd", "testpmd", &["dpdk-testpmd"]), ("ovs-dpdk", "ovs", &OVS)]
-    {
+    // a container beside a switch that the kernel prefers and that never rests
+    for (switch, kind, isolation, programs) in [
+        ("bondstone", "bondstone", "process", &[][..]),
+        ("testpmd", "testpmd", "process", &["dpdk-testpmd"]),
+        ("ovs-dpdk", "ovs", "process", &OVS),
+        ("testpmd", "testpmd", "container", &["dpdk-testpmd", "runc"]),
+    ] {
         if !possible(programs) || switch == "ovs-dpdk" && !pages() {
             continue;
         }
+        scratch.write("behind.toml", BEHIND.replace("process", isolation));
         let results = measured(&scratch, &format!("chain = \"behind.toml\"\nswitch = \"{switch}\""));
         let dut = &results[0]["dut"];
-        assert_eq!((&dut["kind"], &dut["isolation"]), (&kind.into(), &"process".into()), "{dut:#}");
+        assert_eq!((&dut["kind"], &dut["isolation"]), (&kind.into(), &isolation.into()), "{dut:#}");
         // switches of others are told of the sockets by which they are joined
         assert!(switch == "bondstone" || dut["chain"].as_str().unwrap().contains("WALLS/"), "{dut:#}");
     }
@@ -248,17 +253,11 @@ fn rules_of_a_firewall_change_while_it_forwards() {
 
 /// Whether Open vSwitch on DPDK has the memory that it wants; it forwards nothing over vhost-user without.
 fn pages() -> bool {
-    let free = huge_pages("free_hugepages");
+    let free = Memory::free_huge_pages();
     if free < 400 {
         eprintln!("skipped: needs 400 free huge pages of 2 MiB");
     }
     free >= 400
-}
-
-/// Pages of 2 MiB, by the name of the kernel's file.
-fn huge_pages(file: &str) -> u32 {
-    let text = std::fs::read_to_string(Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").join(file));
-    text.ok().and_then(|n| n.trim().parse().ok()).unwrap_or(0)
 }
 
 const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "ovs-vsctl", "setpriv"];
@@ -385,7 +384,7 @@ fn killed_it_leaves_nothing() {
     }
     let scratch = Scratch::new();
     let before = leftovers();
-    let free = huge_pages("free_hugepages");
+    let free = Memory::free_huge_pages();
     let mut devices = vec!["kind = \"bridge\""];
     if possible(&OVS) && pages() {
         devices.push("kind = \"ovs\"");
@@ -408,8 +407,8 @@ fn killed_it_leaves_nothing() {
         let end = Instant::now() + LIMIT;
         let left = |what: &String| !before.contains(what) && !what.starts_with("bondstone-dut-");
         // a process that was killed has no name any more, long before the last of its memory is free
-        while leftovers().iter().any(left) || huge_pages("free_hugepages") < free {
-            let pages = huge_pages("free_hugepages");
+        while leftovers().iter().any(left) || Memory::free_huge_pages() < free {
+            let pages = Memory::free_huge_pages();
             let left = || leftovers().into_iter().filter(left).collect::<Vec<_>>();
             assert!(Instant::now() < end, "{pages} of {free} huge pages are free; left: {:?}", left());
             std::thread::sleep(Duration::from_millis(50));

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Running, Scratch};
+use dpdk::Memory;
 use pcap::{LinkType, Reader, Writer};
 use rustix::process::Signal;
 use std::fmt::Write as _;
@@ -17,10 +18,6 @@ const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hu
 
 fn root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-fn free_huge_pages() -> u32 {
-    std::fs::read_to_string(FREE_HUGE_PAGES).map_or(0, |n| n.trim().parse().unwrap())
 }
 
 /// How the processes run.
@@ -41,8 +38,10 @@ impl Mode {
     /// Why this machine cannot do it.
     fn missing(self) -> Option<&'static str> {
         match self {
-            Mode { huge: true, .. } if free_huge_pages() < 256 => Some("there are no 256 free huge pages"),
-            Mode { huge: false, .. } if free_huge_pages() >= 64 && !root() => Some("only root can hide huge pages"),
+            Mode { huge: true, .. } if Memory::free_huge_pages() < 256 => Some("there are no 256 free huge pages"),
+            Mode { huge: false, .. } if Memory::free_huge_pages() >= 64 && !root() => {
+                Some("only root can hide huge pages")
+            }
             Mode { rootless: false, .. } if !root() => Some("needs root"),
             _ => None,
         }
@@ -63,7 +62,7 @@ impl Mode {
     /// Starts `bondstone run FILE --json` in this mode.
     fn run(self, scratch: &Scratch, file: &Path) -> Running {
         let mut words: Vec<std::ffi::OsString> = vec![];
-        if !self.huge && free_huge_pages() != 0 {
+        if !self.huge && Memory::free_huge_pages() != 0 {
             // a name space of mounts of its own, in which no huge page is free
             let none = scratch.write("none", "0\n");
             let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
@@ -97,10 +96,6 @@ impl Mode {
 /// What the two sides say; the first has to be there before the second.
 const PAIRS: [(&str, &str); 2] =
     [("vhost:link.sock", "virtio-user:link.sock"), ("memif:link.sock", "memif:link.sock,role=client")];
-
-/// The pair whose sides survive each other. DPDK's memif driver unmaps a dead peer's memory in its interrupt thread while
-/// a worker may be reading it, so a side of a memif pair can go down with the other (seen once in about forty kills).
-const SURVIVORS: [(&str, &str); 1] = [PAIRS[0]];
 
 /// Devices' paths do not count from the chain file's folder.
 fn device(scratch: &Scratch, text: &str) -> String {
@@ -188,7 +183,7 @@ fn captures_cross_between_two_processes_without_loss() {
 fn a_killed_peer_costs_its_link_and_nothing_else() {
     let _one = common::alone();
     let Some(mode) = Mode::possible().next() else { return };
-    for (first, second) in SURVIVORS {
+    for (first, second) in PAIRS {
         for kill_second in [true, false] {
             let scratch = mode.scratch();
             let a_file = both_ways(&scratch, "a.toml", first, "null", "null", 0);
@@ -232,7 +227,7 @@ fn a_killed_peer_costs_its_link_and_nothing_else() {
 fn a_peer_that_was_killed_can_come_back() {
     let _one = common::alone();
     let Some(mode) = Mode::possible().next() else { return };
-    for (first, second) in SURVIVORS {
+    for (first, second) in PAIRS {
         let scratch = mode.scratch();
         let a_file = both_ways(&scratch, "a.toml", first, "null", "null", 0);
         let b_file = both_ways(&scratch, "b.toml", second, "null", "null", 1);

@@ -218,13 +218,13 @@ fn only(router: &Summary, reasons: &[&str]) {
 }
 
 /// A router between two hosts does all that hosts ask of one.
-fn routes(name: &str, by: By) {
+fn routes(name: &str, by: By, table: &str) {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    let One { hosts, _between, bondstone } = One::start(&scratch, name, by, PLAIN, "");
+    let One { hosts, _between, bondstone } = One::start(&scratch, name, by, PLAIN, &format!("table = {table:?}\n"));
     let Hosts { a, b } = &hosts;
     for family in [0, 1] {
         answered(a, B[family]);
@@ -271,6 +271,8 @@ fn routes(name: &str, by: By) {
     // three traceroutes and two pings
     assert_eq!(router.number("/drops/ttl_expired"), 5, "{}", did.0);
     assert_eq!((router.number("/counters/icmp_sent"), router.number("/counters/icmp_limited")), (9, 0), "{}", did.0);
+    // its own addresses and the neighbours, where single addresses have a table of their own
+    assert_eq!(router.number("/counters/hosts") > 8, table == "exact", "{}", did.0);
     // three times for each of the two that are not there
     assert!(router.number("/counters/asked") >= 6, "{}", did.0);
     let ports = [did.port("lan"), did.port("wan")];
@@ -293,12 +295,12 @@ fn routes(name: &str, by: By) {
 
 #[test]
 fn a_router_serves_hosts_on_veth_pairs() {
-    routes("veth", By::Packet);
+    routes("veth", By::Packet, "lpm");
 }
 
 #[test]
 fn a_router_serves_hosts_on_taps() {
-    routes("tap", By::Tap);
+    routes("tap", By::Tap, "exact");
 }
 
 #[test]
@@ -308,7 +310,7 @@ fn neighbours_that_answer_are_kept_and_found_again_when_they_change() {
         return;
     }
     let scratch = Scratch::new();
-    let lab = One::start(&scratch, "age", By::Packet, PLAIN, "lifetime = 1\n");
+    let lab = One::start(&scratch, "age", By::Packet, PLAIN, "lifetime = 1\ntable = \"exact\"\n");
     let One { hosts: Hosts { a, b }, _between, bondstone } = lab;
     B.iter().for_each(|host| answered(&a, host));
     let counts = || ["Ip6InMcastPkts", "Icmp6InNeighborSolicits"].map(|name| snmp6(&b, name));

@@ -9,16 +9,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Huge pages of 2 MiB that Open vSwitch and the generator need together.
-const PAGES: u64 = 400;
+const PAGES: usize = 400;
 
 /// What is needed by all of these; says what is not there.
 fn possible() -> bool {
-    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
     let lacks = match () {
         () if runtime::allowed_cpus().len() < 2 => "two CPUs",
         () if !rustix::process::geteuid().is_root() => "root, for network namespaces",
         () if !Path::new("/usr/bin/ovs-vsctl").exists() => "Open vSwitch",
-        () if free.trim().parse::<u64>().unwrap_or(0) < PAGES => "400 free huge pages of 2 MiB",
+        () if dpdk::Memory::free_huge_pages() < PAGES => "400 free huge pages of 2 MiB",
         () => return true,
     };
     eprintln!("skipped: needs {lacks}");
@@ -68,6 +67,17 @@ fn scenarios_with_other_programs() {
     }
     let all = short("nfpa/traces");
     assert_eq!((values(&all, "dut").len(), values(&all, "trace").len(), all.len()), (2, 4, 8));
+}
+
+#[test]
+fn scenarios_by_commands_of_their_own() {
+    let _one = common::alone();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, for network namespaces");
+        return;
+    }
+    let all = short("dataplanes/fig7");
+    assert_eq!((values(&all, "dut").len(), all.len()), (2, 2));
 }
 
 #[test]

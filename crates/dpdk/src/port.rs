@@ -96,7 +96,13 @@ struct Device {
     // what the driver holds in its rings goes home when it closes, so the pool has to be there then
     pool: Option<Arc<Mempool>>,
     copied: AtomicU64,
+    /// Whether it is memif's side that listens.
+    is_server: bool,
 }
+
+/// Bytes of the longest packet that memif's server sends, which is what a buffer has room for: a descriptor that has said once
+/// that its packet goes on in the next says so for ever (DPDK 22.11).
+const LONGEST_BY_SERVER: u32 = 2048;
 
 /// Numbers of the ports that are open.
 static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -127,7 +133,9 @@ impl Port {
         if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
             check(what, -libc::EBUSY)?;
         }
-        Ok(Port { device: Device::new(id as u16, name.to_owned()) })
+        let mut device = Device::new(id as u16, name.to_owned());
+        device.is_server = arguments.split(',').any(|argument| argument == "role=server");
+        Ok(Port { device })
     }
 
     /// Two ports joined by a wire in memory: what one sends the other receives. In each direction `depth` packets may be
@@ -191,6 +199,11 @@ impl Port {
             format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
         };
         check(what, rc)?;
+        if info.driver == "net_memif" {
+            let longest = if self.device.is_server { LONGEST_BY_SERVER } else { u32::MAX };
+            // SAFETY: the port is started, and nobody polls it yet.
+            check(what, unsafe { sys::bs_gate(id, rx_queues, tx_queues, longest) })?;
+        }
         // it hands on what it was given; what every other driver brings is checked packet by packet
         let plain = info.driver == "net_ring";
         let device = Arc::new(self.device);
@@ -224,7 +237,7 @@ impl fmt::Debug for Port {
 
 impl Device {
     fn new(id: u16, name: String) -> Self {
-        Device { id, name, pool: None, copied: AtomicU64::new(0) }
+        Device { id, name, pool: None, copied: AtomicU64::new(0), is_server: false }
     }
 
     fn stats(&self) -> PortStats {

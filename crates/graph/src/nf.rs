@@ -198,6 +198,8 @@ pub struct BuildCx {
     pub copy: (usize, usize),
     /// What the copies have in common.
     pub common: Common,
+    /// Whether it is built only to find faults of its settings: what takes long, or much memory, and finds none may be left.
+    pub checks: bool,
 }
 
 /// What the copies of one NF have in common, whatever it is: the first to ask for it makes it.

@@ -145,8 +145,16 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
     for file in &order.files {
         bind(file, false)?;
     }
-    // to link needs no right to write here
-    bind(&sockets, false)?;
+    if order.sockets.is_empty() {
+        // to link needs no right to write here
+        bind(&sockets, false)?;
+    } else {
+        let user = if geteuid().is_root() { order.user } else { geteuid().as_raw() };
+        let (at, own) = (within(&sockets), format!("mode=700,size=4k,uid={user}"));
+        create_dir_all(&at).of(at.display().to_string())?;
+        mount(Some("tmpfs"), &at, Some("tmpfs"), plain | MsFlags::MS_NOEXEC, Some(own.as_str())).of("its sockets")?;
+        order.sockets.iter().try_for_each(|socket| bind(socket, true))?;
+    }
     let proc = within(Path::new("/proc"));
     create_dir_all(&proc).of("/proc")?;
     mount(Some("proc"), &proc, Some("proc"), plain | MsFlags::MS_NOEXEC, NONE).of("a /proc of its own")?;

@@ -21,6 +21,16 @@ pub(crate) struct Limits {
     pub(crate) cpus: String,
 }
 
+/// What a group has to weigh for the scheduler to get as much as one process outside that is as nice as this one.
+pub(crate) fn shares() -> u64 {
+    // errors: as nice as everybody
+    weight(rustix::process::getpriority_process(None).unwrap_or(0))
+}
+
+fn weight(niceness: i32) -> u64 {
+    (1024.0 / 1.25f64.powi(niceness)).round() as u64
+}
+
 impl Groups {
     fn at(paths: Vec<PathBuf>) -> Groups {
         Groups { paths, ended: AtomicU64::new(0) }
@@ -107,6 +117,26 @@ impl Groups {
         Ok(())
     }
 
+    /// Has the scheduler give those in them as much as this process gets, also where whoever runs a container makes a group for
+    /// that: it would get next to nothing beside a switch that the kernel prefers.
+    pub(crate) fn weigh(&self) {
+        let Some(within) = self.within() else { return };
+        let root = Path::new("/sys/fs/cgroup");
+        // errors: they weigh what everybody does
+        if root.join("cgroup.controllers").exists() {
+            for path in &self.paths {
+                let _ = write(path.parent().unwrap_or(path).join("cgroup.subtree_control"), "+cpu");
+                // as containers' shares are told to version 2
+                let weight = 1 + shares().saturating_sub(2) * 9999 / 262_142;
+                let _ = write(path.join("cpu.weight"), weight.to_string());
+            }
+        } else {
+            let path = root.join("cpu").join(within.strip_prefix("/").unwrap_or(&within));
+            let _ = create_dir(&path);
+            let _ = write(path.join("cpu.shares"), shares().to_string());
+        }
+    }
+
     /// Whether a process in them has been ended for want of memory since this was last asked.
     pub(crate) fn ran_out(&self) -> bool {
         let ended = |path: &PathBuf| {
@@ -121,5 +151,18 @@ impl Groups {
     /// Puts a process into them.
     pub(crate) fn take(&self, process: u32) -> io::Result<()> {
         self.paths.iter().try_for_each(|path| write(path.join("cgroup.procs"), process.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weight;
+
+    #[test]
+    fn a_group_weighs_what_a_process_does() {
+        // the kernel's own table, but for how it rounds
+        for (niceness, own) in [(-20, 88_761u64), (-10, 9548), (0, 1024), (5, 335), (19, 15)] {
+            assert!(weight(niceness).abs_diff(own) <= own / 50, "{niceness}: {}", weight(niceness));
+        }
     }
 }

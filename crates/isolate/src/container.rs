@@ -1,6 +1,7 @@
 //! Containers, as the OCI describes them, run by runc (or by what else takes a bundle).
 
 use crate::HOST;
+use crate::cgroup;
 use crate::order::Order;
 use crate::program::Program;
 use serde_json::{Value, json};
@@ -51,13 +52,21 @@ pub(crate) fn bundle(at: &Path, order: &Order, told: &Path, program: &Program, g
     let sockets = order.folder.join(&order.wall);
     let machine = ["/sys/devices/system", "/sys/kernel/mm/hugepages"].map(PathBuf::from);
     let machine = machine.into_iter().filter(|folder| folder.is_dir());
-    let read = program.libraries().iter().chain(&order.files).cloned().chain(machine).chain([sockets]);
+    let folder = order.sockets.is_empty().then_some(sockets.clone());
+    let read = program.libraries().iter().chain(&order.files).cloned().chain(machine).chain(folder);
     mounts.extend(read.map(|path| shown(&path, &path, false)));
+    if !order.sockets.is_empty() {
+        let user = format!("uid={}", order.user);
+        let at = sockets.display().to_string();
+        mounts.push(own(&at, "tmpfs", &["nosuid", "noexec", "nodev", "mode=700", "size=4k", &user]));
+        mounts.extend(order.sockets.iter().map(|socket| shown(socket, socket, true)));
+    }
     let namespaces = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
     // limits are in the groups already, which this names
     let linux = json!({
         "namespaces": namespaces,
         "cgroupsPath": groups,
+        "resources": { "cpu": { "shares": cgroup::shares() } },
         "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"],
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
     });

@@ -158,7 +158,12 @@ impl Kept {
             }
         }
         keep_once(&mut said.ports, &self.ways, |port| &port.name);
-        said.ports.iter_mut().for_each(|port| port.drops = cleaned(&port.drops, |name| name.into()));
+        for port in &mut said.ports {
+            port.drops = cleaned(&port.drops, |name| name.into());
+            let of_cycles =
+                [&mut port.receive, &mut port.send].map(|of| [&mut of.cycles, &mut of.packets, &mut of.batches]);
+            of_cycles.into_iter().flatten().for_each(|n| *n = (*n).min(MOST_COUNTED));
+        }
         said.faults.truncate(FAULTS);
         said.faults.iter_mut().for_each(|fault| *fault = format!("wall {:?}: {}", self.wall, shown(fault)));
         said
@@ -336,7 +341,9 @@ impl Place {
         let printed = child.stderr.take();
         drop(command);
         let grouped = match &start.limits {
-            Some(limits) if !self.kept.groups.is_empty() => self.kept.groups.make(limits),
+            Some(limits) if !self.kept.groups.is_empty() => {
+                self.kept.groups.make(limits).map(|()| self.kept.groups.weigh())
+            }
             Some(_) => Ok(()),
             None => self.kept.groups.take(child.id()),
         };

@@ -19,6 +19,8 @@ pub(crate) struct Order {
     pub(crate) files: Vec<PathBuf>,
     /// Where sockets are, those of each wall in a folder of its name.
     pub(crate) folder: PathBuf,
+    /// Sockets that it is shown one by one, in a folder where it may write, which memif asks for; none: all in their folder.
+    pub(crate) sockets: Vec<PathBuf>,
     /// What runs in the place of this program, and its arguments, where something else does.
     pub(crate) program: Vec<String>,
     /// CPUs that it may use.

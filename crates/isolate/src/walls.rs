@@ -113,6 +113,7 @@ impl Walls {
                 part: file.host(wall, &folder),
                 files: files.map_err(wrong)?,
                 folder: folder.clone(),
+                sockets: if wall.transport.trusts() { file.sockets(wall, &folder) } else { vec![] },
                 program: vec![],
                 cpus: cpus.clone(),
                 sleepy: sleepy[n],
@@ -260,6 +261,7 @@ impl Walls {
                 name: wall.name.clone(),
                 isolation: wall.isolation.name().into(),
                 by: self.by[n].clone().into(),
+                transport: wall.transport.name().into(),
                 cpus: self.cpus[n].clone(),
                 sleeps: self.sleepy[n],
                 starts: state.starts,
@@ -293,6 +295,10 @@ impl Walls {
             }
             let now = state.now.iter();
             keeper::add_behind(&mut of.drops, now.clone().flat_map(|now| &now.ports));
+            for port in now.clone().flat_map(|now| &now.ports) {
+                of.inner_take.join(port.receive);
+                of.inner_hand.join(port.send);
+            }
             // the work of those that ended is that of the ones that came after them
             let mut nfs = state.nfs.clone();
             keeper::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));

@@ -454,7 +454,8 @@ impl Engine {
     }
 
     /// The longest time that a worker was away from its ports since this was last asked, to about 50 µs, and the sum of
-    /// such times over 100 µs of the worker that has most of them.
+    /// such times over 100 µs of the worker that has most of them. Workers that let others go first ([`Idle::Yield`]) have
+    /// none: nobody can tell who took the CPU.
     pub fn gaps(&self) -> (Duration, Duration) {
         let time = |cycles: u64| Duration::from_secs_f64(cycles as f64 / clock::hz() as f64);
         let most = |of: fn(&Gaps) -> &AtomicU64| {
@@ -660,6 +661,7 @@ fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes
                 folder: file.folder().to_owned(),
                 copy: (holders(&workers[..w]), holders(workers)),
                 common: common.clone(),
+                checks: false,
             };
             let factory = file.nfs[nf].factory.clone();
             let blame = Arc::new(Blame::new(format!("nf {:?}, while it was built,", cx.name), nf, ledger));

@@ -201,6 +201,8 @@ pub struct WallSummary {
     pub isolation: Name,
     /// What runs it, with its version.
     pub by: Name,
+    /// By what packets go through it.
+    pub transport: Name,
     /// CPUs of its process.
     pub cpus: Vec<usize>,
     /// Whether its process sleeps while nothing comes, and is woken by who sends.
@@ -224,6 +226,10 @@ pub struct WallSummary {
     pub hand: Cycles,
     /// Cycles spent on packets that came back.
     pub take: Cycles,
+    /// Cycles that its process has spent on packets that came to it, by what it says.
+    pub inner_take: Cycles,
+    /// Cycles that its process has spent on packets that it gave back, by what it says.
+    pub inner_hand: Cycles,
 }
 
 impl WallSummary {

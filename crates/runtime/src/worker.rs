@@ -1,5 +1,7 @@
 //! One core's loop.
 
+mod rest;
+
 use crate::engine::Idle;
 use crate::faults::Faults;
 use crate::renew::Renewals;
@@ -8,7 +10,6 @@ use crate::{LinkStats, Receive, Transmit};
 use dpdk::{RxQueue, TxQueue};
 use graph::{Graph, Sink, Target, caught};
 use packet::{BURST, Batch, clock};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -417,11 +418,13 @@ impl Worker {
         self.beat.store(now, Ordering::Relaxed);
         let away = now.wrapping_sub(core::mem::replace(&mut self.looked, now));
         // work takes its time as well, and much the same each time
-        if away > self.millisecond / 10 && away > 4 * self.usual {
+        // who shares its CPU cannot tell what the others took from what the machine did
+        let known = !self.yields;
+        if known && away > self.millisecond / 10 && away > 4 * self.usual {
             self.gaps.sum.fetch_add(away, Ordering::Relaxed);
         }
         self.usual = (15 * self.usual + away.min(4 * self.usual + self.millisecond / 100)) / 16;
-        self.gaps.longest.fetch_max(away, Ordering::Relaxed);
+        self.gaps.longest.fetch_max(if known { away } else { 0 }, Ordering::Relaxed);
         // often enough to tell it from the work in between
         if away > self.millisecond / 40 {
             self.stride = (self.stride / 2).max(1);
@@ -463,9 +466,7 @@ impl Worker {
             idle += 1;
             if idle < patience {
                 if self.yields {
-                    std::thread::yield_now();
-                    // however long that was, nobody has taken its CPU away
-                    self.looked = clock::cycles();
+                    idle = (idle + self.give_way()).min(patience);
                 }
                 core::hint::spin_loop();
             } else {
@@ -492,31 +493,6 @@ impl Worker {
             self.beat.store(clock::cycles(), Ordering::Relaxed);
             quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
         }
-    }
-
-    /// Sleeps until somebody rings, if all inputs have bells, else for a nap; whether they have.
-    fn wait_for_bells(&mut self) -> bool {
-        if !self.inputs.iter().all(|input| input.bell().is_some()) {
-            std::thread::sleep(NAP);
-            return false;
-        }
-        self.inputs.iter_mut().for_each(|input| input.ring(true));
-        // for what came before nobody rings
-        if self.poll() == 0 {
-            // the graph is told the time as often as ever
-            let due = (self.woken + self.millisecond).saturating_sub(clock::cycles());
-            let until_due = due * 1_000_000 / self.millisecond;
-            let bells: Vec<_> = self.inputs.iter().filter_map(Input::bell).collect();
-            let mut files: Vec<_> = bells.iter().map(|bell| PollFd::new(bell, PollFlags::IN)).collect();
-            // errors: a signal, after which it looks just the same
-            let _ = poll(&mut files, Some(&Timespec { tv_sec: 0, tv_nsec: until_due as i64 }));
-            for bell in bells {
-                // errors: nobody has rung
-                let _ = rustix::io::read(bell, &mut [0; 8]);
-            }
-        }
-        self.inputs.iter_mut().for_each(|input| input.ring(false));
-        true
     }
 }
 

@@ -3,7 +3,7 @@
 use super::paths::Builder;
 use super::{Checker, MOST_PORTS};
 use crate::file::File;
-use crate::wall::{Crossing, Isolation, Over, Wall, Way};
+use crate::wall::{Crossing, Isolation, Over, Transport, Wall, Way};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -55,6 +55,7 @@ impl Builder<'_> {
                     absent: vec![],
                     memory_mib: MEMORY_MIB,
                     idle: None,
+                    transport: Transport::default(),
                     interfaces: 1,
                     spread: Over::default(),
                     crossings: vec![],
@@ -82,6 +83,14 @@ impl Builder<'_> {
         for wall in &walls {
             let own = crossings.iter().filter(|(name, _)| *name == wall.name);
             let ways: usize = own.map(|(name, way)| width(name, way)).sum();
+            if wall.transport == Transport::MemifZeroCopy && ways > 1 {
+                let word = file.wall.iter().find(|(name, _)| *name.get_ref() == wall.name);
+                let span = word.and_then(|(_, means)| means.transport.as_ref()).map_or(0..0, Spanned::span);
+                let problem =
+                    format!("{ways} interfaces are in wall {:?}, and DPDK shares its memory by one", wall.name);
+                let cure = "write \"memif\", or put each chain and each direction behind a wall of its own";
+                self.checker.fault(span, wall.transport.name(), problem, cure);
+            }
             if wall.isolation == Isolation::Vm && ways > Wall::MOST_SLOTS {
                 let problem = format!("{ways} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
                 self.checker.fault(
@@ -181,6 +190,9 @@ impl Builder<'_> {
             wall.absent = self.checker.absent(&means.cores);
             wall.idle = means.idle;
             wall.spread = means.spread;
+            if let Some(word) = &means.transport {
+                wall.transport = self.transport(word, wall);
+            }
             if let Some(interfaces) = &means.interfaces {
                 wall.interfaces = *interfaces.get_ref();
                 if !(1..=Wall::MOST_INTERFACES).contains(&wall.interfaces) {
@@ -197,6 +209,23 @@ impl Builder<'_> {
                 }
             }
         }
+    }
+
+    /// What a word for a transport means, and whether the wall can have it.
+    fn transport(&mut self, word: &Spanned<String>, wall: &Wall) -> Transport {
+        let fault = match Transport::ALL.iter().find(|(name, _)| name == word.get_ref()) {
+            None => {
+                let words = Transport::ALL.map(|(name, _)| format!("{name:?}")).join(", ");
+                ("there is no such transport", format!("write one of {words}"))
+            }
+            Some((_, transport)) if transport.trusts() && wall.isolation == Isolation::Vm => {
+                let cure = "take transport out, or put the NF behind isolation = \"process\" or \"container\"";
+                ("has no place in a VM, whose interfaces are virtio's", cure.to_owned())
+            }
+            Some((_, transport)) => return *transport,
+        };
+        self.checker.fault(word.span(), word.get_ref(), fault.0, fault.1);
+        Transport::default()
     }
 
     /// The ways of a chain through walls.

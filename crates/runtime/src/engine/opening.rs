@@ -7,11 +7,12 @@ use crate::sriov::Functions;
 use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source};
 use chain::{ChainFile, Class, Device, Side, Start, WorkerPlan};
-use dpdk::{Eal, Mempool, Port, PortConfig, RxQueue, TxQueue};
+use dpdk::{Eal, Mempool, Port, PortConfig, PortHandle, RxQueue, TxQueue};
 use graph::{Diagnostic, Diagnostics, Spread, Target};
 use pcap::LinkType;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Ports on their way to being open.
 pub(super) struct Opening<'a> {
@@ -248,8 +249,11 @@ impl Opening<'_> {
             bells: self.bells && info.driver == "net_virtio_user",
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
+        if info.driver == "net_memif" && plan.wall == Some(Side::Host) {
+            self.linked(port, &queues.port)?;
+        }
         self.handles.push((port, Watch::new(&plan.device, queues.port)));
-        self.drivers_own += ports::drivers_own(&info, &config);
+        self.drivers_own += ports::drivers_own(&info, &config, arguments);
         self.notes.extend(ports::note(&plan.name, &plan.device));
         let mut rx = queues.rx.into_iter();
         let origin = match plan.wall {
@@ -276,6 +280,21 @@ impl Opening<'_> {
             if let Some(output) = &mut workers[n].outputs[port] {
                 output.wall = plan.wall == Some(Side::Switch);
             }
+        }
+        Ok(())
+    }
+
+    /// Waits for a link that is made by DPDK's own thread, for which that asks the system for what NFs may not later.
+    fn linked(&self, port: usize, handle: &PortHandle) -> Result<(), Error> {
+        /// How long the switch may take to answer, on a machine that gives its CPU to others.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let end = Instant::now() + PATIENCE;
+        while !handle.link_up() {
+            if Instant::now() > end {
+                let problem = format!("no link after {PATIENCE:?}");
+                return Err(self.environment(port, &problem, "look at what this side of the wall says".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }

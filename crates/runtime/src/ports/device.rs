@@ -1,7 +1,7 @@
 //! DPDK's devices.
 
 use crate::Transmit;
-use chain::Device;
+use chain::{Device, Wall};
 use dpdk::kernel;
 use dpdk::{PortConfig, PortHandle, PortInfo, TxQueue};
 use packet::Batch;
@@ -111,11 +111,16 @@ pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
 }
 
 /// Packet buffers that a device's driver may keep for good when it closes.
-pub(crate) fn drivers_own(info: &PortInfo, config: &PortConfig) -> usize {
+pub(crate) fn drivers_own(info: &PortInfo, config: &PortConfig, arguments: &str) -> usize {
     /// Packets in the fill ring and in the completion ring of an AF_XDP socket.
     const RINGS: usize = 2 * 2048;
-    // it forgets those that the kernel holds
-    let own = if info.driver == "net_af_xdp" { RINGS + usize::from(config.descriptors) } else { 0 };
+    let own = match info.driver.as_str() {
+        // it forgets those that the kernel holds
+        "net_af_xdp" => RINGS + usize::from(config.descriptors),
+        // and those that its peer may write to or has not read
+        "net_memif" if arguments.contains("zero-copy=yes") => 2 * Wall::QUEUE,
+        _ => 0,
+    };
     own * usize::from(config.rx_queues)
 }
 
@@ -173,6 +178,10 @@ pub(crate) fn cure(device: &Device, e: &dpdk::Error) -> String {
         "vhost" => format!(
             "make sure that the folder of {target} is there and writable, and that no other process listens there"
         ),
+        "memif" if written.contains("zero-copy=yes") && e.log.contains("Zero-copy") => {
+            "make huge pages: echo 512 | sudo tee /proc/sys/vm/nr_hugepages; without them there is transport = \"memif\""
+                .to_owned()
+        }
         "memif" => format!(
             "make sure that the folder of {target} is there and writable; the side that comes second says role=client"
         ),
