@@ -4,7 +4,7 @@ use super::attach::Attached;
 use super::container::Needs;
 use super::plan::Hooks;
 use super::program::Line;
-use super::{About, Driver, DutError, Env, Plan, Ports, Running, Site, rhythm};
+use super::{About, Driver, DutError, Env, Plan, Ports, Running, Site, own_program, rhythm};
 use crate::bed::{Act, Acted};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -30,6 +30,10 @@ fn script(site: &Site, attached: &Attached, change: u64, script: &str) -> Line {
     let ports = attached.inner.iter().enumerate().map(|(n, inner)| format!("BONDSTONE_PORT{n}={inner}"));
     let folder = format!("BONDSTONE_FOLDER={}", site.path("").display());
     let line = Line::new("env").args([folder, format!("BONDSTONE_CPUS={}", site.cpu_list())]).args(ports);
+    // a container does not have it
+    let own = own_program(site).ok().filter(|_| site.env() == Env::Native);
+    let line = line.args([format!("BONDSTONE_MAC={}", site.sent.dst_mac)]);
+    let line = line.args(own.map(|own| format!("BONDSTONE={}", own.display())));
     line.args([&format!("BONDSTONE_CHANGE={change}"), "sh", "-c", script])
 }
 

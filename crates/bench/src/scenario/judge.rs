@@ -115,16 +115,19 @@ fn one(
     seen: &[Observation],
     missing: &[Missing],
 ) -> (Option<Spread>, Verdict) {
-    let select = |missing: &[Missing]| match &claim.quantity {
-        Some(quantity) => select(quantity, seen, missing),
+    let select = |missing: &[Missing], of_divisors: &[Missing]| match &claim.quantity {
+        Some(quantity) => select(quantity, seen, missing, of_divisors),
         None => (vec![], vec![]),
     };
-    let (mut numbers, mut reasons) = select(missing);
-    // what is enough already may well be more
-    let is_floor = claim.at_most.is_none() && claim.quantity.as_ref().is_some_and(|q| q.over.is_none());
-    if is_floor && !numbers.is_empty() && numbers.iter().all(|(value, _)| claim.allows(*value)) {
+    let (mut numbers, mut reasons) = select(missing, missing);
+    // what is enough already may well be more, and what it is divided by where it is little enough
+    if !numbers.is_empty() && numbers.iter().all(|(value, _)| claim.allows(*value)) {
         let others: Vec<Missing> = missing.iter().filter(|m| m.what != Lacking::Upper).cloned().collect();
-        (numbers, reasons) = select(&others);
+        (numbers, reasons) = match (claim.at_least, claim.at_most) {
+            (_, None) => select(&others, missing),
+            (None, _) => select(missing, &others),
+            _ => (numbers, reasons),
+        };
     }
     reasons.extend(claim.untestable.clone());
     let spread = claim.quantity.as_ref().and_then(|q| spread(q, &numbers));
@@ -144,12 +147,12 @@ type Number = (f64, Option<(f64, f64)>);
 /// What was found, and why that is not all.
 type Found = (Vec<Number>, Vec<String>);
 
-/// The numbers that a quantity is about.
-fn select(quantity: &Quantity, seen: &[Observation], missing: &[Missing]) -> Found {
+/// The numbers that a quantity is about; `of_divisors` is what is missing of those that it is divided by.
+fn select(quantity: &Quantity, seen: &[Observation], missing: &[Missing], of_divisors: &[Missing]) -> Found {
     let measure = quantity.measure;
     let (numbers, mut reasons) = group(measure, &quantity.facts, seen, missing);
     let Some(over) = &quantity.over else { return (numbers, reasons) };
-    let (divisors, others) = group(measure, over, seen, missing);
+    let (divisors, others) = group(measure, over, seen, of_divisors);
     reasons.extend(others.into_iter().filter(|why| !reasons.contains(why)).collect::<Vec<_>>());
     let mean = |of: &dyn Fn(&Number) -> f64, all: &[Number]| all.iter().map(of).sum::<f64>() / all.len() as f64;
     let value = |n: &Number| n.0;

@@ -187,3 +187,33 @@ fn a_lower_bound_is_enough_for_what_has_to_be_at_least_so_much() {
     assert_eq!(why(&of(None, Some(9e6), None)), "the generator ended the search");
     assert_eq!(why(&of(Some(0.5), None, Some(wanted(&[("nf", &["ttl"])])))), "the generator ended the search");
 }
+
+#[test]
+fn of_a_ratio_one_side_may_be_a_lower_bound() {
+    let rate = |nf: &str, value| Observation {
+        measure: Measure::Throughput,
+        facts: facts(&[("nf", nf)]),
+        value,
+        bounds: Some((value, value)),
+    };
+    let seen = [rate("fast", 8e6), rate("slow", 2e6)];
+    let limited = |nf: &str| Missing {
+        native: false,
+        what: Lacking::Upper,
+        facts: facts(&[("nf", nf)]),
+        why: format!("{nf} may be faster"),
+    };
+    let of = |above: &str, below: &str, at_least, at_most, nf: &str| {
+        let q = quantity(Measure::Throughput, wanted(&[("nf", &[above])]), Some(wanted(&[("nf", &[below])])));
+        verdict(&claim(q, at_least, at_most), &seen, &[limited(nf)]).1
+    };
+    // four times, or more
+    assert_eq!(of("fast", "slow", Some(3.0), None, "fast"), Verdict::Reproduced);
+    assert_eq!(why(&of("fast", "slow", Some(5.0), None, "fast")), "fast may be faster");
+    assert_eq!(why(&of("fast", "slow", Some(3.0), None, "slow")), "slow may be faster");
+    assert_eq!(why(&of("fast", "slow", None, Some(5.0), "fast")), "fast may be faster");
+    assert_eq!(why(&of("fast", "slow", Some(3.0), Some(5.0), "fast")), "fast may be faster");
+    // a quarter, or less
+    assert_eq!(of("slow", "fast", None, Some(0.3), "fast"), Verdict::Reproduced);
+    assert_eq!(why(&of("slow", "fast", None, Some(0.2), "fast")), "fast may be faster");
+}
