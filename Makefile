@@ -3,10 +3,10 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build host demo test check bench lint docs fuzz soak clean
+.PHONY: help setup build host demo test check bench bench-fib lint docs fuzz soak clean
 
 help: ## Lists these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Installs what is missing of the system packages (apt; sudo when not root), says what and why
 	@scripts/setup.sh build
@@ -30,6 +30,9 @@ check: ## The quick part of the tests: format, lints, unit tests, no traffic
 
 bench: build ## Measures NFs beside their C baselines, in one interleaved run; writes target/bench/native.json
 	@scripts/bench.sh
+
+bench-fib: setup ## Measures the exact-match table up to a billion entries, beside rte_hash and random lines; writes target/bench/fib.json
+	@scripts/bench-fib.sh
 
 lint: setup ## Format, clippy, shellcheck, licences
 	@scripts/lint.sh

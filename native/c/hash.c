@@ -1,17 +1,19 @@
-/* DPDK's own hash table, with keys of a flow and a number for each. */
+/* DPDK's own hash table, with keys of some bytes and a number for each. */
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 #include "forward.h"
+#include "hash.h"
 
-#define KEY 16
-
-struct rte_hash *native_hash_new(uint32_t capacity)
+/* Room for so many keys, or more, as many slots as the next power of two; NULL without memory. */
+struct rte_hash *native_hash_new(uint32_t entries, uint32_t key_len)
 {
+	static int serial;
+	char name[32];
+	snprintf(name, sizeof(name), "native_hash%d", serial++);
 	struct rte_hash_parameters parameters = {
-		.name = "native_hash",
-		/* the next power of two: half of its slots stay free, as in ours */
-		.entries = capacity + capacity / 4,
-		.key_len = KEY,
+		.name = name,
+		.entries = entries,
+		.key_len = key_len,
 		.hash_func = rte_hash_crc,
 		.hash_func_init_val = 0x9e3779b9,
 		.socket_id = SOCKET_ID_ANY,
@@ -27,25 +29,41 @@ int native_hash_add(struct rte_hash *h, const uint8_t *key, uint64_t value)
 	return rte_hash_add_key_data(h, key, (void *)(uintptr_t)value);
 }
 
-/* Looks up n keys, bursts of 32; the sum of what they have. */
-uint64_t native_hash_sum(const struct rte_hash *h, const uint8_t *keys, uint32_t n)
+/* Looks up n keys in bursts of 32, and adds what they have to *sum; how many are there. */
+static __rte_always_inline uint32_t look_up(const struct rte_hash *h, const uint8_t *keys, size_t key_len, uint32_t n, uint64_t *sum)
 {
-	uint64_t sum = 0;
+	uint32_t found = 0;
 	for (uint32_t from = 0; from < n; from += BURST) {
 		const void *burst[BURST];
 		void *data[BURST];
 		uint64_t hits = 0;
 		for (int i = 0; i < BURST; i++)
-			burst[i] = keys + (size_t)(from + i) * KEY;
+			burst[i] = keys + (from + i) * key_len;
 		rte_hash_lookup_bulk_data(h, burst, BURST, &hits, data);
 		if (likely(hits == 0xffffffff)) {
 			for (int i = 0; i < BURST; i++)
-				sum += (uintptr_t)data[i];
+				*sum += (uintptr_t)data[i];
+			found += BURST;
 			continue;
 		}
 		for (int i = 0; i < BURST; i++)
 			if (hits >> i & 1)
-				sum += (uintptr_t)data[i];
+				*sum += (uintptr_t)data[i];
+		found += __builtin_popcountll(hits);
 	}
+	return found;
+}
+
+/* Of keys of sixteen bytes the sum. */
+uint64_t native_hash_sum(const struct rte_hash *h, const uint8_t *keys, uint32_t n)
+{
+	uint64_t sum = 0;
+	look_up(h, keys, 16, n, &sum);
 	return sum;
+}
+
+/* Of keys of eight bytes how many are there, and the sum. */
+uint32_t native_hash_found(const struct rte_hash *h, const uint8_t *keys, uint32_t n, uint64_t *sum)
+{
+	return look_up(h, keys, 8, n, sum);
 }

@@ -1,12 +1,16 @@
-/* Routes IPv4 to resolved neighbours: the checks of RFC 1812 5.2.2, rte_fib (DIR-24-8, AVX-512 where there is), TTL, MTU. */
+/* Routes IPv4 to resolved neighbours: the checks of RFC 1812 5.2.2, rte_fib (DIR-24-8, AVX-512 where there is) or, of routes to
+ * single addresses, rte_hash, TTL, MTU. */
 /* rte_vect_set_max_simd_bitwidth */
 #define ALLOW_EXPERIMENTAL_API
 #include <rte_fib.h>
+#include <rte_hash.h>
 #include <rte_vect.h>
 #include "adjacency.h"
+#include "hash.h"
 
 struct router {
 	struct rte_fib *fib;
+	struct rte_hash *hash;
 	const struct adjacency *adjacencies;
 	uint8_t mac[6];
 };
@@ -21,9 +25,8 @@ struct plain {
 	uint32_t src_ip, dst_ip;
 } __rte_packed;
 
-/* n routes (addresses in host order); NULL when rte_fib refuses. Lives as long as the process. */
-struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n,
-				 const struct adjacency *adjacencies, const uint8_t mac[6])
+/* Routes in rte_fib; 0 unless it takes them. */
+static int add_prefixes(struct router *r, const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n)
 {
 	static int serial;
 	char name[32];
@@ -31,16 +34,37 @@ struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengt
 	struct rte_fib_conf conf = {.type = RTE_FIB_DIR24_8, .default_nh = 0, .max_routes = n + 16};
 	conf.dir24_8.nh_sz = RTE_FIB_DIR24_8_2B;
 	conf.dir24_8.num_tbl8 = 8192;
-	struct router *r = calloc(1, sizeof(*r));
 	r->fib = rte_fib_create(name, SOCKET_ID_ANY, &conf);
 	if (r->fib == NULL)
-		return NULL;
+		return 0;
 	for (uint32_t i = 0; i < n; i++)
 		if (rte_fib_add(r->fib, addresses[i], lengths[i], values[i]) != 0)
-			return NULL;
+			return 0;
 	rte_vect_set_max_simd_bitwidth(RTE_VECT_SIMD_512);
 	if (rte_fib_select_lookup(r->fib, RTE_FIB_LOOKUP_DIR24_8_VECTOR_AVX512) != 0)
 		rte_fib_select_lookup(r->fib, RTE_FIB_LOOKUP_DIR24_8_SCALAR_INLINE);
+	return 1;
+}
+
+/* Routes to single addresses in rte_hash; 0 unless it takes them. */
+static int add_hosts(struct router *r, const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n)
+{
+	r->hash = native_hash_new(n + n / 4, sizeof(uint32_t));
+	if (r->hash == NULL)
+		return 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (lengths[i] != 32 || rte_hash_add_key_data(r->hash, &addresses[i], (void *)(uintptr_t)values[i]) != 0)
+			return 0;
+	return 1;
+}
+
+/* n routes (addresses in host order), with exact to single addresses only; NULL when DPDK refuses. Lives as long as the process. */
+struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n,
+				 const struct adjacency *adjacencies, const uint8_t mac[6], int exact)
+{
+	struct router *r = calloc(1, sizeof(*r));
+	if (!(exact ? add_hosts : add_prefixes)(r, addresses, lengths, values, n))
+		return NULL;
 	r->adjacencies = adjacencies;
 	memcpy(r->mac, mac, 6);
 	return r;
@@ -49,6 +73,7 @@ struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengt
 void native_router_free(struct router *r)
 {
 	rte_fib_free(r->fib);
+	rte_hash_free(r->hash);
 	free(r);
 }
 
@@ -86,7 +111,26 @@ static __rte_always_inline int is_plain(const struct plain *h, uint32_t len, con
 	       h->ttl > 1 && (uint8_t)(first - 1) < 0xdf && first != 127 && sums_up(h);
 }
 
-static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+static __rte_always_inline void look_up_fib(const struct router *r, const uint32_t *dst, uint64_t *hops, uint16_t n)
+{
+	rte_fib_lookup_bulk(r->fib, (uint32_t *)(uintptr_t)dst, hops, n);
+}
+
+static __rte_always_inline void look_up_hash(const struct router *r, const uint32_t *dst, uint64_t *hops, uint16_t n)
+{
+	const void *keys[BURST];
+	uint64_t hits = 0;
+	for (uint16_t i = 0; i < n; i++)
+		keys[i] = &dst[i];
+	rte_hash_lookup_bulk_data(r->hash, keys, n, &hits, (void **)hops);
+	if (likely(hits == (1ull << n) - 1))
+		return;
+	for (uint16_t i = 0; i < n; i++)
+		hops[i] = hits >> i & 1 ? hops[i] : 0;
+}
+
+static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state,
+					  void (*look_up)(const struct router *, const uint32_t *, uint64_t *, uint16_t))
 {
 	const struct router *r = state;
 	uint32_t dst[BURST];
@@ -105,7 +149,7 @@ static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, stru
 			c->dropped[NOT_PLAIN]++;
 		}
 	}
-	rte_fib_lookup_bulk(r->fib, dst, hops, n);
+	look_up(r, dst, hops, n);
 	for (uint16_t i = 0; i < n; i++) {
 		if (unlikely(gone >> i & 1))
 			continue;
@@ -135,4 +179,15 @@ static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, stru
 	return likely(gone == 0) ? n : discard(p, n, gone);
 }
 
+static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+{
+	return route(p, n, c, state, look_up_fib);
+}
+
+static __rte_always_inline uint16_t router_exact(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
+{
+	return route(p, n, c, state, look_up_hash);
+}
+
 NETWORK_FUNCTION(router, router)
+NETWORK_FUNCTION(router_exact, router_exact)

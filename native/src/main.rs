@@ -6,6 +6,7 @@ mod conntrack;
 mod firewall;
 mod fixture;
 mod fresh;
+mod hosts;
 mod maglev;
 mod monitor;
 mod nat;

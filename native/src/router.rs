@@ -4,7 +4,7 @@ use crate::fixture::{self, CLoop, Random, mask};
 use crate::fresh::{self, Fresh};
 use crate::routes::{Free, MAC, Version};
 use crate::verify;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::net::Ipv4Addr;
 
 /// The next hops' network.
@@ -18,6 +18,7 @@ unsafe extern "C" {
         n: u32,
         adjacencies: *const [u64; 2],
         mac: *const u8,
+        exact: c_int,
     ) -> *mut c_void;
     fn native_router_free(router: *mut c_void);
 }
@@ -57,19 +58,30 @@ impl Version for Ipv4Addr {
     }
 
     fn native(routes: &[(Ipv4Addr, u8)], values: &[u32], adjacencies: &[[u64; 2]]) -> (*mut c_void, Free) {
-        let (addresses, lengths): (Vec<u32>, Vec<u8>) = routes.iter().map(|(a, len)| (a.to_bits(), *len)).unzip();
-        assert_eq!(values.len(), addresses.len(), "one value for each route");
-        // SAFETY: three arrays of that length, of which nothing is kept, and adjacencies for which the caller stands.
-        let router = unsafe {
-            native_router_new(
-                addresses.as_ptr(),
-                lengths.as_ptr(),
-                values.as_ptr(),
-                addresses.len() as u32,
-                adjacencies.as_ptr(),
-                MAC.0.as_ptr(),
-            )
-        };
-        (router, native_router_free)
+        make(routes.iter().copied(), values, adjacencies, false)
     }
+}
+
+/// A router in C with these routes, with `exact` to single addresses only, and what ends it.
+pub(crate) fn make(
+    routes: impl Iterator<Item = (Ipv4Addr, u8)>,
+    values: &[u32],
+    adjacencies: &[[u64; 2]],
+    exact: bool,
+) -> (*mut c_void, Free) {
+    let (addresses, lengths): (Vec<u32>, Vec<u8>) = routes.map(|(a, len)| (a.to_bits(), len)).unzip();
+    assert_eq!(values.len(), addresses.len(), "one value for each route");
+    // SAFETY: three arrays of that length, of which nothing is kept, and adjacencies for which the caller stands.
+    let router = unsafe {
+        native_router_new(
+            addresses.as_ptr(),
+            lengths.as_ptr(),
+            values.as_ptr(),
+            addresses.len() as u32,
+            adjacencies.as_ptr(),
+            MAC.0.as_ptr(),
+            exact.into(),
+        )
+    };
+    (router, native_router_free)
 }

@@ -23,6 +23,12 @@ pub(crate) const MAC: MacAddr = wire::build::DST_MAC;
 pub(crate) trait Version: Copy + Display + FromStr + 'static {
     /// What the names of its rows begin with.
     const NAME: &'static str;
+    /// Random routes of a table.
+    const ROUTES: usize = 16_000;
+    /// What holds routes to single addresses, as the router's settings have it.
+    const TABLE: &'static str = "lpm";
+    /// Whether there is a real table of such routes.
+    const REAL: bool = true;
     /// Length of the next hops' network, which no route and no destination lies in.
     const LENGTH: u8;
     /// The router in C.
@@ -87,18 +93,18 @@ impl<A: Version> Table<A> {
         let mut all = vec![Table::random()];
         // the real one's name has a number that only its file can tell: may it be one of these?
         let mut numbers = only.split(|c: char| !c.is_ascii_digit());
-        if numbers.any(|number| name::<A>(number).contains(only)) {
+        if A::REAL && numbers.any(|number| name::<A>(number).contains(only)) {
             all.extend(Table::real()?);
         }
         all.retain(|table| table.name.contains(only));
         Ok(all)
     }
 
-    /// 16,000 random routes.
+    /// Random routes.
     fn random() -> Table<A> {
         let mut random = Random(0x9e37_79b9);
         let mut routes = vec![];
-        while routes.len() < 16_000 {
+        while routes.len() < A::ROUTES {
             let (address, len) = A::route(&mut random);
             if address.is_usual() {
                 routes.push((address, len));
@@ -139,7 +145,8 @@ impl<A: Version> Table<A> {
         let via: Vec<_> = (0..HOPS).map(|n| format!("\"{}\"", hop(n))).collect();
         let macs: Vec<_> = (0..HOPS).map(|n| format!("\"{}\" = \"{}\"", hop(n), mac(n))).collect();
         let settings = format!(
-            "interface.a = {{ addresses = [\"{}/{}\"], mac = \"{MAC}\" }}\nroutes = {:?}\nvia = [{}]\nneighbour = {{ {} }}\n",
+            "table = {:?}\ninterface.a = {{ addresses = [\"{}/{}\"], mac = \"{MAC}\" }}\nroutes = {:?}\nvia = [{}]\nneighbour = {{ {} }}\n",
+            A::TABLE,
             A::neighbour(1),
             A::LENGTH,
             file,

@@ -3,6 +3,7 @@
 use crate::firewall::Rules;
 use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
 use crate::fresh::Destinations;
+use crate::hosts::Host;
 use crate::routes::{Table, Version};
 use crate::sample::{Compared, Cost, compare};
 use crate::{chains, conntrack, maglev, monitor, nat, testpmd, verify};
@@ -158,6 +159,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
     }
     rows.routers::<Ipv4Addr>(&mut bench, only)?;
     rows.routers::<Ipv6Addr>(&mut bench, only)?;
+    rows.routers::<Host>(&mut bench, only)?;
     for rules in [10, 1000].map(Rules::random) {
         if !wanted(&rules.name()) {
             continue;

@@ -1,13 +1,17 @@
-//! Forwarding by rewriting MAC addresses.
+//! Forwarding by rewriting MAC addresses, or by a table of them.
+
+mod stations;
 
 use crate::Mac;
 use core::hint::cold_path;
 use graph::{BuildCx, Diagnostic, Either, Nf, Node, Operator, Over, Raw, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use wire::Ethernet;
 
-/// `l2fwd`: swaps source and destination MAC address, or writes the ones that are set.
+/// `l2fwd`: swaps source and destination MAC address, or writes the ones that are set; with ports, sends each frame to the
+/// port of its destination by an exact-match table.
 pub struct L2fwd;
 
 /// Settings of [`L2fwd`].
@@ -18,19 +22,52 @@ pub struct Settings {
     src: Option<Mac>,
     /// Destination address to write.
     dst: Option<Mac>,
+    /// Ports of the file to send to, two to thirty: frames stay as they are, and go to the port of their destination.
+    ports: Vec<String>,
+    /// Who is at which port: { mac, to = ["lan"] }, or { mac, count, to = ["lan", "wan"] } for that many addresses from this
+    /// one on, ports in turn. Others are dropped.
+    station: Vec<Station>,
+    /// A file of further stations, plain or gzipped: a line is MAC PORT.
+    stations: Option<PathBuf>,
+}
+
+/// Who is at a port.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Station {
+    /// Its address, or the first of several.
+    mac: Mac,
+    /// How many addresses there are in a row.
+    #[serde(default = "one")]
+    count: u64,
+    /// Their ports, in turn.
+    to: Vec<String>,
+}
+
+fn one() -> u64 {
+    1
 }
 
 impl Nf for L2fwd {
     type Settings = Settings;
     const KIND: &'static str = "l2fwd";
-    const ABOUT: &'static str = "Swaps the MAC addresses of every frame, or writes the ones that are set.";
+    const ABOUT: &'static str = "Swaps the MAC addresses of every frame, or writes the ones that are set; with ports, sends each frame to the port of its \
+         destination.";
     const EXAMPLE: &'static str = "src = \"02:00:00:00:00:01\"\ndst = \"02:00:00:00:00:02\"";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn interfaces(settings: &Settings) -> Vec<String> {
+        settings.ports.clone()
+    }
+
+    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+        let table = settings.station.first().map(|_| "station").or(settings.stations.as_ref().map(|_| "stations"));
+        if !settings.ports.is_empty() || table.is_some() {
+            return Ok(Either::A(stations::build(settings, table, cx)?));
+        }
         let (src, dst) = (settings.src.map(|m| m.0), settings.dst.map(|m| m.0));
         let ethernet = frame().parse::<Ethernet>();
         if src.is_none() && dst.is_none() {
-            return Ok(Either::A(ethernet.transform(swap).compose()));
+            return Ok(Either::B(Either::A(ethernet.transform(swap).compose())));
         }
         let rewrite = ethernet.transform(move |e| {
             if let Some(src) = src {
@@ -40,7 +77,7 @@ impl Nf for L2fwd {
                 e.header_mut().set_dst(dst);
             }
         });
-        Ok(Either::B(rewrite.compose()))
+        Ok(Either::B(Either::B(rewrite.compose())))
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod icmp;
 mod local;
 mod neighbours;
 mod routes;
+mod tables;
 
 use config::Config;
 use fib::Fib;
@@ -37,6 +38,9 @@ pub struct Settings {
     routes: Option<PathBuf>,
     /// Next hops of the file's lines that name none, taken in turn.
     via: Vec<IpAddr>,
+    /// What holds routes to single addresses: "lpm", as all others, or "exact", a table of their own, looked up first, which takes
+    /// 9 bytes for each IPv4 address and 29 for each IPv6 address.
+    table: Table,
     /// MAC addresses of neighbours that need not be asked: "10.0.0.2" = "02:00:00:00:00:02".
     neighbour: BTreeMap<IpAddr, Mac>,
     /// Neighbours that are remembered at most, over all interfaces.
@@ -78,6 +82,20 @@ struct Route {
     via: Vec<IpAddr>,
     /// Where packets go if not to a next hop.
     to: Option<Nowhere>,
+    /// A route for each address of the prefix instead of one for all, next hops in turn.
+    #[serde(default)]
+    hosts: bool,
+}
+
+/// What holds routes to single addresses.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Table {
+    /// Longest prefix match, as for all others.
+    #[default]
+    Lpm,
+    /// Exact match, before the others.
+    Exact,
 }
 
 /// What becomes of packets that a route leads nowhere.
@@ -97,6 +115,7 @@ impl Default for Settings {
             route: vec![],
             routes: None,
             via: vec![],
+            table: Table::default(),
             neighbour: BTreeMap::new(),
             neighbours: 4096,
             lifetime: 60,

@@ -14,7 +14,7 @@ const SAMPLE: usize = 16_384;
 const KEY: usize = 16;
 
 unsafe extern "C" {
-    fn native_hash_new(capacity: u32) -> *mut c_void;
+    fn native_hash_new(entries: u32, key_len: u32) -> *mut c_void;
     fn native_hash_free(hash: *mut c_void);
     fn native_hash_add(hash: *mut c_void, key: *const u8, value: u64) -> c_int;
     fn native_hash_sum(hash: *const c_void, keys: *const u8, n: u32) -> u64;
@@ -50,8 +50,10 @@ impl Drop for Hash {
 
 impl Hash {
     fn new(keys: &[[u8; KEY]]) -> anyhow::Result<Hash> {
-        // SAFETY: a plain number; the EAL runs.
-        let hash = Hash(unsafe { native_hash_new(keys.len() as u32) });
+        // the next power of two: half of its slots stay free, as in ours
+        let entries = keys.len() as u32 + keys.len() as u32 / 4;
+        // SAFETY: plain numbers; the EAL runs.
+        let hash = Hash(unsafe { native_hash_new(entries, KEY as u32) });
         ensure!(!hash.0.is_null(), "no memory for an rte_hash of {} keys", keys.len());
         for (n, key) in (1..).zip(keys) {
             // SAFETY: a live table and sixteen bytes.

@@ -5,14 +5,15 @@
 use super::adjacency::{Adjacency, Kind};
 use super::config::{Config, Face, mask4, mask6};
 use super::routes::{self, To};
-use super::{Nowhere, Settings};
+use super::tables::{Full, Reader, Writer};
+use super::{Nowhere, Route, Settings, Table};
+use crate::exact::Progress;
 use graph::{BuildCx, Diagnostic};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tables::{lpm4, lpm6};
 use wire::{MacAddr, ndp};
 
 /// Numbers of the adjacencies that every router has.
@@ -35,20 +36,20 @@ pub(super) const TRIES: u32 = 3;
 /// How long the number of a forgotten neighbour is not given to another: no worker has it in its hands any more.
 const COOLING: Duration = Duration::from_secs(2);
 
+/// Addresses of a network that may each have a route of their own.
+const MOST_HOSTS: u64 = 1 << 32;
+
 /// See the module.
 pub(super) struct Fib {
     adjacencies: Box<[Adjacency]>,
     /// Adjacencies of each group.
     groups: Box<[Box<[u32]>]>,
-    v4: lpm4::Table,
-    v6: lpm6::Table,
     control: Mutex<Control>,
 }
 
 /// The side of the FIB that changes.
 pub(super) struct Control {
-    v4: lpm4::Writer,
-    v6: lpm6::Writer,
+    tables: Writer,
     neighbours: BTreeMap<(usize, IpAddr), Neighbour>,
     /// Whose adjacency it is, by number.
     who: HashMap<u32, (usize, IpAddr)>,
@@ -100,12 +101,13 @@ impl Fib {
         for (n, face) in config.faces.iter().enumerate() {
             adjacencies[connected(n) as usize].set(Kind::Connected, n as u8 + 1, face.mtu);
         }
-        let no_memory = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).value(&cx.name);
-        let (v4, table4) = lpm4::new().map_err(no_memory)?;
-        let (v6, table6) = lpm6::new().map_err(no_memory)?;
+        let hosts = match s.table {
+            Table::Lpm => [1; 2],
+            Table::Exact => hosts(s, config, cx)?,
+        };
+        let no_memory = |e: Full| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
         let control = Control {
-            v4,
-            v6,
+            tables: Writer::new(s.table, hosts).map_err(no_memory)?,
             neighbours: BTreeMap::new(),
             who: HashMap::new(),
             found: 0,
@@ -113,7 +115,7 @@ impl Fib {
             fresh: CONNECTED + config.faces.len() as u32,
             cooling: VecDeque::new(),
         };
-        let mut fib = Fib { adjacencies, groups: Box::default(), v4: table4, v6: table6, control: Mutex::new(control) };
+        let mut fib = Fib { adjacencies, groups: Box::default(), control: Mutex::new(control) };
         fib.fill(config, s, cx)?;
         Ok(fib)
     }
@@ -128,7 +130,7 @@ impl Fib {
         if let Some(file) = &s.routes {
             let of = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
             let (mut spare4, mut spare6) = (of(true), of(false));
-            let (mut v4, mut v6) = (vec![], vec![]);
+            let mut all = vec![];
             routes::read(&cx.path(file), |net, to| {
                 let to = match to {
                     To::Default => match if net.addr().is_ipv4() { spare4.next() } else { spare6.next() } {
@@ -137,28 +139,22 @@ impl Fib {
                     },
                     to => to,
                 };
-                let value = self.value(config, net, &to, &mut values, &mut groups)?;
-                match net {
-                    IpNet::V4(n) => v4.push((n.network(), n.prefix_len(), value)),
-                    IpNet::V6(n) => v6.push((n.network(), n.prefix_len(), value)),
-                }
+                all.push((net, self.value(config, net, &to, &mut values, &mut groups)?));
                 Ok(())
             })?;
-            let mut control = self.control();
-            let full = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).key("routes").value(file.display());
-            control.v4.extend(v4).map_err(full)?;
-            control.v6.extend(v6).map_err(full)?;
+            let full = |e: Full| Diagnostic::new(e.to_string()).key("routes").value(file.display());
+            self.control().tables.extend(all).map_err(full)?;
         }
         for route in &s.route {
+            if route.hosts {
+                self.fill_hosts(config, route, cx, &mut values, &mut groups)?;
+                continue;
+            }
             let to = match (route.to, route.via.as_slice()) {
                 (Some(Nowhere::Unreachable), []) => To::Unreachable,
                 (Some(Nowhere::Blackhole), []) => To::Blackhole,
                 (None, via @ [_, ..]) => To::Via(via.to_vec()),
-                _ => {
-                    let d = Diagnostic::new("a route has either next hops or no way at all");
-                    let cure = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
-                    return Err(d.key("route").value(route.prefix.0).cure(cure));
-                }
+                _ => return Err(neither(route.prefix.0)),
             };
             let value = self.value(config, route.prefix.0, &to, &mut values, &mut groups).map_err(|problem| {
                 Diagnostic::new(format!("the route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
@@ -176,7 +172,7 @@ impl Fib {
                 return Err(d.cure("add its network to an interface's addresses"));
             };
             let mut control = self.control();
-            if let Some(LOCAL | BROADCAST) = control.host(*address) {
+            if let Some(LOCAL | BROADCAST) = control.tables.host(*address) {
                 let d = Diagnostic::new("is the router itself, or all of a network").key("neighbour").value(address);
                 return Err(d.cure("write the address of another host"));
             }
@@ -186,8 +182,8 @@ impl Fib {
                     .value(s.neighbours));
             };
             // a route to this very address stays; shorter ones give way to what the settings say of one host
-            if control.host(*address).is_none() {
-                let full = |e: tables::lpm::Error| Diagnostic::new(e.to_string()).key("neighbour").value(address);
+            if control.tables.host(*address).is_none() {
+                let full = |e: Full| Diagnostic::new(e.to_string()).key("neighbour").value(address);
                 control.lead(*address, number).map_err(full)?;
             }
             if let Some(n) = control.neighbours.get_mut(&(face, *address)) {
@@ -223,8 +219,41 @@ impl Fib {
         Ok(())
     }
 
+    /// A route for each address of a network, next hops in turn.
+    fn fill_hosts(
+        &self,
+        config: &Config,
+        route: &Route,
+        cx: &BuildCx,
+        values: &mut HashMap<Vec<IpAddr>, u32>,
+        groups: &mut Vec<Box<[u32]>>,
+    ) -> Result<(), Diagnostic> {
+        let net = route.prefix.0;
+        let wrong = |problem: String| Diagnostic::new(problem).key("route").value(net);
+        let count = hosts_of(net).ok_or_else(|| {
+            let cure = format!("write a network of at most {MOST_HOSTS} addresses");
+            wrong("has more addresses than routes of their own are made for".to_owned()).cure(cure)
+        })?;
+        let ways = match (route.to, route.via.as_slice()) {
+            (Some(Nowhere::Unreachable), []) => vec![UNREACHABLE],
+            (Some(Nowhere::Blackhole), []) => vec![BLACKHOLE],
+            (None, via @ [_, ..]) => via
+                .iter()
+                .map(|hop| self.value(config, net, &To::Via(vec![*hop]), values, groups))
+                .collect::<Result<_, _>>()
+                .map_err(|problem| wrong(format!("each route in {net} {problem}")))?,
+            _ => return Err(neither(net)),
+        };
+        if cx.checks {
+            return Ok(());
+        }
+        let mut progress = Progress::new("l3fwd", count);
+        let filled = self.control().tables.insert_hosts(net, count, &ways, |done| progress.tell(done));
+        filled.map_err(|e| wrong(e.to_string()))
+    }
+
     fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
-        self.control().insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
+        self.control().tables.insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
     }
 
     /// The value that the FIB holds for a route's way.
@@ -287,8 +316,8 @@ impl Fib {
     }
 
     /// A worker's side of the tables.
-    pub(super) fn readers(&self) -> (lpm4::Reader, lpm6::Reader) {
-        (self.v4.reader(), self.v6.reader())
+    pub(super) fn reader(&self) -> Reader {
+        self.control().tables.reader()
     }
 
     /// What a value stands for.
@@ -311,43 +340,29 @@ impl Fib {
         }
     }
 
+    /// Entries of the exact-match tables, as far as nobody is changing them.
+    pub(super) fn hosts(&self) -> Option<u64> {
+        self.control.try_lock().ok().map(|control| control.tables.hosts())
+    }
+
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Control {
-    fn insert(&mut self, net: IpNet, value: u32) -> Result<(), tables::lpm::Error> {
-        match net {
-            IpNet::V4(n) => self.v4.insert(n.network(), n.prefix_len(), value).map(drop),
-            IpNet::V6(n) => self.v6.insert(n.network(), n.prefix_len(), value).map(drop),
-        }
-    }
-
-    /// The value of the route to this address alone.
-    fn host(&self, address: IpAddr) -> Option<u32> {
-        match address {
-            IpAddr::V4(a) => self.v4.get(a, 32),
-            IpAddr::V6(a) => self.v6.get(a, 128),
-        }
-    }
-
     /// Whether packets to this address go to the network of an interface, and to nothing longer in it.
     fn is_connected(&self, face: usize, address: IpAddr) -> bool {
-        let longest = match address {
-            IpAddr::V4(a) => self.v4.longest(a),
-            IpAddr::V6(a) => self.v6.longest(a),
-        };
-        longest.is_some_and(|(_, value)| value == connected(face))
+        self.tables.longest(address) == Some(connected(face))
     }
 
     /// Leads packets to this address alone to an adjacency.
-    fn lead(&mut self, address: IpAddr, number: u32) -> Result<(), tables::lpm::Error> {
-        self.insert(IpNet::from(address), number)
+    fn lead(&mut self, address: IpAddr, number: u32) -> Result<(), Full> {
+        self.tables.insert(IpNet::from(address), number)
     }
 
     /// Leads to the next hops of routes, once the networks they are on are there.
-    fn lead_to_gateways(&mut self) -> Result<(), tables::lpm::Error> {
+    fn lead_to_gateways(&mut self) -> Result<(), Full> {
         let numbers: Vec<_> = self.neighbours.iter().map(|(who, n)| (*who, n.adjacency)).collect();
         for ((face, address), number) in numbers {
             if self.is_connected(face, address) {
@@ -502,16 +517,48 @@ impl Control {
         }
         for who in gone {
             let Some(n) = self.neighbours.remove(&who) else { continue };
-            match who.1 {
-                IpAddr::V4(a) => drop(self.v4.remove(a, 32)),
-                IpAddr::V6(a) => drop(self.v6.remove(a, 128)),
-            }
+            self.tables.remove(who.1);
             self.who.remove(&n.adjacency);
             self.found -= 1;
             self.cooling.push_back((now + COOLING, n.adjacency));
         }
         questions
     }
+}
+
+/// Addresses of a network, up to [`MOST_HOSTS`].
+fn hosts_of(net: IpNet) -> Option<u64> {
+    let bits = net.max_prefix_len() - net.prefix_len();
+    1u64.checked_shl(bits.into()).filter(|hosts| *hosts <= MOST_HOSTS)
+}
+
+/// Routes to single addresses that the settings come to, of each IP version, and as many as may be learnt.
+fn hosts(s: &Settings, config: &Config, cx: &BuildCx) -> Result<[u64; 2], Diagnostic> {
+    let own = |face: &Face| 4 * (1 + face.v4.len().max(face.v6.len())) as u64;
+    let learnt = config.neighbours as u64 + config.faces.iter().map(own).sum::<u64>();
+    let mut hosts = [learnt; 2];
+    let mut add = |net: IpNet, more: u64| hosts[usize::from(net.addr().is_ipv6())] += more;
+    let is_host = |net: IpNet| u64::from(net.prefix_len() == net.max_prefix_len());
+    if let Some(file) = &s.routes {
+        routes::read(&cx.path(file), |net, _| {
+            add(net, is_host(net));
+            Ok(())
+        })?;
+    }
+    for route in &s.route {
+        let net = route.prefix.0;
+        let each = if cx.checks { 0 } else { hosts_of(net).unwrap_or(0) };
+        add(net, if route.hosts { each } else { is_host(net) });
+        route.via.iter().for_each(|hop| add(IpNet::from(*hop), 1));
+    }
+    s.via.iter().for_each(|hop| add(IpNet::from(*hop), 1));
+    Ok(hosts)
+}
+
+fn neither(net: IpNet) -> Diagnostic {
+    let d = Diagnostic::new("a route has either next hops or no way at all");
+    let cure = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
+    d.key("route").value(net).cure(cure)
 }
 
 /// The value of an interface's networks.

@@ -5,12 +5,12 @@ use super::config::Config;
 use super::fib::Fib;
 use super::icmp::Limiter;
 use super::neighbours::Waiting;
+use super::tables::Reader;
 use core::hint::cold_path;
 use graph::{Counter, Cx, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
-use tables::{lpm4, lpm6};
 use wire::flow::FiveTuple;
 use wire::{EtherType, Ethernet, Ipv4, Ipv6, MacAddr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -76,8 +76,7 @@ const TICK: Duration = Duration::from_millis(10);
 pub(super) struct Router {
     pub(super) config: Config,
     pub(super) fib: Arc<Fib>,
-    v4: lpm4::Reader,
-    v6: lpm6::Reader,
+    routes: Reader,
     /// Whether it is the copy that looks after what all share.
     pub(super) first: bool,
     pub(super) waiting: Waiting,
@@ -95,6 +94,7 @@ pub(super) struct Counts {
     pub(super) icmp_limited: Arc<Counter>,
     pub(super) asked: Arc<Counter>,
     pub(super) no_buffer: Arc<Counter>,
+    pub(super) hosts: Arc<Counter>,
 }
 
 /// The headers of a plain IPv4 packet.
@@ -132,14 +132,13 @@ enum Way {
 
 impl Router {
     pub(super) fn new(config: Config, fib: Arc<Fib>, copy: usize) -> Self {
-        let (v4, v6) = fib.readers();
+        let routes = fib.reader();
         Router {
             waiting: Waiting::new(config.queue),
             icmp: Limiter::new(config.icmp_rate),
             config,
             fib,
-            v4,
-            v6,
+            routes,
             first: copy == 0,
             counts: Counts::default(),
             slow: Batch::new(),
@@ -150,14 +149,14 @@ impl Router {
     /// The adjacency of one destination, a group's member chosen by the packet's flow.
     pub(super) fn route4(&mut self, dst: u32, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.v4.look_up(&[dst], &mut value);
+        self.routes.look_up4(&[dst], &mut value);
         self.choose(value[0], frame)
     }
 
     /// As [`route4`](Self::route4).
     pub(super) fn route6(&mut self, dst: u128, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.v6.look_up(&[dst], &mut value);
+        self.routes.look_up6(&[dst], &mut value);
         self.choose(value[0], frame)
     }
 
@@ -255,6 +254,7 @@ impl Node for Router {
             ("icmp_limited", &c.icmp_limited),
             ("asked", &c.asked),
             ("no_buffer", &c.no_buffer),
+            ("hosts", &c.hosts),
         ])
     }
 
@@ -284,7 +284,7 @@ impl Node for Router {
         );
         let mut values = [0; BURST];
         let main = if odd == 0 {
-            self.v4.look_up(&addresses[..n], &mut values[..n]);
+            self.routes.look_up4(&addresses[..n], &mut values[..n]);
             self.rewrite::<ALL4>(cx, batch, &values, odd, 0)
         } else {
             self.mixed(cx, batch, mac, (&addresses, &mut values), odd)
@@ -299,8 +299,12 @@ impl Node for Router {
     fn wake(&mut self, cx: &mut Cx<'_>) {
         self.look_after(cx);
         // what it has looked up it has used: it holds up nobody while no packet of an IP version comes
-        self.v4.idle();
-        self.v6.idle();
+        self.routes.idle();
+        if self.first
+            && let Some(hosts) = self.fib.hosts()
+        {
+            self.counts.hosts.set(hosts);
+        }
     }
 }
 
@@ -338,7 +342,7 @@ impl Router {
             return None;
         }
         let mut values = [0; BURST];
-        self.v6.look_up(&addresses[..n], &mut values[..n]);
+        self.routes.look_up6(&addresses[..n], &mut values[..n]);
         Some(self.rewrite::<ALL6>(cx, batch, &values, 0, 0))
     }
 
@@ -369,11 +373,11 @@ impl Router {
             },
         );
         if odd != all {
-            self.v4.look_up(&addresses[..n], &mut values[..n]);
+            self.routes.look_up4(&addresses[..n], &mut values[..n]);
         }
         if v6 != 0 {
             let mut values6 = [0; BURST];
-            self.v6.look_up(&addresses6[..n], &mut values6[..n]);
+            self.routes.look_up6(&addresses6[..n], &mut values6[..n]);
             if v6 == all {
                 self.six = true;
                 return self.rewrite::<ALL6>(cx, batch, &values6, 0, 0);

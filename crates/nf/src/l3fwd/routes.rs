@@ -1,17 +1,10 @@
 //! Files of routes.
 
-use flate2::read::MultiGzDecoder;
+use crate::lines;
 use graph::Diagnostic;
 use ipnet::IpNet;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
-
-/// Bytes of a line at most.
-const LONGEST_LINE: u64 = 4096;
-/// Lines of a file at most.
-const MOST_LINES: usize = 1 << 23;
 
 /// Where a line's route leads.
 pub(super) enum To {
@@ -29,50 +22,17 @@ pub(super) enum To {
 ///
 /// # Errors
 /// The first line that is wrong, by number, or for which `each` says what is.
-pub(super) fn read(path: &Path, each: impl FnMut(IpNet, To) -> Result<(), String>) -> Result<(), Diagnostic> {
-    let unreadable = |e: std::io::Error| {
-        Diagnostic::new(format!("cannot be read: {e}"))
-            .key("routes")
-            .value(path.display())
-            .cure("name a file of routes")
-    };
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    let gzipped = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
-    let text: Box<dyn BufRead> =
-        if gzipped { Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))) } else { Box::new(file) };
-    lines(text, each).map_err(|(line, problem)| Diagnostic {
-        file: Some(path.to_owned()),
-        line: Some(line),
-        key: Some("routes"),
-        ..Diagnostic::new(problem).cure("write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole")
+pub(super) fn read(path: &Path, mut each: impl FnMut(IpNet, To) -> Result<(), String>) -> Result<(), Diagnostic> {
+    let cure = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
+    lines::read(path, "routes", cure, |line| match route(line)? {
+        Some((net, to)) => each(net, to),
+        None => Ok(()),
     })
 }
 
-fn lines(
-    mut text: Box<dyn BufRead>,
-    mut each: impl FnMut(IpNet, To) -> Result<(), String>,
-) -> Result<(), (usize, String)> {
-    let mut line = vec![];
-    for number in 1.. {
-        line.clear();
-        let n = text.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line);
-        match n.map_err(|e| (number, e.to_string()))? as u64 {
-            0 => break,
-            n if n > LONGEST_LINE => return Err((number, format!("is longer than {LONGEST_LINE} bytes"))),
-            _ if number > MOST_LINES => return Err((number, format!("is one more than the {MOST_LINES} allowed"))),
-            _ => {}
-        }
-        let line = str::from_utf8(&line).map_err(|_| (number, "is not text".to_owned()))?;
-        if let Some((net, to)) = route(line).map_err(|e| (number, e))? {
-            each(net, to).map_err(|e| (number, e))?;
-        }
-    }
-    Ok(())
-}
-
-/// The route of a line; none on an empty one, or behind `#`.
+/// The route of a line; none on an empty one.
 fn route(line: &str) -> Result<Option<(IpNet, To)>, String> {
-    let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
+    let mut words = line.split_ascii_whitespace();
     let Some(prefix) = words.next() else { return Ok(None) };
     let net = prefix
         .parse::<IpNet>()
@@ -121,26 +81,13 @@ mod tests {
     #[test]
     fn lines_are_understood_or_named() {
         assert_eq!(one("10.1.2.3/8"), Ok(Some(("10.0.0.0/8".into(), 0))));
-        assert_eq!(one(" 2001:db8::/32 via fe80::1 2001:db8::2 # two"), Ok(Some(("2001:db8::/32".into(), 2))));
+        assert_eq!(one(" 2001:db8::/32 via fe80::1 2001:db8::2 "), Ok(Some(("2001:db8::/32".into(), 2))));
         assert_eq!(one("192.0.2.1 blackhole"), Ok(Some(("192.0.2.1/32".into(), 101))));
         assert_eq!(one("0.0.0.0/0 unreachable\n"), Ok(Some(("0.0.0.0/0".into(), 100))));
-        assert_eq!(one("# nothing"), Ok(None));
+        assert_eq!(one(" "), Ok(None));
         for wrong in ["10.0.0.0/33", "10.0.0.0/8 via", "10.0.0.0/8 via x", "10.0.0.0/8 blackhole too", "x", "::/0 to y"]
         {
             assert!(one(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_fault_is_placed() {
-        let text: &[u8] = b"10.0.0.0/8\n\n10.0.0.0/40\n";
-        let mut n = 0;
-        let fault = lines(Box::new(text), |_, _| {
-            n += 1;
-            Ok(())
-        });
-        assert_eq!((fault.unwrap_err().0, n), (3, 1));
-        let long: &[u8] = &[b' '; 5000];
-        assert_eq!(lines(Box::new(long), |_, _| Ok(())).unwrap_err().0, 1);
     }
 }

@@ -617,3 +617,43 @@ fn a_packet_whose_pieces_are_not_all_sent_is_not_counted_as_cut() {
     let out = r.feed_by(FROM_LAN, &[long.fragment(65_528, true).to_vec()]);
     assert_eq!((out.concat().len(), r.drops()), (0, vec![("malformed_ip", 1)]));
 }
+
+#[test]
+fn routes_to_hosts_are_found_in_either_table() {
+    for table in ["lpm", "exact"] {
+        let mut r = router(&format!(
+            "table = \"{table}\"\nroute = [
+              {{ prefix = \"203.0.113.0/24\", hosts = true, via = [\"192.0.2.1\", \"192.0.2.3\"] }},
+              {{ prefix = \"203.0.113.7/32\", to = \"blackhole\" }},
+              {{ prefix = \"203.0.114.0/24\", via = [\"192.0.2.3\"] }},
+              {{ prefix = \"2001:db8:9::/120\", hosts = true, via = [\"2001:db8:2::1\"] }}]
+             neighbour = {{ \"192.0.2.1\" = \"02:00:00:00:02:01\", \"192.0.2.3\" = \"02:00:00:00:02:03\",
+               \"2001:db8:2::1\" = \"02:00:00:00:02:01\" }}"
+        ));
+        let other = MacAddr([2, 0, 0, 0, 2, 3]);
+        let frames: Vec<_> = (0..8).map(|n| lan4([203, 0, 113, n]).to_vec()).collect();
+        let out = r.feed_by(FROM_LAN, &frames);
+        let to: Vec<_> = out[2].iter().map(|frame| macs(frame).0).collect();
+        assert_eq!(to, [GATEWAY, other, GATEWAY, other, GATEWAY, other, GATEWAY], "{table}");
+        assert_eq!(r.drops(), [("blackhole", 1)]);
+        let out = r.feed_by(FROM_LAN, &[lan4([203, 0, 114, 9]).to_vec(), lan6("2001:db8:9::ff").to_vec()]);
+        let to: Vec<_> = out[2].iter().map(|frame| macs(frame).0).collect();
+        assert_eq!(to, [other, GATEWAY], "{table}");
+        // neighbours that are learnt stand in the same table
+        introduce(&mut r);
+        let to_host = build::udp4([192, 0, 2, 9], [10, 0, 0, 5], 1, 1).dst_mac(WAN).pad_to(60).to_vec();
+        assert_eq!(macs(&r.feed_by(FROM_WAN, &[to_host])[1][0]).0, HOST, "{table}");
+        r.advance(Duration::from_millis(20));
+        assert_eq!(r.counter("hosts") > 256 + 256, table == "exact", "{table}");
+    }
+}
+
+#[test]
+fn networks_too_large_for_routes_to_hosts_are_named() {
+    let wrong = format!("{TWO}route = [{{ prefix = \"2001:db8::/64\", hosts = true, via = [\"2001:db8:2::1\"] }}]");
+    let e = Bench::try_of::<L3fwd>(&wrong).unwrap_err().to_string();
+    assert!(e.contains("2001:db8::/64") && e.contains("4294967296"), "{e}");
+    let wrong = format!("{TWO}route = [{{ prefix = \"203.0.113.0/24\", hosts = true }}]");
+    let e = Bench::try_of::<L3fwd>(&wrong).unwrap_err().to_string();
+    assert!(e.contains("203.0.113.0/24") && e.contains("next hops"), "{e}");
+}

@@ -6,8 +6,8 @@ use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use packet::{Batch, HeapPool, Pool};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tables::Pages;
 use tables::lpm::Limits;
+use tables::{Pages, lpm4, lpm6};
 use wire::build;
 
 const LAN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
@@ -33,12 +33,10 @@ fn config(more: &str) -> (Config, Settings, BuildCx) {
 fn small(config: &Config, settings: &Settings, cx: &BuildCx, groups: (usize, usize)) -> Fib {
     let mut fib = Fib::new(config, settings, cx).unwrap();
     let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
-    let (writer4, table4) = lpm4::with(limits(groups.0)).unwrap();
-    let (writer6, table6) = lpm6::with(limits(groups.1)).unwrap();
-    (fib.v4, fib.v6) = (table4, table6);
     {
-        let mut control = fib.control();
-        (control.v4, control.v6) = (writer4, writer6);
+        let tables = &mut fib.control().tables;
+        tables.v4 = lpm4::with(limits(groups.0)).unwrap().0;
+        tables.v6 = lpm6::with(limits(groups.1)).unwrap().0;
     }
     fib.connect(0, &config.faces[0]).unwrap();
     fib
@@ -110,7 +108,7 @@ fn who_meets_the_number_of_a_new_neighbour_finds_its_adjacency() {
     let (next, met) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
     std::thread::scope(|s| {
         s.spawn(|| {
-            let (mut v4, _) = fib.readers();
+            let mut routes = fib.reader();
             loop {
                 let n = next.load(Ordering::Relaxed);
                 if n == HOSTS {
@@ -118,7 +116,9 @@ fn who_meets_the_number_of_a_new_neighbour_finds_its_adjacency() {
                 }
                 met.store(n, Ordering::Relaxed);
                 loop {
-                    let seen = fib.adjacency(v4.look_up_one(0x0a01_0000 + n)).load();
+                    let mut value = [0];
+                    routes.look_up4(&[0x0a01_0000 + n], &mut value);
+                    let seen = fib.adjacency(value[0]).load();
                     if seen.kind() == Kind::Connected && next.load(Ordering::Relaxed) == n {
                         continue;
                     }
