@@ -71,7 +71,7 @@ const LIBS: &[&str] = &[
 const SYSTEM: &[&str] = &["xdp", "bpf", "numa", "bsd", "md", "elf", "z", "m", "dl", "pthread"];
 
 fn main() {
-    for file in ["shim.h", "shim.c", "gate.c", "build.rs"] {
+    for file in ["shim.h", "shim.c", "gate.c", "loan.c", "build.rs"] {
         println!("cargo:rerun-if-changed={file}");
     }
     let dynamic = env::var_os("CARGO_FEATURE_DYNAMIC").is_some();
@@ -110,7 +110,12 @@ fn main() {
         .expect("OUT_DIR is writable");
 
     let mut shim = cc::Build::new();
-    shim.file("shim.c").file("gate.c").includes(&lib.include_paths).opt_level(3).flag("-Wno-unused-parameter");
+    shim.file("shim.c")
+        .file("gate.c")
+        .file("loan.c")
+        .includes(&lib.include_paths)
+        .opt_level(3)
+        .flag("-Wno-unused-parameter");
     for flag in &flags {
         shim.flag(flag);
     }

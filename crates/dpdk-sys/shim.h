@@ -91,3 +91,39 @@ int bs_port_stats(uint16_t port, struct bs_port_stats *stats);
 int bs_port_mac(uint16_t port, uint8_t mac[6]);
 /* 1 up, 0 down, negative errno. */
 int bs_port_link(uint16_t port);
+
+/* Packet buffers lent to another process: loan.c. Lanes of a loan are the ports of one wall. */
+enum { BS_LOAN_LANES = 64 };
+struct bs_loan;
+/* Bytes for so many lanes, on which `queue` packets may wait each way, with `most` lent at a time. */
+size_t bs_loan_size(unsigned lanes, unsigned queue, unsigned most);
+/* Makes one in zeroed memory, which the other process has to have at the same address; 0 or a negative errno. */
+int bs_loan_make(struct bs_loan *loan, unsigned lanes, unsigned queue, unsigned most);
+int bs_loan_fits(const struct bs_loan *loan, size_t size);
+/* The pool that lent buffers name, in the place of their own. */
+struct rte_mempool *bs_loan_stand(struct bs_loan *loan);
+/* The lender's side of a lane. What is lent or spare names the stand; what is taken back or was freed still does. */
+unsigned bs_loan_room(struct bs_loan *loan, unsigned lane);
+unsigned bs_loan_lend(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
+unsigned bs_loan_take_back(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
+unsigned bs_loan_spares(struct bs_loan *loan, unsigned lane);
+unsigned bs_loan_lend_spare(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
+int bs_loan_freed(struct bs_loan *loan);
+unsigned bs_loan_take_freed(struct bs_loan *loan, struct rte_mbuf **at, unsigned n);
+/* The borrower's. */
+unsigned bs_loan_room_back(struct bs_loan *loan, unsigned lane);
+unsigned bs_loan_borrow(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
+unsigned bs_loan_give_back(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
+struct rte_mbuf *bs_loan_spare(struct bs_loan *loan, unsigned lane);
+/* Once nobody else has it: puts all that is still lent back into the pool; how many that were. */
+unsigned bs_loan_reclaim(struct bs_loan *loan, struct rte_mempool *pool);
+
+/* A piece of memory, and the file that it is in. */
+struct bs_piece {
+	char *at;
+	size_t len;
+	uint64_t offset;
+	int fd;
+};
+/* The pieces that a pool's packets are in; how many, or a negative errno. */
+int bs_pool_pieces(struct rte_mempool *pool, struct bs_piece *at, unsigned room);

@@ -143,7 +143,7 @@ impl Checker<'_> {
             };
             let identity = match &device {
                 Device::Pcap(file) => self.same_file(file),
-                Device::Dpdk { .. } => device.identity(),
+                Device::Dpdk { .. } | Device::Rings { .. } => device.identity(),
             };
             if let Some(other) = opened.insert(identity, name.get_ref().clone()) {
                 self.fault(

@@ -2,6 +2,7 @@
 
 use crate::Function;
 use std::fmt;
+use std::path::PathBuf;
 
 /// What a port is. The text after the first comma goes to DPDK's driver as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,15 @@ pub enum Device {
         written: String,
         /// The virtual function that has to be made for it.
         function: Option<Function>,
+    },
+    /// A way through a wall by rings in shared memory; no file can name one.
+    Rings {
+        /// The wall's socket.
+        socket: PathBuf,
+        /// Its number among the ways of that wall.
+        lane: usize,
+        /// How many there are.
+        lanes: usize,
     },
 }
 
@@ -147,6 +157,7 @@ impl Device {
             // each has one of its own
             Device::Dpdk { name, function: Some(_), .. } => name.clone(),
             Device::Dpdk { written, .. } => written.split(',').next().unwrap_or_default().to_owned(),
+            Device::Rings { .. } => self.to_string(),
         }
     }
 
@@ -162,7 +173,7 @@ impl Device {
     pub fn virtual_function(&self) -> Option<&Function> {
         match self {
             Device::Dpdk { function, .. } => function.as_ref(),
-            Device::Pcap(_) => None,
+            Device::Pcap(_) | Device::Rings { .. } => None,
         }
     }
 }
@@ -172,6 +183,7 @@ impl fmt::Display for Device {
         match self {
             Device::Pcap(file) => write!(f, "pcap:{file}"),
             Device::Dpdk { written, .. } => f.write_str(written),
+            Device::Rings { socket, lane, .. } => write!(f, "shared:{},lane={lane}", socket.display()),
         }
     }
 }

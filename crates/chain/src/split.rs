@@ -1,5 +1,6 @@
 //! A file with walls as several without: one for the switch, one for what is behind each wall.
 
+use crate::device::Device;
 use crate::plan::{ChainFile, Class};
 use crate::wall::{Isolation, Side, Transport, Wall, Way};
 use graph::{Diagnostic, Registry};
@@ -7,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
+
+/// What the socket of all ways through a wall is called, as no port can be.
+const RINGS: &str = ".rings";
 
 /// The socket of a way through a wall.
 fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
@@ -20,12 +24,22 @@ fn inner(folder: &Path, wall: &Wall, n: usize, port: &str) -> String {
     let socket = socket(folder, wall, port);
     let socket = socket.display();
     let memif = || format!("memif:{socket},role=client,rsize={},bsize={ROOM}", Wall::QUEUE.ilog2());
+    // no device that a file can name: what is read says which
+    const NONE: &str = "null";
     match (wall.isolation, wall.transport) {
         (Isolation::Vm, _) => Wall::address(n),
         (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}", Wall::QUEUE),
         (_, Transport::Memif) => memif(),
         (_, Transport::MemifZeroCopy) => memif() + ",zero-copy=yes",
+        (_, Transport::Rings) => NONE.to_owned(),
     }
+}
+
+/// The ways of a wall by rings, each with its socket, its lane, and how many there are.
+fn rings(wall: &Wall, folder: &Path) -> Vec<(String, (PathBuf, usize, usize))> {
+    let lanes = if wall.transport == Transport::Rings { wall.ports().count() } else { 0 };
+    let way = |(lane, port): (usize, &str)| (port.to_owned(), (socket(folder, wall, RINGS), lane, lanes));
+    wall.ports().enumerate().take(lanes).map(way).collect()
 }
 
 fn words(all: impl IntoIterator<Item = String>) -> Value {
@@ -61,10 +75,13 @@ impl ChainFile {
         self.text.parse().unwrap_or_default()
     }
 
-    /// The sockets of a wall, whose names begin with `folder`.
+    /// The sockets of a wall, whose names begin with `folder`: one for each way, or for all of them.
     #[must_use]
     pub fn sockets(&self, wall: &Wall, folder: &Path) -> Vec<PathBuf> {
-        wall.ports().map(|port| socket(folder, wall, port)).collect()
+        match wall.transport {
+            Transport::Rings => vec![socket(folder, wall, RINGS)],
+            _ => wall.ports().map(|port| socket(folder, wall, port)).collect(),
+        }
     }
 
     /// Files that the settings of these NFs name, seen from the chain file.
@@ -99,8 +116,12 @@ impl ChainFile {
         let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
         for (wall, port) in self.walls.iter().flat_map(|wall| wall.ports().map(move |port| (wall, port))) {
             // memif's first to come is the server, which the NF's process links to as often as it begins
-            let by = if wall.transport.trusts() { "memif" } else { "vhost" };
-            let device = format!("{by}:{}", socket(folder, wall, port).display());
+            let at = socket(folder, wall, port);
+            let device = match wall.transport {
+                Transport::Vhost => format!("vhost:{}", at.display()),
+                Transport::Memif | Transport::MemifZeroCopy => format!("memif:{}", at.display()),
+                Transport::Rings => "null".to_owned(),
+            };
             ports.insert(
                 port.to_owned(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
@@ -172,7 +193,7 @@ impl ChainFile {
         ] {
             table.insert(key.to_owned(), value);
         }
-        self.part(&table, Side::Switch).read(&self.file, registry)
+        self.part(&table, Side::Switch, folder).read(&self.file, registry)
     }
 
     /// From which port to which packets go, of a side of the walls that does nothing else with them.
@@ -246,7 +267,7 @@ impl ChainFile {
             ("chain", Value::Array(chains)),
             ("edge", Value::Array(edges_here)),
         ];
-        self.part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host)
+        self.part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host, folder)
     }
 
     /// An element of a path that says by which input it is come to, where that would be told by the port before it.
@@ -255,7 +276,7 @@ impl ChainFile {
         if interfaces { format!("{element}:{first}") } else { element.to_owned() }
     }
 
-    fn part(&self, table: &Table, side: Side) -> Part {
+    fn part(&self, table: &Table, side: Side, folder: &Path) -> Part {
         let own = |nf: &&crate::NfUse| table.get("nf").is_some_and(|nfs| nfs.get(&nf.name).is_some());
         let places: BTreeMap<String, Places> =
             self.nfs.iter().filter(own).map(|nf| (nf.name.clone(), nf.places.clone())).collect();
@@ -271,6 +292,7 @@ impl ChainFile {
             whole: String::from_utf8_lossy(&whole).into_owned(),
             places,
             ways: self.walls.iter().flat_map(Wall::ports).map(str::to_owned).collect(),
+            rings: self.walls.iter().flat_map(|wall| rings(wall, folder)).collect(),
             side,
         }
     }
@@ -285,6 +307,8 @@ pub struct Part {
     places: BTreeMap<String, Places>,
     /// Ports that are ways through walls.
     ways: BTreeSet<String>,
+    /// Of these, those by rings: the socket, the lane, and how many lanes there are.
+    rings: BTreeMap<String, (PathBuf, usize, usize)>,
     side: Side,
 }
 
@@ -305,6 +329,9 @@ impl Part {
         }
         for port in part.ports.iter_mut().filter(|port| self.ways.contains(&port.name)) {
             port.wall = Some(self.side);
+            if let Some((socket, lane, lanes)) = self.rings.get(&port.name).cloned() {
+                port.device = Device::Rings { socket, lane, lanes };
+            }
         }
         Ok(part)
     }

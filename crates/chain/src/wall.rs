@@ -61,12 +61,18 @@ pub enum Transport {
     Memif,
     /// memif: this side copies, to and from the other's own memory.
     MemifZeroCopy,
+    /// Rings in memory that both have: nobody copies.
+    Rings,
 }
 
 impl Transport {
     /// All of them, by the words that a file has for them.
-    pub const ALL: [(&'static str, Transport); 3] =
-        [("vhost", Transport::Vhost), ("memif", Transport::Memif), ("memif-zero-copy", Transport::MemifZeroCopy)];
+    pub const ALL: [(&'static str, Transport); 4] = [
+        ("vhost", Transport::Vhost),
+        ("memif", Transport::Memif),
+        ("memif-zero-copy", Transport::MemifZeroCopy),
+        ("rings", Transport::Rings),
+    ];
 
     /// Its word.
     #[must_use]
@@ -78,6 +84,12 @@ impl Transport {
     #[must_use]
     pub fn trusts(self) -> bool {
         self != Transport::Vhost
+    }
+
+    /// Whether its sockets are memif's, whose driver wants to write where they are.
+    #[must_use]
+    pub fn is_memif(self) -> bool {
+        matches!(self, Transport::Memif | Transport::MemifZeroCopy)
     }
 }
 

@@ -19,6 +19,7 @@ const KINDS: [(&str, &str); 7] = [
     ("process", "vhost"),
     ("process", "memif"),
     ("process", "memif-zero-copy"),
+    ("process", "rings"),
     ("container", "vhost"),
     ("vm", "vhost"),
 ];

@@ -27,6 +27,9 @@ const ORDINARY_MB: usize = 512;
 /// Huge pages (2 MiB) for what DPDK and its drivers keep beside packets.
 const ENOUGH_PAGES: usize = 48;
 
+/// Where the memory of a process is that borrows; DPDK's own choice is 4 GiB, from where it keeps half a TiB for itself.
+const APART: u64 = 0x2000_0000_0000;
+
 static EAL: OnceLock<core::result::Result<Memory, (i32, String)>> = OnceLock::new();
 
 impl Memory {
@@ -55,9 +58,22 @@ impl Eal {
     /// # Errors
     /// What `rte_eal_init` refused. It is not tried again: DPDK cannot be started twice in one process.
     pub fn start(memory: Memory, pci: &[String]) -> Result<Eal> {
+        Eal::begin(memory, pci, None)
+    }
+
+    /// As [`Eal::start`], without PCI devices, and with its memory where it leaves room for that of a process whose packets this
+    /// one will [borrow](crate::Borrower).
+    ///
+    /// # Errors
+    /// As of [`Eal::start`].
+    pub fn start_apart(memory: Memory) -> Result<Eal> {
+        Eal::begin(memory, &[], Some(APART))
+    }
+
+    fn begin(memory: Memory, pci: &[String], base: Option<u64>) -> Result<Eal> {
         let started = EAL.get_or_init(|| {
             let affinity = Affinity::get();
-            let run = |memory| init(memory, pci).map(|()| memory);
+            let run = |memory| init(memory, pci, base).map(|()| memory);
             let result = run(memory).map_err(|rc| (-rc, take_log()));
             affinity.restore();
             result
@@ -105,7 +121,7 @@ impl Drop for LcoreGuard {
     }
 }
 
-fn init(memory: Memory, pci: &[String]) -> core::result::Result<(), i32> {
+fn init(memory: Memory, pci: &[String], base: Option<u64>) -> core::result::Result<(), i32> {
     // SAFETY: before rte_eal_init nothing else uses the log.
     unsafe { sys::bs_log_capture() };
     let mut args = vec!["bondstone".to_owned(), "--no-telemetry".into(), "--no-shconf".into()];
@@ -114,6 +130,7 @@ fn init(memory: Memory, pci: &[String]) -> core::result::Result<(), i32> {
         Memory::Huge => args.extend(["--in-memory".into(), "--single-file-segments".into()]),
         Memory::Ordinary => args.extend(["--no-huge".into(), "-m".into(), ORDINARY_MB.to_string()]),
     }
+    args.extend(base.map(|base| format!("--base-virtaddr={base:#x}")));
     if pci.is_empty() {
         args.extend(["--no-pci".into(), "--iova-mode=va".into()]);
     }

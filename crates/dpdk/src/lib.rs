@@ -23,10 +23,12 @@ mod eal;
 pub mod kernel;
 mod layout;
 mod listener;
+mod loan;
 mod pool;
 mod port;
 
 pub use eal::{Eal, LcoreGuard, Memory, close_inherited};
+pub use loan::{Borrowed, Borrower, Lender, Lending, Returned, Returning};
 pub use pool::Mempool;
 pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
 

@@ -40,7 +40,8 @@ pub fn hosts(registry: &Registry, file: &Path) -> ExitCode {
 fn run(registry: &Registry, file: &Path) -> Result<(), Error> {
     let file = ChainFile::read(file, registry).map_err(Diagnostics)?;
     if let Some(wall) = file.walls.iter().find(|wall| wall.transport.trusts()) {
-        let d = Diagnostic::new("is memif's, and another switch has vhost-user's ports").value(&wall.name);
+        let of = format!("has transport = {:?}, and another switch has vhost-user's ports", wall.transport.name());
+        let d = Diagnostic::new(of).value(&wall.name);
         let d = d.cure(format!("take transport out of [wall.{}]", wall.name));
         return Err(Error::Input(Diagnostics(vec![Diagnostic { file: Some(file.file.clone()), ..d }])));
     }

@@ -113,7 +113,7 @@ impl Walls {
                 part: file.host(wall, &folder),
                 files: files.map_err(wrong)?,
                 folder: folder.clone(),
-                sockets: if wall.transport.trusts() { file.sockets(wall, &folder) } else { vec![] },
+                sockets: if wall.transport.is_memif() { file.sockets(wall, &folder) } else { vec![] },
                 program: vec![],
                 cpus: cpus.clone(),
                 sleepy: sleepy[n],

@@ -12,7 +12,7 @@ use crate::blame::{self, Blame, Ledger};
 use crate::cpus::{allowed_cpus, pin};
 use crate::faults::Faults;
 use crate::placement::{self, Strategy};
-use crate::ports::{CaptureWriter, Watch};
+use crate::ports::{self, CaptureWriter, Watch};
 use crate::renew::{self, Recipe, Renewals, Renewing};
 use crate::schedule::{Schedule, Served};
 use crate::sriov::{Functions, Kernel, Linux};
@@ -218,6 +218,7 @@ impl Engine {
             rings: vec![],
             captures: vec![],
             drivers_own: 0,
+            walls: ports::Rings::default(),
             notes: memory::notes(eal).into_iter().chain(functions.notes().iter().cloned()).collect(),
             bells: options.idle == Idle::Sleep,
         };
@@ -230,7 +231,8 @@ impl Engine {
         };
         opening.links(&mut workers)?;
         opened()?;
-        let Opening { stop, faults, handles, rings, captures, drivers_own, notes, .. } = opening;
+        let Opening { stop, faults, handles, rings, captures, drivers_own, walls, notes, .. } = opening;
+        let drivers_own = drivers_own + walls.lent();
         let (ways, renewing) = renew::start(recipes, faults.clone()).map_err(no_thread)?;
         // whatever else it would be: on a wire it is no ring, out of which comes what went in
         let on_wire = |port: &chain::Port| wires.is_some() && port.wall.is_none();

@@ -52,6 +52,24 @@ pub trait Transmit: Send {
     fn take_kept(&mut self, _: &mut Batch) {}
 }
 
+impl Transmit for Box<dyn Transmit> {
+    fn send(&mut self, batch: &mut Batch) -> usize {
+        (**self).send(batch)
+    }
+    fn bytes(&self) -> u64 {
+        (**self).bytes()
+    }
+    fn refusal(&self) -> &'static str {
+        (**self).refusal()
+    }
+    fn close(&mut self) {
+        (**self).close();
+    }
+    fn take_kept(&mut self, batch: &mut Batch) {
+        (**self).take_kept(batch);
+    }
+}
+
 /// What one worker has received from, or sent to, one port.
 #[derive(Debug, Default)]
 #[repr(align(128))]

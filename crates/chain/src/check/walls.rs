@@ -174,6 +174,10 @@ impl Builder<'_> {
         let names: Vec<String> = walls.iter().map(|wall| wall.name.clone()).collect();
         for (name, means) in &file.wall {
             let Some(wall) = walls.iter_mut().find(|wall| wall.name == *name.get_ref()) else {
+                // one word takes the wall away, and brings it back
+                if self.is_without(file, name.get_ref()) {
+                    continue;
+                }
                 let cure = match names.is_empty() {
                     true => "put isolation = \"process\" into an NF or a chain".to_owned(),
                     false => format!("the walls are: {}", names.join(", ")),
@@ -211,6 +215,15 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether an NF or a chain of this name says that it has no wall.
+    fn is_without(&self, file: &File, name: &str) -> bool {
+        let is_chain = |chain: &crate::file::Chain| chain.name.as_ref().is_some_and(|own| own.get_ref() == name);
+        let word = |chain: &crate::file::Chain| chain.isolation.as_ref().map(|word| word.get_ref().clone());
+        let chains = file.chain.iter().map(Spanned::get_ref).filter(|chain| is_chain(chain));
+        self.nfs.iter().any(|nf| nf.name == name && nf.isolation == Some(Isolation::Inproc))
+            || chains.filter_map(word).any(|word| word == Isolation::Inproc.name())
+    }
+
     /// What a word for a transport means, and whether the wall can have it.
     fn transport(&mut self, word: &Spanned<String>, wall: &Wall) -> Transport {
         let fault = match Transport::ALL.iter().find(|(name, _)| name == word.get_ref()) {
@@ -218,9 +231,13 @@ impl Builder<'_> {
                 let words = Transport::ALL.map(|(name, _)| format!("{name:?}")).join(", ");
                 ("there is no such transport", format!("write one of {words}"))
             }
-            Some((_, transport)) if transport.trusts() && wall.isolation == Isolation::Vm => {
+            Some((_, transport)) if transport.is_memif() && wall.isolation == Isolation::Vm => {
                 let cure = "take transport out, or put the NF behind isolation = \"process\" or \"container\"";
                 ("has no place in a VM, whose interfaces are virtio's", cure.to_owned())
+            }
+            Some((_, Transport::Rings)) if wall.isolation != Isolation::Process => {
+                let cure = "write \"memif-zero-copy\", or put the NF behind isolation = \"process\"";
+                ("is for processes: packets are shared by this program with itself", cure.to_owned())
             }
             Some((_, transport)) => return *transport,
         };

@@ -2,7 +2,7 @@
 
 use super::{Error, Placed};
 use crate::sriov::Functions;
-use chain::{ChainFile, Device};
+use chain::{ChainFile, Device, Side};
 use dpdk::{Eal, Memory, Mempool};
 use std::sync::Arc;
 
@@ -15,6 +15,10 @@ pub(super) fn memory(
 ) -> Result<(Eal, Arc<Mempool>), Error> {
     /// Packets of the smallest pool, and of the largest.
     const POOL: (u32, u32) = (1 << 13, 1 << 17);
+    let of_walls = |side| {
+        let rings = |p: &&chain::Port| p.wall == Some(side) && matches!(p.device, Device::Rings { .. });
+        file.ports.iter().filter(rings).count() as u32
+    };
     let pci = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned);
     let pci: Vec<String> = pci.chain(functions.addresses().cloned()).collect();
     let queues = workers.len() as u32 + 1;
@@ -23,9 +27,12 @@ pub(super) fn memory(
         Some(depth) => 2 * depth * file.ports.len() as u32,
         None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),
     };
-    let wanted = (in_ports + queues * 2048).next_power_of_two();
+    let lent = of_walls(Side::Switch) * dpdk::Lender::MOST as u32;
+    let wanted = (in_ports + lent + queues * 2048).next_power_of_two();
     let size = wanted.clamp(POOL.0, POOL.1) - 1;
-    let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
+    let memory = Memory::best_for(size);
+    let eal = if of_walls(Side::Host) > 0 { Eal::start_apart(memory) } else { Eal::start(memory, &pci) };
+    let eal = eal.map_err(|e| environment_of_dpdk(&e))?;
     let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
     Ok((eal, pool))
 }

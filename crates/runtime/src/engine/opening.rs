@@ -5,11 +5,12 @@ use crate::faults::Faults;
 use crate::ports::{self, CaptureReader, CaptureWriter, Shared, Watch};
 use crate::sriov::Functions;
 use crate::worker::Local;
-use crate::{Drain, Input, Origin, Output, Source};
+use crate::{Drain, Input, Origin, Output, Source, Transmit};
 use chain::{ChainFile, Class, Device, Side, Start, WorkerPlan};
 use dpdk::{Eal, Mempool, Port, PortConfig, PortHandle, RxQueue, TxQueue};
 use graph::{Diagnostic, Diagnostics, Spread, Target};
 use pcap::LinkType;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ pub(super) struct Opening<'a> {
     pub(super) captures: Vec<CaptureWriter>,
     pub(super) drivers_own: usize,
     pub(super) notes: Vec<String>,
+    pub(super) walls: ports::Rings,
     /// Whether ports are to have bells, as far as they can.
     pub(super) bells: bool,
 }
@@ -40,6 +42,7 @@ impl Opening<'_> {
                 Device::Dpdk { name, arguments, .. } if port.wall.is_some() => {
                     self.device(n, name, arguments, workers)?;
                 }
+                Device::Rings { socket, lane, lanes } => self.rings(n, socket, (*lane, *lanes), workers)?,
                 _ => ends.push(self.wire(n, depth, workers)?),
             }
         }
@@ -67,6 +70,7 @@ impl Opening<'_> {
         // a client finds its server only when that has been started; captures wait for the links of the others
         order.sort_by_key(|&p| match &self.file.ports[p].device {
             Device::Pcap(_) => 2,
+            Device::Rings { .. } => 0,
             Device::Dpdk { written, .. } => {
                 u8::from(written.starts_with("virtio-user:") || written.contains("role=client"))
             }
@@ -78,6 +82,7 @@ impl Opening<'_> {
                     let made = self.functions.address(&self.file.ports[port].name);
                     self.device(port, made.unwrap_or(&name), &arguments, workers)?;
                 }
+                Device::Rings { socket, lane, lanes } => self.rings(port, &socket, (lane, lanes), workers)?,
             }
         }
         Ok(())
@@ -207,7 +212,7 @@ impl Opening<'_> {
         let from = (0..self.file.ports.len()).filter(|&p| self.leads_to(p).contains(&to));
         let read = from.map(|p| match &self.file.ports[p].device {
             Device::Pcap(name) => ports::first_link_type(&self.file.folder().join(name)).ok().flatten(),
-            Device::Dpdk { .. } => Some(LinkType::ETHERNET),
+            Device::Dpdk { .. } | Device::Rings { .. } => Some(LinkType::ETHERNET),
         });
         let mut types: Vec<LinkType> = read.flatten().collect();
         types.dedup();
@@ -279,6 +284,31 @@ impl Opening<'_> {
         for &n in &senders {
             if let Some(output) = &mut workers[n].outputs[port] {
                 output.wall = plan.wall == Some(Side::Switch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a way through a wall by rings.
+    fn rings(&mut self, port: usize, socket: &Path, lane: (usize, usize), workers: &mut [Placed]) -> Result<(), Error> {
+        let (polled, senders) = self.users(port, workers);
+        let side = self.file.ports[port].wall.unwrap_or(Side::Switch);
+        let wrong = |e: std::io::Error| format!("{}: {e}", socket.display());
+        let opened = self.walls.ends(side, socket, lane, &self.pool).map_err(wrong);
+        let (from, to): ports::Ends = opened.map_err(|e| {
+            self.environment(port, &e, "write transport = \"memif\", which shares less memory".to_owned())
+        })?;
+        let (origin, patient) = match side {
+            Side::Switch => (Origin::Wall, false),
+            Side::Host => (Origin::Outside, true),
+        };
+        if !polled.is_empty() {
+            self.poll_with(port, Source::Other(from), &polled, workers, patient, origin);
+        }
+        share(port, to, &senders, workers);
+        for &n in &senders {
+            if let Some(output) = &mut workers[n].outputs[port] {
+                output.wall = side == Side::Switch;
             }
         }
         Ok(())
@@ -363,15 +393,22 @@ fn send_with(port: usize, to: Drain, worker: &mut Placed) {
     worker.outputs[port] = Some(output);
 }
 
+/// Gives one drain to all who send to a port.
+fn share(port: usize, to: Box<dyn Transmit>, senders: &[usize], workers: &mut [Placed]) {
+    if let [only] = senders {
+        return send_with(port, Drain::Other(to), &mut workers[*only]);
+    }
+    let to = Arc::new(Mutex::new(to));
+    for &n in senders {
+        send_with(port, Drain::Other(Box::new(Shared::new(&to))), &mut workers[n]);
+    }
+}
+
 fn transmit(port: usize, tx: Vec<TxQueue>, senders: &[usize], workers: &mut [Placed], shared: bool) {
     let mut tx = tx.into_iter();
     if shared && senders.len() > 1 {
         let Some(queue) = tx.next() else { return };
-        let queue = Arc::new(Mutex::new(queue));
-        for &n in senders {
-            send_with(port, Drain::Other(Box::new(Shared::new(&queue))), &mut workers[n]);
-        }
-        return;
+        return share(port, Box::new(queue), senders, workers);
     }
     for (&n, queue) in senders.iter().zip(tx) {
         send_with(port, Drain::Queue(queue), &mut workers[n]);

@@ -11,20 +11,29 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+impl Transmit for TxQueue {
+    fn send(&mut self, batch: &mut Batch) -> usize {
+        TxQueue::send(self, batch)
+    }
+    fn bytes(&self) -> u64 {
+        TxQueue::bytes(self)
+    }
+}
+
 /// A transmit queue of a device that has fewer of them than there are workers.
-pub(crate) struct Shared {
-    queue: Arc<Mutex<TxQueue>>,
+pub(crate) struct Shared<T> {
+    queue: Arc<Mutex<T>>,
     /// Bytes that this worker has sent.
     bytes: u64,
 }
 
-impl Shared {
-    pub(crate) fn new(queue: &Arc<Mutex<TxQueue>>) -> Self {
+impl<T> Shared<T> {
+    pub(crate) fn new(queue: &Arc<Mutex<T>>) -> Self {
         Shared { queue: queue.clone(), bytes: 0 }
     }
 }
 
-impl Transmit for Shared {
+impl<T: Transmit> Transmit for Shared<T> {
     fn send(&mut self, batch: &mut Batch) -> usize {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queue.bytes();

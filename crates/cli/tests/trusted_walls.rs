@@ -1,4 +1,4 @@
-//! NFs behind walls that packets go through by memif: what is so by vhost-user is so here, as long as the NF is trusted.
+//! NFs behind walls that packets go through by memif or by rings: what is so by vhost-user is so here, as long as the NF is trusted.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Walls, and how packets go through them.
 const WALLS: [(&str, &str); 4] =
-    [("process", "memif"), ("process", "memif-zero-copy"), ("container", "memif"), ("container", "memif-zero-copy")];
+    [("process", "memif"), ("process", "memif-zero-copy"), ("process", "rings"), ("container", "memif")];
 
 /// Whether there are huge pages, without which nothing is shared as it is.
 fn shares() -> bool {
@@ -22,7 +22,7 @@ fn shares() -> bool {
 
 /// Walls that can be here.
 fn walls() -> impl Iterator<Item = (&'static str, &'static str)> {
-    WALLS.into_iter().filter(|(kind, by)| possible(kind) && (*by == "memif" || shares()))
+    WALLS.into_iter().filter(|(kind, by)| possible(kind) && (*by != "memif-zero-copy" || shares()))
 }
 
 /// Memory that a process shares with others, by its map: what a peer has brought.
@@ -88,7 +88,7 @@ fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
 #[test]
 fn a_wall_has_many_ways() {
     let _alone = common::alone();
-    for kind in ["process", "container"].into_iter().filter(|kind| possible(kind)) {
+    for (kind, by) in walls().filter(|(_, by)| *by != "memif-zero-copy") {
         let scratch = Scratch::new();
         std::fs::copy(demo(), scratch.path("other.pcap")).unwrap();
         let file = scratch.write(
@@ -96,7 +96,7 @@ fn a_wall_has_many_ways() {
             format!(
                 "bondstone = 1\nport.in.device = \"pcap:{}\"\nport.in2.device = \"pcap:other.pcap\"\nport.out.device = \"null\"\n\
                  port.out2.device = \"null\"\nport.copies.device = \"null\"\n[nf.far]\nkind = \"tee\"\n\
-                 isolation = \"{kind}\"\n[wall.far]\ntransport = \"memif\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
+                 isolation = \"{kind}\"\n[wall.far]\ntransport = \"{by}\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
                  [[chain]]\npath = [\"in2\", \"far\", \"out2\"]\n[[edge]]\nfrom = \"far.copy\"\nto = \"copies\"\n",
                 demo()
             ),
@@ -104,8 +104,8 @@ fn a_wall_has_many_ways() {
         let summary = run(&file).summary(0);
         let all = summary.port("in").number("/received");
         let sent = ["out", "out2", "copies"].map(|port| summary.port(port).number("/sent"));
-        assert_eq!(sent, [all, all, 2 * all], "{kind}: {}", summary.0);
-        assert_eq!(summary.nf("far").number("/created"), 2 * all, "{kind}");
+        assert_eq!(sent, [all, all, 2 * all], "{kind} by {by}: {}", summary.0);
+        assert_eq!(summary.nf("far").number("/created"), 2 * all, "{kind} by {by}");
     }
 }
 
@@ -229,6 +229,8 @@ fn what_cannot_be_is_told() {
         ("process", "memfi", one, "no such transport"),
         ("vm", "memif", one, "has no place in a VM"),
         ("vm", "memif-zero-copy", one, "has no place in a VM"),
+        ("vm", "rings", one, "is for processes"),
+        ("container", "rings", one, "is for processes"),
         ("process", "memif-zero-copy", two, "2 interfaces are in wall \"a\""),
     ] {
         let said = said(["check", "--"], &(of(isolation, by) + chains));
@@ -237,11 +239,15 @@ fn what_cannot_be_is_told() {
         // where it stands in the file
         assert!(said.err.contains(&format!("\"{by}\"")), "{isolation} by {by}: {said:?}");
     }
-    for by in ["vhost", "memif"] {
+    // the wall goes by one word, and what is said of it may stay
+    assert_eq!(said(["check", "--"], &(of("inproc", "rings") + one)).status, Some(0));
+    for by in ["vhost", "memif", "rings"] {
         assert_eq!(said(["check", "--"], &(of("process", by) + two)).status, Some(0), "{by}");
     }
     // a switch of others has no such ports
-    let said = said(["wall-hosts", "--"], &(of("process", "memif") + one));
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("another switch") && said.err.contains("cure: "), "{said:?}");
+    for by in ["memif", "rings"] {
+        let said = said(["wall-hosts", "--"], &(of("process", by) + one));
+        assert_eq!(said.status, Some(2), "{said:?}");
+        assert!(said.err.contains("another switch") && said.err.contains("cure: "), "{said:?}");
+    }
 }
