@@ -196,6 +196,17 @@ impl ChainFile {
         self.part(&table, Side::Switch, folder).read(&self.file, registry)
     }
 
+    /// Why no other program can be the switch between its walls, which has vhost-user's ports.
+    ///
+    /// # Errors
+    /// The first wall of another transport.
+    pub fn for_any_switch(&self) -> Result<(), Diagnostic> {
+        let Some(wall) = self.walls.iter().find(|wall| wall.transport != Transport::Vhost) else { return Ok(()) };
+        let problem = format!("has transport = {:?}, and another switch has vhost-user's ports", wall.transport.name());
+        let cure = format!("take transport out of [wall.{}]", wall.name);
+        Err(Diagnostic { file: Some(self.file.clone()), ..Diagnostic::new(problem).value(&wall.name).cure(cure) })
+    }
+
     /// From which port to which packets go, of a side of the walls that does nothing else with them.
     ///
     /// # Errors

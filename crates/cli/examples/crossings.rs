@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// What is measured, and by what packets get there.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 8] = [
     ("inproc", ""),
     ("ring", ""),
     ("process", "vhost"),

@@ -2,7 +2,7 @@
 
 use crate::Walls;
 use chain::ChainFile;
-use graph::{Diagnostic, Diagnostics, Registry};
+use graph::{Diagnostics, Registry};
 use runtime::Error;
 use serde::{Deserialize, Serialize};
 use std::io::{Write, stdin, stdout};
@@ -39,12 +39,7 @@ pub fn hosts(registry: &Registry, file: &Path) -> ExitCode {
 
 fn run(registry: &Registry, file: &Path) -> Result<(), Error> {
     let file = ChainFile::read(file, registry).map_err(Diagnostics)?;
-    if let Some(wall) = file.walls.iter().find(|wall| wall.transport.trusts()) {
-        let of = format!("has transport = {:?}, and another switch has vhost-user's ports", wall.transport.name());
-        let d = Diagnostic::new(of).value(&wall.name);
-        let d = d.cure(format!("take transport out of [wall.{}]", wall.name));
-        return Err(Error::Input(Diagnostics(vec![Diagnostic { file: Some(file.file.clone()), ..d }])));
-    }
+    file.for_any_switch().map_err(|d| Error::Input(Diagnostics(vec![d])))?;
     // there is no wall that such a file cannot have, but one it must
     let none = || crate::lacks("no NF of it is behind a wall", "give one isolation = \"process\"");
     let walls = Walls::build(&file, registry, 0)?.ok_or_else(none)?;

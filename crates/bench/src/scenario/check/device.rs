@@ -182,7 +182,7 @@ impl Checker<'_> {
             }
             let side = chain.switch(Path::new("/run"), &[], self.registry);
             let side = side.map_err(|faults| self.others.extend(faults)).ok()?;
-            if let Err(d) = side.hops() {
+            if let Err(d) = chain.for_any_switch().and_then(|()| side.hops().map(drop)) {
                 return Some(Err(format!("{text}: {} {}", d.value.unwrap_or_default(), d.problem)));
             }
         }
