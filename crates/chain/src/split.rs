@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::plan::{ChainFile, Class};
-use crate::wall::{Isolation, Side, Transport, Wall, Way};
+use crate::wall::{Isolation, Side, Transport, Wall};
 use graph::{Diagnostic, Registry};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,9 +133,9 @@ impl ChainFile {
         for (n, (whole, keys)) in self.chains.iter().zip(&written).enumerate() {
             let cores = if whole.cores.is_empty() { cores } else { &whole.cores };
             let mut crossings: Vec<_> = ways()
-                .filter_map(|(_, crossing)| match &crossing.way {
-                    Way::Path(of, run) if *of == n => Some((run.clone(), crossing)),
-                    _ => None,
+                .filter_map(|(_, crossing)| {
+                    let (_, run) = crossing.way.inwards().filter(|(of, _)| *of == n)?;
+                    Some((run.clone(), crossing))
                 })
                 .collect();
             crossings.sort_by_key(|(run, _)| run.start);
@@ -167,9 +167,10 @@ impl ChainFile {
             }
         }
         for (_, crossing) in ways() {
-            if let (Way::Edge(_, to), [port, ..]) = (&crossing.way, &*crossing.ports) {
+            if let (Some((_, to)), [port, ..]) = (crossing.way.outwards(), &*crossing.ports) {
+                let own = crossing.way.inwards().map(|(n, _)| &*self.chains[n].cores).filter(|own| !own.is_empty());
                 let name = free(port, 0, &mut names);
-                chains.push(Value::Table(chain(&name, [port.clone(), to.clone()], cores)));
+                chains.push(Value::Table(chain(&name, [port.clone(), to.to_owned()], own.unwrap_or(cores))));
             }
         }
         let own = |from: &str| !behind.contains(from.split('.').next().unwrap_or_default());
@@ -245,27 +246,26 @@ impl ChainFile {
                 port.clone(),
                 Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
             );
-            match &crossing.way {
-                Way::Path(n, run) => {
-                    let whole = &self.chains[*n];
-                    let ends = run.end == whole.path.len();
-                    let back = (!ends).then(|| port.clone());
-                    let path = std::iter::once(port.clone()).chain(whole.path[run.clone()].iter().cloned()).chain(back);
-                    // each interface on a CPU of its own, as far as there are such
-                    let its = (crossing.ports.len() > 1).then(|| cpus.get(nth % cpus.len().max(1)).copied()).flatten();
-                    let mut part = chain(port, path, its.as_slice());
-                    let keys = table.get("chain").and_then(Value::as_array).and_then(|chains| chains.get(*n));
-                    if let Some(open) = keys.and_then(|keys| keys.get("on_panic")) {
-                        part.insert("on_panic".to_owned(), open.clone());
-                    }
-                    chains.push(Value::Table(part));
+            if let Some((n, run)) = crossing.way.inwards() {
+                let whole = &self.chains[n];
+                let ends = run.end == whole.path.len();
+                let back = (!ends).then(|| port.clone());
+                let nfs = whole.path[run.clone()].iter().map(|element| self.by_its_input(element, &whole.path[0]));
+                let path = std::iter::once(port.clone()).chain(nfs).chain(back);
+                // each interface on a CPU of its own, as far as there are such
+                let its = (crossing.ports.len() > 1).then(|| cpus.get(nth % cpus.len().max(1)).copied()).flatten();
+                let mut part = chain(port, path, its.as_slice());
+                let keys = table.get("chain").and_then(Value::as_array).and_then(|chains| chains.get(n));
+                if let Some(open) = keys.and_then(|keys| keys.get("on_panic")) {
+                    part.insert("on_panic".to_owned(), open.clone());
                 }
-                Way::Edge(from, _) => {
-                    outside.insert(from.as_str());
-                    let edge = [("from", from), ("to", port)]
-                        .map(|(key, value)| (key.to_owned(), Value::String(value.clone())));
-                    edges_here.push(Value::Table(edge.into_iter().collect()));
-                }
+                chains.push(Value::Table(part));
+            }
+            // an output leads one way
+            if let Some((from, _)) = crossing.way.outwards().filter(|_| nth == 0) {
+                outside.insert(from);
+                let edge = [("from", from.into()), ("to", port.as_str().into())];
+                edges_here.push(Value::Table(edge.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()));
             }
         }
         let kept = edges(&table)
@@ -362,6 +362,7 @@ fn free(name: &str, part: usize, taken: &mut BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use graph::Target;
 
     fn hops(chains: &str) -> Result<Vec<(String, String)>, Option<String>> {
         let is_used = |name: &str| chains.contains(&format!("\"{name}\""));
@@ -376,6 +377,28 @@ mod tests {
         let side = file.switch(Path::new("/run"), &[], &nf::registry()).unwrap();
         let hops = side.hops().map_err(|d| d.value)?;
         Ok(hops.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect())
+    }
+
+    fn strings(all: &[&str]) -> Vec<String> {
+        all.iter().map(|text| text.to_string()).collect()
+    }
+
+    /// A file with a bridge `r` behind a wall, that side of it where the ports are, and the other.
+    fn both_sides(written: &str, ports_of_r: &str) -> [ChainFile; 3] {
+        let (path, registry, is_used) =
+            (Path::new("test.toml"), nf::registry(), |name: &str| written.contains(&format!("\"{name}\"")));
+        let ports = ["a", "b", "c"].into_iter().filter(|port| is_used(port));
+        let ports: String = ports.map(|port| format!("port.{port}.device = \"null\"\n")).collect();
+        let near = if is_used("near") { "[nf.near]\nkind = \"count\"\n" } else { "" };
+        let text = format!(
+            "bondstone = 1\n{ports}{written}\n{near}\
+             [nf.r]\nkind = \"bridge\"\nports = [{ports_of_r}]\nisolation = \"process\"\n"
+        );
+        let file = ChainFile::parse(&text, path, &registry).unwrap_or_else(|faults| panic!("{text}{faults:?}"));
+        let side = file.switch(Path::new("/run"), &[], &registry).unwrap();
+        let host = file.host(&file.walls[0], Path::new("/run")).read(path, &registry);
+        let host = host.unwrap_or_else(|faults| panic!("{text}{faults:?}"));
+        [file, side, host]
     }
 
     #[test]
@@ -394,9 +417,66 @@ mod tests {
             "chain = [{ path = [\"a\", \"y\", \"b\"] }]\nedge = [{ from = \"y.copy\", to = \"c\" }]",
             &[("a", "y-1"), ("y-1", "b"), ("y-2", "c")],
         );
+        let bridge = both_sides("chain = [{ path = [\"a\", \"r\"] }, { path = [\"b\", \"r\"] }]", "\"a\", \"b\"");
+        assert_eq!(bridge[1].hops().unwrap(), [("a", "r-1"), ("b", "r-2"), ("r-1", "a"), ("r-2", "b")]);
         let path = "chain = [{ path = [\"a\", \"near\", \"x\", \"b\"] }]";
         assert_eq!(hops(path), Err(Some("near".to_owned())));
         let rate = "chain = [{ name = \"slow\", path = [\"a\", \"x\", \"b\"], rate = \"1 kpps\" }]";
         assert_eq!(hops(rate), Err(Some("slow".to_owned())));
+    }
+
+    /// Each interface of an NF is called as before, and led to by a port of the wall that also leads out.
+    #[test]
+    fn an_interface_takes_one_way_there_and_back() {
+        // what is written; paths of this side, and of the other; where its outputs "control", "a" and "b" lead there
+        for (written, near, far, outputs) in [
+            (
+                "chain = [{ path = [\"a\", \"r\"] }, { path = [\"b\", \"r\"] }]",
+                &["a r-1", "b r-2", "r-1 a", "r-2 b"][..],
+                &["r-1 r:a", "r-2 r:b"][..],
+                ["", "r-1", "r-2"],
+            ),
+            // called otherwise than its port, and with an NF before it
+            (
+                "chain = [{ path = [\"c\", \"near\", \"r:a\"] }, { path = [\"b\", \"r\"] }]\n\
+                 edge = [{ from = \"r.a\", to = \"c\" }, { from = \"r.control\", to = \"c\" }]",
+                &["c near r-1", "b r-2", "r-1 c", "r-2 b", "r-3 c"],
+                &["r-1 r:a", "r-2 r:b"],
+                ["r-3", "r-1", "r-2"],
+            ),
+            // where the path goes on, what comes back by its way does so as well
+            (
+                "chain = [{ path = [\"a\", \"r\", \"c\"] }, { path = [\"b\", \"r\"] }]",
+                &["a r-1", "r-1 c", "b r-2", "r-2 b", "r-3 a"],
+                &["r-1 r:a r-1", "r-2 r:b"],
+                ["", "r-3", "r-2"],
+            ),
+            // two paths to one interface
+            (
+                "chain = [{ path = [\"a\", \"r\"] }, { path = [\"c\", \"r:a\"] }]",
+                &["a r-1", "c r-2", "r-1 a"],
+                &["r-1 r:a", "r-2 r:a"],
+                ["", "r-1", ""],
+            ),
+            (
+                "chain = [{ path = [\"a\", \"r\"] }, { path = [\"b\", \"r\"] }]\nwall.r.interfaces = 2",
+                &["a r-3:in", "b r-6:in", "r-1 a", "r-4 b"],
+                &["r-1 r:a", "r-2 r:a", "r-4 r:b", "r-5 r:b"],
+                ["", "r-1", "r-4"],
+            ),
+        ] {
+            let [file, side, host] = both_sides(written, "\"a\", \"b\"");
+            let paths = |file: &ChainFile| file.chains.iter().map(|chain| chain.path.join(" ")).collect::<Vec<_>>();
+            assert_eq!((paths(&side), paths(&host)), (strings(near), strings(far)), "{written}");
+            let to = |target: &Target| match target {
+                Target::Port(port) => host.ports[usize::from(*port)].name.clone(),
+                _ => String::new(),
+            };
+            assert_eq!(host.edges[0].iter().map(to).collect::<Vec<_>>(), outputs, "{written}");
+            assert_eq!(host.nfs[0].inputs, file.nfs.iter().find(|nf| nf.name == "r").unwrap().inputs);
+        }
+        // no port of the wall is called like an interface, which would lead there
+        let [file, ..] = both_sides("chain = [{ path = [\"a\", \"r\"] }]", "\"a\", \"r-1\"");
+        assert_eq!(file.walls[0].ports().collect::<Vec<_>>(), ["r-2"]);
     }
 }

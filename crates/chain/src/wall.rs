@@ -201,6 +201,26 @@ pub enum Way {
     Path(usize, Range<usize>),
     /// Those of an output `NF.OUTPUT` behind it, to the port of this name. They only come out.
     Edge(String, String),
+    /// Both for an interface of an NF: in goes a chain whose path ends behind the wall, out comes what the interface sends.
+    Interface(usize, Range<usize>, String, String),
+}
+
+impl Way {
+    /// The chain whose packets go in by it, and the elements of its path behind the wall.
+    pub(crate) fn inwards(&self) -> Option<(usize, &Range<usize>)> {
+        match self {
+            Way::Path(n, run) | Way::Interface(n, run, ..) => Some((*n, run)),
+            Way::Edge(..) => None,
+        }
+    }
+
+    /// The output that leads out by it, and to which port.
+    pub(crate) fn outwards(&self) -> Option<(&str, &str)> {
+        match self {
+            Way::Edge(from, to) | Way::Interface(.., from, to) => Some((from, to)),
+            Way::Path(..) => None,
+        }
+    }
 }
 
 /// A side of a wall.

@@ -6,9 +6,21 @@ mod common;
 use common::stand::{KINDS, Stand, demo, is_flowing, left_by, possible, run, until};
 use common::{Running, Said, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use wire::{MacAddr, build};
+
+/// The frames of a capture.
+fn frames(of: &Path) -> Vec<Vec<u8>> {
+    let mut reader = pcap::Reader::open(of).unwrap();
+    let mut frames = vec![];
+    while let Some(record) = reader.next().unwrap() {
+        frames.push(record.frame.to_vec());
+    }
+    frames
+}
 
 #[test]
 fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
@@ -55,14 +67,7 @@ fn packets_and_counts_are_the_same_before_and_behind_a_wall() {
             }
         }
         for capture in ["", "-copies"] {
-            let frames = |of: &str| {
-                let mut reader = pcap::Reader::open(scratch.path(format!("{of}{capture}.pcap"))).unwrap();
-                let mut frames = vec![];
-                while let Some(record) = reader.next().unwrap() {
-                    frames.push(record.frame.to_vec());
-                }
-                frames
-            };
+            let frames = |of: &str| frames(&scratch.path(format!("{of}{capture}.pcap")));
             assert!(!frames("plain").is_empty());
             assert_eq!(frames(&name), frames("plain"), "{name}{capture}");
         }
@@ -244,11 +249,7 @@ fn a_wall_may_have_several_interfaces() {
     }
     let scratch = Scratch::new();
     let frames = |of: &Path| {
-        let mut reader = pcap::Reader::open(of).unwrap();
-        let mut frames = vec![];
-        while let Some(record) = reader.next().unwrap() {
-            frames.push(record.frame.to_vec());
-        }
+        let mut frames = frames(of);
         frames.sort();
         frames
     };
@@ -279,6 +280,105 @@ fn a_wall_may_have_several_interfaces() {
         // whoever spreads says how many bursts it had, and the NF had at least a batch by each interface
         let spread = summary.nf(&format!("far-{}", interfaces + 1));
         assert_eq!((spread.0["kind"].as_str(), spread.number("/packets")), (Some("spread"), all.len() as u64));
+    }
+}
+
+/// A router whose interfaces lead out by edges and by their name, one of which nothing comes in by.
+#[test]
+fn a_router_behind_a_wall_is_the_same_router() {
+    const LAN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
+    const WAN: MacAddr = MacAddr([2, 0, 0, 0, 2, 0]);
+    let _alone = common::alone();
+    let scratch = Scratch::new();
+    let capture = |name: &str, frames: &[Vec<u8>]| {
+        let mut writer = pcap::Writer::create(scratch.path(name), pcap::LinkType::ETHERNET).unwrap();
+        frames.iter().for_each(|frame| writer.write(0, frame.len() as u32, frame).unwrap());
+        writer.finish().unwrap();
+    };
+    let [host, own] = [Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 1)];
+    let lan = |to: [u8; 4], port: u16| build::udp4(host, to, port, 53).dst_mac(LAN).pad_to(60);
+    let mut from_lan: Vec<_> = (0..500).map(|n| lan([198, 51, 100, 1], n).to_vec()).collect();
+    let long = lan([198, 51, 100, 1], 1).payload(&[7; 1400]);
+    from_lan.extend([
+        // to who is told why not, to the router itself, in pieces, and by the third interface
+        lan([198, 51, 100, 1], 1).ttl(1).to_vec(),
+        lan([203, 0, 113, 1], 1).to_vec(),
+        long.clone().dont_fragment().to_vec(),
+        lan([100, 64, 0, 1], 1).to_vec(),
+        build::echo4(host, own, 7, 8).payload(b"hello").dst_mac(LAN).to_vec(),
+        build::arp_request([10, 0, 0, 6], own).pad_to(60).to_vec(),
+        lan(own.octets(), 9).to_vec(),
+        long.to_vec(),
+        lan([10, 9, 0, 5], 1).to_vec(),
+        lan([10, 9, 0, 5], 1).dst_mac(WAN).to_vec(),
+        lan([198, 51, 100, 1], 1).to_vec()[..20].to_vec(),
+    ]);
+    capture("lan.pcap", &from_lan);
+    let back = |n| build::udp4([192, 0, 2, 9], host, 53, n).dst_mac(WAN).pad_to(60).to_vec();
+    capture("wan.pcap", &(0..300).map(back).collect::<Vec<_>>());
+    let file = |name: &str, of_nf: &str, of_chains: &str, more: &str| {
+        let ports = ["lan-out", "wan-out", "dmz"]
+            .map(|port| format!("port.{port}.device = \"pcap:{name}-{port}.pcap\"\n"))
+            .concat();
+        let text = format!(
+            "bondstone = 1\nport.lan-in.device = \"pcap:lan.pcap\"\nport.wan.device = \"pcap:wan.pcap\"\n{ports}\
+             edge = [{{ from = \"router.lan\", to = \"lan-out\" }}, {{ from = \"router.wan\", to = \"wan-out\" }}]\n\
+             [[chain]]\npath = [\"lan-in\", \"count\", \"router:lan\"]\n{of_chains}[[chain]]\npath = [\"wan\", \"router\"]\n{of_chains}\
+             [nf.router]\nkind = \"l3fwd\"\n{of_nf}\
+             interface.lan = {{ addresses = [\"{own}/24\"], mac = \"{LAN}\" }}\n\
+             interface.wan = {{ addresses = [\"192.0.2.2/24\"], mac = \"{WAN}\", mtu = 1300 }}\n\
+             interface.dmz = {{ addresses = [\"10.9.0.1/24\"] }}\n\
+             route = [{{ prefix = \"198.51.100.0/24\", via = [\"192.0.2.1\"] }}, {{ prefix = \"100.64.0.0/10\", to = \"blackhole\" }}]\n\
+             neighbour = {{ \"{host}\" = \"02:00:00:00:01:05\", \"192.0.2.1\" = \"02:00:00:00:02:01\", \
+             \"10.9.0.5\" = \"02:00:00:00:09:05\" }}\n{more}"
+        );
+        scratch.write(format!("{name}.toml"), text)
+    };
+    // frames of two interfaces may meet at the third in any order
+    let sent = |name: &str| {
+        ["lan-out", "wan-out", "dmz"].map(|port| {
+            let mut frames = frames(&scratch.path(format!("{name}-{port}.pcap")));
+            frames.sort();
+            frames
+        })
+    };
+    let whole = run(&file("plain", "", "", "")).summary(0);
+    let expected = sent("plain");
+    assert_eq!(expected.each_ref().map(Vec::len), [300 + 5, 500 + 2, 1]);
+    for (kind, of_nf, more) in [
+        ("process", true, ""),
+        ("process", false, ""),
+        ("process", true, "[wall.router]\ntransport = \"memif\"\n"),
+        ("process", true, "[wall.router]\ninterfaces = 2\n"),
+        ("container", true, ""),
+        ("vm", true, ""),
+    ] {
+        if !possible(kind) {
+            continue;
+        }
+        let word = format!("isolation = \"{kind}\"\n");
+        let [of_nf, of_chains] = if of_nf { [&*word, ""] } else { ["", &word] };
+        let summary = run(&file("walled", of_nf, of_chains, more)).summary(0);
+        assert_eq!(sent("walled"), expected, "{kind}: {more}");
+        for key in ["totals", "drops"] {
+            assert_eq!(summary.0[key], whole.0[key], "{kind}: {more}: {key}");
+        }
+        let (here, there) = (summary.nf("router").0, whole.nf("router").0);
+        for key in ["kind", "packets", "created", "held", "drops", "counters", "table"] {
+            assert_eq!(here[key], there[key], "{kind}: {more}: {key}");
+        }
+        let wall = &summary.0["walls"][0];
+        assert_eq!((&wall["isolation"], &wall["starts"]), (&kind.into(), &1.into()), "{wall}");
+        assert_eq!(wall["handed"], from_lan.len() + 300, "{wall}");
+        assert_eq!(wall["returned"], expected.iter().map(Vec::len).sum::<usize>(), "{wall}");
+    }
+    // whoever does not answer is asked for, and what waits for him is counted
+    capture("lan.pcap", &(0..3).map(|n| lan([10, 9, 0, 77], n).to_vec()).collect::<Vec<_>>());
+    if possible("process") {
+        let summary = run(&file("held", "isolation = \"process\"\n", "", "")).summary(0);
+        let router = summary.nf("router");
+        assert_eq!(router.number("/held") + router.number("/drops/neighbour_silent"), 3, "{}", summary.0);
+        assert!(sent("held")[2].iter().any(|asked| asked[..6] == [0xff; 6]), "{}", summary.0);
     }
 }
 
@@ -375,7 +475,7 @@ fn a_side_that_lies_about_its_memory_harms_nobody() {
     );
     let mut running = Running::run(&file, &[]);
     running.started();
-    let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(b"the truth").pad_to(60).to_vec();
+    let frame = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(b"the truth").pad_to(60).to_vec();
     for turn in 0..20 {
         let mut peer = common::peer::Peer::link(&socket, &scratch.path(format!("memory{turn}")));
         running.wait_for("its link", |line| line.contains("\"evil\"") && line.contains("has its link"));

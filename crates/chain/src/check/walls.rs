@@ -3,6 +3,7 @@
 use super::paths::Builder;
 use super::{Checker, MOST_PORTS};
 use crate::file::File;
+use crate::plan::NfUse;
 use crate::wall::{Crossing, Isolation, Over, Transport, Wall, Way};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,6 +22,25 @@ type Behind = BTreeMap<String, (String, Isolation)>;
 /// The NF of a path's element, or of an edge's end.
 fn nf_of(element: &str) -> &str {
     element.split([':', '.']).next().unwrap_or_default()
+}
+
+/// Leads an output out of a wall: where packets come in to the interface of its name and stay, by the same way.
+fn lead_out(file: &File, wall: &str, from: &str, to: &str, crossings: &mut Vec<(String, Way)>) {
+    let shared = crossings.iter_mut().find_map(|(of, way)| {
+        let Way::Path(n, run) = &*way else { return None };
+        let (n, run) = (*n, run.clone());
+        let path = file.chain[n].get_ref().path.get_ref();
+        let is_its = |element: &Spanned<String>| {
+            let (nf, input) = element.get_ref().split_once(':').unwrap_or((element.get_ref(), path[0].get_ref()));
+            from.split_once('.') == Some((nf, input))
+        };
+        let stays = *of == *wall && run.end == path.len();
+        (stays && path[run.clone()].iter().any(is_its)).then_some((way, n, run))
+    });
+    match shared {
+        Some((way, n, run)) => *way = Way::Interface(n, run, from.to_owned(), to.to_owned()),
+        None => crossings.push((wall.to_owned(), Way::Edge(from.to_owned(), to.to_owned()))),
+    }
 }
 
 impl Checker<'_> {
@@ -72,7 +92,7 @@ impl Builder<'_> {
             walls.iter().map(|wall| (wall.name.clone(), wall.interfaces)).collect();
         // what only comes out needs no more than one
         let width = |name: &str, way: &Way| match way {
-            Way::Path(..) => interfaces.get(name).copied().unwrap_or(1),
+            Way::Path(..) | Way::Interface(..) => interfaces.get(name).copied().unwrap_or(1),
             Way::Edge(..) => 1,
         };
         let needed: usize = crossings.iter().map(|(name, way)| width(name, way)).sum();
@@ -264,17 +284,12 @@ impl Builder<'_> {
                 continue;
             };
             let end = at + path[at..].iter().take_while(|element| wall_of(self, element) == Some(wall)).count();
-            for element in &path[at..end] {
-                let nf = self.nfs.iter().find(|nf| nf.name == nf_of(element.get_ref()));
-                let problem = match nf {
-                    Some(nf) if nf.has_interfaces() => "has interfaces, which are ports on this side of its wall",
-                    Some(nf) if end == path.len() && !nf.outputs.is_empty() && element == &path[end - 1] => {
-                        "is behind a wall, and another path begins with its output before it"
-                    }
-                    _ => continue,
-                };
+            let last = &path[end - 1];
+            let goes_on = |nf: &NfUse| !nf.outputs.is_empty() && !nf.has_interfaces();
+            if end == path.len() && self.nfs.iter().any(|nf| nf.name == nf_of(last.get_ref()) && goes_on(nf)) {
+                let problem = "is behind a wall, and another path begins with its output before it";
                 let cure = "take its isolation out, or put it into a file of its own, joined by vhost";
-                self.checker.fault(element.span(), element.get_ref(), problem, cure);
+                self.checker.fault(last.span(), last.get_ref(), problem, cure);
             }
             crossings.push((wall.clone(), Way::Path(n, at..end)));
             at = end;
@@ -287,9 +302,7 @@ impl Builder<'_> {
             let (from, to) = (edge.from.get_ref(), edge.to.get_ref());
             let wall = |end: &str| behind.get(nf_of(end)).map(|(wall, _)| wall);
             match (wall(from), wall(to)) {
-                (Some(wall), _) if self.port_of(to).is_some() => {
-                    crossings.push((wall.clone(), Way::Edge(from.clone(), to.clone())));
-                }
+                (Some(wall), _) if self.port_of(to).is_some() => lead_out(file, wall, from, to, crossings),
                 (from, to) if from == to => {}
                 _ => {
                     let cure = "lead the output to a port, or put both NFs behind one wall";
@@ -304,10 +317,12 @@ impl Builder<'_> {
         }
         let written = |name: &str| file.edge.iter().any(|edge| edge.from.get_ref() == name);
         for nf in self.nfs.iter().filter(|nf| behind.contains_key(&nf.name)) {
-            for output in nf.outputs.iter().skip(1).filter(|output| self.port_of(output).is_some()) {
+            for (at, output) in nf.outputs.iter().enumerate().skip(1) {
                 let from = format!("{}.{output}", nf.name);
-                if !written(&from) {
-                    crossings.push((behind[&nf.name].0.clone(), Way::Edge(from, output.clone())));
+                // the second of a name is a fault that building finds
+                let is_first = !nf.outputs[..at].contains(output);
+                if is_first && self.port_of(output).is_some() && !written(&from) {
+                    lead_out(file, &behind[&nf.name].0, &from, output, crossings);
                 }
             }
         }
@@ -317,7 +332,8 @@ impl Builder<'_> {
     fn free_name(&self, wall: &str, walls: &[Wall], more: &[String]) -> String {
         let taken = |name: &String| {
             self.ports.iter().any(|p| p.name == *name)
-                || self.nfs.iter().any(|nf| nf.name == *name)
+                // an output would lead to a port that is called like it
+                || self.nfs.iter().any(|nf| nf.name == *name || nf.outputs.contains(name))
                 || walls.iter().any(|wall| wall.crossings.iter().any(|crossing| crossing.has(name)))
                 || more.contains(name)
         };
