@@ -44,12 +44,13 @@ fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 	@scripts/setup.sh build
 	@fuzz/run.sh $${TIME:-600} $(TARGET)
 
-soak: build ## The long tests: what other chains feel of panics; a billion hostile packets through each NF, and operations of the exact-match table; fuzzing for an hour
+soak: build ## The long tests: what other chains feel of panics; a billion hostile packets through each NF, and operations of the exact-match table; scenarios with other programs; fuzzing for an hour
 	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
 	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 \
 		$(CARGO) test --release --locked -p bondstone-nf --test attack -- --nocapture --test-threads 1
 	EXACT_OPERATIONS=$${OPERATIONS:-1000000000} \
 		$(CARGO) test --release --locked -p bondstone-tables --test exact_churn -- --nocapture --test-threads 1
+	$(CARGO) test --release --locked -p bondstone --test shipped -- --ignored
 	@fuzz/run.sh $${TIME:-3600}
 
 clean: ## Removes what was built

@@ -12,6 +12,9 @@ if [ "$before" -lt 512 ] && [ -w $pages ]; then
 	echo 512 > $pages
 fi
 
+# nobody steps through what is tested
+export CARGO_PROFILE_RELEASE_DEBUG=0
+
 step "format, lints, scripts, licences"
 scripts/lint.sh
 step "documentation"
@@ -28,19 +31,23 @@ else
 	cargo test --release --locked --workspace --lib --bins --tests -- --nocapture
 	cargo test --release --locked --workspace --doc
 fi
-step "the packet crate under miri"
+# each keeps one CPU busy, and most of the time no more
+step "the packet crate under miri; what cores share, under every interleaving (loom)"
+miri=
 if cargo +nightly miri --version >/dev/null 2>&1; then
-	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" cargo +nightly miri test -p bondstone-packet --lib
+	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
+		cargo +nightly miri test -p bondstone-packet --lib &
+	miri=$!
 else
 	echo "skipped: needs miri (rustup +nightly component add miri)"
 fi
 if [ "$only" = check ]; then
+	wait $miri
 	step "done"
 	exit 0
 fi
-
-step "what cores share, under every interleaving (loom)"
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test exact_loom --test state_loom
+wait $miri
 step "examples"
 for file in examples/*.toml; do
 	target/release/bondstone check "$file"

@@ -36,18 +36,20 @@ pub fn loopback(cpu: usize, both_ways: bool) -> Result<Wired, runtime::Error> {
 }
 
 /// Searches the throughput of a [`loopback`], roughly, and measures its latency at `load_pps` packets a second: what the
-/// latency of a device at that load holds of the way there and back.
+/// latency of a device at that load holds of the way there and back. No more than `most_pps` is tried: a capture that is read as it
+/// is sent, with its own gaps, makes a trial as long as the reading.
 ///
 /// # Errors
 /// [`Stopped`].
 pub fn calibrate(
     loopback: &mut dyn Bed,
     load_pps: f64,
+    most_pps: Option<f64>,
     mut told: impl FnMut(&Seen) -> bool,
 ) -> Result<Calibration, Stopped> {
     let goal = Goal::quick().with_final_s(FINAL_S).and_then(|g| g.with_initial_s(FINAL_S)?.with_sum_s(SUM_S));
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
-    let mut limits = limits(&goal, None)?;
+    let mut limits = limits(&goal, most_pps)?;
     limits.max_traffic_s = SEARCH_S;
     // the first packets find caches cold
     loopback.trial(&Ask::load(load_pps.min(1e5), 0.05))?;

@@ -92,7 +92,7 @@ impl Trace {
     }
 
     /// Whether the file is more than is held.
-    pub(crate) fn is_streamed(&self) -> bool {
+    pub fn is_streamed(&self) -> bool {
         self.capture.end() == End::Full
     }
 

@@ -501,12 +501,14 @@ impl Desk {
             let mut of_these = of_these.map(|(_, result)| result).peekable();
             let Some(first) = of_these.peek() else { continue };
             let load_pps = first.latency.first().map_or(1e5, |l| l.load_pps);
+            let is_read = offered.traces().iter().any(bench::Trace::is_streamed);
+            let most_pps = is_read.then_some(2.0 * load_pps);
             let mut progress = Progress::new(&format!("{}, without the device", offered.name()));
             let told = |seen: &Seen| {
                 progress.tell(&seen.trial);
                 !self.is_interrupted()
             };
-            let calibration = bench::calibrate(&mut stand.offer(offered), load_pps, told);
+            let calibration = bench::calibrate(&mut stand.offer(offered), load_pps, most_pps, told);
             progress.end();
             let calibration = calibration.map_err(CalibrationError::Trials)?;
             of_these.for_each(|result| result.calibration = Some(calibration.clone()));

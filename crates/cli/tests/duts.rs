@@ -183,7 +183,6 @@ fn any_switch_joins_nfs_behind_walls() {
     // a container beside a switch that the kernel prefers and that never rests
     for (switch, kind, isolation, programs) in [
         ("bondstone", "bondstone", "process", &[][..]),
-        ("testpmd", "testpmd", "process", &["dpdk-testpmd"]),
         ("ovs-dpdk", "ovs", "process", &OVS),
         ("testpmd", "testpmd", "container", &["dpdk-testpmd", "runc"]),
     ] {

@@ -60,6 +60,7 @@ fn values(all: &[Result], parameter: &str) -> BTreeSet<String> {
 }
 
 #[test]
+#[ignore = "half a minute: make soak"]
 fn scenarios_with_other_programs() {
     let _one = common::alone();
     if !possible() {
