@@ -401,6 +401,35 @@ fn what_is_left_in_a_ring_before_a_wall_is_counted() {
     assert_eq!(summary.number("/totals/held"), summary.number("/totals/sent"));
 }
 
+/// No Ethernet header is in it, and virtio's driver lets nobody have it.
+#[test]
+fn a_frame_that_is_none_is_accounted_for() {
+    let _alone = common::alone();
+    if !possible("process") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut writer = pcap::Writer::create(scratch.path("in.pcap"), pcap::LinkType::ETHERNET).unwrap();
+    for n in 0..100 {
+        let len = if n % 10 == 3 { 10 } else { 60 };
+        writer.write(n * 1000, len as u32, &[n as u8; 60][..len]).unwrap();
+    }
+    writer.finish().unwrap();
+    for (by, received) in [("vhost", 90), ("rings", 100)] {
+        let file = scratch.write(
+            "runts.toml",
+            format!(
+                "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\n[port.out]\ndevice = \"null\"\n\
+                 [nf.far]\nkind = \"count\"\nisolation = \"process\"\n[wall.far]\ntransport = \"{by}\"\n\
+                 [[chain]]\npath = [\"in\", \"far\", \"out\"]\n"
+            ),
+        );
+        let summary = run(&file).summary(0);
+        assert_eq!(summary.port("out").number("/sent"), received, "{by}: {}", summary.0);
+        assert_eq!(summary.wall("far").number("/drops/rx_unusable"), 100 - received, "{by}: {}", summary.0);
+    }
+}
+
 #[test]
 fn what_an_nf_does_to_its_process_harms_no_other() {
     let hows = [

@@ -450,6 +450,7 @@ impl Engine {
             port.copied = stats.rx_copied;
             port.send_errors = stats.tx_errors;
             port.link = handle.link();
+            port.drop_received("rx_unusable", handle.dropped(&stats));
         }
         s.total();
         s

@@ -55,8 +55,9 @@ impl Outside {
             let dpdk_name = outside.functions.address(name).unwrap_or(dpdk_name);
             let opened = Port::open(outside.eal, dpdk_name, arguments).map_err(fail)?;
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
+            let info = opened.info().map_err(fail)?;
             let mut queues = opened.start(&config, &outside.pool).map_err(fail)?;
-            outside.watches.push(Watch::new(device, queues.port));
+            outside.watches.push(Watch::new(device, &info, queues.port));
             ends.push(End { port: number, rx: queues.rx.remove(0), tx: queues.tx.remove(0) });
         }
         Ok((outside, ends))

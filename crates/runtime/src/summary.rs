@@ -298,6 +298,14 @@ impl PortSummary {
         !self.device.starts_with("ring") || self.sent == self.received
     }
 
+    /// Books packets that came and were dropped before anybody had them.
+    pub(crate) fn drop_received(&mut self, reason: &'static str, n: u64) {
+        if n != 0 {
+            self.received += n;
+            *self.drops.entry(Cow::Borrowed(reason)).or_default() += n;
+        }
+    }
+
     pub(crate) fn add_received(&mut self, stats: &LinkStats) {
         self.received += stats.packets.get();
         self.received_bytes += stats.bytes.get();

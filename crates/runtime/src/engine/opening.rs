@@ -257,7 +257,7 @@ impl Opening<'_> {
         if info.driver == "net_memif" && plan.wall == Some(Side::Host) {
             self.linked(port, &queues.port)?;
         }
-        self.handles.push((port, Watch::new(&plan.device, queues.port)));
+        self.handles.push((port, Watch::new(&plan.device, &info, queues.port)));
         self.drivers_own += ports::drivers_own(&info, &config, arguments);
         self.notes.extend(ports::note(&plan.name, &plan.device));
         let mut rx = queues.rx.into_iter();

@@ -3,7 +3,7 @@
 use crate::Transmit;
 use chain::{Device, Wall};
 use dpdk::kernel;
-use dpdk::{PortConfig, PortHandle, PortInfo, TxQueue};
+use dpdk::{PortConfig, PortHandle, PortInfo, PortStats, TxQueue};
 use packet::Batch;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -51,6 +51,7 @@ impl<T: Transmit> Transmit for Shared<T> {
 pub(crate) struct Watch {
     pub(crate) port: PortHandle,
     interface: Interface,
+    is_virtio: bool,
 }
 
 /// The kernel's side of a port.
@@ -64,13 +65,19 @@ enum Interface {
 }
 
 impl Watch {
-    pub(crate) fn new(device: &Device, port: PortHandle) -> Self {
+    pub(crate) fn new(device: &Device, info: &PortInfo, port: PortHandle) -> Self {
         let interface = match kind_and_target(device) {
             Some(("tap", name)) => Interface::Made(name.to_owned()),
             Some(("af_packet" | "af_xdp", name)) => Interface::Found(name.to_owned()),
             _ => Interface::None,
         };
-        Watch { port, interface }
+        Watch { port, interface, is_virtio: info.driver.starts_with("net_virtio") }
+    }
+
+    /// Packets that came and that the driver has dropped: virtio's those that are shorter than an Ethernet header. What other
+    /// drivers call an error never came whole.
+    pub(crate) fn dropped(&self, stats: &PortStats) -> u64 {
+        if self.is_virtio { stats.rx_errors } else { 0 }
     }
 
     /// Whether the other side is there; `None` when that cannot be known.
