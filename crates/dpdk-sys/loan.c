@@ -65,7 +65,7 @@ int bs_loan_make(struct bs_loan *l, unsigned lanes, unsigned queue, unsigned mos
 	return rc;
 }
 
-/* Whether the other side is this very program: its pools look the same, and call the same functions. */
+/* Whether the other side's pools look the same and call the same functions, as those of the same program do. */
 int bs_loan_fits(const struct bs_loan *l, size_t size)
 {
 	struct rte_mempool own = {0};
@@ -73,6 +73,7 @@ int bs_loan_fits(const struct bs_loan *l, size_t size)
 		rte_mempool_set_ops_byname(&own, loan_ops.name, NULL) == 0 && own.ops_index == l->stand.ops_index;
 }
 
+unsigned bs_loan_lanes(const struct bs_loan *l) { return l->lanes; }
 struct rte_mempool *bs_loan_stand(struct bs_loan *l) { return &l->stand; }
 static struct rte_ring *ring(struct bs_loan *l, uint64_t at) { return RTE_PTR_ADD(l, at); }
 
@@ -112,7 +113,9 @@ unsigned bs_loan_take_freed(struct bs_loan *l, struct rte_mbuf **at, unsigned n)
 
 struct reclaimed {
 	const struct rte_mempool *stand;
-	unsigned n;
+	unsigned n, waiting;
+	/* together, as each call may wait for who is at the pool as well */
+	void *at[256];
 };
 
 static void reclaim(struct rte_mempool *mp, void *arg, void *obj, unsigned n)
@@ -126,14 +129,20 @@ static void reclaim(struct rte_mempool *mp, void *arg, void *obj, unsigned n)
 	m->nb_segs = 1;
 	m->ol_flags = 0;
 	rte_mbuf_refcnt_set(m, 1);
-	rte_mempool_put(mp, m);
 	r->n++;
+	r->at[r->waiting++] = m;
+	if (r->waiting == RTE_DIM(r->at)) {
+		rte_mempool_put_bulk(mp, r->at, r->waiting);
+		r->waiting = 0;
+	}
 }
 
 unsigned bs_loan_reclaim(struct bs_loan *l, struct rte_mempool *pool)
 {
 	struct reclaimed r = {.stand = &l->stand};
 	rte_mempool_obj_iter(pool, reclaim, &r);
+	if (r.waiting != 0)
+		rte_mempool_put_bulk(pool, r.at, r.waiting);
 	return r.n;
 }
 

@@ -100,6 +100,7 @@ size_t bs_loan_size(unsigned lanes, unsigned queue, unsigned most);
 /* Makes one in zeroed memory, which the other process has to have at the same address; 0 or a negative errno. */
 int bs_loan_make(struct bs_loan *loan, unsigned lanes, unsigned queue, unsigned most);
 int bs_loan_fits(const struct bs_loan *loan, size_t size);
+unsigned bs_loan_lanes(const struct bs_loan *loan);
 /* The pool that lent buffers name, in the place of their own. */
 struct rte_mempool *bs_loan_stand(struct bs_loan *loan);
 /* The lender's side of a lane. What is lent or spare names the stand; what is taken back or was freed still does. */

@@ -183,7 +183,7 @@ impl fmt::Display for Device {
         match self {
             Device::Pcap(file) => write!(f, "pcap:{file}"),
             Device::Dpdk { written, .. } => f.write_str(written),
-            Device::Rings { socket, lane, .. } => write!(f, "shared:{},lane={lane}", socket.display()),
+            Device::Rings { socket, lane, .. } => write!(f, "wall-rings:{},lane={lane}", socket.display()),
         }
     }
 }

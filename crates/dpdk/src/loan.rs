@@ -17,12 +17,13 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 use std::io::{self, IoSlice, IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Empty buffers that the borrower has at hand on each lane, for packets of its own.
 const SPARES: usize = 64;
@@ -33,12 +34,34 @@ const LOAN: usize = 1 << 26;
 const PIECES: usize = 128;
 /// Files that these are in, at the most.
 const FILES: usize = 64;
+/// What a borrower is told instead, before the reason.
+const REFUSED: &str = "refused:";
+/// How long nobody is accepted after that has failed.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How often what is to be reclaimed is looked after.
 const OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// Lends packets to one process at a time, which links to its socket.
 pub struct Lender {
     life: Arc<Life>,
+    lanes: Lanes,
+}
+
+/// Lanes that somebody has, of which each end has one user.
+struct Lanes {
+    all: usize,
+    taken: AtomicU64,
+}
+
+impl Lanes {
+    fn new(all: usize) -> Self {
+        Lanes { all, taken: AtomicU64::new(0) }
+    }
+
+    fn take(&self, lane: usize) {
+        assert!(lane < self.all, "lane {lane} of {}", self.all);
+        assert_eq!(self.taken.fetch_or(1 << lane, Ordering::Relaxed) >> lane & 1, 0, "lane {lane} is somebody's");
+    }
 }
 
 /// What all handles of a lender have.
@@ -91,10 +114,8 @@ impl Drop for Life {
 }
 
 impl Lender {
-    /// Packets that are lent to one process at the most, apart from empty ones: those on its lanes, and those that its NFs have.
+    /// Packets that are lent to one process at the most: those on its lanes, those that its NFs have, and 64 empty ones for each lane.
     pub const MOST: usize = 4096;
-    /// The same with the empty ones, on however many lanes.
-    pub const MOST_EVER: usize = Self::MOST + Self::LANES * SPARES;
     /// Lanes at the most.
     pub const LANES: usize = sys::BS_LOAN_LANES as usize;
 
@@ -111,12 +132,16 @@ impl Lender {
         let inner = Arc::new(Inner { pool: pool.clone(), lanes, queue, now, turn, ended });
         let lends = inner.clone();
         std::thread::Builder::new().name("lender".into()).spawn(move || lends.serve(&listener, &heard))?;
-        Ok(Lender { life: Arc::new(Life { inner, bell }) })
+        Ok(Lender { life: Arc::new(Life { inner, bell }), lanes: Lanes::new(lanes) })
     }
 
-    /// Both ends of a lane. Each lane has to be asked for once.
+    /// Both ends of a lane.
+    ///
+    /// # Panics
+    /// There is no such lane, or somebody has it.
     #[must_use]
     pub fn lane(&self, lane: usize) -> (Returned, Lending) {
+        self.lanes.take(lane);
         let side = || Lane { life: self.life.clone(), lane: lane as u32, turn: 0, loan: None, bytes: 0 };
         (Returned(side()), Lending(side()))
     }
@@ -128,13 +153,11 @@ impl Inner {
         let mut peer: Option<(UnixStream, Arc<Loan>)> = None;
         let mut gone: Vec<Arc<Loan>> = vec![];
         loop {
-            gone.retain(|loan| {
-                let others = Arc::strong_count(loan) > 1;
-                if !others {
-                    // SAFETY: the borrower is no more, and no handle has it.
-                    unsafe { sys::bs_loan_reclaim(loan.at.as_ptr(), self.pool.raw()) };
-                }
-                others
+            gone.retain_mut(|loan| {
+                let Some(only) = Arc::get_mut(loan) else { return true };
+                // SAFETY: the borrower is no more, and no handle has it.
+                unsafe { sys::bs_loan_reclaim(only.at.as_ptr(), self.pool.raw()) };
+                false
             });
             let ended = self.ended.load(Ordering::Acquire);
             if ended && peer.is_none() && gone.is_empty() {
@@ -156,14 +179,21 @@ impl Inner {
                 self.publish(None);
                 gone.push(loan);
             }
-            if others.first() == Some(&true)
-                && let Ok((new, _)) = listener.accept()
-                && peer.is_none()
-                && let Ok(loan) = self.lend(&new)
-            {
-                let loan = Arc::new(loan);
-                self.publish(Some(loan.clone()));
-                peer = Some((new, loan));
+            if others.first() != Some(&true) {
+                continue;
+            }
+            match listener.accept().map(|(new, _)| (self.lend(&new), new)) {
+                Ok((Ok(loan), new)) if peer.is_none() => {
+                    let loan = Arc::new(loan);
+                    self.publish(Some(loan.clone()));
+                    peer = Some((new, loan));
+                }
+                // who was there first is about to go, and the other comes again
+                Ok((Ok(_), _)) => {}
+                // errors: it is no more
+                Ok((Err(why), mut new)) => drop(new.write_all(format!("{REFUSED}{why}").as_bytes())),
+                // too many files: the other waits
+                Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
@@ -254,6 +284,13 @@ impl Lane {
 /// Where packets are lent.
 pub struct Lending(Lane);
 
+impl Lending {
+    /// Lets go of what is lent to nobody any more, which waits to be taken back; for who sends nothing for long.
+    pub fn tend(&mut self) {
+        self.0.look();
+    }
+}
+
 /// Where they come back.
 pub struct Returned(Lane);
 
@@ -283,13 +320,14 @@ impl Lending {
             header.ol_flags &= TIMESTAMPED;
             n += 1;
         }
+        // before anybody can give them back
+        loan.lent.fetch_add(n, Ordering::Relaxed);
         // SAFETY: the first n are packets, which are lent from now on and forgotten here; there is room for them.
         unsafe {
             let sent = sys::bs_loan_lend(raw, lane, batch.buffers().cast(), n as u32) as usize;
             debug_assert_eq!(sent, n);
             batch.forget_front(n);
         }
-        loan.lent.fetch_add(n, Ordering::Relaxed);
         *all += bytes;
         n
     }
@@ -373,9 +411,9 @@ impl Loan {
         for mut packet in (0..n).map_while(|_| pool.alloc()) {
             header(&mut packet).pool = stand;
             let mut raw = packet.into_raw();
+            self.lent.fetch_add(1, Ordering::Relaxed);
             // SAFETY: it is lent from now on; there is room, and this is the lane's only user of that end.
             unsafe { sys::bs_loan_lend_spare(self.at.as_ptr(), lane, (&raw mut raw).cast(), 1) };
-            self.lent.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -400,8 +438,9 @@ fn copied(packet: &Packet, empty: Option<Packet>) -> Option<Packet> {
 /// What a process is lent, for as long as it lives.
 pub struct Borrower {
     at: NonNull<sys::bs_loan>,
-    /// Whose end tells the lender that all comes back.
-    _to: UnixStream,
+    /// Which the kernel closes with this process, and with nothing before it: that tells the lender that nobody has anything any more.
+    _to: ManuallyDrop<UnixStream>,
+    lanes: Lanes,
 }
 
 // SAFETY: as of a loan; its lanes have one user for each end.
@@ -429,6 +468,9 @@ impl Borrower {
             })
             .flatten()
             .collect();
+        if let Some(why) = bytes[..told.bytes].strip_prefix(REFUSED.as_bytes()) {
+            return Err(io::Error::other(String::from_utf8_lossy(why).into_owned()));
+        }
         let words: Vec<u64> = bytes[..told.bytes]
             .chunks_exact(8)
             .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
@@ -447,12 +489,18 @@ impl Borrower {
         if unsafe { sys::bs_loan_fits(at.as_ptr(), size) } == 0 {
             return Err(io::Error::other("the lender is another program than this"));
         }
-        Ok(Arc::new(Borrower { at, _to: to }))
+        // SAFETY: as above.
+        let lanes = Lanes::new(unsafe { sys::bs_loan_lanes(at.as_ptr()) } as usize);
+        Ok(Arc::new(Borrower { at, _to: ManuallyDrop::new(to), lanes }))
     }
 
-    /// Both ends of a lane. Each lane has to be asked for once.
+    /// Both ends of a lane.
+    ///
+    /// # Panics
+    /// There is no such lane, or somebody has it.
     #[must_use]
     pub fn lane(self: &Arc<Self>, lane: usize) -> (Borrowed, Returning) {
+        self.lanes.take(lane);
         let lane = lane as u32;
         (Borrowed { from: self.clone(), lane, bytes: 0 }, Returning { to: self.clone(), lane, bytes: 0 })
     }
@@ -542,7 +590,7 @@ impl Returning {
 mod tests {
     use super::*;
     use crate::{Eal, Memory};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[track_caller]
     fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -589,7 +637,7 @@ mod tests {
             until("all to come home", || {
                 for (from, to) in &mut lanes {
                     assert_eq!(from.receive(&mut came), 0);
-                    to.send(&mut batch);
+                    to.tend();
                 }
                 pool.in_use() == batch.len()
             });

@@ -50,6 +50,9 @@ pub trait Transmit: Send {
 
     /// Takes packets out, up to the batch's room, that were sent and stay on this core.
     fn take_kept(&mut self, _: &mut Batch) {}
+
+    /// Called about once a millisecond, also while nothing is sent.
+    fn tend(&mut self) {}
 }
 
 impl Transmit for Box<dyn Transmit> {
@@ -67,6 +70,9 @@ impl Transmit for Box<dyn Transmit> {
     }
     fn take_kept(&mut self, batch: &mut Batch) {
         (**self).take_kept(batch);
+    }
+    fn tend(&mut self) {
+        (**self).tend();
     }
 }
 

@@ -181,6 +181,11 @@ impl Transmit for Drain {
             other.take_kept(batch);
         }
     }
+    fn tend(&mut self) {
+        if let Drain::Other(other) = self {
+            other.tend();
+        }
+    }
 }
 
 /// Times that a worker was away from its ports, cycles: because the system gave its core to others, or a batch took long.
@@ -439,6 +444,7 @@ impl Worker {
         if now.wrapping_sub(self.woken) >= self.millisecond {
             self.woken = now;
             self.outputs.patient = false;
+            self.outputs.ports.iter_mut().flatten().for_each(|output| output.to.tend());
             self.graph.wake(self.began.elapsed(), &mut self.outputs);
             self.outputs.go_on(&mut self.graph);
             // what NFs do now is no absence

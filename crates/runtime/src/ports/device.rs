@@ -41,6 +41,9 @@ impl<T: Transmit> Transmit for Shared<T> {
         self.bytes += queue.bytes() - before;
         n
     }
+    fn tend(&mut self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).tend();
+    }
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -74,8 +77,8 @@ impl Watch {
         Watch { port, interface, is_virtio: info.driver.starts_with("net_virtio") }
     }
 
-    /// Packets that came and that the driver has dropped: virtio's those that are shorter than an Ethernet header. What other
-    /// drivers call an error never came whole.
+    /// Packets that came and that the driver has dropped: virtio's those that are shorter than an Ethernet header, or say
+    /// what makes no sense. What other drivers call an error never came whole.
     pub(crate) fn dropped(&self, stats: &PortStats) -> u64 {
         if self.is_virtio { stats.rx_errors } else { 0 }
     }

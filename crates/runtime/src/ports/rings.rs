@@ -52,7 +52,7 @@ impl Rings {
 
     /// Packets that may still be lent when all ports are closed, until those who have them are no more.
     pub(crate) fn lent(&self) -> usize {
-        self.lenders.len() * Lender::MOST_EVER
+        self.lenders.len() * Lender::MOST
     }
 }
 
@@ -68,6 +68,9 @@ impl Receive for Returned {
 impl Transmit for Lending {
     fn send(&mut self, batch: &mut Batch) -> usize {
         Lending::send(self, batch)
+    }
+    fn tend(&mut self) {
+        Lending::tend(self);
     }
     fn bytes(&self) -> u64 {
         Lending::bytes(self)
