@@ -58,5 +58,5 @@ cargo build --release --locked --workspace --bins --examples
 target/release/examples/panics --seconds 1
 target/release/examples/scaling --rounds 1
 step "C baselines give the same packets"
-target/release/native-bench --pairs 5 --json target/bench/test.json
+target/release/native-bench --pairs 2 --json target/bench/test.json
 step "done"
