@@ -113,7 +113,7 @@ unsigned bs_loan_take_freed(struct bs_loan *l, struct rte_mbuf **at, unsigned n)
 
 struct reclaimed {
 	const struct rte_mempool *stand;
-	unsigned n, waiting;
+	unsigned n;
 	/* together, as each call may wait for who is at the pool as well */
 	void *at[256];
 };
@@ -129,21 +129,19 @@ static void reclaim(struct rte_mempool *mp, void *arg, void *obj, unsigned n)
 	m->nb_segs = 1;
 	m->ol_flags = 0;
 	rte_mbuf_refcnt_set(m, 1);
-	r->n++;
-	r->at[r->waiting++] = m;
-	if (r->waiting == RTE_DIM(r->at)) {
-		rte_mempool_put_bulk(mp, r->at, r->waiting);
-		r->waiting = 0;
+	r->at[r->n++] = m;
+	if (r->n == RTE_DIM(r->at)) {
+		rte_mempool_put_bulk(mp, r->at, r->n);
+		r->n = 0;
 	}
 }
 
-unsigned bs_loan_reclaim(struct bs_loan *l, struct rte_mempool *pool)
+void bs_loan_reclaim(struct bs_loan *l, struct rte_mempool *pool)
 {
 	struct reclaimed r = {.stand = &l->stand};
 	rte_mempool_obj_iter(pool, reclaim, &r);
-	if (r.waiting != 0)
-		rte_mempool_put_bulk(pool, r.at, r.waiting);
-	return r.n;
+	if (r.n != 0)
+		rte_mempool_put_bulk(pool, r.at, r.n);
 }
 
 struct pieces {

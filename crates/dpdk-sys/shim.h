@@ -116,8 +116,8 @@ unsigned bs_loan_room_back(struct bs_loan *loan, unsigned lane);
 unsigned bs_loan_borrow(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
 unsigned bs_loan_give_back(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
 struct rte_mbuf *bs_loan_spare(struct bs_loan *loan, unsigned lane);
-/* Once nobody else has it: puts all that is still lent back into the pool; how many that were. */
-unsigned bs_loan_reclaim(struct bs_loan *loan, struct rte_mempool *pool);
+/* Once nobody else has it: puts all that is still lent back into the pool. */
+void bs_loan_reclaim(struct bs_loan *loan, struct rte_mempool *pool);
 
 /* A piece of memory, and the file that it is in. */
 struct bs_piece {

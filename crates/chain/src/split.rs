@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
+/// What stands in the place of a device that no file can name: whoever reads a [`Part`] puts that there.
+const UNNAMED: &str = "null";
+
 /// What the socket of all ways through a wall is called, as no port can be.
 const RINGS: &str = ".rings";
 
@@ -24,14 +27,12 @@ fn inner(folder: &Path, wall: &Wall, n: usize, port: &str) -> String {
     let socket = socket(folder, wall, port);
     let socket = socket.display();
     let memif = || format!("memif:{socket},role=client,rsize={},bsize={ROOM}", Wall::QUEUE.ilog2());
-    // no device that a file can name: what is read says which
-    const NONE: &str = "null";
     match (wall.isolation, wall.transport) {
         (Isolation::Vm, _) => Wall::address(n),
         (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}", Wall::QUEUE),
         (_, Transport::Memif) => memif(),
         (_, Transport::MemifZeroCopy) => memif() + ",zero-copy=yes",
-        (_, Transport::Rings) => NONE.to_owned(),
+        (_, Transport::Rings) => UNNAMED.to_owned(),
     }
 }
 
@@ -120,7 +121,7 @@ impl ChainFile {
             let device = match wall.transport {
                 Transport::Vhost => format!("vhost:{}", at.display()),
                 Transport::Memif | Transport::MemifZeroCopy => format!("memif:{}", at.display()),
-                Transport::Rings => "null".to_owned(),
+                Transport::Rings => UNNAMED.to_owned(),
             };
             ports.insert(
                 port.to_owned(),

@@ -5,6 +5,7 @@
 //! the loan's own in the place of its own, by which the lender finds it when the borrower is no more. The borrower takes nothing
 //! out of the pool and puts nothing into it: a process can be killed at any moment, and would leave the pool's lock behind.
 
+use crate::port::total;
 use crate::{Mempool, Result, check};
 use core::ptr::NonNull;
 use dpdk_sys as sys;
@@ -349,12 +350,10 @@ impl Returned {
         let n = unsafe {
             let at = batch.buffers().add(have);
             let n = sys::bs_loan_take_back(raw, lane, at.cast(), (BURST - have) as u32) as usize;
-            for i in 0..n {
-                (*(*at.add(i)).as_ptr()).pool = pool.raw().cast();
-            }
             batch.set_len(have + n);
             n
         };
+        come_home(&mut batch.as_mut_slice()[have..], pool);
         if n > 0 {
             loan.lent.fetch_sub(n, Ordering::Relaxed);
         }
@@ -363,7 +362,7 @@ impl Returned {
         if spares < SPARES / 2 {
             loan.lend_spares(lane, SPARES - spares, pool);
         }
-        *bytes += batch.as_slice()[have..].iter().map(|packet| packet.len() as u64).sum::<u64>();
+        *bytes += total(&batch.as_slice()[have..]);
         n
     }
 
@@ -394,12 +393,10 @@ impl Loan {
                 if n == 0 {
                     return;
                 }
-                for i in 0..n {
-                    (*(*batch.buffers().add(i)).as_ptr()).pool = pool.raw().cast();
-                }
                 batch.set_len(n);
                 self.lent.fetch_sub(n, Ordering::Relaxed);
             }
+            come_home(batch.as_mut_slice(), pool);
             batch.clear();
         }
     }
@@ -422,6 +419,12 @@ impl Loan {
 fn header(packet: &mut Packet) -> &mut Mbuf {
     // SAFETY: a packet is a pointer to its header and its only owner.
     unsafe { (*(&raw mut *packet).cast::<NonNull<Mbuf>>()).as_mut() }
+}
+
+/// Has packets that were lent name the pool that they are of.
+#[inline(always)]
+fn come_home(packets: &mut [Packet], pool: &Mempool) {
+    packets.iter_mut().for_each(|packet| header(packet).pool = pool.raw().cast());
 }
 
 /// A packet's bytes, and when it was captured, in an empty one.
@@ -532,7 +535,7 @@ impl Borrowed {
             batch.set_len(have + n);
             n
         };
-        self.bytes += batch.as_slice()[have..].iter().map(|packet| packet.len() as u64).sum::<u64>();
+        self.bytes += total(&batch.as_slice()[have..]);
         n
     }
 

@@ -4,7 +4,7 @@ use crate::{Eal, Mempool, Result, check, listener};
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use dpdk_sys as sys;
-use packet::{BURST, Batch};
+use packet::{BURST, Batch, Packet};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::BorrowedFd;
@@ -289,9 +289,9 @@ fn drop_heap_packets(batch: &mut Batch) {
     batch.sift(|packet| packet.is_heap().then_some(()), |(), packet| drop(packet));
 }
 
-/// Bytes in a batch.
-fn total(batch: &Batch) -> u64 {
-    batch.iter().map(|p| p.len() as u64).sum()
+/// Bytes in packets.
+pub(crate) fn total(packets: &[Packet]) -> u64 {
+    packets.iter().map(|p| p.len() as u64).sum()
 }
 
 /// A port's row in the function table that DPDK's inline burst functions read.
@@ -432,12 +432,12 @@ impl TxQueue {
                 n = self.callbacks(at, n, callbacks.cast());
                 batch.set_len(n as usize);
             }
-            let offered = if self.plain { 0 } else { total(batch) };
+            let offered = if self.plain { 0 } else { total(batch.as_slice()) };
             let send = (*ops).tx_pkt_burst.unwrap_unchecked();
             let n = send(*(*ops).txq.data.add(queue), at, n) as usize;
             batch.forget_front(n);
             if !self.plain {
-                self.bytes += offered - total(batch);
+                self.bytes += offered - total(batch.as_slice());
             }
             n
         }

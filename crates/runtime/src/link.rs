@@ -55,27 +55,6 @@ pub trait Transmit: Send {
     fn tend(&mut self) {}
 }
 
-impl Transmit for Box<dyn Transmit> {
-    fn send(&mut self, batch: &mut Batch) -> usize {
-        (**self).send(batch)
-    }
-    fn bytes(&self) -> u64 {
-        (**self).bytes()
-    }
-    fn refusal(&self) -> &'static str {
-        (**self).refusal()
-    }
-    fn close(&mut self) {
-        (**self).close();
-    }
-    fn take_kept(&mut self, batch: &mut Batch) {
-        (**self).take_kept(batch);
-    }
-    fn tend(&mut self) {
-        (**self).tend();
-    }
-}
-
 /// What one worker has received from, or sent to, one port.
 #[derive(Debug, Default)]
 #[repr(align(128))]

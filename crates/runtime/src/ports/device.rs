@@ -21,19 +21,19 @@ impl Transmit for TxQueue {
 }
 
 /// A transmit queue of a device that has fewer of them than there are workers.
-pub(crate) struct Shared<T> {
-    queue: Arc<Mutex<T>>,
+pub(crate) struct Shared {
+    queue: Arc<Mutex<Box<dyn Transmit>>>,
     /// Bytes that this worker has sent.
     bytes: u64,
 }
 
-impl<T> Shared<T> {
-    pub(crate) fn new(queue: &Arc<Mutex<T>>) -> Self {
+impl Shared {
+    pub(crate) fn new(queue: &Arc<Mutex<Box<dyn Transmit>>>) -> Self {
         Shared { queue: queue.clone(), bytes: 0 }
     }
 }
 
-impl<T: Transmit> Transmit for Shared<T> {
+impl Transmit for Shared {
     fn send(&mut self, batch: &mut Batch) -> usize {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let before = queue.bytes();
