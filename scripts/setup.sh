@@ -36,6 +36,8 @@ test_needs=(
 	"ethtool:switches offloads off"
 	"tshark:an independent reader of captures"
 	"util-linux:running as another user"
+	"busybox-static:the inside of a guest with an emulated NIC"
+	"cpio:the same"
 	"shellcheck:checks the scripts"
 )
 

@@ -27,6 +27,7 @@ if [ "$only" = check ]; then
 	cargo test --release --locked --workspace --doc
 else
 	scripts/host.sh
+	scripts/emulated-nic.sh || echo "note: no emulated NIC with virtual functions"
 	step "and through the command line: captures, processes, namespaces, walls, wrong input"
 	cargo test --release --locked --workspace --lib --bins --tests -- --nocapture
 	cargo test --release --locked --workspace --doc

@@ -161,6 +161,16 @@ impl Device {
         }
     }
 
+    /// The same with its PCI address known.
+    #[must_use]
+    pub(crate) fn at(&self, address: &str) -> Device {
+        let mut device = self.clone();
+        if let Device::Dpdk { name, function, .. } = &mut device {
+            (*name, *function) = (address.to_owned(), None);
+        }
+        device
+    }
+
     /// The PCI address, when it is one.
     pub fn pci(&self) -> Option<&str> {
         match self {

@@ -29,6 +29,7 @@ pub(crate) struct Port {
     pub(crate) descriptors: Option<Spanned<u16>>,
     pub(crate) repeat: Option<Spanned<u64>>,
     pub(crate) timed: Option<Spanned<bool>>,
+    pub(crate) wall: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

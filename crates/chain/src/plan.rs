@@ -51,6 +51,8 @@ pub struct Port {
     pub sent_to: bool,
     /// On which side of a wall it is, if it is a way through one.
     pub wall: Option<Side>,
+    /// The wall behind which it is opened, if its device is handed to what is there.
+    pub behind: Option<String>,
 }
 
 /// An NF of the file.
@@ -234,7 +236,7 @@ impl ChainFile {
     /// Every fault found, each with its place, the value and a cure.
     pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
         let text = crate::read(file, "chain file").map_err(|d| vec![d])?;
-        crate::check::check(&text, file, registry)
+        crate::check::check(&text, file, registry, true)
     }
 
     /// Reads and checks the text of a file; relative paths in it count from the folder of `file`.
@@ -242,7 +244,7 @@ impl ChainFile {
     /// # Errors
     /// As [`ChainFile::read`].
     pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        crate::check::check(text, file, registry)
+        crate::check::check(text, file, registry, true)
     }
 
     /// The folder from which relative paths in the file count.

@@ -1,5 +1,6 @@
 //! A file with walls as several without: one for the switch, one for what is behind each wall.
 
+use crate::check::check;
 use crate::device::Device;
 use crate::plan::{ChainFile, Class};
 use crate::wall::{Isolation, Side, Transport, Wall};
@@ -20,15 +21,16 @@ fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
     folder.join(&wall.name).join(format!("{port}.sock"))
 }
 
-/// The device of a way through a wall on the side where the NFs are, of its number.
-fn inner(folder: &Path, wall: &Wall, n: usize, port: &str) -> String {
+/// The device of a way through a wall on the side where the NFs are.
+fn inner(folder: &Path, wall: &Wall, port: &str) -> String {
     /// Bytes of a buffer: whatever a packet buffer holds goes into one.
     const ROOM: usize = 2304;
     let socket = socket(folder, wall, port);
     let socket = socket.display();
     let memif = || format!("memif:{socket},role=client,rsize={},bsize={ROOM}", Wall::QUEUE.ilog2());
     match (wall.isolation, wall.transport) {
-        (Isolation::Vm, _) => Wall::address(n),
+        // told with those of its own ports
+        (Isolation::Vm, _) => UNNAMED.to_owned(),
         (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}", Wall::QUEUE),
         (_, Transport::Memif) => memif(),
         (_, Transport::MemifZeroCopy) => memif() + ",zero-copy=yes",
@@ -106,15 +108,28 @@ impl ChainFile {
     }
 
     /// This side of the walls: chains part where they come to one, and go on where they come back. Sockets are below
-    /// `folder`; chains that name no CPUs run on `cores`.
+    /// `folder`; chains that name no CPUs run on `cores`; virtual functions have been made already at these PCI addresses.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn switch(&self, folder: &Path, cores: &[usize], registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+    pub fn switch(
+        &self,
+        folder: &Path,
+        cores: &[usize],
+        functions: &BTreeMap<String, String>,
+        registry: &Registry,
+    ) -> Result<ChainFile, Vec<Diagnostic>> {
         let mut table = self.table();
         let behind: BTreeSet<&str> = self.walls.iter().flat_map(|wall| &wall.nfs).map(String::as_str).collect();
         let ways = || self.walls.iter().flat_map(|wall| wall.crossings.iter().map(move |crossing| (wall, crossing)));
         let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
+        for port in self.walls.iter().flat_map(|wall| &wall.own) {
+            ports.remove(port);
+            // a benchmark, which it is for, measures no such file
+            table.remove("traffic");
+        }
+        // one that stays here because its wall is not there
+        ports.iter_mut().filter_map(|(_, port)| port.as_table_mut()).for_each(|port| drop(port.remove("wall")));
         for (wall, port) in self.walls.iter().flat_map(|wall| wall.ports().map(move |port| (wall, port))) {
             // memif's first to come is the server, which the NF's process links to as often as it begins
             let at = socket(folder, wall, port);
@@ -142,6 +157,11 @@ impl ChainFile {
             crossings.sort_by_key(|(run, _)| run.start);
             let (first, mut at, mut starts) = (&whole.path[0], 1, &whole.path[..1]);
             for (part, crossing) in (1..).zip(crossings.iter().map(Some).chain([None])) {
+                // it begins behind a wall
+                if let Some((run, crossing)) = crossing.filter(|(run, _)| run.start == 0) {
+                    (at, starts) = (run.end, &crossing.ports);
+                    continue;
+                }
                 let until = crossing.map_or(whole.path.len(), |(run, _)| run.start);
                 for start in starts {
                     let path: Vec<String> = std::iter::once(start.clone())
@@ -195,18 +215,23 @@ impl ChainFile {
         ] {
             table.insert(key.to_owned(), value);
         }
-        self.part(&table, Side::Switch, folder).read(&self.file, registry)
+        self.part(&table, Side::Switch, folder, functions.clone()).read(&self.file, registry)
     }
 
     /// Why no other program can be the switch between its walls, which has vhost-user's ports.
     ///
     /// # Errors
-    /// The first wall of another transport.
+    /// The first wall of another transport, or port that is opened behind one.
     pub fn for_any_switch(&self) -> Result<(), Diagnostic> {
+        let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
+        if let Some(port) = self.ports.iter().find(|port| port.behind.is_some()) {
+            let d = Diagnostic::new("is opened behind a wall, and another switch has all ports").value(&port.name);
+            return Err(here(d.cure(format!("take wall out of [port.{}]", port.name))));
+        }
         let Some(wall) = self.walls.iter().find(|wall| wall.transport != Transport::Vhost) else { return Ok(()) };
         let problem = format!("has transport = {:?}, and another switch has vhost-user's ports", wall.transport.name());
         let cure = format!("take transport out of [wall.{}]", wall.name);
-        Err(Diagnostic { file: Some(self.file.clone()), ..Diagnostic::new(problem).value(&wall.name).cure(cure) })
+        Err(here(Diagnostic::new(problem).value(&wall.name).cure(cure)))
     }
 
     /// From which port to which packets go, of a side of the walls that does nothing else with them.
@@ -231,39 +256,46 @@ impl ChainFile {
         Ok(self.chains.iter().filter_map(|chain| Some((&**chain.path.first()?, &**chain.path.last()?))).collect())
     }
 
-    /// What is behind a wall, on any CPU that is there; sockets are below `folder`.
+    /// What is behind a wall, on any CPU that is there; sockets are below `folder`; virtual functions have been made already at
+    /// these PCI addresses.
     #[must_use]
-    pub fn host(&self, wall: &Wall, folder: &Path) -> Part {
+    pub fn host(&self, wall: &Wall, folder: &Path, functions: &BTreeMap<String, String>) -> Part {
         let table = self.table();
-        let (mut ports, mut chains, mut edges_here) = (Table::new(), vec![], vec![]);
+        let (mut chains, mut edges_here) = (vec![], vec![]);
+        let mut ports = table.get("port").and_then(Value::as_table).cloned().unwrap_or_default();
+        ports.retain(|name, _| wall.own.iter().any(|own| own == name));
+        ports.iter_mut().filter_map(|(_, port)| port.as_table_mut()).for_each(|port| drop(port.remove("wall")));
         let within = |nf: &str| wall.nfs.iter().any(|own| own == nf);
         let mut outside = BTreeSet::new();
         let cpus = if wall.isolation == Isolation::Vm { (0..wall.cores.len()).collect() } else { wall.cores.clone() };
-        let all =
-            wall.crossings.iter().flat_map(|crossing| crossing.ports.iter().enumerate().map(move |p| (crossing, p)));
-        for (n, (crossing, (nth, port))) in all.enumerate() {
-            let device = inner(folder, wall, n, port);
-            ports.insert(
-                port.clone(),
-                Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
-            );
+        for port in wall.ports() {
+            let device = Value::String(inner(folder, wall, port));
+            ports.insert(port.to_owned(), Value::Table([("device".to_owned(), device)].into_iter().collect()));
+        }
+        let mut names: BTreeSet<String> = wall.ports().map(str::to_owned).collect();
+        // one that stays behind the wall has no port
+        for (crossing, nth) in wall.crossings.iter().flat_map(|of| (0..of.ports.len().max(1)).map(move |nth| (of, nth)))
+        {
+            let port = crossing.ports.get(nth);
             if let Some((n, run)) = crossing.way.inwards() {
                 let whole = &self.chains[n];
-                let ends = run.end == whole.path.len();
-                let back = (!ends).then(|| port.clone());
+                let (comes, goes) = (run.start > 0, run.end < whole.path.len());
                 let nfs = whole.path[run.clone()].iter().map(|element| self.by_its_input(element, &whole.path[0]));
-                let path = std::iter::once(port.clone()).chain(nfs).chain(back);
+                let path = port.filter(|_| comes).cloned().into_iter().chain(nfs).chain(port.filter(|_| goes).cloned());
                 // each interface on a CPU of its own, as far as there are such
                 let its = (crossing.ports.len() > 1).then(|| cpus.get(nth % cpus.len().max(1)).copied()).flatten();
-                let mut part = chain(port, path, its.as_slice());
+                let name = port.map_or_else(|| free(&whole.name, 1, &mut names), String::clone);
+                let mut part = chain(&name, path, its.as_slice());
                 let keys = table.get("chain").and_then(Value::as_array).and_then(|chains| chains.get(n));
-                if let Some(open) = keys.and_then(|keys| keys.get("on_panic")) {
-                    part.insert("on_panic".to_owned(), open.clone());
+                // how packets are taken is said where that is done
+                let said: &[&str] = if comes { &["on_panic"] } else { &["on_panic", "priority", "share", "rate"] };
+                for (key, value) in said.iter().filter_map(|key| Some((*key, keys?.get(key)?))) {
+                    part.insert(key.to_owned(), value.clone());
                 }
                 chains.push(Value::Table(part));
             }
             // an output leads one way
-            if let Some((from, _)) = crossing.way.outwards().filter(|_| nth == 0) {
+            if let (Some((from, _)), Some(port)) = (crossing.way.outwards().filter(|_| nth == 0), port) {
                 outside.insert(from);
                 let edge = [("from", from.into()), ("to", port.as_str().into())];
                 edges_here.push(Value::Table(edge.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()));
@@ -279,7 +311,10 @@ impl ChainFile {
             ("chain", Value::Array(chains)),
             ("edge", Value::Array(edges_here)),
         ];
-        self.part(&parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(), Side::Host, folder)
+        let table = parts.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        let in_guest = || wall.addresses().map(|(port, address)| (port.to_owned(), address)).collect();
+        let addresses = if wall.isolation == Isolation::Vm { in_guest() } else { functions.clone() };
+        self.part(&table, Side::Host, folder, addresses)
     }
 
     /// An element of a path that says by which input it is come to, where that would be told by the port before it.
@@ -288,7 +323,7 @@ impl ChainFile {
         if interfaces { format!("{element}:{first}") } else { element.to_owned() }
     }
 
-    fn part(&self, table: &Table, side: Side, folder: &Path) -> Part {
+    fn part(&self, table: &Table, side: Side, folder: &Path, addresses: BTreeMap<String, String>) -> Part {
         let own = |nf: &&crate::NfUse| table.get("nf").is_some_and(|nfs| nfs.get(&nf.name).is_some());
         let places: BTreeMap<String, Places> =
             self.nfs.iter().filter(own).map(|nf| (nf.name.clone(), nf.places.clone())).collect();
@@ -305,6 +340,7 @@ impl ChainFile {
             places,
             ways: self.walls.iter().flat_map(Wall::ports).map(str::to_owned).collect(),
             rings: self.walls.iter().flat_map(|wall| rings(wall, folder)).collect(),
+            addresses,
             side,
         }
     }
@@ -321,6 +357,8 @@ pub struct Part {
     ways: BTreeSet<String>,
     /// Of these, those by rings: the socket, the lane, and how many lanes there are.
     rings: BTreeMap<String, (PathBuf, usize, usize)>,
+    /// PCI addresses of ports that do not name theirs.
+    addresses: BTreeMap<String, String>,
     side: Side,
 }
 
@@ -332,7 +370,7 @@ impl Part {
     /// # Errors
     /// What is wrong with it.
     pub fn read(&self, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        let mut part = ChainFile::parse(&self.text, file, registry)?;
+        let mut part = check(&self.text, file, registry, false)?;
         part.text.clone_from(&self.whole);
         for nf in &mut part.nfs {
             if let Some(places) = self.places.get(&nf.name) {
@@ -343,6 +381,11 @@ impl Part {
             port.wall = Some(self.side);
             if let Some((socket, lane, lanes)) = self.rings.get(&port.name).cloned() {
                 port.device = Device::Rings { socket, lane, lanes };
+            }
+        }
+        for port in &mut part.ports {
+            if let Some(address) = self.addresses.get(&port.name) {
+                port.device = port.device.at(address);
             }
         }
         Ok(part)
@@ -375,7 +418,7 @@ mod tests {
         let text = format!("bondstone = 1\n{ports}{chains}\n{nfs}");
         let file = ChainFile::parse(&text, Path::new("test.toml"), &nf::registry())
             .unwrap_or_else(|faults| panic!("{faults:?}"));
-        let side = file.switch(Path::new("/run"), &[], &nf::registry()).unwrap();
+        let side = file.switch(Path::new("/run"), &[], &BTreeMap::new(), &nf::registry()).unwrap();
         let hops = side.hops().map_err(|d| d.value)?;
         Ok(hops.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned())).collect())
     }
@@ -396,10 +439,80 @@ mod tests {
              [nf.r]\nkind = \"bridge\"\nports = [{ports_of_r}]\nisolation = \"process\"\n"
         );
         let file = ChainFile::parse(&text, path, &registry).unwrap_or_else(|faults| panic!("{text}{faults:?}"));
-        let side = file.switch(Path::new("/run"), &[], &registry).unwrap();
-        let host = file.host(&file.walls[0], Path::new("/run")).read(path, &registry);
+        let side = file.switch(Path::new("/run"), &[], &BTreeMap::new(), &registry).unwrap();
+        let host = file.host(&file.walls[0], Path::new("/run"), &BTreeMap::new()).read(path, &registry);
         let host = host.unwrap_or_else(|faults| panic!("{text}{faults:?}"));
         [file, side, host]
+    }
+
+    /// A device that is handed to what is behind a wall is opened there, and only what goes on on this side takes a way through it.
+    #[test]
+    fn ports_may_be_behind_a_wall() {
+        let (path, registry) = (Path::new("test.toml"), nf::registry());
+        let read = |handed: &[&str], written: &str| {
+            let port = |(name, n): (&str, usize)| {
+                let wall = if handed.contains(&name) { "wall = \"x\"\n" } else { "" };
+                format!("[port.{name}]\ndevice = \"0000:01:00.{n}\"\n{wall}")
+            };
+            let is_used = |name: &str| written.contains(&format!("\"{name}\""));
+            let ports = [("a", 0), ("b", 1), ("c", 2)].into_iter().filter(|(name, _)| is_used(name));
+            let ports: String = ports.map(port).collect();
+            let nfs =
+                [("near", "count", "inproc"), ("x", "tee", "process")].into_iter().filter(|(name, ..)| is_used(name));
+            let nf = |(name, kind, isolation)| format!("[nf.{name}]\nkind = \"{kind}\"\nisolation = \"{isolation}\"\n");
+            let text = format!("bondstone = 1\n{ports}{}{written}", nfs.map(nf).collect::<String>());
+            (ChainFile::parse(&text, path, &registry), text)
+        };
+        let functions: BTreeMap<String, String> = [("a".to_owned(), "0000:01:10.0".to_owned())].into_iter().collect();
+        for (handed, written, near, far) in [
+            (&["a", "b"][..], "[[chain]]\npath = [\"a\", \"x\", \"b\"]", &[][..], &["a x b"][..]),
+            (&["a"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]", &["x-1 b"], &["a x x-1"]),
+            (&["b"], "[[chain]]\npath = [\"a\", \"near\", \"x\", \"b\"]", &["a near x-1"], &["x-1 x b"]),
+            (&["a"], "[[chain]]\npath = [\"a\", \"x\", \"near\", \"b\"]", &["x-1 near b"], &["a x x-1"]),
+            // what else leaves behind the wall does so there
+            (
+                &["b", "c"],
+                "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[[edge]]\nfrom = \"x.copy\"\nto = \"c\"",
+                &["a x-1"],
+                &["x-1 x b"],
+            ),
+            (
+                &["a", "b"],
+                "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[[edge]]\nfrom = \"x.copy\"\nto = \"c\"",
+                &["x-1 c"],
+                &["a x b"],
+            ),
+        ] {
+            let (file, text) = read(handed, written);
+            let file = file.unwrap_or_else(|faults| panic!("{text}{faults:?}"));
+            let side = file.switch(Path::new("/run"), &[], &functions, &registry).unwrap();
+            let host = file.host(&file.walls[0], Path::new("/run"), &functions).read(path, &registry).unwrap();
+            let paths = |file: &ChainFile| file.chains.iter().map(|chain| chain.path.join(" ")).collect::<Vec<_>>();
+            assert_eq!((paths(&side), paths(&host)), (strings(near), strings(far)), "{text}");
+            for port in &file.ports {
+                let is_handed = handed.contains(&&*port.name);
+                let [here, there] = [&side, &host]
+                    .map(|side| side.ports.iter().find(|own| own.name == port.name).map(|own| &own.device));
+                assert_eq!((here.is_some(), there.is_some()), (!is_handed, is_handed), "{text}{}", port.name);
+                let address = functions.get(&port.name).map(String::as_str).or(port.device.pci());
+                assert_eq!(here.or(there).and_then(Device::pci), address, "{text}{}", port.name);
+            }
+        }
+        // a guest has its own addresses for all of its ports, the ways through the wall first
+        let (file, _) = read(&["b"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]");
+        let mut wall = file.unwrap().walls.remove(0);
+        wall.isolation = Isolation::Vm;
+        assert_eq!(wall.addresses().collect::<Vec<_>>(), [("x-1", Wall::address(0)), ("b", Wall::address(1))]);
+        for (handed, written, value) in [
+            (&["a"][..], "[[chain]]\npath = [\"a\", \"near\", \"x\", \"b\"]", "a"),
+            (&["b"], "[[chain]]\npath = [\"a\", \"x\", \"near\", \"b\"]", "b"),
+            (&["b"], "[[chain]]\npath = [\"a\", \"near\", \"b\"]", "x"),
+            (&["a"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\ntransport = \"rings\"", "x"),
+        ] {
+            let (file, text) = read(handed, written);
+            let faults = file.err().unwrap_or_else(|| panic!("{text}"));
+            assert!(faults.iter().any(|fault| fault.value.as_deref() == Some(value)), "{text}{faults:?}");
+        }
     }
 
     #[test]

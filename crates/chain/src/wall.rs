@@ -138,8 +138,10 @@ pub struct Wall {
     pub interfaces: usize,
     /// How its packets are spread over these.
     pub spread: Over,
-    /// Ways through it.
+    /// Ways through it, and chains that are behind it as a whole.
     pub crossings: Vec<Crossing>,
+    /// Ports that are opened behind it: devices that are handed to what is there.
+    pub own: Vec<String>,
 }
 
 impl Wall {
@@ -157,6 +159,12 @@ impl Wall {
         self.crossings.iter().flat_map(|crossing| &crossing.ports).map(String::as_str)
     }
 
+    /// The addresses of all its ports where it is a VM, as the guest has them: first the ways through it, then its own.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, String)> {
+        let all = self.ports().chain(self.own.iter().map(String::as_str));
+        all.enumerate().map(|(n, port)| (port, Wall::address(n)))
+    }
+
     /// The slot of a VM's bus where the port of that number is.
     #[must_use]
     pub fn slot(port: usize) -> usize {
@@ -171,7 +179,8 @@ impl Wall {
     }
 }
 
-/// A way through a wall: as many ports on each side of it as a wall has interfaces for a chain.
+/// A way through a wall: as many ports on each side of it as a wall has interfaces for a chain; none for a chain that is behind it
+/// as a whole.
 #[derive(Clone, Debug)]
 pub struct Crossing {
     /// The names of the ports, the same on both sides.
@@ -197,7 +206,8 @@ impl Crossing {
 /// Packets that go through a wall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Those of a chain, by its number: the elements of its path between which they are behind the wall.
+    /// Those of a chain, by its number: the elements of its path between which they are behind the wall. Where these begin with
+    /// the first, which is a port behind it, they only come out; where they end with the last, they only go in.
     Path(usize, Range<usize>),
     /// Those of an output `NF.OUTPUT` behind it, to the port of this name. They only come out.
     Edge(String, String),

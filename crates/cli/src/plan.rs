@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use graph::{Diagnostics, Registry, Spread};
 use runtime::{Placement, Strategy, Topology};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Says on which CPUs a chain file would run, and why.
@@ -67,7 +68,7 @@ impl Placing {
 struct Printed<'a> {
     file: String,
     /// NUMA nodes with their CPUs, and CPUs that share a core.
-    nodes: &'a std::collections::BTreeMap<usize, Vec<usize>>,
+    nodes: &'a BTreeMap<usize, Vec<usize>>,
     cores: &'a [Vec<usize>],
     chains: Vec<Row<'a>>,
 }
@@ -93,7 +94,7 @@ impl Plan {
         let (walls, (own, behind)) = (whole.walls.clone(), isolate::places(&whole, &allowed));
         let file = match &walls[..] {
             [] => whole,
-            _ => whole.switch(Path::new("/run"), &own, registry).map_err(Diagnostics)?,
+            _ => whole.switch(Path::new("/run"), &own, &BTreeMap::new(), registry).map_err(Diagnostics)?,
         };
         let placed = runtime::place(&file, &topology, &allowed, self.placing.strategy(), Path::new("/sys"));
         let row = |(n, p): (usize, &'_ Placement)| (n, p.clone());
@@ -111,7 +112,12 @@ impl Plan {
             cpus,
             nodes: cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
             why: if wall.cores.is_empty() { "free of chains, where one is" } else { "as the file says" },
-            packets: wall.ports().map(|port| format!("by {port}")).collect::<Vec<_>>().join(", "),
+            packets: wall
+                .ports()
+                .chain(wall.own.iter().map(String::as_str))
+                .map(|port| format!("by {port}"))
+                .collect::<Vec<_>>()
+                .join(", "),
         });
         let rows: Vec<Row<'_>> = rows.chain(of_walls).collect();
         if self.json {

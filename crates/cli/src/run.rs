@@ -99,7 +99,7 @@ impl Run {
         let mut interrupted = false;
         // packets may have moved before the first look, so the first line counts from none
         let mut counted = false;
-        while !chains.engine().is_finished() {
+        while !chains.is_finished() {
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
                 break;

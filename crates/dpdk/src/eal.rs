@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eal {
     memory: Memory,
+    /// Whether it uses devices of the machine.
+    devices: bool,
 }
 
 /// What packets are kept in.
@@ -22,15 +24,15 @@ pub enum Memory {
     Ordinary,
 }
 
-/// Megabytes that the EAL takes at start without huge pages.
-const ORDINARY_MB: usize = 512;
+/// Megabytes that the EAL takes at start without huge pages; and with devices, for which each packet lies in a page of its own.
+const ORDINARY_MB: [usize; 2] = [512, 768];
 /// Huge pages (2 MiB) for what DPDK and its drivers keep beside packets.
 const ENOUGH_PAGES: usize = 48;
 
 /// Where the memory of a process is that borrows; DPDK's own choice is 4 GiB, from where it keeps half a TiB for itself.
 const APART: u64 = 0x2000_0000_0000;
 
-static EAL: OnceLock<core::result::Result<Memory, (i32, String)>> = OnceLock::new();
+static EAL: OnceLock<core::result::Result<Eal, (i32, String)>> = OnceLock::new();
 
 impl Memory {
     /// Huge pages where enough are free for drivers' rings and a pool of `packets`, ordinary ones elsewhere.
@@ -73,15 +75,20 @@ impl Eal {
     fn begin(memory: Memory, pci: &[String], base: Option<u64>) -> Result<Eal> {
         let started = EAL.get_or_init(|| {
             let affinity = Affinity::get();
-            let run = |memory| init(memory, pci, base).map(|()| memory);
-            let result = run(memory).map_err(|rc| (-rc, take_log()));
+            let eal = Eal { memory, devices: !pci.is_empty() };
+            let result = init(memory, pci, base).map(|()| eal).map_err(|rc| (-rc, take_log()));
             affinity.restore();
             result
         });
         match started {
-            Ok(memory) => Ok(Eal { memory: *memory }),
+            Ok(eal) => Ok(*eal),
             Err((errno, log)) => Err(Error { what: "starting DPDK".into(), errno: *errno, log: log.clone() }),
         }
+    }
+
+    /// Whether devices of the machine may read and write packets by themselves.
+    pub(crate) fn devices(self) -> bool {
+        self.devices
     }
 
     /// What packets are kept in.
@@ -128,7 +135,9 @@ fn init(memory: Memory, pci: &[String], base: Option<u64>) -> core::result::Resu
     match memory {
         // one file per segment keeps the region count within what virtio-user and memif can share
         Memory::Huge => args.extend(["--in-memory".into(), "--single-file-segments".into()]),
-        Memory::Ordinary => args.extend(["--no-huge".into(), "-m".into(), ORDINARY_MB.to_string()]),
+        Memory::Ordinary => {
+            args.extend(["--no-huge".into(), "-m".into(), ORDINARY_MB[usize::from(!pci.is_empty())].to_string()])
+        }
     }
     args.extend(base.map(|base| format!("--base-virtaddr={base:#x}")));
     if pci.is_empty() {

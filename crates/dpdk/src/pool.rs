@@ -56,7 +56,8 @@ impl Mempool {
         }
         let name = CString::new(format!("bondstone{}", SERIAL.fetch_add(1, Ordering::Relaxed))).expect("no NUL");
         let cache = CACHE.min(size * 2 / 3);
-        let spread = eal.memory() == Memory::Ordinary;
+        // one that lies in two ordinary pages has no address for a device
+        let spread = eal.memory() == Memory::Ordinary && !eal.devices();
         // SAFETY: the name is NUL-terminated; the EAL runs.
         let raw = unsafe { sys::bs_pool_create(name.as_ptr(), size, cache, ROOM, spread.into()) };
         match NonNull::new(raw) {

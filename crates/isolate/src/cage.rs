@@ -1,5 +1,6 @@
 //! Namespaces, an empty root, no rights.
 
+use crate::handed;
 use crate::order::Order;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -10,7 +11,7 @@ use std::fs::{File, create_dir_all};
 use std::path::Path;
 
 /// Says what failed.
-trait Of<T> {
+pub(crate) trait Of<T> {
     fn of(self, what: impl Into<String>) -> Result<T, String>;
 }
 
@@ -145,6 +146,10 @@ pub(crate) fn enter(order: &Order) -> Result<(), String> {
     for file in &order.files {
         bind(file, false)?;
     }
+    for device in handed::folders(&order.devices)? {
+        bind(&device, false)?;
+    }
+    handed::enter(&order.devices, &root, order.user)?;
     if order.sockets.is_empty() {
         // to link needs no right to write here
         bind(&sockets, false)?;

@@ -76,6 +76,11 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_unlink,
 ];
 
+/// What DPDK needs to stop a device and to hear of its links: its configuration is read and written at an offset.
+const OF_DEVICES: &[libc::c_long] = &[libc::SYS_pread64, libc::SYS_pwrite64];
+/// The type of VFIO's requests, `_IO(';', ...)`.
+const VFIO: u64 = (b';' as u64) << 8;
+
 /// Advice that takes pages out of shared memory.
 const REMOVE: u64 = libc::MADV_REMOVE as u64;
 
@@ -138,12 +143,16 @@ pub(crate) fn confine() -> Result<(), String> {
     apply(whole(&[libc::SYS_clone3]).collect(), absent, SeccompAction::Allow)
 }
 
-/// Before packets move: these calls only.
+/// Before packets move: these calls only, and those for devices that have been opened, if there are some.
 ///
 /// # Errors
 /// The kernel has no seccomp.
-pub(crate) fn restrict() -> Result<(), String> {
+pub(crate) fn restrict(devices: bool) -> Result<(), String> {
     let mut known: Rules = whole(CALLS).chain(whole(REFUSED)).collect();
+    if devices {
+        known.extend(whole(OF_DEVICES));
+        known.insert(libc::SYS_ioctl, where_is(1, SeccompCmpOp::MaskedEq(0xff00), VFIO)?);
+    }
     // workers are yet to be started; of what is no thread the rules before have spoken
     known.extend(whole(&[libc::SYS_clone, libc::SYS_clone3]));
     // a bell that the switch rings must never make it wait

@@ -1,7 +1,7 @@
 //! The process behind a wall.
 
-use crate::order::{Order, REPORT, Word};
-use crate::{HOST, cage, calls, vm};
+use crate::order::{CLOSE, Order, REPORT, Word};
+use crate::{HOST, cage, calls, handed, vm};
 use chain::Isolation;
 use graph::{Diagnostics, Registry};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -98,6 +98,7 @@ fn behind(registry: &Registry, order: &Order, ends: (File, File)) -> Result<u8, 
             if console != Ok(vm::CONSOLE) {
                 return Err(format!("its console: {console:?}"));
             }
+            handed::show(&order.devices, order.user)?;
             cage::become_nobody(order.user, order.group)?;
         }
         Isolation::Process => {
@@ -121,7 +122,9 @@ fn behind(registry: &Registry, order: &Order, ends: (File, File)) -> Result<u8, 
     let forbids = |e| format!("forbidding system calls: {e}");
     calls::confine().map_err(forbids)?;
     // NFs are built and ports are open, and no packet has moved
-    let shut = || calls::restrict().map_err(|e| crate::lacks(forbids(e), "use a kernel with seccomp"));
+    let shut = || {
+        calls::restrict(!order.devices.is_empty()).map_err(|e| crate::lacks(forbids(e), "use a kernel with seccomp"))
+    };
     forward(registry, order, ends, OFTEN, shut)?;
     Ok(0)
 }
@@ -148,13 +151,21 @@ pub(crate) fn forward(
     let mut line = String::new();
     // who looks finds its NFs from the beginning
     let mut said = say(&mut to, &Word::Report(Box::new(engine.snapshot()))).and_then(|()| say(&mut to, &Word::Ready));
-    while said.is_ok() && !engine.is_finished() {
+    let mut closing = false;
+    while said.is_ok() && (closing || !engine.is_finished()) {
         line.clear();
         let told = !from.buffer().is_empty()
             || poll(&mut [PollFd::new(from.get_ref(), PollFlags::IN)], Some(&wait)).is_ok_and(|n| n > 0);
         // lines come whole
-        if told && !from.read_line(&mut line).is_ok_and(|_| line.trim_end() == REPORT) {
-            break;
+        if told {
+            match from.read_line(&mut line).map(|_| line.trim_end()) {
+                Ok(REPORT) => {}
+                Ok(CLOSE) => {
+                    engine.close();
+                    closing = true;
+                }
+                _ => break,
+            }
         }
         said = say(&mut to, &Word::Report(Box::new(engine.snapshot())));
         if engine.hangs() {

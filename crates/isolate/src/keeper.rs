@@ -1,7 +1,7 @@
 //! Starts the processes behind walls, listens to them, and starts them again.
 
 use crate::cgroup::{Groups, Limits};
-use crate::order::{LONGEST, REPORT, STOP, Word};
+use crate::order::{CLOSE, LONGEST, REPORT, STOP, Word};
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) dropped: u64,
     pub(crate) drops: BTreeMap<Name, u64>,
     pub(crate) nfs: BTreeMap<String, NfSummary>,
+    /// At ports that are behind the wall.
+    ports: BTreeMap<String, PortSummary>,
     /// Times that one ended which was not told to.
     pub(crate) deaths: u64,
     pub(crate) faults: Vec<String>,
@@ -67,23 +69,43 @@ pub(crate) struct State {
     heard: bool,
     /// Whether its switch is going, of which QEMU has much to say.
     pub(crate) going: bool,
+    /// Whether it has been told to take nothing more by its own ports.
+    closed: bool,
     /// Whether it has been asked and has not answered yet.
     asked: bool,
 }
 
 impl State {
+    /// Before the first process; `own` are ports behind the wall, and what the user calls their devices.
+    pub(crate) fn of<'a>(own: impl Iterator<Item = (&'a str, &'a str)>) -> State {
+        let port = |(name, device): (&str, &str)| {
+            let port = PortSummary { name: name.to_owned(), device: device.to_owned(), ..Default::default() };
+            (name.to_owned(), port)
+        };
+        State { ports: own.map(port).collect(), ..Default::default() }
+    }
+
     /// Books what a process has done that is no more.
     fn bury(&mut self) {
         let Some(done) = self.now.take() else { return };
         let [created, dropped, _] = sums(&done);
         self.created = self.created.saturating_add(created);
         self.dropped = self.dropped.saturating_add(dropped);
-        add_behind(&mut self.drops, &done.ports);
+        let is_own = |port: &&PortSummary| self.ports.contains_key(&port.name);
+        add_behind(&mut self.drops, done.ports.iter().filter(|port| !is_own(port)));
+        add_ports(&mut self.ports, &done.ports);
         // what they held went with them, and is missed at the wall
         add_nfs(&mut self.nfs, done.nfs.into_iter().map(|nf| NfSummary { held: 0, table: None, ..nf }));
         few(&mut self.drops);
         self.faults.extend(done.faults);
         self.faults.truncate(FAULTS);
+    }
+
+    /// What was done at ports that are behind the wall.
+    pub(crate) fn own(&self) -> BTreeMap<String, PortSummary> {
+        let mut own = self.ports.clone();
+        add_ports(&mut own, self.now.iter().flat_map(|now| &now.ports));
+        own
     }
 
     fn tell(&mut self, line: &str) {
@@ -129,6 +151,8 @@ pub(crate) struct Kept {
     pub(crate) nfs: Vec<String>,
     /// The ways through it, as ports.
     pub(crate) ways: Vec<String>,
+    /// Ports that are opened behind it.
+    pub(crate) own: Vec<String>,
     pub(crate) start: Start,
     pub(crate) groups: Groups,
     /// Whom it becomes, where it is started as root.
@@ -157,9 +181,13 @@ impl Kept {
                 table.columns.iter_mut().for_each(|title| *title = shown(title).into());
             }
         }
-        keep_once(&mut said.ports, &self.ways, |port| &port.name);
+        let ports: Vec<String> = self.ways.iter().chain(&self.own).cloned().collect();
+        keep_once(&mut said.ports, &ports, |port| &port.name);
         for port in &mut said.ports {
             port.drops = cleaned(&port.drops, |name| name.into());
+            let numbers = [&mut port.received, &mut port.received_bytes, &mut port.sent, &mut port.sent_bytes];
+            let more = [&mut port.held, &mut port.missed, &mut port.copied, &mut port.send_errors];
+            numbers.into_iter().chain(more).for_each(|n| *n = (*n).min(MOST_COUNTED));
             let of_cycles =
                 [&mut port.receive, &mut port.send].map(|of| [&mut of.cycles, &mut of.packets, &mut of.batches]);
             of_cycles.into_iter().flatten().for_each(|n| *n = (*n).min(MOST_COUNTED));
@@ -167,6 +195,14 @@ impl Kept {
         said.faults.truncate(FAULTS);
         said.faults.iter_mut().for_each(|fault| *fault = format!("wall {:?}: {}", self.wall, shown(fault)));
         said
+    }
+
+    /// Has it take nothing more by its own ports, if it has some.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        if state.ready && !self.own.is_empty() && !std::mem::replace(&mut state.closed, true) {
+            state.tell(CLOSE);
+        }
     }
 
     /// Asks it to say what it has done, unless it has been asked already.
@@ -351,7 +387,8 @@ impl Place {
         {
             let mut state = self.kept.state();
             state.starts += 1;
-            (state.begun, state.last) = (Some(Instant::now()), false);
+            state.begun = Some(Instant::now());
+            (state.last, state.closed) = (false, false);
             state.to = Some(ours);
             match grouped {
                 // one byte
@@ -481,6 +518,15 @@ pub(crate) fn add_behind<'a>(to: &mut BTreeMap<Name, u64>, ports: impl IntoItera
     for (reason, n) in ports.into_iter().flat_map(|port| &port.drops) {
         let reason = if reason == "tx_full" { "return_full".into() } else { reason.clone() };
         *to.entry(reason).or_default() += n;
+    }
+}
+
+/// Adds what was done at those of some ports that are known.
+fn add_ports<'a>(to: &mut BTreeMap<String, PortSummary>, ports: impl IntoIterator<Item = &'a PortSummary>) {
+    for port in ports {
+        if let Some(known) = to.get_mut(&port.name) {
+            known.join(port);
+        }
     }
 }
 

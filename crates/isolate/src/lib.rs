@@ -15,6 +15,7 @@ mod cgroup;
 mod container;
 mod guard;
 mod guest;
+mod handed;
 mod host;
 mod hosts;
 mod image;

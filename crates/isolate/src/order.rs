@@ -21,6 +21,8 @@ pub(crate) struct Order {
     pub(crate) folder: PathBuf,
     /// Sockets that it is shown one by one, in a folder where it may write, which memif asks for; none: all in their folder.
     pub(crate) sockets: Vec<PathBuf>,
+    /// PCI addresses of devices that it is handed.
+    pub(crate) devices: Vec<String>,
     /// What runs in the place of this program, and its arguments, where something else does.
     pub(crate) program: Vec<String>,
     /// CPUs that it may use.
@@ -37,6 +39,8 @@ pub(crate) struct Order {
 
 /// What it is told later, a line each. The end of these is the same as [`STOP`].
 pub(crate) const REPORT: &str = "report";
+/// To take nothing more by its own ports, but what comes from before the wall.
+pub(crate) const CLOSE: &str = "close";
 pub(crate) const STOP: &str = "stop";
 
 /// What it says, a line of JSON each.

@@ -20,12 +20,19 @@ impl Program {
     /// # Errors
     /// It cannot be found or started.
     pub fn own() -> Result<Program, Error> {
-        let own = std::env::current_exe()
-            .map_err(|e| lacks(format!("this program's own file: {e}"), "start it by its path"))?;
+        let own = own()?;
         let mut name = own.file_name().unwrap_or_default().to_owned();
         name.push("-host");
         let beside = own.with_file_name(name);
         Program::at(if beside.is_file() { &beside } else { &own })
+    }
+
+    /// This program itself, which has drivers for devices of a machine.
+    ///
+    /// # Errors
+    /// As of [`Program::own`].
+    pub(crate) fn with_drivers() -> Result<Program, Error> {
+        Program::at(&own()?)
     }
 
     fn at(path: &Path) -> Result<Program, Error> {
@@ -72,6 +79,10 @@ impl Program {
             _ => std::fs::read(&self.path),
         }
     }
+}
+
+fn own() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|e| lacks(format!("this program's own file: {e}"), "start it by its path"))
 }
 
 /// Files of an image: where each is, its mode, and what is in it.

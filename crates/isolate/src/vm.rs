@@ -278,6 +278,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) cpus: usize,
     /// Sockets of the ways through its wall.
     pub(crate) ways: Vec<PathBuf>,
+    /// PCI addresses of devices that it is handed, which come after these.
+    pub(crate) devices: Vec<String>,
 }
 
 impl Guest<'_> {
@@ -309,10 +311,14 @@ impl Guest<'_> {
             // QEMU 7.2 falls over interrupts of its own for these, and nobody here waits for any
             add("-device", format!("virtio-net-pci,netdev=net{n},addr={slot:#x},romfile=,vectors=0,{rings}"));
         }
+        for (n, address) in (self.ways.len()..).zip(&self.devices) {
+            add("-device", format!("vfio-pci,host={address},addr={:#x},rombar=0", chain::Wall::slot(n)));
+        }
         add("-kernel", self.kernel.display().to_string());
         add("-initrd", self.initrd.display().to_string());
         // pages of 2 MiB for packets, for what DPDK keeps beside them, and for tables; each costs time at the start
-        let packets = (2 * (self.cpus + 1) * chain::Wall::QUEUE * (self.ways.len() + 1)).next_power_of_two();
+        let packets =
+            (2 * (self.cpus + 1) * chain::Wall::QUEUE * (self.ways.len() + self.devices.len() + 1)).next_power_of_two();
         let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
         add("-append", boot(&format!("hugepages={pages} -- {}", crate::GUEST)));
         all
@@ -323,7 +329,8 @@ impl Guest<'_> {
 #[must_use]
 pub fn vm_command(image: &VmImage, accel: Accel, ways: Vec<PathBuf>) -> Vec<String> {
     let (kernel, initrd) = (&image.kernel, &image.initramfs);
-    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways }.with("-serial stdio", "")
+    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways, devices: vec![] }
+        .with("-serial stdio", "")
 }
 
 /// MiB of huge pages of 2 MiB that nobody has.

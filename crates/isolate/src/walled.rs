@@ -29,6 +29,13 @@ impl Walled {
     /// # Errors
     /// As [`Walled::start`].
     pub fn start_on_wires(file: &ChainFile, registry: &Registry, depth: u32) -> Result<(Walled, Vec<End>), Error> {
+        if let Some(port) = file.ports.iter().find(|port| port.behind.is_some()) {
+            let cure = format!("take wall out of [port.{}]", port.name);
+            return Err(crate::lacks(
+                format!("port {:?} is opened behind a wall, where there is no wire", port.name),
+                cure,
+            ));
+        }
         // who sends polls as well
         let walls = Walls::build(file, registry, 1)?;
         let side = walls.as_ref().map_or(file, Walls::switch);
@@ -42,6 +49,12 @@ impl Walled {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Whether nothing more comes, on this side or by ports behind walls.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.engine.is_finished() && !self.walls.as_ref().is_some_and(Walls::receives)
     }
 
     /// The part of a file that runs in this process: the numbers of ports and chains are those of this.

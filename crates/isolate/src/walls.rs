@@ -6,11 +6,11 @@ use crate::keeper::{self, Keeper, Kept, Start, State};
 use crate::order::Order;
 use crate::program::{self, Program};
 use crate::vm::{self, Accel, Kernel};
-use crate::{HOST, container, initramfs, lacks};
+use crate::{HOST, container, handed, initramfs, lacks};
 use chain::{ChainFile, Idle, Isolation, Wall};
 use graph::{Diagnostics, Registry};
-use runtime::{Error, Guard, Summary, WallSummary, allowed_cpus};
-use std::collections::BTreeSet;
+use runtime::{Error, Functions, Guard, Summary, WallSummary, allowed_cpus};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
@@ -34,8 +34,11 @@ pub(crate) struct Walls {
     sleepy: Vec<bool>,
     /// Whether this side has a CPU of a wall's.
     shares: bool,
-    /// NFs of the whole file, in order.
+    /// NFs of the whole file, in order, and its ports.
     nfs: Vec<String>,
+    ports: Vec<String>,
+    /// Whether packets come in by ports behind walls.
+    receives: bool,
     switch: ChainFile,
     folder: PathBuf,
     notes: Vec<String>,
@@ -44,6 +47,8 @@ pub(crate) struct Walls {
     // in this order: first the processes end, then what they leave behind is removed
     keeper: Mutex<Option<Keeper>>,
     kept: Vec<Arc<Kept>>,
+    /// Virtual functions of both sides, where this has made them.
+    functions: Functions,
     _guard: Guard,
     /// As long as it is held, the folder is no orphan.
     _lock: File,
@@ -80,6 +85,10 @@ impl Walls {
         let mut groups: Vec<Groups> = file.walls.iter().map(plan).collect();
         let paths: Vec<PathBuf> = groups.iter().flat_map(Groups::everywhere).collect();
         let machines = Machines::new(file)?;
+        // all that a run needs of a NIC are made at once, those of this side as well
+        let functions = if is_handed(file) { Functions::of(file)? } else { Functions::default() };
+        let devices = |wall: &Wall| devices(file, wall, functions.addresses());
+        let devices: Vec<Vec<Handed>> = file.walls.iter().map(devices).collect::<Result<_, _>>()?;
         // a folder that is there already is somebody else's
         let mut make = std::fs::DirBuilder::new();
         make.mode(0o711).create(&folder).map_err(wrong)?;
@@ -88,7 +97,7 @@ impl Walls {
         let guard = guard(&folder, &paths).map_err(|e| lacks(format!("no shell can be run: {e}"), "install one"))?;
         let root = rustix::process::geteuid().is_root();
         let path = std::path::absolute(&file.file).map_err(wrong)?;
-        let mut notes = machines.notes();
+        let mut notes: Vec<String> = machines.notes().into_iter().chain(functions.notes().iter().cloned()).collect();
         let mut kept = vec![];
         for (n, ((wall, cpus), groups)) in file.walls.iter().zip(&cpus).zip(&mut groups).enumerate() {
             make.create(folder.join(&wall.name)).map_err(wrong)?;
@@ -110,10 +119,11 @@ impl Walls {
                 wall: wall.name.clone(),
                 isolation: wall.isolation,
                 file: path.clone(),
-                part: file.host(wall, &folder),
+                part: file.host(wall, &folder, functions.addresses()),
                 files: files.map_err(wrong)?,
                 folder: folder.clone(),
                 sockets: if wall.transport.is_memif() { file.sockets(wall, &folder) } else { vec![] },
+                devices: devices[n].iter().map(|device| device.address.clone()).collect(),
                 program: vec![],
                 cpus: cpus.clone(),
                 sleepy: sleepy[n],
@@ -127,14 +137,16 @@ impl Walls {
                 wall: wall.name.clone(),
                 nfs: wall.nfs.clone(),
                 ways: wall.ports().map(str::to_owned).collect(),
+                own: wall.own.clone(),
                 start,
                 groups: std::mem::replace(groups, Groups::none()),
                 user,
-                state: Mutex::default(),
+                state: Mutex::new(State::of(devices[n].iter().map(|device| (&*device.port, &*device.written)))),
             }));
         }
-        let switch =
-            file.switch(&folder, &switch_cpus, registry).map_err(|faults| Error::Input(Diagnostics(faults)))?;
+        let switch = file
+            .switch(&folder, &switch_cpus, functions.addresses(), registry)
+            .map_err(|faults| Error::Input(Diagnostics(faults)))?;
         Ok(Some(Walls {
             walls: file.walls.clone(),
             by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
@@ -142,12 +154,15 @@ impl Walls {
             sleepy,
             shares,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
+            ports: file.ports.iter().map(|port| port.name.clone()).collect(),
+            receives: file.ports.iter().any(|port| port.behind.is_some() && port.received_from),
             switch,
             folder,
             notes,
             last: Mutex::new((i64::MAX, Instant::now())),
             keeper: Mutex::default(),
             kept,
+            functions,
             _guard: guard,
             _lock: lock,
         }))
@@ -177,6 +192,11 @@ impl Walls {
         let folder = self.folder.join(".switch");
         std::fs::create_dir(&folder)?;
         Ok(folder)
+    }
+
+    /// Whether packets come in by ports behind the walls.
+    pub(crate) fn receives(&self) -> bool {
+        self.receives
     }
 
     /// What the user may want to know.
@@ -220,8 +240,11 @@ impl Walls {
         if !done.balanced {
             return false;
         }
-        self.ask();
-        self.kept.iter().for_each(|kept| kept.state().going = true);
+        for kept in &self.kept {
+            kept.close();
+            kept.ask();
+            kept.state().going = true;
+        }
         let (mut away, mut deaths) = (0, 0);
         for (wall, kept) in self.walls.iter().zip(&self.kept) {
             let state = kept.state();
@@ -247,6 +270,10 @@ impl Walls {
     fn away(&self, wall: &Wall, state: &State, done: &Summary) -> i64 {
         let ways = done.ports.iter().filter(|port| wall.ports().any(|own| own == port.name));
         let (handed, back) = ways.fold((0, 0), |(handed, back), port| (handed + port.sent, back + port.received));
+        // what its own ports have dropped is in what all of it has
+        let own = state.own();
+        let (handed, back) =
+            own.values().fold((handed, back), |(handed, back), port| (handed + port.received, back + port.sent));
         let [created, dropped, held] = state.now.as_ref().map(keeper::sums).unwrap_or_default();
         let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
         let away = all(&[handed, state.created, created]) - all(&[back, state.dropped, dropped, held]);
@@ -293,9 +320,11 @@ impl Walls {
                     .iter()
                     .for_each(|(reason, n)| of.drop_as(if reason == "tx_full" { "wall_full" } else { reason }, *n));
             }
+            done.ports.extend(state.own().into_values());
             let now = state.now.iter();
-            keeper::add_behind(&mut of.drops, now.clone().flat_map(|now| &now.ports));
-            for port in now.clone().flat_map(|now| &now.ports) {
+            let ways = || now.clone().flat_map(|now| &now.ports).filter(|port| is_way(&port.name));
+            keeper::add_behind(&mut of.drops, ways());
+            for port in ways() {
                 of.inner_take.join(port.receive);
                 of.inner_hand.join(port.send);
             }
@@ -309,6 +338,7 @@ impl Walls {
             }
             done.walls.push(of);
         }
+        done.ports.sort_by_key(|port| self.ports.iter().position(|name| *name == port.name));
         done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));
         let this_side = done.balanced;
         done.total();
@@ -317,15 +347,49 @@ impl Walls {
     }
 
     /// Ends the processes; what both sides have done, in one.
-    pub(crate) fn end(self, done: Summary) -> Summary {
+    pub(crate) fn end(mut self, mut done: Summary) -> Summary {
         drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // the kernel waits for a worker that never ends
+        let of_functions = if done.stuck.is_empty() { self.functions.end() } else { self.functions.leave() };
+        done.faults.extend(of_functions);
         self.cover(done, true)
     }
+}
+
+/// Whether a wall of a file is handed a device.
+fn is_handed(file: &ChainFile) -> bool {
+    file.walls.iter().any(|wall| !wall.own.is_empty())
+}
+
+/// A device that is handed to what is behind a wall.
+struct Handed {
+    port: String,
+    /// As the user wrote it, and where it is on the bus.
+    written: String,
+    address: String,
+}
+
+/// The devices that a wall is handed, in the order in which its ports are.
+fn devices(file: &ChainFile, wall: &Wall, functions: &BTreeMap<String, String>) -> Result<Vec<Handed>, Error> {
+    let own = wall.own.iter().filter_map(|name| file.ports.iter().find(|port| port.name == *name));
+    let handed = |port: &chain::Port| {
+        let address = functions.get(&port.name).map_or_else(|| port.device.pci(), |address| Some(address));
+        let address = handed::address(address.unwrap_or_default());
+        if !rustix::process::geteuid().is_root() {
+            let cure = format!("run as root, or take wall out of [port.{}]", port.name);
+            return Err(lacks(format!("port {:?}: only root hands devices on", port.name), cure));
+        }
+        handed::group(&port.name, &address)?;
+        Ok(Handed { port: port.name.clone(), written: port.device.to_string(), address })
+    };
+    own.map(handed).collect()
 }
 
 /// What the walls of a file are made with besides this program.
 struct Machines {
     program: Option<Program>,
+    /// The one for VMs that are handed devices.
+    with_drivers: Option<Program>,
     runc: Option<String>,
     vm: Option<(Kernel, Accel, String)>,
     /// Whether there are huge pages for the memory of all VMs.
@@ -350,6 +414,7 @@ impl Machines {
         let of_vms = file.walls.iter().filter(|wall| wall.isolation == Isolation::Vm);
         Ok(Machines {
             program: (containers || vms).then(Program::own).transpose()?,
+            with_drivers: (vms && is_handed(file)).then(Program::with_drivers).transpose()?,
             runc,
             vm: vms.then(machine).transpose()?,
             huge: of_vms.map(|wall| wall.memory_mib).sum::<u64>() + OURS_MIB <= vm::free_huge_mib(),
@@ -398,7 +463,8 @@ impl Machines {
         let [linux, runc] = [".linux", ".runc"].map(|name| order.folder.join(name));
         let mut new = File::options();
         new.write(true).create_new(true).mode(0o600);
-        match (wall.isolation, &self.program, &self.vm) {
+        let program = self.with_drivers.as_ref().filter(|_| !order.devices.is_empty()).or(self.program.as_ref());
+        match (wall.isolation, program, &self.vm) {
             (Isolation::Container, Some(program), _) => {
                 let id = format!("bondstone-{}-{}", std::process::id(), wall.name);
                 let alone = Path::new("/").join(&id);
@@ -424,6 +490,7 @@ impl Machines {
                     huge: self.huge,
                     cpus: order.cpus.len(),
                     ways: file.sockets(wall, &order.folder),
+                    devices: order.devices.clone(),
                 };
                 order.program = guest.command();
             }

@@ -527,10 +527,15 @@ impl Engine {
         self.stop_once(|_| true)
     }
 
+    /// Takes nothing more from outside; what comes through walls is taken until [`Engine::stop`].
+    pub fn close(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// As [`Engine::stop`]; workers go on taking what comes back from behind walls until `returned` says of what has been
     /// done so far that all is back, at most for three seconds.
     pub fn stop_once(mut self, mut returned: impl FnMut(&Summary) -> bool) -> Summary {
-        self.stop.store(true, Ordering::Relaxed);
+        self.close();
         let end = Instant::now() + RETURN;
         while !returned(&self.snapshot()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));

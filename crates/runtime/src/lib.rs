@@ -31,6 +31,7 @@ pub use link::{LinkStats, Receive, Transmit};
 pub use outside::Outside;
 pub use placement::{Placement, Strategy, place};
 pub use ports::shuffle_link;
+pub use sriov::Functions;
 pub use summary::{ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, Summary, Totals, WallSummary};
 pub use topology::{Topology, node_of_device};
 pub use worker::{Drain, Gaps, Input, Origin, Output, Source, Worker};

@@ -37,7 +37,7 @@ impl Outside {
         let devices = devices.iter().map(parse).collect::<Result<Vec<_>, Error>>()?;
         let functions = Functions::make(&Linux, devices.iter().map(|(name, device)| (name.as_str(), device)))?;
         let pci = devices.iter().filter_map(|(_, d)| d.pci()).map(str::to_owned);
-        let pci: Vec<String> = pci.chain(functions.addresses().cloned()).collect();
+        let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + MORE).next_power_of_two() - 1;
         let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| environment_of_dpdk(&e))?;
         let pool = Mempool::new(eal, size).map_err(|e| environment_of_dpdk(&e))?;
@@ -52,7 +52,7 @@ impl Outside {
             ports::claim_socket(device)
                 .map_err(|e| wrong(&e, "name another socket, or stop that process".to_owned()))?;
             let fail = |e: dpdk::Error| wrong(&e.to_string(), ports::cure(device, &e));
-            let dpdk_name = outside.functions.address(name).unwrap_or(dpdk_name);
+            let dpdk_name = outside.functions.addresses().get(name).unwrap_or(dpdk_name);
             let opened = Port::open(outside.eal, dpdk_name, arguments).map_err(fail)?;
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
             let info = opened.info().map_err(fail)?;

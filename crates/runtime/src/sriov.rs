@@ -6,7 +6,7 @@
 //! lock on its folder in `/sys` until its virtual functions are gone.
 
 use crate::{Error, Guard};
-use chain::{Device, Function};
+use chain::{ChainFile, Device, Function};
 use std::collections::BTreeMap;
 use std::fs::{File, read_dir, read_link, read_to_string};
 use std::io::{self, ErrorKind, Write};
@@ -70,7 +70,7 @@ impl Kernel for Linux {
 /// Virtual functions that are there until this is dropped, or the process has ended. Ports on them have to be closed
 /// before.
 #[derive(Default)]
-pub(crate) struct Functions {
+pub struct Functions {
     addresses: BTreeMap<String, String>,
     notes: Vec<String>,
     /// Of each NIC, by its name.
@@ -78,6 +78,14 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
+    /// Makes all that a file asks for, by the kernel of this machine.
+    ///
+    /// # Errors
+    /// What the NIC, the machine or the user lacks.
+    pub fn of(file: &ChainFile) -> Result<Functions, Error> {
+        Functions::make(&Linux, file.ports.iter().map(|port| (port.name.as_str(), &port.device)))
+    }
+
     /// Makes one for each of these ports, given by name and device, that asks for one.
     ///
     /// # Errors
@@ -100,23 +108,20 @@ impl Functions {
         Ok(functions)
     }
 
-    /// The PCI address of a port's.
-    pub(crate) fn address(&self, port: &str) -> Option<&String> {
-        self.addresses.get(port)
-    }
-
-    /// The PCI addresses of all.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = &String> {
-        self.addresses.values()
+    /// The PCI address of each, by its port.
+    #[must_use]
+    pub fn addresses(&self) -> &BTreeMap<String, String> {
+        &self.addresses
     }
 
     /// What the user may want to know.
-    pub(crate) fn notes(&self) -> &[String] {
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// Gives them back; what went wrong.
-    pub(crate) fn end(&mut self) -> Vec<String> {
+    pub fn end(&mut self) -> Vec<String> {
         let end = |(of, guard): (String, Guard)| {
             let said = guard.end().err()?;
             Some(format!("the virtual functions of {of} could not be given back as they were: {said}"))
@@ -125,7 +130,7 @@ impl Functions {
     }
 
     /// Leaves them to the end of the process, as the kernel waits for whoever uses one; what the user has to know.
-    pub(crate) fn leave(&mut self) -> Vec<String> {
+    pub fn leave(&mut self) -> Vec<String> {
         let leave = |(of, guard): (String, Guard)| {
             std::mem::forget(guard);
             format!("the virtual functions of {of} are given back when the process has ended")

@@ -298,6 +298,27 @@ impl PortSummary {
         !self.device.starts_with("ring") || self.sent == self.received
     }
 
+    /// Adds what another process has done at the same port.
+    pub fn join(&mut self, more: &PortSummary) {
+        let pairs = [
+            (&mut self.received, more.received),
+            (&mut self.received_bytes, more.received_bytes),
+            (&mut self.sent, more.sent),
+            (&mut self.sent_bytes, more.sent_bytes),
+            (&mut self.held, more.held),
+            (&mut self.missed, more.missed),
+            (&mut self.copied, more.copied),
+            (&mut self.send_errors, more.send_errors),
+        ];
+        pairs.into_iter().for_each(|(to, n)| *to = to.saturating_add(n));
+        for (reason, n) in &more.drops {
+            *self.drops.entry(reason.clone()).or_default() += n;
+        }
+        self.receive.join(more.receive);
+        self.send.join(more.send);
+        self.link = more.link;
+    }
+
     /// Books packets that came and were dropped before anybody had them.
     pub(crate) fn drop_received(&mut self, reason: &'static str, n: u64) {
         if n != 0 {

@@ -60,6 +60,14 @@ pub enum Origin {
     Core,
     /// Back from behind a wall: polled until nothing is there any more.
     Wall,
+    /// From before a wall, on the other side of it: the same, and there is always more to come.
+    Switch,
+}
+
+impl Origin {
+    fn is_wall(self) -> bool {
+        matches!(self, Origin::Wall | Origin::Switch)
+    }
 }
 
 /// A port that a worker sends to.
@@ -466,7 +474,8 @@ impl Worker {
             if self.inputs.iter().all(|i| i.from.finished()) {
                 break;
             }
-            if idle == patience && self.inputs.iter().all(|i| i.origin != Origin::Outside || i.from.finished()) {
+            let goes_on = |i: &Input| matches!(i.origin, Origin::Outside | Origin::Switch) && !i.from.finished();
+            if idle == patience && !self.inputs.iter().any(goes_on) {
                 self.dry.store(true, Ordering::Relaxed);
             }
             idle += 1;
@@ -486,13 +495,13 @@ impl Worker {
             }
         }
         // what other cores and memory rings still bring, unless it goes round for ever
-        let walls = self.inputs.iter().any(|i| i.origin == Origin::Wall);
+        let walls = self.inputs.iter().any(|i| i.origin.is_wall());
         let deadline = Instant::now() + if walls { RETURN } else { DRAIN };
         let mut quiet = 0;
         let returned = self.returned.clone();
         let open = |i: &Input| match i.origin {
             Origin::Core => !i.from.finished(),
-            Origin::Wall => !returned.load(Ordering::Relaxed),
+            Origin::Wall | Origin::Switch => !returned.load(Ordering::Relaxed),
             Origin::Outside | Origin::Ring => false,
         };
         while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {

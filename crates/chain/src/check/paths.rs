@@ -57,10 +57,6 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn build(mut self, file: &File) -> Result<ChainFile, Faults> {
-        if file.chain.is_empty() && self.checker.faults.is_empty() {
-            let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
-            self.checker.fault(0..0, "chain", "there is no chain: nothing would run", format!("add {example}"));
-        }
         let firsts = file.chain.iter().filter_map(|c| c.get_ref().path.get_ref().first());
         self.begins = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
         let chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();

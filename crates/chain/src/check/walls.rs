@@ -34,7 +34,7 @@ fn lead_out(file: &File, wall: &str, from: &str, to: &str, crossings: &mut Vec<(
             let (nf, input) = element.get_ref().split_once(':').unwrap_or((element.get_ref(), path[0].get_ref()));
             from.split_once('.') == Some((nf, input))
         };
-        let stays = *of == *wall && run.end == path.len();
+        let stays = *of == *wall && run.start > 0 && run.end == path.len();
         (stays && path[run.clone()].iter().any(is_its)).then_some((way, n, run))
     });
     match shared {
@@ -79,10 +79,12 @@ impl Builder<'_> {
                     interfaces: 1,
                     spread: Over::default(),
                     crossings: vec![],
+                    own: vec![],
                 }),
             }
         }
         self.means(file, &mut walls);
+        self.own(file, &mut walls);
         let mut crossings = vec![];
         for (n, chain) in file.chain.iter().enumerate() {
             self.path(n, chain.get_ref().path.get_ref(), &behind, &mut crossings);
@@ -92,6 +94,7 @@ impl Builder<'_> {
             walls.iter().map(|wall| (wall.name.clone(), wall.interfaces)).collect();
         // what only comes out needs no more than one
         let width = |name: &str, way: &Way| match way {
+            Way::Path(n, run) if run.start == 0 => usize::from(run.end < file.chain[*n].get_ref().path.get_ref().len()),
             Way::Path(..) | Way::Interface(..) => interfaces.get(name).copied().unwrap_or(1),
             Way::Edge(..) => 1,
         };
@@ -111,8 +114,9 @@ impl Builder<'_> {
                 let cure = "write \"memif\", or put each chain and each direction behind a wall of its own";
                 self.checker.fault(span, wall.transport.name(), problem, cure);
             }
-            if wall.isolation == Isolation::Vm && ways > Wall::MOST_SLOTS {
-                let problem = format!("{ways} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
+            let slots = ways + wall.own.len();
+            if wall.isolation == Isolation::Vm && slots > Wall::MOST_SLOTS {
+                let problem = format!("{slots} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
                 self.checker.fault(
                     0..0,
                     &wall.name,
@@ -125,7 +129,7 @@ impl Builder<'_> {
             let width = width(&name, &way);
             let mut ports: Vec<String> = vec![];
             // one name more, of what spreads over them
-            for _ in 0..if width > 1 { width + 1 } else { 1 } {
+            for _ in 0..if width > 1 { width + 1 } else { width } {
                 ports.push(self.free_name(&name, &walls, &ports));
             }
             let spread = if width > 1 { ports.pop().unwrap_or_default() } else { String::new() };
@@ -265,33 +269,79 @@ impl Builder<'_> {
         Transport::default()
     }
 
+    /// Ports that are opened behind walls.
+    fn own(&mut self, file: &File, walls: &mut [Wall]) {
+        for (port, word) in file.port.iter().filter_map(|(port, means)| Some((port.get_ref(), means.wall.as_ref()?))) {
+            let (name, Some(at)) = (word.get_ref(), self.port_of(port)) else { continue };
+            let device = &self.ports[at].device;
+            let is_handed = device.pci().is_some() || device.virtual_function().is_some();
+            let fault = match walls.iter_mut().find(|wall| wall.name == *name) {
+                None if self.is_without(file, name) => {
+                    self.ports[at].behind = None;
+                    continue;
+                }
+                None => (
+                    "no NF and no chain of this name is behind a wall",
+                    "give one isolation = \"process\" or \"vm\", or take the key out",
+                ),
+                Some(_) if !is_handed => (
+                    "can be handed a PCI device or a virtual function of one, and this port is neither",
+                    "write device = \"sriov:INTERFACE\" or an address such as \"0000:01:00.0\", or take the key out",
+                ),
+                Some(wall) if wall.isolation == Isolation::Container => {
+                    ("is a container, to which no device is handed", "write isolation = \"process\" or \"vm\"")
+                }
+                Some(wall) if wall.transport == Transport::Rings => {
+                    ("has transport = \"rings\", which leaves no room for devices", "take the transport out")
+                }
+                Some(wall) => {
+                    wall.own.push(port.clone());
+                    continue;
+                }
+            };
+            self.checker.fault(word.span(), name, fault.0, fault.1);
+        }
+    }
+
+    /// The wall behind which an end of an edge or an element of a path is.
+    fn side<'a>(&'a self, element: &str, behind: &'a Behind) -> Option<&'a String> {
+        let name = nf_of(element);
+        self.port_of(name)
+            .map_or_else(|| behind.get(name).map(|(wall, _)| wall), |port| self.ports[port].behind.as_ref())
+    }
+
     /// The ways of a chain through walls.
     fn path(&mut self, n: usize, path: &[Spanned<String>], behind: &Behind, crossings: &mut Vec<(String, Way)>) {
-        let wall_of = |builder: &Self, element: &Spanned<String>| {
-            let nf = nf_of(element.get_ref());
-            behind.get(nf).filter(|_| builder.port_of(nf).is_none()).map(|(wall, _)| wall)
-        };
-        if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some()) {
+        let is_port = |builder: &Self, element: &Spanned<String>| builder.port_of(element.get_ref()).is_some();
+        let wall_of = |builder: &Self, element: &Spanned<String>| builder.side(element.get_ref(), behind).cloned();
+        if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some() && !is_port(self, first)) {
             let problem = "is behind a wall, and its packets go on before it";
             let cure = "put what follows into the same chain, or lead the output to a port by an edge";
             self.checker.fault(first.span(), first.get_ref(), problem, cure);
             return;
         }
-        let mut at = 1;
+        let mut at = 0;
         while at < path.len() {
             let Some(wall) = wall_of(self, &path[at]) else {
                 at += 1;
                 continue;
             };
-            let end = at + path[at..].iter().take_while(|element| wall_of(self, element) == Some(wall)).count();
+            let is_behind = |element: &&Spanned<String>| wall_of(self, element).as_ref() == Some(&wall);
+            let end = at + path[at..].iter().take_while(is_behind).count();
             let last = &path[end - 1];
+            if end - at < path.len() && path[at..end].iter().all(|element| is_port(self, element)) {
+                let problem =
+                    format!("is opened behind wall {wall:?}, and what is beside it in this path is not there");
+                let cure = "put the NF beside it behind the same wall, or take wall out of the port";
+                self.checker.fault(last.span(), last.get_ref(), problem, cure);
+            }
             let goes_on = |nf: &NfUse| !nf.outputs.is_empty() && !nf.has_interfaces();
             if end == path.len() && self.nfs.iter().any(|nf| nf.name == nf_of(last.get_ref()) && goes_on(nf)) {
                 let problem = "is behind a wall, and another path begins with its output before it";
                 let cure = "take its isolation out, or put it into a file of its own, joined by vhost";
                 self.checker.fault(last.span(), last.get_ref(), problem, cure);
             }
-            crossings.push((wall.clone(), Way::Path(n, at..end)));
+            crossings.push((wall, Way::Path(n, at..end)));
             at = end;
         }
     }
@@ -300,10 +350,9 @@ impl Builder<'_> {
     fn outputs(&mut self, file: &File, behind: &Behind, crossings: &mut Vec<(String, Way)>) {
         for edge in &file.edge {
             let (from, to) = (edge.from.get_ref(), edge.to.get_ref());
-            let wall = |end: &str| behind.get(nf_of(end)).map(|(wall, _)| wall);
-            match (wall(from), wall(to)) {
-                (Some(wall), _) if self.port_of(to).is_some() => lead_out(file, wall, from, to, crossings),
+            match (self.side(from, behind), self.side(to, behind)) {
                 (from, to) if from == to => {}
+                (Some(wall), None) if self.port_of(to).is_some() => lead_out(file, wall, from, to, crossings),
                 _ => {
                     let cure = "lead the output to a port, or put both NFs behind one wall";
                     self.checker.fault(
@@ -316,13 +365,23 @@ impl Builder<'_> {
             }
         }
         let written = |name: &str| file.edge.iter().any(|edge| edge.from.get_ref() == name);
-        for nf in self.nfs.iter().filter(|nf| behind.contains_key(&nf.name)) {
+        for nf in &self.nfs {
             for (at, output) in nf.outputs.iter().enumerate().skip(1) {
                 let from = format!("{}.{output}", nf.name);
                 // the second of a name is a fault that building finds
                 let is_first = !nf.outputs[..at].contains(output);
-                if is_first && self.port_of(output).is_some() && !written(&from) {
-                    lead_out(file, &behind[&nf.name].0, &from, output, crossings);
+                if !is_first || self.port_of(output).is_none() || written(&from) {
+                    continue;
+                }
+                match (self.side(&nf.name, behind), self.side(output, behind)) {
+                    (from, to) if from == to => {}
+                    (Some(wall), None) => lead_out(file, wall, &from, output, crossings),
+                    (_, to) => {
+                        let problem =
+                            format!("is opened behind wall {:?}, and an output of {:?} leads to it", to, nf.name);
+                        let cure = "put that NF behind the same wall, or take wall out of the port";
+                        self.checker.fault(0..0, output, problem, cure);
+                    }
                 }
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn memory(
         file.ports.iter().filter(rings).count() as u32
     };
     let pci = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned);
-    let pci: Vec<String> = pci.chain(functions.addresses().cloned()).collect();
+    let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
     let queues = workers.len() as u32 + 1;
     let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
     let in_ports = match wires {

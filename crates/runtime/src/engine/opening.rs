@@ -79,7 +79,7 @@ impl Opening<'_> {
             match self.file.ports[port].device.clone() {
                 Device::Pcap(name) => self.capture(port, &name, workers)?,
                 Device::Dpdk { name, arguments, .. } => {
-                    let made = self.functions.address(&self.file.ports[port].name);
+                    let made = self.functions.addresses().get(&self.file.ports[port].name);
                     self.device(port, made.unwrap_or(&name), &arguments, workers)?;
                 }
                 Device::Rings { socket, lane, lanes } => self.rings(port, &socket, (lane, lanes), workers)?,
@@ -261,13 +261,8 @@ impl Opening<'_> {
         self.drivers_own += ports::drivers_own(&info, &config, arguments);
         self.notes.extend(ports::note(&plan.name, &plan.device));
         let mut rx = queues.rx.into_iter();
-        let origin = match plan.wall {
-            _ if ring => Origin::Ring,
-            Some(Side::Switch) => Origin::Wall,
-            _ => Origin::Outside,
-        };
-        // the switch never waits for whom it does not know, but an NF may wait for the switch
-        let patient = plan.wall == Some(Side::Host);
+        let (origin, patient) = self.origin(port);
+        let origin = if ring { Origin::Ring } else { origin };
         if hardware {
             for (user, queue) in polled.iter().zip(rx.by_ref()) {
                 self.poll_with(port, Source::Queue(queue), std::slice::from_ref(user), workers, patient, origin);
@@ -281,12 +276,27 @@ impl Opening<'_> {
             self.rings.extend(rx.map(|queue| (port, queue)));
         }
         transmit(port, queues.tx, &senders, workers, shared);
-        for &n in &senders {
+        self.mark(port, &senders, workers);
+        Ok(())
+    }
+
+    /// Whose packets a port brings, and whether these can wait: the switch never waits for whom it does not know, but an NF may
+    /// wait for the switch.
+    fn origin(&self, port: usize) -> (Origin, bool) {
+        match self.file.ports[port].wall {
+            Some(Side::Switch) => (Origin::Wall, false),
+            Some(Side::Host) => (Origin::Switch, true),
+            None => (Origin::Outside, false),
+        }
+    }
+
+    /// Notes of outputs that they lead behind a wall.
+    fn mark(&self, port: usize, senders: &[usize], workers: &mut [Placed]) {
+        for &n in senders {
             if let Some(output) = &mut workers[n].outputs[port] {
-                output.wall = plan.wall == Some(Side::Switch);
+                output.wall = self.file.ports[port].wall == Some(Side::Switch);
             }
         }
-        Ok(())
     }
 
     /// Opens a way through a wall by rings.
@@ -298,19 +308,12 @@ impl Opening<'_> {
         let (from, to): ports::Ends = opened.map_err(|e| {
             self.environment(port, &e, "write transport = \"memif\", which shares less memory".to_owned())
         })?;
-        let (origin, patient) = match side {
-            Side::Switch => (Origin::Wall, false),
-            Side::Host => (Origin::Outside, true),
-        };
+        let (origin, patient) = self.origin(port);
         if !polled.is_empty() {
             self.poll_with(port, Source::Other(from), &polled, workers, patient, origin);
         }
         share(port, to, &senders, workers);
-        for &n in &senders {
-            if let Some(output) = &mut workers[n].outputs[port] {
-                output.wall = side == Side::Switch;
-            }
-        }
+        self.mark(port, &senders, workers);
         Ok(())
     }
 

@@ -180,13 +180,13 @@ pub(crate) fn cure(device: &Device, e: &dpdk::Error) -> String {
     };
     let target = written.split_once(':').map_or("", |(_, t)| t.split(',').next().unwrap_or(""));
     match written.split([':', ',']).next().unwrap_or("") {
-        _ if device.pci().is_some() => format!(
-            "bind it to a driver that DPDK can use: sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {name}; and switch on the IOMMU"
-        ),
         "sriov" => {
             "bondstone doctor finds what DPDK lacks on this machine; DPDK may have no driver for this virtual function"
                 .to_owned()
         }
+        _ if device.pci().is_some() => format!(
+            "bind it to a driver that DPDK can use: sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {name}; and switch on the IOMMU"
+        ),
         "tap" => as_root("cap_net_admin", &format!("no interface is called {target:?} yet and /dev/net/tun is there")),
         "af_packet" => as_root("cap_net_raw,cap_net_admin", &format!("there is an interface {target:?} (ip link)")),
         "af_xdp" => as_root(

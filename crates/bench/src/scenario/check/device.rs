@@ -180,7 +180,7 @@ impl Checker<'_> {
             if chain.walls.is_empty() {
                 return Some(Err(format!("{text} runs no NFs: they have to be behind walls")));
             }
-            let side = chain.switch(Path::new("/run"), &[], self.registry);
+            let side = chain.switch(Path::new("/run"), &[], &BTreeMap::new(), self.registry);
             let side = side.map_err(|faults| self.others.extend(faults)).ok()?;
             if let Err(d) = chain.for_any_switch().and_then(|()| side.hops().map(drop)) {
                 return Some(Err(format!("{text}: {} {}", d.value.unwrap_or_default(), d.problem)));
