@@ -10,6 +10,7 @@ fn main() {
         .expect("libdpdk (make setup)");
     let mut c = cc::Build::new();
     let names = [
+        "bridge",
         "cells",
         "conntrack",
         "filter",
@@ -24,6 +25,8 @@ fn main() {
         "ring",
         "router",
         "router6",
+        "spread",
+        "stations",
         "ttl",
     ];
     c.files(names.map(|name| format!("c/{name}.c"))).includes(&lib.include_paths).opt_level(3).warnings(true);

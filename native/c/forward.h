@@ -56,20 +56,25 @@ struct fresh_flow {
 	uint8_t bytes[16];
 };
 
+/* Bytes 0 to 15 of a frame: both MAC addresses, and what follows. */
+struct fresh_macs {
+	uint8_t bytes[16];
+};
+
 /* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides),
  * called through a pointer as an ethdev's burst functions are, here and in Rust. */
 struct port {
 	uint16_t ethdev;
 	struct rte_mbuf **slots; /* NULL: an ethdev */
 	uint32_t mask, head, tail;
-	const void *fresh; /* of struct fresh, fresh6 or fresh_flow; NULL: packets are received as they were sent */
+	const void *fresh; /* of struct fresh, fresh6, fresh_flow or fresh_macs; NULL: packets are received as they were sent */
 	uint32_t fresh_mask, at;
 	uint64_t front; /* with fresh: the first eight bytes of every frame */
 	uint64_t ip;	/* with fresh6: the first eight bytes of every IPv6 header; with FRESH_WHOLE: the next eight of every frame */
 };
 
-/* What a port is: all but the first two have fresh; the last also loses what was put in front of packets. */
-enum { ETHDEV, MEMORY, FRESH, FRESH6, FRESH_FLOW, FRESH_WHOLE };
+/* What a port is: all but the first two have fresh; FRESH_WHOLE also loses what was put in front of packets. */
+enum { ETHDEV, MEMORY, FRESH, FRESH6, FRESH_FLOW, FRESH_WHOLE, FRESH_MACS };
 
 uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n);
 uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n);
@@ -77,6 +82,7 @@ extern uint16_t (*volatile memory_rx_fresh)(struct port *, struct rte_mbuf **, u
 extern uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_fresh_flow)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_fresh_whole)(struct port *, struct rte_mbuf **, uint16_t);
+extern uint16_t (*volatile memory_rx_fresh_macs)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 
@@ -93,6 +99,8 @@ static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf *
 		return memory_rx_fresh_flow(port, p, BURST);
 	if (kind == FRESH_WHOLE)
 		return memory_rx_fresh_whole(port, p, BURST);
+	if (kind == FRESH_MACS)
+		return memory_rx_fresh_macs(port, p, BURST);
 	return kind == MEMORY ? memory_rx_burst(port, p, BURST) : rte_eth_rx_burst(port->ethdev, 0, p, BURST);
 }
 

@@ -82,6 +82,18 @@ uint16_t memory_receive_fresh_whole(struct port *port, struct rte_mbuf **p, uint
 	return BURST;
 }
 
+/* As memory_receive_fresh; each packet gets the next pair of MAC addresses. */
+uint16_t memory_receive_fresh_macs(struct port *port, struct rte_mbuf **p, uint16_t n)
+{
+	memory_receive(port, p, n);
+	const struct fresh_macs *f = (const struct fresh_macs *)port->fresh + (port->at & port->fresh_mask);
+	port->at += BURST;
+	for (int i = 0; i < BURST; i++)
+		memcpy(rte_pktmbuf_mtod(p[i], uint8_t *), f[i].bytes, 16);
+	return BURST;
+}
+
+uint16_t (*volatile memory_rx_fresh_macs)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh_macs;
 uint16_t (*volatile memory_rx_fresh_whole)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh_whole;
 uint16_t (*volatile memory_rx_fresh_flow)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh_flow;
 uint16_t (*volatile memory_rx_fresh6)(struct port *, struct rte_mbuf **, uint16_t) = memory_receive_fresh6;

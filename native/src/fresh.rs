@@ -9,7 +9,7 @@ use runtime::Receive;
 use wire::checksum;
 
 /// Destinations that go round.
-const LIST: usize = 1 << 22;
+pub(crate) const LIST: usize = 1 << 22;
 
 /// `struct fresh` of forward.h.
 #[repr(C)]
@@ -97,6 +97,35 @@ impl Refresh for FreshFlow {
             frame.cast::<u64>().write_unaligned((*port).front);
             frame.add(22).cast::<[u8; 16]>().write_unaligned(self.0);
         }
+    }
+}
+
+/// `struct fresh_macs` of forward.h.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreshMacs([u8; 16]);
+
+impl FreshMacs {
+    /// From one address to another, six bytes each, the first byte the highest.
+    pub(crate) fn of(src: u64, dst: u64) -> FreshMacs {
+        let frame = Self::frame();
+        let six = |address: u64| *address.to_be_bytes().last_chunk::<6>().expect("of eight");
+        let mut bytes = *frame.first_chunk::<16>().expect("a frame");
+        bytes[..6].copy_from_slice(&six(dst));
+        bytes[6..12].copy_from_slice(&six(src));
+        FreshMacs(bytes)
+    }
+}
+
+impl Refresh for FreshMacs {
+    fn frame() -> Vec<u8> {
+        packet_to([10, 0, 0, 2])
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, frame: *mut u8, _: *const CPort) {
+        // SAFETY: the frame has 60 bytes.
+        unsafe { frame.cast::<[u8; 16]>().write_unaligned(self.0) }
     }
 }
 

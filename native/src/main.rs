@@ -15,6 +15,8 @@ mod router6;
 mod routes;
 mod rows;
 mod sample;
+mod spread;
+mod stations;
 mod testpmd;
 mod verify;
 

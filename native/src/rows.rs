@@ -2,11 +2,11 @@
 
 use crate::firewall::Rules;
 use crate::fixture::{self, CLoop, CPort, CellsState, Counts, Memory, Packets};
-use crate::fresh::Destinations;
+use crate::fresh::{Destinations, LIST};
 use crate::hosts::Host;
 use crate::routes::{Table, Version};
 use crate::sample::{Compared, Cost, compare};
-use crate::{chains, conntrack, maglev, monitor, nat, testpmd, verify};
+use crate::{chains, conntrack, maglev, monitor, nat, spread, stations, testpmd, verify};
 use anyhow::Context;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -60,6 +60,7 @@ pub(crate) struct Pair {
     pub(crate) stages: Option<u32>,
     /// Times that a packet may pass before its time to live ends.
     pub(crate) passes: usize,
+    pub(crate) ports: Ports,
     /// What else both must agree on.
     pub(crate) agree: Option<Rc<dyn Agree>>,
 }
@@ -67,8 +68,28 @@ pub(crate) struct Pair {
 impl Pair {
     /// One of no cells and stages, whose packets may pass for ever.
     pub(crate) fn new(name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native: CLoop) -> Pair {
-        Pair { name: name.into(), nodes, native, cells: None, stages: None, passes: usize::MAX, agree: None }
+        Pair {
+            name: name.into(),
+            nodes,
+            native,
+            cells: None,
+            stages: None,
+            passes: usize::MAX,
+            ports: Ports::One,
+            agree: None,
+        }
     }
+}
+
+/// Where an NF's packets go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ports {
+    /// All to one port.
+    One,
+    /// Those of its second output and of its third to a port each.
+    Two,
+    /// From each of two ports, by the first and the second input, to the other.
+    Between,
 }
 
 /// What both sides have counted, compared.
@@ -92,6 +113,8 @@ enum Lap {
     Frames(Vec<Vec<u8>>),
     /// 1,024 packets in memory, each time with other destinations, of so many different ones.
     Fresh(usize, Box<dyn Destinations>),
+    /// 1,024 packets each way between two ports, each time with other addresses, of so many different ones.
+    Between(usize, [Box<dyn Destinations>; 2]),
 }
 
 impl Lap {
@@ -102,6 +125,7 @@ impl Lap {
             Lap::Memory(n) => fixture::frames(*n),
             Lap::Frames(frames) => frames.clone(),
             Lap::Fresh(_, list) => vec![list.frame(); 1024],
+            Lap::Between(_, [list, _]) => vec![list.frame(); 2048],
         }
     }
 
@@ -174,6 +198,23 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
         for flows in [1, 10_000, 1_000_000] {
             let (pair, native) = conntrack::pair(&bench.pool)?;
             rows.add(&mut bench, &pair, &Lap::Fresh(flows, conntrack::destinations(flows)), native.state())?;
+        }
+    }
+    if wanted(spread::NAME) {
+        for n in [1024, 16_384] {
+            rows.add(&mut bench, &spread::pair(), &Lap::Memory(n), core::ptr::null_mut())?;
+        }
+    }
+    for flows in [1, 10_000, 1_000_000] {
+        if wanted(stations::STATIONS) {
+            let (pair, native) = (stations::stations(flows), stations::Native::stations(flows)?);
+            let frames = stations::frames(flows);
+            verify::same(&bench.pool, &pair.name, &frames, (pair.nodes)(), pair.native, native.state())?;
+            rows.add(&mut bench, &pair, &Lap::Fresh(flows, stations::to_stations(flows)), native.state())?;
+        }
+        if wanted(stations::BRIDGE) {
+            let (pair, native) = (stations::bridge(flows), stations::Native::bridge(stations::addresses(flows)));
+            rows.add(&mut bench, &pair, &Lap::Between(flows, stations::between(flows)), native.state())?;
         }
     }
     let pair = monitor::pair();
@@ -316,13 +357,14 @@ impl Bench {
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
                 let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
-                let mut worker = worker((pair.nodes)(), receivers, senders, &self.pool);
+                let mut worker = worker(pair, receivers, senders, &self.pool);
                 let reset = || packets.reset();
                 let compared =
                     self.alternate(pair, (&packets, &reset, &reset), 512, &mut worker, (&mut ca, &mut cb), state)?;
                 worker.empty_queues();
                 Ok((compared, "ring", 512))
             }
+            Lap::Between(flows, _) => self.between(pair, source, *flows, state),
             Lap::Memory(_) | Lap::Frames(_) | Lap::Fresh(..) => {
                 let frames = source.frames();
                 let n = frames.len();
@@ -332,8 +374,9 @@ impl Bench {
                     Lap::Fresh(_, list) => list.freshen(&memory),
                     _ => Box::new(memory.handle()),
                 };
-                let (receive, send) = (Source::Other(receive), Drain::Other(Box::new(memory.handle())));
-                let mut worker = worker((pair.nodes)(), vec![receive], vec![send], &self.pool);
+                let send = || Drain::Other(Box::new(memory.handle()));
+                let senders = (0..if pair.ports == Ports::Two { 2 } else { 1 }).map(|_| send()).collect();
+                let mut worker = worker(pair, vec![Source::Other(receive)], senders, &self.pool);
                 // SAFETY: one thread; C and Rust take turns.
                 let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
                 let reset = || {
@@ -363,6 +406,41 @@ impl Bench {
                 }
             }
         }
+    }
+
+    /// As [`Bench::row`], between two ports; both sides learn who is there first.
+    fn between(
+        &self,
+        pair: &Pair,
+        source: &Lap,
+        flows: usize,
+        state: *mut c_void,
+    ) -> anyhow::Result<(Compared, &'static str, usize)> {
+        let Lap::Between(_, lists) = source else { anyhow::bail!("{} is no way between two ports", pair.name) };
+        let frames = source.frames();
+        let (n, memories) = (frames.len(), [Memory::new(frames.len() / 2), Memory::new(frames.len() / 2)]);
+        let packets = Packets::new(&self.pool, frames, |i, p| memories[2 * i / n].give(p));
+        let receivers = memories.iter().zip(lists).map(|(memory, list)| Source::Other(list.freshen(memory))).collect();
+        let senders = memories.iter().map(|memory| Drain::Other(Box::new(memory.handle()))).collect();
+        let mut worker = worker(pair, receivers, senders, &self.pool);
+        // SAFETY: one thread; C and Rust take turns.
+        let (a, b) = unsafe { (&mut *memories[0].port.as_ptr(), &mut *memories[1].port.as_ptr()) };
+        let rewind = || memories.iter().for_each(Memory::rewind);
+        rewind();
+        for _ in 0..LIST / BURST {
+            worker.poll();
+        }
+        rewind();
+        // SAFETY: ports and state live through the call, on this one thread.
+        unsafe { (pair.native)(a, b, (2 * LIST / BURST) as u32, &mut Counts::default(), state) };
+        let reset = || {
+            packets.reset();
+            rewind();
+        };
+        // packets are where they were after two of their passes
+        let compared = self.alternate(pair, (&packets, &reset, &|| ()), 2 * n, &mut worker, (a, b), state)?;
+        memories.iter().for_each(|memory| drop(memory.take()));
+        Ok((compared, "between", flows))
     }
 
     fn alternate(
@@ -409,23 +487,39 @@ impl Bench {
     }
 }
 
-/// A worker with one path from each port to the next, all through the same nodes.
-pub(crate) fn worker(
+/// A worker with one path from each port, through the pair's nodes, to where its packets go.
+pub(crate) fn worker(pair: &Pair, receivers: Vec<Source>, senders: Vec<Drain>, pool: &Arc<Mempool>) -> Worker {
+    along((pair.nodes)(), pair.ports, receivers, senders, pool)
+}
+
+/// As [`worker`], with one path from each port to the next, all through the same nodes.
+pub(crate) fn line(
     nodes: Vec<Box<dyn Node>>,
     receivers: Vec<Source>,
     senders: Vec<Drain>,
     pool: &Arc<Mempool>,
 ) -> Worker {
+    along(nodes, Ports::One, receivers, senders, pool)
+}
+
+fn along(
+    nodes: Vec<Box<dyn Node>>,
+    to: Ports,
+    receivers: Vec<Source>,
+    senders: Vec<Drain>,
+    pool: &Arc<Mempool>,
+) -> Worker {
+    let mut edges = vec![Target::Nowhere, Target::Port(0)];
+    edges.extend((to != Ports::One).then_some(Target::Port(1)));
     let mut blueprint = Blueprint::default();
-    blueprint.nodes.extend(
-        (0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: vec![Target::Nowhere, Target::Port(0)] }),
-    );
+    blueprint.nodes.extend((0..nodes.len()).map(|n| NodePlan { name: n.to_string(), edges: edges.clone() }));
     let ports = senders.len() as u16;
     let mut inputs = vec![];
     for (at, from) in receivers.into_iter().enumerate() {
         let mut next = Target::Port((at as u16 + 1) % ports);
+        let input = if to == Ports::Between { at as u8 } else { 0 };
         for node in (0..nodes.len() as u16).rev() {
-            blueprint.hops.push(HopPlan { node, input: 0, next, open: false });
+            blueprint.hops.push(HopPlan { node, input, next, open: false });
             next = Target::Hop(Hop(blueprint.hops.len() as u16 - 1));
         }
         inputs.push(Input { from, entry: next, stats: Arc::default(), patient: false, origin: Origin::Ring });

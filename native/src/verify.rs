@@ -1,7 +1,7 @@
 //! Both sides on frames of every sort: the same must come out, byte for byte.
 
 use crate::fixture::{CLoop, Counts, Memory};
-use crate::rows::worker;
+use crate::rows::line;
 use core::ffi::c_void;
 use dpdk::Mempool;
 use graph::Node;
@@ -56,7 +56,7 @@ pub(crate) fn same(
 
     fill();
     let mut worker =
-        worker(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
+        line(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
     for _ in 0..frames.len() / BURST {
         worker.poll();
     }

@@ -4,17 +4,20 @@ use super::key::Key;
 use super::store::{Store, View};
 use super::sync::{Arc, Ordering, fence};
 
-/// Keys that are fetched before the first of them is compared: about as many lines as a core waits for at a time. Of 8, 12,
-/// 16, 24 and 32 measured best, for bursts of 32 and of 256.
-const GROUP: usize = 24;
-/// A power of two, so that an index below it is cheap to be sure of.
-const ROOM: usize = 32;
+/// Keys that are fetched before the first of them is compared. Of 16, 32 and 64 measured best for calls of 256 up to 64 million
+/// entries; a burst of 32 is fetched as a whole.
+const AHEAD: usize = 64;
+/// Keys that are compared before those of them are looked up again that were not in their first bucket.
+const BLOCK: usize = 32;
 
 /// One thread's way to look keys up. Its clone is a further reader.
 pub struct Reader<K: Key> {
     store: Arc<Store<K>>,
-    /// One fetched, one compared, and one of which the rest is compared.
-    groups: [Group; 3],
+    /// Of the keys that are fetched.
+    hashes: [u64; AHEAD],
+    first: [u32; AHEAD],
+    /// Of a block, and of the one before it.
+    missed: [Missed; 2],
     restarts: u64,
 }
 
@@ -24,14 +27,21 @@ impl<K: Key> Clone for Reader<K> {
     }
 }
 
-/// Keys on their way.
+/// Keys of a block that were not in their first buckets.
 #[derive(Default)]
-struct Group {
-    hashes: [u64; ROOM],
-    first: [u32; ROOM],
-    /// Which were not in their first bucket, and the counter of moves of that bucket before it was looked at for good.
-    missed: [(u32, u32); ROOM],
-    missing: usize,
+struct Missed {
+    all: [Miss; BLOCK],
+    len: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Miss {
+    /// Its number among the keys.
+    key: u32,
+    first: u32,
+    second: u32,
+    /// The counter of moves of its first bucket before it was looked at for good.
+    moves: u32,
 }
 
 /// A stored value as what it is.
@@ -42,7 +52,7 @@ fn value<K: Key>(stored: u32) -> Option<K::Value> {
 
 impl<K: Key> Reader<K> {
     pub(super) fn new(store: Arc<Store<K>>) -> Self {
-        Self { store, groups: Default::default(), restarts: 0 }
+        Self { store, hashes: [0; AHEAD], first: [0; AHEAD], missed: Default::default(), restarts: 0 }
     }
 
     /// The value of a key.
@@ -66,28 +76,40 @@ impl<K: Key> Reader<K> {
     #[inline]
     pub fn get_batch(&mut self, keys: &[K], values: &mut [Option<K::Value>]) {
         assert_eq!(keys.len(), values.len(), "one value for each key");
-        let (store, view) = (&*self.store, self.store.view());
-        let [mut next, mut this, mut last] = self.groups.each_mut();
-        for from in (0..keys.len() + 2 * GROUP).step_by(GROUP) {
-            let at = |back: usize| from.saturating_sub(back).min(keys.len());
-            let (fetched, compared) = (&keys[at(0)..(from + GROUP).min(keys.len())], &keys[at(GROUP)..at(0)]);
-            let to = &mut values[at(GROUP)..at(0)];
-            this.missing = 0;
-            let both = fetched.len().min(compared.len());
-            for i in 0..both {
-                next.fetch(view, i, fetched[i]);
-                to[i] = this.compare(store, view, i, compared[i]);
+        let Self { store, hashes, first, missed, restarts } = self;
+        let view = store.view();
+        let fetch = |key: K| {
+            let hash = view.hash(key);
+            let bucket = view.geometry.first(hash);
+            view.prefetch(bucket);
+            (hash, bucket as u32)
+        };
+        (0..keys.len().min(AHEAD)).for_each(|at| (hashes[at], first[at]) = fetch(keys[at]));
+        let [this, last] = missed;
+        let (mut this, mut last) = (this, last);
+        last.len = 0;
+        for from in (0..keys.len()).step_by(BLOCK) {
+            this.len = 0;
+            for at in from..keys.len().min(from + BLOCK) {
+                let (hash, bucket) = (hashes[at % AHEAD], first[at % AHEAD]);
+                let stored = keys[at].find(&view.buckets[bucket as usize]);
+                values[at] = value::<K>(stored);
+                // of those that were found it is written over: a branch that nobody foresees costs more
+                let miss = &mut this.all[this.len % BLOCK];
+                let second = view.geometry.second(hash) as u32;
+                (miss.key, miss.first, miss.second) = (at as u32, bucket, second);
+                this.len += usize::from(stored == 0);
+                // the first bucket is near already
+                view.prefetch(if stored == 0 { second } else { bucket } as usize);
+                if let Some(&key) = keys.get(at + AHEAD) {
+                    (hashes[at % AHEAD], first[at % AHEAD]) = fetch(key);
+                }
             }
-            (both..fetched.len()).for_each(|i| next.fetch(view, i, fetched[i]));
-            (both..compared.len()).for_each(|i| to[i] = this.compare(store, view, i, compared[i]));
-            // What has left the first buckets is seen where it went.
-            fence(Ordering::Acquire);
-            let rest = at(2 * GROUP)..at(GROUP);
-            if !rest.is_empty() {
-                last.rest(store, view, &keys[rest.clone()], &mut values[rest], &mut self.restarts);
-            }
-            (next, this, last) = (last, next, this);
+            this.again(store, view, keys, values);
+            last.rest(store, view, keys, values, restarts);
+            core::mem::swap(&mut this, &mut last);
         }
+        last.rest(store, view, keys, values, restarts);
         // Whoever finds an entry sees what was written before it was inserted.
         fence(Ordering::Acquire);
     }
@@ -99,52 +121,43 @@ impl<K: Key> Reader<K> {
     }
 }
 
-impl Group {
-    /// Fetches the first bucket of a key.
+impl Missed {
+    /// Looks in their first buckets once more, now that what comes is counted.
     #[inline(always)]
-    fn fetch<K: Key>(&mut self, view: View<'_, K>, i: usize, key: K) {
-        let hash = view.hash(key);
-        let bucket = view.geometry.first(hash);
-        (self.hashes[i % ROOM], self.first[i % ROOM]) = (hash, bucket as u32);
-        view.prefetch(bucket);
-    }
-
-    /// Looks in the first bucket of a key, and fetches the second if it is not there.
-    #[inline(always)]
-    fn compare<K: Key>(&mut self, store: &Store<K>, view: View<'_, K>, i: usize, key: K) -> Option<K::Value> {
-        let bucket = &view.buckets[self.first[i % ROOM] as usize];
-        let stored = key.find(bucket);
-        if stored != 0 {
-            return value::<K>(stored);
+    fn again<K: Key>(&mut self, store: &Store<K>, view: View<'_, K>, keys: &[K], values: &mut [Option<K::Value>]) {
+        let len = core::mem::take(&mut self.len);
+        for n in 0..len.min(BLOCK) {
+            let mut miss = self.all[n];
+            let key = keys[miss.key as usize];
+            // Acquire: an entry whose coming was counted is seen.
+            miss.moves = store.moves(miss.first as usize).load(Ordering::Acquire);
+            let stored = key.find(&view.buckets[miss.first as usize]);
+            values[miss.key as usize] = value::<K>(stored);
+            self.all[self.len % BLOCK] = miss;
+            self.len += usize::from(stored == 0);
         }
-        view.prefetch(view.geometry.second(self.hashes[i % ROOM]));
-        // Once more, now that what comes is counted. Acquire: an entry whose coming was counted is seen.
-        let moves = store.moves(self.first[i % ROOM] as usize).load(Ordering::Acquire);
-        let found = value::<K>(key.find(bucket));
-        self.missed[self.missing % ROOM] = (i as u32, moves);
-        self.missing += usize::from(found.is_none());
-        found
+        // What has left the first buckets is seen where it went.
+        fence(Ordering::Acquire);
     }
 
-    /// Looks in the second buckets of those keys.
+    /// Looks in their second buckets.
     #[inline(always)]
     fn rest<K: Key>(
-        &self,
+        &mut self,
         store: &Store<K>,
         view: View<'_, K>,
         keys: &[K],
         values: &mut [Option<K::Value>],
         restarts: &mut u64,
     ) {
-        for &(i, moves) in self.missed.iter().take(self.missing) {
-            let i = i as usize % ROOM;
-            let (key, hash) = (keys[i], self.hashes[i]);
-            let mut stored = key.find(&view.buckets[view.geometry.second(hash)]);
-            if stored == 0 && store.moved(view.geometry, self.first[i] as usize, moves) {
+        for miss in &self.all[..core::mem::take(&mut self.len).min(BLOCK)] {
+            let at = miss.key as usize;
+            let mut stored = keys[at].find(&view.buckets[miss.second as usize]);
+            if stored == 0 && store.moved(view.geometry, miss.first as usize, miss.moves) {
                 *restarts += 1;
-                stored = look_in_both(store, key, hash, restarts);
+                stored = look_in_both(store, keys[at], view.hash(keys[at]), restarts);
             }
-            values[i] = value::<K>(stored);
+            values[at] = value::<K>(stored);
         }
     }
 }
