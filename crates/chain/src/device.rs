@@ -98,11 +98,7 @@ impl Device {
                 Err((format!("a null device has no target {t:?}"), "write null, or null,size=128".into()))
             }
             (_, None) => Err((format!("{kind} needs a target"), format!("write {kind}:{}", example(kind)))),
-            ("sriov", Some(address)) if is_pci(address) => {
-                // the kernel writes it whole
-                let domain = if address.len() < "0000:00:00.0".len() { "0000:" } else { "" };
-                Self::function(format!("{domain}{}", address.to_lowercase()), extra, port, text)
-            }
+            ("sriov", Some(address)) if is_pci(address) => Self::function(whole_address(address), extra, port, text),
             (_, Some(target)) => {
                 if target.contains([',', '=']) || target.contains(char::is_whitespace) {
                     return Err((format!("{target:?} cannot be a target"), format!("write {kind}:{}", example(kind))));
@@ -156,6 +152,7 @@ impl Device {
             Device::Dpdk { written, name, .. } if written.starts_with("ring") => name.clone(),
             // each has one of its own
             Device::Dpdk { name, function: Some(_), .. } => name.clone(),
+            Device::Dpdk { name, .. } if is_pci(name) => whole_address(name),
             Device::Dpdk { written, .. } => written.split(',').next().unwrap_or_default().to_owned(),
             Device::Rings { .. } => self.to_string(),
         }
@@ -224,6 +221,13 @@ fn example(kind: &str) -> &'static str {
         "tap" => "lan0",
         _ => "eth0",
     }
+}
+
+/// A PCI address as the kernel writes it.
+#[must_use]
+pub fn whole_address(written: &str) -> String {
+    let domain = if written.len() < "0000:00:00.0".len() { "0000:" } else { "" };
+    format!("{domain}{}", written.to_lowercase())
 }
 
 /// `0000:01:00.0` or `01:00.0`.

@@ -41,7 +41,7 @@ mod plan;
 mod split;
 mod wall;
 
-pub use device::Device;
+pub use device::{Device, whole_address};
 pub use file::{Shuffle, Traffic};
 pub use function::Function;
 pub use locate::{Source, nearest, read};

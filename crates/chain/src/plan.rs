@@ -247,6 +247,15 @@ impl ChainFile {
         crate::check::check(text, file, registry, true)
     }
 
+    /// Chains that have a part on this side of the walls.
+    pub fn chains_here(&self) -> impl Iterator<Item = &Chain> {
+        let crossings = || self.walls.iter().flat_map(|wall| &wall.crossings);
+        let is_behind = move |n: usize| {
+            crossings().any(|of| of.ports.is_empty() && of.way.inwards().is_some_and(|(own, _)| own == n))
+        };
+        self.chains.iter().enumerate().filter(move |(n, _)| !is_behind(*n)).map(|(_, chain)| chain)
+    }
+
     /// The folder from which relative paths in the file count.
     pub fn folder(&self) -> &Path {
         match self.file.parent() {

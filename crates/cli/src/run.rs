@@ -154,7 +154,7 @@ const SHOWN: usize = 20;
 /// The time since `before`, or since the start, in one line.
 fn live(before: Option<&Summary>, now: &Summary) -> String {
     let seconds = (now.seconds - before.map_or(0.0, |b| b.seconds)).max(1e-9);
-    let per_second = |of: &dyn Fn(&Summary) -> u64| rate((of(now) - before.map_or(0, of)) as f64 / seconds);
+    let per_second = |of: &dyn Fn(&Summary) -> u64| rate(of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds);
     let port = |(n, port): (usize, &PortSummary)| {
         let (received, sent) = (per_second(&|s| s.ports[n].received), per_second(&|s| s.ports[n].sent));
         format!("{} in {received}pps out {sent}pps", port.name)

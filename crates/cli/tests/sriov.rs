@@ -1,5 +1,5 @@
 //! Virtual functions by a real kernel and a NIC that has some: a guest's, whose machine QEMU (8 or later) emulates. They are made,
-//! handed to a router behind a wall, carry packets between two hosts, and are given back.
+//! handed to a router behind a wall, carry packets between two hosts, and are given back. The guest has control groups of version 2.
 
 mod common;
 
@@ -53,6 +53,7 @@ if [ "$1" != again ]; then
 	exec switch_root /new /init again
 fi
 mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mkdir -p /tmp /run
+mount -t cgroup2 none /sys/fs/cgroup
 exec >/dev/ttyS0 2>&1 </dev/null
 cd /sys/bus/pci/devices
 state() {
@@ -83,6 +84,7 @@ gone() {
 		tries=$((tries + 1)); sleep 0.02
 	done
 	state "$1"
+	echo "GROUPS $1: $(ls -d /sys/fs/cgroup/bondstone-* 2>/dev/null | wc -l)"
 }
 load nic
 pf=$(basename "$(readlink -f /sys/class/net/eth0/device)")
@@ -99,6 +101,8 @@ main=$!
 flows running
 echo "BOUND: $(basename "$(readlink $pf/virtfn0/driver)"), $(cat $pf/virtfn0/driver_override), $(ls /dev/vfio | wc -l) in /dev/vfio"
 state running
+group=/sys/fs/cgroup/bondstone-$main-router
+echo "GROUP: $(cat $group/memory.max $group/pids.max $group/cpuset.cpus | tr '\n' ' ')and $(wc -l <$group/cgroup.procs) processes"
 run "a second"
 kill -9 $(inner)
 flows again
@@ -245,6 +249,10 @@ fn virtual_functions_carry_packets_through_a_wall_and_are_given_back() {
     // the node of all, and one for each
     assert_eq!(part("BOUND: ", "\n"), "vfio-pci, vfio-pci, 3 in /dev/vfio");
     assert!(part("STATE running: ", "\n").starts_with("2 functions, autoprobe 0, "));
+    // the limits of control groups of version 2: the one that makes namespaces, and the one within
+    let (group, after) = (part("GROUP: ", "\n"), "and 2 processes");
+    assert!(group.starts_with("1073741824 64 ") && group.ends_with(after), "{group}");
+    assert_eq!([part("GROUPS stopped: ", "\n"), part("GROUPS killed: ", "\n")], ["0", "0"]);
     assert!(part("STATE running", "STATUS a second: 3\n").contains("another Bondstone has"));
     // one that was behind the wall was killed
     assert_eq!(part("STATUS stopped: ", "\n"), "4");

@@ -8,27 +8,23 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use runtime::Error;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::fs::{create_dir_all, metadata, read_link};
+use std::fs::{create_dir_all, metadata, read_dir, read_link};
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 const NONE: Option<&str> = None;
 /// Where the kernel has devices for programs.
 const NODES: &str = "/dev/vfio";
+/// Drivers of what a group may hold besides.
+const HARMLESS: [&str; 2] = ["pcieport", "pci-stub"];
 /// Where DPDK looks for a device.
 const BUS: &str = "/sys/bus/pci/devices";
-
-/// A PCI address as the kernel writes it.
-pub(crate) fn address(written: &str) -> String {
-    let domain = if written.matches(':').count() == 1 { "0000:" } else { "" };
-    format!("{domain}{}", written.to_lowercase())
-}
 
 /// Whether a device can be opened by a program by its IOMMU group.
 ///
 /// # Errors
-/// It is not there, not in a group, or another driver has it.
-pub(crate) fn group(port: &str, address: &str) -> Result<(), Error> {
+/// It is not there, not in a group, another driver has it, or its group holds what is not `with` it: who opens the group has all of it.
+pub(crate) fn group(port: &str, address: &str, with: &[String]) -> Result<(), Error> {
     let at = Path::new(BUS).join(address);
     let last = |link: &str| Some(read_link(at.join(link)).ok()?.file_name()?.to_string_lossy().into_owned());
     let fault = |problem: String, cure: String| Err(lacks(format!("port {port:?}: {problem}"), cure));
@@ -47,6 +43,16 @@ pub(crate) fn group(port: &str, address: &str) -> Result<(), Error> {
         let cure = "switch the IOMMU on: in the firmware, and by intel_iommu=on on the kernel's command line";
         return fault(format!("{address} is in no IOMMU group"), cure.to_owned());
     };
+    for other in read_dir(at.join("iommu_group/devices")).into_iter().flatten().flatten() {
+        let driver = read_link(other.path().join("driver")).ok();
+        let driver = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let name = other.file_name().to_string_lossy().into_owned();
+        let Some(driver) = driver.filter(|driver| !HARMLESS.contains(&driver.as_str()) && !with.contains(&name)) else {
+            continue;
+        };
+        let cure = "hand both to one wall, switch ACS on in the firmware, or put the NIC into another slot";
+        return fault(format!("{address} is in one IOMMU group with {name}, which {driver} has"), cure.to_owned());
+    }
     let node = Path::new(NODES).join(&group);
     if !node.exists() {
         let cure = "load vfio-pci in this namespace of devices, and look at what dmesg says";

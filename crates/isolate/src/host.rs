@@ -163,6 +163,11 @@ pub(crate) fn forward(
                 Ok(CLOSE) => {
                     engine.close();
                     closing = true;
+                    // a worker looks before each poll
+                    std::thread::sleep(Duration::from_millis(1));
+                    if say(&mut to, &Word::Closed).is_err() {
+                        break;
+                    }
                 }
                 _ => break,
             }

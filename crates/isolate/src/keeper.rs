@@ -69,8 +69,8 @@ pub(crate) struct State {
     heard: bool,
     /// Whether its switch is going, of which QEMU has much to say.
     pub(crate) going: bool,
-    /// Whether it has been told to take nothing more by its own ports.
-    closed: bool,
+    /// Whether it has been told to take nothing more by its own ports, has said that it does, and what it has done since.
+    closed: [bool; 3],
     /// Whether it has been asked and has not answered yet.
     asked: bool,
 }
@@ -94,6 +94,7 @@ impl State {
         let is_own = |port: &&PortSummary| self.ports.contains_key(&port.name);
         add_behind(&mut self.drops, done.ports.iter().filter(|port| !is_own(port)));
         add_ports(&mut self.ports, &done.ports);
+        self.ports.values_mut().for_each(|port| few(&mut port.drops));
         // what they held went with them, and is missed at the wall
         add_nfs(&mut self.nfs, done.nfs.into_iter().map(|nf| NfSummary { held: 0, table: None, ..nf }));
         few(&mut self.drops);
@@ -200,9 +201,15 @@ impl Kept {
     /// Has it take nothing more by its own ports, if it has some.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        if state.ready && !self.own.is_empty() && !std::mem::replace(&mut state.closed, true) {
+        if state.ready && !self.own.is_empty() && !std::mem::replace(&mut state.closed[0], true) {
             state.tell(CLOSE);
         }
+    }
+
+    /// Whether nothing more comes in by its own ports, and all that came is known.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = self.state();
+        self.own.is_empty() || !state.ready || state.closed[2]
     }
 
     /// Asks it to say what it has done, unless it has been asked already.
@@ -388,7 +395,7 @@ impl Place {
             let mut state = self.kept.state();
             state.starts += 1;
             state.begun = Some(Instant::now());
-            (state.last, state.closed) = (false, false);
+            (state.last, state.closed) = (false, [false; 3]);
             state.to = Some(ours);
             match grouped {
                 // one byte
@@ -487,7 +494,11 @@ fn listen(kept: &Kept, from: UnixStream) {
                 state.ready = true;
                 state.took = state.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
             }
-            Ok(Word::Report(summary)) => state.now = Some(kept.believed(*summary)),
+            Ok(Word::Report(summary)) => {
+                state.now = Some(kept.believed(*summary));
+                state.closed[2] = state.closed[1];
+            }
+            Ok(Word::Closed) => state.closed[1] = true,
             Ok(Word::Last(summary)) => {
                 state.now = Some(kept.believed(*summary));
                 state.last = true;

@@ -49,6 +49,8 @@ pub(crate) const STOP: &str = "stop";
 pub(crate) enum Word {
     /// Packets move.
     Ready,
+    /// Nothing more is taken by its own ports.
+    Closed,
     /// What it has done so far.
     Report(Box<Summary>),
     /// What it has done, at its end.

@@ -280,6 +280,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) ways: Vec<PathBuf>,
     /// PCI addresses of devices that it is handed, which come after these.
     pub(crate) devices: Vec<String>,
+    /// Descriptors of a queue of each of them, in all.
+    pub(crate) descriptors: usize,
 }
 
 impl Guest<'_> {
@@ -317,8 +319,8 @@ impl Guest<'_> {
         add("-kernel", self.kernel.display().to_string());
         add("-initrd", self.initrd.display().to_string());
         // pages of 2 MiB for packets, for what DPDK keeps beside them, and for tables; each costs time at the start
-        let packets =
-            (2 * (self.cpus + 1) * chain::Wall::QUEUE * (self.ways.len() + self.devices.len() + 1)).next_power_of_two();
+        let waiting = chain::Wall::QUEUE * (self.ways.len() + 1) + self.descriptors;
+        let packets = (2 * (self.cpus + 1) * waiting).next_power_of_two();
         let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
         add("-append", boot(&format!("hugepages={pages} -- {}", crate::GUEST)));
         all
@@ -329,7 +331,7 @@ impl Guest<'_> {
 #[must_use]
 pub fn vm_command(image: &VmImage, accel: Accel, ways: Vec<PathBuf>) -> Vec<String> {
     let (kernel, initrd) = (&image.kernel, &image.initramfs);
-    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways, devices: vec![] }
+    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways, devices: vec![], descriptors: 0 }
         .with("-serial stdio", "")
 }
 

@@ -54,7 +54,8 @@ impl Walled {
     /// Whether nothing more comes, on this side or by ports behind walls.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.engine.is_finished() && !self.walls.as_ref().is_some_and(Walls::receives)
+        let receives = self.walls.as_ref().is_some_and(Walls::receives);
+        self.engine.is_ended() || self.engine.is_finished() && !receives
     }
 
     /// The part of a file that runs in this process: the numbers of ports and chains are those of this.

@@ -85,6 +85,9 @@ impl Walls {
         let mut groups: Vec<Groups> = file.walls.iter().map(plan).collect();
         let paths: Vec<PathBuf> = groups.iter().flat_map(Groups::everywhere).collect();
         let machines = Machines::new(file)?;
+        // what is wrong with this side is told before any device is touched
+        let none = BTreeMap::new();
+        file.switch(&folder, &switch_cpus, &none, registry).map_err(|faults| Error::Input(Diagnostics(faults)))?;
         // all that a run needs of a NIC are made at once, those of this side as well
         let functions = if is_handed(file) { Functions::of(file)? } else { Functions::default() };
         let devices = |wall: &Wall| devices(file, wall, functions.addresses());
@@ -236,20 +239,27 @@ impl Walls {
     /// Whether all packets are back that went behind walls, by what this side has done; processes are asked for what they have
     /// done meanwhile.
     pub(crate) fn returned(&self, done: &Summary) -> bool {
-        // a worker may have a batch in its hands that goes on to the next wall
-        if !done.balanced {
-            return false;
-        }
         for kept in &self.kept {
             kept.close();
             kept.ask();
             kept.state().going = true;
         }
+        // a worker may have a batch in its hands that goes on to the next wall
+        if !done.balanced || !self.kept.iter().all(|kept| kept.is_closed()) {
+            return false;
+        }
         let (mut away, mut deaths) = (0, 0);
         for (wall, kept) in self.walls.iter().zip(&self.kept) {
             let state = kept.state();
-            // who is not there brings nothing back
-            away += if state.ready { self.away(wall, &state, done).max(0) } else { 0 };
+            let of = self.away(wall, &state, done);
+            // who is not there brings nothing back; what came by its own ports is known from what it said last
+            away += if !state.ready {
+                0
+            } else if wall.own.is_empty() {
+                of.max(0)
+            } else {
+                of.saturating_abs()
+            };
             deaths += state.deaths;
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,8 +282,9 @@ impl Walls {
         let (handed, back) = ways.fold((0, 0), |(handed, back), port| (handed + port.sent, back + port.received));
         // what its own ports have dropped is in what all of it has
         let own = state.own();
-        let (handed, back) =
-            own.values().fold((handed, back), |(handed, back), port| (handed + port.received, back + port.sent));
+        let (handed, back) = own
+            .values()
+            .fold((handed, back), |(handed, back), port| (handed + port.received, back + port.sent + port.held));
         let [created, dropped, held] = state.now.as_ref().map(keeper::sums).unwrap_or_default();
         let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
         let away = all(&[handed, state.created, created]) - all(&[back, state.dropped, dropped, held]);
@@ -350,7 +361,7 @@ impl Walls {
     pub(crate) fn end(mut self, mut done: Summary) -> Summary {
         drop(self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take());
         // the kernel waits for a worker that never ends
-        let of_functions = if done.stuck.is_empty() { self.functions.end() } else { self.functions.leave() };
+        let of_functions = if done.left { self.functions.leave() } else { self.functions.end() };
         done.faults.extend(of_functions);
         self.cover(done, true)
     }
@@ -369,20 +380,29 @@ struct Handed {
     address: String,
 }
 
+/// The ports that are behind a wall.
+fn of<'a>(file: &'a ChainFile, wall: &'a Wall) -> impl Iterator<Item = &'a chain::Port> {
+    wall.own.iter().filter_map(|name| file.ports.iter().find(|port| port.name == *name))
+}
+
 /// The devices that a wall is handed, in the order in which its ports are.
 fn devices(file: &ChainFile, wall: &Wall, functions: &BTreeMap<String, String>) -> Result<Vec<Handed>, Error> {
-    let own = wall.own.iter().filter_map(|name| file.ports.iter().find(|port| port.name == *name));
-    let handed = |port: &chain::Port| {
+    let own: Vec<&chain::Port> = of(file, wall).collect();
+    let address = |port: &chain::Port| {
         let address = functions.get(&port.name).map_or_else(|| port.device.pci(), |address| Some(address));
-        let address = handed::address(address.unwrap_or_default());
+        chain::whole_address(address.unwrap_or_default())
+    };
+    let all: Vec<String> = own.iter().map(|port| address(port)).collect();
+    let handed = |port: &chain::Port| {
         if !rustix::process::geteuid().is_root() {
             let cure = format!("run as root, or take wall out of [port.{}]", port.name);
             return Err(lacks(format!("port {:?}: only root hands devices on", port.name), cure));
         }
-        handed::group(&port.name, &address)?;
+        let address = address(port);
+        handed::group(&port.name, &address, &all)?;
         Ok(Handed { port: port.name.clone(), written: port.device.to_string(), address })
     };
-    own.map(handed).collect()
+    own.into_iter().map(handed).collect()
 }
 
 /// What the walls of a file are made with besides this program.
@@ -491,6 +511,7 @@ impl Machines {
                     cpus: order.cpus.len(),
                     ways: file.sockets(wall, &order.folder),
                     devices: order.devices.clone(),
+                    descriptors: of(file, wall).map(|port| usize::from(port.descriptors)).sum(),
                 };
                 order.program = guest.command();
             }
@@ -508,9 +529,9 @@ impl Machines {
 #[must_use]
 pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize>>) {
     let of_walls: BTreeSet<usize> = file.walls.iter().flat_map(|wall| wall.cores.iter().copied()).collect();
-    let mut of_chains: BTreeSet<usize> = file.chains.iter().flat_map(|chain| chain.cores.iter().copied()).collect();
+    let mut of_chains: BTreeSet<usize> = file.chains_here().flat_map(|chain| chain.cores.iter().copied()).collect();
     let mut chosen = vec![];
-    if of_chains.is_empty() {
+    if of_chains.is_empty() && file.chains_here().next().is_some() {
         let free = allowed.iter().rev().find(|cpu| !of_walls.contains(cpu));
         chosen.extend(free.or(allowed.last()));
         of_chains.extend(&chosen);
@@ -524,7 +545,7 @@ pub fn places(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<usize
 
 /// CPUs of chains: those that they name, and those chosen for the others.
 fn of_chains<'a>(file: &'a ChainFile, chosen: &'a [usize]) -> BTreeSet<usize> {
-    file.chains.iter().flat_map(|chain| &chain.cores).chain(chosen).copied().collect()
+    file.chains_here().flat_map(|chain| &chain.cores).chain(chosen).copied().collect()
 }
 
 /// Whether a chain is on a CPU of a wall's.
@@ -542,7 +563,7 @@ fn sleepy(file: &ChainFile, chosen: &[usize], walls: &[Vec<usize>], free: usize)
         of_chains.contains(cpu) || walls.iter().enumerate().any(|(other, cpus)| other != n && cpus.contains(cpu))
     };
     // where these run is found when they start
-    let is_open = chosen.is_empty() && file.chains.iter().any(|chain| chain.cores.is_empty());
+    let is_open = chosen.is_empty() && file.chains_here().any(|chain| chain.cores.is_empty());
     let shares = |n: usize| is_open || all.len() > free || walls[n].iter().any(|cpu| is_taken(n, cpu));
     let of = |(n, wall): (usize, &Wall)| wall.idle.map_or_else(|| shares(n), |idle| idle == Idle::Sleep);
     file.walls.iter().enumerate().map(of).collect()

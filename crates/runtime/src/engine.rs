@@ -380,7 +380,7 @@ impl Engine {
     /// Whether all is done: every worker has come to its end by itself, as when all captures are read, or waits for others
     /// that wait too, and nothing has moved since this was last asked; or the watchdog has ended the run.
     pub fn is_finished(&self) -> bool {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.is_ended() {
             return true;
         }
         let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
@@ -390,6 +390,11 @@ impl Engine {
         let received: u64 = self.workers.iter().flat_map(|w| &w.received).map(|(_, s)| s.packets.get()).sum();
         let still = self.seen.swap(received, Ordering::Relaxed) == received;
         still && self.workers.iter().all(|w| ended(w) || w.dry.load(Ordering::Relaxed))
+    }
+
+    /// Whether it was told to stop, or had to.
+    pub fn is_ended(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Whether an NF has had a batch for so long that it is told: only the end of the process ends that.
@@ -586,6 +591,7 @@ impl Engine {
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
         // a worker that is left to itself may have a port on one
         summary.faults.extend(if stuck.is_empty() { self.functions.end() } else { self.functions.leave() });
+        summary.left = !stuck.is_empty();
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
             let who = watchdog::culprits(&self.nfs(), &self.nodes(), false);

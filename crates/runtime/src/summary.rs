@@ -48,6 +48,9 @@ pub struct Summary {
     /// NFs that never gave their batch back: what their workers hold is in no count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<String>,
+    /// Whether a worker was left to itself, with all that it has.
+    #[serde(skip)]
+    pub left: bool,
 }
 
 /// Counts of packets.
@@ -312,7 +315,8 @@ impl PortSummary {
         ];
         pairs.into_iter().for_each(|(to, n)| *to = to.saturating_add(n));
         for (reason, n) in &more.drops {
-            *self.drops.entry(reason.clone()).or_default() += n;
+            let all = self.drops.entry(reason.clone()).or_default();
+            *all = all.saturating_add(*n);
         }
         self.receive.join(more.receive);
         self.send.join(more.send);

@@ -13,6 +13,10 @@ use toml::Spanned;
 const MEMORY_MIB: u64 = 1024;
 /// The least: what DPDK takes at its start.
 const LEAST_MIB: u64 = 640;
+/// The least of a process with a device, for which DPDK takes more where there are no huge pages.
+const LEAST_WITH_DEVICE_MIB: u64 = 900;
+/// What mends an NF and a port that are on two sides.
+const BESIDE: &str = "put that NF behind the same wall, or take wall out of the port";
 /// The longest name.
 const LONGEST: usize = 32;
 
@@ -86,8 +90,8 @@ impl Builder<'_> {
         self.means(file, &mut walls);
         self.own(file, &mut walls);
         let mut crossings = vec![];
-        for (n, chain) in file.chain.iter().enumerate() {
-            self.path(n, chain.get_ref().path.get_ref(), &behind, &mut crossings);
+        for n in 0..file.chain.len() {
+            self.path(file, n, &behind, &mut crossings);
         }
         self.outputs(file, &behind, &mut crossings);
         let interfaces: BTreeMap<String, usize> =
@@ -301,6 +305,15 @@ impl Builder<'_> {
             };
             self.checker.fault(word.span(), name, fault.0, fault.1);
         }
+        for wall in walls.iter().filter(|wall| wall.isolation == Isolation::Process && !wall.own.is_empty()) {
+            let means = file.wall.iter().find(|(name, _)| *name.get_ref() == wall.name);
+            let Some(memory) = means.and_then(|(_, means)| means.memory_mib.as_ref()) else { continue };
+            if wall.memory_mib < LEAST_WITH_DEVICE_MIB {
+                let (value, cure) = (wall.memory_mib.to_string(), format!("write {LEAST_WITH_DEVICE_MIB} or more"));
+                let problem = "is too little for DPDK to start in with a device";
+                self.checker.fault(memory.span(), &value, problem, cure);
+            }
+        }
     }
 
     /// The wall behind which an end of an edge or an element of a path is.
@@ -311,7 +324,8 @@ impl Builder<'_> {
     }
 
     /// The ways of a chain through walls.
-    fn path(&mut self, n: usize, path: &[Spanned<String>], behind: &Behind, crossings: &mut Vec<(String, Way)>) {
+    fn path(&mut self, file: &File, n: usize, behind: &Behind, crossings: &mut Vec<(String, Way)>) {
+        let path = &file.chain[n].get_ref().path.get_ref()[..];
         let is_port = |builder: &Self, element: &Spanned<String>| builder.port_of(element.get_ref()).is_some();
         let wall_of = |builder: &Self, element: &Spanned<String>| builder.side(element.get_ref(), behind).cloned();
         if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some() && !is_port(self, first)) {
@@ -341,6 +355,12 @@ impl Builder<'_> {
                 let cure = "take its isolation out, or put it into a file of its own, joined by vhost";
                 self.checker.fault(last.span(), last.get_ref(), problem, cure);
             }
+            let chain = file.chain[n].get_ref();
+            if let (true, Some(core)) = (end - at == path.len(), chain.cores.first()) {
+                let cure = format!("write cores into [wall.{wall}]");
+                let problem = format!("all of this chain is behind wall {wall:?}, which has the CPUs");
+                self.checker.fault(core.span(), &core.get_ref().to_string(), problem, cure);
+            }
             crossings.push((wall, Way::Path(n, at..end)));
             at = end;
         }
@@ -353,8 +373,10 @@ impl Builder<'_> {
             match (self.side(from, behind), self.side(to, behind)) {
                 (from, to) if from == to => {}
                 (Some(wall), None) if self.port_of(to).is_some() => lead_out(file, wall, from, to, crossings),
-                _ => {
-                    let cure = "lead the output to a port, or put both NFs behind one wall";
+                (_, far) => {
+                    let is_port = far.is_some() && self.port_of(to).is_some();
+                    let cure =
+                        if is_port { BESIDE } else { "lead the output to a port, or put both NFs behind one wall" };
                     self.checker.fault(
                         edge.to.span(),
                         to,
@@ -377,10 +399,12 @@ impl Builder<'_> {
                     (from, to) if from == to => {}
                     (Some(wall), None) => lead_out(file, wall, &from, output, crossings),
                     (_, to) => {
+                        let wall = to.cloned().unwrap_or_default();
                         let problem =
-                            format!("is opened behind wall {:?}, and an output of {:?} leads to it", to, nf.name);
-                        let cure = "put that NF behind the same wall, or take wall out of the port";
-                        self.checker.fault(0..0, output, problem, cure);
+                            format!("is opened behind wall {wall:?}, and an output of {:?} leads to it", nf.name);
+                        let means = file.port.iter().find(|(name, _)| *name.get_ref() == *output);
+                        let span = means.and_then(|(_, means)| means.wall.as_ref()).map_or(0..0, Spanned::span);
+                        self.checker.fault(span, output, problem, BESIDE);
                     }
                 }
             }
