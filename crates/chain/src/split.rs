@@ -348,6 +348,7 @@ impl ChainFile {
 
 /// One side of the walls of a file, as it can be told to another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Part {
     text: String,
     /// The whole file, and where in it are the settings of each NF: what is wrong with them is told with its place there.

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What it is told before it begins: the content of a file.
+///
+/// A program that is older than the one that has written it says so, and does not run half of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     /// The wall's name.
     pub(crate) wall: String,
