@@ -3,7 +3,7 @@
 # from the distribution's packages, and from its backports where they are older. Installs nothing.
 set -euo pipefail
 to=${XDG_CACHE_HOME:-$HOME/.cache}/bondstone/emulated-nic
-[ -e "$to/done" ] && exit 0
+[ -e "$to/complete" ] && exit 0
 command -v apt-get >/dev/null || { echo "this is no Debian or Ubuntu" >&2; exit 3; }
 
 # shellcheck source=/dev/null
@@ -30,4 +30,4 @@ for archive in *.deb; do
 	dpkg-deb -x "$archive" .
 done
 rm -rf ./*.deb apt
-touch done
+touch complete
