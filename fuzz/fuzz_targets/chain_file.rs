@@ -5,6 +5,7 @@ use chain::{ChainFile, Start, Wall};
 use graph::{BuildCx, Diagnostic, Graph, Hop, Target};
 use libfuzzer_sys::fuzz_target;
 use packet::HeapPool;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -29,16 +30,18 @@ fuzz_target!(|text: &str| {
     };
     file.warnings.iter().for_each(|warning| placed(warning, text));
     // what is on either side of its walls is right as well, but for names and ports that are one too many
-    if let Ok(switch) = file.switch(Path::new("/run/fuzz"), &[0], &REGISTRY) {
+    let none = BTreeMap::new();
+    if let Ok(switch) = file.switch(Path::new("/run/fuzz"), &[0], &none, &REGISTRY) {
         let sum = |of: fn(&Wall) -> usize| file.walls.iter().map(of).sum::<usize>();
         // several interfaces of a way have an NF before them
         let spreads = sum(|wall| wall.crossings.iter().filter(|crossing| crossing.ports.len() > 1).count());
         assert_eq!(switch.nfs.len() + sum(|wall| wall.nfs.len()), file.nfs.len() + spreads);
-        assert_eq!(switch.ports.len(), file.ports.len() + sum(|wall| wall.ports().count()));
+        let own = sum(|wall| wall.own.len());
+        assert_eq!(switch.ports.len() + own, file.ports.len() + sum(|wall| wall.ports().count()));
         for wall in &file.walls {
-            let host = file.host(wall, Path::new("/run/fuzz")).read(&file.file, &REGISTRY);
+            let host = file.host(wall, Path::new("/run/fuzz"), &none).read(&file.file, &REGISTRY);
             let host = host.unwrap_or_else(|faults| panic!("{}: {faults:?}", wall.name));
-            assert_eq!((host.nfs.len(), host.ports.len()), (wall.nfs.len(), wall.ports().count()));
+            assert_eq!((host.nfs.len(), host.ports.len()), (wall.nfs.len(), wall.ports().count() + wall.own.len()));
         }
     } else {
         assert!(!file.walls.is_empty());
