@@ -2,7 +2,7 @@
 
 use crate::fixture::{self, CPort, Counts, Memory, Packets, Random};
 use crate::fresh::{self, Destinations};
-use crate::rows::{Pair, line, node};
+use crate::rows::{Pair, Ports, node, worker};
 use core::ffi::c_void;
 use core::net::Ipv4Addr;
 use dpdk::Mempool;
@@ -93,7 +93,8 @@ pub(crate) fn same(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result<()> {
     // one source port, so that a flow is what a destination is
     let packets = Packets::new(pool, vec![fixture::packet_to([0; 4]); 1024], |_, p| memory.give(p));
     let receive = Source::Other(destinations(flows).freshen(&memory));
-    let mut worker = line(monitor(CAPACITY), vec![receive], vec![Drain::Other(Box::new(memory.handle()))], pool);
+    let mut worker =
+        worker(monitor(CAPACITY), Ports::One, vec![receive], vec![Drain::Other(Box::new(memory.handle()))], pool);
     (0..BURSTS).for_each(|_| assert_eq!(worker.poll(), packet::BURST, "packets go round"));
     worker.finish();
     let board = worker.graph().stats().find_map(|(_, stats)| stats.board()).expect("the monitor has one");

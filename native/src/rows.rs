@@ -357,7 +357,7 @@ impl Bench {
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![Source::Queue(a.rx.remove(0)), Source::Queue(b.rx.remove(0))];
                 let senders = vec![Drain::Queue(a.tx.remove(0)), Drain::Queue(b.tx.remove(0))];
-                let mut worker = worker(pair, receivers, senders, &self.pool);
+                let mut worker = worker((pair.nodes)(), pair.ports, receivers, senders, &self.pool);
                 let reset = || packets.reset();
                 let compared =
                     self.alternate(pair, (&packets, &reset, &reset), 512, &mut worker, (&mut ca, &mut cb), state)?;
@@ -376,7 +376,7 @@ impl Bench {
                 };
                 let send = || Drain::Other(Box::new(memory.handle()));
                 let senders = (0..if pair.ports == Ports::Two { 2 } else { 1 }).map(|_| send()).collect();
-                let mut worker = worker(pair, vec![Source::Other(receive)], senders, &self.pool);
+                let mut worker = worker((pair.nodes)(), pair.ports, vec![Source::Other(receive)], senders, &self.pool);
                 // SAFETY: one thread; C and Rust take turns.
                 let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
                 let reset = || {
@@ -422,7 +422,7 @@ impl Bench {
         let packets = Packets::new(&self.pool, frames, |i, p| memories[2 * i / n].give(p));
         let receivers = memories.iter().zip(lists).map(|(memory, list)| Source::Other(list.freshen(memory))).collect();
         let senders = memories.iter().map(|memory| Drain::Other(Box::new(memory.handle()))).collect();
-        let mut worker = worker(pair, receivers, senders, &self.pool);
+        let mut worker = worker((pair.nodes)(), pair.ports, receivers, senders, &self.pool);
         // SAFETY: one thread; C and Rust take turns.
         let (a, b) = unsafe { (&mut *memories[0].port.as_ptr(), &mut *memories[1].port.as_ptr()) };
         let rewind = || memories.iter().for_each(Memory::rewind);
@@ -487,22 +487,8 @@ impl Bench {
     }
 }
 
-/// A worker with one path from each port, through the pair's nodes, to where its packets go.
-pub(crate) fn worker(pair: &Pair, receivers: Vec<Source>, senders: Vec<Drain>, pool: &Arc<Mempool>) -> Worker {
-    along((pair.nodes)(), pair.ports, receivers, senders, pool)
-}
-
-/// As [`worker`], with one path from each port to the next, all through the same nodes.
-pub(crate) fn line(
-    nodes: Vec<Box<dyn Node>>,
-    receivers: Vec<Source>,
-    senders: Vec<Drain>,
-    pool: &Arc<Mempool>,
-) -> Worker {
-    along(nodes, Ports::One, receivers, senders, pool)
-}
-
-fn along(
+/// A worker with one path from each port, through these nodes, to where their packets go.
+pub(crate) fn worker(
     nodes: Vec<Box<dyn Node>>,
     to: Ports,
     receivers: Vec<Source>,

@@ -1,7 +1,7 @@
 //! Both sides on frames of every sort: the same must come out, byte for byte.
 
 use crate::fixture::{CLoop, Counts, Memory};
-use crate::rows::line;
+use crate::rows::{Ports, worker};
 use core::ffi::c_void;
 use dpdk::Mempool;
 use graph::Node;
@@ -55,8 +55,13 @@ pub(crate) fn same(
     let bytes = |to: &Memory| to.take().iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
 
     fill();
-    let mut worker =
-        line(nodes, vec![Source::Other(Box::new(from.handle()))], vec![Drain::Other(Box::new(to.handle()))], pool);
+    let mut worker = worker(
+        nodes,
+        Ports::One,
+        vec![Source::Other(Box::new(from.handle()))],
+        vec![Drain::Other(Box::new(to.handle()))],
+        pool,
+    );
     for _ in 0..frames.len() / BURST {
         worker.poll();
     }

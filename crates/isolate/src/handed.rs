@@ -4,7 +4,7 @@
 use crate::cage::Of;
 use crate::lacks;
 use nix::mount::{MsFlags, mount};
-use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::sys::stat::{Mode, SFlag, mknod};
 use runtime::Error;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -20,18 +20,22 @@ const HARMLESS: [&str; 2] = ["pcieport", "pci-stub"];
 /// Where DPDK looks for a device.
 const BUS: &str = "/sys/bus/pci/devices";
 
+/// The name of what a link leads to.
+fn target(link: &Path) -> Option<String> {
+    Some(read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
 /// Whether a device can be opened by a program by its IOMMU group.
 ///
 /// # Errors
 /// It is not there, not in a group, another driver has it, or its group holds what is not `with` it: who opens the group has all of it.
-pub(crate) fn group(port: &str, address: &str, with: &[String]) -> Result<(), Error> {
+pub(crate) fn is_free(port: &str, address: &str, with: &[String]) -> Result<(), Error> {
     let at = Path::new(BUS).join(address);
-    let last = |link: &str| Some(read_link(at.join(link)).ok()?.file_name()?.to_string_lossy().into_owned());
     let fault = |problem: String, cure: String| Err(lacks(format!("port {port:?}: {problem}"), cure));
     if !at.exists() {
         return fault(format!("there is no device {address}"), "lspci -D shows all".to_owned());
     }
-    match last("driver") {
+    match target(&at.join("driver")) {
         Some(driver) if driver == "vfio-pci" => {}
         driver => {
             let has = driver.map_or("no driver has it".to_owned(), |driver| format!("the driver {driver} has it"));
@@ -39,14 +43,12 @@ pub(crate) fn group(port: &str, address: &str, with: &[String]) -> Result<(), Er
             return fault(format!("{address} cannot be handed on: {has}, and vfio-pci has to"), cure);
         }
     }
-    let Some(group) = last("iommu_group") else {
+    let Some(group) = target(&at.join("iommu_group")) else {
         let cure = "switch the IOMMU on: in the firmware, and by intel_iommu=on on the kernel's command line";
         return fault(format!("{address} is in no IOMMU group"), cure.to_owned());
     };
     for other in read_dir(at.join("iommu_group/devices")).into_iter().flatten().flatten() {
-        let driver = read_link(other.path().join("driver")).ok();
-        let driver = driver.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        let name = other.file_name().to_string_lossy().into_owned();
+        let (name, driver) = (other.file_name().to_string_lossy().into_owned(), target(&other.path().join("driver")));
         let Some(driver) = driver.filter(|driver| !HARMLESS.contains(&driver.as_str()) && !with.contains(&name)) else {
             continue;
         };
@@ -64,8 +66,8 @@ pub(crate) fn group(port: &str, address: &str, with: &[String]) -> Result<(), Er
 /// The nodes of devices: the one for all, and one for each group.
 fn nodes(devices: &[String]) -> Result<BTreeSet<PathBuf>, String> {
     let of = |address: &String| {
-        let group = read_link(Path::new(BUS).join(address).join("iommu_group")).of(address)?;
-        Ok(Path::new(NODES).join(group.file_name().unwrap_or_default()))
+        let group = target(&Path::new(BUS).join(address).join("iommu_group"));
+        Ok(Path::new(NODES).join(group.ok_or_else(|| format!("{address}: it is in no IOMMU group any more"))?))
     };
     let mut all: BTreeSet<PathBuf> = devices.iter().map(of).collect::<Result<_, String>>()?;
     all.insert(Path::new(NODES).join("vfio"));
@@ -88,9 +90,7 @@ fn put(devices: &[String], root: &Path, user: u32) -> Result<(), String> {
         .of(NODES)?;
     for (node, number) in nodes.iter().zip(numbers) {
         let to = at.join(node.file_name().unwrap_or_default());
-        let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
-        mknod(&to, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, makedev(major, minor))
-            .of(to.display().to_string())?;
+        mknod(&to, SFlag::S_IFCHR, Mode::S_IRUSR | Mode::S_IWUSR, number).of(to.display().to_string())?;
         chown(&to, Some(user), Some(user)).of(to.display().to_string())?;
     }
     Ok(())

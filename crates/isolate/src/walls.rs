@@ -85,11 +85,17 @@ impl Walls {
         let mut groups: Vec<Groups> = file.walls.iter().map(plan).collect();
         let paths: Vec<PathBuf> = groups.iter().flat_map(Groups::everywhere).collect();
         let machines = Machines::new(file)?;
-        // what is wrong with this side is told before any device is touched
-        let none = BTreeMap::new();
-        file.switch(&folder, &switch_cpus, &none, registry).map_err(|faults| Error::Input(Diagnostics(faults)))?;
-        // all that a run needs of a NIC are made at once, those of this side as well
-        let functions = if is_handed(file) { Functions::of(file)? } else { Functions::default() };
+        let side = |functions: &BTreeMap<String, String>| {
+            let side = file.switch(&folder, &switch_cpus, functions, registry);
+            side.map_err(|faults| Error::Input(Diagnostics(faults)))
+        };
+        let mut functions = Functions::default();
+        if is_handed(file) {
+            // what is wrong with this side is told before any device is touched
+            side(&BTreeMap::new())?;
+            // all that a run needs of a NIC are made at once, those of this side as well
+            functions = Functions::of(file)?;
+        }
         let devices = |wall: &Wall| devices(file, wall, functions.addresses());
         let devices: Vec<Vec<Handed>> = file.walls.iter().map(devices).collect::<Result<_, _>>()?;
         // a folder that is there already is somebody else's
@@ -147,9 +153,7 @@ impl Walls {
                 state: Mutex::new(State::of(devices[n].iter().map(|device| (&*device.port, &*device.written)))),
             }));
         }
-        let switch = file
-            .switch(&folder, &switch_cpus, functions.addresses(), registry)
-            .map_err(|faults| Error::Input(Diagnostics(faults)))?;
+        let switch = side(functions.addresses())?;
         Ok(Some(Walls {
             walls: file.walls.clone(),
             by: file.walls.iter().map(|wall| machines.by(wall.isolation)).collect(),
@@ -399,7 +403,7 @@ fn devices(file: &ChainFile, wall: &Wall, functions: &BTreeMap<String, String>) 
             return Err(lacks(format!("port {:?}: only root hands devices on", port.name), cure));
         }
         let address = address(port);
-        handed::group(&port.name, &address, &all)?;
+        handed::is_free(&port.name, &address, &all)?;
         Ok(Handed { port: port.name.clone(), written: port.device.to_string(), address })
     };
     own.into_iter().map(handed).collect()

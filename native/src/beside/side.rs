@@ -1,7 +1,7 @@
 //! An NF between a source and a sink in memory, for rows whose frames are all different.
 
 use crate::fixture::Memory;
-use crate::rows::{line, node};
+use crate::rows::{Ports, node, worker};
 use dpdk::Mempool;
 use packet::{BURST, Pool, clock};
 use runtime::{Drain, Source, Worker};
@@ -34,7 +34,7 @@ impl Side {
     ) -> Self {
         let (from, to) = (Memory::new(BURSTS * BURST), Memory::new(BURSTS * BURST));
         let (source, drain) = (Source::Other(Box::new(from.handle())), Drain::Other(Box::new(to.handle())));
-        let worker = line(vec![node(kind, settings)], vec![source], vec![drain], pool);
+        let worker = worker(vec![node(kind, settings)], Ports::One, vec![source], vec![drain], pool);
         let mut side = Side { worker, from, to, frames, at: 0, pool: pool.clone() };
         let begin: Vec<Vec<Vec<u8>>> = begin.collect();
         // whole bursts: the last ones begin twice
