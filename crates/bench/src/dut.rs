@@ -32,6 +32,7 @@ mod router;
 mod running;
 mod site;
 mod testpmd;
+mod vpp;
 mod wire;
 
 pub use agent::agent;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{LIMIT, Running, Scratch, bondstone};
+use common::{LIMIT, Running, Said, Scratch, bondstone};
 use dpdk::Memory;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -49,13 +49,17 @@ const SHORT: &str = "quick,final=20ms,sum=20ms,first=20ms";
 
 /// Offers it 2000 packets a second, which whatever runs here takes, and says what came of it.
 fn measured(scratch: &Scratch, device: &str) -> Vec<Value> {
+    measured_by(Command::new(env!("CARGO_BIN_EXE_bondstone")), scratch, device)
+}
+
+fn measured_by(mut program: Command, scratch: &Scratch, device: &str) -> Vec<Value> {
     let before = leftovers();
     let file = scratch.write("device.toml", scenario(device));
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
     let mut command =
         vec!["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
     command.extend(["--rate", "2000", "--goal", "quick,final=200ms,sum=600ms,first=200ms", "--json"]);
-    let said = bondstone(command);
+    let said = Said::from(program.args(command).output().unwrap());
     // on a machine that is away so often that no trial can be judged, that is the verdict
     assert!(matches!(said.status, Some(0 | 1)), "{device}\n{}\n{}", said.err, said.out);
     let results: Vec<Value> = serde_json::from_str(&said.out).unwrap();
@@ -196,6 +200,40 @@ fn any_switch_joins_nfs_behind_walls() {
         // switches of others are told of the sockets by which they are joined
         assert!(switch == "bondstone" || dut["chain"].as_str().unwrap().contains("WALLS/"), "{dut:#}");
     }
+}
+
+/// VPP is in no distribution's packages: a program stands for it that answers as it does.
+#[test]
+fn vpp_is_told_what_it_understands() {
+    let _one = common::alone();
+    if !possible(&["setpriv", "taskset", "dpdk-testpmd"]) || !root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for name in ["vpp", "vppctl"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vpp").join(name).with_extension("sh");
+        std::os::unix::fs::symlink(file, scratch.path(name)).unwrap();
+    }
+    let program = || {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+        let path = std::env::var("PATH").unwrap();
+        program.env("PATH", format!("{}:{path}", scratch.path("").display()));
+        program
+    };
+    scratch.write("behind.toml", BEHIND);
+    for device in ["kind = \"vpp\"", "chain = \"behind.toml\"\nswitch = \"vpp\""] {
+        let results = measured_by(program(), &scratch, device);
+        let dut = &results[0]["dut"];
+        assert_eq!((&dut["kind"], &dut["version"]), (&"vpp".into(), &"v24.06-release".into()), "{dut:#}");
+    }
+    // of what it refuses, the reason is told
+    let file = scratch.write("device.toml", scenario("kind = \"vpp\"\nports = \"af_packet\""));
+    let db = scratch.path("none.sqlite");
+    let words = ["bench", file.to_str().unwrap(), "--rate", "1000", "--db", db.to_str().unwrap()];
+    let said = Said::from(program().args(words).output().unwrap());
+    assert_eq!(said.status, Some(3), "{}", said.err);
+    assert!(said.err.contains("unknown input") && said.err.contains("cure:"), "{}", said.err);
+    assert!(!Path::new("/dev/shm/bondstone-vpe-api").exists());
 }
 
 /// What changes of rules cost: those that are asked for are made.

@@ -473,9 +473,7 @@ impl Graph {
             loop {
                 let waiting = &mut self.hops[at.0 as usize].outbox[output as usize];
                 let mut batch = Batch::new();
-                for packet in waiting.drain(..waiting.len().min(BURST)) {
-                    batch.push(packet).unwrap_or_else(drop);
-                }
+                batch.pull(waiting);
                 if batch.is_empty() {
                     break;
                 }

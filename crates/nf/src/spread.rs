@@ -2,10 +2,10 @@
 
 use crate::ports;
 use graph::{BuildCx, Cx, Diagnostic, Nf, Node};
-use packet::Batch;
+use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wire::flow::FiveTuple;
+use wire::flow;
 
 /// `spread`: hands packets to several ports as if they were one, as SoftNIC does with the interfaces of a virtual machine.
 pub struct Spread;
@@ -59,17 +59,27 @@ impl Nf for Spread {
 
 impl Node for Spreading {
     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
-        let (ports, turn) = (self.ports, self.turn);
-        // the first output is the path's
+        // the first output is the path's, and that of the first port the second
         match self.by {
             By::RoundRobin => {
-                batch.sift(|_| Some(1 + turn), |port, packet| cx.emit(port, packet));
-                self.turn = (turn + 1) % ports;
+                cx.leave_by(1 + self.turn);
+                self.turn = (self.turn + 1) % self.ports;
             }
             By::Flow => {
-                let hash = |frame: &[u8]| FiveTuple::of_frame(frame).map_or(0, |flow| flow.symmetric_hash());
-                let port = |frame: &[u8]| 1 + ((u64::from(hash(frame)) * u64::from(ports)) >> 32) as u8;
-                batch.sift(|packet| Some(port(packet.data())), |port, packet| cx.emit(port, packet));
+                let (ports, mut of, mut n, mut others) = (u32::from(self.ports), [0; BURST], 0, 0u32);
+                batch.for_each(
+                    #[inline(always)]
+                    |packet| {
+                        let port = flow::share(flow::symmetric_hash(packet.data()), ports) as u8;
+                        of[n & (BURST - 1)] = port;
+                        others |= u32::from(port != 0) << n;
+                        n += 1;
+                    },
+                );
+                if others != 0 {
+                    batch.take_out(others, |n, packet| cx.emit(1 + of[n & (BURST - 1)], packet));
+                }
+                cx.leave_by(1);
             }
         }
     }

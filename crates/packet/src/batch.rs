@@ -72,6 +72,20 @@ impl Batch {
         }
     }
 
+    /// Takes as many packets from the front of `from` as there is room for.
+    #[inline]
+    pub fn pull(&mut self, from: &mut Vec<Packet>) {
+        let at = self.len();
+        let (n, left) = (from.len().min(BURST - at), from.len().saturating_sub(BURST - at));
+        // SAFETY: n packets are there, as many slots are free, and `from` forgets the n, whose places the others take.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.slots[at..].as_mut_ptr().cast(), n);
+            from.set_len(left);
+            core::ptr::copy(from.as_ptr().add(n), from.as_mut_ptr(), left);
+        }
+        self.len += n as u32;
+    }
+
     /// Takes the last packet.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Packet> {
@@ -407,6 +421,19 @@ mod tests {
             prop_assert_eq!(out.iter().map(|p| p.data()[0]).collect::<Vec<_>>(), gone);
             prop_assert_eq!(pool.in_use(), n);
             drop((b, out));
+            prop_assert_eq!(pool.in_use(), 0);
+        }
+
+        #[test]
+        fn pulls_as_many_as_there_is_room_for(n in 0..=BURST, waiting in 0..=2 * BURST) {
+            let pool = HeapPool::new(3 * BURST);
+            let mut b = batch(&pool, n);
+            let mut from: Vec<_> = (n..n + waiting).map(|i| pool.alloc_from(&[i as u8]).unwrap()).collect();
+            b.pull(&mut from);
+            let all: Vec<_> = b.iter().chain(&from).map(|p| p.data()[0]).collect();
+            prop_assert_eq!(all, (0..(n + waiting) as u8).collect::<Vec<_>>());
+            prop_assert_eq!(b.len(), (n + waiting).min(BURST));
+            drop((b, from));
             prop_assert_eq!(pool.in_use(), 0);
         }
 

@@ -101,20 +101,18 @@ impl FiveTuple {
     #[must_use]
     pub fn hash(&self) -> u32 {
         let ports = u64::from(self.src_port) << 16 | u64::from(self.dst_port);
-        let rest = u64::from(self.protocol.0) << 32 | ports;
-        let mixed = match (self.src, self.dst) {
+        match (self.src, self.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                mix(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()), rest, KEYS[0])
+                hash4(u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits()), ports, self.protocol)
             }
             (src, dst) => {
+                let rest = u64::from(self.protocol.0) << 32 | ports;
                 let (src, dst) = (bits(src), bits(dst));
                 let src = mix((src >> 64) as u64, src as u64, KEYS[1]);
                 let dst = mix((dst >> 64) as u64, dst as u64, KEYS[2]);
-                mix(src, dst.rotate_left(32) ^ rest, KEYS[0])
+                fold(mix(mix(src, dst.rotate_left(32) ^ rest, KEYS[0]), rest, KEYS[3]))
             }
-        };
-        let mixed = mix(mixed, rest, KEYS[3]);
-        (mixed ^ mixed >> 32) as u32
+        }
     }
 
     /// A hash that is the same for both directions of a flow, as good as [`hash`](Self::hash).
@@ -123,6 +121,62 @@ impl FiveTuple {
     pub fn symmetric_hash(&self) -> u32 {
         if (self.src, self.src_port) <= (self.dst, self.dst_port) { self.hash() } else { self.reversed().hash() }
     }
+}
+
+/// The [`FiveTuple::symmetric_hash`] of an Ethernet frame; 0 if that has no tuple.
+///
+/// ```
+/// use wire::{build, flow};
+///
+/// let there = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53).to_vec();
+/// let back = build::udp4([10, 0, 0, 2], [10, 0, 0, 1], 53, 1000).to_vec();
+/// assert_eq!(flow::symmetric_hash(&there), flow::symmetric_hash(&back));
+/// ```
+#[inline(always)]
+pub fn symmetric_hash(frame: &[u8]) -> u32 {
+    plain4(frame).unwrap_or_else(|| hash_any(frame))
+}
+
+/// Which of `n` a hash falls to: 0 to `n - 1`, each as often as the others.
+#[inline(always)]
+pub const fn share(hash: u32, n: u32) -> u32 {
+    ((hash as u64 * n as u64) >> 32) as u32
+}
+
+#[cold]
+fn hash_any(frame: &[u8]) -> u32 {
+    FiveTuple::of_frame(frame).map_or(0, |flow| flow.symmetric_hash())
+}
+
+/// The hash of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
+#[inline(always)]
+fn plain4(frame: &[u8]) -> Option<u32> {
+    let h = frame.first_chunk::<38>()?;
+    let word = |at: usize| u32::from_be_bytes([h[at], h[at + 1], h[at + 2], h[at + 3]]);
+    let port = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
+    // EtherType, version and header length; of the flags only "don't fragment" may be set
+    let odd = ((word(12) >> 8) ^ 0x0008_0045) | (word(20) >> 16) & 0xbfff;
+    let (total, protocol) = (usize::from(port(16)), IpProtocol(h[23]));
+    let plain = odd == 0
+        && (protocol == IpProtocol::UDP || protocol == IpProtocol::TCP)
+        && total >= size_of::<Ipv4>() + 4
+        && total <= frame.len() - size_of::<Ethernet>();
+    let one = u64::from(word(26)) << 16 | u64::from(port(34));
+    let other = u64::from(word(30)) << 16 | u64::from(port(36));
+    let (low, high) = (one.min(other), one.max(other));
+    plain.then(|| hash4(low >> 16 << 32 | high >> 16, (low & 0xffff) << 16 | high & 0xffff, protocol))
+}
+
+/// The hash of a flow over IPv4: source and destination address, source and destination port, in this order.
+#[inline(always)]
+fn hash4(addresses: u64, ports: u64, protocol: IpProtocol) -> u32 {
+    let rest = u64::from(protocol.0) << 32 | ports;
+    fold(mix(mix(addresses, rest, KEYS[0]), rest, KEYS[3]))
+}
+
+#[inline(always)]
+fn fold(mixed: u64) -> u32 {
+    (mixed ^ mixed >> 32) as u32
 }
 
 #[inline(always)]

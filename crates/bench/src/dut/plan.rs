@@ -1,6 +1,6 @@
 //! What is measured, as a scenario says it.
 
-use super::{Driver, DutError, Site, bondstone, bridge, command, external, ovs, remote, router, testpmd, wire};
+use super::{Driver, DutError, Site, bondstone, bridge, command, external, ovs, remote, router, testpmd, vpp, wire};
 use chain::ChainFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -113,6 +113,8 @@ pub enum Kind {
     Testpmd,
     /// Open vSwitch with its userspace datapath.
     Ovs,
+    /// FD.io VPP.
+    Vpp,
     /// The kernel's bridge in a network namespace.
     Bridge,
     /// The kernel's router in a network namespace.
@@ -168,10 +170,11 @@ pub enum Forward {
 
 impl Kind {
     /// All of them, with their names and what they are.
-    pub const ALL: [(Kind, &'static str, &'static str); 8] = [
+    pub const ALL: [(Kind, &'static str, &'static str); 9] = [
         (Kind::Bondstone, "bondstone", "a chain of Bondstone in a process of its own"),
         (Kind::Testpmd, "testpmd", "DPDK's testpmd"),
         (Kind::Ovs, "ovs", "Open vSwitch, userspace datapath"),
+        (Kind::Vpp, "vpp", "FD.io VPP"),
         (Kind::Bridge, "bridge", "the kernel's bridge, in a network namespace"),
         (Kind::Router, "router", "the kernel's router, in a network namespace"),
         (Kind::Nftables, "nftables", "the kernel's router behind a rule set of nftables"),
@@ -197,7 +200,7 @@ impl Kind {
     pub fn ports(self) -> &'static [Ports] {
         match self {
             Kind::Bondstone | Kind::Ovs | Kind::Command => &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp],
-            Kind::Testpmd => &[Ports::VhostUser, Ports::AfPacket],
+            Kind::Testpmd | Kind::Vpp => &[Ports::VhostUser, Ports::AfPacket],
             Kind::Bridge | Kind::Router | Kind::Nftables => &[Ports::AfPacket, Ports::AfXdp],
             Kind::External | Kind::Wire => &[],
         }
@@ -318,6 +321,7 @@ impl Plan {
             Kind::Bondstone => Box::new(bondstone::Bondstone::new(self)),
             Kind::Testpmd => Box::new(testpmd::Testpmd::new(self)),
             Kind::Ovs => Box::new(ovs::Ovs::new(self)),
+            Kind::Vpp => Box::new(vpp::Vpp::new(self)),
             Kind::Bridge => Box::new(bridge::Bridge::new(self)),
             Kind::Router | Kind::Nftables => Box::new(router::Router::new(self)),
             Kind::Command => Box::new(command::Hooked::new(self)),

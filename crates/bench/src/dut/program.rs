@@ -200,7 +200,8 @@ fn end_group(child: &Child, signal: Signal) {
     }
 }
 
-fn absent(site: &Site, program: &str, e: &std::io::Error) -> DutError {
+/// The error of a program that is not there.
+pub(crate) fn absent(site: &Site, program: &str, why: &dyn std::fmt::Display) -> DutError {
     let cure = match Path::new(program).file_name().and_then(|n| n.to_str()).unwrap_or_default() {
         "dpdk-testpmd" => "install it: apt-get install dpdk-dev",
         "ovsdb-tool" | "ovsdb-server" | "ovs-vsctl" | "ovs-ofctl" | "ovs-vswitchd-dpdk" => {
@@ -208,11 +209,12 @@ fn absent(site: &Site, program: &str, e: &std::io::Error) -> DutError {
         }
         "ip" | "bridge" => "install it: apt-get install iproute2",
         "nft" => "install it: apt-get install nftables",
+        "vpp" | "vppctl" => "install VPP, whose packages are at fd.io",
         "runc" => "install it: apt-get install runc; or say env = \"native\"",
         "ssh" => "install it: apt-get install openssh-client",
         _ => "install it, or name where it is",
     };
-    site.wrong(format!("{program} cannot be run: {e}"), cure)
+    site.wrong(format!("{program} cannot be run: {why}"), cure)
 }
 
 impl Program {

@@ -6,7 +6,7 @@ use graph::ShuffleTo;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::collections::VecDeque;
-use wire::flow::FiveTuple;
+use wire::flow;
 
 /// Packets that wait for a core at most, from each core that hands some over.
 pub(crate) const ROOM: usize = 1024;
@@ -51,10 +51,7 @@ pub fn shuffle_link(cores: usize, by: Shuffle) -> (Box<dyn Transmit>, Vec<Box<dy
 #[inline(always)]
 fn core_of(packet: &Packet, by: Shuffle, cores: usize) -> usize {
     match by {
-        Shuffle::Flow => {
-            let hash = FiveTuple::of_frame(packet.data()).map_or(0, |t| t.symmetric_hash());
-            ((u64::from(hash) * cores as u64) >> 32) as usize
-        }
+        Shuffle::Flow => flow::share(flow::symmetric_hash(packet.data()), cores as u32) as usize,
         Shuffle::Noted => packet.meta().note::<ShuffleTo>().map_or(0, |to| to.0 as usize % cores),
     }
 }

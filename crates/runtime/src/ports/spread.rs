@@ -7,7 +7,7 @@ use packet::{Batch, Packet};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::flow::FiveTuple;
+use wire::flow::{self, FiveTuple};
 use wire::{EtherType, IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 
 /// Packets that wait for a core at most.
@@ -33,11 +33,11 @@ impl By {
     #[inline(always)]
     pub(crate) fn core_of(&self, frame: &[u8], cores: usize) -> usize {
         let hash = match self {
-            By::Flow => FiveTuple::of_frame(frame).map_or(0, |t| t.symmetric_hash()),
+            By::Flow => flow::symmetric_hash(frame),
             By::Hosts => FiveTuple::of_frame(frame).map_or(0, |t| hosts_of(frame, t).symmetric_hash()),
             By::Nf(lane, input) => return lane(*input, frame).min(cores - 1),
         };
-        ((u64::from(hash) * cores as u64) >> 32) as usize
+        flow::share(hash, cores as u32) as usize
     }
 }
 

@@ -169,7 +169,7 @@ impl Checker<'_> {
             "bondstone" => Kind::Bondstone,
             "ovs-dpdk" => Kind::Ovs,
             "testpmd" => Kind::Testpmd,
-            "vpp" => return Some(Err("no driver of VPP yet".to_owned())),
+            "vpp" => Kind::Vpp,
             _ => {
                 let cure = "write \"bondstone\", \"ovs-dpdk\", \"testpmd\" or \"vpp\"";
                 self.fault(written.span(), &text, "is no switch", cure);
