@@ -509,6 +509,7 @@ mod tests {
             (&["b"], "[[chain]]\npath = [\"a\", \"x\", \"near\", \"b\"]", "b"),
             (&["b"], "[[chain]]\npath = [\"a\", \"near\", \"b\"]", "x"),
             (&["a"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\ntransport = \"rings\"", "x"),
+            (&["a", "b"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\ninterfaces = 2", "2"),
         ] {
             let (file, text) = read(handed, written);
             let faults = file.err().unwrap_or_else(|| panic!("{text}"));

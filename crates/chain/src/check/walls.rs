@@ -110,13 +110,18 @@ impl Builder<'_> {
         for wall in &walls {
             let own = crossings.iter().filter(|(name, _)| *name == wall.name);
             let ways: usize = own.map(|(name, way)| width(name, way)).sum();
+            let means = file.wall.iter().find(|(name, _)| *name.get_ref() == wall.name).map(|(_, means)| means);
             if wall.transport == Transport::MemifZeroCopy && ways > 1 {
-                let word = file.wall.iter().find(|(name, _)| *name.get_ref() == wall.name);
-                let span = word.and_then(|(_, means)| means.transport.as_ref()).map_or(0..0, Spanned::span);
+                let span = means.and_then(|means| means.transport.as_ref()).map_or(0..0, Spanned::span);
                 let problem =
                     format!("{ways} interfaces are in wall {:?}, and DPDK shares its memory by one", wall.name);
                 let cure = "write \"memif\", or put each chain and each direction behind a wall of its own";
                 self.checker.fault(span, wall.transport.name(), problem, cure);
+            }
+            if let (0, Some(interfaces)) = (ways, means.and_then(|means| means.interfaces.as_ref())) {
+                let problem = format!("no packet crosses wall {:?}: its ports are opened behind it", wall.name);
+                let value = interfaces.get_ref().to_string();
+                self.checker.fault(interfaces.span(), &value, problem, "take the key out");
             }
             let slots = ways + wall.own.len();
             if wall.isolation == Isolation::Vm && slots > Wall::MOST_SLOTS {

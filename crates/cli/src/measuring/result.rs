@@ -6,6 +6,7 @@ use bench::search::SearchKind;
 use bench::{Generator, LimitedBy, Offered, Trial, Way};
 use report::Tool;
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
 pub(super) fn document(
     job: &Job<'_>,
@@ -146,26 +147,42 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
     }
 }
 
-/// One line that changes, on a terminal; nothing elsewhere.
+/// How often a line is written where none can change.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// One line that changes, on a terminal; a new one now and then elsewhere.
 pub(super) struct Progress {
     name: String,
     trials: usize,
+    /// Trials in which the machine was away.
+    away: usize,
     shown: bool,
+    last: Instant,
 }
 
 impl Progress {
     pub(super) fn new(name: &str) -> Self {
-        Progress { name: name.to_owned(), trials: 0, shown: std::io::stderr().is_terminal() }
+        let shown = std::io::stderr().is_terminal();
+        Progress { name: name.to_owned(), trials: 0, away: 0, shown, last: Instant::now() }
     }
 
     pub(super) fn tell(&mut self, trial: &Trial) {
         self.trials += 1;
+        self.away += usize::from(trial.machine);
+        if !self.shown && self.last.elapsed() < EVERY {
+            return;
+        }
+        self.last = Instant::now();
+        let verdict = match () {
+            () if trial.machine => "the machine was away".to_owned(),
+            () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
+        };
+        let away = if self.away > 1 { format!(", away in {} so far", self.away) } else { String::new() };
+        let line = format!("{}: trial {}, {:.3} Mpps, {verdict}{away}", self.name, self.trials, trial.load_pps / 1e6);
         if self.shown {
-            let verdict = match () {
-                () if trial.machine => "the machine was away".to_owned(),
-                () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
-            };
-            eprint!("\r\x1b[K{}: trial {}, {:.3} Mpps, {verdict}", self.name, self.trials, trial.load_pps / 1e6);
+            eprint!("\r\x1b[K{line}");
+        } else {
+            eprintln!("{line}");
         }
     }
 
