@@ -221,18 +221,20 @@ fn vpp_is_told_what_it_understands() {
         program
     };
     scratch.write("behind.toml", BEHIND);
-    for device in ["kind = \"vpp\"", "chain = \"behind.toml\"\nswitch = \"vpp\""] {
+    for device in
+        ["kind = \"vpp\"", "kind = \"vpp\"\nports = \"af_packet\"", "chain = \"behind.toml\"\nswitch = \"vpp\""]
+    {
         let results = measured_by(program(), &scratch, device);
         let dut = &results[0]["dut"];
         assert_eq!((&dut["kind"], &dut["version"]), (&"vpp".into(), &"v24.06-release".into()), "{dut:#}");
     }
     // of what it refuses, the reason is told
-    let file = scratch.write("device.toml", scenario("kind = \"vpp\"\nports = \"af_packet\""));
+    let file = scratch.write("device.toml", scenario("kind = \"vpp\"\nforward = \"bridge\""));
     let db = scratch.path("none.sqlite");
     let words = ["bench", file.to_str().unwrap(), "--rate", "1000", "--db", db.to_str().unwrap()];
     let said = Said::from(program().args(words).output().unwrap());
     assert_eq!(said.status, Some(3), "{}", said.err);
-    assert!(said.err.contains("unknown input") && said.err.contains("cure:"), "{}", said.err);
+    assert!(said.err.contains("bridge domain 1: not here") && said.err.contains("cure:"), "{}", said.err);
     assert!(!Path::new("/dev/shm/bondstone-vpe-api").exists());
 }
 

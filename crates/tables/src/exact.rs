@@ -17,9 +17,9 @@
 //! none, the table is full, which is an error: more than 95 % of slots are taken then. A table is made so that its entries
 //! take seven slots of eight; 88 % of them are in their first bucket.
 //!
-//! **Look-ups** come many at a time ([`Reader::get_batch`]): keys are hashed and their first lines fetched in groups of 24,
-//! and while a group is fetched the one before it is compared; the second line is fetched for those that were not found, and
-//! compared after the next group.
+//! **Look-ups** come many at a time ([`Reader::get_batch`]): the first lines of 64 keys are fetched before the first is
+//! compared, then block by block those of 32 more before 32 are compared; the second line is fetched for those that were not
+//! found, and compared after the next block.
 //!
 //! **Readers and the writer.** An entry of 48 bits is one atomic word; wider ones are written while their slot reads as
 //! free, and a version in the bucket tells readers that a slot has been used again. An entry that moves is copied before it

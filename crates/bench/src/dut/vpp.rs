@@ -1,6 +1,6 @@
 //! FD.io VPP, as a private instance.
 //!
-//! Written after its command line's source and its configuration reference (24.06 and later). No package of it could be had
+//! Written after its command line's source and its configuration reference (24.02 and later). No package of it could be had
 //! where this was written: the tests have a program that answers as it does, and the result says so.
 
 use super::attach::Attached;
@@ -8,7 +8,7 @@ use super::behind::Behind;
 use super::container::Needs;
 use super::plan::ChainText;
 use super::program::{Line, absent};
-use super::{About, Driver, DutError, Env, Forward, Plan, Ports, Running, Site};
+use super::{About, Driver, DutError, Env, Forward, Plan, Ports, Running, Site, eal};
 use std::path::PathBuf;
 
 /// What a reader of a result has to know.
@@ -73,12 +73,14 @@ impl Vpp {
                 format!("cpu {{ main-core {first} corelist-workers {rest} }}\n")
             }
         };
+        // it would set huge pages aside by itself, and leave them so
+        let buffers = if eal::has_huge_pages() { "" } else { "buffers { page-size default }\n" };
         format!(
-            "unix {{ nodaemon nosyslog runtime-dir {folder} cli-listen {folder}/cli.sock }}\n\
+            "unix {{ nodaemon nosyslog nocolor runtime-dir {folder} cli-listen {folder}/cli.sock }}\n\
              api-segment {{ prefix bondstone }}\n\
              socksvr {{ socket-name {folder}/api.sock }}\n\
              statseg {{ socket-name {folder}/stats.sock }}\n\
-             {cpu}\
+             {cpu}{buffers}\
              plugins {{\n  plugin default {{ disable }}\n  plugin vhost_plugin.so {{ enable }}\n  \
              plugin af_packet_plugin.so {{ enable }}\n}}\n"
         )
@@ -99,10 +101,10 @@ impl Driver for Vpp {
             Env::Native => line.behind(["sh", "-c", "mount -t tmpfs shm /dev/shm && exec \"$@\"", "vpp"]),
             Env::Container => line,
         };
-        Line::new("sh")
-            .args(["-c", "command -v vpp"])
-            .quietly(site)
-            .map_err(|_| absent(site, "vpp", &"there is none"))?;
+        for name in ["vpp", "vppctl"] {
+            let found = Line::new("sh").args(["-c", &format!("command -v {name}")]);
+            found.quietly(site).map_err(|_| absent(site, name, &"there is none"))?;
+        }
         let mut program = attached.start(site, "vpp", line, &Needs::default())?;
         let cli = Cli(site.path("cli.sock"));
         program.wait(site, "its command line", |_| cli.line("show version").succeeds())?;
@@ -112,6 +114,11 @@ impl Driver for Vpp {
         let mut names = vec![];
         for (n, inner) in attached.inner.iter().cloned().chain(sockets).enumerate() {
             let shared = self.ports == Ports::VhostUser || n >= attached.inner.len();
+            if matches!(self.ports, Ports::Devices(_)) {
+                // a NIC keeps what is for other addresses to itself, and VPP does not ask it for that
+                let line = Line::new("ip").args(["link", "set", &inner, "promisc", "on"]);
+                attached.line(line, site).output(site)?;
+            }
             let command = match shared {
                 true => format!("create vhost-user socket {inner} server"),
                 false => format!("create host-interface name {inner}"),
@@ -139,6 +146,9 @@ impl Driver for Vpp {
             cli.set(site, &command)?;
         }
         site.remark(REMARK.to_owned());
+        if let more @ 2.. = site.cpus().len() {
+            site.remark(format!("of {more} CPUs VPP's main thread has one, and forwards nothing on it"));
+        }
         let about = About { version: version.split_whitespace().nth(1).map(str::to_owned), ..About::default() };
         let hosts = behind.map(|behind| behind.start(site)).transpose()?;
         Ok(Running::new(site, attached, [Some(program), hosts].into_iter().flatten().collect(), about))

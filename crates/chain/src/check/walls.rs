@@ -118,7 +118,9 @@ impl Builder<'_> {
                 let cure = "write \"memif\", or put each chain and each direction behind a wall of its own";
                 self.checker.fault(span, wall.transport.name(), problem, cure);
             }
-            if let (0, Some(interfaces)) = (ways, means.and_then(|means| means.interfaces.as_ref())) {
+            // 0 of them is a fault by itself
+            let asks = means.and_then(|means| means.interfaces.as_ref()).filter(|_| wall.interfaces != 0);
+            if let (0, Some(interfaces)) = (ways, asks) {
                 let problem = format!("no packet crosses wall {:?}: its ports are opened behind it", wall.name);
                 let value = interfaces.get_ref().to_string();
                 self.checker.fault(interfaces.span(), &value, problem, "take the key out");

@@ -177,12 +177,11 @@ impl Progress {
             () if trial.machine => "the machine was away".to_owned(),
             () => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),
         };
-        let away = if self.away > 1 { format!(", away in {} so far", self.away) } else { String::new() };
-        let line = format!("{}: trial {}, {:.3} Mpps, {verdict}{away}", self.name, self.trials, trial.load_pps / 1e6);
-        if self.shown {
-            eprint!("\r\x1b[K{line}");
-        } else {
-            eprintln!("{line}");
+        let line = format!("{}: trial {}, {:.3} Mpps, {verdict}", self.name, self.trials, trial.load_pps / 1e6);
+        match self.away {
+            _ if self.shown => eprint!("\r\x1b[K{line}"),
+            0 => eprintln!("{line}"),
+            away => eprintln!("{line}; the machine was away in {away} so far"),
         }
     }
 

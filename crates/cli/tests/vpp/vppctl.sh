@@ -9,43 +9,59 @@ hops="$cli.hops"
 : >>"$known"
 : >>"$hops"
 
-# The place of an interface in the order of their creation.
-place() {
-	grep -n "^$1 " "$known" | cut -d: -f1
+# Creates an interface: its name, and what it is to testpmd.
+create() {
+	echo "$1 $2" >>"$known"
+	echo "$1"
 }
 
-# Once each interface has its place, testpmd is told of the line from the first, by what leads on, to the second.
+# The place of an interface in the order of their creation.
+place() {
+	at=$(grep -n "^$1 " "$known") || {
+		echo "unknown interface $1"
+		exit 1
+	}
+	at=${at%%:*}
+}
+
+# Once each interface leads somewhere, testpmd is told of the line from the first, by what leads on, to the second.
 joined() {
+	echo "$1" >>"$hops"
 	[ "$(wc -l <"$hops")" = "$(wc -l <"$known")" ] || exit 0
 	devices="" at=1 n=0
 	while :; do
-		devices="$devices --vdev=net_vhost$n,iface=$(sed -n "${at}s/^[^ ]* //p" "$known"),queues=1"
+		devices="$devices --vdev=$(sed -n "${at}s/^[^ ]* //p" "$known" | sed "s/,/$n,/")"
 		[ "$at" != 2 ] || break
 		at=$(sed -n "s/^$at //p" "$hops")
 		n=$((n + 1))
 	done
 	echo "$devices" >"$cli.tell"
 	# VPP listens as soon as an interface is created
-	while read -r _ socket; do
+	sed -n 's/.*net_vhost,iface=\(.*\),queues=1$/\1/p' "$known" | while read -r socket; do
 		until [ -S "$socket" ]; do sleep 0.1; done
-	done <"$known"
+	done
 }
 
 case "$*" in
 "show version") echo "vpp v24.06-release built by nobody" ;;
 "create vhost-user socket "*" server")
-	name="VirtualEthernet0/0/$(wc -l <"$known")"
-	echo "$name $4" >>"$known"
-	echo "$name"
+	create "VirtualEthernet0/0/$(wc -l <"$known")" "net_vhost,iface=$4,queues=1"
 	;;
-"set interface state "*" up") place "$4" >/dev/null ;;
+"create host-interface name "*) create "host-$4" "net_af_packet,iface=$4" ;;
+"set interface state "*" up") place "$4" ;;
 "set interface l2 xconnect "*)
-	echo "$(place "$5") $(place "$6")" >>"$hops"
-	joined
+	place "$5"
+	from=$at
+	place "$6"
+	joined "$from $at"
 	;;
 "set interface l2 bridge "*)
-	echo "$(place "$5") alone in $6" >>"$hops"
-	joined
+	place "$5"
+	[ "$6" != 1 ] || {
+		echo "bridge domain 1: not here"
+		exit 0
+	}
+	joined "$at alone"
 	;;
 *) echo "$*: unknown input" ;;
 esac

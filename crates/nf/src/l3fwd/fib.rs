@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use wire::{MacAddr, ndp};
+use wire::{MacAddr, flow, ndp};
 
 /// Numbers of the adjacencies that every router has.
 const UNREACHABLE: u32 = 1;
@@ -335,7 +335,7 @@ impl Fib {
     /// The value of a group's member for a flow with this hash.
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
         match self.groups.get(group).map(AsRef::as_ref) {
-            Some(members @ [_, ..]) => members[((u64::from(hash) * members.len() as u64) >> 32) as usize],
+            Some(members @ [_, ..]) => members[flow::share(hash, members.len() as u32) as usize],
             _ => 0,
         }
     }

@@ -4,18 +4,19 @@ use super::key::Key;
 use super::store::{Store, View};
 use super::sync::{Arc, Ordering, fence};
 
-/// Keys that are fetched before the first of them is compared. Of 16, 32 and 64 measured best for calls of 256 up to 64 million
-/// entries; a burst of 32 is fetched as a whole.
+/// Keys that are fetched before the first of them is compared. Of 16, 32 and 64 measured best for calls of 256; a burst of 32 is
+/// fetched as a whole.
 const AHEAD: usize = 64;
 /// Keys that are compared before those of them are looked up again that were not in their first bucket.
 const BLOCK: usize = 32;
 
+/// Keys whose hashes are kept: those ahead and the block that is compared.
+const RING: usize = (AHEAD + BLOCK).next_power_of_two();
+
 /// One thread's way to look keys up. Its clone is a further reader.
 pub struct Reader<K: Key> {
     store: Arc<Store<K>>,
-    /// Of the keys that are fetched.
-    hashes: [u64; AHEAD],
-    first: [u32; AHEAD],
+    fetched: Fetched,
     /// Of a block, and of the one before it.
     missed: [Missed; 2],
     restarts: u64,
@@ -24,6 +25,43 @@ pub struct Reader<K: Key> {
 impl<K: Key> Clone for Reader<K> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.store))
+    }
+}
+
+/// Keys whose first buckets are on their way, each at its number.
+struct Fetched {
+    hashes: [u64; RING],
+    first: [u32; RING],
+}
+
+impl Fetched {
+    /// Begins with the first keys, each fetched as soon as it is hashed.
+    #[inline(always)]
+    fn begin<K: Key>(&mut self, view: View<'_, K>, keys: &[K]) {
+        for (at, &key) in keys.iter().enumerate().take(AHEAD) {
+            self.hash(view, at, key);
+            view.prefetch(self.first[at] as usize);
+        }
+    }
+
+    /// Goes on with a block of keys, or what is left of it.
+    #[inline(always)]
+    fn go_on<K: Key>(&mut self, view: View<'_, K>, keys: &[K], from: usize) {
+        let from = from.min(keys.len());
+        let block = from..keys.len().min(from + BLOCK);
+        for at in block.clone() {
+            self.hash(view, at, keys[at]);
+        }
+        // together: the fewer instructions between two of them, the more pages the processor looks for at a time
+        for at in block {
+            view.prefetch(self.first[at % RING] as usize);
+        }
+    }
+
+    #[inline(always)]
+    fn hash<K: Key>(&mut self, view: View<'_, K>, at: usize, key: K) {
+        let hash = view.hash(key);
+        (self.hashes[at % RING], self.first[at % RING]) = (hash, view.geometry.first(hash) as u32);
     }
 }
 
@@ -52,7 +90,12 @@ fn value<K: Key>(stored: u32) -> Option<K::Value> {
 
 impl<K: Key> Reader<K> {
     pub(super) fn new(store: Arc<Store<K>>) -> Self {
-        Self { store, hashes: [0; AHEAD], first: [0; AHEAD], missed: Default::default(), restarts: 0 }
+        Self {
+            store,
+            fetched: Fetched { hashes: [0; RING], first: [0; RING] },
+            missed: Default::default(),
+            restarts: 0,
+        }
     }
 
     /// The value of a key.
@@ -76,22 +119,17 @@ impl<K: Key> Reader<K> {
     #[inline]
     pub fn get_batch(&mut self, keys: &[K], values: &mut [Option<K::Value>]) {
         assert_eq!(keys.len(), values.len(), "one value for each key");
-        let Self { store, hashes, first, missed, restarts } = self;
+        let Self { store, fetched, missed, restarts } = self;
         let view = store.view();
-        let fetch = |key: K| {
-            let hash = view.hash(key);
-            let bucket = view.geometry.first(hash);
-            view.prefetch(bucket);
-            (hash, bucket as u32)
-        };
-        (0..keys.len().min(AHEAD)).for_each(|at| (hashes[at], first[at]) = fetch(keys[at]));
+        fetched.begin(view, keys);
         let [this, last] = missed;
         let (mut this, mut last) = (this, last);
         last.len = 0;
         for from in (0..keys.len()).step_by(BLOCK) {
             this.len = 0;
+            fetched.go_on(view, keys, from + AHEAD);
             for at in from..keys.len().min(from + BLOCK) {
-                let (hash, bucket) = (hashes[at % AHEAD], first[at % AHEAD]);
+                let (hash, bucket) = (fetched.hashes[at % RING], fetched.first[at % RING]);
                 let stored = keys[at].find(&view.buckets[bucket as usize]);
                 values[at] = value::<K>(stored);
                 // of those that were found it is written over: a branch that nobody foresees costs more
@@ -101,9 +139,6 @@ impl<K: Key> Reader<K> {
                 this.len += usize::from(stored == 0);
                 // the first bucket is near already
                 view.prefetch(if stored == 0 { second } else { bucket } as usize);
-                if let Some(&key) = keys.get(at + AHEAD) {
-                    (hashes[at % AHEAD], first[at % AHEAD]) = fetch(key);
-                }
             }
             this.again(store, view, keys, values);
             last.rest(store, view, keys, values, restarts);
