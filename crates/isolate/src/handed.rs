@@ -5,25 +5,18 @@ use crate::cage::Of;
 use crate::lacks;
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, mknod};
-use runtime::Error;
+use runtime::{Error, pci};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::fs::{create_dir_all, metadata, read_dir, read_link};
+use std::fs::{create_dir_all, metadata};
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 const NONE: Option<&str> = None;
 /// Where the kernel has devices for programs.
 const NODES: &str = "/dev/vfio";
-/// Drivers of what a group may hold besides.
-const HARMLESS: [&str; 2] = ["pcieport", "pci-stub"];
 /// Where DPDK looks for a device.
 const BUS: &str = "/sys/bus/pci/devices";
-
-/// The name of what a link leads to.
-fn target(link: &Path) -> Option<String> {
-    Some(read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
-}
 
 /// Whether a device can be opened by a program by its IOMMU group.
 ///
@@ -35,23 +28,20 @@ pub(crate) fn is_free(port: &str, address: &str, with: &[String]) -> Result<(), 
     if !at.exists() {
         return fault(format!("there is no device {address}"), "lspci -D shows all".to_owned());
     }
-    match target(&at.join("driver")) {
-        Some(driver) if driver == "vfio-pci" => {}
+    match pci::driver(&at) {
+        Some(driver) if driver == pci::HANDING => {}
         driver => {
             let has = driver.map_or("no driver has it".to_owned(), |driver| format!("the driver {driver} has it"));
             let cure = format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {address}");
             return fault(format!("{address} cannot be handed on: {has}, and vfio-pci has to"), cure);
         }
     }
-    let Some(group) = target(&at.join("iommu_group")) else {
+    let Some(group) = pci::group(&at) else {
         let cure = "switch the IOMMU on: in the firmware, and by intel_iommu=on on the kernel's command line";
         return fault(format!("{address} is in no IOMMU group"), cure.to_owned());
     };
-    for other in read_dir(at.join("iommu_group/devices")).into_iter().flatten().flatten() {
-        let (name, driver) = (other.file_name().to_string_lossy().into_owned(), target(&other.path().join("driver")));
-        let Some(driver) = driver.filter(|driver| !HARMLESS.contains(&driver.as_str()) && !with.contains(&name)) else {
-            continue;
-        };
+    let ours = |other: &Path| with.iter().any(|own| other.ends_with(own));
+    if let Some((name, driver)) = pci::in_the_way(&at, ours) {
         let cure = "hand both to one wall, switch ACS on in the firmware, or put the NIC into another slot";
         return fault(format!("{address} is in one IOMMU group with {name}, which {driver} has"), cure.to_owned());
     }
@@ -66,7 +56,7 @@ pub(crate) fn is_free(port: &str, address: &str, with: &[String]) -> Result<(), 
 /// The nodes of devices: the one for all, and one for each group.
 fn nodes(devices: &[String]) -> Result<BTreeSet<PathBuf>, String> {
     let of = |address: &String| {
-        let group = target(&Path::new(BUS).join(address).join("iommu_group"));
+        let group = pci::group(&Path::new(BUS).join(address));
         Ok(Path::new(NODES).join(group.ok_or_else(|| format!("{address}: it is in no IOMMU group any more"))?))
     };
     let mut all: BTreeSet<PathBuf> = devices.iter().map(of).collect::<Result<_, String>>()?;

@@ -69,10 +69,22 @@ pub(crate) struct State {
     heard: bool,
     /// Whether its switch is going, of which QEMU has much to say.
     pub(crate) going: bool,
-    /// Whether it has been told to take nothing more by its own ports, has said that it does, and what it has done since.
-    closed: [bool; 3],
+    own_ports: OwnPorts,
     /// Whether it has been asked and has not answered yet.
     asked: bool,
+}
+
+/// How far a process is that has to take nothing more by its own ports.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum OwnPorts {
+    #[default]
+    Open,
+    /// It has been told to.
+    Closing,
+    /// It has said that it does.
+    Closed,
+    /// It has said as well what came before that.
+    Counted,
 }
 
 impl State {
@@ -201,7 +213,8 @@ impl Kept {
     /// Has it take nothing more by its own ports, if it has some.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        if state.ready && !self.own.is_empty() && !std::mem::replace(&mut state.closed[0], true) {
+        if state.ready && !self.own.is_empty() && state.own_ports == OwnPorts::Open {
+            state.own_ports = OwnPorts::Closing;
             state.tell(CLOSE);
         }
     }
@@ -209,7 +222,7 @@ impl Kept {
     /// Whether nothing more comes in by its own ports, and all that came is known.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.state();
-        self.own.is_empty() || !state.ready || state.closed[2]
+        self.own.is_empty() || !state.ready || state.own_ports == OwnPorts::Counted
     }
 
     /// Asks it to say what it has done, unless it has been asked already.
@@ -395,7 +408,7 @@ impl Place {
             let mut state = self.kept.state();
             state.starts += 1;
             state.begun = Some(Instant::now());
-            (state.last, state.closed) = (false, [false; 3]);
+            (state.last, state.own_ports) = (false, OwnPorts::Open);
             state.to = Some(ours);
             match grouped {
                 // one byte
@@ -496,9 +509,13 @@ fn listen(kept: &Kept, from: UnixStream) {
             }
             Ok(Word::Report(summary)) => {
                 state.now = Some(kept.believed(*summary));
-                state.closed[2] = state.closed[1];
+                if state.own_ports == OwnPorts::Closed {
+                    state.own_ports = OwnPorts::Counted;
+                }
             }
-            Ok(Word::Closed) => state.closed[1] = true,
+            Ok(Word::Closed) if state.own_ports == OwnPorts::Closing => state.own_ports = OwnPorts::Closed,
+            // said without being told to
+            Ok(Word::Closed) => {}
             Ok(Word::Last(summary)) => {
                 state.now = Some(kept.believed(*summary));
                 state.last = true;

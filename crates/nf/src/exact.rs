@@ -14,11 +14,20 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// A table for so many entries: in pages that were set aside, where after it as much is left as packets may need, otherwise
 /// in those that the kernel finds.
 pub(crate) fn settings<K: Key>(entries: u64) -> Settings {
-    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    let free: u64 = free.ok().and_then(|free| free.trim().parse().ok()).unwrap_or(0);
     let bytes = entries * if K::BITS == 144 { 30 } else { 10 };
-    let pages = if free << 21 > bytes + LEFT_FOR_PACKETS { Pages::Hugetlb } else { Pages::Transparent };
+    // of what is no whole GiB, none is in a page of that size
+    let rest = bytes.saturating_sub(free(1 << 20).min(bytes >> 30 << 30));
+    let free = free(2 << 10);
+    // where there are none, nobody has his packets there
+    let pages = if free == 0 || free > rest + LEFT_FOR_PACKETS { Pages::Hugetlb } else { Pages::Transparent };
     Settings { pages, ..Settings::new(entries) }
+}
+
+/// Bytes of huge pages of so many KiB that were set aside and are free.
+fn free(kib: u64) -> u64 {
+    let free = std::fs::read_to_string(format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/free_hugepages"));
+    let free: u64 = free.ok().and_then(|free| free.trim().parse().ok()).unwrap_or(0);
+    free * (kib << 10)
 }
 
 /// Says so when a table lies in small pages, each of which costs a look-up a walk through page tables.

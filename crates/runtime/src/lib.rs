@@ -14,6 +14,7 @@ mod faults;
 mod guard;
 mod link;
 mod outside;
+pub mod pci;
 mod placement;
 mod ports;
 mod renew;

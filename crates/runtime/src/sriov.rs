@@ -5,18 +5,15 @@
 //! made at once, a NIC that has some already is refused, and giving back means all of them. Whoever has a NIC holds a
 //! lock on its folder in `/sys` until its virtual functions are gone.
 
+use crate::pci::{self, HANDING as DRIVER, driver};
 use crate::{Error, Guard};
 use chain::{ChainFile, Device, Function};
 use std::collections::BTreeMap;
-use std::fs::{File, read_dir, read_link, read_to_string};
+use std::fs::{File, read_dir, read_to_string};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The driver of the kernel's that hands a device to a program.
-const DRIVER: &str = "vfio-pci";
-/// Drivers that leave the rest of an IOMMU group to a program.
-const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 /// Gives back what there is of the NIC whose folder is `$1`; `$2` is what its `sriov_drivers_autoprobe` was.
 const UNDO: &str = r#"
 for function in "$1"/virtfn*; do
@@ -152,10 +149,6 @@ fn folder(sys: &Path, nic: &str) -> io::Result<PathBuf> {
     device.canonicalize()
 }
 
-fn driver(device: &Path) -> Option<String> {
-    Some(read_link(device.join("driver")).ok()?.file_name()?.to_string_lossy().into_owned())
-}
-
 /// A physical function.
 struct Nic<'a> {
     kernel: &'a dyn Kernel,
@@ -280,18 +273,12 @@ impl<'a> Nic<'a> {
         let link = self.folder.join(format!("virtfn{number}"));
         let device = link.canonicalize().map_err(|e| lacks(port, format!("{}: {e}", link.display()), DMESG))?;
         let address = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let group = self.has_group(&device)?;
-        let others = read_dir(group.join("devices")).into_iter().flatten().flatten();
-        // those of this NIC are bound in turn
-        for other in others.filter(|other| !self.has(&other.path())) {
-            if let Some(driver) = driver(&other.path()).filter(|driver| !HARMLESS.contains(&driver.as_str())) {
-                let other = other.file_name();
-                let problem = format!(
-                    "virtual function {address} is in one IOMMU group with {}, which {driver} has",
-                    other.to_string_lossy()
-                );
-                return Err(lacks(port, problem, "switch ACS on in the firmware, or put the NIC into another slot"));
-            }
+        self.has_group(&device)?;
+        // those of this NIC are bound in turn, and what other programs have is none of the kernel's
+        let ours = |other: &Path| self.has(other) || driver(other).as_deref() == Some(DRIVER);
+        if let Some((other, driver)) = pci::in_the_way(&device, ours) {
+            let problem = format!("virtual function {address} is in one IOMMU group with {other}, which {driver} has");
+            return Err(lacks(port, problem, "switch ACS on in the firmware, or put the NIC into another slot"));
         }
         if !function.settings.is_empty() {
             let interfaces = self.interfaces();
@@ -328,9 +315,9 @@ impl<'a> Nic<'a> {
         device.join("physfn").canonicalize().is_ok_and(|of| of == self.folder)
     }
 
-    /// The IOMMU group of a device.
-    fn has_group(&self, device: &Path) -> Result<PathBuf, Error> {
-        device.join("iommu_group").canonicalize().map_err(|_| {
+    /// Whether a device is in an IOMMU group.
+    fn has_group(&self, device: &Path) -> Result<(), Error> {
+        pci::group(device).map(drop).ok_or_else(|| {
             let address = device.file_name().unwrap_or_default().to_string_lossy();
             self.lacks(
                 format!("{address} is in no IOMMU group: there is no IOMMU, or it is switched off"),

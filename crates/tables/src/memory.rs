@@ -1,4 +1,5 @@
-//! Zeroed memory that is reserved at once and backed slice by slice, in huge pages where there are any.
+//! Zeroed memory that is reserved at once and backed slice by slice, in huge pages where there are any: of 1 GiB where as much
+//! is asked for at once, otherwise of 2 MiB.
 //!
 //! The whole reservation reads as zeros from the start and costs address space only. Before the first write to a slice of
 //! 2 MiB the writer has it backed; the address never moves, so a reader needs one base and no check. No reader ever finds
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a slice: one huge page.
 const SLICE: usize = 2 << 20;
+/// Bytes of a giant page, which takes the place of so many slices.
+const GIANT: usize = 1 << 30;
+const SLICES: usize = GIANT / SLICE;
 
 /// The best pages to try for a table; what cannot be had falls to the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,7 +29,8 @@ pub enum Pages {
     Ordinary,
     /// Huge pages that the kernel finds by itself (`madvise(MADV_HUGEPAGE)`).
     Transparent,
-    /// Huge pages that were set aside (`/proc/sys/vm/nr_hugepages`), as many as are free. Needs Linux 5.16.
+    /// Huge pages that were set aside, as many as are free (`/proc/sys/vm/nr_hugepages`, and before those of 2 MiB those of 1 GiB:
+    /// `/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages`). Needs Linux 5.16.
     Hugetlb,
 }
 
@@ -96,12 +101,14 @@ impl<W: Zeroed> Memory<W> {
     /// The kernel's, when there is no address space left (`ulimit -v`).
     pub(crate) fn reserve(words: usize, best: Pages) -> Result<Self, Errno> {
         let slices = words.div_ceil(Self::WORDS);
+        let align = if best == Pages::Hugetlb && slices >= SLICES { GIANT } else { SLICE };
         // Room to align, and a margin at both ends so that no foreign mapping joins ours and is counted as ours.
-        let reserved_bytes = (slices + 2).checked_mul(SLICE).ok_or(Errno::NOMEM)?;
+        let reserved_bytes =
+            (slices + 1).checked_mul(SLICE).and_then(|all| all.checked_add(align)).ok_or(Errno::NOMEM)?;
         // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
         let reserved = unsafe { mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::READ, MapFlags::PRIVATE)? };
-        let to_boundary = SLICE - reserved.addr() % SLICE;
-        // SAFETY: at most SLICE further in, within the reservation of (slices + 2) * SLICE.
+        let to_boundary = align - reserved.addr() % align;
+        // SAFETY: at most `align` further in, within the reservation of that and (slices + 1) * SLICE.
         let base = unsafe { reserved.byte_add(to_boundary) };
         if best >= Pages::Transparent {
             // The zeros too: one page fault of a reader for 2 MiB of them. Refused, it costs only that.
@@ -129,13 +136,39 @@ impl<W: Zeroed> Memory<W> {
     /// The kernel's, when it has no memory; slices before the one that failed are then backed.
     pub(crate) fn back(&self, words: Range<usize>) -> Result<(), Errno> {
         assert!(words.end <= self.words, "within the reservation");
-        for slice in words.start / Self::WORDS..words.end.div_ceil(Self::WORDS) {
-            if !self.backed[slice].load(Ordering::Relaxed) {
+        let (mut slice, end) = (words.start / Self::WORDS, words.end.div_ceil(Self::WORDS));
+        let mut giants = self.best == Pages::Hugetlb;
+        while slice < end {
+            let whole = slice..slice + SLICES;
+            giants &= whole.end <= end;
+            if giants && slice.is_multiple_of(SLICES) && !whole.clone().any(|slice| self.is_backed(slice)) {
+                giants = self.back_giant(slice)?;
+                if giants {
+                    whole.clone().for_each(|slice| self.backed[slice].store(true, Ordering::Relaxed));
+                    slice = whole.end;
+                    continue;
+                }
+            }
+            if !self.is_backed(slice) {
                 self.back_slice(slice)?;
                 self.backed[slice].store(true, Ordering::Relaxed);
             }
+            slice += 1;
         }
         Ok(())
+    }
+
+    fn is_backed(&self, slice: usize) -> bool {
+        self.backed[slice].load(Ordering::Relaxed)
+    }
+
+    /// Whether there was a giant page for what begins with this slice.
+    #[cold]
+    fn back_giant(&self, slice: usize) -> Result<bool, Errno> {
+        match huge_page(GIANT) {
+            Some(page) => self.move_in(page, slice, GIANT),
+            None => Ok(false),
+        }
     }
 
     /// The words that can be written.
@@ -148,8 +181,8 @@ impl<W: Zeroed> Memory<W> {
     fn back_slice(&self, slice: usize) -> Result<(), Errno> {
         let at = self.slice(slice);
         if self.best == Pages::Hugetlb
-            && let Some(page) = huge_page()
-            && self.move_in(page, slice)?
+            && let Some(page) = huge_page(SLICE)
+            && self.move_in(page, slice, SLICE)?
         {
             return Ok(());
         }
@@ -175,22 +208,23 @@ impl<W: Zeroed> Memory<W> {
         unsafe { self.base.as_ptr().byte_add(slice * SLICE) }.cast()
     }
 
-    /// Puts a huge page of [`huge_page`] where a slice is of which no word was ever written. False when the kernel would not.
-    fn move_in(&self, page: *mut c_void, slice: usize) -> Result<bool, Errno> {
+    /// Puts a huge page of [`huge_page`] where slices are of which no word was ever written. False when the kernel would not.
+    fn move_in(&self, page: *mut c_void, slice: usize, bytes: usize) -> Result<bool, Errno> {
         let at = self.slice(slice);
-        // SAFETY: the page is ours alone. The slice is within our reservation and was never written, so it and the page read
+        assert!(slice + bytes / SLICE <= self.backed.len(), "within the reservation");
+        // SAFETY: the page is ours alone. The slices are within our reservation and were never written, so they and the page read
         // as zeros alike. Readers may look at it meanwhile: the kernel takes the old mapping away and puts the page there
         // under one lock, on which an access in between waits. `reserve` has seen that this kernel moves huge pages, and it
         // checks the count of mappings before it unmaps anything; what is left to fail is memory for its own book-keeping, of
         // a few hundred bytes, for which it would rather end a process.
-        if unsafe { mremap_fixed(page, SLICE, SLICE, MremapFlags::MAYMOVE, at) }.is_ok() {
+        if unsafe { mremap_fixed(page, bytes, bytes, MremapFlags::MAYMOVE, at) }.is_ok() {
             return Ok(true);
         }
         // In case it was that after all: zeros again, before anything else.
-        // SAFETY: our own slice, never written; zeros take the place of zeros or of nothing.
-        let zeros = unsafe { mmap_anonymous(at, SLICE, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) };
+        // SAFETY: our own slices, never written; zeros take the place of zeros or of nothing.
+        let zeros = unsafe { mmap_anonymous(at, bytes, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) };
         // SAFETY: nobody else knows the page. If it cannot be given back, it is lost and no more.
-        let _ = unsafe { munmap(page, SLICE) };
+        let _ = unsafe { munmap(page, bytes) };
         zeros.map(|_| false)
     }
 
@@ -209,18 +243,19 @@ impl<W> Drop for Memory<W> {
     }
 }
 
-/// A zeroed huge page of those set aside, where the kernel likes, or `None` when none is free.
-fn huge_page() -> Option<*mut c_void> {
-    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+/// A zeroed huge page of so many bytes, of those set aside, where the kernel likes, or `None` when none is free.
+fn huge_page(bytes: usize) -> Option<*mut c_void> {
+    let kind = if bytes == GIANT { MapFlags::HUGE_1GB } else { MapFlags::HUGE_2MB };
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | kind;
     // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
-    let page = unsafe { mmap_anonymous(null_mut(), SLICE, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
+    let page = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }.ok()?;
     // Promised is not there yet: a cgroup's limit would show at the first touch, by SIGBUS.
     // SAFETY: the mapping is new and ours.
-    if unsafe { madvise(page, SLICE, Advice::LinuxPopulateWrite) }.is_ok() {
+    if unsafe { madvise(page, bytes, Advice::LinuxPopulateWrite) }.is_ok() {
         return Some(page);
     }
     // SAFETY: as above, and nobody else knows it.
-    let _ = unsafe { munmap(page, SLICE) };
+    let _ = unsafe { munmap(page, bytes) };
     None
 }
 
@@ -273,7 +308,8 @@ fn backing(smaps: &str, range: Range<usize>) -> Backing {
         match name {
             "Anonymous:" if ours => sum.ordinary += bytes(),
             "AnonHugePages:" if ours => sum.transparent += bytes(),
-            "Private_Hugetlb:" if ours => sum.hugetlb += bytes(),
+            // the kernel takes a giant page that has moved for one that others have as well
+            "Private_Hugetlb:" | "Shared_Hugetlb:" if ours => sum.hugetlb += bytes(),
             _ => {}
         }
     }
@@ -320,10 +356,10 @@ mod tests {
         if memory.best != Pages::Hugetlb {
             return println!("skipped: this kernel does not move huge pages");
         }
-        let Some(page) = huge_page() else { return println!("skipped: no huge page is free") };
+        let Some(page) = huge_page(SLICE) else { return println!("skipped: no huge page is free") };
         // SAFETY: a huge page that is ours, aligned and writable.
         unsafe { page.cast::<u32>().write(7) };
-        assert_eq!(memory.move_in(page, 1), Ok(true));
+        assert_eq!(memory.move_in(page, 1, SLICE), Ok(true));
         let words = memory.words();
         assert_eq!(words[SLICE / WORD].load(Ordering::Relaxed), 7);
         assert_eq!(
@@ -341,6 +377,34 @@ mod tests {
     }
 
     #[test]
+    fn a_giant_page_takes_the_place_of_as_many_slices() {
+        let memory = Memory::reserve((GIANT + 2 * SLICE) / WORD, Pages::Hugetlb).unwrap();
+        let last = memory.words().len() - 1;
+        assert_eq!((memory.words()[0].load(Ordering::Relaxed), memory.words()[last].load(Ordering::Relaxed)), (0, 0));
+        // a part of it is no reason for one, and keeps it away
+        memory.back(GIANT / WORD..GIANT / WORD + 1).unwrap();
+        memory.words()[GIANT / WORD].store(3, Ordering::Relaxed);
+        if memory.best != Pages::Hugetlb {
+            return println!("skipped: this kernel does not move huge pages");
+        }
+        let Some(page) = huge_page(GIANT) else { return println!("skipped: no page of 1 GiB is free") };
+        // SAFETY: a huge page that is ours, aligned and writable, to its last word.
+        unsafe { page.cast::<u32>().add(GIANT / WORD - 1).write(7) };
+        assert_eq!(memory.move_in(page, 0, GIANT), Ok(true));
+        let words = memory.words();
+        assert_eq!([GIANT / WORD - 1, GIANT / WORD, 0, last].map(|n| words[n].load(Ordering::Relaxed)), [7, 3, 0, 0]);
+        assert!(memory.backing().hugetlb >= GIANT, "{:?}", memory.backing());
+        drop(memory);
+        let memory = Memory::reserve(GIANT / WORD, Pages::Hugetlb).unwrap();
+        memory.back(0..GIANT / WORD).unwrap();
+        memory.words().iter().step_by(1 << 18).for_each(|word| word.store(1, Ordering::Relaxed));
+        assert_eq!(memory.backing().total(), GIANT);
+        // what is backed stays as it is
+        memory.back(0..GIANT / WORD).unwrap();
+        assert_eq!(memory.words()[0].load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn a_page_that_cannot_be_moved_leaves_zeros() {
         let memory = Memory::reserve((SLICE / WORD) * 3, Pages::Hugetlb).unwrap();
         // As if the kernel had taken the slice away first: it cannot be read.
@@ -348,7 +412,7 @@ mod tests {
         // SAFETY: a slice of ours that nobody reads before the next line is done.
         unsafe { mmap_anonymous(memory.slice(1), SLICE, ProtFlags::empty(), taken) }.unwrap();
         // Nothing is mapped there that could be moved.
-        assert_eq!(memory.move_in(null_mut(), 1), Ok(false));
+        assert_eq!(memory.move_in(null_mut(), 1, SLICE), Ok(false));
         assert!(memory.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
         memory.back(0..memory.words().len()).unwrap();
         memory.words()[SLICE / WORD].store(7, Ordering::Relaxed);
@@ -370,11 +434,12 @@ AnonHugePages:        32 kB
 30000-40000 rw-p 00000000 00:00 0
 Anonymous:             4 kB
 Private_Hugetlb:    2048 kB
+Shared_Hugetlb:  1048576 kB
 VmFlags: rd wr
 50000-60000 rw-p 00000000 00:00 0 [heap]
 Anonymous:           400 kB
 ";
         let got = backing(smaps, 0x10000..0x50000);
-        assert_eq!(got, Backing { hugetlb: 2 << 20, transparent: 32 << 10, ordinary: 12 << 10 });
+        assert_eq!(got, Backing { hugetlb: (1 << 30) + (2 << 20), transparent: 32 << 10, ordinary: 12 << 10 });
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::engine::{Engine, Options};
 use chain::ChainFile;
-use std::fs::{create_dir_all, remove_file, write};
+use std::fs::{create_dir_all, read_link, remove_file, write};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::process::Stdio;
