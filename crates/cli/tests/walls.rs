@@ -455,7 +455,7 @@ fn what_an_nf_does_to_its_process_harms_no_other() {
         let Some(mut stand) = Stand::of(kind, &text, program.to_str().unwrap()) else { continue };
         stand.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
             // in pages of 4 KiB the kernel may be the first to find that it is too much
-            let refused = line.contains(words) || how == "allocate" && line.contains("more memory than it may");
+            let refused = line.contains(words) || how == "allocate" && line.contains("ended by signal 9");
             let told = line.starts_with("warning: ") && line.contains("\"bad\"") && refused;
             assert!(!told || how == "connect" || !line.contains("asked the system"), "{kind}: {how}: {line}");
             told
