@@ -148,7 +148,7 @@ impl Checker<'_> {
             };
             let identity = match &device {
                 Device::Pcap(file) => self.same_file(file),
-                Device::Dpdk { .. } | Device::Rings { .. } => device.identity(),
+                Device::Dpdk { .. } | Device::Queue { .. } | Device::Rings { .. } => device.identity(),
             };
             if let Some(other) = opened.insert(identity, name.get_ref().clone()) {
                 self.fault(

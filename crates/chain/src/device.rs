@@ -22,6 +22,13 @@ pub enum Device {
         /// The virtual function that has to be made for it.
         function: Option<Function>,
     },
+    /// A further queue of a port's device, as a port of its own: a way through a wall; no file can name one.
+    Queue {
+        /// The port that has the device, and its first queue.
+        of: String,
+        /// Its number, from 1.
+        nth: usize,
+    },
     /// A way through a wall by rings in shared memory; no file can name one.
     Rings {
         /// The wall's socket.
@@ -154,7 +161,7 @@ impl Device {
             Device::Dpdk { name, function: Some(_), .. } => name.clone(),
             Device::Dpdk { name, .. } if is_pci(name) => whole_address(name),
             Device::Dpdk { written, .. } => written.split(',').next().unwrap_or_default().to_owned(),
-            Device::Rings { .. } => self.to_string(),
+            Device::Queue { .. } | Device::Rings { .. } => self.to_string(),
         }
     }
 
@@ -180,7 +187,7 @@ impl Device {
     pub fn virtual_function(&self) -> Option<&Function> {
         match self {
             Device::Dpdk { function, .. } => function.as_ref(),
-            Device::Pcap(_) | Device::Rings { .. } => None,
+            Device::Pcap(_) | Device::Queue { .. } | Device::Rings { .. } => None,
         }
     }
 }
@@ -190,6 +197,7 @@ impl fmt::Display for Device {
         match self {
             Device::Pcap(file) => write!(f, "pcap:{file}"),
             Device::Dpdk { written, .. } => f.write_str(written),
+            Device::Queue { of, nth } => write!(f, "wall-queue:{of},queue={nth}"),
             Device::Rings { socket, lane, .. } => write!(f, "wall-rings:{},lane={lane}", socket.display()),
         }
     }

@@ -59,6 +59,7 @@ pub(crate) struct Wall {
     pub(crate) idle: Option<Idle>,
     pub(crate) transport: Option<Spanned<String>>,
     pub(crate) interfaces: Option<Spanned<usize>>,
+    pub(crate) queues: Option<Spanned<usize>>,
     #[serde(default)]
     pub(crate) spread: Over,
 }

@@ -22,7 +22,7 @@ fn socket(folder: &Path, wall: &Wall, port: &str) -> PathBuf {
 }
 
 /// The device of a way through a wall on the side where the NFs are.
-fn inner(folder: &Path, wall: &Wall, port: &str) -> String {
+fn inner(folder: &Path, wall: &Wall, port: &str, queues: usize) -> String {
     /// Bytes of a buffer: whatever a packet buffer holds goes into one.
     const ROOM: usize = 2304;
     let socket = socket(folder, wall, port);
@@ -31,11 +31,21 @@ fn inner(folder: &Path, wall: &Wall, port: &str) -> String {
     match (wall.isolation, wall.transport) {
         // told with those of its own ports
         (Isolation::Vm, _) => UNNAMED.to_owned(),
-        (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}", Wall::QUEUE),
+        (_, Transport::Vhost) => format!("virtio-user:{socket},queue_size={}{}", Wall::QUEUE, queued(queues, ",cq=1")),
         (_, Transport::Memif) => memif(),
         (_, Transport::MemifZeroCopy) => memif() + ",zero-copy=yes",
         (_, Transport::Rings) => UNNAMED.to_owned(),
     }
+}
+
+/// What a device is told of how many queues it has in each direction.
+fn queued(queues: usize, more: &str) -> String {
+    if queues > 1 { format!(",queues={queues}{more}") } else { String::new() }
+}
+
+/// The ports of further queues of a wall's interfaces, each with the port of its first, and its number.
+fn queues(wall: &Wall) -> impl Iterator<Item = (String, (String, usize))> {
+    wall.interfaces().flat_map(|ports| (1..ports.len()).map(|nth| (ports[nth].clone(), (ports[0].clone(), nth))))
 }
 
 /// The ways of a wall by rings, each with its socket, its lane, and how many there are.
@@ -43,6 +53,14 @@ fn rings(wall: &Wall, folder: &Path) -> Vec<(String, (PathBuf, usize, usize))> {
     let lanes = if wall.transport == Transport::Rings { wall.ports().count() } else { 0 };
     let way = |(lane, port): (usize, &str)| (port.to_owned(), (socket(folder, wall, RINGS), lane, lanes));
     wall.ports().enumerate().take(lanes).map(way).collect()
+}
+
+/// Adds the ports of an interface: the first has its device, the others are told of it apart.
+fn open(interface: &[String], ports: &mut Table, device: String) {
+    let devices = std::iter::once(device).chain(std::iter::repeat(UNNAMED.to_owned()));
+    for (port, device) in interface.iter().zip(devices) {
+        ports.insert(port.clone(), Value::Table([("device".to_owned(), device.into())].into_iter().collect()));
+    }
 }
 
 fn words(all: impl IntoIterator<Item = String>) -> Value {
@@ -78,12 +96,12 @@ impl ChainFile {
         self.text.parse().unwrap_or_default()
     }
 
-    /// The sockets of a wall, whose names begin with `folder`: one for each way, or for all of them.
+    /// The sockets of a wall, whose names begin with `folder`: one for each interface, or for all of them.
     #[must_use]
     pub fn sockets(&self, wall: &Wall, folder: &Path) -> Vec<PathBuf> {
         match wall.transport {
             Transport::Rings => vec![socket(folder, wall, RINGS)],
-            _ => wall.ports().map(|port| socket(folder, wall, port)).collect(),
+            _ => wall.interfaces().map(|ports| socket(folder, wall, &ports[0])).collect(),
         }
     }
 
@@ -130,17 +148,17 @@ impl ChainFile {
         }
         // one that stays here because its wall is not there
         ports.iter_mut().filter_map(|(_, port)| port.as_table_mut()).for_each(|port| drop(port.remove("wall")));
-        for (wall, port) in self.walls.iter().flat_map(|wall| wall.ports().map(move |port| (wall, port))) {
+        for (wall, of) in self.walls.iter().flat_map(|wall| wall.interfaces().map(move |of| (wall, of))) {
             // memif's first to come is the server, which the NF's process links to as often as it begins
-            let at = socket(folder, wall, port);
-            let device = match wall.transport {
-                Transport::Vhost => format!("vhost:{}", at.display()),
-                Transport::Memif | Transport::MemifZeroCopy => format!("memif:{}", at.display()),
-                Transport::Rings => UNNAMED.to_owned(),
-            };
-            ports.insert(
-                port.to_owned(),
-                Value::Table([("device".to_owned(), Value::String(device))].into_iter().collect()),
+            let at = socket(folder, wall, &of[0]);
+            open(
+                of,
+                &mut ports,
+                match wall.transport {
+                    Transport::Vhost => format!("vhost:{}{}", at.display(), queued(of.len(), "")),
+                    Transport::Memif | Transport::MemifZeroCopy => format!("memif:{}", at.display()),
+                    Transport::Rings => UNNAMED.to_owned(),
+                },
             );
         }
         let mut chains = vec![];
@@ -242,8 +260,10 @@ impl ChainFile {
         let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
         // of a wall's interfaces
         if let Some(nf) = self.nfs.iter().find(|nf| nf.kind.name == "spread") {
-            let d = Diagnostic::new("spreads packets over several interfaces, and another switch spreads nothing");
-            return Err(here(d.value(&nf.name).cure("take interfaces out of the tables [wall.NAME]")));
+            let d = Diagnostic::new(
+                "spreads packets over several interfaces or queues, and another switch spreads nothing",
+            );
+            return Err(here(d.value(&nf.name).cure("take interfaces and queues out of the tables [wall.NAME]")));
         }
         if let Some(nf) = self.nfs.first() {
             let d = Diagnostic::new("is behind no wall, and another switch runs no NFs").value(&nf.name);
@@ -268,9 +288,8 @@ impl ChainFile {
         let within = |nf: &str| wall.nfs.iter().any(|own| own == nf);
         let mut outside = BTreeSet::new();
         let cpus = if wall.isolation == Isolation::Vm { (0..wall.cores.len()).collect() } else { wall.cores.clone() };
-        for port in wall.ports() {
-            let device = Value::String(inner(folder, wall, port));
-            ports.insert(port.to_owned(), Value::Table([("device".to_owned(), device)].into_iter().collect()));
+        for of in wall.interfaces() {
+            open(of, &mut ports, inner(folder, wall, &of[0], of.len()));
         }
         let mut names: BTreeSet<String> = wall.ports().map(str::to_owned).collect();
         // one that stays behind the wall has no port
@@ -282,7 +301,7 @@ impl ChainFile {
                 let (comes, goes) = (run.start > 0, run.end < whole.path.len());
                 let nfs = whole.path[run.clone()].iter().map(|element| self.by_its_input(element, &whole.path[0]));
                 let path = port.filter(|_| comes).cloned().into_iter().chain(nfs).chain(port.filter(|_| goes).cloned());
-                // each interface on a CPU of its own, as far as there are such
+                // each queue on a CPU of its own, as far as there are such
                 let its = (crossing.ports.len() > 1).then(|| cpus.get(nth % cpus.len().max(1)).copied()).flatten();
                 let name = port.map_or_else(|| free(&whole.name, 1, &mut names), String::clone);
                 let mut part = chain(&name, path, its.as_slice());
@@ -340,6 +359,7 @@ impl ChainFile {
             places,
             ways: self.walls.iter().flat_map(Wall::ports).map(str::to_owned).collect(),
             rings: self.walls.iter().flat_map(|wall| rings(wall, folder)).collect(),
+            queues: self.walls.iter().flat_map(queues).collect(),
             addresses,
             side,
         }
@@ -358,6 +378,8 @@ pub struct Part {
     ways: BTreeSet<String>,
     /// Of these, those by rings: the socket, the lane, and how many lanes there are.
     rings: BTreeMap<String, (PathBuf, usize, usize)>,
+    /// And those that are further queues of another's device: that port, and which queue.
+    queues: BTreeMap<String, (String, usize)>,
     /// PCI addresses of ports that do not name theirs.
     addresses: BTreeMap<String, String>,
     side: Side,
@@ -382,6 +404,9 @@ impl Part {
             port.wall = Some(self.side);
             if let Some((socket, lane, lanes)) = self.rings.get(&port.name).cloned() {
                 port.device = Device::Rings { socket, lane, lanes };
+            }
+            if let Some((of, nth)) = self.queues.get(&port.name).cloned() {
+                port.device = Device::Queue { of, nth };
             }
         }
         for port in &mut part.ports {
@@ -510,6 +535,7 @@ mod tests {
             (&["b"], "[[chain]]\npath = [\"a\", \"near\", \"b\"]", "x"),
             (&["a"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\ntransport = \"rings\"", "x"),
             (&["a", "b"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\ninterfaces = 2", "2"),
+            (&["a", "b"], "[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\nqueues = 3", "3"),
         ] {
             let (file, text) = read(handed, written);
             let faults = file.err().unwrap_or_else(|| panic!("{text}"));
@@ -590,6 +616,22 @@ mod tests {
             };
             assert_eq!(host.edges[0].iter().map(to).collect::<Vec<_>>(), outputs, "{written}");
             assert_eq!(host.nfs[0].inputs, file.nfs.iter().find(|nf| nf.name == "r").unwrap().inputs);
+        }
+        // queues of one device instead of a device each
+        let queues = "chain = [{ path = [\"a\", \"r\"] }, { path = [\"b\", \"r\"] }]\nwall.r.queues = 2";
+        let [file, side, host] = both_sides(queues, "\"a\", \"b\"");
+        let folder = Path::new("/run");
+        let sockets = ["/run/r/r-1.sock", "/run/r/r-4.sock"].map(PathBuf::from);
+        assert_eq!(file.sockets(&file.walls[0], folder), sockets);
+        let addresses = [("r-1", Wall::address(0)), ("r-4", Wall::address(1))];
+        assert_eq!(file.walls[0].addresses().collect::<Vec<_>>(), addresses);
+        for (part, of_first) in [(side, "queues=2"), (host, "queues=2,cq=1")] {
+            let devices = |port: &crate::Port| (port.name.clone(), port.device.clone());
+            let devices: BTreeMap<String, Device> = part.ports.iter().map(devices).collect();
+            for (first, second) in [("r-1", "r-2"), ("r-4", "r-5")] {
+                assert!(devices[first].to_string().ends_with(of_first), "{:?}", devices[first]);
+                assert_eq!(devices[second], Device::Queue { of: first.to_owned(), nth: 1 });
+            }
         }
         // no port of the wall is called like an interface, which would lead there
         let [file, ..] = both_sides("chain = [{ path = [\"a\", \"r\"] }]", "\"a\", \"r-1\"");

@@ -93,7 +93,7 @@ impl Transport {
     }
 }
 
-/// How packets are spread over the interfaces of a wall.
+/// How packets are spread over the interfaces of a wall and their queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Over {
@@ -136,6 +136,8 @@ pub struct Wall {
     pub transport: Transport,
     /// Interfaces for each chain that leads through it.
     pub interfaces: usize,
+    /// Queues in each direction of each of these.
+    pub queues: usize,
     /// How its packets are spread over these.
     pub spread: Over,
     /// Ways through it, and chains that are behind it as a whole.
@@ -151,35 +153,44 @@ impl Wall {
     /// moment.
     pub const QUEUE: usize = 1024;
 
-    /// Interfaces that a chain may have: each is a port on both sides.
+    /// Interfaces that a chain may have.
     pub const MOST_INTERFACES: usize = 8;
+    /// Queues that an interface may have, each a port on both sides: as many as DPDK's driver of them takes.
+    pub const MOST_QUEUES: usize = 8;
+    /// Queues of all interfaces of a chain: as many ports as `spread` takes.
+    pub const MOST_SPREAD: usize = 30;
 
     /// The ports of all ways through it, in order.
     pub fn ports(&self) -> impl Iterator<Item = &str> {
         self.crossings.iter().flat_map(|crossing| &crossing.ports).map(String::as_str)
     }
 
-    /// The addresses of all its ports where it is a VM, as the guest has them: first the ways through it, then its own.
-    pub fn addresses(&self) -> impl Iterator<Item = (&str, String)> {
-        let all = self.ports().chain(self.own.iter().map(String::as_str));
-        all.enumerate().map(|(n, port)| (port, Wall::address(n)))
+    /// The interfaces of all ways through it, in order: the port of each of their queues. An interface is called as its first.
+    pub fn interfaces(&self) -> impl Iterator<Item = &[String]> {
+        self.crossings.iter().flat_map(|crossing| crossing.ports.chunks(self.queues.max(1)))
     }
 
-    /// The slot of a VM's bus where the port of that number is.
+    /// The addresses of all its interfaces where it is a VM, as the guest has them: first the ways through it, then its own ports.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, String)> {
+        let all = self.interfaces().filter_map(<[String]>::first).chain(&self.own);
+        all.enumerate().map(|(n, port)| (port.as_str(), Wall::address(n)))
+    }
+
+    /// The slot of a VM's bus where the interface of that number is.
     #[must_use]
-    pub fn slot(port: usize) -> usize {
+    pub fn slot(interface: usize) -> usize {
         // the first two are the bridge and whatever a machine has there
-        port + 2
+        interface + 2
     }
 
     /// Its address, as the guest has it.
     #[must_use]
-    pub fn address(port: usize) -> String {
-        format!("0000:00:{:02x}.0", Self::slot(port))
+    pub fn address(interface: usize) -> String {
+        format!("0000:00:{:02x}.0", Self::slot(interface))
     }
 }
 
-/// A way through a wall: as many ports on each side of it as a wall has interfaces for a chain; none for a chain that is behind it
+/// A way through a wall: as many ports on each side of it as a wall has queues for a chain; none for a chain that is behind it
 /// as a whole.
 #[derive(Clone, Debug)]
 pub struct Crossing {

@@ -239,7 +239,7 @@ fn what_was_made_behind_a_wall_is_counted_though_it_was_killed() {
     }
 }
 
-/// Several interfaces, and a CPU for each: each has its share, whatever the order in which packets come back.
+/// Several interfaces or queues, and a CPU for each: each has its share, whatever the order in which packets come back.
 #[test]
 fn a_wall_may_have_several_interfaces() {
     let _alone = common::alone();
@@ -253,7 +253,13 @@ fn a_wall_may_have_several_interfaces() {
         frames.sort();
         frames
     };
-    for (kind, by, interfaces) in [("process", "round-robin", 2), ("process", "flow", 3), ("vm", "round-robin", 2)] {
+    for (kind, by, [interfaces, queues]) in [
+        ("process", "round-robin", [2, 1]),
+        ("process", "flow", [3, 1]),
+        ("process", "flow", [1, 8]),
+        ("container", "round-robin", [1, 2]),
+        ("vm", "round-robin", [2, 2]),
+    ] {
         if !possible(kind) {
             continue;
         }
@@ -263,7 +269,7 @@ fn a_wall_may_have_several_interfaces() {
             format!(
                 "bondstone = 1\nport.in.device = \"pcap:{}\"\nport.out.device = \"pcap:{}\"\n[nf.far]\nkind = \"count\"\n\
                  isolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n[wall.far]\ncores = [0, 1]\n\
-                 interfaces = {interfaces}\nspread = \"{by}\"\n\
+                 interfaces = {interfaces}\nqueues = {queues}\nspread = \"{by}\"\n\
                  [[chain]]\npath = [\"in\", \"far\", \"near\", \"out\"]\ncores = [0]\n",
                 demo(),
                 to.display()
@@ -278,7 +284,7 @@ fn a_wall_may_have_several_interfaces() {
             assert_eq!(summary.nf(nf).number("/packets"), all.len() as u64, "{kind}: {nf}");
         }
         // whoever spreads says how many bursts it had, and the NF had at least a batch by each interface
-        let spread = summary.nf(&format!("far-{}", interfaces + 1));
+        let spread = summary.nf(&format!("far-{}", interfaces * queues + 1));
         assert_eq!((spread.0["kind"].as_str(), spread.number("/packets")), (Some("spread"), all.len() as u64));
     }
 }
@@ -350,6 +356,7 @@ fn a_router_behind_a_wall_is_the_same_router() {
         ("process", false, ""),
         ("process", true, "[wall.router]\ntransport = \"memif\"\n"),
         ("process", true, "[wall.router]\ninterfaces = 2\n"),
+        ("process", true, "[wall.router]\nqueues = 2\n"),
         ("container", true, ""),
         ("vm", true, ""),
     ] {
@@ -555,6 +562,18 @@ fn what_cannot_be_behind_a_wall_is_told() {
         (
             "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\ninterfaces = 9\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
             "no number of interfaces",
+        ),
+        (
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nqueues = 9\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "no number of queues",
+        ),
+        (
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nqueues = 8\ninterfaces = 4\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "makes 32 queues",
+        ),
+        (
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nqueues = 2\ntransport = \"memif\"\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "is for vhost",
         ),
     ] {
         let second = if text.contains("in2") { "port.in2.device = \"null,size=60\"\n" } else { "" };

@@ -276,8 +276,8 @@ pub(crate) struct Guest<'a> {
     /// Whether that is huge pages.
     pub(crate) huge: bool,
     pub(crate) cpus: usize,
-    /// Sockets of the ways through its wall.
-    pub(crate) ways: Vec<PathBuf>,
+    /// Sockets of the interfaces of its wall, and how many queues each has.
+    pub(crate) ways: Vec<(PathBuf, usize)>,
     /// PCI addresses of devices that it is handed, which come after these.
     pub(crate) devices: Vec<String>,
     /// Descriptors of a queue of each of them, in all.
@@ -304,12 +304,13 @@ impl Guest<'_> {
         add("-smp", self.cpus.to_string());
         add("-machine", "q35,memory-backend=memory".into());
         add("-object", format!("memory-backend-memfd,id=memory,size={}M,share=on{huge}", self.memory_mib));
-        for (n, socket) in self.ways.iter().enumerate() {
+        for (n, (socket, queues)) in self.ways.iter().enumerate() {
             let slot = chain::Wall::slot(n);
             add("-chardev", format!("socket,id=way{n},path={}", socket.display()));
-            add("-netdev", format!("vhost-user,id=net{n},chardev=way{n}"));
+            add("-netdev", format!("vhost-user,id=net{n},chardev=way{n},queues={queues}"));
             let queue = chain::Wall::QUEUE;
-            let rings = format!("rx_queue_size={queue},tx_queue_size={queue}");
+            let many = if *queues > 1 { "on" } else { "off" };
+            let rings = format!("rx_queue_size={queue},tx_queue_size={queue},mq={many}");
             // QEMU 7.2 falls over interrupts of its own for these, and nobody here waits for any
             add("-device", format!("virtio-net-pci,netdev=net{n},addr={slot:#x},romfile=,vectors=0,{rings}"));
         }
@@ -319,7 +320,8 @@ impl Guest<'_> {
         add("-kernel", self.kernel.display().to_string());
         add("-initrd", self.initrd.display().to_string());
         // pages of 2 MiB for packets, for what DPDK keeps beside them, and for tables; each costs time at the start
-        let waiting = chain::Wall::QUEUE * (self.ways.len() + 1) + self.descriptors;
+        let queues: usize = self.ways.iter().map(|(_, queues)| queues).sum();
+        let waiting = chain::Wall::QUEUE * (queues + 1) + self.descriptors;
         let packets = (2 * (self.cpus + 1) * waiting).next_power_of_two();
         let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
         add("-append", boot(&format!("hugepages={pages} -- {}", crate::GUEST)));
@@ -330,6 +332,7 @@ impl Guest<'_> {
 /// The command that starts a guest from its image, with a vhost-user socket for each of its ports; its console is the terminal.
 #[must_use]
 pub fn vm_command(image: &VmImage, accel: Accel, ways: Vec<PathBuf>) -> Vec<String> {
+    let ways = ways.into_iter().map(|socket| (socket, 1)).collect();
     let (kernel, initrd) = (&image.kernel, &image.initramfs);
     Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways, devices: vec![], descriptors: 0 }
         .with("-serial stdio", "")

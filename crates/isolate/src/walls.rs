@@ -185,10 +185,10 @@ impl Walls {
         if self.shares { runtime::Idle::Yield } else { runtime::Idle::Poll }
     }
 
-    /// Ways through the walls, each with the socket at which this side listens.
+    /// Interfaces of the walls, each with the socket at which this side listens.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = (String, PathBuf)> {
         let of = |wall: &'_ Wall| {
-            let names = wall.ports().map(str::to_owned);
+            let names = wall.interfaces().map(|ports| ports[0].clone());
             names.zip(self.switch.sockets(wall, &self.folder)).collect::<Vec<_>>()
         };
         self.walls.iter().flat_map(of)
@@ -513,7 +513,11 @@ impl Machines {
                     memory_mib: wall.memory_mib,
                     huge: self.huge,
                     cpus: order.cpus.len(),
-                    ways: file.sockets(wall, &order.folder),
+                    ways: file
+                        .sockets(wall, &order.folder)
+                        .into_iter()
+                        .zip(wall.interfaces().map(<[_]>::len))
+                        .collect(),
                     devices: order.devices.clone(),
                     descriptors: of(file, wall).map(|port| usize::from(port.descriptors)).sum(),
                 };

@@ -81,6 +81,7 @@ impl Builder<'_> {
                     idle: None,
                     transport: Transport::default(),
                     interfaces: 1,
+                    queues: 1,
                     spread: Over::default(),
                     crossings: vec![],
                     own: vec![],
@@ -94,12 +95,12 @@ impl Builder<'_> {
             self.path(file, n, &behind, &mut crossings);
         }
         self.outputs(file, &behind, &mut crossings);
-        let interfaces: BTreeMap<String, usize> =
-            walls.iter().map(|wall| (wall.name.clone(), wall.interfaces)).collect();
+        let queues: BTreeMap<String, usize> =
+            walls.iter().map(|wall| (wall.name.clone(), wall.interfaces * wall.queues)).collect();
         // what only comes out needs no more than one
         let width = |name: &str, way: &Way| match way {
             Way::Path(n, run) if run.start == 0 => usize::from(run.end < file.chain[*n].get_ref().path.get_ref().len()),
-            Way::Path(..) | Way::Interface(..) => interfaces.get(name).copied().unwrap_or(1),
+            Way::Path(..) | Way::Interface(..) => queues.get(name).copied().unwrap_or(1),
             Way::Edge(..) => 1,
         };
         let needed: usize = crossings.iter().map(|(name, way)| width(name, way)).sum();
@@ -119,13 +120,15 @@ impl Builder<'_> {
                 self.checker.fault(span, wall.transport.name(), problem, cure);
             }
             // 0 of them is a fault by itself
-            let asks = means.and_then(|means| means.interfaces.as_ref()).filter(|_| wall.interfaces != 0);
-            if let (0, Some(interfaces)) = (ways, asks) {
+            let asks = means.and_then(|means| means.interfaces.as_ref().or(means.queues.as_ref()));
+            if let (0, Some(asks)) = (ways, asks.filter(|asks| *asks.get_ref() != 0)) {
                 let problem = format!("no packet crosses wall {:?}: its ports are opened behind it", wall.name);
-                let value = interfaces.get_ref().to_string();
-                self.checker.fault(interfaces.span(), &value, problem, "take the key out");
+                let value = asks.get_ref().to_string();
+                self.checker.fault(asks.span(), &value, problem, "take the key out");
             }
-            let slots = ways + wall.own.len();
+            let own = crossings.iter().filter(|(name, _)| *name == wall.name);
+            let interfaces: usize = own.map(|(name, way)| width(name, way).div_ceil(wall.queues.max(1))).sum();
+            let slots = interfaces + wall.own.len();
             if wall.isolation == Isolation::Vm && slots > Wall::MOST_SLOTS {
                 let problem = format!("{slots} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
                 self.checker.fault(
@@ -238,6 +241,26 @@ impl Builder<'_> {
                     let (value, cure) = (wall.interfaces.to_string(), format!("write 1 to {}", Wall::MOST_INTERFACES));
                     let problem = "is no number of interfaces for a chain";
                     self.checker.fault(interfaces.span(), &value, problem, cure);
+                }
+            }
+            if let Some(queues) = &means.queues {
+                wall.queues = *queues.get_ref();
+                let all = wall.interfaces * wall.queues;
+                let fault = if !(1..=Wall::MOST_QUEUES).contains(&wall.queues) {
+                    let cure = format!("write 1 to {}", Wall::MOST_QUEUES);
+                    Some(("is no number of queues for an interface".to_owned(), cure))
+                } else if all > Wall::MOST_SPREAD {
+                    let problem =
+                        format!("makes {all} queues for each chain, and packets are spread over {}", Wall::MOST_SPREAD);
+                    Some((problem, "give the wall fewer queues or interfaces".to_owned()))
+                } else if wall.queues > 1 && wall.transport != Transport::Vhost {
+                    let problem = format!("is for vhost, and the wall has transport = {:?}", wall.transport.name());
+                    Some((problem, "write interfaces, or take the transport out".to_owned()))
+                } else {
+                    None
+                };
+                if let Some((problem, cure)) = fault {
+                    self.checker.fault(queues.span(), &wall.queues.to_string(), problem, cure);
                 }
             }
             if let Some(memory) = &means.memory_mib {

@@ -22,7 +22,7 @@ pub(super) fn memory(
     let pci = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned);
     let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
     let queues = workers.len() as u32 + 1;
-    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
+    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. } | Device::Queue { .. }));
     let in_ports = match wires {
         Some(depth) => 2 * depth * file.ports.len() as u32,
         None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),

@@ -7,7 +7,7 @@ use crate::sriov::Functions;
 use crate::worker::Local;
 use crate::{Drain, Input, Origin, Output, Source, Transmit};
 use chain::{ChainFile, Class, Device, Side, Start, WorkerPlan};
-use dpdk::{Eal, Mempool, Port, PortConfig, PortHandle, RxQueue, TxQueue};
+use dpdk::{Eal, Mempool, Port, PortConfig, PortHandle, PortInfo, RxQueue, TxQueue};
 use graph::{Diagnostic, Diagnostics, Spread, Target};
 use pcap::LinkType;
 use std::path::Path;
@@ -43,6 +43,7 @@ impl Opening<'_> {
                     self.device(n, name, arguments, workers)?;
                 }
                 Device::Rings { socket, lane, lanes } => self.rings(n, socket, (*lane, *lanes), workers)?,
+                Device::Queue { .. } => {}
                 _ => ends.push(self.wire(n, depth, workers)?),
             }
         }
@@ -70,7 +71,7 @@ impl Opening<'_> {
         // a client finds its server only when that has been started; captures wait for the links of the others
         order.sort_by_key(|&p| match &self.file.ports[p].device {
             Device::Pcap(_) => 2,
-            Device::Rings { .. } => 0,
+            Device::Queue { .. } | Device::Rings { .. } => 0,
             Device::Dpdk { written, .. } => {
                 u8::from(written.starts_with("virtio-user:") || written.contains("role=client"))
             }
@@ -83,6 +84,8 @@ impl Opening<'_> {
                     self.device(port, made.unwrap_or(&name), &arguments, workers)?;
                 }
                 Device::Rings { socket, lane, lanes } => self.rings(port, &socket, (lane, lanes), workers)?,
+                // opened with the first
+                Device::Queue { .. } => {}
             }
         }
         Ok(())
@@ -212,7 +215,7 @@ impl Opening<'_> {
         let from = (0..self.file.ports.len()).filter(|&p| self.leads_to(p).contains(&to));
         let read = from.map(|p| match &self.file.ports[p].device {
             Device::Pcap(name) => ports::first_link_type(&self.file.folder().join(name)).ok().flatten(),
-            Device::Dpdk { .. } | Device::Rings { .. } => Some(LinkType::ETHERNET),
+            Device::Dpdk { .. } | Device::Queue { .. } | Device::Rings { .. } => Some(LinkType::ETHERNET),
         });
         let mut types: Vec<LinkType> = read.flatten().collect();
         types.dedup();
@@ -227,6 +230,10 @@ impl Opening<'_> {
             .map_err(|e| self.environment(port, &e, "name another socket, or stop that process".to_owned()))?;
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
         let info = opened.info().map_err(fail)?;
+        let further = self.further(port);
+        if !further.is_empty() {
+            return self.queues(port, further, (opened, info), workers);
+        }
         let ring = info.driver == "net_ring";
         // both sides of these see one queue, whatever each sets up
         let many = !ring && info.driver != "net_memif";
@@ -277,6 +284,53 @@ impl Opening<'_> {
         }
         transmit(port, queues.tx, &senders, workers, shared);
         self.mark(port, &senders, workers);
+        Ok(())
+    }
+
+    /// The ports that are further queues of a port's device, in order.
+    fn further(&self, port: usize) -> Vec<usize> {
+        let name = &self.file.ports[port].name;
+        let nth = |port: &usize| match &self.file.ports[*port].device {
+            Device::Queue { of, nth } if of == name => Some(*nth),
+            _ => None,
+        };
+        let mut further: Vec<usize> = (0..self.file.ports.len()).filter(|port| nth(port).is_some()).collect();
+        further.sort_by_key(nth);
+        further
+    }
+
+    /// Opens a device of which each queue is a port of its own.
+    fn queues(
+        &mut self,
+        port: usize,
+        further: Vec<usize>,
+        (opened, info): (Port, PortInfo),
+        workers: &mut [Placed],
+    ) -> Result<(), Error> {
+        let plan = &self.file.ports[port];
+        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::cure(&plan.device, &e));
+        let many = 1 + further.len();
+        let most = usize::from(info.max_rx_queues.min(info.max_tx_queues));
+        if most < many {
+            let cure = "write fewer queues".to_owned();
+            return Err(self.environment(port, &format!("{many} queues are asked for, and it has {most}"), cure));
+        }
+        let (rx_queues, tx_queues) = (many as u16, many as u16);
+        let bells = self.bells && info.driver == "net_virtio_user";
+        let config = PortConfig { rx_queues, tx_queues, descriptors: plan.descriptors, bells };
+        let queues = opened.start(&config, &self.pool).map_err(fail)?;
+        // the driver counts for all of them
+        self.handles.push((port, Watch::new(&plan.device, &info, queues.port)));
+        let (origin, patient) = self.origin(port);
+        let all = std::iter::once(port).chain(further);
+        for (port, (rx, tx)) in all.zip(queues.rx.into_iter().zip(queues.tx)) {
+            let (polled, senders) = self.users(port, workers);
+            if !polled.is_empty() {
+                self.poll_with(port, Source::Queue(rx), &polled, workers, patient, origin);
+            }
+            transmit(port, vec![tx], &senders, workers, true);
+            self.mark(port, &senders, workers);
+        }
         Ok(())
     }
 
