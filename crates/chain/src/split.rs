@@ -258,7 +258,7 @@ impl ChainFile {
     /// What else it does.
     pub fn hops(&self) -> Result<Vec<(&str, &str)>, Diagnostic> {
         let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
-        // of a wall's interfaces
+        // of a wall's interfaces or queues
         if let Some(nf) = self.nfs.iter().find(|nf| nf.kind.name == "spread") {
             let d = Diagnostic::new(
                 "spreads packets over several interfaces or queues, and another switch spreads nothing",
@@ -529,6 +529,12 @@ mod tests {
         let mut wall = file.unwrap().walls.remove(0);
         wall.isolation = Isolation::Vm;
         assert_eq!(wall.addresses().collect::<Vec<_>>(), [("x-1", Wall::address(0)), ("b", Wall::address(1))]);
+        for keys in
+            ["queues = 0", "queues = 4000000000", "queues = 2\ntransport = \"memif-zero-copy\"", "interfaces = 0"]
+        {
+            let text = format!("[[chain]]\npath = [\"a\", \"x\", \"b\"]\n[wall.x]\n{keys}");
+            assert_eq!(read(&[], &text).0.err().map(|faults| faults.len()), Some(1), "{keys}");
+        }
         for (handed, written, value) in [
             (&["a"][..], "[[chain]]\npath = [\"a\", \"near\", \"x\", \"b\"]", "a"),
             (&["b"], "[[chain]]\npath = [\"a\", \"x\", \"near\", \"b\"]", "b"),

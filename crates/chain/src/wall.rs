@@ -147,9 +147,9 @@ pub struct Wall {
 }
 
 impl Wall {
-    /// Ways through a VM's wall at the most: each takes a slot of its bus.
+    /// Interfaces of a VM at the most, with ports of its own: each takes a slot of its bus.
     pub const MOST_SLOTS: usize = 28;
-    /// Packets that may wait at each way, a power of two: those that come while whoever takes them is away from its CPU for a
+    /// Packets that may wait in each queue, a power of two: those that come while whoever takes them is away from its CPU for a
     /// moment.
     pub const QUEUE: usize = 1024;
 
@@ -167,7 +167,7 @@ impl Wall {
 
     /// The interfaces of all ways through it, in order: the port of each of their queues. An interface is called as its first.
     pub fn interfaces(&self) -> impl Iterator<Item = &[String]> {
-        self.crossings.iter().flat_map(|crossing| crossing.ports.chunks(self.queues.max(1)))
+        self.crossings.iter().flat_map(|crossing| crossing.ports.chunks(self.queues))
     }
 
     /// The addresses of all its interfaces where it is a VM, as the guest has them: first the ways through it, then its own ports.

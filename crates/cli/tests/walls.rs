@@ -122,8 +122,9 @@ fn what_is_behind_a_wall_has_no_rights_and_sees_nothing() {
 
 #[test]
 fn what_is_killed_is_started_again_and_others_feel_nothing() {
-    for kind in KINDS {
-        let Some(mut stand) = Stand::flow(kind) else { continue };
+    let plain = KINDS.map(|kind| (kind, ""));
+    for (kind, keys) in plain.into_iter().chain([("process", "queues = 2\nspread = \"round-robin\"")]) {
+        let Some(mut stand) = Stand::flow_with(kind, keys) else { continue };
         let deaths = if kind == "vm" { 1 } else { 3 };
         for turn in 1..=deaths {
             stand.kill();
@@ -560,11 +561,11 @@ fn what_cannot_be_behind_a_wall_is_told() {
             "too little",
         ),
         (
-            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\ninterfaces = 9\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\ninterfaces = 9000000000\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
             "no number of interfaces",
         ),
         (
-            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nqueues = 9\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
+            "[nf.a]\nkind = \"count\"\nisolation = \"process\"\n[wall.a]\nqueues = 18446744073709551615\n[[chain]]\npath = [\"in\", \"a\", \"out\"]",
             "no number of queues",
         ),
         (

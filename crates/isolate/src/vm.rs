@@ -320,9 +320,9 @@ impl Guest<'_> {
         add("-kernel", self.kernel.display().to_string());
         add("-initrd", self.initrd.display().to_string());
         // pages of 2 MiB for packets, for what DPDK keeps beside them, and for tables; each costs time at the start
-        let queues: usize = self.ways.iter().map(|(_, queues)| queues).sum();
-        let waiting = chain::Wall::QUEUE * (queues + 1) + self.descriptors;
-        let packets = (2 * (self.cpus + 1) * waiting).next_power_of_two();
+        let waiting = chain::Wall::QUEUE * (self.ways.len() + 1) + self.descriptors;
+        let further: usize = self.ways.iter().map(|(_, queues)| 2 * chain::Wall::QUEUE * (queues - 1)).sum();
+        let packets = (2 * (self.cpus + 1) * waiting + further).next_power_of_two().min(runtime::MOST_PACKETS);
         let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
         add("-append", boot(&format!("hugepages={pages} -- {}", crate::GUEST)));
         all

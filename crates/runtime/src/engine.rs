@@ -3,6 +3,7 @@
 mod memory;
 mod opening;
 
+pub use memory::MOST_PACKETS;
 use memory::memory;
 pub(crate) use memory::{environment_of_dpdk, words_of};
 pub use opening::End;

@@ -26,7 +26,7 @@ mod watchdog;
 mod worker;
 
 pub use cpus::{allowed_cpus, confine, pin, put_first};
-pub use engine::{End, Engine, Error, Idle, Options};
+pub use engine::{End, Engine, Error, Idle, MOST_PACKETS, Options};
 pub use guard::Guard;
 pub use link::{LinkStats, Receive, Transmit};
 pub use outside::Outside;

@@ -89,6 +89,10 @@ impl Vpp {
 
 impl Driver for Vpp {
     fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
+        for name in ["vpp", "vppctl"] {
+            let found = Line::new("sh").args(["-c", &format!("command -v {name}")]);
+            found.quietly(site).map_err(|_| absent(site, name, &"there is none"))?;
+        }
         let behind = self.chain.as_ref().map(|chain| Behind::new(site, chain)).transpose()?;
         // its memory for other programs has names in /dev/shm, and stays there when it is killed
         let attached = Attached::apart(site, &self.ports)?;
@@ -101,10 +105,6 @@ impl Driver for Vpp {
             Env::Native => line.behind(["sh", "-c", "mount -t tmpfs shm /dev/shm && exec \"$@\"", "vpp"]),
             Env::Container => line,
         };
-        for name in ["vpp", "vppctl"] {
-            let found = Line::new("sh").args(["-c", &format!("command -v {name}")]);
-            found.quietly(site).map_err(|_| absent(site, name, &"there is none"))?;
-        }
         let mut program = attached.start(site, "vpp", line, &Needs::default())?;
         let cli = Cli(site.path("cli.sock"));
         program.wait(site, "its command line", |_| cli.line("show version").succeeds())?;

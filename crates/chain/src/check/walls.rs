@@ -127,7 +127,7 @@ impl Builder<'_> {
                 self.checker.fault(asks.span(), &value, problem, "take the key out");
             }
             let own = crossings.iter().filter(|(name, _)| *name == wall.name);
-            let interfaces: usize = own.map(|(name, way)| width(name, way).div_ceil(wall.queues.max(1))).sum();
+            let interfaces: usize = own.map(|(name, way)| width(name, way).div_ceil(wall.queues)).sum();
             let slots = interfaces + wall.own.len();
             if wall.isolation == Isolation::Vm && slots > Wall::MOST_SLOTS {
                 let problem = format!("{slots} interfaces are in its wall, and a VM has {}", Wall::MOST_SLOTS);
@@ -135,7 +135,7 @@ impl Builder<'_> {
                     0..0,
                     &wall.name,
                     problem,
-                    "put fewer chains behind one VM, or give it fewer interfaces",
+                    "put fewer chains behind one VM, or give it queues in the place of interfaces",
                 );
             }
         }
@@ -235,34 +235,7 @@ impl Builder<'_> {
             if let Some(word) = &means.transport {
                 wall.transport = self.transport(word, wall);
             }
-            if let Some(interfaces) = &means.interfaces {
-                wall.interfaces = *interfaces.get_ref();
-                if !(1..=Wall::MOST_INTERFACES).contains(&wall.interfaces) {
-                    let (value, cure) = (wall.interfaces.to_string(), format!("write 1 to {}", Wall::MOST_INTERFACES));
-                    let problem = "is no number of interfaces for a chain";
-                    self.checker.fault(interfaces.span(), &value, problem, cure);
-                }
-            }
-            if let Some(queues) = &means.queues {
-                wall.queues = *queues.get_ref();
-                let all = wall.interfaces * wall.queues;
-                let fault = if !(1..=Wall::MOST_QUEUES).contains(&wall.queues) {
-                    let cure = format!("write 1 to {}", Wall::MOST_QUEUES);
-                    Some(("is no number of queues for an interface".to_owned(), cure))
-                } else if all > Wall::MOST_SPREAD {
-                    let problem =
-                        format!("makes {all} queues for each chain, and packets are spread over {}", Wall::MOST_SPREAD);
-                    Some((problem, "give the wall fewer queues or interfaces".to_owned()))
-                } else if wall.queues > 1 && wall.transport != Transport::Vhost {
-                    let problem = format!("is for vhost, and the wall has transport = {:?}", wall.transport.name());
-                    Some((problem, "write interfaces, or take the transport out".to_owned()))
-                } else {
-                    None
-                };
-                if let Some((problem, cure)) = fault {
-                    self.checker.fault(queues.span(), &wall.queues.to_string(), problem, cure);
-                }
-            }
+            self.breadth(means, wall);
             if let Some(memory) = &means.memory_mib {
                 wall.memory_mib = *memory.get_ref();
                 if wall.memory_mib < LEAST_MIB {
@@ -271,6 +244,36 @@ impl Builder<'_> {
                 }
             }
         }
+    }
+
+    /// How many interfaces each way through a wall has, and queues; one where the file asks for what it cannot have.
+    fn breadth(&mut self, means: &crate::file::Wall, wall: &mut Wall) {
+        if let Some(interfaces) = &means.interfaces {
+            let asked = *interfaces.get_ref();
+            if (1..=Wall::MOST_INTERFACES).contains(&asked) {
+                wall.interfaces = asked;
+            } else {
+                let (problem, cure) =
+                    ("is no number of interfaces for a chain", format!("write 1 to {}", Wall::MOST_INTERFACES));
+                self.checker.fault(interfaces.span(), &asked.to_string(), problem, cure);
+            }
+        }
+        let Some(queues) = &means.queues else { return };
+        let asked = *queues.get_ref();
+        let (problem, cure) = if !(1..=Wall::MOST_QUEUES).contains(&asked) {
+            ("is no number of queues for an interface".to_owned(), format!("write 1 to {}", Wall::MOST_QUEUES))
+        } else if asked > 1 && wall.transport != Transport::Vhost {
+            let problem = format!("is for vhost, and the wall has transport = {:?}", wall.transport.name());
+            (problem, "write interfaces, or take the transport out".to_owned())
+        } else if wall.interfaces * asked > Wall::MOST_SPREAD {
+            let (all, most) = (wall.interfaces * asked, Wall::MOST_SPREAD);
+            let problem = format!("makes {all} queues for each chain, and packets are spread over {most}");
+            (problem, "give the wall fewer queues or interfaces".to_owned())
+        } else {
+            wall.queues = asked;
+            return;
+        };
+        self.checker.fault(queues.span(), &asked.to_string(), problem, cure);
     }
 
     /// Whether an NF or a chain of this name says that it has no wall.

@@ -50,17 +50,22 @@ pub(crate) struct Stand {
 impl Stand {
     /// A flow of packets through an NF behind a wall of this kind, and another beside it through none.
     pub(crate) fn flow(kind: &str) -> Option<Stand> {
-        Stand::flow_by(kind, "vhost")
+        Stand::flow_with(kind, "")
     }
 
     /// The same, by this transport.
     pub(crate) fn flow_by(kind: &str, transport: &str) -> Option<Stand> {
+        Stand::flow_with(kind, &format!("transport = \"{transport}\""))
+    }
+
+    /// The same, with these keys of its wall.
+    pub(crate) fn flow_with(kind: &str, keys: &str) -> Option<Stand> {
         let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
         Stand::begin(
             kind,
             &format!(
                 "bondstone = 1\n{ports}[nf.far]\nkind = \"count\"\nisolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n\
-                 [wall.far]\ntransport = \"{transport}\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
+                 [wall.far]\n{keys}\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
             ),
         )
     }

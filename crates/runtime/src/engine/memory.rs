@@ -6,6 +6,9 @@ use chain::{ChainFile, Device, Side};
 use dpdk::{Eal, Memory, Mempool};
 use std::sync::Arc;
 
+/// Packets of the largest pool, and one.
+pub const MOST_PACKETS: usize = 1 << 17;
+
 /// Starts DPDK and makes a pool with a packet for every descriptor and worker, as far as the largest goes.
 pub(super) fn memory(
     file: &ChainFile,
@@ -13,8 +16,8 @@ pub(super) fn memory(
     wires: Option<u32>,
     functions: &Functions,
 ) -> Result<(Eal, Arc<Mempool>), Error> {
-    /// Packets of the smallest pool, and of the largest.
-    const POOL: (u32, u32) = (1 << 13, 1 << 17);
+    /// Packets of the smallest pool.
+    const LEAST: u32 = 1 << 13;
     let of_walls = |side| {
         let rings = |p: &&chain::Port| p.wall == Some(side) && matches!(p.device, Device::Rings { .. });
         file.ports.iter().filter(rings).count() as u32
@@ -22,14 +25,17 @@ pub(super) fn memory(
     let pci = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned);
     let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
     let queues = workers.len() as u32 + 1;
-    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. } | Device::Queue { .. }));
+    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
     let in_ports = match wires {
         Some(depth) => 2 * depth * file.ports.len() as u32,
         None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),
     };
+    // one each way
+    let further = file.ports.iter().filter(|p| matches!(p.device, Device::Queue { .. }));
+    let in_ports = in_ports + further.map(|p| 2 * u32::from(p.descriptors)).sum::<u32>();
     let lent = of_walls(Side::Switch) * dpdk::Lender::MOST as u32;
     let wanted = (in_ports + lent + queues * 2048).next_power_of_two();
-    let size = wanted.clamp(POOL.0, POOL.1) - 1;
+    let size = wanted.clamp(LEAST, MOST_PACKETS as u32) - 1;
     let memory = Memory::best_for(size);
     let eal = if of_walls(Side::Host) > 0 { Eal::start_apart(memory) } else { Eal::start(memory, &pci) };
     let eal = eal.map_err(|e| environment_of_dpdk(&e))?;

@@ -299,7 +299,7 @@ impl Opening<'_> {
         further
     }
 
-    /// Opens a device of which each queue is a port of its own.
+    /// Opens a device of which each queue is a port of its own: vhost's or virtio's, whose drivers keep no packets.
     fn queues(
         &mut self,
         port: usize,
