@@ -180,7 +180,7 @@ int bs_port_probe(const char *device, const char *name)
 	return rc < 0 ? rc : port;
 }
 
-int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2])
+int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2], struct rte_ring *rings[2])
 {
 	const unsigned flags = RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ;
 	struct rte_ring *to = rte_ring_create(a, depth, SOCKET_ID_ANY, flags);
@@ -200,7 +200,19 @@ int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2])
 	}
 	ports[0] = first;
 	ports[1] = second;
+	rings[0] = to;
+	rings[1] = back;
 	return 0;
+}
+
+void bs_wire_free(struct rte_ring *rings[2])
+{
+	for (int i = 0; i < 2; i++) {
+		void *left;
+		while (rte_ring_sc_dequeue(rings[i], &left) == 0)
+			rte_pktmbuf_free(left);
+		rte_ring_free(rings[i]);
+	}
 }
 
 int bs_port_info(uint16_t port, struct bs_port_info *info)

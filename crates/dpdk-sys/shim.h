@@ -73,8 +73,11 @@ struct bs_port_stats {
 };
 /* A device string ("net_null0,size=64" or "0000:01:00.0") becomes a port; its number or a negative errno. */
 int bs_port_probe(const char *device, const char *name);
-/* Two ports joined by a wire: what one sends the other receives, up to depth packets under way in each direction. 0 or a negative errno. */
-int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2]);
+/* Two ports joined by a wire: what one sends the other receives, up to depth packets under way in each direction. The rings are
+ * the caller's, for bs_wire_free. 0 or a negative errno. */
+int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2], struct rte_ring *rings[2]);
+/* Frees the rings of a wire whose ports have both closed, with the packets that nobody has taken out of them. */
+void bs_wire_free(struct rte_ring *rings[2]);
 int bs_port_info(uint16_t port, struct bs_port_info *info);
 /* rss: spread flows over the queues in hardware. */
 int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int bells, struct rte_mempool *pool);

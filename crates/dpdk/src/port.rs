@@ -90,9 +90,26 @@ pub struct PortStats {
     pub rx_copied: u64,
 }
 
+/// The rings between two ports. They go with the second of them, and what nobody has taken out of them goes home.
+struct Wire([*mut sys::rte_ring; 2]);
+
+// SAFETY: nobody reads the rings but who drops the wire; the ports' drivers have them, each with its one thread for each end.
+unsafe impl Send for Wire {}
+// SAFETY: as above.
+unsafe impl Sync for Wire {}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // SAFETY: each port has a handle of this, let go only when it has closed.
+        unsafe { sys::bs_wire_free(self.0.as_mut_ptr()) };
+    }
+}
+
 struct Device {
     id: u16,
     name: String,
+    // goes before the pool, after the port has closed
+    _wire: Option<Arc<Wire>>,
     // what the driver holds in its rings goes home when it closes, so the pool has to be there then
     pool: Option<Arc<Mempool>>,
     copied: AtomicU64,
@@ -133,13 +150,13 @@ impl Port {
         if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
             check(what, -libc::EBUSY)?;
         }
-        let mut device = Device::new(id as u16, name.to_owned());
+        let mut device = Device::new(id as u16, name.to_owned(), None);
         device.is_server = arguments.split(',').any(|argument| argument == "role=server");
         Ok(Port { device })
     }
 
     /// Two ports joined by a wire in memory: what one sends the other receives. In each direction `depth` packets may be
-    /// under way; the rings stay when the ports close.
+    /// under way; what is still there when both ports are closed goes back to its pool.
     ///
     /// # Errors
     /// Without memory for it.
@@ -149,12 +166,14 @@ impl Port {
         let names = ["a", "b"].map(|side| format!("wire{serial}{side}"));
         let [a, b] = names.clone().map(|name| CString::new(name).expect("no NUL"));
         let mut ids = [0; 2];
-        // SAFETY: both names are NUL-terminated, there is room for two numbers, and the EAL runs.
-        let rc = unsafe { sys::bs_wire(a.as_ptr(), b.as_ptr(), depth, ids.as_mut_ptr()) };
+        let mut rings = [core::ptr::null_mut(); 2];
+        // SAFETY: both names are NUL-terminated, there is room for two numbers and two rings, and the EAL runs.
+        let rc = unsafe { sys::bs_wire(a.as_ptr(), b.as_ptr(), depth, ids.as_mut_ptr(), rings.as_mut_ptr()) };
         check(|| format!("making a wire for {depth} packets"), rc)?;
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
+        let wire = Arc::new(Wire(rings));
         let [a, b] = names;
-        let port = |id, name| Port { device: Device::new(id, name) };
+        let port = |id, name| Port { device: Device::new(id, name, Some(wire.clone())) };
         Ok((port(ids[0], a), port(ids[1], b)))
     }
 
@@ -236,8 +255,8 @@ impl fmt::Debug for Port {
 }
 
 impl Device {
-    fn new(id: u16, name: String) -> Self {
-        Device { id, name, pool: None, copied: AtomicU64::new(0), is_server: false }
+    fn new(id: u16, name: String, wire: Option<Arc<Wire>>) -> Self {
+        Device { id, name, _wire: wire, pool: None, copied: AtomicU64::new(0), is_server: false }
     }
 
     fn stats(&self) -> PortStats {

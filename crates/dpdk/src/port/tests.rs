@@ -140,3 +140,20 @@ fn what_has_no_place_in_a_buffer_is_dropped_and_counted() {
     drop(rest);
     assert_eq!(pool.in_use(), 0);
 }
+
+#[test]
+fn what_nobody_takes_from_a_wire_goes_home() {
+    let eal = Eal::start(Memory::Ordinary, &[]).unwrap();
+    let pool = Mempool::new(eal, 511).unwrap();
+    let (near, far) = Port::wire(eal, 64).unwrap();
+    let mut near = near.start(&PortConfig::default(), &pool).unwrap();
+    let mut far = far.start(&PortConfig::default(), &pool).unwrap();
+    for (ring, n) in [(&mut near, 5), (&mut far, 3)] {
+        let mbufs = (0..n).map(|_| raw(&pool, &bytes(60, n))).collect();
+        send(ring, mbufs);
+    }
+    drop(far);
+    assert_eq!(pool.in_use(), 8, "one end is still there");
+    drop(near);
+    assert_eq!(pool.in_use(), 0);
+}
