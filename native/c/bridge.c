@@ -94,8 +94,8 @@ static __rte_noinline void learn(struct bridge *b, struct station *at, uint64_t 
 /* Frames that came by one of two ports; those that go on go to the other. */
 static __rte_always_inline uint16_t bridge(struct bridge *b, struct rte_mbuf **p, uint16_t n, struct counts *c, uint32_t port)
 {
-	uint64_t dst[BURST], src[BURST], last = 0;
-	struct station *to[BURST], *from[BURST];
+	uint64_t dst[BURST], src[BURST], last = 0, goal = 0;
+	struct station *to[BURST], *from[BURST], *there = b->stations;
 	uint32_t gone = 0, senders = 0;
 	fetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -107,13 +107,17 @@ static __rte_always_inline uint16_t bridge(struct bridge *b, struct rte_mbuf **p
 		memcpy(&sender, d + 6, 8);
 		dst[i] &= MAC;
 		sender &= MAC;
-		to[i] = home(b, dst[i]);
+		/* frames for one station come in trains, as those of one sender do */
+		if (dst[i] != goal) {
+			goal = dst[i];
+			there = home(b, goal);
+		}
+		to[i] = there;
 		if (unlikely(p[i]->data_len < RTE_ETHER_HDR_LEN || sender & GROUP)) {
 			c->dropped[sender & GROUP ? SOURCE_GROUP : MALFORMED_ETHERNET]++;
 			gone |= 1u << i;
 			continue;
 		}
-		/* frames of one sender come in trains */
 		if (sender != last) {
 			last = src[senders] = sender;
 			from[senders++] = home(b, sender);

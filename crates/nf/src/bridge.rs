@@ -34,10 +34,8 @@ impl Default for Settings {
 
 const DROPS: [&str; 3] = ["same_port", "source_group", "malformed_ethernet"];
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Reason {
-    /// It is for where it comes from.
     SamePort,
     /// Nobody's address is one of a group.
     SourceGroup,
@@ -55,12 +53,28 @@ const NEWS: usize = 4096;
 /// Addresses that a bridge does not forward (§7.12.6): the first ten half bytes of all of them.
 const RESERVED: u64 = 0x0180_c200_0000;
 
-/// Where an address is.
+/// What is no address.
+const NOBODY: u64 = u64::MAX;
+
+/// Where an address is: with the address and when it was seen it takes 16 bytes of the table.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 struct Place {
     port: u8,
-    /// When the other copies were told last.
-    told: u32,
+    /// The low bytes of when the other copies were told last.
+    told: [u8; 3],
+}
+
+impl Place {
+    fn new(port: u8, now: u32) -> Place {
+        let [a, b, c, _] = now.to_le_bytes();
+        Place { port, told: [a, b, c] }
+    }
+
+    /// How long ago the other copies were told.
+    fn untold(self, now: u32) -> u32 {
+        let [a, b, c] = self.told;
+        now.wrapping_sub(u32::from_le_bytes([a, b, c, 0])) & 0x00ff_ffff
+    }
 }
 
 /// What copies tell each other: each sees only some of the frames.
@@ -89,7 +103,9 @@ struct Bridging {
     /// In units of the table.
     age: u32,
     table: FlowTable<u64, Place>,
+    /// Room for those of a burst.
     sources: [Prepared<u64>; BURST],
+    destinations: [Prepared<u64>; BURST],
     news: Arc<News>,
     heard: u64,
     looked: Duration,
@@ -127,6 +143,7 @@ impl Nf for Bridge {
             shared: cx.copy.1 > 1,
             age: (age * 1000) >> UNIT,
             sources: [table.prepare(0); BURST],
+            destinations: [table.prepare(0); BURST],
             table,
             heard: news.number.load(Ordering::Acquire),
             news,
@@ -144,9 +161,9 @@ fn clock(now: Duration) -> u32 {
 /// Destination and source, the first byte the highest.
 #[inline(always)]
 fn addresses(frame: &[u8]) -> Option<(u64, u64)> {
-    let h = frame.first_chunk::<14>()?;
-    let six = |at: usize| u64::from_be_bytes([0, 0, h[at], h[at + 1], h[at + 2], h[at + 3], h[at + 4], h[at + 5]]);
-    Some((six(0), six(6)))
+    let header = frame.first_chunk::<14>()?;
+    let (dst, src) = (header.first_chunk()?, header.last_chunk()?);
+    Some((u64::from_be_bytes(*dst) >> 16, u64::from_be_bytes(*src) >> 16))
 }
 
 #[inline(always)]
@@ -163,12 +180,16 @@ enum Verdict {
     All,
     /// It is for bridges.
     Control,
-    Drop(Reason),
+    /// It is for where it comes from.
+    SamePort,
 }
 
 impl Bridging {
-    fn learn(&mut self, sources: &[Prepared<u64>], port: u8, now: u32) {
-        let Bridging { table, counts, news, age, shared, heard, .. } = self;
+    /// Learns that so many senders are at a port.
+    #[inline(always)]
+    fn learn(&mut self, senders: usize, port: u8, now: u32) {
+        let Bridging { table, sources, counts, news, age, shared, heard, .. } = self;
+        let sources = &sources[..senders];
         let mut tell = |address: u64| {
             let mut last = news.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.len() == NEWS {
@@ -200,8 +221,8 @@ impl Bridging {
                     Found::Refused => return counts.table_full.add(1),
                 };
                 place.port = port;
-                if *shared && (new || now.wrapping_sub(place.told) > *age / 2) {
-                    place.told = now;
+                if *shared && (new || place.untold(now) > *age / 2) {
+                    *place = Place::new(port, now);
                     tell(sources[n].key());
                 }
             },
@@ -226,19 +247,20 @@ impl Bridging {
                 |_, _| {},
                 |_, found| {
                     if let Found::Known(place) | Found::New(place) = found {
-                        *place = Place { port, told: now };
+                        *place = Place::new(port, now);
                     }
                 },
             );
         }
     }
 
-    fn verdict(&self, input: u8, dst: u64) -> Verdict {
-        if is_group(dst) {
-            return if dst & !0xf == RESERVED { Verdict::Control } else { Verdict::All };
+    #[inline(always)]
+    fn verdict(&self, input: u8, to: &Prepared<u64>) -> Verdict {
+        if is_group(to.key()) {
+            return if to.key() & !0xf == RESERVED { Verdict::Control } else { Verdict::All };
         }
-        match self.table.get(&dst) {
-            Some(place) if place.port == input => Verdict::Drop(Reason::SamePort),
+        match self.table.read(to) {
+            Some(place) if place.port == input => Verdict::SamePort,
             Some(place) => Verdict::To(place.port),
             None => Verdict::All,
         }
@@ -286,52 +308,61 @@ impl Node for Bridging {
         if self.shared && self.news.number.load(Ordering::Acquire) != self.heard {
             self.hear(now);
         }
-        // frames of one sender come in trains, and each address is looked up once for as many as follow each other
-        let (mut destinations, mut sources) = ([None; BURST], self.sources);
-        let (mut frames, mut senders, mut last) = (0, 0, None);
+        // frames of one sender, and those for one station, come in trains: each address is looked up once for a train
+        let Bridging { table, sources, destinations, .. } = self;
+        let (mut frames, mut trains, mut senders) = (0, 0, 0);
+        let (mut begins, mut malformed, mut groups) = (0u32, 0u32, 0u32);
+        let (mut to, mut from) = (NOBODY, NOBODY);
         batch.for_each(
             #[inline(always)]
             |packet| {
-                let found = addresses(packet.data());
-                if let Some((dst, src)) = found {
-                    if last != Some(src) && !is_group(src) {
-                        last = Some(src);
-                        sources[senders & (BURST - 1)] = self.table.prepare(src);
-                        senders += 1;
-                    }
-                    self.table.prepare(dst);
-                }
-                destinations[frames & (BURST - 1)] = found;
+                let at = 1 << frames;
                 frames += 1;
+                match addresses(packet.data()) {
+                    Some((dst, src)) if !is_group(src) => {
+                        if dst != to {
+                            to = dst;
+                            destinations[trains & (BURST - 1)] = table.prepare(dst);
+                            trains += 1;
+                            begins |= at;
+                        }
+                        if src != from {
+                            from = src;
+                            sources[senders & (BURST - 1)] = table.prepare(src);
+                            senders += 1;
+                        }
+                    }
+                    Some(_) => groups |= at,
+                    None => malformed |= at,
+                }
             },
         );
-        self.learn(&sources[..senders.min(BURST)], input, now);
-        let mut verdicts = [Verdict::All; BURST];
-        let mut before = None;
-        for (n, found) in destinations.iter().enumerate().take(frames) {
-            verdicts[n] = match found {
-                Some((_, src)) if is_group(*src) => Verdict::Drop(Reason::SourceGroup),
-                Some((dst, _)) => match before {
-                    Some((same, verdict)) if same == *dst => verdict,
-                    _ => {
-                        let verdict = self.verdict(input, *dst);
-                        before = Some((*dst, verdict));
-                        verdict
-                    }
-                },
-                None => Verdict::Drop(Reason::Malformed),
-            };
-        }
+        self.learn(senders.min(BURST), input, now);
         // most go where the first goes that goes anywhere
-        let most = verdicts[..frames].iter().find_map(|v| if let Verdict::To(port) = v { Some(*port) } else { None });
-        let stays = most.map(Verdict::To);
-        let others = (0..frames).fold(0u32, |set, n| set | u32::from(Some(verdicts[n]) != stays) << n);
+        let (mut most, mut others, mut rest) = (None, malformed | groups, begins);
+        let mut verdicts = [Verdict::All; BURST];
+        for (to, verdict) in self.destinations.iter().zip(&mut verdicts).take(trains) {
+            let first = rest & rest.wrapping_neg();
+            rest ^= first;
+            *verdict = self.verdict(input, to);
+            let goes_too = match *verdict {
+                Verdict::To(port) => *most.get_or_insert(port) == port,
+                _ => false,
+            };
+            if !goes_too {
+                // from its first on, to that of the next
+                others |= (rest & rest.wrapping_neg()).wrapping_sub(first);
+            }
+        }
         if others != 0 {
-            batch.take_out(others, |n, packet| match verdicts[n & (BURST - 1)] {
+            let train = |n: usize| (begins & (u32::MAX >> (BURST - 1 - n))).count_ones() as usize;
+            batch.take_out(others, |n, packet| match verdicts[train(n).wrapping_sub(1) & (BURST - 1)] {
+                _ if malformed >> n & 1 != 0 => cx.drop(Reason::Malformed as u8, packet),
+                _ if groups >> n & 1 != 0 => cx.drop(Reason::SourceGroup as u8, packet),
                 Verdict::To(port) => cx.emit(port + 1, packet),
                 Verdict::All => self.flood(cx, input, packet),
                 Verdict::Control => cx.emit(0, packet),
-                Verdict::Drop(reason) => cx.drop(reason as u8, packet),
+                Verdict::SamePort => cx.drop(Reason::SamePort as u8, packet),
             });
         }
         cx.leave_by(most.map_or(0, |port| port + 1));

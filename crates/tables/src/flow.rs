@@ -220,13 +220,13 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         let (seen, mut missed) = (Seen::at(now), 0);
         for (i, key) in keys.iter().enumerate() {
             let home = key.home as usize;
-            if let Some(entry) = self.store.at_home(home, &key.key)
+            if let Some(entry) = self.store.at_home_mut(home, &key.key)
                 && entry.seen.touch(seen)
             {
                 found(i, &mut entry.value);
             } else {
                 missed |= 1 << i;
-                self.store.prefetch(home ^ (Entry::<K, V>::PER_LINE % WAYS));
+                self.store.prefetch(Self::beside(home));
             }
         }
         missed
@@ -354,6 +354,30 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// The value of a flow, which does not count as seen.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.find(key, key.flow_hash(&self.seed)).map(|slot| &self.store.get(slot).value)
+    }
+
+    /// As [`get`](Self::get), of a key that was prepared.
+    #[inline(always)]
+    pub fn read(&self, key: &Prepared<K>) -> Option<&V> {
+        match self.store.at_home(key.home as usize, &key.key) {
+            Some(entry) if entry.seen.is_taken() => Some(&entry.value),
+            _ => self.read_further(key),
+        }
+    }
+
+    #[inline(never)]
+    fn read_further(&self, key: &Prepared<K>) -> Option<&V> {
+        match self.store.at_home(Self::beside(key.home as usize), &key.key) {
+            Some(entry) if entry.seen.is_taken() => Some(&entry.value),
+            _ => self.get(&key.key),
+        }
+    }
+
+    /// The line beside a home, where most of what is not at home is: its bucket's other one, or the home itself where a bucket
+    /// has one line or where each slot takes several.
+    #[inline(always)]
+    fn beside(home: usize) -> usize {
+        home ^ (Entry::<K, V>::PER_LINE % WAYS)
     }
 
     /// As [`get`](Self::get), with how long it has been idle.

@@ -172,6 +172,9 @@ fn run<K: Numbered>(capacity: usize, full: Full, start: u32, steps: &[Step]) -> 
             Step::LookUp(numbers, _) => {
                 let keys: Vec<K> = numbers.iter().map(|&n| K::number(n)).collect();
                 let prepared = prepare(&table, &keys);
+                for (key, prepared) in keys.iter().zip(&prepared) {
+                    prop_assert_eq!(table.read(prepared).copied(), model.get(key).map(|m| m.0));
+                }
                 let mut gave = vec![None; keys.len()];
                 table.look_up(&prepared, now, |i, value| assert_eq!(gave[i].replace(*value), None));
                 for (key, gave) in keys.iter().zip(gave) {

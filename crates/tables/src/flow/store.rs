@@ -155,7 +155,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
 
     /// The slot with the key in the line that begins with slot `home`, whether or not a flow has it.
     #[inline(always)]
-    pub(super) fn at_home(&mut self, home: usize, key: &K) -> Option<&mut Entry<K, V>> {
+    fn slot_at_home(&self, home: usize, key: &K) -> Option<NonNull<Entry<K, V>>> {
         let per = Entry::<K, V>::PER_LINE;
         assert!(home < self.slots && home.is_multiple_of(per), "a line of the table");
         // SAFETY: buckets are whole lines, so that all of this one is within the reservation.
@@ -163,8 +163,21 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         // no branch for which of the line's slots it is: nobody could predict that
         // SAFETY: as for `get`.
         let hits = (0..per).fold(0, |hits: u32, way| hits | u32::from(key.is(unsafe { &at(way).as_ref().key })) << way);
-        // SAFETY: as for `get_mut`; the way is below `per`.
-        (hits != 0).then(|| unsafe { at(hits.trailing_zeros() as usize).as_mut() })
+        (hits != 0).then(|| at(hits.trailing_zeros() as usize))
+    }
+
+    /// As [`slot_at_home`](Self::slot_at_home), to read.
+    #[inline(always)]
+    pub(super) fn at_home(&self, home: usize, key: &K) -> Option<&Entry<K, V>> {
+        // SAFETY: as for `get`.
+        self.slot_at_home(home, key).map(|slot| unsafe { slot.as_ref() })
+    }
+
+    /// As [`slot_at_home`](Self::slot_at_home), to write.
+    #[inline(always)]
+    pub(super) fn at_home_mut(&mut self, home: usize, key: &K) -> Option<&mut Entry<K, V>> {
+        // SAFETY: as for `get_mut`.
+        self.slot_at_home(home, key).map(|mut slot| unsafe { slot.as_mut() })
     }
 
     pub(super) fn free(&mut self, slot: usize) {
