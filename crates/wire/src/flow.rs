@@ -119,7 +119,18 @@ impl FiveTuple {
     #[inline]
     #[must_use]
     pub fn symmetric_hash(&self) -> u32 {
-        if (self.src, self.src_port) <= (self.dst, self.dst_port) { self.hash() } else { self.reversed().hash() }
+        let end = |address: IpAddr, port: u16| match address {
+            IpAddr::V4(address) => end4(u64::from(address.to_bits()) << 16 | u64::from(port), self.protocol),
+            IpAddr::V6(address) => {
+                let host = address.to_bits();
+                mix(
+                    mix((host >> 64) as u64, host as u64, KEYS[1]),
+                    u64::from(self.protocol.0) << 16 | u64::from(port),
+                    KEYS[2],
+                )
+            }
+        };
+        both(end(self.src, self.src_port), end(self.dst, self.dst_port))
     }
 }
 
@@ -163,8 +174,19 @@ fn plain4(frame: &[u8]) -> Option<u32> {
         && total <= frame.len() - size_of::<Ethernet>();
     let one = u64::from(word(26)) << 16 | u64::from(port(34));
     let other = u64::from(word(30)) << 16 | u64::from(port(36));
-    let (low, high) = (one.min(other), one.max(other));
-    plain.then(|| hash4(low >> 16 << 32 | high >> 16, (low & 0xffff) << 16 | high & 0xffff, protocol))
+    plain.then(|| both(end4(one, protocol), end4(other, protocol)))
+}
+
+/// Of one end of a flow over IPv4: its address, then its port.
+#[inline(always)]
+fn end4(end: u64, protocol: IpProtocol) -> u64 {
+    mix(end, protocol.0.into(), KEYS[0])
+}
+
+/// The same whichever end is the first; both have been mixed.
+#[inline(always)]
+fn both(one: u64, other: u64) -> u32 {
+    fold(mix(one.wrapping_add(other), 0, KEYS[3]))
 }
 
 /// The hash of a flow over IPv4: source and destination address, source and destination port, in this order.
