@@ -50,7 +50,7 @@ soak: build ## The long tests: what other chains feel of panics; a billion hosti
 		$(CARGO) test --release --locked -p bondstone-nf --test attack -- --nocapture --test-threads 1
 	EXACT_OPERATIONS=$${OPERATIONS:-1000000000} \
 		$(CARGO) test --release --locked -p bondstone-tables --test exact_churn -- --nocapture --test-threads 1
-	$(CARGO) test --release --locked -p bondstone --test shipped -- --ignored
+	$(CARGO) test --release --locked -p bondstone-cli --test shipped -- --ignored
 	@fuzz/run.sh $${TIME:-3600}
 
 clean: ## Removes what was built

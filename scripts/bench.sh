@@ -11,8 +11,8 @@ fi
 cargo build --release --locked -p bondstone-native
 target/release/native-bench "$@"
 if [ $# -eq 0 ]; then
-	cargo build --release --locked -q -p bondstone
-	cargo run --release --locked -q -p bondstone --example crossings
-	cargo run --release --locked -q -p bondstone --example switches || echo "skipped: switches (see above)"
+	cargo build --release --locked -q -p bondstone-cli
+	cargo run --release --locked -q -p bondstone-cli --example crossings
+	cargo run --release --locked -q -p bondstone-cli --example switches || echo "skipped: switches (see above)"
 	cargo run --release --locked -q -p bondstone-runtime --example scaling -- --json target/bench/scaling.json
 fi

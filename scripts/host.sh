@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 target=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_PROFILE_RELEASE_STRIP=symbols CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_TARGET_DIR=target/host
 export RUSTFLAGS="${RUSTFLAGS:--Ctarget-cpu=x86-64-v3} -Ctarget-feature=+crt-static"
-"${CARGO:-cargo}" build --release --locked --target "$target" -p bondstone --bin bondstone --no-default-features
+"${CARGO:-cargo}" build --release --locked --target "$target" -p bondstone-cli --bin bondstone --no-default-features
 install -D "target/host/$target/release/bondstone" target/release/bondstone-host

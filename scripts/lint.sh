@@ -6,7 +6,7 @@ cargo fmt --all --check
 # in the profile of the tests: what builds and macros run is built once
 cargo clippy --release --workspace --all-targets --locked -- -D warnings
 if command -v shellcheck >/dev/null; then
-	shellcheck scripts/*.sh fuzz/*.sh crates/cli/tests/vpp/*.sh .ci/run
+	shellcheck scripts/*.sh fuzz/*.sh crates/bondstone-cli/tests/vpp/*.sh .ci/run
 else
 	echo "skipped: shellcheck is not installed"
 fi

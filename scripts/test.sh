@@ -23,7 +23,7 @@ scripts/docs.sh
 step "unit, property and documentation tests"
 if [ "$only" = check ]; then
 	cargo test --release --locked --workspace --exclude bondstone --lib --bins --tests
-	cargo test --release --locked -p bondstone --lib --test book
+	cargo test --release --locked -p bondstone-cli --lib --test book
 	cargo test --release --locked --workspace --doc
 else
 	scripts/host.sh

@@ -1,8 +1,9 @@
 //! The chain file: faults have a place and nothing a terminal would obey; a file without faults makes a graph.
 #![no_main]
 
-use chain::{ChainFile, Start, Wall};
-use graph::{BuildCx, Diagnostic, Graph, Hop, Target};
+use config::{ChainFile, Start, Wall};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Graph, Hop, Target};
 use libfuzzer_sys::fuzz_target;
 use packet::HeapPool;
 use std::collections::BTreeMap;

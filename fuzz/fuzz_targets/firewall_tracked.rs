@@ -90,7 +90,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let kind = registry.get("firewall").expect("it is shipped");
     let more = *u.choose(&["", "loose = true, ", "full = \"evict\", "])?;
     let settings = SETTINGS.replace("track = { ", &format!("track = {{ {more}"));
-    let settings = chain::settings(&settings).expect("TOML");
+    let settings = config::settings(&settings).expect("TOML");
     let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a firewall");
     let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }];
     let blueprint =

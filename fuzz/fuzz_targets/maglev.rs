@@ -112,7 +112,7 @@ fn belongs(u: &mut Unstructured<'_>) -> Result<(u8, Vec<u8>)> {
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
     let kind = registry.get("maglev").expect("it is shipped");
-    let settings = chain::settings(SETTINGS).expect("TOML");
+    let settings = config::settings(SETTINGS).expect("TOML");
     let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a load balancer");
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "lb".to_owned(), edges: vec![Target::Nowhere] }], hops };

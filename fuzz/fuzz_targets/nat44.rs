@@ -100,7 +100,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     // computed blocks may not have the forward's port
     let forward = if which == 3 { "" } else { FORWARD };
     let text = format!("{COMMON}{forward}{}", SETTINGS[which]);
-    let settings = chain::settings(&text).expect("TOML");
+    let settings = config::settings(&text).expect("TOML");
     let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a translation");
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "nat".to_owned(), edges: vec![Target::Nowhere] }], hops };

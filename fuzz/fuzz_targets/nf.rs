@@ -40,7 +40,7 @@ fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, usize, Option<Box<
             }
         }
     }
-    let settings = kind.read(chain::settings(&text).expect("a table")).expect("settings as the schema has them");
+    let settings = kind.read(config::settings(&text).expect("a table")).expect("settings as the schema has them");
     let outputs = kind.outputs.len() + settings.interfaces().len();
     Ok((kind, outputs, settings.build(&BuildCx::default()).ok()))
 }

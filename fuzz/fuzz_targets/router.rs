@@ -56,7 +56,7 @@ impl Sink for Count {
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
     let kind = registry.get("l3fwd").expect("it is shipped");
-    let settings = chain::settings(SETTINGS).expect("TOML");
+    let settings = config::settings(SETTINGS).expect("TOML");
     let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a router");
     let edges = (0..3).map(Target::Port).collect();
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();

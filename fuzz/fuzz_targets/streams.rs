@@ -3,9 +3,10 @@
 #![no_main]
 
 use bondstone_fuzz::Made;
-use graph::packetize::{self, packetize};
-use graph::window::{self, Event, Verdict, window};
-use graph::{Blueprint, Diagnostic, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
+use streams::packetize::{self, packetize};
+use streams::window::{self, Event, Verdict, window};
+use diagnostics::Diagnostic;
+use graph::{Blueprint, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};

@@ -145,7 +145,7 @@ pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
 pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildCx) -> Box<dyn Node> {
     let registry = nf::registry();
     let kind = registry.get(kind).expect("a shipped NF");
-    let settings = chain::settings(settings).expect("TOML");
+    let settings = config::settings(settings).expect("TOML");
     kind.read(settings).expect("settings").build(cx).expect("an NF")
 }
 

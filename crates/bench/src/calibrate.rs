@@ -4,7 +4,7 @@ use crate::bed::{Ask, Bed, BedError, Seen};
 use crate::measure::limits;
 use crate::method::Stopped;
 use crate::{Goal, Mlr, Next, Search, Wired};
-use chain::ChainFile;
+use config::ChainFile;
 use graph::Registry;
 use report::Calibration;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn loopback(cpu: usize, both_ways: bool) -> Result<Wired, runtime::Error> {
     );
     let none = Registry::default();
     let file = ChainFile::parse(&text, Path::new("loopback"), &none)
-        .map_err(|faults| runtime::Error::Input(graph::Diagnostics(faults)))?;
+        .map_err(|faults| runtime::Error::Input(diagnostics::Diagnostics(faults)))?;
     Wired::start(&file, &none, both_ways)
 }
 

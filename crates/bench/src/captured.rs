@@ -1,6 +1,6 @@
 //! Captures as traffic, as asked for.
 
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::path::PathBuf;
 use traffic::rewrite::MAX_MAPS;
 use traffic::{Rewrite, Tagging};

@@ -1,8 +1,8 @@
 //! From a chain file's `[traffic]` table to flows.
 
-use chain::{ChainFile, Traffic};
+use config::{ChainFile, Traffic};
+use diagnostics::Diagnostic;
 use flate2::read::MultiGzDecoder;
-use graph::Diagnostic;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;

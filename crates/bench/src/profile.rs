@@ -24,7 +24,7 @@ mod timetable;
 
 pub use timetable::{Entry, Part, StreamPlan, Timetable};
 
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Position, Scope};
 use std::fmt;
 use std::fs::File;

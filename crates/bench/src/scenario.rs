@@ -86,7 +86,8 @@ pub use native::{Rows, rows};
 pub use published::{Part, Published, Reference};
 pub use study::{Setting, Study};
 
-use graph::{Diagnostic, Registry};
+use diagnostics::Diagnostic;
+use graph::Registry;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -233,7 +234,7 @@ impl Scenario {
     /// # Errors
     /// Every fault found, each with its place, the value and a cure.
     pub fn read(file: &Path, registry: &Registry) -> Result<Scenario, Vec<Diagnostic>> {
-        let text = chain::read(file, "scenario").map_err(|d| vec![d])?;
+        let text = config::read(file, "scenario").map_err(|d| vec![d])?;
         Scenario::parse(&text, file, registry)
     }
 
@@ -250,7 +251,7 @@ impl Scenario {
     /// # Errors
     /// When the file cannot be read or is no scenario.
     pub fn title(file: &Path) -> Result<String, Diagnostic> {
-        let text = chain::read(file, "scenario")?;
+        let text = config::read(file, "scenario")?;
         check::title(&text, file)
     }
 

@@ -1,6 +1,6 @@
 //! What made frames are, beyond their sizes: a trace by name, headers, short flows.
 
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::fmt::Display;
 use std::str::FromStr;
 use traffic::nfpa::Name;

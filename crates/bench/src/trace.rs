@@ -1,8 +1,8 @@
 //! A capture as traffic.
 
 use crate::offer::macs;
-use chain::ChainFile;
-use graph::Diagnostic;
+use config::ChainFile;
+use diagnostics::Diagnostic;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};

@@ -4,10 +4,11 @@
 use crate::bed::{Ask, Seen};
 use crate::source::Load;
 use crate::station::{Middle, Station, Underway};
-use chain::{ChainFile, Start};
-use graph::{Diagnostic, Registry};
-use isolate::Walled;
+use config::{ChainFile, Start};
+use diagnostics::Diagnostic;
+use graph::Registry;
 use runtime::Summary;
+use sandbox::Walled;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Wired {
     pub fn start(file: &ChainFile, registry: &Registry, both_ways: bool) -> Result<Wired, runtime::Error> {
         let (chains, ends) = Walled::start_on_wires(file, registry, DEPTH)?;
         let file = chains.side(file);
-        let into = entries(file, both_ways).map_err(|d| runtime::Error::Input(graph::Diagnostics(vec![d])))?;
+        let into = entries(file, both_ways).map_err(|d| runtime::Error::Input(diagnostics::Diagnostics(vec![d])))?;
         let mut station = Station::new(ends, &into, chains.engine().pool().clone(), true);
         for (stream, port) in into.iter().enumerate() {
             if !file.chains.iter().any(|chain| begins(chain) == Some(*port)) {
@@ -100,7 +101,7 @@ pub(crate) fn entries(file: &ChainFile, both_ways: bool) -> Result<Vec<usize>, D
 }
 
 /// The port that a chain takes packets from.
-fn begins(chain: &chain::Chain) -> Option<usize> {
+fn begins(chain: &config::Chain) -> Option<usize> {
     match chain.from {
         Start::Port(port) => Some(port),
         Start::Link(_) => None,

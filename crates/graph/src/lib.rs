@@ -22,7 +22,7 @@
 //!     type Settings = Settings;
 //!     const KIND: &'static str = "hop-guard";
 //!     const ABOUT: &'static str = "Drops packets whose time to live is below a bound.";
-//!     fn build(settings: &Settings, _: &graph::BuildCx) -> Result<impl Node + 'static, graph::Diagnostic> {
+//!     fn build(settings: &Settings, _: &graph::BuildCx) -> Result<impl Node + 'static, diagnostics::Diagnostic> {
 //!         let least = settings.least;
 //!         Ok(frame()
 //!             .parse::<Ethernet>()
@@ -49,29 +49,23 @@
 mod board;
 pub mod caught;
 mod cx;
-mod diagnostic;
 mod graph;
 mod nf;
 mod ops;
-pub mod packetize;
 pub mod state;
 mod stats;
 mod timers;
 mod view;
-pub mod window;
 
 pub use board::{Board, Row};
 pub use cx::{Cx, Held, Way};
-pub use diagnostic::{Diagnostic, Diagnostics};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
 pub use nf::{BuildCx, Common, Either, Factory, Kind, Lane, Nf, NoSettings, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Count, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Reject,
     Shuffle, ShuffleTo, Start, Transform, frame,
 };
-pub use packetize::packetize;
 pub use state::{Bounded, PerCore, Strict};
 pub use stats::{Counter, NodeStats};
 pub use timers::{Fired, NoRoom, TimerId, Timers};
 pub use view::{Has, Here, Layered, On, Over, Raw, Stack, There, View};
-pub use window::window;

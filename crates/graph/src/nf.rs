@@ -1,7 +1,8 @@
 //! What a network function is, and the register of those that can be named in a file.
 
 use crate::caught::caught;
-use crate::{Board, Counter, Cx, Diagnostic};
+use crate::{Board, Counter, Cx};
+use diagnostics::Diagnostic;
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::Deserialize as _;

@@ -11,14 +11,16 @@ use std::process::Command;
 
 /// Bondstone's crates that an NF crate may name. Those from the same place as the `bondstone-graph` in use, and what they
 /// depend on, are no NF crates; a name alone says nothing.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "bondstone",
+    "bondstone-diagnostics",
     "bondstone-graph",
-    "bondstone-kit",
+    "bondstone-nf-testkit",
     "bondstone-lint",
     "bondstone-nf",
     "bondstone-packet",
     "bondstone-pcap",
+    "bondstone-streams",
     "bondstone-tables",
     "bondstone-wire",
 ];

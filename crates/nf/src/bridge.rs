@@ -1,7 +1,8 @@
 //! Forwarding by MAC address.
 
 use crate::ports;
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node, Spread};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Nf, Node, Spread};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! NetBricks' array benchmark.
 
-use graph::{BuildCx, Diagnostic, Nf, Node, Operator, frame};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Nf, Node, Operator, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wire::{Ethernet, Ipv4, Udp};
@@ -62,7 +63,7 @@ impl Nf for Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kit::Bench;
+    use testkit::Bench;
 
     #[test]
     fn the_cells_of_a_port_are_all_different() {

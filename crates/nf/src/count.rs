@@ -1,6 +1,7 @@
 //! Counting what passes.
 
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ impl Node for Counting {
 #[cfg(test)]
 mod tests {
     use super::Count;
-    use kit::Bench;
+    use testkit::Bench;
 
     #[test]
     fn tells_frames_apart() {

@@ -1,6 +1,7 @@
 //! The end of a path.
 
-use graph::{BuildCx, Cx, Diagnostic, Nf, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Cx, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ impl Node for Discarding {
 #[cfg(test)]
 mod tests {
     use super::Discard;
-    use kit::Bench;
+    use testkit::Bench;
 
     #[test]
     fn nothing_comes_out() {

@@ -10,7 +10,8 @@ mod seen;
 mod track;
 mod tracking;
 
-use graph::{BuildCx, Counter, Cx, Diagnostic, Either, Nf, Node, Spread};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Either, Nf, Node, Spread};
 use key::View;
 use live::{Copy as Seat, Live, Origin};
 use packet::{BURST, Batch};

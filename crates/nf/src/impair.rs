@@ -1,6 +1,7 @@
 //! A bad wire.
 
-use graph::{BuildCx, Cx, Diagnostic, Held, Nf, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Cx, Held, Nf, Node};
 use packet::{Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -165,8 +166,8 @@ impl Node for Impairing {
 #[cfg(test)]
 mod tests {
     use super::Impair;
-    use kit::Bench;
     use std::time::Duration;
+    use testkit::Bench;
 
     const SOME: usize = 1000;
 

@@ -10,7 +10,7 @@ mod nft;
 pub use iptables::iptables;
 pub use nft::nft;
 
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::fmt;
 
 /// Settings that decide as the other firewall did.

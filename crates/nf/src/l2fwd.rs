@@ -4,7 +4,8 @@ mod stations;
 
 use crate::Mac;
 use core::hint::cold_path;
-use graph::{BuildCx, Diagnostic, Either, Nf, Node, Operator, Over, Raw, View, frame};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Either, Nf, Node, Operator, Over, Raw, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -96,7 +97,7 @@ fn swap(ethernet: &mut View<'_, Over<Ethernet, Raw>>) {
 #[cfg(test)]
 mod tests {
     use super::L2fwd;
-    use kit::Bench;
+    use testkit::Bench;
 
     const FRAME: [u8; 16] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
 

@@ -12,9 +12,10 @@ mod routes;
 mod tables;
 
 use config::Config;
+use diagnostics::Diagnostic;
 use fib::Fib;
 use forward::Router;
-use graph::{BuildCx, Diagnostic, Nf, Node};
+use graph::{BuildCx, Nf, Node};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -70,8 +70,8 @@ pub fn registry() -> graph::Registry {
 
 #[cfg(test)]
 mod tests {
-    use kit::proptest::prelude::*;
-    use kit::{Setup, packets};
+    use testkit::proptest::prelude::*;
+    use testkit::{Setup, packets};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]

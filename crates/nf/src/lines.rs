@@ -1,7 +1,7 @@
 //! Files of many lines, such as routes.
 
+use diagnostics::Diagnostic;
 use flate2::read::MultiGzDecoder;
-use graph::Diagnostic;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

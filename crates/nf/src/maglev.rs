@@ -11,7 +11,8 @@ mod shared;
 mod target;
 
 use config::Config;
-use graph::{BuildCx, Diagnostic, Nf, Node, Spread};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Nf, Node, Spread};
 use node::Balancer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Counts per flow.
 
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Nf, Node, Row, Spread};
+use diagnostics::Diagnostic;
+use graph::{Board, BuildCx, Counter, Cx, Nf, Node, Row, Spread};
 use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -13,8 +13,9 @@ pub(crate) mod sessions;
 pub(crate) mod settings;
 
 use crate::fragments::{Fragments, Waited, Waiting};
+use diagnostics::Diagnostic;
 use flow::{Flow, Translation, Way};
-use graph::{Board, BuildCx, Counter, Cx, Diagnostic, Lane, Nf, Node, Spread};
+use graph::{Board, BuildCx, Counter, Cx, Lane, Nf, Node, Spread};
 use ledger::{Ledger, Subscribers, TICK};
 use look::{Datagram, Outer, Place, Seen, look};
 use packet::{BURST, Batch};

@@ -16,7 +16,8 @@ mod translate;
 
 use crate::nat44::ports::NoPort;
 use crate::nat44::sessions::Refused;
-use graph::{BuildCx, Diagnostic, Lane, Nf, Node, Spread};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Lane, Nf, Node, Spread};
 use look::{Body, Head, Seen, body, look, quoted};
 use node::Translating;
 use settings::{Config, Settings};

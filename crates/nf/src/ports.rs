@@ -1,6 +1,6 @@
 //! NFs that have several ports alike.
 
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 
 /// Ports that one may have: inputs are counted in a byte, floods in copies.
 pub(crate) const MOST: usize = 30;

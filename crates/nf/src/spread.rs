@@ -1,7 +1,8 @@
 //! Several ports as one.
 
 use crate::ports;
-use graph::{BuildCx, Cx, Diagnostic, Nf, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Cx, Nf, Node};
 use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ impl Node for Spreading {
 #[cfg(test)]
 mod tests {
     use super::Spread;
-    use kit::Bench;
+    use testkit::Bench;
     use wire::build;
 
     fn frames(flows: u16) -> Vec<Vec<u8>> {

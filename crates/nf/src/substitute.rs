@@ -3,8 +3,8 @@
 mod pattern;
 mod rules;
 
-use graph::packetize::{self, Flow, Packetized, Rewrite};
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node, Spread};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Nf, Node, Spread};
 use packet::Batch;
 use pattern::Pattern;
 use rules::Rules;
@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use streams::packetize::{self, Flow, Packetized, Rewrite};
 
 /// `substitute`: puts other bytes in the place of some in what TCP connections carry.
 pub struct Substitute;

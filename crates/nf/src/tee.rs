@@ -1,6 +1,7 @@
 //! Copies for somebody else.
 
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ impl Node for Copying {
 #[cfg(test)]
 mod tests {
     use super::Tee;
-    use kit::{Bench, Setup};
+    use testkit::{Bench, Setup};
 
     #[test]
     fn copies_one_in_so_many() {

@@ -1,7 +1,8 @@
 //! What every router does to a packet's lifetime.
 
 use core::hint::cold_path;
-use graph::{BuildCx, Diagnostic, Layered, Nf, Node, On, Operator, Over, Raw, Stack, Start, View, frame};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Layered, Nf, Node, On, Operator, Over, Raw, Stack, Start, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wire::{Ethernet, Ipv4, Ipv6, Vlan};
@@ -88,8 +89,8 @@ fn start<S: Stack>() -> Start<S> {
 #[cfg(test)]
 mod tests {
     use super::Ttl;
-    use kit::Bench;
     use proptest::prelude::*;
+    use testkit::Bench;
     use wire::checksum;
 
     fn v4(ttl: u8, options: usize, id: u16) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Work of a known length.
 
-use graph::{BuildCx, Diagnostic, Nf, Node, Operator, frame};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Nf, Node, Operator, frame};
 use packet::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,8 +53,8 @@ impl Nf for Work {
 #[cfg(test)]
 mod tests {
     use super::Work;
-    use kit::Bench;
     use packet::clock;
+    use testkit::Bench;
 
     #[test]
     fn takes_its_time_and_swaps() {

@@ -4,11 +4,11 @@
 //! `ATTACK_PACKETS` for each NF, 200,000 by default; `ATTACK_SESSIONS` short sessions through one address of the NAT, 100,000
 //! by default. What good packets cost among hostile ones is measured by `native-bench --only hostile`.
 
-use kit::{Bench, Hostile, Setup};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use testkit::{Bench, Hostile, Setup};
 use wire::{TcpFlags, build};
 
 fn setting(name: &str, default: u64) -> u64 {

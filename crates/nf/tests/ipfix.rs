@@ -1,11 +1,11 @@
 //! IPFIX of the translations, as Wireshark reads it: its records are the sessions and blocks that there were.
 
-use kit::Setup;
 use pcap::{LinkType, Writer};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
+use testkit::Setup;
 use wire::flow::FiveTuple;
 use wire::{TcpFlags, build};
 

@@ -6,8 +6,9 @@
 //!
 //! `--seconds N` of panics, 10 by default; `--judge` ends with status 1 when panics make it worse.
 
-use chain::ChainFile;
-use graph::{BuildCx, Cx, Diagnostic, Nf, Node};
+use config::ChainFile;
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Cx, Nf, Node};
 use packet::{BURST, Batch, Pool, clock};
 use runtime::{End, Engine, allowed_cpus, pin};
 use std::path::Path;

@@ -5,7 +5,7 @@
 //!
 //! `--rounds N`, 5 by default, of 0.3 s for each number of cores; `--json FILE` writes the figures.
 
-use chain::ChainFile;
+use config::ChainFile;
 use runtime::{Engine, Topology, allowed_cpus};
 use std::path::Path;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn round(cpus: &[usize]) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> 
     for cpu in cpus {
         text += &format!("[[chain]]\npath = [\"in{cpu}\", \"mac{cpu}\", \"count\", \"out{cpu}\"]\ncores = [{cpu}]\n");
     }
-    let file = ChainFile::parse(&text, Path::new("scaling.toml"), &nf::registry()).map_err(graph::Diagnostics)?;
+    let file = ChainFile::parse(&text, Path::new("scaling.toml"), &nf::registry()).map_err(diagnostics::Diagnostics)?;
     let engine = Engine::start(&file)?;
     let sent = |engine: &Engine| {
         let snapshot = engine.snapshot();

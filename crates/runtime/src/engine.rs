@@ -21,9 +21,10 @@ use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary}
 use crate::watchdog::{self, Watched};
 use crate::worker::RETURN;
 use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
-use chain::{Chain, ChainFile, Class, Rate, Start, WorkerPlan};
+use config::{Chain, ChainFile, Class, Rate, Start, WorkerPlan};
+use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildCx, Common, Diagnostics, Graph, Hop, NodeStats, caught};
+use graph::{BuildCx, Common, Graph, Hop, NodeStats, caught};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -236,8 +237,8 @@ impl Engine {
         let drivers_own = drivers_own + walls.lent();
         let (ways, renewing) = renew::start(recipes, faults.clone()).map_err(no_thread)?;
         // whatever else it would be: on a wire it is no ring, out of which comes what went in
-        let on_wire = |port: &chain::Port| wires.is_some() && port.wall.is_none();
-        let device = |port: &chain::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
+        let on_wire = |port: &config::Port| wires.is_some() && port.wall.is_none();
+        let device = |port: &config::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
         let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
         let mut engine = Engine {
             file: file.file.display().to_string(),

@@ -1,6 +1,6 @@
 //! Runs chain files.
 //!
-//! [`Engine::start`] opens the ports of a [`chain::ChainFile`], builds its NFs once for each core, and starts one pinned
+//! [`Engine::start`] opens the ports of a [`config::ChainFile`], builds its NFs once for each core, and starts one pinned
 //! [`Worker`] per core, which polls its ports in turn and takes each batch through its graph to the end. Control never
 //! stops a worker: counts are read while it runs, a stop is a flag that it looks at between batches. At any time, and for
 //! every worker, `received + created = sent + held + dropped`, and every drop has a reason; [`Summary::balanced`] says

@@ -3,7 +3,7 @@
 use crate::engine::{End, Error, environment_of_dpdk};
 use crate::ports::{self, Watch};
 use crate::sriov::{Functions, Linux};
-use chain::Device;
+use config::Device;
 use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::sriov;
 use crate::topology::{Topology, node_of_device};
-use chain::{Chain, ChainFile, Start};
+use config::{Chain, ChainFile, Start};
 use graph::Spread;
 use std::path::Path;
 

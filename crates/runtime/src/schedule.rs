@@ -4,7 +4,7 @@
 //! cycles for its share: a slow NF costs its own chain packets and no other. A chain that had nothing to do for a while gets
 //! no cycles afterwards for that. A rate is kept by leaving packets where they are: in the queue of the port.
 
-use chain::{Class, Rate};
+use config::{Class, Rate};
 use graph::Counter;
 use std::sync::Arc;
 

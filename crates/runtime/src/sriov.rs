@@ -7,7 +7,7 @@
 
 use crate::pci::{self, HANDING as DRIVER, driver};
 use crate::{Error, Guard};
-use chain::{ChainFile, Device, Function};
+use config::{ChainFile, Device, Function};
 use std::collections::BTreeMap;
 use std::fs::{File, read_dir, read_to_string};
 use std::io::{self, ErrorKind, Write};

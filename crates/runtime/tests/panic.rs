@@ -1,7 +1,8 @@
 //! NFs that panic: what they cost, and whom.
 
-use chain::ChainFile;
-use graph::{BuildCx, Counter, Cx, Diagnostic, Nf, Node, Registry};
+use config::ChainFile;
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Nf, Node, Registry};
 use packet::{Batch, Packet, Pool};
 use runtime::{Engine, NfSummary, Summary};
 use schemars::JsonSchema;

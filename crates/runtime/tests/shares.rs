@@ -1,6 +1,6 @@
 //! Chains on one worker that do not cost each other more than they may.
 
-use chain::ChainFile;
+use config::ChainFile;
 use runtime::{Engine, Summary};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

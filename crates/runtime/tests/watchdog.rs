@@ -1,7 +1,8 @@
 //! An NF that does not come to an end.
 
-use chain::ChainFile;
-use graph::{BuildCx, Cx, Diagnostic, Nf, Node, Registry};
+use config::ChainFile;
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Cx, Nf, Node, Registry};
 use packet::{Batch, Pool};
 use runtime::Engine;
 use schemars::JsonSchema;

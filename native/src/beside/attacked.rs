@@ -7,8 +7,8 @@ use crate::fixture::Random;
 use crate::sample::compare_costs;
 use crate::{conntrack, maglev, nat};
 use dpdk::Mempool;
-use kit::Hostile;
 use std::sync::Arc;
+use testkit::Hostile;
 
 /// Flows of the good packets, and how many the tables have room for: the hostile ones fill it.
 const FLOWS: u32 = 4096;

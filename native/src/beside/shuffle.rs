@@ -6,7 +6,7 @@
 use super::{Table, What};
 use crate::sample::compare_costs;
 use anyhow::ensure;
-use chain::Shuffle;
+use config::Shuffle;
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;

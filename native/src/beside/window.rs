@@ -8,10 +8,10 @@ use crate::sample::compare_costs;
 use anyhow::ensure;
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
-use graph::window::{Event, Settings, Verdict};
 use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use packet::{BURST, Batch, HeapPool, Packet, Pool, clock};
 use std::sync::Arc;
+use streams::window::{Event, Settings, Verdict};
 use wire::{Tcp, TcpFlags, build, checksum};
 
 /// Bytes of payload: what Ethernet leaves with TCP timestamps.
@@ -105,7 +105,7 @@ fn total(bytes: &[u8]) -> u64 {
 
 /// A window whose user does with the bytes what `reads` says.
 fn windowed(settings: &Settings, mut reads: Reads, pool: &Arc<HeapPool>) -> anyhow::Result<Graph> {
-    let node = graph::window::<Tcp, _>(settings, move |_, event| {
+    let node = streams::window::<Tcp, _>(settings, move |_, event| {
         if let Event::Window(window) = event {
             match &mut reads {
                 Reads::Copy(to) => {

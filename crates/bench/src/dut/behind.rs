@@ -4,7 +4,7 @@ use super::bondstone::on_its_cpus;
 use super::plan::ChainText;
 use super::program::{Line, Program};
 use super::{DutError, Site};
-use isolate::{HOSTS, Hops, LISTENS, READY};
+use sandbox::{HOSTS, Hops, LISTENS, READY};
 use std::path::PathBuf;
 use toml::Table;
 

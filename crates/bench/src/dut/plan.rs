@@ -1,7 +1,7 @@
 //! What is measured, as a scenario says it.
 
 use super::{Driver, DutError, Site, bondstone, bridge, command, external, ovs, remote, router, testpmd, vpp, wire};
-use chain::ChainFile;
+use config::ChainFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};

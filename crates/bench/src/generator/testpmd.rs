@@ -4,7 +4,7 @@
 use super::{Counted, Sends};
 use crate::bed::{Ask, BedError};
 use crate::dut::{DutError, Line, Program, Site, memory};
-use chain::Device;
+use config::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

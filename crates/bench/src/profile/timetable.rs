@@ -3,7 +3,7 @@
 use super::{MAX_SECONDS, Profile, ProfileStream, Rate, StreamRate};
 use crate::bed::StreamSeen;
 use crate::method::percentile;
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use report::{StreamLatency, limit, rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -4,8 +4,9 @@ use super::How;
 use crate::dut::Plan;
 use crate::simulated::Simulated;
 use crate::{Generator, Sent};
-use chain::{ChainFile, Source};
-use graph::{Diagnostic, Registry};
+use config::{ChainFile, Source};
+use diagnostics::Diagnostic;
+use graph::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -112,7 +113,7 @@ pub(super) fn chain_file(
     used: &mut BTreeSet<String>,
     registry: &Registry,
 ) -> Result<ChainFile, Vec<Diagnostic>> {
-    let text = chain::read(path, "chain file").map_err(|d| vec![d])?;
+    let text = config::read(path, "chain file").map_err(|d| vec![d])?;
     let whole = substitute(&text, parameters, used).map_err(|e| {
         let d = Diagnostic::new("is no parameter of the scenario").value(e.written).cure(parameters_cure(parameters));
         vec![Source { text: &text, file: path }.at(e.at..e.at, d)]

@@ -1,7 +1,7 @@
 //! The study that scenarios of a folder are of: `study.toml`.
 
-use chain::Source;
-use graph::Diagnostic;
+use config::Source;
+use diagnostics::Diagnostic;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -75,7 +75,7 @@ impl Study {
         if !path.exists() {
             return Ok(None);
         }
-        let text = chain::read(&path, "study")?;
+        let text = config::read(&path, "study")?;
         toml::from_str(&text).map(Some).map_err(|e| Source { text: &text, file: &path }.toml(&e))
     }
 }

@@ -44,7 +44,8 @@ const FLUSH_STEP: usize = 256;
 ///
 /// An NF whose first copy learns which sources to block, and whose copies all block them:
 /// ```
-/// use graph::{Bounded, BuildCx, Cx, Diagnostic, Node};
+/// use diagnostics::Diagnostic;
+/// use graph::{Bounded, BuildCx, Cx, Node};
 /// use graph::state::{Reader, Writer};
 /// use packet::Batch;
 ///

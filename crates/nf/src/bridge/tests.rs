@@ -1,8 +1,8 @@
 use super::Bridge;
-use kit::proptest::prelude::*;
-use kit::{Bench, Setup};
 use std::collections::HashMap;
 use std::time::Duration;
+use testkit::proptest::prelude::*;
+use testkit::{Bench, Setup};
 
 const PORTS: &str = "ports = [\"a\", \"b\", \"c\"]\n";
 

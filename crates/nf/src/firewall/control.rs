@@ -2,7 +2,7 @@
 
 use super::live::Live;
 use super::policy::{Edit, Policy};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::fs::{DirBuilder, Permissions, remove_dir, remove_file, rename, set_permissions, symlink_metadata};
 use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};

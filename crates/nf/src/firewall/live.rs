@@ -4,7 +4,8 @@
 use super::policy::{Counts, Desk, Edit, Policy, pause};
 use super::rules::Written;
 use super::{Action, control, rules};
-use graph::{Counter, Cx, Diagnostic};
+use diagnostics::Diagnostic;
+use graph::{Counter, Cx};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

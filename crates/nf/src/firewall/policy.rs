@@ -2,7 +2,8 @@
 
 use super::Action;
 use super::rules::Written;
-use graph::{Counter, Diagnostic};
+use diagnostics::Diagnostic;
+use graph::Counter;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use super::Action;
 use super::policy::{Class, too_many};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::fs::read_to_string;

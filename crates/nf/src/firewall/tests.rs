@@ -7,9 +7,9 @@ mod sets;
 mod tracked;
 
 use crate::Firewall;
-use kit::Bench;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use testkit::Bench;
 use wire::flow::FiveTuple;
 use wire::{IpProtocol, TcpFlags, build, icmpv4};
 

@@ -1,7 +1,7 @@
 //! Chains that jump to each other, as one list.
 
 use super::{Imported, refused};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

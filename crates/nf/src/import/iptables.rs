@@ -2,7 +2,7 @@
 
 use super::flat::{Chains, FLAGS, Match, Rule, Then, flatten, state};
 use super::{Imported, refused};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 use super::flat::{ALL, Chains, FLAGS, Match, Rule, Then, flatten, state};
 use super::iptables::{icmp, protocol};
 use super::{Imported, refused};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::Value;
 use std::collections::BTreeMap;

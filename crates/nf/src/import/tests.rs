@@ -2,7 +2,7 @@
 
 use super::{Imported, iptables, nft};
 use crate::Firewall;
-use kit::Bench;
+use testkit::Bench;
 
 /// Sees that the firewall takes it.
 fn taken(imported: &Imported) -> &Imported {

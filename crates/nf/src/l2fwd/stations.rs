@@ -4,7 +4,8 @@ use super::Settings;
 use crate::exact::{self, Progress};
 use crate::{lines, ports};
 use core::array;
-use graph::{BuildCx, Counter, Cx, Diagnostic, Node};
+use diagnostics::Diagnostic;
+use graph::{BuildCx, Counter, Cx, Node};
 use packet::{BURST, Batch};
 use std::sync::Arc;
 use tables::exact::{ENTRIES_MOST, ExactTable, Key48, Reader};
@@ -141,7 +142,7 @@ impl Node for Stations {
 #[cfg(test)]
 mod tests {
     use crate::L2fwd;
-    use kit::Bench;
+    use testkit::Bench;
 
     const THREE: &str = "ports = [\"a\", \"b\", \"c\"]\n\
         station = [{ mac = \"02:00:00:00:00:01\", to = [\"a\"] }, { mac = \"02:00:00:01:00:00\", count = 3, to = [\"b\", \"c\"] }]";

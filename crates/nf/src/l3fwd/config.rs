@@ -1,7 +1,8 @@
 //! What the settings of a router come to.
 
 use super::{Interface, Settings};
-use graph::{BuildCx, Diagnostic};
+use diagnostics::Diagnostic;
+use graph::BuildCx;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

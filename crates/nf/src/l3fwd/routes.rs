@@ -1,7 +1,7 @@
 //! Files of routes.
 
 use crate::lines;
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! One router between `lan` and `wan`, frame by frame.
 
 use crate::L3fwd;
-use kit::{Bench, Setup};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+use testkit::{Bench, Setup};
 use wire::ndp::{self, Neighbor};
 use wire::{MacAddr, arp, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
 

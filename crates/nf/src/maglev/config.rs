@@ -1,7 +1,7 @@
 //! Settings, read and checked.
 
 use super::{Backend as Written, Forward, Health, Service as WrittenService, Settings};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use super::shared::{Condition, State};
 use super::{Health, Kind};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::config::{Backend, Config};
 use super::health;
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

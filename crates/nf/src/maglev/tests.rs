@@ -7,9 +7,9 @@ use super::config::Config;
 use super::node::Balancer;
 use super::shared::{Condition, Shared};
 use super::{Maglev, Settings};
-use kit::Bench;
 use std::net::IpAddr;
 use std::sync::Arc;
+use testkit::Bench;
 use wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, tcp, udp};
 
 const VIP: [u8; 4] = [192, 0, 2, 10];

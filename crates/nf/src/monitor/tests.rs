@@ -1,10 +1,10 @@
 //! Counts against a `HashMap`.
 
 use crate::Monitor;
-use kit::{Bench, Setup};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use testkit::{Bench, Setup};
 use wire::build;
 use wire::flow::FiveTuple;
 

@@ -3,8 +3,8 @@
 use super::flow::{FIN, Flow, PLAIN, RST, SYN, Translation, Way, said};
 use super::ports::{NoPort, Ports};
 use super::settings::{Config, Filtering, Limits, Mapping, UNIT};
+use diagnostics::Diagnostic;
 use foldhash::HashMap;
-use graph::Diagnostic;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{FlowTable, Found, Settings as TableSettings, Tuple4};

@@ -2,8 +2,9 @@
 
 use super::flow::Flow;
 use super::log::To;
+use diagnostics::Diagnostic;
 use foldhash::HashMap;
-use graph::{BuildCx, Diagnostic};
+use graph::BuildCx;
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,9 +4,9 @@ mod kept;
 mod model;
 
 use crate::Nat44;
-use kit::Bench;
 use std::net::Ipv4Addr;
 use std::time::Duration;
+use testkit::Bench;
 use wire::checksum::Pseudo;
 use wire::{Ethernet, IpProtocol, TcpFlags, build, icmpv4, ipv4};
 
@@ -465,7 +465,7 @@ fn settings_that_make_no_sense_are_refused() {
     refused(&with("allocation = \"deterministic\""), "inside");
     refused(&with("allocation = \"deterministic\"\ninside = [\"10.0.0.0/8\"]"), "blocks");
     refused(&with("log = \"here\""), "log");
-    let copies = kit::Setup::of::<Nat44>("external = [\"203.0.113.1\"]").copies(2);
+    let copies = testkit::Setup::of::<Nat44>("external = [\"203.0.113.1\"]").copies(2);
     assert!(copies.is_err_and(|d| d.to_string().contains("fewer addresses than cores")));
 }
 

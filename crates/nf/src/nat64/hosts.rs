@@ -1,7 +1,7 @@
 //! Hosts inside, each with a number: sessions know it by that, so that their tables are as small as those of IPv4.
 
 use crate::nat44::ledger::Subscribers;
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::net::{IpAddr, Ipv6Addr};
 use tables::flow::{FlowTable, Found, Settings};
 

@@ -4,9 +4,9 @@ mod model;
 mod pieces;
 
 use crate::Nat64;
-use kit::Bench;
 use std::net::Ipv6Addr;
 use std::time::Duration;
+use testkit::Bench;
 use wire::checksum::Pseudo;
 use wire::{EtherType, IpProtocol, TcpFlags, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
 
@@ -523,7 +523,7 @@ fn each_core_has_its_own_and_both_ways_find_it() {
     let settings = "external = [\"203.0.113.0/30\"]\nforward = [\"tcp 203.0.113.2:80 -> [2001:db8::5]:80\"]";
     let registry = crate::registry();
     let kind = registry.get("nat64").unwrap();
-    let mut copies = kit::Setup::of_kind(kind, settings).copies(2).unwrap();
+    let mut copies = testkit::Setup::of_kind(kind, settings).copies(2).unwrap();
     let table: toml::Table = toml::from_str(settings).unwrap();
     let read = serde_json::from_value::<super::Settings>(serde_json::to_value(table).unwrap()).unwrap();
     let lane = <Nat64 as graph::Nf>::lane(&read, 2).unwrap();

@@ -3,7 +3,7 @@
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
-use graph::Diagnostic;
+use diagnostics::Diagnostic;
 use std::collections::HashMap;
 
 /// Rules at most, bytes looked for, bytes put in their place.

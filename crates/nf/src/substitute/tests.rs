@@ -1,7 +1,7 @@
 use super::Substitute;
-use kit::proptest::prelude::*;
-use kit::{Bench, Setup, packets};
 use std::time::Duration;
+use testkit::proptest::prelude::*;
+use testkit::{Bench, Setup, packets};
 use wire::tcp::{Segment, TcpOption, options};
 use wire::{TcpFlags, build, ethernet, ipv4};
 

@@ -2,7 +2,7 @@
 
 use super::{Error, Placed};
 use crate::sriov::Functions;
-use chain::{ChainFile, Device, Side};
+use config::{ChainFile, Device, Side};
 use dpdk::{Eal, Memory, Mempool};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) fn memory(
     /// Packets of the smallest pool.
     const LEAST: u32 = 1 << 13;
     let of_walls = |side| {
-        let rings = |p: &&chain::Port| p.wall == Some(side) && matches!(p.device, Device::Rings { .. });
+        let rings = |p: &&config::Port| p.wall == Some(side) && matches!(p.device, Device::Rings { .. });
         file.ports.iter().filter(rings).count() as u32
     };
     let pci = file.ports.iter().filter_map(|p| p.device.pci()).map(str::to_owned);

@@ -1,7 +1,7 @@
 //! DPDK's devices.
 
 use crate::Transmit;
-use chain::{Device, Wall};
+use config::{Device, Wall};
 use dpdk::kernel;
 use dpdk::{PortConfig, PortHandle, PortInfo, PortStats, TxQueue};
 use packet::Batch;

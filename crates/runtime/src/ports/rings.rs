@@ -1,7 +1,7 @@
 //! Ways through walls by rings: packets are lent as they are.
 
 use crate::{Receive, Transmit};
-use chain::Side;
+use config::Side;
 use dpdk::{Borrowed, Borrower, Lender, Lending, Mempool, Returned, Returning};
 use packet::Batch;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Rings {
         match side {
             Side::Switch => {
                 if !self.lenders.contains_key(socket) {
-                    let lender = Lender::listen(socket, lanes, chain::Wall::QUEUE, pool)?;
+                    let lender = Lender::listen(socket, lanes, config::Wall::QUEUE, pool)?;
                     self.lenders.insert(socket.to_owned(), lender);
                 }
                 let (from, to) = self.lenders[socket].lane(lane);

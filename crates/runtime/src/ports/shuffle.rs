@@ -1,7 +1,7 @@
 //! Handing packets to the cores of the next chain.
 
 use crate::{Receive, Transmit};
-use chain::Shuffle;
+use config::Shuffle;
 use graph::ShuffleTo;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};

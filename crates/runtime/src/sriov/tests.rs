@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::engine::{Engine, Options};
-use chain::ChainFile;
+use config::ChainFile;
 use std::fs::{create_dir_all, read_link, remove_file, write};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;

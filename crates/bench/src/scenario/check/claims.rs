@@ -60,7 +60,7 @@ impl Checker<'_> {
                     return None;
                 }
             } else if !published.iter().any(|p| p.id == *id) {
-                let near = chain::nearest(id, published.iter().map(|p| p.id.as_str()));
+                let near = config::nearest(id, published.iter().map(|p| p.id.as_str()));
                 let cure =
                     near.map_or("name one of the [[published]]".to_owned(), |near| format!("did you mean {near:?}?"));
                 self.fault(claim.published.span(), id, "is published nowhere in this file", cure);

@@ -6,8 +6,8 @@ use crate::dut::{ChainText, Elsewhere, Env, Forward, Hooks, Kind, Plan, Ports};
 use crate::scenario::cells::{self, Dut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
-use chain::ChainFile;
-use graph::Diagnostic;
+use config::ChainFile;
+use diagnostics::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Spanned, Value};
@@ -407,7 +407,7 @@ impl Checker<'_> {
                 return None;
             }
             for (n, device) in all.iter().enumerate() {
-                if let Err((problem, cure)) = chain::Device::parse(device, &format!("generator{n}")) {
+                if let Err((problem, cure)) = config::Device::parse(device, &format!("generator{n}")) {
                     self.fault(span.clone(), device, problem, cure);
                 }
             }

@@ -68,7 +68,7 @@ impl Folder {
         std::fs::write(self.0.join(name), text).unwrap();
     }
 
-    fn read(&self, text: &str) -> Result<Scenario, Vec<graph::Diagnostic>> {
+    fn read(&self, text: &str) -> Result<Scenario, Vec<diagnostics::Diagnostic>> {
         Scenario::parse(text, &self.0.join("some.toml"), &nf::registry())
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Folder {
 }
 
 fn good(text: &str) -> Scenario {
-    Folder::new().read(text).unwrap_or_else(|faults| panic!("{}", graph::Diagnostics(faults)))
+    Folder::new().read(text).unwrap_or_else(|faults| panic!("{}", diagnostics::Diagnostics(faults)))
 }
 
 #[test]
@@ -287,7 +287,8 @@ fn every_published_value_of_a_shipped_scenario_is_the_study_s() {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
     let mut compared = 0;
     for file in shipped() {
-        let scenario = Scenario::read(&file, &nf::registry()).unwrap_or_else(|f| panic!("{}", graph::Diagnostics(f)));
+        let scenario =
+            Scenario::read(&file, &nf::registry()).unwrap_or_else(|f| panic!("{}", diagnostics::Diagnostics(f)));
         let study = scenario.name.split('/').next().unwrap();
         let path = data.join(format!("published/{study}.toml"));
         let Ok(text) = std::fs::read_to_string(&path) else {

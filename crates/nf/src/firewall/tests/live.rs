@@ -2,7 +2,6 @@
 
 use super::{Simple, address, rule};
 use crate::Firewall;
-use kit::{Bench, Setup};
 use proptest::prelude::*;
 use std::fs::{remove_file, rename, write};
 use std::io::{BufRead, BufReader, Write};
@@ -10,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testkit::{Bench, Setup};
 use wire::build;
 use wire::flow::FiveTuple;
 

@@ -1,9 +1,9 @@
 //! Connections against endpoints that keep to RFC 9293, count in octets and know nothing of the firewall.
 
 use crate::Firewall;
-use kit::Bench;
 use proptest::prelude::*;
 use std::collections::HashSet;
+use testkit::Bench;
 use wire::{TcpFlags, build};
 
 /// A step of an honest client and server, who keep to the windows, on a network that loses, repeats and delays; and of a

@@ -1,9 +1,9 @@
 //! Connections, as clients and servers make them.
 
 use crate::Firewall;
-use kit::Bench;
 use std::net::Ipv6Addr;
 use std::time::Duration;
+use testkit::Bench;
 use wire::{IpProtocol, TcpFlags, build, icmpv4, icmpv6, tcp};
 
 const IN: [u8; 4] = [10, 0, 0, 1];

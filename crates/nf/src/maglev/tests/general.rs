@@ -1,11 +1,11 @@
 //! Answers, fragments, ICMP, lengths, health.
 
 use super::*;
-use kit::Setup;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use testkit::Setup;
 use wire::{build, icmpv4, icmpv6};
 
 const CLIENT: [u8; 4] = [10, 1, 0, 7];

@@ -1,10 +1,10 @@
 //! Connections against a map.
 
 use super::*;
-use kit::proptest::prelude::*;
 use std::collections::HashMap;
 use tables::flow::{FlowKey, Seed, Tuple4, Tuple6};
 use tables::maglev::{Member, Ring};
+use testkit::proptest::prelude::*;
 use wire::{TcpFlags, build};
 
 const BACKENDS: usize = 5;

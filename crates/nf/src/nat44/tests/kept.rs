@@ -106,7 +106,7 @@ fn every_limit_holds_and_is_counted() {
 #[test]
 fn copies_have_addresses_of_their_own_and_packets_find_them() {
     let settings = "external = [\"203.0.113.0/30\"]\nforward = [\"udp 203.0.113.3:53 -> 10.0.0.9:53\"]";
-    let mut copies: Vec<Nat> = kit::Setup::of::<Nat44>(settings).copies(2).unwrap().into_iter().map(Nat).collect();
+    let mut copies: Vec<Nat> = testkit::Setup::of::<Nat44>(settings).copies(2).unwrap().into_iter().map(Nat).collect();
     let registry = graph::Registry::new().with::<Nat44>();
     let table = toml::de::DeTable::parse(settings).unwrap();
     let lane = registry.get("nat44").unwrap().read(table).unwrap().lane(2).unwrap();

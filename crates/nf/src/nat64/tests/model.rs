@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_accounted_for(frames in kit::packets::mixed(60)) {
+    fn whatever_comes_is_accounted_for(frames in testkit::packets::mixed(60)) {
         let mut nat = Nat::new("prefix = \"2001:db8::/32\"\nexternal = [\"10.0.0.0/24\"]");
         nat.0.feed_by(0, &frames);
         nat.0.feed_by(1, &frames);

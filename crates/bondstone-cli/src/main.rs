@@ -1,0 +1,10 @@
+//! The `bondstone` program with the NFs that it ships.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static MEMORY: bondstone_cli::Memory = bondstone_cli::Memory;
+
+fn main() -> ExitCode {
+    bondstone_cli::main(nf::registry())
+}

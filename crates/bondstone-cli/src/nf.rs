@@ -1,0 +1,184 @@
+//! `bondstone nf`.
+
+use crate::exit::Exit;
+use crate::table::Table;
+use anyhow::anyhow;
+use diagnostics::{Diagnostic, Diagnostics};
+use graph::{BuildCx, Kind, Registry, Spread};
+use serde_json::{Value, json};
+use std::io::{Write, stdout};
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Nf {
+    /// Lists the kinds of network function.
+    #[command(after_help = "Example:\n  bondstone nf list")]
+    List {
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Explains one: what it does, its settings with types and defaults, inputs, outputs, drop reasons, an example.
+    #[command(after_help = "Example:\n  bondstone nf show tee")]
+    Show {
+        /// Its name.
+        name: String,
+        /// Prints JSON, with the JSON Schema of the settings.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Nf {
+    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+        match self {
+            Nf::List { json: true } => {
+                let all: Vec<_> = registry.iter().map(|k| json!({ "name": k.name, "about": k.about })).collect();
+                writeln!(stdout(), "{:#}", Value::from(all))?;
+            }
+            Nf::List { json: false } => {
+                let mut table = Table::new(&["nf", "what it does"]);
+                registry.iter().for_each(|k| table.row([k.name.to_owned(), k.about.to_owned()]));
+                write!(stdout(), "{table}")?;
+            }
+            Nf::Show { name, json } => {
+                let Some(kind) = registry.get(name) else {
+                    let known: Vec<_> = registry.iter().map(|k| k.name).collect();
+                    let cure = match config::nearest(name, known.iter().copied()) {
+                        Some(near) => format!("did you mean {near:?}?"),
+                        None => format!("use one of {}", known.join(", ")),
+                    };
+                    let d = Diagnostic::new("there is no such kind of NF").value(name).cure(cure);
+                    return Err(Diagnostics(vec![d]).into());
+                };
+                if *json {
+                    writeln!(stdout(), "{:#}", document(kind)?)?;
+                } else {
+                    write!(stdout(), "{}", page(kind)?)?;
+                }
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Its drop reasons, which a built one knows.
+fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
+    let table = toml_table(kind.example)?;
+    let node = kind
+        .read(table)?
+        .build(&BuildCx::default())
+        .map_err(|d| anyhow!("the example of {} is wrong: {d}", kind.name))?;
+    let mut drops: Vec<_> = vec![];
+    // operators that stand in several branches name theirs several times
+    node.drops().iter().for_each(|d| {
+        if !drops.contains(d) {
+            drops.push(*d)
+        }
+    });
+    Ok(drops)
+}
+
+/// The interfaces that its example has.
+fn interfaces(kind: &Kind) -> anyhow::Result<Vec<String>> {
+    Ok(kind.read(toml_table(kind.example)?)?.interfaces())
+}
+
+fn toml_table(text: &str) -> anyhow::Result<config::Settings<'_>> {
+    Ok(config::settings(text)?)
+}
+
+fn document(kind: &Kind) -> anyhow::Result<Value> {
+    Ok(json!({
+        "name": kind.name,
+        "about": kind.about,
+        "inputs": kind.inputs,
+        "outputs": kind.outputs,
+        "interfaces": !interfaces(kind)?.is_empty(),
+        "drops": drops(kind)?,
+        "spread": kind.spread,
+        "settings": kind.schema(),
+        "example": example(kind, &interfaces(kind)?),
+    }))
+}
+
+fn page(kind: &Kind) -> anyhow::Result<String> {
+    let mut out = format!("{}: {}\n\n", kind.name, kind.about);
+    let schema = kind.schema();
+    let mut settings = Table::new(&["setting", "type", "default", "meaning"]);
+    for (name, s) in schema["properties"].as_object().into_iter().flatten() {
+        let default = s.get("default").map_or_else(String::new, ToString::to_string);
+        let default = if default == "null" { "not set".to_owned() } else { default };
+        let about = s["description"].as_str().unwrap_or_default().replace('\n', " ");
+        settings.row([name.clone(), type_of(s), default, about]);
+    }
+    out += &if settings.is_empty() { "  It has no settings.\n".to_owned() } else { settings.to_string() };
+    let own = if interfaces(kind)?.is_empty() { None } else { Some("one for each interface") };
+    let list = |names: &[&str], own: Option<&'static str>| {
+        let all: Vec<_> = names.iter().copied().chain(own).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    };
+    out += &format!(
+        "\n  inputs   {}\n  outputs  {}\n  drops    {}\n",
+        list(kind.inputs, own),
+        list(kind.outputs, own),
+        list(&drops(kind)?, None)
+    );
+    let spread = match kind.spread {
+        Spread::Any => "any packet may go to any core",
+        Spread::Flow => "a flow stays on one core",
+        Spread::Symmetric => "both directions of a flow stay on one core",
+        Spread::Hosts => "all packets between two hosts stay on one core",
+        Spread::Custom => "it spreads packets over cores itself",
+    };
+    out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
+    Ok(out)
+}
+
+/// A setting's type in words.
+fn type_of(s: &Value) -> String {
+    let one = |t: &str| match t {
+        "integer" => "whole number".to_owned(),
+        "boolean" => "true or false".to_owned(),
+        "string" => "text".to_owned(),
+        "array" => "list".to_owned(),
+        other => other.to_owned(),
+    };
+    match &s["type"] {
+        Value::String(t) => one(t),
+        Value::Array(ts) => {
+            ts.iter().filter_map(Value::as_str).filter(|t| *t != "null").map(one).collect::<Vec<_>>().join(" or ")
+        }
+        _ => match s["anyOf"].as_array() {
+            Some(any) => any.iter().map(type_of).filter(|t| t != "null").collect::<Vec<_>>().join(" or "),
+            None => s["enum"]
+                .as_array()
+                .map_or_else(String::new, |e| e.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")),
+        },
+    }
+}
+
+/// A chain file that shows it at work.
+fn example(kind: &Kind, interfaces: &[String]) -> String {
+    let name = kind.name;
+    if !interfaces.is_empty() {
+        let ports = interfaces.iter().map(|i| format!("\n[port.{i}]\ndevice = \"tap:{i}0\"\n"));
+        let chains = interfaces.iter().map(|i| format!("\n[[chain]]\npath = [\"{i}\", \"{name}\"]\n"));
+        let (ports, chains): (String, String) = (ports.collect(), chains.collect());
+        return format!("bondstone = 1\n{ports}\n[nf.{name}]\nkind = \"{name}\"\n{}\n{chains}", kind.example);
+    }
+    let mut out = format!(
+        "bondstone = 1\n\n[port.in]\ndevice = \"pcap:in.pcap\"\n\n[port.out]\ndevice = \"pcap:out.pcap\"\n\n[nf.{name}]\nkind = \"{name}\"\n"
+    );
+    if !kind.example.is_empty() {
+        out += &format!("{}\n", kind.example);
+    }
+    let [path, edge] = match kind.outputs {
+        [] => ["[\"in\", \"tee\", \"out\"]".to_owned(), format!("\n[[edge]]\nfrom = \"tee.copy\"\nto = \"{name}\"\n")],
+        [_] => [format!("[\"in\", \"{name}\", \"out\"]"), String::new()],
+        [_, rest @ ..] => {
+            let edges = rest.iter().map(|o| format!("\n[[edge]]\nfrom = \"{name}.{o}\"\nto = \"drop\"\n"));
+            [format!("[\"in\", \"{name}\", \"out\"]"), edges.collect()]
+        }
+    };
+    out + format!("\n[[chain]]\npath = {path}\n{edge}").as_str()
+}

@@ -1,0 +1,71 @@
+//! What a node has counted, for everybody to read.
+
+use super::flows::Met;
+use super::lane::Tally;
+use graph::Counter;
+use std::sync::Arc;
+
+/// Names of the counts, in the order of [`Counts::show`].
+const NAMES: [&str; 22] = [
+    "connections",
+    "flows",
+    "memory_bytes",
+    "waiting",
+    "new",
+    "passed",
+    "midstream",
+    "refused",
+    "forgotten",
+    "unreadable",
+    "input_bytes",
+    "output_bytes",
+    "out_of_order",
+    "retransmitted",
+    "resent",
+    "resent_late",
+    "probes",
+    "timed_out",
+    "no_buffers",
+    "given_up",
+    "challenged",
+    "made_way",
+];
+
+#[derive(Default)]
+pub(super) struct Counts {
+    all: [Arc<Counter>; NAMES.len()],
+}
+
+impl Counts {
+    pub(super) fn named(&self) -> Vec<(String, Arc<Counter>)> {
+        NAMES.iter().map(|name| (*name).to_owned()).zip(self.all.iter().cloned()).collect()
+    }
+
+    pub(super) fn show(&self, met: &Met, tally: &Tally, [connections, flows, memory, waiting]: [u64; 4]) {
+        let values = [
+            connections,
+            flows,
+            memory,
+            waiting,
+            met.new,
+            met.passed,
+            met.midstream,
+            met.refused,
+            met.forgotten,
+            met.unreadable,
+            tally.input_bytes,
+            tally.output_bytes,
+            tally.out_of_order,
+            tally.retransmitted,
+            tally.resent,
+            tally.resent_late,
+            tally.probes,
+            tally.timed_out,
+            tally.no_buffers,
+            tally.given_up,
+            tally.challenged,
+            met.made_way,
+        ];
+        self.all.iter().zip(values).for_each(|(counter, value)| counter.set(value));
+    }
+}

@@ -1,0 +1,180 @@
+//! The node.
+
+use super::counts::Counts;
+use super::flows::{DROPS, Fate, Flows, NOBODY, UNSEEN};
+use super::frame::{self, Frame, Kind, Part};
+use super::hold::{Door, Holding};
+use super::transport::Transport;
+use super::{Look, Settings};
+use diagnostics::Diagnostic;
+use graph::{Counter, Cx, Node};
+use packet::{BURST, Batch, Packet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// In how many parts the flows are looked through for those to forget; all of them in a second.
+const PARTS: usize = 250;
+const TICK: Duration = Duration::from_millis(4);
+
+/// The node that [`window`](crate::window()) makes.
+pub struct Windowed<T: Transport, L: Look> {
+    flows: Flows<T, L>,
+    /// Where packets are held.
+    holding: Option<Holding>,
+    /// Whether packets with a wrong checksum are left out.
+    checksums: bool,
+    counts: Counts,
+    kinds: [Kind; BURST],
+    parts: [Part; BURST],
+    ways: [u8; BURST],
+    numbers: [u32; BURST],
+}
+
+impl<T: Transport, L: Look> Windowed<T, L> {
+    pub(super) fn new(settings: &Settings, look: L) -> Result<Self, Diagnostic> {
+        Ok(Windowed {
+            flows: Flows::new(settings, look)?,
+            holding: settings.hold.then(|| Holding::new(settings)),
+            checksums: settings.checksums,
+            counts: Counts::default(),
+            kinds: [Kind::Other; BURST],
+            parts: [Part::default(); BURST],
+            ways: [0; BURST],
+            numbers: [NOBODY; BURST],
+        })
+    }
+
+    /// Reads the packets of a batch, and finds their flows.
+    #[inline(always)]
+    fn read(&mut self, batch: &mut Batch) {
+        let Self { flows, kinds, parts, ways, numbers, checksums, .. } = self;
+        let mut n = 0;
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                let at = n & (BURST - 1);
+                n += 1;
+                let (kind, part) = match frame::read::<T>(packet.data(), *checksums) {
+                    Frame::V4(key, part) => {
+                        flows.v4.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::V6(key, part) => {
+                        flows.v6.ask(key, at);
+                        (Kind::Ours, part)
+                    }
+                    Frame::Unreadable => (Kind::Unreadable, Part::default()),
+                    Frame::Other => (Kind::Other, Part::default()),
+                };
+                (kinds[at], parts[at], ways[at]) = (kind, part, part.way);
+            },
+        );
+        flows.find(ways, numbers);
+    }
+
+    /// Shows a packet to its stream. `room`: whether it could be held.
+    #[inline(always)]
+    fn show(&mut self, at: usize, packet: &Packet, room: bool) -> Fate {
+        let at = at & (BURST - 1);
+        let flows = &mut self.flows;
+        match self.kinds[at] {
+            Kind::Ours if self.numbers[at] != NOBODY => {
+                let part = &self.parts[at];
+                let payload = part.payload(packet.data());
+                flows.packet(self.numbers[at], usize::from(part.way & 1), &part.segment, payload, room)
+            }
+            Kind::Ours => flows.fail(UNSEEN),
+            Kind::Unreadable => {
+                flows.met.unreadable += 1;
+                flows.fail(UNSEEN)
+            }
+            Kind::Other => Fate::Pass,
+        }
+    }
+
+    /// Processes a batch one packet after the other, since some may have to wait.
+    fn process_held(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+        let packets = batch.drain();
+        let mut door = Door { cx, batch: Some(batch), full: false };
+        self.settle(&mut door);
+        for (at, packet) in packets.enumerate() {
+            let id = self.numbers[at & (BURST - 1)].wrapping_mul(2) | u32::from(self.parts[at & (BURST - 1)].way);
+            let room = self.holding.as_ref().is_some_and(|holding| holding.has_room(id));
+            match self.show(at, &packet, room) {
+                Fate::Pass => {
+                    if let Some(holding) = &mut self.holding {
+                        holding.settle_before(&mut self.flows, &mut door, id);
+                    }
+                    door.send(door.cx.way(), packet);
+                }
+                Fate::Drop(reason) => door.cx.drop(reason, packet),
+                Fate::Hold(end) => {
+                    if let Some(holding) = &mut self.holding {
+                        holding.hold(&mut self.flows, &mut door, id, packet, end);
+                    }
+                }
+            }
+            self.settle(&mut door);
+        }
+    }
+
+    fn settle(&mut self, door: &mut Door<'_, '_>) {
+        match &mut self.holding {
+            Some(holding) => holding.settle(&mut self.flows, door),
+            None => self.flows.touched.clear(),
+        }
+    }
+
+    fn count(&self) {
+        self.counts.show(&self.flows.met, &self.flows.tally, self.flows.gauges());
+    }
+}
+
+impl<T: Transport, L: Look> Node for Windowed<T, L> {
+    fn drops(&self) -> &[&'static str] {
+        &DROPS
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        self.counts.named()
+    }
+
+    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        self.read(batch);
+        if self.holding.is_some() {
+            self.process_held(cx, batch);
+            return;
+        }
+        let mut at = 0;
+        batch.sift(
+            #[inline(always)]
+            |packet| {
+                at += 1;
+                match self.show(at - 1, packet, false) {
+                    Fate::Drop(reason) => Some(reason),
+                    Fate::Pass | Fate::Hold(_) => None,
+                }
+            },
+            |reason, packet| cx.drop(reason, packet),
+        );
+    }
+
+    fn every(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn wake(&mut self, cx: &mut Cx<'_>) {
+        self.flows.set_clock(cx.now().as_millis() as u64);
+        self.flows.expire();
+        self.flows.age(PARTS);
+        self.settle(&mut Door { cx, batch: None, full: false });
+        self.count();
+    }
+
+    fn finish(&mut self) {
+        self.flows.stop();
+        self.flows.touched.clear();
+        self.count();
+    }
+}
