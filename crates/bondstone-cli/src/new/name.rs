@@ -162,8 +162,7 @@ mod tests {
             if let Some((path, last)) = line.strip_prefix("use ").and_then(|line| line.rsplit_once("::")) {
                 used.extend(last.split(|c| !is_word(c)).map(str::to_owned));
                 assert!(
-                    last != "*;"
-                        || ["testkit::proptest::prelude", "bondstone::prelude", "super"].contains(&path.as_str()),
+                    last != "*;" || ["testkit::proptest::prelude", "bondstone::prelude", "super"].contains(&path),
                     "what does {line} bring?"
                 );
             }

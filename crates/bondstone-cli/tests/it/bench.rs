@@ -1,0 +1,467 @@
+//! `bondstone bench` as a user runs it: what it prints, what it keeps, what it refuses.
+
+use crate::common::{Scratch, bondstone, has_cpu_0_and_another, is_quiet};
+use report::Frames;
+use serde_json::Value;
+use std::io::Write;
+use std::path::PathBuf;
+use wire::{MacAddr, build};
+
+const ROUTER: &str = r#"
+bondstone = 1
+port.lan.device = "tap:lan0"
+port.wan.device = "tap:wan0"
+
+[nf.fw]
+kind = "firewall"
+rules = ["drop proto tcp", "accept src 10.0.0.0/8"]
+
+[nf.router]
+kind = "l3fwd"
+interface.lan = { addresses = ["10.0.0.1/8"], mac = "02:00:00:00:01:00" }
+interface.wan = { addresses = ["192.0.2.2/24"] }
+route = [{ prefix = "0.0.0.0/0", via = ["192.0.2.1"] }]
+neighbour = { "192.0.2.1" = "02:00:00:00:02:01" }
+
+[[chain]]
+path = ["lan", "fw", "router"]
+cores = [0]
+
+[traffic]
+into = "lan"
+dst_mac = "02:00:00:00:01:00"
+src = "10.0.0.0/16"
+"#;
+
+fn bench(scratch: &Scratch, chain: &str, arguments: &[&str]) -> crate::common::Said {
+    let file = scratch.write("chain.toml", chain);
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    bondstone(fixed.iter().chain(arguments).copied())
+}
+
+/// A chain that lets everything through.
+const OPEN: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+                    chain = [{ path = [\"in\", \"count\", \"out\"], cores = [0] }]\n";
+/// Three trials of 2000 packets.
+const SHORT: [&str; 5] = ["--rate", "100000", "--goal", "quick,final=20ms,sum=60ms,first=20ms", "--json"];
+
+/// A capture file, gzipped, of these frames.
+fn capture(scratch: &Scratch, name: &str, frames: &[Vec<u8>]) -> PathBuf {
+    let mut writer = pcap::Writer::new(Vec::new(), pcap::LinkType::ETHERNET).unwrap();
+    for (n, frame) in (0..).zip(frames) {
+        writer.write(n, frame.len() as u32, frame).unwrap();
+    }
+    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    zip.write_all(&writer.finish().unwrap()).unwrap();
+    scratch.write(name, zip.finish().unwrap())
+}
+
+/// The documents of results, each what its id says.
+fn documents(said: &crate::common::Said) -> Vec<report::Result> {
+    let read = |r: &Value| report::Document::read(&r.to_string()).expect("it is what its id says").into_result();
+    results(said).iter().map(read).collect()
+}
+
+/// Every packet is accounted for; of `in_all` packets sent, the chain drops `dropped`, and nothing else is lost where nobody
+/// was away.
+#[track_caller]
+fn lost_what_the_chain_drops(result: &report::Result, dropped: u64, in_all: u64) {
+    for t in &result.trials {
+        assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+        assert_eq!((t.intended, t.duplicate, t.corrupt, t.reordered), (2000, 0, 0, 0));
+    }
+    for t in result.trials.iter().filter(|t| is_quiet(t)) {
+        // what was not sent may have been of either kind
+        let (least, most) = (t.intended / in_all * dropped, t.intended.div_ceil(in_all) * dropped);
+        assert!((least.saturating_sub(t.unsent)..=most).contains(&t.lost), "{} lost of {}", t.lost, t.sent);
+    }
+}
+
+fn results(said: &crate::common::Said) -> Vec<Value> {
+    let results: Vec<Value> = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {}", said.out));
+    // a busy machine loses packets at any rate
+    let met = results.iter().all(|r| r["summary"]["lower_pps"].as_f64() > Some(0.0));
+    assert_eq!(said.status, Some(i32::from(!met)), "{}", said.err);
+    results
+}
+
+#[test]
+fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let arguments = ["--frames", "64,imix,(64:1,1518:1)", "--flows", "100", "--rate", "100000", "--json"];
+    let said = bench(&scratch, ROUTER, &[&arguments[..], &["--goal", "quick,final=20ms,sum=60ms,first=20ms"]].concat());
+    let results = results(&said);
+    assert_eq!(results.len(), 3);
+    for result in &results {
+        let document = report::Document::read(&result.to_string()).expect("it is what its id says");
+        let result = document.result();
+        // spoilt ones are made again, up to four times
+        assert!((3..=15).contains(&result.trials.len()), "{}", result.trials.len());
+        for t in &result.trials {
+            assert_eq!(t.intended, 2000);
+            assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+            assert_eq!((t.duplicate, t.corrupt), (0, 0));
+        }
+        let received: u64 = result.trials.iter().map(|t| t.received).sum();
+        assert!(received > 0, "nothing came back");
+        let router = result.nodes.iter().find(|n| n.kind == "l3fwd").expect("the router is among the nodes");
+        // nodes are those of the last trial
+        assert!(result.trials.last().is_some_and(|last| router.packets >= last.received));
+        assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
+    }
+    let mix = results[2]["traffic"]["frames"]["mix"]["parts"].as_array().expect("a mix");
+    assert_eq!(mix.len(), 2);
+    let store = results::Store::open(&scratch.path("results.sqlite")).unwrap();
+    assert_eq!(store.list(&results::Filter::default()).unwrap().len(), 3);
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("l3fwd"));
+}
+
+#[test]
+fn a_search_ends_with_a_table() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let goal = ["--goal", "quick,loss=50%,final=10ms,sum=10ms,first=10ms,width=50%", "--frames", "512"];
+    let said = bench(&scratch, ROUTER, &goal);
+    assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
+    for word in ["512", "Mpps", "p99.9", "limited by", "cycles per packet", "results.sqlite", "report.html"] {
+        assert!(said.out.contains(word), "{word}: {}", said.out);
+    }
+}
+
+#[test]
+fn traffic_that_the_chain_drops_is_explained() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = ROUTER.replace("dst_mac = \"02:00:00:00:01:00\"", "dst_mac = \"02:00:00:00:99:99\"");
+    let goal = ["--goal", "quick,final=10ms,sum=10ms,first=10ms,width=50%", "--frames", "64"];
+    let said = bench(&scratch, &chain, &goal);
+    assert!(said.err.contains("other_mac") && said.err.contains("dst_mac"), "{}", said.err);
+    assert_eq!(said.status, Some(1), "no rate meets the goal: {}", said.err);
+}
+
+#[test]
+fn wrong_input_is_named() {
+    let scratch = Scratch::new();
+    for (chain, arguments, words) in [
+        (ROUTER.to_owned(), &["--frames", "63"][..], &["--frames", "63"][..]),
+        (ROUTER.to_owned(), &["--frames", "imax"], &["--frames", "imax"]),
+        (ROUTER.to_owned(), &["--flows", "0"], &["--flows", "0"]),
+        (ROUTER.to_owned(), &["--loss", "lots"], &["--loss", "lots"]),
+        (ROUTER.replace("into = \"lan\"", "into = \"wan\""), &[], &["wan", "lan"]),
+        (ROUTER.replace("src = \"10.0.0.0/16\"", "src = \"10.0.0.0/99\""), &[], &["10.0.0.0/99"]),
+        (ROUTER.replace("src = \"10.0.0.0/16\"", "prefixes = \"absent.txt\""), &[], &["absent.txt"]),
+        (ROUTER.replace("src = ", "source = "), &[], &["source"]),
+    ] {
+        let said = bench(&scratch, &chain, arguments);
+        assert_eq!(said.status, Some(2), "{arguments:?}: {}", said.err);
+        for word in words {
+            assert!(said.err.contains(word), "{word}: {}", said.err);
+        }
+    }
+}
+
+#[test]
+fn a_database_that_is_none_is_refused_before_anything_runs() {
+    let scratch = Scratch::new();
+    let file = scratch.write("chain.toml", ROUTER);
+    let db =
+        scratch.write("results.sqlite", "no database at all, but some text that is long enough to be one".repeat(20));
+    let said = bondstone(["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--frames", "64"]);
+    assert!(said.status != Some(0) && said.err.contains("results.sqlite"), "{}", said.err);
+}
+
+#[test]
+fn the_frames_of_a_capture_are_sent_over_and_over() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // to another host's MAC address, as captured; one of ten is refused by the firewall, two have no room for a number
+    let udp = |n: u8, bytes: usize| {
+        let frame = build::udp4([10, 0, 0, n], [198, 51, 100, n], 1000, 53);
+        frame.dst_mac(MacAddr([2, 0, 0, 0, 9, 9])).payload(&vec![n; bytes]).to_vec()
+    };
+    let mut frames: Vec<Vec<u8>> = (1..=9).map(|n| udp(n, if n < 3 { 4 } else { 100 * usize::from(n) })).collect();
+    frames.push(build::tcp4([10, 0, 0, 1], [198, 51, 100, 1], 1000, 80).payload(&[1; 400]).to_vec());
+    let file = capture(&scratch, "lunch.pcap.gz", &frames);
+    let arguments = [&SHORT[..], &["--loss", "20%", "--pcap", file.to_str().unwrap()]].concat();
+    let said = bench(&scratch, ROUTER, &arguments);
+    let results = documents(&said);
+    let [result] = &results[..] else { panic!("{} results", results.len()) };
+    lost_what_the_chain_drops(result, 1, 10);
+    assert!(result.trials.iter().any(|t| t.received > 0), "nothing came back");
+
+    let bytes = frames.iter().map(|frame| frame.len().max(60) + 4).sum::<usize>() as f64;
+    let trace = report::Trace { name: "lunch.pcap.gz".to_owned(), frames: 10, mean_frame_bytes: bytes / 10.0 };
+    assert_eq!(result.traffic.frames, Frames::Trace(trace));
+    assert_eq!(result.traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
+    assert_eq!(result.traffic.flows, 10);
+    assert!(result.deviations.iter().any(|d| d.contains("lunch.pcap.gz") && d.contains("one in 32")));
+    assert!(!result.deviations.iter().any(|d| d.contains("left out")), "all can be sent");
+    assert!(said.err.contains("lunch.pcap.gz: 10 frames"), "{}", said.err);
+
+    let node = |kind: &str| result.nodes.iter().find(|n| n.kind == kind).expect("it is among the nodes");
+    let (fw, router) = (node("firewall"), node("l3fwd"));
+    assert_eq!(fw.packets, router.packets + fw.dropped["refused"], "{:?}", fw.dropped);
+    assert!(!router.dropped.contains_key("other_mac"), "the address of [traffic] is put in: {:?}", router.dropped);
+    // some of them carry a number, most do not
+    let latency = &result.latency[0];
+    assert!((1..=500).contains(&latency.samples), "{} of 2000", latency.samples);
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(page.contains("lunch.pcap.gz"));
+}
+
+#[test]
+fn frames_without_room_for_a_number_are_counted_all_the_same() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).to_vec();
+    let tcp = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).to_vec();
+    let file = capture(&scratch, "acks.pcap.gz", &[arp, tcp]);
+    let result = documents(&bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
+    lost_what_the_chain_drops(&result[0], 0, 1);
+    assert!(result[0].latency.is_empty(), "nothing carries a time");
+    assert!(result[0].deviations.iter().any(|d| d.contains("latency, order and copies are not known")));
+    assert_eq!(result[0].traffic.flows, 1, "ARP is no flow");
+}
+
+#[test]
+fn what_a_chain_makes_does_not_stand_in_for_what_it_drops() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // of four frames one has lived too long, and the router tells its sender, as often as it may
+    let udp = |ttl: u8| build::udp4([10, 0, 0, 2], [198, 51, 100, 1], 1000, 53).ttl(ttl).payload(&[1; 40]).to_vec();
+    let file = capture(&scratch, "old.pcap.gz", &[udp(9), udp(9), udp(9), udp(1)]);
+    let known = ROUTER.replace("neighbour = { ", "neighbour = { \"10.0.0.2\" = \"02:00:00:00:01:02\", ");
+    let arguments = [&SHORT[..], &["--loss", "30%", "--pcap", file.to_str().unwrap()]].concat();
+    let result = documents(&bench(&scratch, &known, &arguments));
+    lost_what_the_chain_drops(&result[0], 1, 4);
+    let router = result[0].nodes.iter().find(|n| n.kind == "l3fwd").unwrap();
+    assert!(router.dropped["ttl_expired"] > 0);
+}
+
+#[test]
+fn a_copied_capture_comes_back_twice() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = OPEN
+        .replace("\"count\"", "\"tee\"")
+        .replace("chain = ", "edge = [{ from = \"tee.copy\", to = \"out\" }]\nchain = ");
+    let udp = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&[1; 40]).to_vec();
+    let acks = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).to_vec();
+    for frames in [&[udp, acks.clone()][..], &[acks]] {
+        let file = capture(&scratch, "twice.pcap.gz", frames);
+        let result = documents(&bench(&scratch, &chain, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
+        for t in &result[0].trials {
+            assert_eq!((t.sent + t.unsent, t.received + t.lost, t.corrupt), (t.intended, t.sent, 0));
+            assert!(t.lost == 0 || !is_quiet(t), "the copies do not count, the originals do: {t:?}");
+        }
+    }
+}
+
+#[test]
+fn captures_of_real_traffic_come_back_whole() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let data = std::env::var_os("BONDSTONE_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let scratch = Scratch::new();
+    for name in ["443-curl.pcap", "anydesk.pcapng", "dns_invert_query.pcapng"] {
+        let file = data.join("dpi").join(name);
+        if !file.exists() {
+            println!("skipped: no {} (set BONDSTONE_DATA)", file.display());
+            continue;
+        }
+        let said = bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat());
+        let result = documents(&said);
+        lost_what_the_chain_drops(&result[0], 0, 1);
+        assert_eq!(result[0].traffic.frames.label(), name);
+        assert_eq!(result[0].traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
+        let Frames::Trace(trace) = &result[0].traffic.frames else { panic!("{:?}", result[0].traffic.frames) };
+        println!("{name}: {} frames, {} flows", trace.frames, result[0].traffic.flows);
+    }
+}
+
+#[test]
+fn a_throughput_is_searched_with_a_capture_too() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let udp = |bytes: usize| build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&vec![1; bytes]).to_vec();
+    let file = capture(&scratch, "two.pcap.gz", &[udp(18), udp(1000)]);
+    let goal = ["--goal", "quick,loss=50%,final=10ms,sum=10ms,first=10ms,width=50%", "--json"];
+    let result = documents(&bench(&scratch, OPEN, &[&goal[..], &["--pcap", file.to_str().unwrap()]].concat()));
+    assert_eq!(result[0].goal.method, "MLRsearch (RFC 9971)");
+    assert!(result[0].trials.len() > 1 && result[0].calibration.is_some());
+    let mean = (64.0 + 1046.0) / 2.0;
+    assert_eq!(result[0].traffic.l1_bps(1.0), 8.0 * (mean + 20.0));
+}
+
+#[test]
+fn a_scenario_may_send_a_capture() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.capture("lunch.pcap", 20);
+    scratch.write("chain.toml", OPEN);
+    let scenario =
+        "bondstone = 1\nscenario.title = \"lunch\"\ndut.chain = \"chain.toml\"\ntraffic.capture = \"lunch.pcap\"\n";
+    let file = scratch.write("scenario.toml", scenario);
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    let said = bondstone(fixed.iter().chain(&SHORT).copied());
+    let result = documents(&said);
+    lost_what_the_chain_drops(&result[0], 0, 1);
+    assert_eq!(result[0].traffic.frames.label(), "lunch.pcap");
+    assert!(!result[0].cell.contains_key("flows"), "{:?}", result[0].cell);
+    let said = bondstone(fixed.iter().chain(&["--flows", "7"]).copied());
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("lunch.pcap") && said.err.contains("--flows"), "{}", said.err);
+    let other = scratch.capture("other.pcap", 3);
+    let said = bondstone(fixed.iter().chain(&SHORT).chain(&["--pcap", other.to_str().unwrap()]).copied());
+    assert_eq!(documents(&said)[0].traffic.frames.label(), "other.pcap");
+    let said = bondstone(["check", file.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+}
+
+#[test]
+fn a_capture_that_cannot_be_sent_is_named() {
+    let scratch = Scratch::new();
+    let text = scratch.write("notes.pcap", "no capture at all");
+    let empty = capture(&scratch, "empty.pcap", &[]);
+    let long = capture(&scratch, "long.pcap", &[vec![2; 3000]]);
+    let good = scratch.capture("good.pcap", 3);
+    for (file, more, words) in [
+        (scratch.path("absent.pcap"), &[][..], &["absent.pcap", "read"][..]),
+        (text, &[], &["notes.pcap", "not a capture"]),
+        (empty, &[], &["empty.pcap", "no frame of 0"]),
+        (long, &[], &["long.pcap", "1 too long"]),
+        (good.clone(), &["--frames", "64"], &["--pcap", "--frames"]),
+        (good.clone(), &["--flows", "64"], &["--pcap", "--flows"]),
+        (good, &["--order", "uniform"], &["--pcap", "--order"]),
+    ] {
+        let said = bench(&scratch, OPEN, &[&["--pcap", file.to_str().unwrap()], more].concat());
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        for word in words {
+            assert!(said.err.contains(word), "{word}: {}", said.err);
+        }
+    }
+    let said = bench(&scratch, OPEN, &["--frames", "9000"]);
+    assert!(said.status == Some(2) && said.err.contains("9000") && said.err.contains("2052"), "{}", said.err);
+}
+
+#[test]
+fn a_capture_that_the_chain_refuses_is_explained() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let udp = build::udp4([10, 0, 0, 1], [198, 51, 100, 1], 1000, 53).payload(&[1; 40]).to_vec();
+    let file = capture(&scratch, "away.pcap.gz", &[udp]);
+    let chain = ROUTER.replace("dst_mac = \"02:00:00:00:01:00\"\n", "");
+    let goal = ["--goal", "quick,final=10ms,sum=10ms,first=10ms,width=50%"];
+    let said = bench(&scratch, &chain, &[&goal[..], &["--pcap", file.to_str().unwrap()]].concat());
+    assert_eq!(said.status, Some(1), "no rate meets the goal: {}", said.err);
+    for word in ["other_mac", "dst_mac", "--loss"] {
+        assert!(said.err.contains(word), "{word}: {}", said.err);
+    }
+}
+
+/// Two ports, and so many of the ways there and back.
+fn ports(ways: &[&str]) -> String {
+    let path = |way: &&str| format!("{{ path = [{way}], cores = [0] }}");
+    let chains = ways.iter().map(path).collect::<Vec<_>>().join(", ");
+    format!("bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\nchain = [{chains}]\n")
+}
+
+/// Trials of both ways at 100,000 packets a second each, of which every packet is accounted for; those in which nobody was
+/// away.
+#[track_caller]
+fn both_ways(result: &report::Result) -> Vec<&report::Trial> {
+    assert_eq!(result.traffic.directions, 2);
+    for t in &result.trials {
+        assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+        assert_eq!((t.load_pps, t.intended, t.duplicate, t.corrupt, t.reordered), (1e5, 4000, 0, 0, 0));
+    }
+    result.trials.iter().filter(|t| is_quiet(t)).collect()
+}
+
+#[test]
+fn both_directions_come_back_and_are_accounted_for() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = ports(&["\"a\", \"count\", \"b\"", "\"b\", \"a\""]);
+    let said = bench(&scratch, &chain, &[&SHORT[..], &["--frames", "64,imix", "--both-ways"]].concat());
+    for result in documents(&said) {
+        let trials = both_ways(&result);
+        assert!(trials.iter().all(|t| t.lost == 0), "{trials:?}");
+        assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
+    }
+    assert!(said.err.contains("  there: ") && said.err.contains("  back: "), "{}", said.err);
+    // a trace's own reverse direction, through tags
+    let trace = ["--frames", "128", "--both-ways", "--trace", "tr2i", "--stack", "eth/vlan:7/ipv4/udp"];
+    let said = bench(&scratch, &chain, &[&SHORT[..], &trace].concat());
+    let results = documents(&said);
+    assert!(both_ways(&results[0]).iter().all(|t| t.lost == 0));
+}
+
+#[test]
+fn a_chain_with_one_way_loses_the_other_direction_and_no_more() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for way in ["\"a\", \"b\"", "\"a\", \"count\", \"b\""] {
+        let said = bench(&scratch, &ports(&[way]), &[&SHORT[..], &["--frames", "64", "--both-ways"]].concat());
+        let results = documents(&said);
+        for t in both_ways(&results[0]) {
+            // what was not sent may be more of one direction than of the other
+            let each = t.intended / 2;
+            assert!((each - t.unsent.min(each)..=each).contains(&t.received), "{t:?}");
+            assert!((each - t.unsent.min(each)..=each).contains(&t.lost), "{t:?}");
+        }
+        assert!(said.err.contains("  back: 0 of "), "{}", said.err);
+        assert_eq!(results[0].summary.lower_pps, 0.0);
+    }
+}
+
+#[test]
+fn both_ways_are_refused_where_there_is_one_port_or_a_capture() {
+    let scratch = Scratch::new();
+    let one =
+        "bondstone = 1\nport.only.device = \"ring:only\"\nchain = [{ path = [\"only\", \"only\"], cores = [0] }]\n";
+    if has_cpu_0_and_another() {
+        let said = bench(&scratch, one, &["--frames", "64", "--both-ways"]);
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(
+            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("cure"),
+            "{}",
+            said.err
+        );
+    }
+    for other in [["--pcap", "lunch.pcap"], ["--short", "10"]] {
+        let said = bench(&scratch, OPEN, &[&other[..], &["--both-ways"]].concat());
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(said.err.contains(other[0]) && said.err.contains("--both-ways"), "{}", said.err);
+    }
+}

@@ -1,0 +1,109 @@
+//! Chains on several cores: replicated, spread, and split by an output with which another chain begins.
+
+use crate::common::{Running, Scratch, Summary};
+use pcap::{LinkType, Reader, Writer};
+use std::collections::HashMap;
+use std::path::Path;
+use wire::build;
+use wire::flow;
+
+/// CPUs of this machine that a test may use, two at the most.
+fn cpus() -> Vec<usize> {
+    let mut all = runtime::allowed_cpus();
+    all.truncate(2);
+    all
+}
+
+/// A capture of so many frames of 50 flows and back, each with its number in its flow; and some that are no flow's.
+fn capture(path: &Path, frames: u32) {
+    let mut writer = Writer::create(path, LinkType::ETHERNET).unwrap();
+    for n in 0..frames {
+        let flow = (n % 50) as u8;
+        let (a, b) = ([10, 0, 0, flow], [10, 1, 0, flow]);
+        let number = (n / 50).to_be_bytes();
+        let frame = match n % 7 {
+            0 => [&[2; 12][..], &[0x12, 0x34], &number, &[flow; 42]].concat(),
+            1..4 => build::udp4(a, b, 1000, 53).payload(&number).pad_to(60).to_vec(),
+            _ => build::udp4(b, a, 53, 1000).payload(&number).pad_to(60).to_vec(),
+        };
+        writer.write(u64::from(n) * 1000, frame.len() as u32, &frame).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn frames(path: &Path) -> Vec<Vec<u8>> {
+    let mut reader = Reader::open(path).unwrap();
+    let mut all = vec![];
+    while let Some(record) = reader.next().unwrap() {
+        all.push(record.frame.to_vec());
+    }
+    all
+}
+
+/// The frames of each flow in both directions, in order; what is no flow's is one.
+fn flows(frames: &[Vec<u8>]) -> HashMap<u32, Vec<Vec<u8>>> {
+    let mut all: HashMap<_, Vec<_>> = HashMap::new();
+    for frame in frames {
+        all.entry(flow::symmetric_hash(frame)).or_default().push(frame.clone());
+    }
+    all
+}
+
+fn run(scratch: &Scratch, chains: &str) -> Summary {
+    Running::run(&scratch.write("chain.toml", chains), &[]).end().summary(0)
+}
+
+const PORTS: &str = "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\nrepeat = 3\n[port.out]\ndevice = \"pcap:out.pcap\"\n\
+                     [nf.first]\nkind = \"count\"\n[nf.second]\nkind = \"monitor\"\n";
+
+#[test]
+fn a_chain_split_over_cores_loses_nothing_and_keeps_flows_in_order() {
+    let _one = crate::common::alone();
+    let cpus = cpus();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    for (before, behind) in [
+        (vec![first], vec![last]),
+        (vec![first], vec![first]),
+        (vec![first], cpus.clone()),
+        (cpus.clone(), vec![last]),
+        (cpus.clone(), cpus.clone()),
+    ] {
+        let scratch = Scratch::new();
+        capture(&scratch.path("in.pcap"), 20_000);
+        let chains = format!(
+            "{PORTS}[[chain]]\npath = [\"in\", \"first\"]\ncores = {before:?}\n\
+             [[chain]]\npath = [\"first.out\", \"second\", \"out\"]\ncores = {behind:?}\n"
+        );
+        let summary = run(&scratch, &chains);
+        let came = vec![frames(&scratch.path("in.pcap")); 3].concat();
+        let went = frames(&scratch.path("out.pcap"));
+        assert_eq!(went.len(), came.len(), "{before:?} to {behind:?}");
+        assert!(flows(&came) == flows(&went), "{before:?} to {behind:?}: a flow is out of order");
+        let link = summary.link("first.out");
+        assert_eq!((link.number("/handed"), link.number("/taken")), (60_000, 60_000));
+        assert_eq!((summary.nf("second").number("/packets"), summary.number("/totals/dropped")), (60_000, 0));
+        // what keeps state per flow has seen each direction of a flow on one core only
+        assert_eq!(summary.nf("second").number("/counters/new"), 100, "{before:?} to {behind:?}");
+    }
+}
+
+#[test]
+fn three_cores_in_a_row_and_an_output_beside_the_path() {
+    let _one = crate::common::alone();
+    let scratch = Scratch::new();
+    capture(&scratch.path("in.pcap"), 5000);
+    let last = cpus().pop().unwrap();
+    let chains = format!(
+        "{PORTS}[port.copies]\ndevice = \"pcap:copies.pcap\"\n[nf.third]\nkind = \"tee\"\nevery = 2\n[nf.fourth]\nkind = \"count\"\n\
+         [[chain]]\npath = [\"in\", \"first\"]\n\
+         [[chain]]\npath = [\"first.out\", \"second\"]\ncores = [{last}]\n\
+         [[chain]]\npath = [\"second.out\", \"third\", \"out\"]\n\
+         [[chain]]\npath = [\"third.copy\", \"fourth\", \"copies\"]\ncores = [{last}]\n"
+    );
+    let summary = run(&scratch, &chains);
+    let came = vec![frames(&scratch.path("in.pcap")); 3].concat();
+    assert!(flows(&came) == flows(&frames(&scratch.path("out.pcap"))));
+    assert_eq!(frames(&scratch.path("copies.pcap")).len(), came.len() / 2);
+    assert_eq!(summary.link("third.copy").number("/taken"), came.len() as u64 / 2);
+    assert_eq!(summary.number("/totals/created"), came.len() as u64 / 2);
+}

@@ -1,0 +1,28 @@
+//! `bondstone doctor`: what it says holds, whatever this machine has.
+
+use crate::common::bondstone;
+use serde_json::Value;
+
+#[test]
+fn every_check_is_complete_and_the_status_says_whether_dpdk_starts() {
+    let said = bondstone(["doctor", "--json"]);
+    let checks: Vec<Value> = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"));
+    for check in &checks {
+        let text = |key: &str| check[key].as_str().unwrap_or_else(|| panic!("{check}"));
+        assert!(!text("check").is_empty() && !text("found").is_empty(), "{check}");
+        match text("state") {
+            "ok" => assert!(check["cure"].is_null(), "{check}"),
+            "could be better" | "missing" => assert!(!text("adds").is_empty() && !text("cure").is_empty(), "{check}"),
+            other => panic!("{other:?} is no state"),
+        }
+    }
+    let starts = checks.iter().find(|c| c["check"] == "DPDK starts").unwrap()["state"] == "ok";
+    assert_eq!(said.status, Some(if starts { 0 } else { 3 }), "{said:?}");
+}
+
+#[test]
+fn people_get_a_table_and_a_verdict() {
+    let said = bondstone(["doctor"]);
+    let verdict = said.out.trim_end().lines().last().unwrap();
+    assert!(said.out.contains("scheduling gaps") && verdict.ends_with('.'), "{said:?}");
+}

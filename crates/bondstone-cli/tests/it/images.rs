@@ -1,0 +1,165 @@
+//! Images of NFs: what is in them, and that they run where nothing else of ours is.
+
+use crate::common::{Running, Said, Scratch};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn image(folder: &Scratch, args: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    command.arg("image").args(args).current_dir(folder.path("")).output().unwrap().into()
+}
+
+fn json_of(said: &Said) -> Value {
+    assert_eq!(said.status, Some(0), "{said:?}");
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+}
+
+/// The files of an archive.
+fn files(archive: impl Read) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut archive = tar::Archive::new(archive);
+    let read = |entry: std::io::Result<tar::Entry<_>>| {
+        let mut entry = entry.unwrap();
+        let mut bytes = vec![];
+        entry.read_to_end(&mut bytes).unwrap();
+        (entry.path().unwrap().into_owned(), bytes)
+    };
+    archive.entries().unwrap().map(read).collect()
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A switch that sends to one socket as fast as it can, and takes what comes by another.
+fn switch(folder: &Scratch, to: &Path, from: &Path) -> Running {
+    let text = format!(
+        "bondstone = 1\nport.in.device = \"null\"\nport.to.device = \"vhost:{}\"\nport.from.device = \"vhost:{}\"\n\
+         port.out.device = \"null\"\n[[chain]]\npath = [\"in\", \"to\"]\n[[chain]]\npath = [\"from\", \"out\"]\n",
+        to.display(),
+        from.display()
+    );
+    let mut running = Running::run(&folder.write("switch.toml", text), &[]);
+    running.started();
+    running
+}
+
+/// Waits until something of what was sent has come back.
+fn has_come_back(mut running: Running) {
+    running.wait_for("packets to come back", |line| {
+        let back = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
+        back.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
+    });
+    let summary = running.interrupt().summary(130);
+    assert!(summary.port("out").number("/sent") > 0, "{}", summary.0);
+}
+
+#[test]
+fn a_containers_image_is_whole_and_the_same_each_time_and_runs() {
+    let folder = Scratch::new();
+    let said = json_of(&image(&folder, &["oci", "ttl", "monitor", "--json", "--out", "nf.tar", "--name", "nf:1"]));
+    let bytes = std::fs::read(folder.path("nf.tar")).unwrap();
+    assert_eq!(said["bytes"], bytes.len());
+    image(&folder, &["oci", "ttl", "monitor", "--out", "again.tar", "--name", "nf:1"]);
+    assert!(bytes == std::fs::read(folder.path("again.tar")).unwrap(), "two images of the same differ");
+    let all = files(&bytes[..]);
+    let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    let index = parsed(&all[Path::new("index.json")]);
+    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "nf:1");
+    let blob = |of: &Value| {
+        let name = of["digest"].as_str().unwrap();
+        let bytes = &all[&Path::new("blobs").join(name.replace(':', "/"))];
+        assert_eq!((name, &of["size"]), (format!("sha256:{}", digest(bytes)).as_str(), &json!(bytes.len())));
+        bytes
+    };
+    let manifest = parsed(blob(&index["manifests"][0]));
+    let config = parsed(blob(&manifest["config"]));
+    let mut layer = vec![];
+    flate2::read::GzDecoder::new(&blob(&manifest["layers"][0])[..]).read_to_end(&mut layer).unwrap();
+    assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", digest(&layer)));
+    assert_eq!(config["config"]["User"], "65532:65532");
+    let content = files(&layer[..]);
+    assert!(!content.keys().any(|path| path.starts_with("bin") || path.starts_with("etc")), "{:?}", content.keys());
+
+    // as others run it: by what its configuration says, with its sockets shown to it
+    let root = rustix::process::geteuid().is_root();
+    if !root || Command::new("runc").arg("--version").output().is_err() {
+        eprintln!("skipped: needs root and runc");
+        return;
+    }
+    let sockets = folder.path("sockets");
+    std::fs::create_dir(&sockets).unwrap();
+    let running = switch(&folder, &sockets.join("in.sock"), &sockets.join("out.sock"));
+    for socket in ["in.sock", "out.sock"] {
+        rustix::fs::chmod(sockets.join(socket), 0o777.into()).unwrap();
+    }
+    let bundle = folder.path("bundle");
+    tar::Archive::new(&layer[..]).unpack(bundle.join("rootfs")).unwrap();
+    let runc = |args: &[&str]| {
+        let mut command = Command::new("runc");
+        command.arg("--root").arg(folder.path("state")).args(args).current_dir(&bundle);
+        command
+    };
+    assert!(runc(&["spec"]).status().unwrap().success());
+    let mut spec = parsed(&std::fs::read(bundle.join("config.json")).unwrap());
+    let words = |of: &Value| of.as_array().unwrap().clone();
+    spec["process"]["args"] =
+        Value::Array([words(&config["config"]["Entrypoint"]), words(&config["config"]["Cmd"])].concat());
+    spec["process"]["terminal"] = false.into();
+    spec["process"]["user"] = json!({ "uid": 65532, "gid": 65532 });
+    spec["process"]["capabilities"] = json!({});
+    assert_eq!(spec["root"]["readonly"], true);
+    let shown = json!({ "destination": "/run/bondstone", "source": sockets, "type": "bind", "options": ["rbind"] });
+    spec["mounts"].as_array_mut().unwrap().push(shown);
+    std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+    let id = format!("bondstone-image-{}", std::process::id());
+    let mut command = runc(&["run", &id]);
+    let container = Running::start(&mut command);
+    has_come_back(running);
+    assert!(runc(&["delete", "--force", &id]).status().unwrap().success());
+    drop(container);
+}
+
+#[test]
+fn a_vms_image_is_small_and_runs() {
+    let folder = Scratch::new();
+    let fetched = image(&folder, &["vm", "--fetch"]);
+    if fetched.status != Some(0) || Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
+        eprintln!("skipped: no QEMU, or no kernel to fetch: {}", fetched.err);
+        return;
+    }
+    let said = json_of(&image(&folder, &["vm", "ttl", "monitor", "--json", "--out", "vm"]));
+    let beside = Path::new(env!("CARGO_BIN_EXE_bondstone")).with_file_name("bondstone-host");
+    if beside.exists() {
+        assert!(said["initramfs_bytes"].as_u64().unwrap() < 5 << 20, "{said}");
+    } else {
+        eprintln!("skipped: the size of an image of a program that stands alone (make host)");
+    }
+    let running = switch(&folder, &folder.path("port0.sock"), &folder.path("port1.sock"));
+    let words = said["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+    let here = format!("{}/", folder.path("").display().to_string().trim_end_matches('/'));
+    let words: Vec<String> = words.map(|word| word.replace("/run/bondstone/", &here)).collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(folder.path(""));
+    let guest = Running::start(&mut command);
+    has_come_back(running);
+    drop(guest);
+}
+
+#[test]
+fn what_makes_no_image_is_told() {
+    let folder = Scratch::new();
+    for (args, words) in [
+        (&["oci"][..], "an image of nothing"),
+        (&["oci", "no-such-nf"], "no-such-nf"),
+        (&["oci", "absent.toml"], "absent.toml"),
+        (&["oci", "l3fwd"], "without interfaces"),
+    ] {
+        let said = image(&folder, args);
+        assert_eq!(said.status, Some(2), "{args:?}: {said:?}");
+        assert!(said.err.contains(words) && said.err.contains("cure: "), "{args:?}: {said:?}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Integration tests of this crate, in one program.
+
+mod bad_input;
+#[cfg(feature = "measure")]
+mod bench;
+mod book;
+mod captures;
+mod common;
+mod cores;
+mod doctor;
+mod duts;
+mod far;
+mod firewall_stateful;
+mod generators;
+mod images;
+mod lint;
+#[cfg(feature = "measure")]
+#[path = "../../../report/examples/made_up/mod.rs"]
+mod made_up;
+mod maglev;
+mod matrix;
+mod methods;
+mod namespaces;
+mod nat;
+mod nat64;
+mod nat_kernel;
+mod new;
+mod processes;
+mod profiles;
+mod proxy;
+#[cfg(feature = "measure")]
+mod replays;
+#[cfg(feature = "measure")]
+mod reproduce;
+#[cfg(feature = "measure")]
+mod results;
+mod routers;
+#[cfg(feature = "measure")]
+#[path = "../../../results/tests/it/server/mod.rs"]
+mod server;
+mod shipped;
+mod sriov;
+mod trusted_walls;
+mod walls;
+mod watchdog;

@@ -1,0 +1,260 @@
+//! Profiles through the command line: streams whose rates a script changes from second to second.
+
+use crate::common::{Said, Scratch, bondstone, has_cpu_0_and_another};
+use report::Result;
+use std::path::{Path, PathBuf};
+
+/// Two ways between two ports.
+const CHAIN: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                     chain = [{ path = [\"a\", \"count\", \"b\"], cores = [0] }, { path = [\"b\", \"a\"], cores = [0] }]\n";
+
+/// Three streams, one of which comes and goes, and one that is sent into the second port.
+const SCRIPT: &str = "fn streams() {
+    [
+        #{ name: \"web\", frames: \"imix\", flows: 100 },
+        #{ name: \"dns\", frames: \"128\", flows: 10 },
+        #{ name: \"back\", port: 1 },
+    ]
+}
+fn at(second) {
+    let rates = #{ web: #{ rate: 2000 * (second + 1) }, back: #{ share: 0.0001 } };
+    if second == 1 { rates.dns = #{ rate: 500.5, frames: \"256\", flows: 20 }; }
+    rates
+}
+fn seconds() { 3 }
+";
+
+fn bench(scratch: &Scratch, file: &Path, arguments: &[&str]) -> Said {
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    bondstone(fixed.iter().chain(arguments).copied())
+}
+
+/// The documents, each what its id says, with every packet of every stream and second accounted for.
+#[track_caller]
+fn results(said: &Said) -> Vec<Result> {
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let all = said.results();
+    all.iter().for_each(accounted_for);
+    all
+}
+
+fn accounted_for(result: &Result) {
+    let [trial] = &result.trials[..] else { panic!("one trial, not {}", result.trials.len()) };
+    let profile = result.traffic.profile.as_ref().expect("it has a profile");
+    let seconds = profile.seconds as usize;
+    assert_eq!((trial.duration_s, &*result.method.name), (seconds as f64, "profile"));
+    let mut sums = [0; 5];
+    for s in &result.streams {
+        assert_eq!((s.sent + s.unsent, s.received + s.lost, s.seconds.len()), (s.intended, s.sent, seconds), "{s:?}");
+        let of = |n: usize| s.seconds.iter().map(|second| second[n]).sum::<u64>();
+        assert_eq!((of(0), of(1), of(2)), (s.intended, s.sent, s.received), "{s:?}");
+        assert_eq!(s.latency.is_some(), s.received != 0, "{s:?}");
+        for (sum, n) in sums.iter_mut().zip([s.intended, s.sent, s.unsent, s.received, s.lost]) {
+            *sum += n;
+        }
+    }
+    assert_eq!(sums, [trial.intended, trial.sent, trial.unsent, trial.received, trial.lost]);
+    assert_eq!((trial.duplicate, trial.corrupt, trial.reordered), (0, 0, 0));
+    if result.dut.kind == "bondstone" {
+        let away = trial.poll_gap_max_ns > 100_000;
+        assert!(away || trial.lost + trial.unsent == 0, "what passes everything loses nothing: {trial:?}");
+    }
+    let curve = |name: &str| {
+        let series = result.series.iter().find(|s| s.name == format!("{name} over time")).expect(name);
+        assert_eq!(series.points.len(), seconds);
+        series.points.iter().map(|p| p[1] as u64).collect::<Vec<_>>()
+    };
+    let sum = |n: usize| -> Vec<u64> {
+        (0..seconds).map(|second| result.streams.iter().map(|s| s.seconds[second][n]).sum()).collect()
+    };
+    assert_eq!((curve("offered"), curve("received")), (sum(0), sum(2)));
+    assert_eq!(curve("lost").iter().sum::<u64>(), trial.lost);
+}
+
+#[test]
+fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
+    let _one = crate::common::alone();
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = scratch.write("chain.toml", CHAIN);
+    let script = scratch.write("three.rhai", SCRIPT);
+    let with = ["--profile", script.to_str().unwrap(), "--json"];
+    let said = bench(&scratch, &chain, &with);
+    let [result] = &results(&said)[..] else { panic!("{}", said.out) };
+    let of = |name: &str| result.streams.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no {name}"));
+    let each = |name: &str| of(name).seconds.iter().map(|second| second[0]).collect::<Vec<_>>();
+    assert_eq!(each("web"), [2000, 4000, 6000]);
+    // 10 Gbit/s carry 14,880,952 frames of 64 bytes
+    assert_eq!((each("dns"), each("back")), (vec![0, 500, 0], vec![1488; 3]));
+    assert_eq!((of("dns").flows, &*of("dns").frames, of("dns").port), (20, "256", 0));
+    assert_eq!((of("back").flows, &*of("back").frames, of("back").port), (1, "64", 1));
+    // both ways are open, and few packets find a worker that is away for long
+    assert!(result.streams.iter().all(|s| s.received > 0), "{:?}", result.streams);
+    let profile = result.traffic.profile.as_ref().unwrap();
+    assert_eq!((profile.script.as_deref(), profile.seconds), (Some(SCRIPT), 3));
+    assert_eq!((&*profile.name, profile.line_bps), ("three.rhai", Some(10e9)));
+    assert_eq!((result.traffic.flows, result.traffic.directions), (121, 1));
+    assert!(said.err.contains("three.rhai: 3 s of web, dns, back"), "{}", said.err);
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(["Streams over time", "offered over time", "fn seconds() { 3 }"].iter().all(|text| page.contains(text)));
+    // a shorter one, in words
+    let said = bench(&scratch, &chain, &["--profile", script.to_str().unwrap(), "--seconds", "1", "--line", "1G"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("over time") && said.out.contains("back"), "{}", said.out);
+    let exported = bondstone(["results", "list", "--json", "--db", scratch.path("results.sqlite").to_str().unwrap()]);
+    assert_eq!(exported.status, Some(0), "{}", exported.err);
+}
+
+#[test]
+fn a_scenario_sends_a_profile_once_in_each_repetition() {
+    let _one = crate::common::alone();
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.write("chain.toml", CHAIN);
+    scratch.write("three.rhai", SCRIPT);
+    let text = "bondstone = 1\n[scenario]\ntitle = \"streams\"\n[dut]\nchain = \"chain.toml\"\n\
+                [traffic]\nprofile = \"three.rhai\"\nseconds = 1\n[goal]\nrepeat = 2\n";
+    let file = scratch.write("scenario.toml", text);
+    let all = results(&bench(&scratch, &file, &["--json"]));
+    assert_eq!(all.len(), 2);
+    assert_eq!(all[0].traffic, all[1].traffic);
+    assert!(all.iter().all(|r| r.trials[0].intended == 2000 + 1488));
+    // and longer where that is said
+    let longer = results(&bench(&scratch, &file, &["--seconds", "2", "--json"]));
+    assert_eq!(longer[0].trials[0].intended, 2000 + 4000 + 500 + 2 * 1488);
+}
+
+#[test]
+fn another_program_is_sent_a_profile() {
+    let _one = crate::common::alone();
+    let there = |program: &str| ["/usr/bin", "/usr/sbin"].iter().any(|folder| Path::new(folder).join(program).exists());
+    if !has_cpu_0_and_another() || !there("dpdk-testpmd") {
+        return eprintln!("skipped: needs dpdk-testpmd");
+    }
+    let scratch = Scratch::new();
+    scratch.write("three.rhai", SCRIPT);
+    let text = "bondstone = 1\n[scenario]\ntitle = \"streams\"\n[dut]\nkind = \"testpmd\"\n\
+                [traffic]\nprofile = \"three.rhai\"\nseconds = 2\n";
+    let all = results(&bench(&scratch, &scratch.write("scenario.toml", text), &["--json"]));
+    assert_eq!(all[0].dut.kind, "testpmd");
+    let received: u64 = all[0].streams.iter().map(|s| s.received).sum();
+    assert!(received * 2 > all[0].trials[0].sent, "most come back: {:?}", all[0].streams);
+    assert!(all[0].streams.iter().all(|s| s.received > 0), "of both ports: {:?}", all[0].streams);
+}
+
+/// The examples.
+fn examples() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/profiles");
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = all.filter(|path| path.extension().is_some_and(|e| e == "rhai")).collect();
+    all.sort();
+    assert!(all.len() >= 4, "{all:?}");
+    all
+}
+
+#[test]
+fn every_example_is_sent() {
+    let _one = crate::common::alone();
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = scratch.write("chain.toml", CHAIN);
+    for script in examples() {
+        let said = bench(&scratch, &chain, &["--profile", script.to_str().unwrap(), "--seconds", "2", "--json"]);
+        let [result] = &results(&said)[..] else { panic!("{}: {}", script.display(), said.out) };
+        assert!(result.streams.iter().any(|s| s.sent > 0), "{}", script.display());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_a_cure() {
+    let scratch = Scratch::new();
+    let chain = scratch.write("chain.toml", CHAIN);
+    let one = "fn streams() { [#{ name: \"a\" }] }\n";
+    for (script, words) in [
+        ("fn streams() { [", &["s.rhai:1:", "cure:"][..]),
+        ("fn at(second) { #{} }", &["s.rhai", "no function streams", "cure:"]),
+        (&format!("{one}\nfn at(second) {{ #{{ b: #{{ rate: 1 }} }} }}"), &["s.rhai:3:", "\"b\"", "second 0", "cure:"]),
+        (
+            &format!("{one}fn at(second) {{ #{{ a: #{{ rate: if second == 5 {{ -1 }} else {{ 9 }} }} }} }}"),
+            &["s.rhai:2:", "\"-1\"", "second 5", "cure:"],
+        ),
+        (&format!("{one}fn at(second) {{ loop {{ }} }}"), &["s.rhai:2:", "operations", "cure:"]),
+        (&format!("{one}fn at(second) {{ at(second) }}"), &["s.rhai:2:", "cure:"]),
+        (&format!("{one}fn at(second) {{ let x = \"ab\"; loop {{ x += x; }} }}"), &["s.rhai:2:", "cure:"]),
+        (&format!("{one}fn at(second) {{ #{{}} }}"), &["s.rhai:2:", "60 s", "cure:"]),
+    ] {
+        let path = scratch.write("s.rhai", script);
+        let said = bench(&scratch, &chain, &["--profile", path.to_str().unwrap()]);
+        assert_eq!(said.status, Some(2), "{script}\n{}", said.err);
+        assert!(words.iter().all(|word| said.err.contains(word)), "{script}\n{}", said.err);
+        // and in a scenario
+        let text = "bondstone = 1\n[scenario]\ntitle = \"s\"\n[dut]\nchain = \"chain.toml\"\n[traffic]\nprofile = \"s.rhai\"\n";
+        let said = bench(&scratch, &scratch.write("scenario.toml", text), &[]);
+        assert_eq!(said.status, Some(2), "{script}\n{}", said.err);
+        assert!(words.iter().all(|word| said.err.contains(word)), "{script}\n{}", said.err);
+    }
+    let good = scratch.write("s.rhai", format!("{one}fn at(second) {{ #{{ a: #{{ rate: 9 }} }} }}"));
+    let good = good.to_str().unwrap();
+    for (arguments, words) in [
+        (&["--profile", "/nowhere/at-all.rhai"][..], &["/nowhere/at-all.rhai", "cannot be read"][..]),
+        (&["--profile", good, "--seconds", "0"], &["--seconds", "0"]),
+        (&["--profile", good, "--rate", "1000"], &["--profile", "--rate"]),
+        (&["--profile", good, "--frames", "64"], &["--profile", "--frames"]),
+        (&["--seconds", "5"], &["--seconds", "--profile"]),
+        (&["--method", "profile"], &["profile", "--profile SCRIPT"]),
+    ] {
+        let said = bench(&scratch, &chain, arguments);
+        assert_eq!(said.status, Some(2), "{arguments:?}\n{}", said.err);
+        assert!(words.iter().all(|word| said.err.contains(word)), "{arguments:?}\n{}", said.err);
+    }
+    // a device that exists only as numbers has no streams
+    for (more, words) in [
+        ("profile = \"s.rhai\"\nframes = \"64\"\n", &["scenario.toml:8:", "does not go with a profile"][..]),
+        ("profile = \"s.rhai\"\nseconds = 20000\n", &["scenario.toml:8:", "20000"]),
+        ("profile = \"away.rhai\"\n", &["scenario.toml:7:", "away.rhai"]),
+        ("seconds = 5\n", &["scenario.toml:7:", "length of a profile"]),
+        ("profile = \"s.rhai\"\n[goal]\nmethods = [\"loss\"]\n", &["scenario.toml:9:", "does not send a profile"]),
+        ("[goal]\nmethods = [\"profile\"]\n", &["scenario.toml:8:", "has no profile"]),
+    ] {
+        let text =
+            format!("bondstone = 1\n[scenario]\ntitle = \"s\"\n[dut]\nsimulated = \"capacity=2e6\"\n[traffic]\n{more}");
+        let said = bench(&scratch, &scratch.write("scenario.toml", text), &[]);
+        assert_eq!(said.status, Some(2), "{more}\n{}", said.err);
+        assert!(words.iter().all(|word| said.err.contains(word)), "{more}\n{}", said.err);
+    }
+    let text = "bondstone = 1\n[scenario]\ntitle = \"s\"\n[dut]\nsimulated = \"capacity=2e6\"\n[traffic]\nprofile = \"s.rhai\"\n";
+    let said = bench(&scratch, &scratch.write("scenario.toml", text), &[]);
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.err.contains("not measured") && said.err.contains("simulated device"), "{}", said.err);
+}
+
+#[test]
+fn only_results_of_one_script_are_compared() {
+    let _one = crate::common::alone();
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = scratch.write("chain.toml", CHAIN);
+    let db = scratch.path("results.sqlite");
+    let mut ids = vec![];
+    for (n, script) in [SCRIPT.to_owned(), SCRIPT.to_owned(), SCRIPT.replace("2000 *", "2001 *")].iter().enumerate() {
+        let path = scratch.write("three.rhai", script);
+        let said = bench(&scratch, &chain, &["--profile", path.to_str().unwrap(), "--seconds", "1", "--json"]);
+        ids.push(results(&said)[0].id.clone());
+        assert_eq!(ids.len(), n + 1);
+    }
+    let compare = |a: &str, b: &str| bondstone(["results", "compare", a, b, "--db", db.to_str().unwrap()]);
+    let same = compare(&ids[0], &ids[1]);
+    assert_eq!(same.status, Some(0), "{}", same.err);
+    let other = compare(&ids[0], &ids[2]);
+    assert_eq!(other.status, Some(2), "{}", other.out);
+    assert!(other.err.contains("profile: A has three.rhai (") && other.err.contains(", 1 s"), "{}", other.err);
+}

@@ -1,0 +1,269 @@
+//! Virtual functions by a real kernel and a NIC that has some: a guest's, whose machine QEMU (8 or later) emulates. They are made,
+//! handed to a router behind a wall, carry packets between two hosts, and are given back. The guest has control groups of version 2.
+
+use crate::common::Scratch;
+use serde_json::Value;
+use std::fs::{copy, create_dir_all, read_dir, write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Modules of the guest's kernel, each after those that it needs, below its folder: those for the NIC, and for programs.
+const OF_NIC: [&str; 3] =
+    ["drivers/dca/dca.ko", "drivers/i2c/algos/i2c-algo-bit.ko", "drivers/net/ethernet/intel/igb/igb.ko"];
+const OF_PROGRAMS: [&str; 6] = [
+    "virt/lib/irqbypass.ko",
+    "drivers/vfio/vfio.ko",
+    "drivers/vfio/vfio_iommu_type1.ko",
+    "drivers/vfio/vfio_virqfd.ko",
+    "drivers/vfio/pci/vfio-pci-core.ko",
+    "drivers/vfio/pci/vfio-pci.ko",
+];
+/// A router between two virtual functions, which it has behind its wall.
+const CHAIN: &str = r#"bondstone = 1
+[port.a]
+device = "sriov:eth0,mac=02:00:00:00:00:01"
+wall = "router"
+[port.b]
+device = "sriov:eth0,mac=02:00:00:00:00:02"
+wall = "router"
+[nf.router]
+kind = "l3fwd"
+isolation = "process"
+interface.a = { addresses = ["10.0.0.1/24"], mac = "02:00:00:00:00:01" }
+interface.b = { addresses = ["10.0.1.1/24"], mac = "02:00:00:00:00:02" }
+[[chain]]
+path = ["a", "router"]
+[[chain]]
+path = ["b", "router"]
+"#;
+/// The guest's first program. One host is the NIC itself, the other is a second NIC at the same cable.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+# that of iproute2, not the shell's own
+export PATH=/sbin:/bin
+ip() { /sbin/ip "$@"; }
+if [ "$1" != again ]; then
+	# a process cannot leave the kernel's own first root
+	mkdir /new; mount -t tmpfs -o size=90% none /new
+	for at in *; do [ $at = new ] || [ $at = dev ] || cp -a $at /new; done
+	mkdir -p /new/dev
+	exec switch_root /new /init again
+fi
+mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mkdir -p /tmp /run
+mount -t cgroup2 none /sys/fs/cgroup
+exec >/dev/ttyS0 2>&1 </dev/null
+cd /sys/bus/pci/devices
+state() {
+	echo "STATE $1: $(cat $pf/sriov_numvfs) functions, autoprobe $(cat $pf/sriov_drivers_autoprobe), $(ls | wc -l) devices"
+}
+run() {
+	timeout 60 /bondstone run /vf.toml --for 1s
+	echo "STATUS $1: $?"
+}
+flows() {
+	tries=0
+	until ping -q -c 1 -W 1 10.0.1.2 >/dev/null 2>&1; do
+		tries=$((tries + 1)); [ $tries -lt 90 ] || { echo "FAILED: nothing comes through, $1"; return; }
+	done
+	echo "PING $1: $(ping -q -c 50 -i 0.02 -W 5 10.0.1.2 | grep transmitted)"
+}
+inner() {
+	for process in /proc/[0-9]*; do
+		tr '\0' ' ' <$process/cmdline 2>/dev/null | grep -q '[-]-inner' && echo ${process#/proc/}
+	done
+}
+load() {
+	for module in $(cat /modules/$1); do insmod /modules/$module || echo "FAILED: insmod $module"; done
+}
+gone() {
+	tries=0
+	while [ "$(cat $pf/sriov_numvfs $pf/sriov_drivers_autoprobe | tr '\n' ' ')" != "0 1 " ] && [ $tries -lt 1000 ]; do
+		tries=$((tries + 1)); sleep 0.02
+	done
+	state "$1"
+	echo "GROUPS $1: $(ls -d /sys/fs/cgroup/bondstone-* 2>/dev/null | wc -l)"
+}
+load nic
+pf=$(basename "$(readlink -f /sys/class/net/eth0/device)")
+ip link set lo up
+ip link set eth0 up; ip addr add 10.0.0.2/24 dev eth0; ip route add 10.0.1.0/24 via 10.0.0.1
+ip netns add far; ip link set eth1 netns far
+ip -n far link set eth1 up; ip -n far addr add 10.0.1.2/24 dev eth1; ip -n far route add default via 10.0.1.1
+state first
+run "without vfio-pci"
+load programs
+
+/bondstone run /vf.toml --json >/summary &
+main=$!
+flows running
+echo "BOUND: $(basename "$(readlink $pf/virtfn0/driver)"), $(cat $pf/virtfn0/driver_override), $(ls /dev/vfio | wc -l) in /dev/vfio"
+state running
+group=/sys/fs/cgroup/bondstone-$main-router
+echo "GROUP: $(cat $group/memory.max $group/pids.max $group/cpuset.cpus | tr '\n' ' ')and $(wc -l <$group/cgroup.procs) processes"
+run "a second"
+kill -9 $(inner)
+flows again
+kill -INT $main
+wait $main
+echo "STATUS stopped: $?"
+echo "SUMMARY $(tr -d '\n' </summary) END"
+gone stopped
+
+/bondstone run /vf.toml &
+main=$!
+flows anew
+kill -9 $main
+wait $main
+gone killed
+
+echo 0 >$pf/sriov_drivers_autoprobe; echo 1 >$pf/sriov_numvfs
+run "beside others"
+state "beside others"
+echo o >/proc/sysrq-trigger; sleep 60
+"#;
+
+/// What a program needs besides itself.
+fn libraries(program: &Path) -> Vec<String> {
+    let listed = Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
+    let word = |line: &str| {
+        let path = line.split_once(" => ").map_or(line, |(_, path)| path).split_whitespace().next()?.to_owned();
+        path.starts_with('/').then_some(path)
+    };
+    String::from_utf8(listed.stdout).unwrap().lines().filter_map(word).collect()
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|done| done.status.success())
+}
+
+/// What `scripts/emulated-nic.sh` has brought.
+fn brought() -> PathBuf {
+    let home = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("bondstone/emulated-nic")
+}
+
+/// A command of a QEMU that has such a NIC.
+fn qemu() -> Option<Command> {
+    fn own() -> Command {
+        Command::new("qemu-system-x86_64")
+    }
+    fn other() -> Command {
+        let root = brought().join("usr");
+        let mut other = Command::new(root.join("bin/qemu-system-x86_64"));
+        for data in ["qemu", "seabios"] {
+            other.arg("-L").arg(root.join("share").join(data));
+        }
+        other
+    }
+    let has = |mut asked: Command| {
+        let said = asked.args(["-device", "igb,help"]).output();
+        said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("netdev="))
+    };
+    [own as fn() -> Command, other].into_iter().find(|qemu| has(qemu())).map(|qemu| qemu())
+}
+
+/// A kernel with its modules.
+fn kernel() -> Option<(PathBuf, PathBuf)> {
+    let root = brought();
+    let mut images = read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path());
+    let image = images.find(|path| path.to_string_lossy().contains("vmlinuz-"))?;
+    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+    let modules = root.join("lib/modules").join(version).join("kernel");
+    OF_NIC.iter().chain(&OF_PROGRAMS).all(|module| modules.join(module).is_file()).then_some((image, modules))
+}
+
+#[test]
+fn virtual_functions_carry_packets_through_a_wall_and_are_given_back() {
+    let scratch = Scratch::new();
+    let (busybox, ip) = (Path::new("/bin/busybox"), Path::new("/sbin/ip"));
+    let tools = succeeds(Command::new("cpio").arg("--version")) && busybox.exists() && ip.exists();
+    let (Some(mut qemu), Some((image, modules)), true) = (qemu(), kernel(), tools) else {
+        eprintln!(
+            "skipped: needs cpio, busybox-static, iproute2, and a QEMU and kernel with igb (scripts/emulated-nic.sh)"
+        );
+        return;
+    };
+
+    let own = Path::new(env!("CARGO_BIN_EXE_bondstone"));
+    let root = scratch.path("root");
+    let put = |from: &Path, to: &str| {
+        let to = root.join(to.trim_start_matches('/'));
+        create_dir_all(to.parent().unwrap()).unwrap();
+        copy(from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
+    };
+    put(busybox, "bin/busybox");
+    put(ip, "sbin/ip");
+    put(own, "bondstone");
+    // debuggers' parts are most of it, and it is read into memory
+    succeeds(Command::new("strip").arg(root.join("bondstone")));
+    [own, ip].iter().flat_map(|of| libraries(of)).for_each(|library| put(Path::new(&library), &library));
+    for (list, of) in [("nic", &OF_NIC[..]), ("programs", &OF_PROGRAMS)] {
+        let names: Vec<&str> =
+            of.iter().map(|module| Path::new(module).file_name().unwrap().to_str().unwrap()).collect();
+        of.iter().zip(&names).for_each(|(module, name)| put(&modules.join(module), &format!("modules/{name}")));
+        write(root.join("modules").join(list), names.join("\n")).unwrap();
+    }
+    write(root.join("vf.toml"), CHAIN).unwrap();
+    ["proc", "sys", "dev"].iter().for_each(|folder| create_dir_all(root.join(folder)).unwrap());
+    write(root.join("init"), INIT).unwrap();
+    std::fs::set_permissions(root.join("init"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let archive = scratch.path("initramfs");
+    let pack = format!("find . | cpio --quiet -o -H newc >{}", archive.display());
+    assert!(succeeds(Command::new("sh").args(["-c", &pack]).current_dir(&root)));
+
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    // QEMU 10.0 takes the upper half of a virtual function's address for nothing: all devices below 4 GiB
+    qemu.args(["-accel", "tcg", "-cpu", "max,phys-bits=36", "-smp", "2", "-m", "3072", "-serial", "stdio"]);
+    qemu.args(["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on"]);
+    for n in 0..2 {
+        qemu.args(["-netdev", &format!("hubport,id=cable{n},hubid=0")]);
+        qemu.args(["-device", &format!("pcie-root-port,id=root{n},chassis={n},slot={n}")]);
+        qemu.args(["-device", &format!("igb,bus=root{n},netdev=cable{n},mac=02:00:00:00:01:0{n},romfile=")]);
+    }
+    qemu.arg("-kernel").arg(&image).arg("-initrd").arg(&archive);
+    qemu.args(["-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"]).stdin(Stdio::null());
+    let mut limited = Command::new("timeout");
+    limited.arg("300").arg(qemu.get_program()).args(qemu.get_args()).stdin(Stdio::null());
+    let said = limited.output().unwrap();
+    eprintln!("{}", String::from_utf8_lossy(&said.stderr));
+    let said = String::from_utf8_lossy(&said.stdout).replace('\r', "");
+    eprintln!("{said}");
+
+    let part = |from: &str, to: &str| {
+        let rest = said.split_once(from).unwrap_or_else(|| panic!("no {from:?} in {said}")).1;
+        rest.split_once(to).unwrap_or_else(|| panic!("no {to:?} in {said}")).0.to_owned()
+    };
+    let before = part("STATE first: ", "\n");
+    assert!(before.starts_with("0 functions, autoprobe 1, "), "{said}");
+    assert!(!said.contains("FAILED"), "{said}");
+    assert!(part("STATE first", "STATUS without vfio-pci: 3\n").contains("sudo modprobe vfio-pci"));
+    for when in ["running", "again", "anew"] {
+        assert!(
+            part(&format!("PING {when}: "), "\n").starts_with("50 packets transmitted, 50 packets received"),
+            "{when}"
+        );
+    }
+    // the node of all, and one for each
+    assert_eq!(part("BOUND: ", "\n"), "vfio-pci, vfio-pci, 3 in /dev/vfio");
+    assert!(part("STATE running: ", "\n").starts_with("2 functions, autoprobe 0, "));
+    // the limits of control groups of version 2: the one that makes namespaces, and the one within
+    let (group, after) = (part("GROUP: ", "\n"), "and 2 processes");
+    assert!(group.starts_with("1073741824 64 ") && group.ends_with(after), "{group}");
+    assert_eq!([part("GROUPS stopped: ", "\n"), part("GROUPS killed: ", "\n")], ["0", "0"]);
+    assert!(part("STATE running", "STATUS a second: 3\n").contains("another Bondstone has"));
+    // one that was behind the wall was killed
+    assert_eq!(part("STATUS stopped: ", "\n"), "4");
+    let summary: Value = serde_json::from_str(&part("SUMMARY ", " END")).unwrap();
+    let total = |key: &str| summary["totals"][key].as_u64().unwrap();
+    assert_eq!(summary["balanced"], true, "{summary}");
+    assert_eq!(total("received") + total("created"), total("sent") + total("held") + total("dropped"), "{summary}");
+    assert_eq!(summary["walls"][0]["starts"], 2, "{summary}");
+    for port in summary["ports"].as_array().unwrap() {
+        assert!(port["received"].as_u64() >= Some(100) && port["sent"].as_u64() >= Some(100), "{summary}");
+    }
+    assert_eq!(part("STATE stopped: ", "\n"), before);
+    assert_eq!(part("STATE killed: ", "\n"), before);
+    assert!(part("STATE killed", "STATUS beside others: 3\n").contains("has 1 virtual functions already"));
+    assert!(part("STATE beside others: ", "\n").starts_with("1 functions, autoprobe 0, "));
+}

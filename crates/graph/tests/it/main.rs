@@ -1,0 +1,6 @@
+//! Integration tests of this crate, in one program.
+
+mod graph;
+mod operators;
+mod state;
+mod timers;

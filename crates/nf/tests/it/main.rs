@@ -1,0 +1,4 @@
+//! Integration tests of this crate, in one program.
+
+mod attack;
+mod ipfix;

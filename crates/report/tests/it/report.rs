@@ -1,0 +1,441 @@
+//! What reports hold, whatever is in the results.
+
+use crate::made_up;
+
+use report::{Frames, LimitedBy, Result, html, table};
+use roxmltree::{Document, ParsingOptions};
+use std::collections::HashSet;
+
+fn results() -> Vec<Result> {
+    let of = |kind: &'static str, cycles| made_up::sizes().into_iter().map(move |f| made_up::result(kind, f, cycles));
+    of("bondstone", 208.0).chain(of("native", 196.0)).collect()
+}
+
+/// The page as XML; it is written so that it is both.
+fn parse(page: &str) -> Document<'_> {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    Document::parse_with_options(page, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// All text of elements of a name, each with one space between its words.
+fn texts(page: &Document<'_>, name: &str) -> Vec<String> {
+    let elements = page.descendants().filter(|n| n.has_tag_name(name));
+    elements
+        .map(|n| {
+            let text: String = n.descendants().filter(|d| d.is_text()).filter_map(|d| d.text()).collect();
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        })
+        .collect()
+}
+
+/// What holds for every page.
+fn holds(page: &str) {
+    for absent in [
+        "<script",
+        "<link",
+        "<img",
+        "<iframe",
+        "<object",
+        "http:",
+        "https:",
+        "//",
+        "url(",
+        "@import",
+        "javascript:",
+        "NaN",
+        "inf\"",
+    ] {
+        assert!(
+            !page.contains(absent),
+            "{absent} in {}",
+            page.lines().find(|l| l.contains(absent)).unwrap_or_default()
+        );
+    }
+    let parsed = parse(page);
+    let mut ids = HashSet::new();
+    for node in parsed.descendants().filter(|n| n.is_element()) {
+        let name = node.tag_name().name();
+        for attribute in node.attributes() {
+            assert!(!attribute.name().starts_with("on"), "{name} {}", attribute.name());
+            assert!(
+                !matches!(attribute.name(), "href" | "src" | "style" | "srcdoc" | "action"),
+                "{name} {}",
+                attribute.name()
+            );
+        }
+        if let Some(id) = node.attribute("id") {
+            assert!(ids.insert(id), "the id {id} twice");
+        }
+        if name == "svg" {
+            assert!(
+                node.children().any(|c| c.has_tag_name("title")) && node.children().any(|c| c.has_tag_name("desc"))
+            );
+            inside(node);
+        }
+        if name == "table" {
+            assert!(node.children().any(|c| c.has_tag_name("caption")));
+        }
+        if name == "figure" {
+            assert!(node.descendants().any(|c| c.has_tag_name("table")), "a figure without its numbers");
+            assert!(node.children().any(|c| c.has_tag_name("figcaption")));
+        }
+    }
+    for node in parsed.descendants() {
+        for id in node.attribute("aria-labelledby").unwrap_or_default().split_whitespace() {
+            assert!(ids.contains(id), "{id} is nowhere");
+        }
+    }
+}
+
+/// Whether every mark of a drawing lies within it.
+fn inside(svg: roxmltree::Node<'_, '_>) {
+    let size: Vec<f64> = svg.attribute("viewBox").unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
+    let (width, height) = (size[2], size[3]);
+    for node in svg.descendants().filter(|n| n.is_element()) {
+        for (names, most) in [(&["x", "x1", "x2", "cx"], width), (&["y", "y1", "y2", "cy"], height)] {
+            for name in names {
+                if let Some(value) = node.attribute(*name) {
+                    let value: f64 = value.parse().unwrap();
+                    assert!((-1.0..=most + 1.0).contains(&value), "{:?} of {width} x {height}", node);
+                }
+            }
+        }
+        let number = |name| node.attribute(name).map(|n: &str| n.parse::<f64>().unwrap());
+        if let (Some(x), Some(w)) = (number("x"), number("width")) {
+            assert!(w >= 0.0 && x + w <= width + 1.0, "{node:?}");
+        }
+        for pair in node.attribute("d").unwrap_or_default().split(['M', 'L']).filter(|p| !p.is_empty()) {
+            let (x, y) = pair.split_once(' ').unwrap();
+            assert!(
+                (-1.0..=width + 1.0).contains(&x.parse().unwrap())
+                    && (-1.0..=height + 1.0).contains(&y.parse().unwrap())
+            );
+        }
+    }
+}
+
+#[test]
+fn every_number_is_in_the_page() {
+    let results = results();
+    let page = html(&results);
+    holds(&page);
+    let parsed = parse(&page);
+    let rows: HashSet<String> = parsed
+        .descendants()
+        .filter(|n| n.has_tag_name("tr"))
+        .map(|tr| {
+            tr.children()
+                .map(|cell| cell.descendants().filter_map(|d| if d.is_text() { d.text() } else { None }).collect())
+                .collect::<Vec<String>>()
+                .join("|")
+        })
+        .collect();
+    for r in &results {
+        let name = r.dut.label();
+        let frame = r.traffic.frames.label();
+        let (lower, line) = (r.summary.lower_pps / 1e6, r.traffic.line_pps() / 1e6);
+        let upper = r.summary.upper_pps.map_or("–".to_owned(), |u| format!("{:.3}", u / 1e6));
+        let (l1, l2) = (r.traffic.l1_bps(lower * 1e6) / 1e9, r.traffic.l2_bps(lower * 1e6) / 1e9);
+        let row = format!("{name}|{frame}|{lower:.3}|{upper}|{lower:.3}|{l1:.2}|{l2:.2}|{line:.3}");
+        assert!(rows.contains(&row), "{row}");
+        for l in &r.latency {
+            let share = format!("{:.0} %", l.share_of_throughput.unwrap() * 100.0);
+            let load = l.load_pps / 1e6;
+            let load = if load < 0.1 { format!("{load:.5}") } else { format!("{load:.3}") };
+            let start = format!("{name}|{frame}|{share}|{load}|{:.1}|", l.p50_ns / 1e3);
+            assert!(rows.iter().any(|row| row.starts_with(&start)), "{start}");
+        }
+        for n in &r.nodes {
+            let cycles = format!("|{:.1}|", n.cycles_per_packet.unwrap());
+            let start = format!("{name}|{frame}|{}|{}|", n.name, n.kind);
+            assert!(rows.iter().any(|row| row.starts_with(&start) && row.contains(&cycles)), "{start}{cycles}");
+        }
+        for t in &r.trials {
+            let start = format!("{name}|{frame}|{:.3}|1|", t.load_pps / 1e6);
+            let end = if t.machine { "|yes" } else { "|no" };
+            assert!(rows.iter().any(|row| row.starts_with(&start) && row.ends_with(end)), "{start}");
+        }
+        assert!(page.contains(&r.id));
+    }
+}
+
+#[test]
+fn figures_show_what_was_measured() {
+    let results = results();
+    let page = html(&results);
+    let parsed = parse(&page);
+    let titles = texts(&parsed, "title");
+    for r in &results {
+        let lower = format!("lower bound {:.3} Mpps", r.summary.lower_pps / 1e6);
+        assert!(titles.iter().any(|t| t.starts_with(&r.dut.label()) && t.contains(&lower)), "{lower}");
+    }
+    // one bar part for each node, one line for each load
+    let has = |class: &'static str| {
+        move |n: &roxmltree::Node<'_, '_>| n.attribute("class").is_some_and(|c| c.split(' ').any(|c| c == class))
+    };
+    let curves = |of: &str| {
+        let drawn = parsed.descendants().filter(has("curve")).filter(|n| n.has_tag_name("path"));
+        let title = |svg: roxmltree::Node<'_, '_>| {
+            svg.children().find(|c| c.has_tag_name("title")).and_then(|t| t.text().map(str::to_owned))
+        };
+        drawn
+            .filter(|n| {
+                n.ancestors().find(|a| a.has_tag_name("svg")).and_then(title).is_some_and(|t| t.starts_with(of))
+            })
+            .count()
+    };
+    assert_eq!(curves("Latency percentiles"), results.iter().map(|r| r.latency.len()).sum::<usize>());
+    // at the highest load
+    assert_eq!(curves("Distribution of the latency"), results.len());
+    assert_eq!(curves("Distribution of the delay variation"), results.len());
+    assert_eq!(curves("loss over load"), results.len());
+    let parts = titles.iter().filter(|t| t.ends_with("cycles per packet")).count();
+    assert_eq!(parts, results.iter().map(|r| r.nodes.len()).sum::<usize>());
+    let whiskers = parsed.descendants().filter(has("whisker")).count();
+    assert_eq!(whiskers, 2 * results.iter().filter(|r| r.summary.upper_pps.is_some()).count());
+}
+
+/// The same measurement several times, each a little different.
+fn repeated(times: usize) -> Vec<Result> {
+    let again = |n: usize| {
+        let mut r = made_up::result("bondstone", Frames::FrameBytes(64), 300.0);
+        r.summary.lower_pps = 9e6 + 1e5 * (n * 7 % 5) as f64;
+        r.environment.date = format!("2026-03-{:02}T00:00:00Z", n + 1);
+        r.seal().unwrap();
+        r
+    };
+    (0..times).map(again).collect()
+}
+
+#[test]
+fn repetitions_have_boxes() {
+    let all = repeated(6);
+    let page = html(&all);
+    holds(&page);
+    let parsed = parse(&page);
+    let boxes = |page: &Document<'_>| page.descendants().filter(|n| n.attribute("class") == Some("box fc0")).count();
+    assert_eq!(boxes(&parsed), 1);
+    // 9.0, 9.0, 9.1, 9.2, 9.3, 9.4
+    assert!(
+        texts(&parsed, "tr").iter().any(|t| t.ends_with("69.0009.0259.1509.2759.400")),
+        "{:?}",
+        texts(&parsed, "tr")
+    );
+    // of three, quarters say nothing
+    let few = html(&all[..3]);
+    holds(&few);
+    assert!(boxes(&parse(&few)) == 0 && few.contains("Repetitions of the throughput"));
+    assert!(!html(&results()).contains("Repetitions of the throughput"));
+}
+
+#[test]
+fn percentiles_of_few_samples_are_not_printed() {
+    let mut r = results().remove(0);
+    r.latency.truncate(1);
+    (r.latency[0].samples, r.latency[0].latency_hdr) = (5000, None);
+    (r.latency[0].p99_ns, r.latency[0].p999_ns, r.latency[0].max_ns) = (777e3, 888e3, 999e3);
+    let shown = table(std::slice::from_ref(&r));
+    assert!(shown.contains("777") && !shown.contains("888"), "{shown}");
+    let page = html(std::slice::from_ref(&r));
+    let cells = texts(&parse(&page), "td");
+    let tips = texts(&parse(&page), "title");
+    assert!(cells.iter().any(|c| c.starts_with("777")) && !cells.iter().any(|c| c.starts_with("888")), "{cells:?}");
+    assert!(tips.iter().any(|c| c.contains("777")) && !tips.iter().any(|c| c.contains("888")), "{tips:?}");
+    r.latency[0].samples = 10_000;
+    assert!(table(std::slice::from_ref(&r)).contains("888"));
+}
+
+#[test]
+fn figures_stand_alone() {
+    let mut all = results();
+    all.extend(repeated(5));
+    let figures = report::figures(&all);
+    let mut names: Vec<&str> = figures.iter().map(|f| f.name.as_str()).collect();
+    for name in [
+        "throughput-1",
+        "latency-1",
+        "latency-distribution-1",
+        "delay-variation-1",
+        "loss-1",
+        "cycles-1",
+        "repetitions-1",
+    ] {
+        assert!(names.contains(&name), "{name} in {names:?}");
+    }
+    assert!(names.iter().any(|n| n.starts_with("curve-loss-over-load")));
+    names.sort_unstable();
+    let before = names.len();
+    names.dedup();
+    assert_eq!(names.len(), before, "a name twice");
+    for figure in &figures {
+        assert!(figure.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", figure.name);
+        let parsed = Document::parse(&figure.svg).unwrap_or_else(|e| panic!("{}: {e}", figure.name));
+        let root = parsed.root_element();
+        assert_eq!((root.tag_name().name(), root.tag_name().namespace()), ("svg", Some("http://www.w3.org/2000/svg")));
+        assert!(!figure.svg.contains("var(") && root.attribute("width").is_some());
+    }
+    assert!(report::figures(&[]).is_empty());
+    #[cfg(feature = "png")]
+    {
+        let png = report::png(&figures[0].svg, 2.0).unwrap();
+        assert!(png.starts_with(b"\x89PNG\r\n") && png.len() > 10_000, "{}", png.len());
+        assert!(report::png(&figures[0].svg, 1e4).is_err());
+        assert!(report::png("no svg", 1.0).is_err());
+    }
+}
+
+#[test]
+fn bars_are_as_high_as_what_they_show() {
+    let results = results();
+    let page = html(&results);
+    let parsed = parse(&page);
+    let svg = parsed.descendants().find(|n| n.has_tag_name("svg")).unwrap();
+    let bar = |r: &Result| {
+        let lower = format!("lower bound {:.3} Mpps", r.summary.lower_pps / 1e6);
+        let frame = r.traffic.frames.label();
+        let tip = |t: &str| t.starts_with(&format!("{}, {frame}", r.dut.label())) && t.contains(&lower);
+        let group = svg.children().find(|g| g.children().any(|c| c.has_tag_name("title") && c.text().is_some_and(tip)));
+        let rect = group.unwrap().children().find(|c| c.has_tag_name("rect")).unwrap();
+        rect.attribute("height").unwrap().parse::<f64>().unwrap()
+    };
+    let scale = bar(&results[0]) / results[0].summary.lower_pps;
+    for r in &results {
+        assert!((bar(r) - scale * r.summary.lower_pps).abs() < 0.02, "{}", r.traffic.frames.label());
+    }
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u{202e}\u{1b}[31m";
+    let mut all = results();
+    for r in &mut all {
+        r.study = HOSTILE.to_owned();
+        r.dut.kind = HOSTILE.to_owned();
+        r.dut.file = Some(HOSTILE.to_owned());
+        r.dut.chain = Some(HOSTILE.to_owned());
+        r.dut.nfs[0].kind = HOSTILE.to_owned();
+        r.dut.ports[0].name = HOSTILE.to_owned();
+        r.cell.insert(HOSTILE.to_owned(), r.traffic.flows.to_string());
+        r.tool.command = Some(HOSTILE.to_owned());
+        r.tool.name = HOSTILE.to_owned();
+        r.environment.cpu = HOSTILE.to_owned();
+        r.environment.hypervisor = Some(HOSTILE.to_owned());
+        r.environment.more.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+        r.goal.name = Some(HOSTILE.to_owned());
+        r.goal.method = HOSTILE.to_owned();
+        r.deviations.push(HOSTILE.to_owned());
+        r.nodes[1].name = HOSTILE.to_owned();
+        r.nodes[1].dropped.insert(HOSTILE.to_owned(), 1);
+        r.traffic.protocol = HOSTILE.to_owned();
+        if let Frames::Mix(mix) = &mut r.traffic.frames {
+            mix.name = HOSTILE.to_owned();
+        }
+    }
+    let page = html(&all);
+    holds(&page);
+    let shown = HOSTILE.replace(['\u{202e}', '\u{1b}'], "\u{fffd}");
+    assert!(texts(&parse(&page), "h1")[0].contains(&shown));
+    let text = table(&all);
+    assert!(!text.contains(['\u{1b}', '\u{202e}']));
+}
+
+#[test]
+fn odd_results_have_a_page_too() {
+    holds(&html(&[]));
+    assert!(table(&[]).contains("no results"));
+
+    let mut none = results().remove(0);
+    none.summary = report::Summary { lower_pps: 0.0, upper_pps: Some(0.0), conditional_pps: None };
+    none.trials.clear();
+    none.latency.clear();
+    none.nodes.clear();
+    none.calibration = None;
+    none.tool.command = None;
+    none.limited_by = LimitedBy::Generator;
+    none.seal().unwrap();
+    let page = html(std::slice::from_ref(&none));
+    holds(&page);
+    assert!(page.contains("no load with frames of 64 B met the goal"));
+    assert!(page.contains("limited by the generator"));
+    assert!(!table(std::slice::from_ref(&none)).contains("cycles per packet"));
+    for (limit, words) in [
+        (LimitedBy::Machine, "limited by the machine, not by the DUT"),
+        (LimitedBy::Budget, "the search ran out of trials or time"),
+        (LimitedBy::Load, "no higher load was offered"),
+    ] {
+        none.limited_by = limit;
+        let said = table(std::slice::from_ref(&none));
+        let row = said.lines().nth(1).unwrap();
+        assert!(row.ends_with(limit.name()) && said.contains(words), "{said}");
+    }
+
+    // far above and below the line, sizes of no bytes, latencies of nothing, more of all than one drawing holds
+    let mut wide = Vec::new();
+    for n in 0..60u16 {
+        let mut r = made_up::result("bondstone", Frames::FrameBytes(n * 40), 200.0);
+        r.summary.lower_pps = if n % 2 == 0 { 9e15 } else { 1e-9 };
+        r.summary.upper_pps = None;
+        r.cell.insert("n".to_owned(), (n % 9).to_string());
+        for (i, l) in r.latency.iter_mut().enumerate() {
+            l.latency_hdr = None;
+            (l.p50_ns, l.p99_ns, l.p999_ns, l.max_ns) =
+                if i == 0 { (0.0, 0.0, 0.0, 0.0) } else { (1.0, 9e15, 9e15, 9e15) };
+            l.samples = u64::from(n);
+            l.share_of_throughput = (n % 3 == 0).then_some(f64::from(n));
+        }
+        r.nodes = (0..20).map(|i| report::Node { name: format!("n{i}"), ..r.nodes[0].clone() }).collect();
+        wide.push(r);
+    }
+    holds(&html(&wide));
+    assert!(table(&wide).lines().count() > 120);
+}
+
+#[test]
+fn one_result_is_told_in_words() {
+    let mut r = results().remove(0);
+    let page = html(std::slice::from_ref(&r));
+    assert!(page.contains("quick goal: not RFC 2544"));
+    assert!(page.contains("virtual machine (KVM)"));
+    assert!(page.contains("bondstone bench scenarios/sample.toml --seed 7"));
+    (r.goal.trial_s, r.goal.sum_s, r.goal.exceed_ratio) = (60.0, 60.0, 0.0);
+    r.environment.hypervisor = None;
+    r.environment.steal_share = None;
+    r.environment.isolated_cpus = vec![0, 1];
+    r.trials.retain(|t| !t.machine);
+    r.deviations.clear();
+    let page = html(std::slice::from_ref(&r));
+    assert!(page.contains("no packet lost in a trial of 60 s"));
+    assert!(!page.contains("Read the numbers with this in mind"));
+}
+
+#[test]
+fn the_text_table_has_what_was_measured() {
+    let results = results();
+    let text = table(&results);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0]
+            .split_whitespace()
+            .eq("what frame Mpps L1 Gbit/s of 10GbE load p50 µs p99 µs p99.9 µs loss limited by".split(' '))
+    );
+    for (r, line) in results.iter().zip(&lines[1..]) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mpps = format!("{:.3}", r.summary.lower_pps / 1e6);
+        let gbps = format!("{:.2}", r.traffic.l1_bps(r.summary.lower_pps) / 1e9);
+        let p99 = format!("{:.1}", r.latency[2].p99_ns / 1e3);
+        for expected in [r.dut.kind.clone(), r.traffic.frames.label(), mpps, gbps, p99, r.limited_by.name().to_owned()]
+        {
+            assert!(words.contains(&expected.as_str()), "{expected} in {line}");
+        }
+        // the sum of the nodes, below
+        let sum: f64 = r.nodes.iter().filter_map(|n| n.cycles_per_packet).sum();
+        assert!(lines[results.len()..].iter().any(|l| l.ends_with(&format!("{sum:.1}"))), "{sum:.1}");
+    }
+    // numbers end in one column
+    let end =
+        |line: &str, column: &str| line.find(column).map(|at| line[..at].chars().count() + column.chars().count());
+    let mpps = end(lines[0], "Mpps").unwrap();
+    for (r, line) in results.iter().zip(&lines[1..]) {
+        assert_eq!(end(line, &format!("{:.3}", r.summary.lower_pps / 1e6)), Some(mpps), "{line}");
+    }
+}
