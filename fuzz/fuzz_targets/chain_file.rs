@@ -3,7 +3,7 @@
 
 use config::{ChainFile, Start, Wall};
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Graph, Hop, Target};
+use graph::{BuildContext, Graph, Hop, Target};
 use libfuzzer_sys::fuzz_target;
 use packet::HeapPool;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(plan.nfs.len(), nodes.len());
         // an NF may have half a megabyte of state
         if nodes.len() <= 8 {
-            let build = |nf: &usize| file.nfs[*nf].factory.build(&BuildCx::default());
+            let build = |nf: &usize| file.nfs[*nf].factory.build(&BuildContext::default());
             match plan.nfs.iter().map(build).collect::<Result<Vec<_>, _>>() {
                 Ok(built) => drop(Graph::new(&plan.blueprint, built, Arc::new(HeapPool::new(0)))),
                 Err(fault) => assert!(!fault.problem.is_empty() && fault.key.is_some()),

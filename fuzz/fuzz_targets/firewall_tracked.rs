@@ -2,7 +2,7 @@
 //! is accounted for, none is changed, and no table holds more than it may.
 #![no_main]
 
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, Sink, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -91,7 +91,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let more = *u.choose(&["", "loose = true, ", "full = \"evict\", "])?;
     let settings = SETTINGS.replace("track = { ", &format!("track = {{ {more}"));
     let settings = config::settings(&settings).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a firewall");
+    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a firewall");
     let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }];
     let blueprint =
         Blueprint { nodes: vec![NodePlan { name: "firewall".to_owned(), edges: vec![Target::Nowhere] }], hops };

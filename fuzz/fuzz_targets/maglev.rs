@@ -3,7 +3,7 @@
 #![no_main]
 
 use bondstone_fuzz::Batches;
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{Batch, HeapPool};
@@ -113,7 +113,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
     let kind = registry.get("maglev").expect("it is shipped");
     let settings = config::settings(SETTINGS).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a load balancer");
+    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a load balancer");
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "lb".to_owned(), edges: vec![Target::Nowhere] }], hops };
     let pool = Arc::new(HeapPool::new(1024));

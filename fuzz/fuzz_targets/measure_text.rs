@@ -48,7 +48,7 @@ fuzz_target!(|bytes: &[u8]| {
             let (trace, stack, short) = (next(), next(), next());
             match Shape::parse(trace, stack, short) {
                 Ok(shape) => drop(shape.checked(text.len().is_multiple_of(2), text.len().is_multiple_of(3))),
-                Err((name, d)) => assert!(!name.is_empty() && d.cure.is_some()),
+                Err((name, d)) => assert!(!name.is_empty() && d.remedy.is_some()),
             }
         }
     }

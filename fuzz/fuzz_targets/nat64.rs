@@ -4,7 +4,7 @@
 #![no_main]
 
 use bondstone_fuzz::Batches;
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{Batch, HeapPool};
@@ -140,7 +140,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let which = u.choose_index(SETTINGS.len())?;
     let text = format!("{COMMON}{}", SETTINGS[which]);
     let settings = config::settings(&text).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a translation");
+    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a translation");
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "nat".to_owned(), edges: vec![Target::Nowhere] }], hops };
     let pool = Arc::new(HeapPool::new(1024));

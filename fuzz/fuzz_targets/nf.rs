@@ -2,7 +2,7 @@
 #![no_main]
 
 use bondstone_fuzz::Made;
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Kind, Node, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, Kind, Node, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -42,7 +42,7 @@ fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, usize, Option<Box<
     }
     let settings = kind.read(config::settings(&text).expect("a table")).expect("settings as the schema has them");
     let outputs = kind.outputs.len() + settings.interfaces().len();
-    Ok((kind, outputs, settings.build(&BuildCx::default()).ok()))
+    Ok((kind, outputs, settings.build(&BuildContext::default()).ok()))
 }
 
 /// Those of a capture, if that is what is left, or made of what is left.

@@ -2,7 +2,7 @@
 #![no_main]
 
 use bondstone_fuzz::Made;
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -57,7 +57,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
     let kind = registry.get("l3fwd").expect("it is shipped");
     let settings = config::settings(SETTINGS).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildCx::default()).expect("a router");
+    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a router");
     let edges = (0..3).map(Target::Port).collect();
     let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "router".to_owned(), edges }], hops };

@@ -1,4 +1,4 @@
-//! Scenario files: faults have words, a cure or a place, and nothing a terminal would obey; one without faults has cells.
+//! Scenario files: faults have words, a remedy or a place, and nothing a terminal would obey; one without faults has cells.
 #![no_main]
 
 use bench::Scenario;

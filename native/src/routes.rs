@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::fmt::Display;
 use core::str::FromStr;
 use flate2::read::GzDecoder;
-use graph::BuildCx;
+use graph::BuildContext;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -153,7 +153,7 @@ impl<A: Version> Table<A> {
             via.join(", "),
             macs.join(", ")
         );
-        let nodes = move || vec![node_in("l3fwd", &settings, &BuildCx::default())];
+        let nodes = move || vec![node_in("l3fwd", &settings, &BuildContext::default())];
         Ok(Pair::new(&self.name, Box::new(nodes), A::NATIVE))
     }
 

@@ -11,7 +11,7 @@ use anyhow::Context;
 use core::ffi::c_void;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use dpdk::{Eal, Mempool};
-use graph::{Blueprint, BuildCx, Graph, Hop, HopPlan, Node, NodePlan, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, Node, NodePlan, Target};
 use packet::BURST;
 use runtime::{Drain, Input, Origin, Output, Receive, Source, Worker};
 use serde::Serialize;
@@ -139,10 +139,10 @@ impl Lap {
 }
 
 pub(crate) fn node(kind: &str, settings: &str) -> Box<dyn Node> {
-    node_in(kind, settings, &BuildCx::default())
+    node_in(kind, settings, &BuildContext::default())
 }
 
-pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildCx) -> Box<dyn Node> {
+pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildContext) -> Box<dyn Node> {
     let registry = nf::registry();
     let kind = registry.get(kind).expect("a shipped NF");
     let settings = config::settings(settings).expect("TOML");

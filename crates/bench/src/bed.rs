@@ -200,14 +200,14 @@ pub enum BedError {
     #[error(transparent)]
     Pace(#[from] PaceError),
     /// This device cannot do what was asked for.
-    #[error("{dut} cannot be {what}; {cure}")]
+    #[error("{dut} cannot be {what}; {remedy}")]
     Cannot {
         /// The device.
         dut: String,
         /// Such as `reset`, or `changed while it forwards`.
         what: &'static str,
         /// What helps.
-        cure: &'static str,
+        remedy: &'static str,
     },
     /// The device is gone.
     #[error("{0}")]

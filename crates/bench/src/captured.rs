@@ -33,18 +33,18 @@ impl Captured {
     /// # Errors
     /// The name of what is wrong, as in a scenario, and what is wrong with it.
     pub fn checked(self) -> Result<Captured, (&'static str, Diagnostic)> {
-        let wrong = |name, value: String, problem: String, cure: &str| {
-            Err((name, Diagnostic::new(problem).value(value).cure(cure)))
+        let wrong = |name, value: String, problem: String, remedy: &str| {
+            Err((name, Diagnostic::new(problem).value(value).remedy(remedy)))
         };
         let (files, maps) = (self.files.len(), self.rewrite.prefixes.len());
         match self.speed {
             _ if !(1..=MOST).contains(&files) => {
-                let cure = "give one file, or two: the second is sent into the second port";
+                let remedy = "give one file, or two: the second is sent into the second port";
                 wrong(
                     "capture",
                     files.to_string(),
                     "is no number of captures that can be sent at once".to_owned(),
-                    cure,
+                    remedy,
                 )
             }
             _ if maps > MAX_MAPS => {
@@ -88,7 +88,7 @@ mod tests {
             (Captured { speed: Some(f64::NAN), ..one.clone() }, "speed"),
         ] {
             let (at, d) = wrong.checked().unwrap_err();
-            assert_eq!((at, d.value.is_some(), d.cure.is_some()), (name, true, true), "{d}");
+            assert_eq!((at, d.value.is_some(), d.remedy.is_some()), (name, true, true), "{d}");
         }
         let all =
             Captured { rewrite: Rewrite { prefixes: vec![map], tagging: Tagging::Strip }, speed: Some(2.0), ..one };

@@ -48,14 +48,14 @@ use std::sync::atomic::AtomicBool;
 
 /// Why a device under test does not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{dut}: {problem}\n  cure: {cure}")]
+#[error("{dut}: {problem}\n  help: {remedy}")]
 pub struct DutError {
     /// Which.
     pub dut: String,
     /// What is wrong.
     pub problem: String,
     /// What mends it.
-    pub cure: String,
+    pub remedy: String,
 }
 
 /// This program.

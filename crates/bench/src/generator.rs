@@ -162,7 +162,7 @@ impl Foreign {
     /// Offers frames of the size of these.
     pub(crate) fn trial(&mut self, offered: &Offered, ask: &Ask) -> Result<Seen, BedError> {
         let Ask { phases, loss_bins, variation, tag_s, act, .. } = ask;
-        let cannot = |what, cure| Err(BedError::Cannot { dut: self.site.name().to_owned(), what, cure });
+        let cannot = |what, remedy| Err(BedError::Cannot { dut: self.site.name().to_owned(), what, remedy });
         let Frames::FrameBytes(frame) = offered.document().frames else {
             return cannot("offered several sizes by another generator", "give sizes, such as frames = \"64,512\"");
         };

@@ -22,7 +22,7 @@ pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagn
 /// As [`flow_settings`], for a stack, which says what is above IP, and where the file has no addresses also which IP.
 pub(crate) fn flow_settings_of(file: &ChainFile, count: u32, stack: Option<Stack>) -> Result<FlowSettings, Diagnostic> {
     let t = &file.traffic;
-    let wrong = |value: &str, problem: String, cure: &str| wrong(file, value, problem, cure);
+    let wrong = |value: &str, problem: String, remedy: &str| wrong(file, value, problem, remedy);
     let net = |text: &str| net(text).map_err(|e| wrong(text, e, "write a prefix such as 10.0.0.0/8"));
     let (src_mac, dst_mac) = macs(file)?;
     let unsaid = t.src.is_none() && t.dst.is_empty() && t.prefixes.is_none();
@@ -40,8 +40,8 @@ pub(crate) fn flow_settings_of(file: &ChainFile, count: u32, stack: Option<Stack
     let mut dst = t.dst.iter().map(|d| net(d)).collect::<Result<Vec<_>, _>>()?;
     if let Some(name) = &t.prefixes {
         let path = file.folder().join(name);
-        let cure = "name a file with a prefix at the beginning of each line";
-        dst.extend(prefixes(&path, settings.src.is_ipv4()).map_err(|e| wrong(name, e, cure))?);
+        let remedy = "name a file with a prefix at the beginning of each line";
+        dst.extend(prefixes(&path, settings.src.is_ipv4()).map_err(|e| wrong(name, e, remedy))?);
     }
     if !dst.is_empty() {
         settings.dst = dst;
@@ -65,8 +65,8 @@ pub(crate) fn macs(file: &ChainFile) -> Result<(Option<MacAddr>, Option<MacAddr>
     Ok((mac(&file.traffic.src_mac)?, mac(&file.traffic.dst_mac)?))
 }
 
-fn wrong(file: &ChainFile, value: &str, problem: String, cure: &str) -> Diagnostic {
-    let d = Diagnostic::new(format!("[traffic]: {problem}")).value(value).cure(cure);
+fn wrong(file: &ChainFile, value: &str, problem: String, remedy: &str) -> Diagnostic {
+    let d = Diagnostic::new(format!("[traffic]: {problem}")).value(value).remedy(remedy);
     Diagnostic { file: Some(file.file.clone()), ..d }
 }
 

@@ -116,7 +116,7 @@ impl Profile {
     pub fn open(path: &Path) -> Result<Profile, Diagnostic> {
         let unread = |why: String| {
             let d = Diagnostic::new(format!("profile: cannot be read: {why}")).value(path.display());
-            d.cure("name a script of up to 64 KiB")
+            d.remedy("name a script of up to 64 KiB")
         };
         let file = File::open(path).map_err(|e| unread(e.to_string()))?;
         let mut text = String::new();
@@ -137,7 +137,7 @@ impl Profile {
             let line = e.position().line().and_then(|line| text.lines().nth(line.saturating_sub(1)));
             let shown: String = line.unwrap_or(text).trim().chars().take(80).collect();
             let d = Diagnostic::new(format!("profile: {}", plain(&e.err_type().to_string()))).value(shown);
-            placed(d.cure("write `fn streams()` and `fn at(second)` in Rhai"), path, e.position())
+            placed(d.remedy("write `fn streams()` and `fn at(second)` in Rhai"), path, e.position())
         })?;
         let (path, text) = (path.to_owned(), text.to_owned());
         let mut profile = Profile { path, text, engine, spent, script, streams: vec![], seconds: SECONDS };
@@ -225,8 +225,8 @@ impl Profile {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
             let known = all.iter().any(|stream| stream.name == name);
             if name.is_empty() || name.len() > 32 || !name.bytes().all(plain) || known {
-                let cure = "name each stream differently, in up to 32 letters, digits, - and _";
-                return Err(self.wrong("streams", &name, "is no name of a stream, or that of another too", cure));
+                let remedy = "name each stream differently, in up to 32 letters, digits, - and _";
+                return Err(self.wrong("streams", &name, "is no name of a stream, or that of another too", remedy));
             }
             let (frames, mix) = self.frames("streams", &fields, "64")?;
             let flows = self.flows("streams", &fields, 1)?;
@@ -241,8 +241,8 @@ impl Profile {
             all.push(ProfileStream { name, frames, mix, flows, port });
         }
         if all.iter().all(|stream| stream.port != 0) {
-            let cure = "let a stream go into port 0, the first";
-            return Err(self.wrong("streams", "port: 1", "is the port of all streams", cure));
+            let remedy = "let a stream go into port 0, the first";
+            return Err(self.wrong("streams", "port: 1", "is the port of all streams", remedy));
         }
         Ok(all)
     }
@@ -265,13 +265,13 @@ impl Profile {
             self.engine.call_fn(&mut Scope::new(), &self.script, name, arguments).map_err(|e| self.failed(name, &e))?;
         let kind = given.type_name();
         given.try_cast().ok_or_else(|| {
-            let cure = "let streams() give a list [#{ name: \"web\" }], and at(second) a map #{ web: #{ rate: 1e6 } }";
-            self.wrong(name, kind, "is not what it has to give", cure)
+            let remedy = "let streams() give a list [#{ name: \"web\" }], and at(second) a map #{ web: #{ rate: 1e6 } }";
+            self.wrong(name, kind, "is not what it has to give", remedy)
         })
     }
 
     fn failed(&self, name: &str, why: &EvalAltResult) -> Diagnostic {
-        let (problem, cure) = match why {
+        let (problem, remedy) = match why {
             EvalAltResult::ErrorFunctionNotFound(..) if why.position().is_none() => {
                 (format!("has no function {name}"), "write `fn streams()` and `fn at(second)`")
             }
@@ -284,16 +284,16 @@ impl Profile {
             }
             other => (format!("{name}: {other}"), "correct the script"),
         };
-        let d = Diagnostic::new(format!("profile: {}", plain(&problem))).value(name).cure(cure);
+        let d = Diagnostic::new(format!("profile: {}", plain(&problem))).value(name).remedy(remedy);
         match innermost(why) {
             position if position.is_none() => self.at_function(name, d),
             position => placed(d, &self.path, position),
         }
     }
 
-    fn wrong(&self, place: &str, value: &str, problem: &str, cure: &str) -> Diagnostic {
+    fn wrong(&self, place: &str, value: &str, problem: &str, remedy: &str) -> Diagnostic {
         let shown: String = value.chars().take(80).collect();
-        let d = Diagnostic::new(format!("profile, {place}: {}", plain(problem))).value(shown).cure(cure);
+        let d = Diagnostic::new(format!("profile, {place}: {}", plain(problem))).value(shown).remedy(remedy);
         self.at_function(place, d)
     }
 
@@ -338,8 +338,8 @@ impl Profile {
         let Some(value) = fields.get("flows") else { return Ok(or) };
         let flows = value.as_int().ok().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=MAX_FLOWS).contains(n));
         flows.ok_or_else(|| {
-            let cure = format!("write flows: 1 to {MAX_FLOWS}");
-            self.wrong(place, &value.to_string(), "is no number of flows", &cure)
+            let remedy = format!("write flows: 1 to {MAX_FLOWS}");
+            self.wrong(place, &value.to_string(), "is no number of flows", &remedy)
         })
     }
 }

@@ -31,7 +31,7 @@ impl Programme {
         let ready = |(n, stream): (usize, &StreamPlan)| {
             let wrong = |value: String, problem: String| {
                 let d = Diagnostic::new(format!("profile, stream {}: {problem}", stream.name)).value(value);
-                let d = d.cure("change its frames or flows in the script, or [traffic] of the chain file");
+                let d = d.remedy("change its frames or flows in the script, or [traffic] of the chain file");
                 Diagnostic { file: Some(timetable.profile().path().to_owned()), ..d }
             };
             let settings = flow_settings_of(file, stream.flows(), None)?;

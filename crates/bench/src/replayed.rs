@@ -43,7 +43,7 @@ impl Replayed {
                 let problem = "capture: has no gaps: all its frames were captured at the same time";
                 Diagnostic::new(problem)
                     .value(asked.files[0].display())
-                    .cure("leave out --gaps, and gaps of a scenario")
+                    .remedy("leave out --gaps, and gaps of a scenario")
             })?),
         };
         Ok(Replayed { traces, asked, line })
@@ -286,7 +286,7 @@ mod tests {
     fn captures_without_gaps_cannot_keep_them() {
         let scratch = Scratch::new("gapless", &[&[(3, 100), (3, 100)]]);
         let d = open(&Captured { files: scratch.0.clone(), speed: Some(1.0), ..Captured::default() }).err().unwrap();
-        assert!(d.problem.contains("no gaps") && d.cure.is_some() && d.value.is_some(), "{d}");
+        assert!(d.problem.contains("no gaps") && d.remedy.is_some() && d.value.is_some(), "{d}");
         assert!(open(&Captured::of(scratch.0[0].clone())).is_ok());
     }
 }

@@ -130,7 +130,7 @@ impl Rig {
             }
             tries += u32::from(outcome != (CONFORM, None) || Instant::now() > awake);
         }
-        let cure = format!("look at how it was made:\n{}\n{}", self.about.configuration, self.running.said());
+        let remedy = format!("look at how it was made:\n{}\n{}", self.about.configuration, self.running.said());
         match outcome {
             (_, Some(problem)) => Err(site.wrong(
                 format!("does not forward as it should: {problem}"),
@@ -138,7 +138,7 @@ impl Rig {
             )),
             (lost, None) => Err(site.wrong(
                 format!("{lost} of {CONFORM} packets did not come out, sent {} us apart", APART.as_micros()),
-                cure,
+                remedy,
             )),
         }
     }
@@ -150,12 +150,12 @@ impl Rig {
     pub fn trial(&mut self, load: &mut Load<'_>, ask: &Ask) -> Result<Seen, BedError> {
         let Rig { running, station, outside, driver, site, .. } = self;
         let Some(act) = ask.act else { return Ok(station.trial(outside, load, ask)?) };
-        if let Some(cure) = driver.cannot(act) {
+        if let Some(remedy) = driver.cannot(act) {
             let what = match act {
                 Act::Reset { .. } => "reset",
                 Act::Changes { .. } => "changed while it forwards",
             };
-            return Err(BedError::Cannot { dut: site.name().to_owned(), what, cure });
+            return Err(BedError::Cannot { dut: site.name().to_owned(), what, remedy });
         }
         let is_here = running.about().environment.is_none();
         // the generator's is the one that this thread is on

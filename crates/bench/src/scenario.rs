@@ -67,7 +67,7 @@
 //! the one divided by the mean of the other that has to. `given` names a published result whose own claim has to be
 //! reproduced for this one to make sense. `untestable` says why a claim is not judged; what it selects is shown all the same.
 //!
-//! [`Scenario::read`] reads scenario and chain files and reports every fault with line, value and cure; [`judge`] compares
+//! [`Scenario::read`] reads scenario and chain files and reports every fault with line, value and remedy; [`judge`] compares
 //! what was measured with what the claims say, and measures nothing itself.
 
 mod cells;
@@ -232,7 +232,7 @@ impl Scenario {
     /// Reads and checks a file and the chain files that it names, whose NFs are of `registry`.
     ///
     /// # Errors
-    /// Every fault found, each with its place, the value and a cure.
+    /// Every fault found, each with its place, the value and a remedy.
     pub fn read(file: &Path, registry: &Registry) -> Result<Scenario, Vec<Diagnostic>> {
         let text = config::read(file, "scenario").map_err(|d| vec![d])?;
         Scenario::parse(&text, file, registry)

@@ -90,8 +90,8 @@ impl Sent {
         match self {
             Sent::Made { frames, flows, order, shape } => {
                 let wrong = |what: &str, value: &str, problem: String| {
-                    let cure = format!("change the {what}: --{what}, or [traffic] of a scenario or of the chain file");
-                    Diagnostic::new(problem).value(value).cure(cure)
+                    let remedy = format!("change the {what}: --{what}, or [traffic] of a scenario or of the chain file");
+                    Diagnostic::new(problem).value(value).remedy(remedy)
                 };
                 if let Some(settings) = shape.short {
                     let from = flow_settings_of(file, 1, None)?;
@@ -232,7 +232,7 @@ mod tests {
         ] {
             let d = ready_as(frames, 1, shape, more).err().unwrap();
             assert_eq!(d.value.as_deref().map(|v| v.starts_with(value)), Some(true), "{d}");
-            assert!(d.to_string().contains(words) && d.cure.is_some(), "{d}");
+            assert!(d.to_string().contains(words) && d.remedy.is_some(), "{d}");
         }
     }
 
@@ -266,6 +266,6 @@ mod tests {
         assert_eq!((names(false), names(true)), (vec!["a"], vec!["a", "c"]));
         let file = read(&port("a"), "{ path = [\"a\", \"a\"] }");
         let d = crate::wired::entries(&file, true).unwrap_err();
-        assert_eq!((d.value.as_deref(), d.file.is_some(), d.cure.is_some()), (Some("a"), true, true));
+        assert_eq!((d.value.as_deref(), d.file.is_some(), d.remedy.is_some()), (Some("a"), true, true));
     }
 }

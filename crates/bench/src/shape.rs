@@ -44,8 +44,8 @@ impl Shape {
     /// # Errors
     /// As [`Shape::parse`].
     pub fn checked(self, flows: bool, order: bool) -> Result<Shape, (&'static str, Diagnostic)> {
-        let wrong = |name, value: String, problem: &str, cure: &str| {
-            Err((name, Diagnostic::new(problem).value(value).cure(cure)))
+        let wrong = |name, value: String, problem: &str, remedy: &str| {
+            Err((name, Diagnostic::new(problem).value(value).remedy(remedy)))
         };
         if let Some(short) = self.short.filter(|_| self.both_ways) {
             let problem = "short flows are opened from one side: they do not go both ways";
@@ -87,7 +87,7 @@ fn parsed<T: FromStr<Err: Display>>(
 ) -> Result<Option<T>, (&'static str, Diagnostic)> {
     let wrong = |text: &str, why: T::Err| {
         let shown: String = text.chars().take(120).collect();
-        (name, Diagnostic::new(why.to_string()).value(shown).cure(format!("write another {name}, or none")))
+        (name, Diagnostic::new(why.to_string()).value(shown).remedy(format!("write another {name}, or none")))
     };
     text.map(|text| text.parse().map_err(|why| wrong(text, why))).transpose()
 }
@@ -125,11 +125,11 @@ mod tests {
         ] {
             let (at, d) = Shape::parse(trace, stack, short).unwrap_err();
             assert_eq!((at, d.value.as_deref()), (name, Some(value)), "{d}");
-            assert!(d.cure.is_some());
+            assert!(d.remedy.is_some());
         }
         let both = Shape { both_ways: true, ..Shape::parse(None, None, Some("10x7")).unwrap() };
         let (at, d) = both.checked(false, false).unwrap_err();
-        assert_eq!((at, d.value.as_deref(), d.cure.is_some()), ("both_ways", Some("10x7"), true));
+        assert_eq!((at, d.value.as_deref(), d.remedy.is_some()), ("both_ways", Some("10x7"), true));
         let shape = Shape::parse(Some("simple"), None, None).unwrap();
         assert!(shape.checked(false, true).is_ok() && shape.checked(true, false).is_err());
         assert!(Shape::parse(None, None, Some("10")).unwrap().checked(false, true).is_err());

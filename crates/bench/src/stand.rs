@@ -57,14 +57,14 @@ impl Bed for Offering<'_> {
             return Err(BedError::Cannot {
                 dut: "traffic of which not every packet has a number".to_owned(),
                 what: "asked for the latency of one packet",
-                cure: "the method throughput has the latencies of those that have one",
+                remedy: "the method throughput has the latencies of those that have one",
             });
         }
         if ask.phases.len() > 1 && self.load.gaps(0).is_some() {
             return Err(BedError::Cannot {
                 dut: "a capture with its own gaps".to_owned(),
                 what: "sent at several loads without a pause",
-                cure: "leave out --gaps, and gaps of a scenario, or measure with another method",
+                remedy: "leave out --gaps, and gaps of a scenario, or measure with another method",
             });
         }
         let (dut, directions) = match self.stand {
@@ -77,7 +77,7 @@ impl Bed for Offering<'_> {
             return Err(BedError::Cannot {
                 dut: dut.to_owned(),
                 what: "sent packets both ways",
-                cure: "give it a second port, or leave out both ways, or the second capture",
+                remedy: "give it a second port, or leave out both ways, or the second capture",
             });
         }
         match self.stand {
@@ -87,7 +87,7 @@ impl Bed for Offering<'_> {
                     Some(Act::Reset { .. }) => "reset",
                     _ => "changed while it forwards",
                 },
-                cure: "measure a device of its own: [dut] kind = \"...\" in a scenario",
+                remedy: "measure a device of its own: [dut] kind = \"...\" in a scenario",
             }),
             Stand::Wired(wired) => {
                 let before = wired.chains().snapshot();

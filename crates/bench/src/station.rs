@@ -485,7 +485,7 @@ impl Station {
                 all += n;
                 self.taken += n as u64;
                 *at = clock::cycles();
-                arrived.fetch();
+                arrived.prefetch();
             }
         }
         all

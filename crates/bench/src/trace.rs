@@ -146,7 +146,7 @@ fn wrong(path: &Path, problem: String) -> Diagnostic {
     let told = told.or(problem.strip_prefix("capture: ")).unwrap_or(&problem);
     Diagnostic::new(format!("capture: {told}"))
         .value(file)
-        .cure("give a pcap or pcapng file of an Ethernet interface, plain or gzipped")
+        .remedy("give a pcap or pcapng file of an Ethernet interface, plain or gzipped")
 }
 
 /// A file that is hashed as it is read.
@@ -247,7 +247,7 @@ mod tests {
             let file = Scratch::new(name, content);
             for d in [open(&file).unwrap_err(), Trace::look(&file.0).unwrap_err()] {
                 let said = d.to_string();
-                assert!(said.contains(problem) && d.cure.is_some(), "{said}");
+                assert!(said.contains(problem) && d.remedy.is_some(), "{said}");
                 assert!(!d.problem.contains(file.0.to_str().unwrap()), "named once: {said}");
                 assert_eq!(d.value.as_deref(), file.0.to_str());
             }

@@ -110,7 +110,7 @@ fn begins(chain: &config::Chain) -> Option<usize> {
 
 /// The fault of a device that has only this port, and is to be offered packets both ways.
 pub(crate) fn one_port(port: &str, file: Option<&ChainFile>) -> Diagnostic {
-    let d = Diagnostic::new("is the only port: packets cannot go both ways").value(port).cure(
+    let d = Diagnostic::new("is the only port: packets cannot go both ways").value(port).remedy(
         "add a second port and a chain from it, or leave out both ways, the second capture, or port: 1 of a profile",
     );
     Diagnostic { file: file.map(|file| file.file.clone()), ..d }

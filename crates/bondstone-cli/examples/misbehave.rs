@@ -3,7 +3,7 @@
 //! `how` is what it does; once it has seen `after` packets, if it does that to packets.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Held, Nf, Node, Way};
+use graph::{BuildContext, Counter, Context, HoldQueue, Nf, Node, PathId};
 use packet::{Batch, Packet};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,8 +89,8 @@ struct Bad {
 struct Falls;
 
 static BUILT: AtomicU64 = AtomicU64::new(0);
-static ABROAD: Mutex<Option<Held>> = Mutex::new(None);
-static WAY: Mutex<Option<Way>> = Mutex::new(None);
+static ABROAD: Mutex<Option<HoldQueue>> = Mutex::new(None);
+static WAY: Mutex<Option<PathId>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,7 +106,7 @@ impl Nf for Misbehave {
     type Settings = Settings;
     const KIND: &'static str = "misbehave";
     const ABOUT: &'static str = "Does what an NF should not.";
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         // NFs that behave are not counted
         let copy = if settings.how == How::Pass { 0 } else { BUILT.fetch_add(1, Ordering::Relaxed) };
         match settings.how {
@@ -128,10 +128,10 @@ impl Node for Bad {
         }
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         if self.how == How::Pass {
             // for those that stray
-            *lock(&WAY) = Some(cx.way());
+            *lock(&WAY) = Some(cx.path());
         }
         self.left = self.left.saturating_sub(batch.len() as u64);
         if self.left != 0 {
@@ -171,7 +171,7 @@ impl Node for Bad {
                 panic!("the first copy");
             }
             How::ThrowInDrop | How::PanicInCounters | How::LoopInCounters | How::LoopInBuild => {}
-            How::PanicInSift => batch.sift(|_| Some(()), |(), _| panic!("one of a batch")),
+            How::PanicInSift => batch.extract_if(|_| Some(()), |(), _| panic!("one of a batch")),
             How::Leak => batch.drain().for_each(std::mem::forget),
             How::Hoard => self.packets.extend(batch.drain()),
             How::Delay => {
@@ -180,12 +180,12 @@ impl Node for Bad {
                 old.into_iter().for_each(|p| batch.push(p).expect("a batch fits in a batch"));
             }
             How::LoseHeld => {
-                let mut held = Held::new(1000);
+                let mut held = HoldQueue::new(1000);
                 batch.drain().for_each(|p| cx.hold(&mut held, p).expect("there is room"));
             }
             How::HeldAbroad => {
                 let mut abroad = lock(&ABROAD);
-                let held = abroad.get_or_insert_with(|| Held::new(1000));
+                let held = abroad.get_or_insert_with(|| HoldQueue::new(1000));
                 if self.copy == 0 {
                     batch.drain().for_each(|p| cx.hold(held, p).expect("there is room"));
                     panic!("holds packets");

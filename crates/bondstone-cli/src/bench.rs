@@ -260,7 +260,7 @@ impl Bench {
         let how = self.settled(&sent, how)?;
         job.generator
             .fits(&sent, &how)
-            .map_err(|(problem, cure)| Diagnostics(vec![Diagnostic::new(problem).value(&job.generator).cure(cure)]))?;
+            .map_err(|(problem, remedy)| Diagnostics(vec![Diagnostic::new(problem).value(&job.generator).remedy(remedy)]))?;
         let mut job = Job { sent, how, ..job.clone() };
         let mut label = cell.label.clone();
         if let Some(flows) = flows.filter(|_| self.flow_counts().len() > 1) {

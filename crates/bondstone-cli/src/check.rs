@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use bench::{Scenario, dut::Env, scenario::Dut};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildCx, Registry};
+use graph::{BuildContext, Registry};
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
 pub(crate) fn settings(file: &ChainFile) -> Vec<Diagnostic> {
     let build = |(n, nf): (usize, &config::NfUse)| {
         let (name, folder) = (nf.name.clone(), file.folder().to_owned());
-        let cx = BuildCx { name, folder, copy: (0, 1), checks: true, ..Default::default() };
+        let cx = BuildContext { name, folder, copy: (0, 1), checks: true, ..Default::default() };
         nf.factory.build(&cx).err().map(|d| file.place(n, d))
     };
     file.nfs.iter().enumerate().filter_map(build).collect()

@@ -58,18 +58,18 @@ struct Check {
     /// What it gives, or would give.
     adds: String,
     /// What mends it, mostly a command; `None` when nothing needs mending, or nothing can.
-    cure: Option<String>,
+    remedy: Option<String>,
 }
 
 impl Check {
     fn new(check: impl Into<String>, state: State, found: impl Into<String>, adds: impl Into<String>) -> Self {
-        Check { check: check.into(), state, found: found.into(), adds: adds.into(), cure: None }
+        Check { check: check.into(), state, found: found.into(), adds: adds.into(), remedy: None }
     }
 
     /// Names what mends it, unless it is well.
-    fn cure(mut self, cure: impl Into<String>) -> Self {
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
         if self.state != State::Ok {
-            self.cure = Some(cure.into());
+            self.remedy = Some(remedy.into());
         }
         self
     }
@@ -105,7 +105,7 @@ fn table(checks: &[Check]) -> Table {
     for c in checks {
         let found = wrap(&c.found, WIDTH.0);
         let mut last = if c.state == State::Ok { vec![] } else { wrap(&c.adds, WIDTH.1) };
-        last.extend(c.cure.clone());
+        last.extend(c.remedy.clone());
         for line in 0..found.len().max(last.len()).max(1) {
             let first = |s: &str| if line == 0 { s.to_owned() } else { String::new() };
             let cell = |lines: &[String]| lines.get(line).cloned().unwrap_or_default();
@@ -163,14 +163,14 @@ mod tests {
         assert_eq!(wrap("", 7), Vec::<String>::new());
         assert_eq!(wrap("a-very-long-word b", 4), ["a-very-long-word", "b"]);
         let command = "echo 512 | sudo tee /a/very/long/path/that/is/wider/than/any/column/of/this/table";
-        let check = Check::new("pages", State::Missing, "none", "speed").cure(command);
+        let check = Check::new("pages", State::Missing, "none", "speed").remedy(command);
         let text = table(&[check]).to_string();
         assert!(text.contains(command) && text.contains("missing"), "{text}");
     }
 
     #[test]
     fn what_is_well_needs_no_cure() {
-        assert_eq!(Check::new("a", State::Ok, "b", "c").cure("d").cure, None);
+        assert_eq!(Check::new("a", State::Ok, "b", "c").remedy("d").remedy, None);
         assert_eq!(serde_json::to_value(State::Better).unwrap(), State::Better.to_string());
     }
 

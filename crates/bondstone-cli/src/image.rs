@@ -101,12 +101,12 @@ impl Of {
         };
         if self.what.is_empty() {
             let d = Diagnostic::new("an image of nothing is asked for");
-            return Err(Diagnostics(vec![d.cure("name NFs (bondstone nf list), or a chain file")]).into());
+            return Err(Diagnostics(vec![d.remedy("name NFs (bondstone nf list), or a chain file")]).into());
         }
         let file = ChainFile::parse(&text, &path, registry).map_err(Diagnostics)?;
         if let Some(wall) = file.walls.first() {
             let d = Diagnostic::new("is a wall, and an image is behind one already").value(&wall.name);
-            return Err(Diagnostics(vec![d.cure("take the key isolation out")]).into());
+            return Err(Diagnostics(vec![d.remedy("take the key isolation out")]).into());
         }
         let faults = settings(&file);
         if !faults.is_empty() {

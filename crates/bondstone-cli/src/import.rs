@@ -9,7 +9,7 @@ use std::path::PathBuf;
 ///
 /// Read is what decides about forwarded packets: the chain FORWARD, or nftables' one base chain of the hook forward, with
 /// the chains that it jumps to. States of connections become the firewall's own tracking. What the firewall's rules cannot say is refused, with its
-/// line, its word and a cure; what is left out because it changes nothing is named in comments above the rules.
+/// line, its word and a remedy; what is left out because it changes nothing is named in comments above the rules.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: 0 done, 2 the list cannot be said in rules of the firewall.
@@ -47,7 +47,7 @@ impl Import {
         } else {
             text = std::fs::read_to_string(&self.list).map_err(|e| {
                 let fault = diagnostics::Diagnostic::new(format!("cannot be read: {e}")).value(self.list.display());
-                Diagnostics(vec![fault.cure("name a file, or - for standard input")])
+                Diagnostics(vec![fault.remedy("name a file, or - for standard input")])
             })?;
         }
         let imported = match self.from {

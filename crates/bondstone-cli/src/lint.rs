@@ -46,7 +46,7 @@ impl Lint {
         let verdict = match lint::check(&self.dir, &self.allow_dependency) {
             Ok(verdict) => verdict,
             Err(e @ Error::NoCargo(_)) => {
-                eprintln!("error: {e}\n  cure: install Rust (rustup), or say in CARGO where cargo is");
+                eprintln!("error: {e}\n  help: install Rust (rustup), or say in CARGO where cargo is");
                 return Ok(Exit::Environment);
             }
             Err(e) => return Err(Diagnostics(vec![fault(&e)]).into()),
@@ -60,7 +60,7 @@ impl Lint {
         }
         for name in self.allow_dependency.iter().filter(|name| !verdict.dependencies.iter().any(|d| d.name == **name)) {
             eprintln!(
-                "warning: {name:?}: {} does not depend on it\n  cure: take the --allow-dependency out",
+                "warning: {name:?}: {} does not depend on it\n  help: take the --allow-dependency out",
                 verdict.name
             );
         }
@@ -80,7 +80,7 @@ impl From<Shown<'_>> for Diagnostic {
             line: Some(finding.line),
             column: Some(finding.column),
             problem: format!("{}, in the NF crate {}", finding.what, finding.name),
-            cure: Some(finding.cure.clone()),
+            remedy: Some(finding.remedy.clone()),
             ..Default::default()
         }
     }
@@ -93,12 +93,12 @@ fn near(path: &Path) -> PathBuf {
 }
 
 fn fault(e: &Error) -> Diagnostic {
-    let cure = match e {
+    let remedy = match e {
         Error::NoCrate(_) => "name the folder of a crate: bondstone lint CRATE_DIR",
         Error::Workspace(_) => "name the folder of one of its crates: bondstone lint CRATE_DIR",
         _ => "does cargo check pass there?",
     };
-    Diagnostic::new(e.to_string()).cure(cure)
+    Diagnostic::new(e.to_string()).remedy(remedy)
 }
 
 /// The verdict for people; what is refused follows by itself.

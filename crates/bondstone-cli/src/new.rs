@@ -72,7 +72,7 @@ impl New {
         let dir = self.dir.clone().unwrap_or_else(|| name.package.clone().into());
         if dir.symlink_metadata().is_ok() {
             let fault = Diagnostic::new("is there already").value(dir.display());
-            return Err(wrong(fault.cure("name another folder: --dir FOLDER")));
+            return Err(wrong(fault.remedy("name another folder: --dir FOLDER")));
         }
         fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         if let Err(e) = write(&dir, &name, &source) {
@@ -96,12 +96,12 @@ impl New {
                     "Bondstone's sources, from which this program was built, are not there any more",
                 )
                 .value(built.display())
-                .cure("say where they are: --bondstone FOLDER, or --bondstone URL of a git repository")),
+                .remedy("say where they are: --bondstone FOLDER, or --bondstone URL of a git repository")),
             };
         };
         if given.contains("://") {
             return match given.contains(['"', '\\']) || given.chars().any(char::is_control) {
-                true => Err(Diagnostic::new("is no URL").value(given).cure("write it without quotes")),
+                true => Err(Diagnostic::new("is no URL").value(given).remedy("write it without quotes")),
                 false => Ok(Source::Git(given.clone())),
             };
         }
@@ -110,7 +110,7 @@ impl New {
             _ => {
                 let fault = Diagnostic::new("holds no sources of Bondstone").value(given);
                 // as git writes them: git@host:path
-                Err(fault.cure(match given.split_once(':') {
+                Err(fault.remedy(match given.split_once(':') {
                     Some((host, path)) => format!("a URL has a scheme: ssh://{host}/{path}"),
                     None => {
                         "name the folder that has crates/bondstone-cli in it, or the URL of a git repository".to_owned()

@@ -4,7 +4,7 @@ use crate::exit::Exit;
 use crate::table::Table;
 use anyhow::anyhow;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildCx, Kind, Registry, Spread};
+use graph::{BuildContext, Kind, Registry, Spread};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 
@@ -43,11 +43,11 @@ impl Nf {
             Nf::Show { name, json } => {
                 let Some(kind) = registry.get(name) else {
                     let known: Vec<_> = registry.iter().map(|k| k.name).collect();
-                    let cure = match config::nearest(name, known.iter().copied()) {
+                    let remedy = match config::nearest(name, known.iter().copied()) {
                         Some(near) => format!("did you mean {near:?}?"),
                         None => format!("use one of {}", known.join(", ")),
                     };
-                    let d = Diagnostic::new("there is no such kind of NF").value(name).cure(cure);
+                    let d = Diagnostic::new("there is no such kind of NF").value(name).remedy(remedy);
                     return Err(Diagnostics(vec![d]).into());
                 };
                 if *json {
@@ -66,7 +66,7 @@ fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
     let table = toml_table(kind.example)?;
     let node = kind
         .read(table)?
-        .build(&BuildCx::default())
+        .build(&BuildContext::default())
         .map_err(|d| anyhow!("the example of {} is wrong: {d}", kind.name))?;
     let mut drops: Vec<_> = vec![];
     // operators that stand in several branches name theirs several times

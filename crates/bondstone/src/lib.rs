@@ -10,7 +10,7 @@
 //!     type Settings = NoSettings;
 //!     const KIND: &'static str = "counting";
 //!     const ABOUT: &'static str = "Counts packets and passes them on.";
-//!     fn build(_: &NoSettings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+//!     fn build(_: &NoSettings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
 //!         Ok(frame().parse::<Ethernet>().compose())
 //!     }
 //! }
@@ -42,7 +42,7 @@ pub use {diagnostics, graph, packet, streams, tables, wire};
 /// The types and traits that most NFs need: `use bondstone::prelude::*`.
 pub mod prelude {
     pub use diagnostics::Diagnostic;
-    pub use graph::{BuildCx, Counter, Cx, Held, Nf, NoSettings, Node, Operator, Registry, Spread, frame};
+    pub use graph::{BuildContext, Counter, Context, HoldQueue, Nf, NoSettings, Node, Operator, Registry, Spread, frame};
     pub use packet::{Batch, Packet};
     pub use wire::{Ethernet, Ipv4, Ipv6, Tcp, Udp};
 }

@@ -57,9 +57,9 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, cure: impl Into<String>) {
+    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, remedy: impl Into<String>) {
         if !self.enough() {
-            let d = Diagnostic::new(problem).value(value).cure(cure);
+            let d = Diagnostic::new(problem).value(value).remedy(remedy);
             self.faults.push(self.source.at(span, d));
         }
     }
@@ -81,7 +81,7 @@ impl Checker<'_> {
     /// Whether the file's few top-level keys are the tables that they have to be.
     fn shapes(&mut self, table: &DeTable<'_>) {
         let port = "write [port.NAME] and below it device = \"...\"";
-        for (key, list, cure) in
+        for (key, list, remedy) in
             [("port", false, port), ("chain", true, "write [[chain]]"), ("edge", true, "write [[edge]]")]
         {
             let Some(value) = table.get(key) else { continue };
@@ -92,7 +92,7 @@ impl Checker<'_> {
             };
             if !right {
                 let wrong = self.source.text.get(value.span()).unwrap_or(key).to_owned();
-                self.fault(value.span(), &wrong, format!("{key} is not written so"), cure);
+                self.fault(value.span(), &wrong, format!("{key} is not written so"), remedy);
             }
         }
     }
@@ -142,8 +142,8 @@ impl Checker<'_> {
             let (written, span) = (port.device.get_ref(), port.device.span());
             let device = match Device::parse(written, name.get_ref()) {
                 Ok(device) => device,
-                Err((problem, cure)) => {
-                    self.fault(span, written, problem, cure);
+                Err((problem, remedy)) => {
+                    self.fault(span, written, problem, remedy);
                     continue;
                 }
             };
@@ -264,11 +264,11 @@ impl Checker<'_> {
                 None => {
                     let written = self.source.text.get(kind.span()).unwrap_or_default();
                     let wrong = kind.get_ref().as_str().unwrap_or(written).to_owned();
-                    let cure = nearest(&wrong, kinds.iter().copied()).map_or_else(
+                    let remedy = nearest(&wrong, kinds.iter().copied()).map_or_else(
                         || format!("use one of {}", kinds.join(", ")),
                         |near| format!("did you mean {near:?}?"),
                     );
-                    self.fault(kind.span(), &wrong, "there is no such kind of NF", cure);
+                    self.fault(kind.span(), &wrong, "there is no such kind of NF", remedy);
                     return None;
                 }
             },

@@ -61,7 +61,7 @@ impl Device {
     /// Reads a device string; `port` is the name of the port, from which the DPDK device is named.
     ///
     /// # Errors
-    /// What is wrong with it, and the cure.
+    /// What is wrong with it, and the remedy.
     pub fn parse(text: &str, port: &str) -> Result<Device, (String, String)> {
         let (head, extra) = text.split_once(',').map_or((text, None), |(h, e)| (h, Some(e)));
         if is_pci(head) {
@@ -80,7 +80,7 @@ impl Device {
         let Some((_, driver, _)) = KINDS.iter().find(|(k, ..)| *k == kind) else {
             let known: Vec<_> = KINDS.iter().map(|(k, ..)| *k).collect();
             let near = crate::locate::nearest(kind, known.iter().copied());
-            let cure = near.map_or_else(
+            let remedy = near.map_or_else(
                 || {
                     format!(
                         "use one of {}:TARGET, a PCI address like 0000:01:00.0, or a DPDK device like net_null0",
@@ -89,7 +89,7 @@ impl Device {
                 },
                 |near| format!("did you mean {near:?}?"),
             );
-            return Err((format!("no kind of device is called {kind:?}"), cure));
+            return Err((format!("no kind of device is called {kind:?}"), remedy));
         };
         let name = format!("net_{}_{port}", kind.replace('-', "_"));
         match (kind, target.filter(|t| !t.is_empty())) {
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_is_no_device_is_told_with_a_cure() {
-        for (text, problem, cure) in [
+        for (text, problem, remedy) in [
             ("tapp:lan0", "tapp", "tap"),
             ("tap", "needs a target", "tap:lan0"),
             ("tap:", "needs a target", "tap:lan0"),
@@ -327,7 +327,7 @@ mod tests {
             ("", "no kind", "PCI"),
         ] {
             let (p, c) = Device::parse(text, "p").unwrap_err();
-            assert!(p.contains(problem) && c.contains(cure), "{text}: {p} / {c}");
+            assert!(p.contains(problem) && c.contains(remedy), "{text}: {p} / {c}");
         }
     }
 }

@@ -22,12 +22,12 @@ impl Function {
     /// Reads what stands behind the target; and the arguments of DPDK's driver, which are the others.
     ///
     /// # Errors
-    /// What is wrong with it, and the cure.
+    /// What is wrong with it, and the remedy.
     pub(crate) fn parse(of: String, extra: Option<&str>) -> Result<(Function, String), (String, String)> {
         let (mut settings, mut others) = (vec![], vec![]);
         for argument in extra.into_iter().flat_map(|extra| extra.split(',')) {
             let (key, value) = argument.split_once('=').unwrap_or((argument, ""));
-            let Some((key, cure)) = SETTINGS.into_iter().find(|(known, _)| *known == key) else {
+            let Some((key, remedy)) = SETTINGS.into_iter().find(|(known, _)| *known == key) else {
                 others.push(argument);
                 continue;
             };
@@ -37,7 +37,7 @@ impl Function {
                 _ => matches!(value, "on" | "off"),
             };
             if !right {
-                return Err((format!("{value:?} cannot be its {key}"), format!("write {cure}")));
+                return Err((format!("{value:?} cannot be its {key}"), format!("write {remedy}")));
             }
             if settings.iter().any(|(other, _)| *other == key) {
                 return Err((format!("{key} is there twice"), "write it once".to_owned()));

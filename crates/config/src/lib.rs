@@ -29,7 +29,7 @@
 //! ```
 //!
 //! [`ChainFile::read`] reads and checks all that does not depend on the machine, and reports every fault it finds (the
-//! first hundred of a file that has more) with line, value and cure.
+//! first hundred of a file that has more) with line, value and remedy.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -13,10 +13,10 @@ use std::path::Path;
 pub fn read(file: &Path, what: &str) -> Result<String, Diagnostic> {
     /// Largest file that is read, in bytes.
     const LARGEST: u64 = 16 << 20;
-    let fail = |problem: String, cure: String| Diagnostic {
+    let fail = |problem: String, remedy: String| Diagnostic {
         file: Some(file.to_owned()),
         problem,
-        cure: Some(cure),
+        remedy: Some(remedy),
         ..Default::default()
     };
     let mut text = String::new();
@@ -53,37 +53,37 @@ impl Source<'_> {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         d.problem = printable(&d.problem);
-        d.cure = d.cure.as_deref().map(printable);
+        d.remedy = d.remedy.as_deref().map(printable);
         d.file = Some(self.file.to_owned());
         d.line = Some(before.matches('\n').count() + 1);
         d.column = Some(before[line_start..].chars().count() + 1);
         d
     }
 
-    /// A fault that the TOML reader found, put in place, with the value it names and the likely cure.
+    /// A fault that the TOML reader found, put in place, with the value it names and the likely remedy.
     pub fn toml(&self, e: &toml::de::Error) -> Diagnostic {
         let mut d = Diagnostic::new(e.message().trim());
         let quoted: Vec<_> = e.message().split('`').skip(1).step_by(2).collect();
         if e.message().starts_with("unknown") {
             if let Some((wrong, known)) = quoted.split_first() {
                 d.problem = e.message().split(',').next().unwrap_or_default().to_owned();
-                d.cure = Some(match nearest(wrong, known.iter().copied()) {
+                d.remedy = Some(match nearest(wrong, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None if known.is_empty() => "remove it".to_owned(),
                     None => format!("use one of: {}", known.join(", ")),
                 });
             }
         } else if e.message().starts_with("invalid type") || e.message().starts_with("invalid value") {
-            d.cure = e.message().split("expected ").nth(1).map(|what| match what {
+            d.remedy = e.message().split("expected ").nth(1).map(|what| match what {
                 "a sequence" => "write a list, in square brackets".to_owned(),
                 what => format!("write {what}"),
             });
         } else if let Some(field) = e.message().strip_prefix("missing field ") {
-            d.cure = Some(format!("add {} = ...", field.trim_matches('`')));
+            d.remedy = Some(format!("add {} = ...", field.trim_matches('`')));
         } else if e.message().starts_with("duplicate key") {
-            d.cure = Some("write each key once".to_owned());
+            d.remedy = Some("write each key once".to_owned());
         } else if let Some((_, what)) = e.message().split_once("expected ") {
-            d.cure = Some(format!("write {what} here"));
+            d.remedy = Some(format!("write {what} here"));
         }
         match e.span() {
             Some(span) => {

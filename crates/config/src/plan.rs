@@ -234,7 +234,7 @@ impl ChainFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// Every fault found, each with its place, the value and a cure.
+    /// Every fault found, each with its place, the value and a remedy.
     pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
         let text = crate::read(file, "chain file").map_err(|d| vec![d])?;
         crate::check::check(&text, file, registry, true)
@@ -304,7 +304,7 @@ impl ChainFile {
         let all = self.chains.iter().flat_map(|c| &c.absent).chain(self.walls.iter().flat_map(|w| &w.absent));
         let absent = all.filter(|(cpu, _)| !allowed.contains(cpu));
         let list = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        absent.map(|(_, d)| d.clone().cure(format!("use some of: {list}"))).collect()
+        absent.map(|(_, d)| d.clone().remedy(format!("use some of: {list}"))).collect()
     }
 
     /// Puts a fault that building an NF found in its place in the file.

@@ -245,12 +245,12 @@ impl ChainFile {
         let here = |d: Diagnostic| Diagnostic { file: Some(self.file.clone()), ..d };
         if let Some(port) = self.ports.iter().find(|port| port.behind.is_some()) {
             let d = Diagnostic::new("is opened behind a wall, and another switch has all ports").value(&port.name);
-            return Err(here(d.cure(format!("take wall out of [port.{}]", port.name))));
+            return Err(here(d.remedy(format!("take wall out of [port.{}]", port.name))));
         }
         let Some(wall) = self.walls.iter().find(|wall| wall.transport != Transport::Vhost) else { return Ok(()) };
         let problem = format!("has transport = {:?}, and another switch has vhost-user's ports", wall.transport.name());
-        let cure = format!("take transport out of [wall.{}]", wall.name);
-        Err(here(Diagnostic::new(problem).value(&wall.name).cure(cure)))
+        let remedy = format!("take transport out of [wall.{}]", wall.name);
+        Err(here(Diagnostic::new(problem).value(&wall.name).remedy(remedy)))
     }
 
     /// From which port to which packets go, of a side of the walls that does nothing else with them.
@@ -264,15 +264,15 @@ impl ChainFile {
             let d = Diagnostic::new(
                 "spreads packets over several interfaces or queues, and another switch spreads nothing",
             );
-            return Err(here(d.value(&nf.name).cure("take interfaces and queues out of the tables [wall.NAME]")));
+            return Err(here(d.value(&nf.name).remedy("take interfaces and queues out of the tables [wall.NAME]")));
         }
         if let Some(nf) = self.nfs.first() {
             let d = Diagnostic::new("is behind no wall, and another switch runs no NFs").value(&nf.name);
-            return Err(here(d.cure("give it isolation = \"process\", \"container\" or \"vm\"")));
+            return Err(here(d.remedy("give it isolation = \"process\", \"container\" or \"vm\"")));
         }
         if let Some(chain) = self.chains.iter().find(|chain| chain.class != Class::PLAIN) {
             let d = Diagnostic::new("has a priority, a share or a rate, which another switch knows nothing of");
-            return Err(here(d.value(&chain.name).cure("take the key out")));
+            return Err(here(d.value(&chain.name).remedy("take the key out")));
         }
         Ok(self.chains.iter().filter_map(|chain| Some((&**chain.path.first()?, &**chain.path.last()?))).collect())
     }

@@ -103,7 +103,7 @@ fn say(who: &str, what: &[u8]) {
         who.as_bytes(),
         b" ",
         what,
-        b": the process has ended, and everything in it\n  cure: put an NF that is not trusted with that behind a process wall\n",
+        b": the process has ended, and everything in it\n  help: put an NF that is not trusted with that behind a process wall\n",
     ];
     let line = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
     // SAFETY: every part outlives the call, which only reads them; one call keeps the line in one piece.

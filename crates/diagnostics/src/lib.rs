@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// A fault in something the user wrote: its place, the value, the problem, the cure.
+/// A fault in something the user wrote: its place, the value, the problem, the remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Diagnostic {
     /// File that holds it.
@@ -20,7 +20,7 @@ pub struct Diagnostic {
     /// What is wrong with it.
     pub problem: String,
     /// What mends it.
-    pub cure: Option<String>,
+    pub remedy: Option<String>,
 }
 
 impl Diagnostic {
@@ -41,9 +41,9 @@ impl Diagnostic {
         self
     }
 
-    /// Names the cure.
-    pub fn cure(mut self, cure: impl Into<String>) -> Self {
-        self.cure = Some(cure.into());
+    /// Names the remedy.
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
         self
     }
 }
@@ -64,8 +64,8 @@ impl fmt::Display for Diagnostic {
             write!(f, "{value:?}: ")?;
         }
         f.write_str(&self.problem)?;
-        if let Some(cure) = &self.cure {
-            write!(f, "\n  cure: {cure}")?;
+        if let Some(remedy) = &self.remedy {
+            write!(f, "\n  help: {remedy}")?;
         }
         Ok(())
     }

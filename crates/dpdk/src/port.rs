@@ -305,7 +305,7 @@ pub struct TxQueue {
 #[cold]
 #[inline(never)]
 fn drop_heap_packets(batch: &mut Batch) {
-    batch.sift(|packet| packet.is_heap().then_some(()), |(), packet| drop(packet));
+    batch.extract_if(|packet| packet.is_heap().then_some(()), |(), packet| drop(packet));
 }
 
 /// Bytes in packets.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A table that a node shows, such as its largest flows: the node writes it now and then, anybody reads it.
 #[derive(Debug)]
-pub struct Board {
+pub struct StatsTable {
     columns: &'static [&'static str],
     most: usize,
     rows: Mutex<Vec<Row>>,
@@ -13,10 +13,10 @@ pub struct Board {
 /// A row and what it is ordered by, largest first.
 pub type Row = (u64, Vec<String>);
 
-impl Board {
+impl StatsTable {
     /// An empty table of at most `most` rows.
     pub fn new(columns: &'static [&'static str], most: usize) -> Self {
-        Board { columns, most, rows: Mutex::default() }
+        StatsTable { columns, most, rows: Mutex::default() }
     }
 
     /// Names of its columns.

@@ -1,10 +1,10 @@
 //! Nodes joined into a graph, and the loop that takes batches through it.
 
-use crate::cx::Desk;
-use crate::cx::Way;
+use crate::context::BatchState;
+use crate::context::PathId;
 use crate::stats::Shown;
 use crate::stats::{NF_PANIC, NO_EDGE, VANISHED};
-use crate::{Cx, Node, NodeStats, caught};
+use crate::{Context, Node, NodeStats, caught};
 use packet::{BURST, Batch, Packet, Pool, clock};
 use std::any::Any;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ pub struct Ready {
 impl Ready {
     /// Asks the node.
     pub fn new(node: Box<dyn Node>) -> Self {
-        Ready { every: node.every(), shown: Shown::of(&*node), node }
+        Ready { every: node.interval(), shown: Shown::of(&*node), node }
     }
 }
 
@@ -202,7 +202,7 @@ pub struct Graph {
     slots: Box<[Slot]>,
     /// Hops and outputs with packets waiting, newest last.
     backlog: Vec<(Hop, u8)>,
-    desk: Desk,
+    desk: BatchState,
     /// Packets that went into the node that is running.
     entered: usize,
     /// Counts the visits, in the upper bits of [`Running`].
@@ -233,7 +233,7 @@ struct StandIn {
 }
 
 impl Node for StandIn {
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         if cx.desk.running.hop().is_some_and(|Hop(hop)| self.open[hop as usize]) {
             return;
         }
@@ -275,7 +275,7 @@ impl Graph {
                 lost: Lost::default(),
                 ways: ways(number),
                 edges: plan.edges.clone().into(),
-                every: node.every(),
+                every: node.interval(),
                 woken: Duration::ZERO,
                 node,
             }
@@ -289,7 +289,7 @@ impl Graph {
             hops: blueprint.hops.iter().map(visit).collect(),
             slots,
             backlog: Vec::with_capacity(16),
-            desk: Desk {
+            desk: BatchState {
                 pool,
                 gone: Batch::new(),
                 dropped: 0,
@@ -334,7 +334,7 @@ impl Graph {
             slot.stats.packets.add(n as u64);
             self.entered = n;
             self.desk.running.set(at, &mut self.turn);
-            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
+            let mut cx = Context { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
             slot.node.process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
@@ -380,10 +380,10 @@ impl Graph {
     /// Books what a node did besides changing its batch in place.
     #[inline(never)]
     fn settle(&mut self, at: Hop, n: usize, batch: &Batch) {
-        let Desk { gone, dropped, emitted, created, held, released, touched, strays, .. } = &mut self.desk;
+        let BatchState { gone, dropped, emitted, created, held, released, touched, strays, .. } = &mut self.desk;
         gone.clear();
         let node = self.hops[at.0 as usize].plan.node;
-        for (Way(hop), packet) in strays.drain(..) {
+        for (PathId(hop), packet) in strays.drain(..) {
             // a way out of another node is none
             let own = self.hops.get(hop.0 as usize).is_some_and(|h| h.plan.node == node);
             let hop = if own { hop } else { at };
@@ -422,8 +422,8 @@ impl Graph {
             self.entered = 0;
             self.desk.running.set(Hop(at as u16), &mut self.turn);
             let outbox = &mut self.hops[at].outbox;
-            let mut cx = Cx { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
-            slot.node.wake(&mut cx);
+            let mut cx = Context { desk: &mut self.desk, outbox, stats: &slot.stats, lost: &slot.lost, ways: &slot.ways };
+            slot.node.on_timer(&mut cx);
             self.desk.running.clear();
             self.desk.leave = 0;
             self.settle(Hop(at as u16), 0, &Batch::new());
@@ -473,7 +473,7 @@ impl Graph {
             loop {
                 let waiting = &mut self.hops[at.0 as usize].outbox[output as usize];
                 let mut batch = Batch::new();
-                batch.pull(waiting);
+                batch.fill_from(waiting);
                 if batch.is_empty() {
                     break;
                 }
@@ -507,7 +507,7 @@ impl Graph {
         let message = caught::message(thrown);
         self.desk.running.clear();
         let (node, n) = (self.hops[hop as usize].plan.node, core::mem::take(&mut self.entered));
-        let Desk { gone, dropped, emitted, created, held, released, leave, touched, strays, .. } = &mut self.desk;
+        let BatchState { gone, dropped, emitted, created, held, released, leave, touched, strays, .. } = &mut self.desk;
         gone.clear();
         // what the node had in its hands went home while the stack unwound
         let in_hand = (n + *created + *released).saturating_sub(batch.len() + *dropped + *emitted + *held);

@@ -22,7 +22,7 @@
 //!     type Settings = Settings;
 //!     const KIND: &'static str = "hop-guard";
 //!     const ABOUT: &'static str = "Drops packets whose time to live is below a bound.";
-//!     fn build(settings: &Settings, _: &graph::BuildCx) -> Result<impl Node + 'static, diagnostics::Diagnostic> {
+//!     fn build(settings: &Settings, _: &graph::BuildContext) -> Result<impl Node + 'static, diagnostics::Diagnostic> {
 //!         let least = settings.least;
 //!         Ok(frame()
 //!             .parse::<Ethernet>()
@@ -48,7 +48,7 @@
 
 mod board;
 pub mod caught;
-mod cx;
+mod context;
 mod graph;
 mod nf;
 mod ops;
@@ -57,10 +57,10 @@ mod stats;
 mod timers;
 mod view;
 
-pub use board::{Board, Row};
-pub use cx::{Cx, Held, Way};
+pub use board::{StatsTable, Row};
+pub use context::{Context, HoldQueue, PathId};
 pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
-pub use nf::{BuildCx, Common, Either, Factory, Kind, Lane, Nf, NoSettings, Node, Registry, Spread};
+pub use nf::{BuildContext, Common, Either, Factory, Kind, Lane, Nf, NoSettings, Node, Registry, Spread};
 pub use ops::{
     Branches, Composed, Count, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Reject,
     Shuffle, ShuffleTo, Start, Transform, frame,

@@ -1,7 +1,7 @@
 //! What a network function is, and the register of those that can be named in a file.
 
 use crate::caught::caught;
-use crate::{Board, Counter, Cx};
+use crate::{StatsTable, Counter, Context};
 use diagnostics::Diagnostic;
 use packet::Batch;
 use schemars::JsonSchema;
@@ -55,7 +55,7 @@ pub trait Nf: 'static {
     ///
     /// # Errors
     /// A setting that makes no sense; name it by [`Diagnostic::key`].
-    fn build(settings: &Self::Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic>;
+    fn build(settings: &Self::Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic>;
 }
 
 /// The settings of an [`Nf`] that has none.
@@ -65,7 +65,7 @@ pub struct NoSettings {}
 
 /// One copy of a network function, on one core.
 pub trait Node: Send {
-    /// Reasons for which it drops packets; their places are the numbers given to [`Cx::drop`].
+    /// Reasons for which it drops packets; their places are the numbers given to [`Context::drop`].
     fn drops(&self) -> &[&'static str] {
         &[]
     }
@@ -81,19 +81,19 @@ pub trait Node: Send {
     }
 
     /// Processes a batch that came by `input`. What is left in the batch goes on by the first output, or as
-    /// [`Cx::leave_by`] says; what is neither left, emitted, held nor dropped through `cx` is counted as `vanished`.
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch);
+    /// [`Context::leave_by`] says; what is neither left, emitted, held nor dropped through `cx` is counted as `vanished`.
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch);
 
     /// How often it wants to be woken, to the millisecond; never, if `None`.
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Does what is due by now ([`Cx::now`]), between batches.
-    fn wake(&mut self, _: &mut Cx<'_>) {}
+    /// Does what is due by now ([`Context::now`]), between batches.
+    fn on_timer(&mut self, _: &mut Context<'_>) {}
 
     /// A table that it shows, if it has one.
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         None
     }
 
@@ -132,31 +132,31 @@ impl<A: Node, B: Node> Node for Either<A, B> {
     }
 
     #[inline]
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         match self {
             Either::A(a) => a.process(cx, input, batch),
             Either::B(b) => b.process(cx, input, batch),
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         match self {
-            Either::A(a) => a.every(),
-            Either::B(b) => b.every(),
+            Either::A(a) => a.interval(),
+            Either::B(b) => b.interval(),
         }
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         match self {
-            Either::A(a) => a.wake(cx),
-            Either::B(b) => b.wake(cx),
+            Either::A(a) => a.on_timer(cx),
+            Either::B(b) => b.on_timer(cx),
         }
     }
 
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         match self {
-            Either::A(a) => a.board(),
-            Either::B(b) => b.board(),
+            Either::A(a) => a.stats_table(),
+            Either::B(b) => b.stats_table(),
         }
     }
 
@@ -190,7 +190,7 @@ pub type Lane = Arc<dyn Fn(u8, &[u8]) -> usize + Send + Sync>;
 
 /// What an NF may know when it is built.
 #[derive(Clone, Debug, Default)]
-pub struct BuildCx {
+pub struct BuildContext {
     /// Name of the NF in its file.
     pub name: String,
     /// Folder of the file, from which relative paths in settings count.
@@ -216,7 +216,7 @@ impl std::fmt::Debug for Common {
     }
 }
 
-impl BuildCx {
+impl BuildContext {
     /// A path in a setting, seen from the file's folder.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.folder.join(path)
@@ -256,7 +256,7 @@ pub trait Factory: Send + Sync {
     ///
     /// # Errors
     /// A setting that makes no sense, or a panic.
-    fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic>;
+    fn build(&self, cx: &BuildContext) -> Result<Box<dyn Node>, Diagnostic>;
 }
 
 /// A kind of NF that can be named in a file.
@@ -324,22 +324,22 @@ impl<N: Nf> Factory for Settings<N> {
         N::lane(&self.0, copies)
     }
 
-    fn build(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
+    fn build(&self, cx: &BuildContext) -> Result<Box<dyn Node>, Diagnostic> {
         caught(|| self.make(cx)).unwrap_or_else(|message| {
             let fault = Diagnostic::new(format!("panicked while it was built: {message}")).value(N::KIND);
-            Err(fault.cure("this is a fault of the NF, which its author can mend"))
+            Err(fault.remedy("this is a fault of the NF, which its author can mend"))
         })
     }
 }
 
 impl<N: Nf> Settings<N> {
-    fn make(&self, cx: &BuildCx) -> Result<Box<dyn Node>, Diagnostic> {
+    fn make(&self, cx: &BuildContext) -> Result<Box<dyn Node>, Diagnostic> {
         let node = N::build(&self.0, cx)?;
         if !N::OUTPUTS.starts_with(node.outputs()) {
             let (says, has) = (N::OUTPUTS, node.outputs());
             return Err(Diagnostic::new(format!("its outputs are {has:?}, but Nf::OUTPUTS says {says:?}"))
                 .value(N::KIND)
-                .cure("name the outputs in the order in which the operators use them"));
+                .remedy("name the outputs in the order in which the operators use them"));
         }
         Ok(Box::new(node))
     }

@@ -9,7 +9,7 @@
 //! They are the three of NetBricks (Panda et al., OSDI'16, §3): no external access, bounded inconsistency, strict. Take
 //! the first that serves: state of a flow is [`PerCore`] when the NF asks for flows to be spread so
 //! ([`crate::Spread`]), what one copy learns and all use is [`Bounded`], and what several copies change is [`Strict`].
-//! The copies of an NF find what they share by [`BuildCx::common`](crate::BuildCx::common).
+//! The copies of an NF find what they share by [`BuildContext::common`](crate::BuildContext::common).
 //!
 //! Median cycles for a read of one of 1000 keys at random, by `make bench` (Sapphire Rapids, 2.7 GHz counter): by one thread
 //! alone, beside a core that writes a million times a second, and beside one that writes as fast as it can. With a million

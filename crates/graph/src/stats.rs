@@ -1,6 +1,6 @@
 //! Counters with one writer and any number of readers.
 
-use crate::{Board, Node};
+use crate::{StatsTable, Node};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,12 +63,12 @@ pub struct NodeStats {
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     counters: Vec<(String, Arc<Counter>)>,
-    board: Option<Arc<Board>>,
+    board: Option<Arc<StatsTable>>,
 }
 
 impl Shown {
     pub(crate) fn of(node: &dyn Node) -> Self {
-        Shown { counters: node.counters(), board: node.board() }
+        Shown { counters: node.counters(), board: node.stats_table() }
     }
 }
 
@@ -112,7 +112,7 @@ impl NodeStats {
     }
 
     /// The node's table.
-    pub fn board(&self) -> Option<Arc<Board>> {
+    pub fn board(&self) -> Option<Arc<StatsTable>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).board.clone()
     }
 

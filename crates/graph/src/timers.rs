@@ -11,7 +11,7 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 
 /// Timers, each with a value, that fire once or periodically.
 ///
-/// Time is a [`Duration`] since a start that the caller chooses, as [`Cx::now`](crate::Cx::now) tells it, and is passed
+/// Time is a [`Duration`] since a start that the caller chooses, as [`Context::now`](crate::Context::now) tells it, and is passed
 /// in: nothing here looks at a clock. It goes by in ticks. A timer fires in the first [`advance`](Timers::advance) to
 /// the end of the tick in which its time falls, or beyond: never early, and late by less than a tick if `advance` is
 /// called at the end of every one. Timers fire in the order of their ticks; those of one tick in no order.
@@ -34,7 +34,7 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 /// An NF that forgets a source a second after its last packet. [`Fired::again`] puts a timer off that fires too soon,
 /// which is cheaper than to move it with every packet:
 /// ```
-/// use graph::{BuildCx, Cx, Node, PerCore, Timers};
+/// use graph::{BuildContext, Context, Node, PerCore, Timers};
 /// use packet::Batch;
 /// use std::collections::HashMap;
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 ///     timers: PerCore<Timers<[u8; 4]>>,
 /// }
 /// impl Sources {
-///     fn build(cx: &BuildCx) -> Self {
+///     fn build(cx: &BuildContext) -> Self {
 ///         Sources {
 ///             seen: PerCore::new(cx, |_| HashMap::new()),
 ///             timers: PerCore::new(cx, |_| Timers::new(Duration::from_millis(1), 100_000)),
@@ -58,7 +58,7 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 ///     fn drops(&self) -> &[&'static str] {
 ///         &["too_many_sources"]
 ///     }
-///     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
 ///         for packet in batch.drain() {
 ///             let Some(&source) = packet.data().get(26..).and_then(|data| data.first_chunk()) else { continue };
 ///             let known = self.seen.contains_key(&source) || self.timers.once(cx.now() + IDLE, source).is_ok();
@@ -70,10 +70,10 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 ///             batch.push(packet).unwrap();
 ///         }
 ///     }
-///     fn every(&self) -> Option<Duration> {
+///     fn interval(&self) -> Option<Duration> {
 ///         Some(Duration::from_millis(1)) // a tick
 ///     }
-///     fn wake(&mut self, cx: &mut Cx<'_>) {
+///     fn on_timer(&mut self, cx: &mut Context<'_>) {
 ///         let Sources { seen, timers } = self;
 ///         timers.advance(cx.now(), |fired| match seen.get(fired.value) {
 ///             Some(&last) if last + IDLE > cx.now() => fired.again(last + IDLE),
@@ -92,14 +92,14 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 /// # }
 /// # struct Shown(Sources, Arc<Mutex<usize>>);
 /// # impl Node for Shown {
-/// #     fn process(&mut self, cx: &mut Cx<'_>, n: u8, batch: &mut Batch) {
+/// #     fn process(&mut self, cx: &mut Context<'_>, n: u8, batch: &mut Batch) {
 /// #         self.0.process(cx, n, batch);
 /// #         *self.1.lock().unwrap() = self.0.seen.len();
 /// #     }
-/// #     fn every(&self) -> Option<Duration> {
+/// #     fn interval(&self) -> Option<Duration> {
 /// #         self.0.every()
 /// #     }
-/// #     fn wake(&mut self, cx: &mut Cx<'_>) {
+/// #     fn on_timer(&mut self, cx: &mut Context<'_>) {
 /// #         self.0.wake(cx);
 /// #         assert_eq!(self.0.seen.len(), self.0.timers.len());
 /// #         *self.1.lock().unwrap() = self.0.seen.len();
@@ -111,7 +111,7 @@ use wheel::{NONE, Next, Place, Places, Wheel};
 /// #     nodes: vec![NodePlan { name: "sources".into(), edges: vec![Target::Nowhere] }],
 /// #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
 /// # };
-/// # let node = Shown(Sources::build(&BuildCx::default()), known.clone());
+/// # let node = Shown(Sources::build(&BuildContext::default()), known.clone());
 /// # let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());
 /// # let mut come = |graph: &mut Graph, millis: u64, source: [u8; 4]| {
 /// #     let mut frame = [0; 60];

@@ -45,14 +45,14 @@ pub fn build(allow: &[&str]) {
 
 /// What Cargo is told: what nobody has looked at is not built, unless there is no Cargo to ask.
 fn said(outcome: Result<Vec<Finding>, Error>, dir: &Path) -> Vec<String> {
-    let flat = |text: String| text.replace("\n  cure:", "; cure:").replace(['\n', '\r'], " ");
+    let flat = |text: String| text.replace("\n  remedy:", "; remedy:").replace(['\n', '\r'], " ");
     match outcome {
         Ok(findings) => findings.iter().map(|f| format!("cargo::error={}", flat(f.to_string()))).collect(),
         Err(why @ Error::NoCargo(_)) => {
             vec![format!("cargo::warning=nobody has looked for unsafe code in NFs: {}", flat(why.to_string()))]
         }
         Err(why) => vec![format!(
-            "cargo::error=nobody has looked for unsafe code in NFs: {}; cure: mend what `cargo metadata --locked` says in \
+            "cargo::error=nobody has looked for unsafe code in NFs: {}; remedy: mend what `cargo metadata --locked` says in \
              {}, or look at them yourself and build with {SWITCH}=off",
             flat(why.to_string()),
             dir.display()
@@ -96,9 +96,9 @@ mod tests {
             line: 1,
             column: 2,
             what: "an unsafe block".to_owned(),
-            cure: "none".to_owned(),
+            remedy: "none".to_owned(),
         };
-        let expected = "cargo::error=a b.rs:1:2: an unsafe block, in the NF crate my-nf; cure: none";
+        let expected = "cargo::error=a b.rs:1:2: an unsafe block, in the NF crate my-nf; remedy: none";
         assert_eq!(said(Ok(vec![finding]), Path::new("")), [expected]);
     }
 }

@@ -177,8 +177,8 @@ struct Looking<'a> {
 }
 
 impl Looking<'_> {
-    fn refuse(&mut self, at: Span, what: String, cure: &'static str) {
-        self.found.findings.push((spot(at), what, cure));
+    fn refuse(&mut self, at: Span, what: String, remedy: &'static str) {
+        self.found.findings.push((spot(at), what, remedy));
     }
 
     fn unsafe_at(&mut self, at: Span, what: &str) {

@@ -177,8 +177,8 @@ impl Packages {
                 if let Some((from, has)) = hides(&name) {
                     let from = &self.metadata[from].name;
                     let what = format!("the macro {name}! of {from} has {has} in it, which forbid does not see");
-                    let cure = format!("write what it does in safe Rust, or read it and --allow-dependency {from}");
-                    verdict.refused.push(Finding { what, cure, ..at });
+                    let remedy = format!("write what it does in safe Rust, or read it and --allow-dependency {from}");
+                    verdict.refused.push(Finding { what, remedy, ..at });
                 }
             }
             for (name, at) in words {
@@ -187,8 +187,8 @@ impl Packages {
                     let what = format!(
                         "{name}, in the tokens of a macro, may become the macro {name}! of {from}, which has {has} in it"
                     );
-                    let cure = format!("call it something else, or read that macro and --allow-dependency {from}");
-                    verdict.refused.push(Finding { what, cure, ..at });
+                    let remedy = format!("call it something else, or read that macro and --allow-dependency {from}");
+                    verdict.refused.push(Finding { what, remedy, ..at });
                 }
             }
         }

@@ -118,13 +118,13 @@ pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> F
         if !seen.insert(known) {
             continue;
         }
-        let at = |line, column, what: String, cure: &str| Finding {
+        let at = |line, column, what: String, remedy: &str| Finding {
             name: name.to_owned(),
             file: file.clone(),
             line,
             column,
             what,
-            cure: cure.to_owned(),
+            remedy: remedy.to_owned(),
         };
         if seen.len() > MOST {
             let what = format!("is the last of more than {MOST} source files");
@@ -136,7 +136,7 @@ pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> F
             Err(why) => {
                 let there = from.unwrap_or_else(|| at(1, 1, String::new(), ""));
                 let what = format!("the source {} {why}", file.display());
-                found.findings.push(Finding { what, cure: "make it readable".to_owned(), ..there });
+                found.findings.push(Finding { what, remedy: "make it readable".to_owned(), ..there });
                 continue;
             }
         };
@@ -144,9 +144,9 @@ pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> F
         let Looked { findings, modules, includes, macros, words, macro_modules: in_macros, macro_paths, forbids } =
             look(&text, calling);
         let place = |(line, column): (usize, usize)| (line, column + 1);
-        for (spot, what, cure) in findings {
+        for (spot, what, remedy) in findings {
             let (line, column) = place(spot);
-            found.findings.push(at(line, column, what, cure));
+            found.findings.push(at(line, column, what, remedy));
         }
         if roots.iter().any(|root| root.forbids && root.file == file) && !forbids {
             let what = "a crate root without #![forbid(unsafe_code)]".to_owned();
@@ -189,7 +189,7 @@ pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> F
                 Some(path) => waiting.push(Next { file: dir.join(path), beside: true, from: Some(from) }),
                 None => found.findings.push(Finding {
                     what: "an include! whose file cannot be told".to_owned(),
-                    cure: "keep the file in the crate and name it in a literal: include!(\"file.rs\")".to_owned(),
+                    remedy: "keep the file in the crate and name it in a literal: include!(\"file.rs\")".to_owned(),
                     ..from
                 }),
             }

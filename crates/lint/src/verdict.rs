@@ -45,13 +45,13 @@ pub struct Finding {
     /// What it is.
     pub what: String,
     /// What mends it.
-    pub cure: String,
+    pub remedy: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { name, file, line, column, what, cure } = self;
-        write!(f, "{}:{line}:{column}: {what}, in the NF crate {name}\n  cure: {cure}", file.display())
+        let Finding { name, file, line, column, what, remedy } = self;
+        write!(f, "{}:{line}:{column}: {what}, in the NF crate {name}\n  help: {remedy}", file.display())
     }
 }
 

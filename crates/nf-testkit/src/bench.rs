@@ -15,7 +15,7 @@ pub(crate) const BUFFERS: usize = 4096;
 /// Frames go in as bursts of 32, as from a port. Each output leads to a port of its own, whose frames are handed back.
 /// After every call that moves packets the bench **panics, and so fails the test,** when
 ///
-/// * a packet is missing: the NF has neither sent nor dropped it, and does not hold it through [`graph::Cx::hold`],
+/// * a packet is missing: the NF has neither sent nor dropped it, and does not hold it through [`graph::Context::hold`],
 /// * the NF has let go of one without a word, which a chain counts as `vanished`,
 /// * the sum is wrong: `received + created = sent + held + dropped`.
 ///
@@ -299,13 +299,13 @@ impl Bench {
         let (away, known) = (self.pool.in_use() as u64, kept as u64 + held);
         assert_eq!(
             away, known,
-            "{} keeps packets that it has neither sent, nor dropped, nor put into graph::Held by Cx::hold",
+            "{} keeps packets that it has neither sent, nor dropped, nor put into graph::Held by Context::hold",
             self.kind
         );
         let vanished = self.dropped("vanished");
         assert_eq!(
             vanished, 0,
-            "{} lets go of packets without a word, or for a reason that it does not name: Cx::drop them for one of \
+            "{} lets go of packets without a word, or for a reason that it does not name: Context::drop them for one of \
              Node::drops",
             self.kind
         );

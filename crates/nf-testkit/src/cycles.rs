@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// #     type Settings = Settings;
 /// #     const KIND: &'static str = "quiet";
 /// #     const ABOUT: &'static str = "Lets everything pass.";
-/// #     fn build(_: &Settings, _: &graph::BuildCx) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
+/// #     fn build(_: &Settings, _: &graph::BuildContext) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
 /// #         Ok(graph::Operator::compose(graph::frame()))
 /// #     }
 /// # }
@@ -79,7 +79,7 @@ const RUN: usize = 8;
 struct Idle;
 
 impl Node for Idle {
-    fn process(&mut self, _: &mut graph::Cx<'_>, _: u8, _: &mut Batch) {}
+    fn process(&mut self, _: &mut graph::Context<'_>, _: u8, _: &mut Batch) {}
 }
 
 /// Keeps what leaves; there is room.

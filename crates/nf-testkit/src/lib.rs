@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use diagnostics::Diagnostic;
-//! use graph::{BuildCx, Nf, Node, Operator, frame};
+//! use graph::{BuildContext, Nf, Node, Operator, frame};
 //! use testkit::Bench;
 //! use wire::{Ethernet, Ipv4, build};
 //!
@@ -23,7 +23,7 @@
 //!     type Settings = Settings;
 //!     const KIND: &'static str = "hop-guard";
 //!     const ABOUT: &'static str = "Drops packets whose time to live is below a bound.";
-//!     fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+//!     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
 //!         let least = settings.least;
 //!         let ipv4 = frame().parse::<Ethernet>().parse_if::<Ipv4>();
 //!         Ok(ipv4.filter("too_far", move |ip| ip.header().ttl() >= least).compose())

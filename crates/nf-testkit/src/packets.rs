@@ -7,7 +7,7 @@
 //! #     type Settings = Settings;
 //! #     const KIND: &'static str = "quiet";
 //! #     const ABOUT: &'static str = "Lets everything pass.";
-//! #     fn build(_: &Settings, _: &graph::BuildCx) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
+//! #     fn build(_: &Settings, _: &graph::BuildContext) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
 //! #         Ok(graph::Operator::compose(graph::frame()))
 //! #     }
 //! # }

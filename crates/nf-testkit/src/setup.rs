@@ -3,7 +3,7 @@
 use crate::Bench;
 use crate::bench::BUFFERS;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Kind, Nf, Registry};
+use graph::{BuildContext, Kind, Nf, Registry};
 use std::path::PathBuf;
 use toml::de::DeTable;
 
@@ -15,7 +15,7 @@ use toml::de::DeTable;
 /// #     type Settings = Settings;
 /// #     const KIND: &'static str = "quiet";
 /// #     const ABOUT: &'static str = "Lets everything pass.";
-/// #     fn build(_: &Settings, _: &graph::BuildCx) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
+/// #     fn build(_: &Settings, _: &graph::BuildContext) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
 /// #         Ok(graph::Operator::compose(graph::frame()))
 /// #     }
 /// # }
@@ -36,7 +36,7 @@ use toml::de::DeTable;
 pub struct Setup {
     kind: Kind,
     settings: String,
-    cx: BuildCx,
+    cx: BuildContext,
     buffers: usize,
     paths: usize,
 }
@@ -50,7 +50,7 @@ impl Setup {
 
     /// An NF by its entry in a registry.
     pub fn of_kind(kind: &Kind, settings: &str) -> Self {
-        let cx = BuildCx { name: kind.name.to_owned(), copy: (0, 1), ..Default::default() };
+        let cx = BuildContext { name: kind.name.to_owned(), copy: (0, 1), ..Default::default() };
         Setup { kind: kind.clone(), settings: settings.to_owned(), cx, buffers: BUFFERS, paths: 1 }
     }
 
@@ -94,7 +94,7 @@ impl Setup {
     /// A setting that is none, or makes no sense.
     pub fn copies(self, cores: usize) -> Result<Vec<Bench>, Diagnostic> {
         let copy = |n| {
-            let cx = BuildCx { copy: (n, cores), ..self.cx.clone() };
+            let cx = BuildContext { copy: (n, cores), ..self.cx.clone() };
             Setup { cx, ..self.clone() }.build()
         };
         (0..cores).map(copy).collect()

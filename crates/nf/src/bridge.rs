@@ -2,7 +2,7 @@
 
 use crate::ports;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Nf, Node, Spread};
+use graph::{BuildContext, Counter, Context, Nf, Node, Spread};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -127,16 +127,16 @@ impl Nf for Bridge {
         settings.ports.clone()
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, addresses, age } = settings;
         ports::check(ports, "a bridge has two to thirty ports")?;
         if !(1..=4000).contains(age) {
             let d = Diagnostic::new("is no age for addresses").key("age").value(age);
-            return Err(d.cure("write 1 to 4000 seconds"));
+            return Err(d.remedy("write 1 to 4000 seconds"));
         }
         let table = FlowTable::new(&TableSettings::new(*addresses)).map_err(|e| {
             let d = Diagnostic::new(e.to_string()).key("addresses").value(addresses);
-            d.cure("ask for fewer addresses, as far as memory goes")
+            d.remedy("ask for fewer addresses, as far as memory goes")
         })?;
         let news = cx.common(|| Ok(News::default()))?;
         Ok(Bridging {
@@ -268,7 +268,7 @@ impl Bridging {
     }
 
     /// Sends a frame out of all ports but one.
-    fn flood(&self, cx: &mut Cx<'_>, input: u8, packet: Packet) {
+    fn flood(&self, cx: &mut Context<'_>, input: u8, packet: Packet) {
         self.counts.flooded.add(1);
         let mut to = (0..self.ports).filter(|port| *port != input);
         let Some(first) = to.next() else { return cx.drop(Reason::SamePort as u8, packet) };
@@ -304,7 +304,7 @@ impl Node for Bridging {
         ])
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let now = clock(cx.now());
         if self.shared && self.news.number.load(Ordering::Acquire) != self.heard {
             self.hear(now);
@@ -357,7 +357,7 @@ impl Node for Bridging {
         }
         if others != 0 {
             let train = |n: usize| (begins & (u32::MAX >> (BURST - 1 - n))).count_ones() as usize;
-            batch.take_out(others, |n, packet| match verdicts[train(n).wrapping_sub(1) & (BURST - 1)] {
+            batch.extract_mask(others, |n, packet| match verdicts[train(n).wrapping_sub(1) & (BURST - 1)] {
                 _ if malformed >> n & 1 != 0 => cx.drop(Reason::Malformed as u8, packet),
                 _ if groups >> n & 1 != 0 => cx.drop(Reason::SourceGroup as u8, packet),
                 Verdict::To(port) => cx.emit(port + 1, packet),
@@ -369,11 +369,11 @@ impl Node for Bridging {
         cx.leave_by(most.map_or(0, |port| port + 1));
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         let since = now.saturating_sub(core::mem::replace(&mut self.looked, now)).min(ROUND);
         let buckets = self.table.buckets() as f64 * since.as_secs_f64() / ROUND.as_secs_f64();

@@ -1,7 +1,7 @@
 //! NetBricks' array benchmark.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Nf, Node, Operator, frame};
+use graph::{BuildContext, Nf, Node, Operator, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wire::{Ethernet, Ipv4, Udp};
@@ -39,10 +39,10 @@ impl Nf for Cells {
     const ABOUT: &'static str = "Updates cells of a 512 KiB array chosen by the UDP source port, as NetBricks' Fig. 1 does; what is not UDP over IPv4 is dropped.";
     const EXAMPLE: &'static str = "cells = 8";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let n = settings.cells;
         if !(1..=32).contains(&n) {
-            return Err(Diagnostic::new("is not a number of cells").key("cells").value(n).cure("write 1 to 32"));
+            return Err(Diagnostic::new("is not a number of cells").key("cells").value(n).remedy("write 1 to 32"));
         }
         let mut array: Box<[u64; CELLS]> = vec![0; CELLS].try_into().expect("as many as it has");
         Ok(frame()

@@ -1,7 +1,7 @@
 //! Counting what passes.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Nf, Node};
+use graph::{BuildContext, Counter, Context, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ impl Nf for Count {
     const KIND: &'static str = "count";
     const ABOUT: &'static str = "Counts bytes, and frames by what they carry (IPv4, IPv6, ARP, other; behind one VLAN tag too), and changes nothing.";
 
-    fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(Counting::default())
     }
 }
@@ -39,7 +39,7 @@ impl Node for Counting {
         Counter::named(std::iter::once(("bytes", &self.bytes)).chain(KINDS.iter().copied().zip(&self.kinds)))
     }
 
-    fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let (mut bytes, mut kinds) = (0, [0u64; KINDS.len()]);
         batch.for_each(|packet| {
             let frame = packet.data();

@@ -1,7 +1,7 @@
 //! The end of a path.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Cx, Nf, Node};
+use graph::{BuildContext, Context, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ impl Nf for Discard {
     const ABOUT: &'static str = "Drops every packet; a path may end with it.";
     const OUTPUTS: &'static [&'static str] = &[];
 
-    fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(Discarding)
     }
 }
@@ -36,7 +36,7 @@ impl Node for Discarding {
         &[]
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         batch.drain().for_each(|packet| cx.drop(0, packet));
     }
 }

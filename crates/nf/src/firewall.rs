@@ -11,7 +11,7 @@ mod track;
 mod tracking;
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Either, Nf, Node, Spread};
+use graph::{BuildContext, Counter, Context, Either, Nf, Node, Spread};
 use key::View;
 use live::{Copy as Seat, Live, Origin};
 use packet::{BURST, Batch};
@@ -120,7 +120,7 @@ impl Nf for Firewall {
         if settings.track.is_some() { Spread::Hosts } else { Spread::Any }
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let origin = Origin {
             rules: settings.rules.clone(),
             file: settings.file.as_ref().map(|file| cx.path(file)),
@@ -186,7 +186,7 @@ impl Filter {
 
     /// A batch of anything.
     #[inline(never)]
-    fn mixed(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+    fn mixed(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         let mut classes = [Class::Pass; BURST];
         let (mut n4, mut n6, mut at) = (0, 0, 0);
         batch.for_each(|packet| {
@@ -212,7 +212,7 @@ impl Filter {
         let (v4, v6) = (self.desk.judge4(&self.keys4[..n4]), self.desk.judge6(&self.keys6[..n6]));
         let (mut at4, mut at6) = (0..n4, 0..n6);
         let mut classes = classes.iter();
-        batch.sift(
+        batch.extract_if(
             |_| match classes.next()? {
                 Class::V4 => v4.reason(at4.next()?),
                 Class::V6 => v6.reason(at6.next()?),
@@ -233,7 +233,7 @@ impl Node for Filter {
         self.desk.counters.clone().unwrap_or_default()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.seat.renew(&mut self.desk, cx);
         let n = batch.len();
         let (mut odd, mut at) = (0u32, 0);
@@ -253,15 +253,15 @@ impl Node for Filter {
         let verdict = self.desk.judge4(&self.keys4[..n]);
         if verdict.drop != 0 {
             let mut at = 0..n;
-            batch.sift(|_| verdict.reason(at.next()?), |reason, packet| cx.drop(reason as u8, packet));
+            batch.extract_if(|_| verdict.reason(at.next()?), |reason, packet| cx.drop(reason as u8, packet));
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         self.live.may_change().then_some(LOOK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.live.runs();
         self.seat.renew(&mut self.desk, cx);
         let (changed, refused) = self.live.times();

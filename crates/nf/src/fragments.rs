@@ -2,7 +2,7 @@
 
 use crate::nat44::flow::Way;
 use foldhash::HashMap;
-use graph::{Cx, Held};
+use graph::{Context, HoldQueue};
 use packet::{BURST, Packet};
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -68,7 +68,7 @@ impl<D: Copy + Eq + Hash, T: Copy> Fragments<D, T> {
 /// Fragments of datagrams `D` that came before the one that says what becomes of them: at most [`WAITING`], each for
 /// [`WAITS`].
 pub(crate) struct Waiting<D> {
-    held: Held,
+    held: HoldQueue,
     /// Of each that is held.
     notes: VecDeque<(Duration, u8, D)>,
     /// Datagrams of which something has come that others may wait for.
@@ -77,7 +77,7 @@ pub(crate) struct Waiting<D> {
 
 /// A fragment that has waited: on which path and by which input it came, and when.
 pub(crate) struct Waited {
-    pub(crate) way: graph::Way,
+    pub(crate) way: graph::PathId,
     pub(crate) input: u8,
     pub(crate) since: Duration,
     pub(crate) packet: Packet,
@@ -85,14 +85,14 @@ pub(crate) struct Waited {
 
 impl<D: Copy + Eq> Waiting<D> {
     pub(crate) fn new() -> Self {
-        Waiting { held: Held::new(WAITING), notes: VecDeque::new(), come: vec![] }
+        Waiting { held: HoldQueue::new(WAITING), notes: VecDeque::new(), come: vec![] }
     }
 
     /// Keeps a fragment.
     ///
     /// # Errors
     /// The packet, where there is no room or it has waited too long.
-    pub(crate) fn keep(&mut self, cx: &mut Cx<'_>, waited: Waited, datagram: D) -> Result<(), Packet> {
+    pub(crate) fn keep(&mut self, cx: &mut Context<'_>, waited: Waited, datagram: D) -> Result<(), Packet> {
         let Waited { way, input, since, packet } = waited;
         if cx.now().saturating_sub(since) >= WAITS {
             return Err(packet);
@@ -111,12 +111,12 @@ impl<D: Copy + Eq> Waiting<D> {
 
     /// Takes out those that waited for what has come since the last call, in their order.
     #[inline]
-    pub(crate) fn ready(&mut self, cx: &mut Cx<'_>) -> Vec<Waited> {
+    pub(crate) fn ready(&mut self, cx: &mut Context<'_>) -> Vec<Waited> {
         if self.come.is_empty() { vec![] } else { self.sort_out(cx) }
     }
 
     #[cold]
-    fn sort_out(&mut self, cx: &mut Cx<'_>) -> Vec<Waited> {
+    fn sort_out(&mut self, cx: &mut Context<'_>) -> Vec<Waited> {
         let mut ready = vec![];
         if self.notes.iter().any(|(.., datagram)| self.come.contains(datagram)) {
             for _ in 0..self.notes.len() {
@@ -136,7 +136,7 @@ impl<D: Copy + Eq> Waiting<D> {
     }
 
     /// Drops those that have waited too long.
-    pub(crate) fn give_up(&mut self, cx: &mut Cx<'_>, reason: u8) {
+    pub(crate) fn give_up(&mut self, cx: &mut Context<'_>, reason: u8) {
         while self.notes.front().is_some_and(|(since, ..)| cx.now().saturating_sub(*since) >= WAITS)
             && let Some((waited, _)) = self.first(cx)
         {
@@ -144,7 +144,7 @@ impl<D: Copy + Eq> Waiting<D> {
         }
     }
 
-    fn first(&mut self, cx: &mut Cx<'_>) -> Option<(Waited, D)> {
+    fn first(&mut self, cx: &mut Context<'_>) -> Option<(Waited, D)> {
         let ((way, packet), (since, input, datagram)) = (cx.release(&mut self.held)?, self.notes.pop_front()?);
         Some((Waited { way, input, since, packet }, datagram))
     }

@@ -1,7 +1,7 @@
 //! A bad wire.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Cx, Held, Nf, Node};
+use graph::{BuildContext, Context, HoldQueue, Nf, Node};
 use packet::{Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,24 +44,24 @@ const QUEUE_FULL: u8 = 1;
 /// A queue in which every packet waits for the same time.
 struct Line {
     wait: Duration,
-    packets: Held,
+    packets: HoldQueue,
     /// When each may go.
     due: VecDeque<Duration>,
 }
 
 impl Line {
     fn new(wait: u16, most: usize) -> Self {
-        Line { wait: Duration::from_millis(wait.into()), packets: Held::new(most), due: VecDeque::new() }
+        Line { wait: Duration::from_millis(wait.into()), packets: HoldQueue::new(most), due: VecDeque::new() }
     }
 
-    fn hold(&mut self, cx: &mut Cx<'_>, packet: Packet) {
+    fn hold(&mut self, cx: &mut Context<'_>, packet: Packet) {
         match cx.hold(&mut self.packets, packet) {
             Ok(()) => self.due.push_back(cx.now() + self.wait),
             Err(packet) => cx.drop(QUEUE_FULL, packet),
         }
     }
 
-    fn release(&mut self, cx: &mut Cx<'_>) {
+    fn release(&mut self, cx: &mut Context<'_>) {
         while self.due.front().is_some_and(|due| *due <= cx.now()) {
             self.due.pop_front();
             if let Some((way, packet)) = cx.release(&mut self.packets) {
@@ -100,19 +100,19 @@ impl Nf for Impair {
     const ABOUT: &'static str = "Loses, doubles, delays and reorders packets at random, to see what others make of it.";
     const EXAMPLE: &'static str = "loss = 0.01\nlate = 0.05\nlate_by = 3";
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let share = |key, value: f64| {
             if !(0.0..=1.0).contains(&value) {
-                return Err(Diagnostic::new("is no share").key(key).value(value).cure("write 0 to 1"));
+                return Err(Diagnostic::new("is no share").key(key).value(value).remedy("write 0 to 1"));
             }
             Ok((value * f64::from(u32::MAX)) as u32)
         };
         let Settings { delay, late_by, seed, queue, .. } = *settings;
         if late_by == 0 {
-            return Err(Diagnostic::new("is not late").key("late_by").value(late_by).cure("write 1 or more"));
+            return Err(Diagnostic::new("is not late").key("late_by").value(late_by).remedy("write 1 or more"));
         }
         if queue == 0 {
-            return Err(Diagnostic::new("has room for no packet").key("queue").value(queue).cure("write 1 or more"));
+            return Err(Diagnostic::new("has room for no packet").key("queue").value(queue).remedy("write 1 or more"));
         }
         let late = delay.saturating_add(late_by);
         let seed = seed.wrapping_add(cx.copy.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -132,7 +132,7 @@ impl Node for Impairing {
         &["lost", "queue_full"]
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         for packet in batch.drain() {
             if self.happens(self.loss) {
                 cx.drop(LOST, packet);
@@ -154,11 +154,11 @@ impl Node for Impairing {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(Duration::from_millis(1))
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.lines.iter_mut().for_each(|line| line.release(cx));
     }
 }

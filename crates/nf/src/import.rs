@@ -1,6 +1,6 @@
 //! Rule lists of other firewalls as settings of [`Firewall`](crate::Firewall).
 //!
-//! What cannot be said in its rules is refused, with the place, the word and a cure; what changes nothing for packets that
+//! What cannot be said in its rules is refused, with the place, the word and a remedy; what changes nothing for packets that
 //! are forwarded is named in [`Imported::notes`]. No rule is left out silently.
 
 mod flat;
@@ -45,8 +45,8 @@ impl fmt::Display for Imported {
 }
 
 /// A word that cannot be said in rules of the firewall.
-fn refused(line: Option<usize>, word: impl fmt::Display, problem: &str, cure: &str) -> Diagnostic {
-    Diagnostic { line, ..Diagnostic::new(problem).value(word).cure(cure) }
+fn refused(line: Option<usize>, word: impl fmt::Display, problem: &str, remedy: &str) -> Diagnostic {
+    Diagnostic { line, ..Diagnostic::new(problem).value(word).remedy(remedy) }
 }
 
 #[cfg(test)]

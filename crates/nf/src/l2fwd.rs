@@ -5,7 +5,7 @@ mod stations;
 use crate::Mac;
 use core::hint::cold_path;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Either, Nf, Node, Operator, Over, Raw, View, frame};
+use graph::{BuildContext, Either, Nf, Node, Operator, Over, Raw, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ impl Nf for L2fwd {
         settings.ports.clone()
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let table = settings.station.first().map(|_| "station").or(settings.stations.as_ref().map(|_| "stations"));
         if !settings.ports.is_empty() || table.is_some() {
             return Ok(Either::A(stations::build(settings, table, cx)?));

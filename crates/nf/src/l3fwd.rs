@@ -15,7 +15,7 @@ use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
 use forward::Router;
-use graph::{BuildCx, Nf, Node};
+use graph::{BuildContext, Nf, Node};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ impl Nf for L3fwd {
         settings.interface.keys().cloned().collect()
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Config::new(settings, cx)?;
         let fib = cx.common(|| Fib::new(&config, settings, cx))?;
         Ok(Router::new(config, fib, cx.copy.0))

@@ -12,21 +12,21 @@ const LONGEST_LINE: u64 = 4096;
 const MOST_LINES: usize = 1 << 23;
 
 /// Hands every line of a file, plain or gzipped, to `each`, without what stands behind `#`; `key` is the setting that names
-/// the file, `cure` what its lines should be.
+/// the file, `remedy` what its lines should be.
 ///
 /// # Errors
 /// The first line that is wrong, by number, or for which `each` says what is.
 pub(crate) fn read(
     path: &Path,
     key: &'static str,
-    cure: &str,
+    remedy: &str,
     each: impl FnMut(&str) -> Result<(), String>,
 ) -> Result<(), Diagnostic> {
     let unreadable = |e: std::io::Error| {
         Diagnostic::new(format!("cannot be read: {e}"))
             .key(key)
             .value(path.display())
-            .cure("name a file that can be read")
+            .remedy("name a file that can be read")
     };
     let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
     let gzipped = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
@@ -36,7 +36,7 @@ pub(crate) fn read(
         file: Some(path.to_owned()),
         line: Some(line),
         key: Some(key),
-        ..Diagnostic::new(problem).cure(cure)
+        ..Diagnostic::new(problem).remedy(remedy)
     })
 }
 

@@ -12,7 +12,7 @@ mod target;
 
 use config::Config;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Nf, Node, Spread};
+use graph::{BuildContext, Nf, Node, Spread};
 use node::Balancer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -194,7 +194,7 @@ impl Nf for Maglev {
          service.web = { vip = [\"tcp 192.0.2.10:80\"], forward = \"gre\", backend = { a = { address = \"10.0.0.11\" }, b = { address = \
          \"10.0.0.12\", weight = 2 } } }";
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Arc::new(Config::new(settings)?);
         let shared = cx.common(|| Shared::start(config))?;
         Balancer::new(settings, shared)

@@ -1,7 +1,7 @@
 //! Counts per flow.
 
 use diagnostics::Diagnostic;
-use graph::{Board, BuildCx, Counter, Cx, Nf, Node, Row, Spread};
+use graph::{StatsTable, BuildContext, Counter, Context, Nf, Node, Row, Spread};
 use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,21 +52,21 @@ impl Nf for Monitor {
     const SPREAD: Spread = Spread::Flow;
     const EXAMPLE: &'static str = "flows = 1000000\ntop = 20";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { flows, idle, top } = *settings;
         if top > MOST_SHOWN {
             let d = Diagnostic::new("are too many flows to show").key("top").value(top);
-            return Err(d.cure(format!("write {MOST_SHOWN} or fewer")));
+            return Err(d.remedy(format!("write {MOST_SHOWN} or fewer")));
         }
         if idle == 0 || idle > 1_000_000 {
             let d = Diagnostic::new("is no time after which to forget a flow").key("idle").value(idle);
-            return Err(d.cure("write 1 to 1000000 seconds"));
+            return Err(d.remedy("write 1 to 1000000 seconds"));
         }
         // the table's clock has room for twice as many; and a busy flow's time is not written with every packet
         let unit = ((idle * 1000) >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(4);
         let refused = |e: tables::flow::Error| {
-            let cure = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
-            Diagnostic::new(e.to_string()).key("flows").value(flows).cure(cure)
+            let remedy = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
+            Diagnostic::new(e.to_string()).key("flows").value(flows).remedy(remedy)
         };
         let table = TableSettings { full: Full::EvictOldest, ..TableSettings::new(flows as usize) };
         Ok(Counting {
@@ -76,7 +76,7 @@ impl Nf for Monitor {
             unit,
             largest: Largest::new(top as usize),
             at: 0,
-            board: Arc::new(Board::new(&COLUMNS, top as usize)),
+            board: Arc::new(StatsTable::new(&COLUMNS, top as usize)),
             counts: Counts::default(),
         })
     }
@@ -133,7 +133,7 @@ struct Counting {
     largest: Largest,
     /// Buckets that this look through has seen.
     at: usize,
-    board: Arc<Board>,
+    board: Arc<StatsTable>,
     counts: Counts,
 }
 
@@ -297,7 +297,7 @@ impl Counting {
         }
     }
 
-    fn clock(&self, cx: &Cx<'_>) -> u32 {
+    fn clock(&self, cx: &Context<'_>) -> u32 {
         (cx.now().as_millis() >> self.unit) as u32
     }
 
@@ -335,7 +335,7 @@ impl Node for Counting {
         ])
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let Half { table, packets, side } = &mut self.v4;
         let burst = &mut packets[*side & 1];
         let (mut odd, mut at, mut n) = (0u32, 0, burst.n);
@@ -365,16 +365,16 @@ impl Node for Counting {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = self.clock(cx);
         self.look_through(self.v4.table.buckets().div_ceil(PARTS), now);
     }
 
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.board.clone())
     }
 

@@ -15,7 +15,7 @@ pub(crate) mod settings;
 use crate::fragments::{Fragments, Waited, Waiting};
 use diagnostics::Diagnostic;
 use flow::{Flow, Translation, Way};
-use graph::{Board, BuildCx, Counter, Cx, Lane, Nf, Node, Spread};
+use graph::{StatsTable, BuildContext, Counter, Context, Lane, Nf, Node, Spread};
 use ledger::{Ledger, Subscribers, TICK};
 use look::{Datagram, Outer, Place, Seen, look};
 use packet::{BURST, Batch};
@@ -116,7 +116,7 @@ impl Nf for Nat44 {
         }))
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = cx.common(|| Config::new(settings))?;
         let own = config.own(cx)?;
         let ledger = Ledger::new(&config, cx, false)?;
@@ -371,7 +371,7 @@ impl Translating {
 
     /// Those of a batch that are not plain, or whose session is not known, or has to hear of them.
     #[inline(never)]
-    fn others(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch, others: u32) {
+    fn others(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch, others: u32) {
         let now = cx.now();
         let mut seen = [const { None }; BURST];
         // all are looked at first: what one asks of memory comes while the next is looked at
@@ -392,8 +392,8 @@ impl Translating {
             verdicts[i] = verdict;
         });
         if part != 0 {
-            let (way, since) = (cx.way(), cx.now());
-            batch.take_out(part, |i, packet| {
+            let (way, since) = (cx.path(), cx.now());
+            batch.extract_mask(part, |i, packet| {
                 self.dispose(cx, verdicts[i & (BURST - 1)], Waited { way, input, since, packet });
             });
         }
@@ -405,10 +405,10 @@ impl Translating {
     }
 
     /// Does with a packet what its verdict says.
-    fn dispose(&mut self, cx: &mut Cx<'_>, verdict: Verdict, it: Waited) {
+    fn dispose(&mut self, cx: &mut Context<'_>, verdict: Verdict, it: Waited) {
         match verdict {
             Verdict::Pass => cx.emit_from(it.way, 0, it.packet),
-            Verdict::Turn => match cx.way_by(OUTSIDE) {
+            Verdict::Turn => match cx.path_by_input(OUTSIDE) {
                 Some(way) => cx.emit_from(way, 0, it.packet),
                 None => cx.drop(Reason::NoHairpin as u8, it.packet),
             },
@@ -432,7 +432,7 @@ impl Node for Translating {
         self.ledger.counters()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let way = if input == INSIDE { Way::Out } else { Way::In };
         let now = clock(cx.now());
         let Translating { sessions, keys, .. } = self;
@@ -478,11 +478,11 @@ impl Node for Translating {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         self.ledger.age(&mut self.sessions, now);
         self.fragments.age(now);
@@ -492,7 +492,7 @@ impl Node for Translating {
         self.ledger.tell(&mut self.sessions, &mut Addresses);
     }
 
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.ledger.board())
     }
 

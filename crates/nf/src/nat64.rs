@@ -17,7 +17,7 @@ mod translate;
 use crate::nat44::ports::NoPort;
 use crate::nat44::sessions::Refused;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Lane, Nf, Node, Spread};
+use graph::{BuildContext, Lane, Nf, Node, Spread};
 use look::{Body, Head, Seen, body, look, quoted};
 use node::Translating;
 use settings::{Config, Settings};
@@ -116,7 +116,7 @@ impl Nf for Nat64 {
         }))
     }
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = cx.common(|| Config::new(settings))?;
         Translating::new(config, cx)
     }

@@ -2,7 +2,7 @@
 
 use crate::ports;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Cx, Nf, Node};
+use graph::{BuildContext, Context, Nf, Node};
 use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ impl Nf for Spread {
         settings.ports.clone()
     }
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, by } = settings;
         ports::check(ports, "packets are spread over two to thirty ports")?;
         Ok(Spreading { ports: ports.len() as u8, by: *by, turn: 0 })
@@ -59,7 +59,7 @@ impl Nf for Spread {
 }
 
 impl Node for Spreading {
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         // the first output is the path's, and that of the first port the second
         match self.by {
             By::RoundRobin => {
@@ -78,7 +78,7 @@ impl Node for Spreading {
                     },
                 );
                 if others != 0 {
-                    batch.take_out(others, |n, packet| cx.emit(1 + of[n & (BURST - 1)], packet));
+                    batch.extract_mask(others, |n, packet| cx.emit(1 + of[n & (BURST - 1)], packet));
                 }
                 cx.leave_by(1);
             }

@@ -4,7 +4,7 @@ mod pattern;
 mod rules;
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Nf, Node, Spread};
+use graph::{BuildContext, Counter, Context, Nf, Node, Spread};
 use packet::Batch;
 use pattern::Pattern;
 use rules::Rules;
@@ -63,7 +63,7 @@ impl Nf for Substitute {
     const SPREAD: Spread = Spread::Symmetric;
     const EXAMPLE: &'static str = "ports = [80]\nrules = [{ find = \"colour\", replace = \"color\" }]";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let rules = Rules::new(settings.rules.iter().map(|rule| (&rule.find.0[..], &rule.replace.0[..])))?;
         let replaced = Arc::<Counter>::default();
         let mut tcp = settings.tcp.clone();
@@ -119,16 +119,16 @@ impl Node for Substituting {
         all
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         self.node.process(cx, input, batch);
     }
 
-    fn every(&self) -> Option<Duration> {
-        self.node.every()
+    fn interval(&self) -> Option<Duration> {
+        self.node.interval()
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
-        self.node.wake(cx);
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
+        self.node.on_timer(cx);
     }
 
     fn finish(&mut self) {

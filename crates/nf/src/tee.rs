@@ -1,7 +1,7 @@
 //! Copies for somebody else.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Nf, Node};
+use graph::{BuildContext, Counter, Context, Nf, Node};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,10 +38,10 @@ impl Nf for Tee {
     const OUTPUTS: &'static [&'static str] = &["out", "copy"];
     const EXAMPLE: &'static str = "every = 100";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         if settings.every == 0 {
             let d = Diagnostic::new("no packet is the 0th").key("every").value(0);
-            return Err(d.cure("write 1 to copy every packet, 100 to copy one in a hundred"));
+            return Err(d.remedy("write 1 to copy every packet, 100 to copy one in a hundred"));
         }
         Ok(Copying { every: settings.every, left: settings.every, not_copied: Arc::default() })
     }
@@ -56,7 +56,7 @@ impl Node for Copying {
         vec![("not_copied".to_owned(), self.not_copied.clone())]
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         for packet in batch.iter() {
             self.left -= 1;
             if self.left != 0 {

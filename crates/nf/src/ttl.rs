@@ -2,7 +2,7 @@
 
 use core::hint::cold_path;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Layered, Nf, Node, On, Operator, Over, Raw, Stack, Start, View, frame};
+use graph::{BuildContext, Layered, Nf, Node, On, Operator, Over, Raw, Stack, Start, View, frame};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use wire::{Ethernet, Ipv4, Ipv6, Vlan};
@@ -21,7 +21,7 @@ impl Nf for Ttl {
     const ABOUT: &'static str = "Takes one off the time to live of IPv4 and the hop limit of IPv6 packets, plain or in one VLAN tag, and drops those \
          that have none left; other frames pass.";
 
-    fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(age(frame().parse::<Ethernet>()).compose())
     }
 }

@@ -1,7 +1,7 @@
 //! Work of a known length.
 
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Nf, Node, Operator, frame};
+use graph::{BuildContext, Nf, Node, Operator, frame};
 use packet::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,11 +28,11 @@ impl Nf for Work {
     const ABOUT: &'static str = "Spends a number of cycles on each packet and swaps its MAC addresses: an NF of any complexity, for measurements.";
     const EXAMPLE: &'static str = "cycles = 300";
 
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let cycles = settings.cycles;
         if cycles > MOST {
             let d = Diagnostic::new("is longer than any packet should take").key("cycles").value(cycles);
-            return Err(d.cure(format!("write 0 to {MOST}")));
+            return Err(d.remedy(format!("write 0 to {MOST}")));
         }
         // reading the counter is work, too
         let least = (0..1000).map(|_| clock::cycles().wrapping_sub(clock::cycles()).wrapping_neg()).min().unwrap_or(0);

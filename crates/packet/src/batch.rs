@@ -74,7 +74,7 @@ impl Batch {
 
     /// Takes as many packets from the front of `from` as there is room for.
     #[inline]
-    pub fn pull(&mut self, from: &mut Vec<Packet>) {
+    pub fn fill_from(&mut self, from: &mut Vec<Packet>) {
         let at = self.len();
         let (n, left) = (from.len().min(BURST - at), from.len().saturating_sub(BURST - at));
         // SAFETY: n packets are there, as many slots are free, and `from` forgets the n, whose places the others take.
@@ -132,7 +132,7 @@ impl Batch {
 
     /// Begins to fetch the bytes of the first packets, for a visit that follows soon.
     #[inline(always)]
-    pub fn fetch(&self) {
+    pub fn prefetch(&self) {
         match self.as_slice().first_chunk::<AHEAD>() {
             Some(first) => first.iter().for_each(prefetch),
             None => self.iter().for_each(prefetch),
@@ -142,7 +142,7 @@ impl Batch {
     /// Visits every packet; fetches their bytes together before, when nobody has yet.
     #[inline(always)]
     pub fn for_each(&mut self, mut f: impl FnMut(&mut Packet)) {
-        self.sift(
+        self.extract_if(
             #[inline(always)]
             |p| {
                 f(p);
@@ -156,7 +156,7 @@ impl Batch {
     /// Visits every packet, as [`for_each`](Self::for_each) does; one for which `f` returns a way out leaves the batch, in
     /// order, through `out`. The others keep their order. Should `f` panic, every packet is still in the batch.
     #[inline(always)]
-    pub fn sift<W: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<W>, mut out: impl FnMut(W, Packet)) {
+    pub fn extract_if<W: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<W>, mut out: impl FnMut(W, Packet)) {
         let mut gone = 0u32;
         let mut ways = [const { MaybeUninit::<W>::uninit() }; BURST];
         let fresh = core::mem::take(&mut self.fresh);
@@ -190,7 +190,7 @@ impl Batch {
             next += 1;
         }
         if gone != 0 {
-            self.take_out(
+            self.extract_mask(
                 gone,
                 #[inline(always)]
                 // SAFETY: a bit in `gone` says that its way was written.
@@ -202,7 +202,7 @@ impl Batch {
     /// Takes out the packets whose bit is set in `which`, in order, closes the gaps, and hands them to `out` with the places
     /// at which they stood. Should that panic, those that are left are in the batch, at its end.
     #[inline]
-    pub fn take_out(&mut self, which: u32, mut out: impl FnMut(usize, Packet)) {
+    pub fn extract_mask(&mut self, which: u32, mut out: impl FnMut(usize, Packet)) {
         let n = core::mem::take(&mut self.len) as usize;
         let mut leaving = Leaving { batch: self, slots: [const { MaybeUninit::uninit() }; BURST], next: 0, n: 0 };
         let mut places = [0u8; BURST];
@@ -381,7 +381,7 @@ mod tests {
         let pool = HeapPool::new(BURST);
         let mut b = batch(&pool, 10);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            b.sift(|p| if p.data()[0] == 5 { panic!("on purpose") } else { Some(()) }, |(), _| ());
+            b.extract_if(|p| if p.data()[0] == 5 { panic!("on purpose") } else { Some(()) }, |(), _| ());
         }));
         assert!(caught.is_err());
         assert_eq!((b.len(), pool.in_use()), (10, 10));
@@ -394,7 +394,7 @@ mod tests {
         let pool = HeapPool::new(BURST);
         let mut b = batch(&pool, 10);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            b.sift(
+            b.extract_if(
                 |p| (p.data()[0] % 2 == 1).then_some(p.data()[0]),
                 |tag, packet| {
                     drop(packet);
@@ -412,7 +412,7 @@ mod tests {
             let pool = HeapPool::new(BURST);
             let mut b = batch(&pool, n);
             let mut out = vec![];
-            b.sift(
+            b.extract_if(
                 |p| (mask >> p.data()[0] & 1 == 1).then_some(p.data()[0]),
                 |way, p| { assert_eq!(way, p.data()[0]); out.push(p) },
             );
@@ -429,7 +429,7 @@ mod tests {
             let pool = HeapPool::new(3 * BURST);
             let mut b = batch(&pool, n);
             let mut from: Vec<_> = (n..n + waiting).map(|i| pool.alloc_from(&[i as u8]).unwrap()).collect();
-            b.pull(&mut from);
+            b.fill_from(&mut from);
             let all: Vec<_> = b.iter().chain(&from).map(|p| p.data()[0]).collect();
             prop_assert_eq!(all, (0..(n + waiting) as u8).collect::<Vec<_>>());
             prop_assert_eq!(b.len(), (n + waiting).min(BURST));

@@ -50,7 +50,7 @@ impl Classic {
                     if let Some((_, name)) = MODIFIED.iter().find(|(magic, _)| *magic == word) {
                         return Err(Fault::Format {
                             problem: format!("{name} (magic {word:#010x}) is not supported"),
-                            cure: "convert it with Wireshark (editcap -F pcapng IN OUT) or the program that wrote it",
+                            remedy: "convert it with Wireshark (editcap -F pcapng IN OUT) or the program that wrote it",
                         });
                     }
                 }
@@ -68,7 +68,7 @@ impl Classic {
         if major != VERSION[0] || minor > VERSION[1] {
             return Err(Fault::Format {
                 problem: format!("pcap version {major}.{minor} is not supported, only 2.0 to 2.4 are"),
-                cure: "convert it to pcapng with the program that wrote it",
+                remedy: "convert it to pcapng with the program that wrote it",
             });
         }
         // The upper half tells about a frame check sequence (draft-ietf-opsawg-pcap §4); it is left in the frame.

@@ -56,8 +56,8 @@ pub enum Error {
     )]
     Gzip { file: FileName, offset: u64, records_read: u64, reason: io::Error },
     /// Not a capture, or a kind of capture this crate does not read.
-    #[error("{file}: {problem}; {cure}")]
-    Format { file: FileName, offset: u64, problem: String, cure: &'static str },
+    #[error("{file}: {problem}; {remedy}")]
+    Format { file: FileName, offset: u64, problem: String, remedy: &'static str },
     /// The capture ends in the middle of a header, block or record. What came before is good.
     #[error(
         "{file}: cut short in the record or block at byte {offset}, after {records_read} complete records; they can be \
@@ -111,6 +111,6 @@ pub(crate) enum Fault {
     Corrupt(String),
     Format {
         problem: String,
-        cure: &'static str,
+        remedy: &'static str,
     },
 }

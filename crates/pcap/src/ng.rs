@@ -94,7 +94,7 @@ impl Section {
         if (major, minor) != (1, 0) && (major, minor) != (1, 2) {
             return Err(Fault::Format {
                 problem: format!("pcapng version {major}.{minor} is not supported, only 1.0 is"),
-                cure: "convert it with the program that wrote it",
+                remedy: "convert it with the program that wrote it",
             });
         }
         Ok(())

@@ -136,7 +136,7 @@ fn recognise<R: Read>(input: &mut Input<R>) -> Result<Format, Fault> {
         return Err(if input.available().is_empty() {
             Fault::Format {
                 problem: "empty, not even the header of a capture".to_owned(),
-                cure: "check that the capture was stopped cleanly and copied completely",
+                remedy: "check that the capture was stopped cleanly and copied completely",
             }
         } else {
             Fault::Cut
@@ -148,7 +148,7 @@ fn recognise<R: Read>(input: &mut Input<R>) -> Result<Format, Fault> {
     if let Some((order, unit_ns)) = Classic::recognise(magic)? {
         return Ok(Format::Classic(Classic::open(input, order, unit_ns)?));
     }
-    let (what, cure) = match magic {
+    let (what, remedy) = match magic {
         [0x28, 0xb5, 0x2f, 0xfd] => ("zstd-compressed", "decompress it first: zstd -d FILE"),
         [0x04, 0x22, 0x4d, 0x18] => ("lz4-compressed", "decompress it first: lz4 -d FILE"),
         [0xfd, b'7', b'z', b'X'] => ("xz-compressed", "decompress it first: xz -d FILE"),
@@ -158,7 +158,7 @@ fn recognise<R: Read>(input: &mut Input<R>) -> Result<Format, Fault> {
         [b's', b'n', b'o', b'o'] => ("a snoop capture", "convert it: editcap -F pcapng IN OUT"),
         _ => ("not a capture", "give a pcap or pcapng file, plain or gzipped"),
     };
-    Err(Fault::Format { problem: format!("{what} (starts with {magic:02x?})"), cure })
+    Err(Fault::Format { problem: format!("{what} (starts with {magic:02x?})"), remedy })
 }
 
 fn explain(fault: Fault, file: FileName, offset: u64, records_read: u64) -> Error {
@@ -168,6 +168,6 @@ fn explain(fault: Fault, file: FileName, offset: u64, records_read: u64) -> Erro
         Fault::Cut => Error::Truncated { file, offset, records_read },
         Fault::TooLong(length) => Error::FrameTooLong { file, record: records_read + 1, offset, length },
         Fault::Corrupt(problem) => Error::Corrupt { file, offset, records_read, problem },
-        Fault::Format { problem, cure } => Error::Format { file, offset, problem, cure },
+        Fault::Format { problem, remedy } => Error::Format { file, offset, problem, remedy },
     }
 }

@@ -8,7 +8,7 @@
 
 use config::ChainFile;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Cx, Nf, Node};
+use graph::{BuildContext, Context, Nf, Node};
 use packet::{BURST, Batch, Pool, clock};
 use runtime::{End, Engine, allowed_cpus, pin};
 use std::path::Path;
@@ -36,13 +36,13 @@ impl Nf for Bomb {
     type Settings = Settings;
     const KIND: &'static str = "bomb";
     const ABOUT: &'static str = "Panics at some frames.";
-    fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(Armed)
     }
 }
 
 impl Node for Armed {
-    fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
         assert!(batch.iter().all(|p| p.data()[0] != BOMB), "on purpose");
     }
 }

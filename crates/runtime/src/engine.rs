@@ -24,7 +24,7 @@ use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
 use config::{Chain, ChainFile, Class, Rate, Start, WorkerPlan};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildCx, Common, Graph, Hop, NodeStats, caught};
+use graph::{BuildContext, Common, Graph, Hop, NodeStats, caught};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,12 +40,12 @@ pub enum Error {
     #[error(transparent)]
     Input(#[from] Diagnostics),
     /// Something about this machine, or what this user may do on it.
-    #[error("{problem}\n  cure: {cure}")]
+    #[error("{problem}\n  help: {remedy}")]
     Environment {
         /// What failed.
         problem: String,
         /// What mends it.
-        cure: String,
+        remedy: String,
     },
 }
 
@@ -633,7 +633,7 @@ impl Drop for Engine {
 fn no_thread(e: std::io::Error) -> Error {
     Error::Environment {
         problem: format!("a thread does not start: {e}"),
-        cure: "raise the limit of threads: ulimit -u".into(),
+        remedy: "raise the limit of threads: ulimit -u".into(),
     }
 }
 
@@ -672,7 +672,7 @@ fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes
         let (mut nodes, mut recipes) = (vec![], vec![]);
         for &nf in &worker.plan.nfs {
             let holders = |ws: &[Placed]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
-            let cx = BuildCx {
+            let cx = BuildContext {
                 name: file.nfs[nf].name.clone(),
                 folder: file.folder().to_owned(),
                 copy: (holders(&workers[..w]), holders(workers)),

@@ -28,9 +28,9 @@ impl Outside {
     /// A device that is none, or that does not open.
     pub fn open(devices: &[(String, String)]) -> Result<(Outside, Vec<End>), Error> {
         let parse = |(name, written): &(String, String)| {
-            let device = Device::parse(written, name).map_err(|(problem, cure)| Error::Environment {
+            let device = Device::parse(written, name).map_err(|(problem, remedy)| Error::Environment {
                 problem: format!("port {name:?}: {written:?} {problem}"),
-                cure,
+                remedy,
             })?;
             Ok((name.clone(), device))
         };
@@ -45,13 +45,13 @@ impl Outside {
         let mut ends = vec![];
         for (number, (name, device)) in devices.iter().enumerate() {
             let wrong =
-                |problem: &str, cure: String| Error::Environment { problem: format!("port {name:?}: {problem}"), cure };
+                |problem: &str, remedy: String| Error::Environment { problem: format!("port {name:?}: {problem}"), remedy };
             let Device::Dpdk { name: dpdk_name, arguments, .. } = device else {
                 return Err(wrong("a capture is no port of a device", "name a device of DPDK's".to_owned()));
             };
             ports::claim_socket(device)
                 .map_err(|e| wrong(&e, "name another socket, or stop that process".to_owned()))?;
-            let fail = |e: dpdk::Error| wrong(&e.to_string(), ports::cure(device, &e));
+            let fail = |e: dpdk::Error| wrong(&e.to_string(), ports::remedy(device, &e));
             let dpdk_name = outside.functions.addresses().get(name).unwrap_or(dpdk_name);
             let opened = Port::open(outside.eal, dpdk_name, arguments).map_err(fail)?;
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };

@@ -7,7 +7,7 @@ mod shuffle;
 mod spread;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
-pub(crate) use device::{Shared, Watch, claim_socket, cure, drivers_own, note};
+pub(crate) use device::{Shared, Watch, claim_socket, remedy, drivers_own, note};
 pub(crate) use rings::{Ends, Rings};
 pub(crate) use shuffle::link;
 pub use shuffle::shuffle_link;

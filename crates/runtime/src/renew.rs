@@ -7,7 +7,7 @@
 use crate::blame::Blame;
 use crate::faults::Faults;
 use graph::caught::{be_quiet, caught};
-use graph::{BuildCx, Factory, Graph, Panicked, Ready};
+use graph::{BuildContext, Factory, Graph, Panicked, Ready};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How one node of a worker is built.
 pub(crate) struct Recipe {
     pub(crate) factory: Arc<dyn Factory>,
-    pub(crate) cx: BuildCx,
+    pub(crate) cx: BuildContext,
     /// Whose fault it is when the process dies meanwhile.
     pub(crate) blame: Arc<Blame>,
 }

@@ -159,8 +159,8 @@ struct Nic<'a> {
     wanted: Vec<(&'a str, &'a Function)>,
 }
 
-fn lacks(port: &str, problem: impl std::fmt::Display, cure: impl Into<String>) -> Error {
-    Error::Environment { problem: format!("port {port:?}: {problem}"), cure: cure.into() }
+fn lacks(port: &str, problem: impl std::fmt::Display, remedy: impl Into<String>) -> Error {
+    Error::Environment { problem: format!("port {port:?}: {problem}"), remedy: remedy.into() }
 }
 
 impl<'a> Nic<'a> {
@@ -195,13 +195,13 @@ impl<'a> Nic<'a> {
     }
 
     /// A fault of the NIC as a whole.
-    fn lacks(&self, problem: impl std::fmt::Display, cure: impl Into<String>) -> Error {
-        lacks(self.wanted[0].0, problem, cure)
+    fn lacks(&self, problem: impl std::fmt::Display, remedy: impl Into<String>) -> Error {
+        lacks(self.wanted[0].0, problem, remedy)
     }
 
     fn put(&self, line: impl std::fmt::Display, file: &Path) -> Result<(), Error> {
         let line = line.to_string();
-        let told = |e: io::Error| self.lacks(format!("writing {line:?} to {}: {e}", file.display()), cure(e.kind()));
+        let told = |e: io::Error| self.lacks(format!("writing {line:?} to {}: {e}", file.display()), remedy(e.kind()));
         self.kernel.put(&line, file).map_err(told)
     }
 
@@ -226,7 +226,7 @@ impl<'a> Nic<'a> {
                     self.folder.display()
                 ),
             ),
-            kind => self.lacks(format!("{}: {e}", self.folder.display()), cure(kind)),
+            kind => self.lacks(format!("{}: {e}", self.folder.display()), remedy(kind)),
         })?;
         let there = self.read("sriov_numvfs")?;
         if there != "0" {
@@ -295,8 +295,8 @@ impl<'a> Nic<'a> {
             let mut words = vec!["link", "set", "dev", interface, "vf", &number];
             words.extend(function.settings.iter().flat_map(|(key, value)| [*key, value]));
             self.kernel.ip(&words).map_err(|said| {
-                let cure = "leave out what this NIC does not know";
-                lacks(port, format!("ip {}: {said}", words.join(" ")), cure)
+                let remedy = "leave out what this NIC does not know";
+                lacks(port, format!("ip {}: {said}", words.join(" ")), remedy)
             })?;
         }
         self.put(DRIVER, &device.join("driver_override"))?;
@@ -328,7 +328,7 @@ impl<'a> Nic<'a> {
 }
 
 /// What mostly mends a refusal of the kernel's.
-fn cure(of: ErrorKind) -> &'static str {
+fn remedy(of: ErrorKind) -> &'static str {
     match of {
         ErrorKind::PermissionDenied => "run as root: only root makes virtual functions",
         ErrorKind::NotFound => "give the NIC a driver of the kernel's that makes virtual functions",

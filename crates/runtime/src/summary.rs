@@ -2,7 +2,7 @@
 
 use crate::LinkStats;
 use crate::schedule::Served;
-use graph::{Board, NodeStats};
+use graph::{StatsTable, NodeStats};
 use packet::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -285,7 +285,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn add(&mut self, board: &Board) {
+    fn add(&mut self, board: &StatsTable) {
         let own = self.weights.drain(..).zip(self.rows.drain(..));
         let mut all: Vec<_> = own.chain(board.rows()).collect();
         all.sort_by(|a, b| b.cmp(a));

@@ -545,7 +545,7 @@ impl Input {
         if n == 0 {
             return 0;
         }
-        batch.fetch();
+        batch.prefetch();
         self.stats.packets.add(n as u64);
         if let Some(bytes) = bytes {
             *bytes += batch.iter().map(|p| p.len() as u64).sum::<u64>();
@@ -686,4 +686,4 @@ fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicB
     batch.clear();
 }
 
-const _: () = assert!(BURST <= u32::BITS as usize, "Batch::sift marks packets in a u32");
+const _: () = assert!(BURST <= u32::BITS as usize, "Batch::extract_if marks packets in a u32");

@@ -2,7 +2,7 @@
 
 use config::ChainFile;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Nf, Node, Registry};
+use graph::{BuildContext, Counter, Context, Nf, Node, Registry};
 use packet::{Batch, Packet, Pool};
 use runtime::{Engine, NfSummary, Summary};
 use schemars::JsonSchema;
@@ -43,7 +43,7 @@ impl Nf for Bomb {
     type Settings = Settings;
     const KIND: &'static str = "bomb";
     const ABOUT: &'static str = "Panics.";
-    fn build(s: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(s: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let built = cx.common(|| Ok(AtomicU64::new(0)))?.fetch_add(1, Relaxed);
         if s.once && built > 0 {
             return Err(Diagnostic::new("is built once only"));
@@ -56,16 +56,16 @@ impl Node for Armed {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         vec![("seen".into(), self.seen.clone())]
     }
-    fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
         for packet in batch.iter() {
             assert_ne!(packet.data()[0], 0xbb, "on purpose");
             self.seen.add(1);
         }
     }
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         self.wake_too.then_some(Duration::from_millis(2))
     }
-    fn wake(&mut self, _: &mut Cx<'_>) {
+    fn on_timer(&mut self, _: &mut Context<'_>) {
         panic!("when woken");
     }
 }

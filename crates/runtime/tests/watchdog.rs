@@ -2,7 +2,7 @@
 
 use config::ChainFile;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Cx, Nf, Node, Registry};
+use graph::{BuildContext, Context, Nf, Node, Registry};
 use packet::{Batch, Pool};
 use runtime::Engine;
 use schemars::JsonSchema;
@@ -26,13 +26,13 @@ impl Nf for Endless {
     type Settings = Settings;
     const KIND: &'static str = "endless";
     const ABOUT: &'static str = "Does not come to an end.";
-    fn build(_: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(Spins)
     }
 }
 
 impl Node for Spins {
-    fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
         while batch.iter().any(|p| p.data()[0] == 0xee) && !ENOUGH.load(Relaxed) {
             std::thread::yield_now();
         }

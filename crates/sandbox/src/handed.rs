@@ -24,7 +24,7 @@ const BUS: &str = "/sys/bus/pci/devices";
 /// It is not there, not in a group, another driver has it, or its group holds what is not `with` it: who opens the group has all of it.
 pub(crate) fn is_free(port: &str, address: &str, with: &[String]) -> Result<(), Error> {
     let at = Path::new(BUS).join(address);
-    let fault = |problem: String, cure: String| Err(lacks(format!("port {port:?}: {problem}"), cure));
+    let fault = |problem: String, remedy: String| Err(lacks(format!("port {port:?}: {problem}"), remedy));
     if !at.exists() {
         return fault(format!("there is no device {address}"), "lspci -D shows all".to_owned());
     }
@@ -32,23 +32,23 @@ pub(crate) fn is_free(port: &str, address: &str, with: &[String]) -> Result<(), 
         Some(driver) if driver == pci::HANDING => {}
         driver => {
             let has = driver.map_or("no driver has it".to_owned(), |driver| format!("the driver {driver} has it"));
-            let cure = format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {address}");
-            return fault(format!("{address} cannot be handed on: {has}, and vfio-pci has to"), cure);
+            let remedy = format!("sudo modprobe vfio-pci && sudo dpdk-devbind.py -b vfio-pci {address}");
+            return fault(format!("{address} cannot be handed on: {has}, and vfio-pci has to"), remedy);
         }
     }
     let Some(group) = pci::group(&at) else {
-        let cure = "switch the IOMMU on: in the firmware, and by intel_iommu=on on the kernel's command line";
-        return fault(format!("{address} is in no IOMMU group"), cure.to_owned());
+        let remedy = "switch the IOMMU on: in the firmware, and by intel_iommu=on on the kernel's command line";
+        return fault(format!("{address} is in no IOMMU group"), remedy.to_owned());
     };
     let ours = |other: &Path| with.iter().any(|own| other.ends_with(own));
     if let Some((name, driver)) = pci::in_the_way(&at, ours) {
-        let cure = "hand both to one wall, switch ACS on in the firmware, or put the NIC into another slot";
-        return fault(format!("{address} is in one IOMMU group with {name}, which {driver} has"), cure.to_owned());
+        let remedy = "hand both to one wall, switch ACS on in the firmware, or put the NIC into another slot";
+        return fault(format!("{address} is in one IOMMU group with {name}, which {driver} has"), remedy.to_owned());
     }
     let node = Path::new(NODES).join(&group);
     if !node.exists() {
-        let cure = "load vfio-pci in this namespace of devices, and look at what dmesg says";
-        return fault(format!("{} is not there", node.display()), cure.to_owned());
+        let remedy = "load vfio-pci in this namespace of devices, and look at what dmesg says";
+        return fault(format!("{} is not there", node.display()), remedy.to_owned());
     }
     Ok(())
 }

@@ -46,6 +46,6 @@ pub const GUEST: &str = "wall-guest";
 pub const HOSTS: &str = "wall-hosts";
 
 /// What this machine or user lacks.
-fn lacks(problem: impl Into<String>, cure: impl Into<String>) -> runtime::Error {
-    runtime::Error::Environment { problem: problem.into(), cure: cure.into() }
+fn lacks(problem: impl Into<String>, remedy: impl Into<String>) -> runtime::Error {
+    runtime::Error::Environment { problem: problem.into(), remedy: remedy.into() }
 }

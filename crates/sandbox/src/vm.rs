@@ -67,12 +67,12 @@ impl Kernel {
     /// There is no such package, or nothing to fetch it with.
     pub fn fetch() -> Result<Kernel, Error> {
         const META: &str = "linux-image-cloud-amd64";
-        let cure = "install a kernel with the modules uio and uio_pci_generic below /boot and /lib/modules";
+        let remedy = "install a kernel with the modules uio and uio_pci_generic below /boot and /lib/modules";
         let to = cache();
         if let Some(there) = Kernel::below(&to) {
             return Ok(there);
         }
-        let wrong = |what: &str, e: &dyn fmt::Display| lacks(format!("{what}: {e}"), cure);
+        let wrong = |what: &str, e: &dyn fmt::Display| lacks(format!("{what}: {e}"), remedy);
         std::fs::create_dir_all(&to).map_err(|e| wrong(&to.display().to_string(), &e))?;
         let run = |program: &str, args: &[&str]| {
             let done = Command::new(program).args(args).current_dir(&to).output().map_err(|e| wrong(program, &e))?;

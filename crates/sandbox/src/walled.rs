@@ -30,10 +30,10 @@ impl Walled {
     /// As [`Walled::start`].
     pub fn start_on_wires(file: &ChainFile, registry: &Registry, depth: u32) -> Result<(Walled, Vec<End>), Error> {
         if let Some(port) = file.ports.iter().find(|port| port.behind.is_some()) {
-            let cure = format!("take wall out of [port.{}]", port.name);
+            let remedy = format!("take wall out of [port.{}]", port.name);
             return Err(crate::lacks(
                 format!("port {:?} is opened behind a wall, where there is no wire", port.name),
-                cure,
+                remedy,
             ));
         }
         // who sends polls as well

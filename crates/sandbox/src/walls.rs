@@ -400,8 +400,8 @@ fn devices(file: &ChainFile, wall: &Wall, functions: &BTreeMap<String, String>) 
     let all: Vec<String> = own.iter().map(|port| address(port)).collect();
     let handed = |port: &config::Port| {
         if !rustix::process::geteuid().is_root() {
-            let cure = format!("run as root, or take wall out of [port.{}]", port.name);
-            return Err(lacks(format!("port {:?}: only root hands devices on", port.name), cure));
+            let remedy = format!("run as root, or take wall out of [port.{}]", port.name);
+            return Err(lacks(format!("port {:?}: only root hands devices on", port.name), remedy));
         }
         let address = address(port);
         handed::is_free(&port.name, &address, &all)?;

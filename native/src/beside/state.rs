@@ -13,7 +13,7 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use graph::state::{Reader, Writer};
-use graph::{Bounded, BuildCx, PerCore, Strict};
+use graph::{Bounded, BuildContext, PerCore, Strict};
 use packet::{BURST, clock};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -319,7 +319,7 @@ pub(super) fn rows(table: &mut Table<'_>, (core, other): (usize, Option<usize>))
         return Ok(());
     }
     for keys in [1000, 1_000_000] {
-        let per_core = RefCell::new(PerCore::new(&BuildCx::default(), |_| map(keys)));
+        let per_core = RefCell::new(PerCore::new(&BuildContext::default(), |_| map(keys)));
         alone(table, keys, ("PerCore", "HashMap, the same"), &mut Own(&per_core), &mut Plain(&per_core))?;
         drop(per_core);
         alone(table, keys, ("Bounded<0>", "HashMap"), &mut Both::<0>::new(keys), &mut map(keys))?;

@@ -97,7 +97,7 @@ fn run(start: Start, orders: &Receiver<Order>, stop: &AtomicBool) -> Result<(), 
     }
     if let Some(absent) = plan.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         let problem = format!("CPU {absent} is not there for this user, who may use {allowed:?}");
-        return Err(DutError { dut: name, problem, cure: "write others: cpus = [0]".to_owned() });
+        return Err(DutError { dut: name, problem, remedy: "write others: cpus = [0]".to_owned() });
     }
     let mut site = Site::new(&name, &plan, sent)?;
     if let Some(chain) = &mut plan.chain {

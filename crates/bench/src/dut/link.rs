@@ -72,12 +72,12 @@ impl Link {
         let said = program.said();
         let hello = first.ok().and_then(|first| serde_json::from_str::<Hello>(&first).ok());
         let Some(hello) = hello else {
-            let cure = format!(
+            let remedy = format!(
                 "see that `ssh -o BatchMode=yes {host} {} --version` works without a question, or name the program \
                  there: program = \"...\"",
                 elsewhere.program
             );
-            return Err(site.wrong(format!("{host} does not run this program: {said}"), cure));
+            return Err(site.wrong(format!("{host} does not run this program: {said}"), remedy));
         };
         let own = env!("CARGO_PKG_VERSION");
         if hello.bondstone != own {
@@ -107,7 +107,7 @@ impl Link {
         patience: Duration,
         stop: impl Fn() -> bool,
     ) -> Result<Answer, DutError> {
-        let wrong = |problem: String, cure: &str| DutError { dut: dut.to_owned(), problem, cure: cure.to_owned() };
+        let wrong = |problem: String, remedy: &str| DutError { dut: dut.to_owned(), problem, remedy: remedy.to_owned() };
         let cut = || wrong(format!("the line to {} is cut", self.host), "look at that machine and at the network");
         let talk = locked(&self.talk);
         write(&talk.to, order).map_err(|_| cut())?;
@@ -122,8 +122,8 @@ impl Link {
             match talk.from.recv_timeout(NAP) {
                 Ok(line) => {
                     return match serde_json::from_str(&line) {
-                        Ok(Answer::Wrong { problem, cure }) => {
-                            Err(wrong(format!("on {}: {problem}", self.host), &cure))
+                        Ok(Answer::Wrong { problem, remedy }) => {
+                            Err(wrong(format!("on {}: {problem}", self.host), &remedy))
                         }
                         Ok(answer) => Ok(answer),
                         Err(e) => Err(wrong(

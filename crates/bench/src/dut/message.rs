@@ -49,13 +49,13 @@ pub(crate) enum Answer {
         /// What is wrong.
         problem: String,
         /// What mends it.
-        cure: String,
+        remedy: String,
     },
 }
 
 impl From<DutError> for Answer {
     fn from(e: DutError) -> Answer {
-        Answer::Wrong { problem: e.problem, cure: e.cure }
+        Answer::Wrong { problem: e.problem, remedy: e.remedy }
     }
 }
 

@@ -195,8 +195,8 @@ impl Driver for Ovs {
     }
 
     fn cannot(&self, act: Act) -> Option<&'static str> {
-        let cure = "its ports would be lost; reset it by commands of your own: kind = \"command\"";
-        matches!(act, Act::Reset { .. }).then_some(cure)
+        let remedy = "its ports would be lost; reset it by commands of your own: kind = \"command\"";
+        matches!(act, Act::Reset { .. }).then_some(remedy)
     }
 
     /// Changes: flows that no packet of the tests matches are added and deleted in turn.

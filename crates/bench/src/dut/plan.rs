@@ -242,7 +242,7 @@ impl fmt::Display for Env {
 }
 
 impl FromStr for Env {
-    /// What is wrong, and the cure.
+    /// What is wrong, and the remedy.
     type Err = (&'static str, &'static str);
 
     fn from_str(text: &str) -> Result<Env, (&'static str, &'static str)> {

@@ -202,7 +202,7 @@ fn end_group(child: &Child, signal: Signal) {
 
 /// The error of a program that is not there.
 pub(crate) fn absent(site: &Site, program: &str, why: &dyn std::fmt::Display) -> DutError {
-    let cure = match Path::new(program).file_name().and_then(|n| n.to_str()).unwrap_or_default() {
+    let remedy = match Path::new(program).file_name().and_then(|n| n.to_str()).unwrap_or_default() {
         "dpdk-testpmd" => "install it: apt-get install dpdk-dev",
         "ovsdb-tool" | "ovsdb-server" | "ovs-vsctl" | "ovs-ofctl" | "ovs-vswitchd-dpdk" => {
             "install it: apt-get install openvswitch-switch-dpdk"
@@ -214,7 +214,7 @@ pub(crate) fn absent(site: &Site, program: &str, why: &dyn std::fmt::Display) ->
         "ssh" => "install it: apt-get install openssh-client",
         _ => "install it, or name where it is",
     };
-    site.wrong(format!("{program} cannot be run: {why}"), cure)
+    site.wrong(format!("{program} cannot be run: {why}"), remedy)
 }
 
 impl Program {
@@ -323,7 +323,7 @@ impl Program {
             Ok(Some(status)) => Err(DutError {
                 dut: dut.to_owned(),
                 problem: format!("{} ended ({status}); it said:\n{}", self.name, self.said()),
-                cure: "look at what it says".to_owned(),
+                remedy: "look at what it says".to_owned(),
             }),
             _ => Ok(()),
         }

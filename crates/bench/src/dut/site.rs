@@ -58,7 +58,7 @@ impl Site {
         fs::create_dir(&folder).map_err(|e| DutError {
             dut: name.to_owned(),
             problem: format!("no folder {}: {e}", folder.display()),
-            cure: "set TMPDIR to a folder where this user may write".to_owned(),
+            remedy: "set TMPDIR to a folder where this user may write".to_owned(),
         })?;
         Ok(Site {
             name: name.to_owned(),
@@ -193,8 +193,8 @@ impl Site {
     }
 
     /// An error of this device.
-    pub fn wrong(&self, problem: impl Into<String>, cure: impl Into<String>) -> DutError {
-        DutError { dut: self.name.clone(), problem: problem.into(), cure: cure.into() }
+    pub fn wrong(&self, problem: impl Into<String>, remedy: impl Into<String>) -> DutError {
+        DutError { dut: self.name.clone(), problem: problem.into(), remedy: remedy.into() }
     }
 
     /// An error about a file.

@@ -23,8 +23,8 @@ impl Testpmd {
 impl Driver for Testpmd {
     fn start(&mut self, site: &mut Site) -> Result<Running, DutError> {
         if self.chain.is_none() && !matches!(self.forward, Forward::Ports) {
-            let cure = "say forward = \"ports\", which is the default";
-            return Err(site.wrong("only hands packets from port to port here", cure));
+            let remedy = "say forward = \"ports\", which is the default";
+            return Err(site.wrong("only hands packets from port to port here", remedy));
         }
         let attached = Attached::new(site, &self.ports)?;
         let cpu = site.cpus().first().copied().unwrap_or(0);

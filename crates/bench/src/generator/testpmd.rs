@@ -35,7 +35,7 @@ impl Testpmd {
         words.extend(memory().iter().map(|&s| s.to_owned()));
         for (n, written) in devices.iter().enumerate() {
             let device = Device::parse(written, &format!("generator{n}"))
-                .map_err(|(problem, cure)| site.wrong(problem, cure))?;
+                .map_err(|(problem, remedy)| site.wrong(problem, remedy))?;
             let Device::Dpdk { name, arguments, function: None, .. } = device else {
                 return Err(site.wrong(format!("testpmd cannot send into {written}"), "use ports of DPDK's"));
             };

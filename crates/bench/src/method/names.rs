@@ -41,14 +41,14 @@ pub enum Refused {
     #[error("`{0}` is no method; there are {names}", names = names())]
     Name(String),
     /// A setting out of range.
-    #[error("{what} of {value}; {cure}")]
+    #[error("{what} of {value}; {remedy}")]
     Setting {
         /// Which.
         what: &'static str,
         /// What it is.
         value: f64,
         /// What it should be.
-        cure: &'static str,
+        remedy: &'static str,
     },
     /// There is no load.
     #[error("the method `load` has no load; name one, in packets a second")]
@@ -95,7 +95,7 @@ fn course<P: Plan + Default + 'static>(settings: &Settings) -> Result<Box<dyn Me
 /// # Errors
 /// [`Refused`].
 pub fn by_name(name: &str, settings: &Settings) -> Result<Box<dyn Method>, Refused> {
-    let refuse = |what, value, cure| Err(Refused::Setting { what, value, cure });
+    let refuse = |what, value, remedy| Err(Refused::Setting { what, value, remedy });
     let Settings { line_pps, throughput_pps, packets_per_connection, soak_s, soak_share, .. } = *settings;
     let rates = [("rate of the medium", line_pps), ("throughput", throughput_pps), ("load", settings.rate_pps)];
     for (what, value) in rates {

@@ -58,7 +58,7 @@ fn faults_have_a_value_and_a_cure() {
         (at("import \"x\" as y;"), "some.rhai:2"),
     ] {
         let said = parse(&text).err().unwrap_or_else(|| panic!("{text} is accepted"));
-        assert!(said.to_string().contains(words) && said.cure.is_some() && said.value.is_some(), "{text}: {said}");
+        assert!(said.to_string().contains(words) && said.remedy.is_some() && said.value.is_some(), "{text}: {said}");
         assert!(!said.to_string().contains('\x1b'), "{said:?}");
     }
     let absent = Profile::open(Path::new("/nowhere/at-all.rhai")).unwrap_err();
@@ -141,7 +141,7 @@ fn what_cannot_be_is_named_with_its_second() {
         ("#{ a: #{ rate: 1 } }", 0, &["seconds"]),
     ] {
         let said = table(at, seconds, None).err().unwrap_or_else(|| panic!("{at} is accepted"));
-        assert!(said.cure.is_some() && said.value.is_some(), "{at}: {said}");
+        assert!(said.remedy.is_some() && said.value.is_some(), "{at}: {said}");
         assert!(words.iter().all(|word| said.to_string().contains(word)), "{at}: {said}");
     }
 }

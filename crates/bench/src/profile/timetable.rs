@@ -139,7 +139,7 @@ impl Timetable {
         let seconds = seconds.unwrap_or(profile.seconds());
         if !(1..=MAX_SECONDS).contains(&seconds) {
             let d = Diagnostic::new("is no number of seconds of a profile").value(seconds);
-            return Err(d.cure(format!("give 1 to {MAX_SECONDS}")));
+            return Err(d.remedy(format!("give 1 to {MAX_SECONDS}")));
         }
         profile.begin();
         let of = |stream: &ProfileStream| StreamPlan {
@@ -201,10 +201,10 @@ impl Timetable {
     /// What does not show in one second.
     fn checked(self) -> Result<Timetable, Diagnostic> {
         let wrong =
-            |place, value: u64, problem: &str, cure| Err(self.profile.wrong(place, &value.to_string(), problem, cure));
+            |place, value: u64, problem: &str, remedy| Err(self.profile.wrong(place, &value.to_string(), problem, remedy));
         if self.intended() == 0 {
-            let cure = "give a stream a rate in some second";
-            return wrong("at", 0, &format!("packets are sent in {} s", self.seconds), cure);
+            let remedy = "give a stream a rate in some second";
+            return wrong("at", 0, &format!("packets are sent in {} s", self.seconds), remedy);
         }
         let flows: u64 = self.streams.iter().map(|stream| u64::from(stream.flows())).sum();
         if flows > u64::from(MAX_FLOWS) {

@@ -115,13 +115,13 @@ pub(super) fn chain_file(
 ) -> Result<ChainFile, Vec<Diagnostic>> {
     let text = config::read(path, "chain file").map_err(|d| vec![d])?;
     let whole = substitute(&text, parameters, used).map_err(|e| {
-        let d = Diagnostic::new("is no parameter of the scenario").value(e.written).cure(parameters_cure(parameters));
+        let d = Diagnostic::new("is no parameter of the scenario").value(e.written).remedy(parameters_cure(parameters));
         vec![Source { text: &text, file: path }.at(e.at..e.at, d)]
     })?;
     if whole.len() > report::limit::CHAIN {
         let problem = format!("has {} bytes, more than a result can hold ({})", whole.len(), report::limit::CHAIN);
         let d = Diagnostic { file: Some(path.to_owned()), ..Diagnostic::new(problem) };
-        return Err(vec![d.cure("put what is long into files of its own, such as one of routes")]);
+        return Err(vec![d.remedy("put what is long into files of its own, such as one of routes")]);
     }
     ChainFile::parse(&whole, path, registry)
 }

@@ -78,9 +78,9 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, cure: impl Into<String>) {
+    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, remedy: impl Into<String>) {
         if self.faults.len() < MOST_FAULTS {
-            let d = Diagnostic::new(problem).value(value).cure(cure);
+            let d = Diagnostic::new(problem).value(value).remedy(remedy);
             self.faults.push(self.source.at(span, d));
         }
     }
@@ -121,8 +121,8 @@ impl Checker<'_> {
     fn version(&mut self, file: &File) {
         match &file.bondstone {
             None => {
-                let cure = "begin it with: bondstone = 1";
-                self.fault(0..0, "bondstone", "the file does not say which format it has", cure);
+                let remedy = "begin it with: bondstone = 1";
+                self.fault(0..0, "bondstone", "the file does not say which format it has", remedy);
             }
             Some(v) if *v.get_ref() != 1 => {
                 self.fault(v.span(), &v.get_ref().to_string(), "this format is not known", "write bondstone = 1");
@@ -165,8 +165,8 @@ impl Checker<'_> {
         };
         if text.is_empty() || text.len() > LONGEST || text.contains(['"', '\\', '$']) || text.contains(char::is_control)
         {
-            let cure = format!("write 1 to {LONGEST} characters without quotes, \\ and $");
-            self.fault(span, &text, "cannot be a value", cure);
+            let remedy = format!("write 1 to {LONGEST} characters without quotes, \\ and $");
+            self.fault(span, &text, "cannot be a value", remedy);
             return None;
         }
         Some(text)
@@ -203,13 +203,13 @@ impl Checker<'_> {
         for (name, values) in written {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
             if name.get_ref().len() > 32 || !name.get_ref().bytes().all(plain) {
-                let cure = "name the parameter in up to 32 letters, digits, - and _";
-                self.fault(name.span(), name.get_ref(), "is not a name", cure);
+                let remedy = "name the parameter in up to 32 letters, digits, - and _";
+                self.fault(name.span(), name.get_ref(), "is not a name", remedy);
             }
             let is_flows = name.get_ref() == FLOWS_OF_A_CELL && is_put_in(file.traffic.flows.as_ref());
             if name.get_ref() == DUT || !is_flows && OF_EVERY_CELL.contains(&name.get_ref().as_str()) {
-                let cure = "write it into [traffic], or a name into [[dut]]";
-                self.fault(name.span(), name.get_ref(), "is what every measurement has, and no parameter", cure);
+                let remedy = "write it into [traffic], or a name into [[dut]]";
+                self.fault(name.span(), name.get_ref(), "is what every measurement has, and no parameter", remedy);
             }
             let texts = self.texts(values);
             let different: BTreeSet<_> = texts.iter().collect();
@@ -242,12 +242,12 @@ impl Checker<'_> {
             Some(text) => (text.get_ref().as_str(), text.span()),
             None => (FRAMES, 0..0),
         };
-        let cure = "write sizes with FCS or mixes, such as \"64,512,imix\"";
+        let remedy = "write sizes with FCS or mixes, such as \"64,512,imix\"";
         let mut frames = vec![];
         match crate::frames(text) {
             Ok(all) if (1..=MOST_OF_A_KIND).contains(&all.len()) => frames = all,
-            Ok(_) => self.fault(span, text, "is no list of frames", cure),
-            Err((wrong, e)) => self.fault(span, &wrong, e.to_string(), cure),
+            Ok(_) => self.fault(span, text, "is no list of frames", remedy),
+            Err((wrong, e)) => self.fault(span, &wrong, e.to_string(), remedy),
         }
         // a number that the matrix has is looked at in every cell
         let written = traffic.flows.as_ref().filter(|flows| !is_put_in(Some(flows)));
@@ -278,7 +278,7 @@ impl Checker<'_> {
                 let written = [("trace", &traffic.trace), ("stack", &traffic.stack), ("short", &traffic.short)];
                 let span = written.into_iter().find(|(known, _)| *known == name).and_then(|(_, text)| text.as_ref());
                 let span = span.map(Spanned::span).or(traffic.both_ways.as_ref().map(Spanned::span)).unwrap_or(0..0);
-                self.fault(span, d.value.as_deref().unwrap_or_default(), d.problem, d.cure.unwrap_or_default());
+                self.fault(span, d.value.as_deref().unwrap_or_default(), d.problem, d.remedy.unwrap_or_default());
                 Shape::default()
             },
         )
@@ -288,8 +288,8 @@ impl Checker<'_> {
         let native = file.native.as_ref()?;
         let pairs = native.pairs.as_ref().map_or(PAIRS.0, |p| *p.get_ref());
         if let Some(written) = native.pairs.as_ref().filter(|_| !(20..=PAIRS.1).contains(&pairs)) {
-            let cure = format!("write 20 to {}", PAIRS.1);
-            self.fault(written.span(), &pairs.to_string(), "is no number of pairs", cure);
+            let remedy = format!("write 20 to {}", PAIRS.1);
+            self.fault(written.span(), &pairs.to_string(), "is no number of pairs", remedy);
         }
         if native.only.get_ref().is_empty() {
             self.fault(native.only.span(), "", "names no rows", "write part of a row's name, such as \"ttl\"");
@@ -314,9 +314,9 @@ impl Checker<'_> {
             let numbers = kinds[0] || kinds[1];
             if kinds.iter().filter(|k| **k).count() != 1 && !(numbers && kinds[2] && !kinds[3] && kinds[0] != kinds[1])
             {
-                let cure = "write value = NUMBER or a list of them, or values = { NAME = NUMBER } and x = WHAT, and unit; or \
+                let remedy = "write value = NUMBER or a list of them, or values = { NAME = NUMBER } and x = WHAT, and unit; or \
                             statement = TEXT; or image = true";
-                self.fault(p.id.span(), id, "has to be one of numbers, a statement and an image", cure);
+                self.fault(p.id.span(), id, "has to be one of numbers, a statement and an image", remedy);
             }
             if numbers != p.unit.is_some() {
                 self.fault(p.id.span(), id, "has a number without a unit, or a unit without a number", "write both");
@@ -345,14 +345,14 @@ impl Checker<'_> {
     }
 
     /// Whether a name is that of a file in the scenario's folder, and leads nowhere else.
-    fn file_name(&mut self, name: &str, span: Range<usize>, folder: &Path, cure: &str) -> Option<PathBuf> {
+    fn file_name(&mut self, name: &str, span: Range<usize>, folder: &Path, remedy: &str) -> Option<PathBuf> {
         if Path::new(name).file_name().is_none_or(|n| n.to_str() != Some(name)) {
-            self.fault(span, name, "is no name of a file, without folders", cure);
+            self.fault(span, name, "is no name of a file, without folders", remedy);
             return None;
         }
         let path = folder.join(name);
         if !path.is_file() {
-            self.fault(span, name, format!("there is no file {}", path.display()), cure);
+            self.fault(span, name, format!("there is no file {}", path.display()), remedy);
             return None;
         }
         Some(path)
@@ -396,11 +396,11 @@ impl Checker<'_> {
         let whole = !all.iter().any(|c| matches!(c.dut, Dut::Absent(_)));
         for (name, _) in file.matrix.iter().filter(|(name, _)| whole && !used.contains(name.get_ref())) {
             let problem = "is put in nowhere: all its cells would be alike";
-            let cure = format!(
+            let remedy = format!(
                 "write ${{{}}} in the chain file, in [dut], as trace or flows in [traffic], as rate in [goal]",
                 name.get_ref()
             );
-            self.fault(name.span(), name.get_ref(), problem, cure);
+            self.fault(name.span(), name.get_ref(), problem, remedy);
         }
         all
     }
@@ -443,8 +443,8 @@ impl Checker<'_> {
                 let text = self.put_in(&Spanned::new(span.clone(), plain(written)), &parameters, used)?;
                 let mhz = text.parse().ok().filter(|mhz| CLOCKS_MHZ.contains(mhz));
                 if mhz.is_none() {
-                    let cure = format!("write {} to {}", CLOCKS_MHZ.start(), CLOCKS_MHZ.end());
-                    self.fault(span, &text, "is no clock in MHz", cure);
+                    let remedy = format!("write {} to {}", CLOCKS_MHZ.start(), CLOCKS_MHZ.end());
+                    self.fault(span, &text, "is no clock in MHz", remedy);
                 }
                 mhz
             }
@@ -456,13 +456,13 @@ impl Checker<'_> {
             && !matches!(&dut, Dut::Chain(_) | Dut::Absent(_))
             && !matches!(&dut, Dut::Rig(rig) if rig.0.elsewhere.is_none() && rig.0.kind != Kind::External)
         {
-            let cure = "remove it, or measure a chain or a program on this machine";
-            self.fault(written.span(), &plain(written), "is the clock of CPUs that this program does not have", cure);
+            let remedy = "remove it, or measure a chain or a program on this machine";
+            self.fault(written.span(), &plain(written), "is the clock of CPUs that this program does not have", remedy);
         }
         if generator != Generator::Bondstone && !matches!(dut, Dut::Rig(_) | Dut::Absent(_)) {
             let kind = file.generator.kind.as_ref();
-            let cure = "give the device ports of its own: kind = \"bondstone\" in [dut], or another kind";
-            self.fault(kind.map_or(0..0, Spanned::span), generator.name(), "sends into other programs only", cure);
+            let remedy = "give the device ports of its own: kind = \"bondstone\" in [dut], or another kind";
+            self.fault(kind.map_or(0..0, Spanned::span), generator.name(), "sends into other programs only", remedy);
         }
         if let Some(name) = &device.name {
             parameters.insert(DUT.to_owned(), name.get_ref().clone());

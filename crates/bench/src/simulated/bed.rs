@@ -55,7 +55,7 @@ pub(super) fn check(ask: &Ask) -> Result<f64, BedError> {
         return Err(BedError::Cannot {
             dut: "a simulated device".to_owned(),
             what: "sent a profile",
-            cure: "measure a chain or another program, or give the simulated one a load (--rate)",
+            remedy: "measure a chain or another program, or give the simulated one a load (--rate)",
         });
     }
     let first = ask.phases.first().ok_or(PaceError::Duration { seconds, rate_pps: 0.0 })?;
@@ -77,7 +77,7 @@ impl Simulated {
     /// When nothing is forwarded in a trial, for stalls and for what is done to it.
     fn outages(&mut self, ask: &Ask, duration_s: f64) -> Result<(Vec<Outage>, Option<Acted>), BedError> {
         let mut outages = self.drawn_stalls(duration_s);
-        let cannot = |what, cure| BedError::Cannot { dut: "the simulated device".to_owned(), what, cure };
+        let cannot = |what, remedy| BedError::Cannot { dut: "the simulated device".to_owned(), what, remedy };
         let acted = match ask.act {
             None => None,
             Some(Act::Reset { at_s }) => {
@@ -87,8 +87,8 @@ impl Simulated {
                 Some(Acted { done: 1, failed: 0, from_s: at_s, to_s })
             }
             Some(Act::Changes { per_second }) => {
-                let cure = "give it `change=`, the seconds that one takes";
-                let takes = self.change_s.ok_or_else(|| cannot("changed while it forwards", cure))?;
+                let remedy = "give it `change=`, the seconds that one takes";
+                let takes = self.change_s.ok_or_else(|| cannot("changed while it forwards", remedy))?;
                 let (mut done, mut free) = (0, 0.0_f64);
                 let last_s = if per_second > 0.0 { duration_s - takes } else { -1.0 };
                 loop {

@@ -186,8 +186,8 @@ impl Bed for Virtual {
     fn trial(&mut self, ask: &Ask) -> Result<Seen, BedError> {
         let duration_s = check(ask)?;
         if ask.act.is_some() {
-            let cure = "ask a simulated device that is not virtual";
-            return Err(BedError::Cannot { dut: "the virtual device".to_owned(), what: "reset or changed", cure });
+            let remedy = "ask a simulated device that is not virtual";
+            return Err(BedError::Cannot { dut: "the virtual device".to_owned(), what: "reset or changed", remedy });
         }
         let start = self.now + 1000;
         let mut pacers = vec![];

@@ -43,7 +43,7 @@ fn vectors(info: &str) -> Check {
     let adds = "drivers of NICs, and searches in tables, that take many packets in one instruction";
     match found[..] {
         [] => Check::new("vector extensions", State::Better, "none beyond the baseline", adds)
-            .cure("a newer CPU; in a VM, pass the host's CPU through (QEMU: -cpu host)"),
+            .remedy("a newer CPU; in a VM, pass the host's CPU through (QEMU: -cpu host)"),
         _ => Check::new("vector extensions", State::Ok, found.join(", "), adds),
     }
 }
@@ -54,7 +54,7 @@ fn counter(info: &str) -> Check {
     let invariant = !cfg!(target_arch = "x86_64") || (has(info, "constant_tsc") && has(info, "nonstop_tsc"));
     let (state, found) = if invariant { (State::Ok, "invariant") } else { (State::Better, "not invariant") };
     Check::new("time-stamp counter", state, found, adds)
-        .cure("keep the CPU at one frequency; in a VM, pass invtsc through (QEMU: -cpu host,+invtsc)")
+        .remedy("keep the CPU at one frequency; in a VM, pass invtsc through (QEMU: -cpu host,+invtsc)")
 }
 
 fn hypervisor(info: &str, vendor: &str, product: &str) -> Check {
@@ -69,7 +69,7 @@ fn hypervisor(info: &str, vendor: &str, product: &str) -> Check {
         format!("a virtual machine: {}", name.trim())
     };
     Check::new("hypervisor", State::Better, found, adds)
-        .cure("for measurements: bare metal, or a VM whose CPUs are pinned one to one")
+        .remedy("for measurements: bare metal, or a VM whose CPUs are pinned one to one")
 }
 
 fn cpus(allowed: &[usize], isolated: &[usize], tickless: &[usize]) -> Check {
@@ -86,17 +86,17 @@ fn cpus(allowed: &[usize], isolated: &[usize], tickless: &[usize]) -> Check {
         return Check::new("CPUs", State::Ok, found, adds);
     }
     // one CPU is left to the kernel and to control
-    let cure = match allowed.get(1..).filter(|rest| !rest.is_empty()).map(ranges) {
+    let remedy = match allowed.get(1..).filter(|rest| !rest.is_empty()).map(ranges) {
         Some(l) => format!("on the kernel's command line: isolcpus=managed_irq,domain,{l} nohz_full={l} rcu_nocbs={l}"),
         None => "a second CPU: one for control, the others for workers".to_owned(),
     };
-    Check::new("CPUs", State::Better, found, adds).cure(cure)
+    Check::new("CPUs", State::Better, found, adds).remedy(remedy)
 }
 
 fn frequency(governor: &str) -> Check {
     let state = if governor == "performance" { State::Ok } else { State::Better };
     Check::new("frequency governor", state, governor, "the same speed under every load")
-        .cure(format!("echo performance | sudo tee {CPUS}/cpu*/cpufreq/scaling_governor"))
+        .remedy(format!("echo performance | sudo tee {CPUS}/cpu*/cpufreq/scaling_governor"))
 }
 
 fn nodes(names: &[String]) -> Check {
@@ -130,17 +130,17 @@ mod tests {
     #[test]
     fn isolation_names_the_kernel_command_line() {
         let none = cpus(&[0, 1, 2, 3], &[], &[]);
-        assert!(none.cure.unwrap().ends_with("isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3"));
+        assert!(none.remedy.unwrap().ends_with("isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3"));
         assert_eq!(cpus(&[0, 1], &[1], &[1]).state, State::Ok);
         assert_eq!(cpus(&[0, 1], &[7], &[7]).state, State::Better);
-        assert!(cpus(&[0], &[], &[]).cure.unwrap().contains("second CPU"));
+        assert!(cpus(&[0], &[], &[]).remedy.unwrap().contains("second CPU"));
         assert_eq!(cpus(&[], &[], &[]).state, State::Better);
     }
 
     #[test]
     fn governors_and_nodes() {
-        assert_eq!(frequency("performance").cure, None);
-        assert!(frequency("powersave").cure.is_some());
+        assert_eq!(frequency("performance").remedy, None);
+        assert!(frequency("powersave").remedy.is_some());
         let names = ["node0", "node1", "online", "nodes"].map(str::to_owned);
         assert!(nodes(&names).found.starts_with("2 (0-1)"));
         assert_eq!(nodes(&[]).found, "1");

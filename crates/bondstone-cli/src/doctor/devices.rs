@@ -15,7 +15,7 @@ pub(super) fn look() -> Vec<Check> {
             "line rate by DPDK's own drivers; without, ports are virtual devices, kernel interfaces and captures";
         checks.push(
             Check::new("PCI network devices", State::Missing, "none", adds)
-                .cure("a machine with a NIC, or a virtual function passed to this VM"),
+                .remedy("a machine with a NIC, or a virtual function passed to this VM"),
         );
     }
     checks.extend(nics.iter().map(|nic| nic.check(groups != 0)));
@@ -28,12 +28,12 @@ fn iommu(groups: usize, device: bool) -> Check {
         (n, true) => format!("{n} groups, /dev/vfio/vfio is there"),
         (n, false) => format!("{n} groups, but no /dev/vfio/vfio"),
     };
-    let (state, cure) = match (groups, device) {
+    let (state, remedy) = match (groups, device) {
         (0, _) => (State::Missing, "switch it on in the firmware; kernel command line: intel_iommu=on iommu=pt"),
         (_, false) => (State::Better, "sudo modprobe vfio-pci"),
         (_, true) => (State::Ok, ""),
     };
-    Check::new("IOMMU", state, found, "physical NICs that reach only their own memory, also as a plain user").cure(cure)
+    Check::new("IOMMU", state, found, "physical NICs that reach only their own memory, also as a plain user").remedy(remedy)
 }
 
 fn drivers(pci: &[String], modules: &[String]) -> Check {
@@ -42,7 +42,7 @@ fn drivers(pci: &[String], modules: &[String]) -> Check {
     let found: Vec<&str> = known.into_iter().filter(there).collect();
     let adds = "a driver that hands a NIC to DPDK (Mellanox NICs need none)";
     match found[..] {
-        [] => Check::new("vfio or uio", State::Missing, "no driver loaded", adds).cure("sudo modprobe vfio-pci"),
+        [] => Check::new("vfio or uio", State::Missing, "no driver loaded", adds).remedy("sudo modprobe vfio-pci"),
         _ => Check::new("vfio or uio", State::Ok, found.join(", "), adds),
     }
 }
@@ -133,7 +133,7 @@ impl Nic {
         }
         let with = if iommu { "vfio-pci" } else { "uio_pci_generic" };
         Check::new(format!("NIC {}", self.address), state, found, adds)
-            .cure(format!("sudo modprobe {with} && sudo dpdk-devbind.py -b {with} {}", self.address))
+            .remedy(format!("sudo modprobe {with} && sudo dpdk-devbind.py -b {with} {}", self.address))
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
             ..Default::default()
         };
         let kernel = nic("i40e", &["eth0"]).check(true);
-        assert!(kernel.cure.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.adds.contains("no eth0"));
+        assert!(kernel.remedy.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.adds.contains("no eth0"));
         let functions = |there| Nic { functions: Some((there, 8)), ..nic("i40e", &["eth0"]) };
         let can = functions(0).check(true);
         assert!(can.found.ends_with("the kernel's eth0, has 0 of 8 VFs") && can.adds.contains("sriov:eth0"), "{can:?}");
@@ -174,7 +174,7 @@ mod tests {
         }
         let function = Nic { physical: Some("0000:01:00.0".into()), ..nic("iavf", &["eth1"]) };
         assert!(function.check(true).found.ends_with("a VF of 0000:01:00.0"));
-        assert!(nic("i40e", &[]).check(false).cure.unwrap().contains("uio_pci_generic"));
+        assert!(nic("i40e", &[]).check(false).remedy.unwrap().contains("uio_pci_generic"));
         for ready in ["vfio-pci", "uio_pci_generic", "mlx5_core"] {
             assert_eq!(nic(ready, &[]).check(true).state, State::Ok, "{ready}");
         }

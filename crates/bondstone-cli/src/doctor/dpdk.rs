@@ -19,8 +19,8 @@ pub(super) fn look() -> Found {
     let eal = match Eal::start(Memory::best(), &[]) {
         Ok(eal) => eal,
         Err(e) => {
-            let cure = "free some memory (512 MiB are taken at the start); let this user reach the huge pages that are there, /sys and /proc";
-            let check = Check::new("DPDK starts", State::Missing, e.to_string(), "running chain files").cure(cure);
+            let remedy = "free some memory (512 MiB are taken at the start); let this user reach the huge pages that are there, /sys and /proc";
+            let check = Check::new("DPDK starts", State::Missing, e.to_string(), "running chain files").remedy(remedy);
             return Found { memory: None, checks: vec![version, check] };
         }
     };
@@ -61,7 +61,7 @@ fn opened(tried: &[(&str, Result<(), String>)]) -> Check {
         return Check::new(DEVICES, State::Ok, format!("{} open", good.join(", ")), adds);
     }
     Check::new(DEVICES, State::Missing, [good.join(", "), bad.join("; ")].join("; "), adds)
-        .cure("see what it says; a build of DPDK without a driver lacks its devices")
+        .remedy("see what it says; a build of DPDK without a driver lacks its devices")
 }
 
 /// A folder for sockets, removed in the end.

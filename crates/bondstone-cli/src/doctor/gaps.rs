@@ -85,7 +85,7 @@ fn judge(cpu: usize, gaps: &Gaps, stolen: Option<u64>) -> Check {
     let adds =
         "no loss and no jitter that are not the NF's own: a ring of 1024 packets overflows in 69 µs at 14.88 Mpps";
     Check::new("scheduling gaps", state, found, adds)
-        .cure("isolate CPUs (above), and let nothing else run on this machine")
+        .remedy("isolate CPUs (above), and let nothing else run on this machine")
 }
 
 #[cfg(test)]

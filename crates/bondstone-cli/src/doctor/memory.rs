@@ -44,7 +44,7 @@ fn pages(name: &str, folder: &str, all: Option<Pages>, nodes: &[(String, Pages)]
     let Some(all) = all else {
         let state = if large { State::Ok } else { State::Missing };
         return Check::new(check, state, "this kernel or CPU has none, or /sys is not there", adds)
-            .cure("a kernel with CONFIG_HUGETLBFS");
+            .remedy("a kernel with CONFIG_HUGETLBFS");
     };
     let mut found = format!("{} free of {}", all.free, all.total);
     if nodes.len() > 1 {
@@ -53,11 +53,11 @@ fn pages(name: &str, folder: &str, all: Option<Pages>, nodes: &[(String, Pages)]
     }
     let state = if large || all.free >= ENOUGH { State::Ok } else { State::Better };
     let wanted = all.total - all.free.min(all.total) + 512;
-    let cure = match nodes {
+    let remedy = match nodes {
         [] | [_] => format!("echo {wanted} | sudo tee /proc/sys/vm/nr_hugepages"),
         _ => format!("echo 512 | sudo tee /sys/devices/system/node/node*/hugepages/{folder}/nr_hugepages"),
     };
-    Check::new(check, state, found, adds).cure(cure)
+    Check::new(check, state, found, adds).remedy(remedy)
 }
 
 fn lock_limit(limits: &str) -> Check {
@@ -75,7 +75,7 @@ fn lock_limit(limits: &str) -> Check {
         found,
         "DMA of NICs by vfio, and AF_XDP on older kernels, as a plain user",
     )
-    .cure("ulimit -l unlimited, or for a service: LimitMEMLOCK=infinity")
+    .remedy("ulimit -l unlimited, or for a service: LimitMEMLOCK=infinity")
 }
 
 #[cfg(test)]
@@ -92,16 +92,16 @@ mod tests {
         assert_eq!(look(Some(of(512, 512)), &[]).state, State::Ok);
         let taken = look(Some(of(512, 3)), &[]);
         assert_eq!((taken.state, taken.found.as_str()), (State::Better, "3 free of 512"));
-        assert!(taken.cure.unwrap().contains("echo 1021 "));
+        assert!(taken.remedy.unwrap().contains("echo 1021 "));
         assert_eq!(look(None, &[]).state, State::Missing);
         let nodes = [("node0".to_owned(), of(4, 4)), ("node1".to_owned(), of(0, 0))];
         let two = look(Some(of(4, 4)), &nodes);
         assert_eq!(two.found, "4 free of 4 (node0: 4 of 4, node1: 0 of 0)");
-        assert!(two.cure.unwrap().contains("node*"));
+        assert!(two.remedy.unwrap().contains("node*"));
         assert_eq!(pages("1G", "", Some(of(0, 0)), &[]).state, State::Ok);
         assert_eq!(pages("1G", "", None, &[]).state, State::Ok);
         // the two files are read one after the other
-        assert!(look(Some(of(1, 2)), &[]).cure.unwrap().contains("echo 512 "));
+        assert!(look(Some(of(1, 2)), &[]).remedy.unwrap().contains("echo 512 "));
     }
 
     #[test]

@@ -50,15 +50,15 @@ fn tap(device: io::Result<()>, mine: u64) -> Check {
     let right = has(mine, NET_ADMIN);
     let state = if right && device.is_ok() { State::Ok } else { State::Missing };
     let found = format!("{}, CAP_NET_ADMIN {}", told("/dev/net/tun", &device), yes(right));
-    let cure = if right { "sudo modprobe tun".to_owned() } else { give("cap_net_admin") };
-    Check::new("tap", state, found, "ports that are new kernel interfaces (tap:NAME)").cure(cure)
+    let remedy = if right { "sudo modprobe tun".to_owned() } else { give("cap_net_admin") };
+    Check::new("tap", state, found, "ports that are new kernel interfaces (tap:NAME)").remedy(remedy)
 }
 
 fn packet(mine: u64) -> Check {
     let right = has(mine, NET_RAW);
     let state = if right { State::Ok } else { State::Missing };
     let adds = "ports on kernel interfaces that are there already (af_packet:IF)";
-    Check::new("af_packet", state, format!("CAP_NET_RAW {}", yes(right)), adds).cure(give("cap_net_raw,cap_net_admin"))
+    Check::new("af_packet", state, format!("CAP_NET_RAW {}", yes(right)), adds).remedy(give("cap_net_raw,cap_net_admin"))
 }
 
 fn af_xdp(socket: io::Result<()>, mine: u64) -> Check {
@@ -66,24 +66,24 @@ fn af_xdp(socket: io::Result<()>, mine: u64) -> Check {
     let rights = bpf && has(mine, NET_ADMIN) && has(mine, NET_RAW);
     let state = if rights && socket.is_ok() { State::Ok } else { State::Missing };
     let found = format!("{}, CAP_BPF or CAP_SYS_ADMIN {}", told("an AF_XDP socket", &socket), yes(bpf));
-    let cure = if rights {
+    let remedy = if rights {
         "a kernel with CONFIG_XDP_SOCKETS".to_owned()
     } else {
         give("cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin")
     };
-    Check::new("af_xdp", state, found, "the same, faster (af_xdp:IF)").cure(cure)
+    Check::new("af_xdp", state, found, "the same, faster (af_xdp:IF)").remedy(remedy)
 }
 
 fn kvm(device: io::Result<()>) -> Check {
     let state = if device.is_ok() { State::Ok } else { State::Missing };
-    let cure = match &device {
+    let remedy = match &device {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => "sudo usermod -aG kvm $USER, then log in anew",
         _ => {
             "switch on virtualisation in the firmware, or nesting in the host, and: sudo modprobe kvm_intel || sudo modprobe kvm_amd"
         }
     };
     Check::new("KVM", state, told("/dev/kvm", &device), "NFs behind the wall of a virtual machine, at full speed")
-        .cure(cure)
+        .remedy(remedy)
 }
 
 #[cfg(test)]
@@ -106,18 +106,18 @@ mod tests {
     fn what_is_missing_is_named() {
         let all = u64::MAX;
         assert_eq!(tap(Ok(()), all).state, State::Ok);
-        assert!(tap(Ok(()), 0).cure.unwrap().contains("cap_net_admin"));
+        assert!(tap(Ok(()), 0).remedy.unwrap().contains("cap_net_admin"));
         let no_device = tap(denied(), all);
         assert!(
-            no_device.cure.unwrap().contains("modprobe tun")
+            no_device.remedy.unwrap().contains("modprobe tun")
                 && no_device.found.starts_with("/dev/net/tun: Permission denied,")
         );
         assert_eq!([packet(all).state, packet(1 << NET_ADMIN).state], [State::Ok, State::Missing]);
         assert_eq!(af_xdp(Ok(()), all).state, State::Ok);
-        assert!(af_xdp(denied(), all).cure.unwrap().contains("CONFIG_XDP_SOCKETS"));
-        assert!(af_xdp(Ok(()), 1 << NET_RAW).cure.unwrap().contains("cap_bpf"));
-        assert_eq!(kvm(Ok(())).cure, None);
-        assert!(kvm(denied()).cure.unwrap().contains("kvm $USER"));
-        assert!(kvm(Err(io::Error::from_raw_os_error(2))).cure.unwrap().contains("modprobe"));
+        assert!(af_xdp(denied(), all).remedy.unwrap().contains("CONFIG_XDP_SOCKETS"));
+        assert!(af_xdp(Ok(()), 1 << NET_RAW).remedy.unwrap().contains("cap_bpf"));
+        assert_eq!(kvm(Ok(())).remedy, None);
+        assert!(kvm(denied()).remedy.unwrap().contains("kvm $USER"));
+        assert!(kvm(Err(io::Error::from_raw_os_error(2))).remedy.unwrap().contains("modprobe"));
     }
 }

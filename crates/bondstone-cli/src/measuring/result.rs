@@ -126,7 +126,7 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
                 }
                 () => eprintln!("{what}: no rate meets the goal"),
             }
-            let cure = match offered.traces() {
+            let remedy = match offered.traces() {
                 _ if worst.is_empty() => None,
                 [] => Some(
                     "[traffic] in the chain file says what is sent; a router takes only what goes to its MAC address (dst_mac)",
@@ -136,8 +136,8 @@ pub(super) fn explain(offered: &Offered, carried: &Carried) {
                      them or others to them (--rewrite), or allow with --loss what the chain refuses",
                 ),
             };
-            if let Some(cure) = cure {
-                eprintln!("  cure: {cure}");
+            if let Some(remedy) = remedy {
+                eprintln!("  help: {remedy}");
             }
         }
     }

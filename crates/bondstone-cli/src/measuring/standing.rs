@@ -103,8 +103,8 @@ impl Desk {
         if let Some(absent) = plan.cpus.iter().find(|cpu| is_here && !allowed.contains(cpu)) {
             let problem =
                 format!("{name}: CPU {absent} is not there for this process, which may use {}", words(&allowed));
-            let cure = "write others: cpus = [0]".to_owned();
-            return Err(runtime::Error::Environment { problem, cure }.into());
+            let remedy = "write others: cpus = [0]".to_owned();
+            return Err(runtime::Error::Environment { problem, remedy }.into());
         }
         runtime::pin(core).with_context(|| format!("the generator cannot be kept on CPU {core}"))?;
         let settings = bench::flow_settings(file, 1).map_err(|d| Diagnostics(vec![d]))?;
@@ -136,9 +136,9 @@ impl Desk {
         let free = allowed.iter().rev().find(|cpu| !used.contains(cpu)).copied();
         self.core.or(free).ok_or_else(|| {
             let problem = format!("the chains use all CPUs ({}), and the generator needs one of its own", words(used));
-            let cure =
+            let remedy =
                 "give the chains fewer cores, or share one with --core N, which measures both together".to_owned();
-            runtime::Error::Environment { problem, cure }.into()
+            runtime::Error::Environment { problem, remedy }.into()
         })
     }
 }

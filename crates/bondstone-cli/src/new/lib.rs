@@ -45,16 +45,16 @@ impl Nf for MyNf {
     const EXAMPLE: &'static str = "packets = 100\ninterval = 1000";
 
     /// Builds the copy for one core; each core counts for itself.
-    fn build(settings: &Settings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         // what makes no sense is refused, with the place in the chain file
         if settings.interval == 0 {
             let fault = Diagnostic::new("is no interval").key("interval").value(0);
-            return Err(fault.cure("write 1 or more milliseconds"));
+            return Err(fault.remedy("write 1 or more milliseconds"));
         }
         if settings.sources > MOST_SOURCES {
             let fault = Diagnostic::new("are too many sources").key("sources");
             let fault = fault.value(settings.sources);
-            return Err(fault.cure(format!("write {MOST_SOURCES} or fewer")));
+            return Err(fault.remedy(format!("write {MOST_SOURCES} or fewer")));
         }
         Ok(Limiting {
             packets: settings.packets,
@@ -97,20 +97,20 @@ impl Node for Limiting {
     }
 
     /// What is left in the batch goes on.
-    fn process(&mut self, cx: &mut Cx<'_>, _input: u8, batch: &mut Batch) {
-        batch.sift(
+    fn process(&mut self, cx: &mut Context<'_>, _input: u8, batch: &mut Batch) {
+        batch.extract_if(
             |packet| self.judge(packet.data()),
             |reason, packet| cx.drop(reason as u8, packet),
         );
         self.sources.set(self.sent.len() as u64);
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(self.interval)
     }
 
     /// An interval is over.
-    fn wake(&mut self, _: &mut Cx<'_>) {
+    fn on_timer(&mut self, _: &mut Context<'_>) {
         self.sent.clear();
         self.sources.set(0);
     }

@@ -40,20 +40,20 @@ impl Name {
             && given.split(['-', '_']).all(|word| !word.is_empty());
         let begins = plain.starts_with(|c: char| c.is_ascii_lowercase());
         if !sound || !begins {
-            let cure = "write small letters, digits, - and _ between words; a letter comes first";
-            let better = if begins && plain != given { format!("{cure}: {plain}") } else { cure.to_owned() };
-            return Err(fault("is no name for a crate").cure(better));
+            let remedy = "write small letters, digits, - and _ between words; a letter comes first";
+            let better = if begins && plain != given { format!("{remedy}: {plain}") } else { remedy.to_owned() };
+            return Err(fault("is no name for a crate").remedy(better));
         }
         if given.len() > LONGEST {
-            return Err(fault("is too long a name").cure(format!("write at most {LONGEST} characters")));
+            return Err(fault("is too long a name").remedy(format!("write at most {LONGEST} characters")));
         }
         let library = given.replace('-', "_");
         if TAKEN.split(' ').any(|word| word == library) || library.starts_with("bondstone_") {
-            return Err(fault("is the name of something that the crate needs").cure(format!("say more: {given}-nf")));
+            return Err(fault("is the name of something that the crate needs").remedy(format!("say more: {given}-nf")));
         }
         if registry.get(given).is_some() {
-            let cure = format!("say what is different: my-{given}");
-            return Err(fault("is an NF that is there already, and would be hidden").cure(cure));
+            let remedy = format!("say what is different: my-{given}");
+            return Err(fault("is an NF that is there already, and would be hidden").remedy(remedy));
         }
         let capital = |word: &String| word[..1].to_ascii_uppercase() + &word[1..];
         let mut kind: String = words.iter().map(capital).collect();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_no_name_is_refused_with_one_that_is() {
-        for (given, cure) in [
+        for (given, remedy) in [
             ("My NF", "my-nf"),
             ("my--nf", "my-nf"),
             ("-nf", "letter"),
@@ -204,7 +204,7 @@ mod tests {
         ] {
             let fault = name(given).unwrap_err();
             assert_eq!(fault.value.as_deref(), Some(given));
-            assert!(fault.cure.as_ref().is_some_and(|c| c.contains(cure)), "{given}: {fault}");
+            assert!(fault.remedy.as_ref().is_some_and(|c| c.contains(remedy)), "{given}: {fault}");
         }
     }
 }

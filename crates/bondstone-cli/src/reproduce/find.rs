@@ -18,9 +18,9 @@ pub(super) struct Found {
 /// # Errors
 /// Where it was looked for.
 pub(super) fn folder() -> Result<PathBuf, Diagnostics> {
-    let cure =
+    let remedy =
         "run it in Bondstone's folder, set BONDSTONE_SCENARIOS to a folder of studies, or name a scenario's file";
-    let none = |problem: String, value: String| Diagnostics(vec![Diagnostic::new(problem).value(value).cure(cure)]);
+    let none = |problem: String, value: String| Diagnostics(vec![Diagnostic::new(problem).value(value).remedy(remedy)]);
     if let Some(named) = std::env::var_os("BONDSTONE_SCENARIOS").map(PathBuf::from) {
         let wrong = || none("BONDSTONE_SCENARIOS is no folder".to_owned(), named.display().to_string());
         return named.is_dir().then_some(named.clone()).ok_or_else(wrong);
@@ -56,9 +56,9 @@ fn of_study(study: &Path) -> Result<Vec<Found>, Diagnostics> {
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
     let unreadable = |e: std::io::Error| {
-        let cure = "name a folder that this user may read";
+        let remedy = "name a folder that this user may read";
         let d = Diagnostic { file: Some(folder.to_owned()), ..Diagnostic::new(format!("cannot be read: {e}")) };
-        Diagnostics(vec![d.cure(cure)])
+        Diagnostics(vec![d.remedy(remedy)])
     };
     let entries = std::fs::read_dir(folder).map_err(unreadable)?;
     let mut all: Vec<PathBuf> = entries.take(MOST).flatten().map(|e| e.path()).collect();
@@ -81,10 +81,10 @@ pub(super) fn named(name: &str) -> Result<Vec<PathBuf>, Diagnostics> {
         return Ok(meant);
     }
     let known = all.iter().map(|f| f.name.as_str());
-    let cure = match config::nearest(name, known.clone()) {
+    let remedy = match config::nearest(name, known.clone()) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("use one of: {}", known.collect::<Vec<_>>().join(", ")),
     };
-    let d = Diagnostic::new(format!("is no scenario of {}", folder.display())).value(name).cure(cure);
+    let d = Diagnostic::new(format!("is no scenario of {}", folder.display())).value(name).remedy(remedy);
     Err(Diagnostics(vec![d]))
 }

@@ -22,8 +22,8 @@ const LONGEST: u64 = 4 << 20;
 /// Runs it; `interrupted` is asked now and then.
 pub(super) fn run(native: &Native, interrupted: impl Fn() -> bool) -> Ran {
     let Some(program) = program() else {
-        let cure = "build it with: cargo build --release -p bondstone-native";
-        return Ran::Nothing(format!("native-bench is not built; {cure}"));
+        let remedy = "build it with: cargo build --release -p bondstone-native";
+        return Ran::Nothing(format!("native-bench is not built; {remedy}"));
     };
     let folder = match Folder::new() {
         Ok(folder) => folder,

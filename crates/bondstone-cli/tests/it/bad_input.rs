@@ -1,4 +1,4 @@
-//! Wrong input, through the program: every fault names file, line, value and cure, with the right exit status.
+//! Wrong input, through the program: every fault names file, line, value and remedy, with the right exit status.
 
 use crate::common::{Said, Scratch, bondstone};
 use serde_json::Value;
@@ -20,8 +20,8 @@ const BASE: &str = "bondstone = 1\n[port.a]\ndevice = \"null\"\n[port.b]\ndevice
 struct Verdict(Vec<String>);
 
 impl Verdict {
-    /// `run` and `check` both refuse the file, in the same words, with its place, the value and a cure.
-    fn refused(&mut self, text: &str, line: usize, value: &str, cure: &str) {
+    /// `run` and `check` both refuse the file, in the same words, with its place, the value and a remedy.
+    fn refused(&mut self, text: &str, line: usize, value: &str, remedy: &str) {
         let scratch = Scratch::new();
         let file = scratch.write("chain.toml", text);
         let [ran, checked] = ["run", "check"].map(|name| command(name, &file));
@@ -29,18 +29,18 @@ impl Verdict {
         let column = |rest: &str| rest.split(':').next().is_some_and(|c| c.parse::<usize>().is_ok_and(|c| c > 0));
         let told = ran.err.split("error: ").any(|fault| {
             let at_line = fault.strip_prefix(&place).is_some_and(column);
-            let cured = fault.split_once("cure: ").is_some_and(|(_, c)| c.contains(cure));
+            let cured = fault.split_once("help: ").is_some_and(|(_, c)| c.contains(remedy));
             at_line && fault.contains(value) && cured
         });
         if !(told && ran.status == Some(2) && ran == checked && ran.out.is_empty()) {
             let said = format!("run: {:?} {}\ncheck: {:?} {}", ran.status, ran.err, checked.status, checked.err);
-            self.0.push(format!("wanted line {line}, {value:?}, cure {cure:?} for\n{text}\n{said}"));
+            self.0.push(format!("wanted line {line}, {value:?}, remedy {remedy:?} for\n{text}\n{said}"));
         }
     }
 
     /// The same for a path between the two ports of [`BASE`], with more text below it.
-    fn path_refused(&mut self, path: &str, below: &str, line: usize, value: &str, cure: &str) {
-        self.refused(&(BASE.replace("PATH", path) + below), line, value, cure);
+    fn path_refused(&mut self, path: &str, below: &str, line: usize, value: &str, remedy: &str) {
+        self.refused(&(BASE.replace("PATH", path) + below), line, value, remedy);
     }
 }
 
@@ -55,7 +55,7 @@ impl Drop for Verdict {
 #[test]
 fn what_is_not_the_format() {
     let mut verdict = Verdict::default();
-    for (text, line, value, cure) in [
+    for (text, line, value, remedy) in [
         ("", 1, "bondstone", "bondstone = 1"),
         ("[port.a]\ndevice = \"null\"\n", 1, "bondstone", "bondstone = 1"),
         ("# mine\nbondstone = 2\n", 2, "2", "bondstone = 1"),
@@ -73,7 +73,7 @@ fn what_is_not_the_format() {
         ("bondstone = 1\n[port.a]\n", 2, "a", "device"),
         ("bondstone = 1\n[[chain]]\nname = \"x\"\n", 2, "chain", "path"),
     ] {
-        verdict.refused(text, line, value, cure);
+        verdict.refused(text, line, value, remedy);
     }
 }
 
@@ -87,18 +87,18 @@ fn what_is_no_file() {
     for file in [&missing, &folder, &binary, &long] {
         let said = command("run", file);
         assert_eq!(said.status, Some(2), "{said:?}");
-        assert!(said.err.contains(&*file.to_string_lossy()) && said.err.contains("cure:"), "{said:?}");
+        assert!(said.err.contains(&*file.to_string_lossy()) && said.err.contains("help:"), "{said:?}");
         assert_eq!(said, command("check", file));
     }
     // a device that never ends is no chain file either
     let said = command("check", Path::new("/dev/zero"));
-    assert!(said.status == Some(2) && said.err.contains("/dev/zero") && said.err.contains("cure:"), "{said:?}");
+    assert!(said.status == Some(2) && said.err.contains("/dev/zero") && said.err.contains("help:"), "{said:?}");
 }
 
 #[test]
 fn nfs_and_their_settings() {
     let mut verdict = Verdict::default();
-    for (nf, line, value, cure) in [
+    for (nf, line, value, remedy) in [
         ("[nf.x]\nkind = \"teee\"\n", 9, "teee", "\"tee\""),
         ("[nf.x]\nkind = \"firewall9000\"\n", 9, "firewall9000", "use one of"),
         ("[nf.x]\nkind = 7\n", 9, "7", "use one of"),
@@ -113,7 +113,7 @@ fn nfs_and_their_settings() {
         ("[nf.x]\nkind = \"l2fwd\"\ndst = \"no MAC\"\n", 10, "no MAC", "six bytes"),
         ("[nf.x]\nkind = \"l2fwd\"\ndst = 4\n", 10, "4", "string"),
     ] {
-        verdict.path_refused("[\"a\", \"x\", \"b\"]", nf, line, value, cure);
+        verdict.path_refused("[\"a\", \"x\", \"b\"]", nf, line, value, remedy);
     }
     verdict.path_refused("[\"a\", \"x\", \"b\"]", "[nf]\nx = 5\n", 9, "x", "[nf.x]");
 }
@@ -142,7 +142,7 @@ fn names() {
 #[test]
 fn ports_and_their_devices() {
     let mut verdict = Verdict::default();
-    for (device, value, cure) in [
+    for (device, value, remedy) in [
         ("tapp:lan0", "tapp:lan0", "\"tap\""),
         ("quantum:1", "quantum:1", "use one of"),
         ("tap", "tap", "tap:lan0"),
@@ -154,9 +154,9 @@ fn ports_and_their_devices() {
         ("af_packet:../etc", "../etc", "eth0"),
     ] {
         let below = format!("[port.c]\ndevice = \"{device}\"\n[[chain]]\npath = [\"c\", \"drop\"]\n");
-        verdict.path_refused("[\"a\", \"b\"]", &below, 9, value, cure);
+        verdict.path_refused("[\"a\", \"b\"]", &below, 9, value, remedy);
     }
-    for (setting, value, cure) in [
+    for (setting, value, remedy) in [
         ("repeat = 2", "repeat", "remove it"),
         ("timed = true", "timed", "remove it"),
         ("descriptors = 3", "3", "32"),
@@ -166,7 +166,7 @@ fn ports_and_their_devices() {
         ("reapet = 1", "reapet", "repeat"),
     ] {
         let below = format!("[port.c]\ndevice = \"null\"\n{setting}\n[[chain]]\npath = [\"c\", \"drop\"]\n");
-        verdict.path_refused("[\"a\", \"b\"]", &below, 10, value, cure);
+        verdict.path_refused("[\"a\", \"b\"]", &below, 10, value, remedy);
     }
     verdict.path_refused(
         "[\"a\", \"b\"]",
@@ -193,17 +193,17 @@ fn captures() {
     };
     let port = "[port.a]\ndevice = \"pcap:in.pcap\"\n";
     let both = say(port, "[\"a\", \"ttl\", \"a\"]");
-    assert!(both.contains("chain.toml:3:10: \"pcap:in.pcap\"") && both.contains("cure:"), "{both}");
+    assert!(both.contains("chain.toml:3:10: \"pcap:in.pcap\"") && both.contains("help:"), "{both}");
     for same in ["pcap:in.pcap", "pcap:./in.pcap"] {
         let twice = say(&format!("{port}[port.b]\ndevice = \"{same}\"\n"), "[\"a\", \"ttl\", \"b\"]");
-        assert!(twice.contains(&format!("chain.toml:5:10: \"{same}\"")) && twice.contains("cure:"), "{twice}");
+        assert!(twice.contains(&format!("chain.toml:5:10: \"{same}\"")) && twice.contains("help:"), "{twice}");
     }
     let folder = say("[port.a]\ndevice = \"pcap:.\"\n", "[\"a\", \"drop\"]");
-    assert!(folder.contains("chain.toml:3:10: \"pcap:.\"") && folder.contains("cure:"), "{folder}");
+    assert!(folder.contains("chain.toml:3:10: \"pcap:.\"") && folder.contains("help:"), "{folder}");
     let nowhere = say(&format!("{port}[port.b]\ndevice = \"pcap:no/out.pcap\"\n"), "[\"a\", \"b\"]");
-    assert!(nowhere.contains("chain.toml:5:10: \"pcap:no/out.pcap\"") && nowhere.contains("cure:"), "{nowhere}");
+    assert!(nowhere.contains("chain.toml:5:10: \"pcap:no/out.pcap\"") && nowhere.contains("help:"), "{nowhere}");
     let repeated = say(&format!("{port}[port.b]\ndevice = \"pcap:out.pcap\"\nrepeat = 2\n"), "[\"a\", \"b\"]");
-    assert!(repeated.contains("chain.toml:6:10:") && repeated.contains("cure:"), "{repeated}");
+    assert!(repeated.contains("chain.toml:6:10:") && repeated.contains("help:"), "{repeated}");
 }
 
 #[test]
@@ -218,14 +218,14 @@ fn no_fault_prints_what_a_terminal_obeys() {
         BASE.replace("PATH", "[\"a\", \"b\"]\n\u{1b}[2J = 1"),
     ] {
         let said = command("check", &scratch.write("chain.toml", text));
-        assert!(said.status == Some(2) && said.err.contains("cure:") && !said.err.contains('\u{1b}'), "{said:?}");
+        assert!(said.status == Some(2) && said.err.contains("help:") && !said.err.contains('\u{1b}'), "{said:?}");
     }
 }
 
 #[test]
 fn paths() {
     let mut verdict = Verdict::default();
-    for (path, value, cure) in [
+    for (path, value, remedy) in [
         ("[\"ttl\", \"b\"]", "ttl", "begin it with a port"),
         ("[\"a\", \"ttl\"]", "ttl", "end it with"),
         ("[\"a\", \"b\", \"b\"]", "b", "end the path"),
@@ -241,7 +241,7 @@ fn paths() {
         ("\"a, b\"", "a, b", "list"),
         ("[\"a\", \"\", \"b\"]", "\"\"", ""),
     ] {
-        verdict.path_refused(path, "", 7, value, cure);
+        verdict.path_refused(path, "", 7, value, remedy);
     }
     verdict.path_refused("[\"a\", \"b\"]", "[[chain]]\npath = [\"a\", \"b\"]\n", 9, "\"a\"", "tee");
     verdict.path_refused("[\"a\", \"b\"]", "[nf.lonely]\nkind = \"ttl\"\n", 8, "lonely", "path");
@@ -252,7 +252,7 @@ fn paths() {
     verdict.path_refused("[\"a\", \"b\"]", "core = [1]\n", 8, "core", "cores");
     // paths that begin with an output
     let split = "[\"a\", \"ttl\"]";
-    for (below, line, value, cure) in [
+    for (below, line, value, remedy) in [
         ("[[chain]]\npath = [\"ttl.out\", \"b\"]\n[[chain]]\npath = [\"ttl.out\", \"b\"]\n", 11, "ttl.out", "tee"),
         ("[[chain]]\npath = [\"ttl.in\", \"b\"]\n", 9, "ttl.in", "outputs"),
         ("[[chain]]\npath = [\"tll.out\", \"b\"]\n", 9, "tll.out", "\"ttl\""),
@@ -265,7 +265,7 @@ fn paths() {
             "ring port",
         ),
     ] {
-        verdict.path_refused(split, below, line, value, cure);
+        verdict.path_refused(split, below, line, value, remedy);
     }
     verdict.path_refused(
         "[\"a\", \"ttl\", \"b\"]",
@@ -274,7 +274,7 @@ fn paths() {
         "ttl.out",
         "end that path",
     );
-    for (class, value, cure) in [
+    for (class, value, remedy) in [
         ("on_panic = \"ajar\"", "ajar", ""),
         ("share = 0", "0", "1 to 1000"),
         ("priority = 256", "256", ""),
@@ -283,7 +283,7 @@ fn paths() {
         ("rate = \"10 Gpps\"\nshare = 1001", "1001", "1 to 1000"),
     ] {
         let line = 8 + class.matches('\n').count();
-        verdict.path_refused("[\"a\", \"b\"]", &format!("{class}\n"), line, value, cure);
+        verdict.path_refused("[\"a\", \"b\"]", &format!("{class}\n"), line, value, remedy);
     }
     // no chain at all
     verdict.refused("bondstone = 1\n", 1, "chain", "[[chain]]");
@@ -293,7 +293,7 @@ fn paths() {
 fn edges() {
     let mut verdict = Verdict::default();
     let tee = "[\"a\", \"tee\", \"b\"]";
-    for (edges, line, value, cure) in [
+    for (edges, line, value, remedy) in [
         ("[[edge]]\nfrom = \"tee.copie\"\nto = \"b\"\n", 9, "tee.copie", "copy"),
         ("[[edge]]\nfrom = \"tee.copy\"\nto = \"ttl:side\"\n", 10, "ttl:side", "in"),
         ("[[edge]]\nfrom = \"tee.copy\"\nto = \"unheard-of\"\n", 10, "unheard-of", "declare"),
@@ -311,7 +311,7 @@ fn edges() {
         ("[[edge]]\nfrom = \"tee.copy\"\n", 8, "edge", "to"),
         ("[[edge]]\nfrom = \"tee.copy\"\nto = \"b\"\nvia = \"c\"\n", 11, "via", "from"),
     ] {
-        verdict.path_refused(tee, edges, line, value, cure);
+        verdict.path_refused(tee, edges, line, value, remedy);
     }
 }
 
@@ -329,7 +329,7 @@ fn copies_of_copies_without_end() {
         names.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ")
     );
     let ran = command("check", &scratch.write("chain.toml", text));
-    assert!(ran.status == Some(2) && ran.err.contains("copied") && ran.err.contains("cure:"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("copied") && ran.err.contains("help:"), "{ran:?}");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_cpu_that_is_not_there() {
     let file = scratch.write("chain.toml", text);
     let place = format!("{}:8:10: \"4000\"", file.display());
     let ran = command("run", &file);
-    assert!(ran.status == Some(2) && ran.err.contains(&place) && ran.err.contains("cure:"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains(&place) && ran.err.contains("help:"), "{ran:?}");
     // the file may be meant for another machine
     let checked = command("check", &file);
     assert!(checked.status == Some(0) && checked.err.contains(&place), "{checked:?}");
@@ -358,7 +358,7 @@ fn check_prints_json_with_places() {
     for fault in faults {
         assert_eq!(fault["file"], file.to_str().unwrap());
         assert!(fault["line"].is_u64() && fault["column"].is_u64(), "{fault}");
-        assert!(fault["value"].is_string() && fault["problem"].is_string() && fault["cure"].is_string(), "{fault}");
+        assert!(fault["value"].is_string() && fault["problem"].is_string() && fault["remedy"].is_string(), "{fault}");
     }
     let missing = bondstone([OsStr::new("check"), OsStr::new("--json"), scratch.path("none").as_os_str()]);
     assert_eq!(
@@ -409,7 +409,7 @@ fn every_nf_is_shown_and_its_example_works() {
         assert!(checked.status == Some(0) && checked.err.is_empty(), "{kind}: {checked:?}");
     }
     let said = bondstone(["nf", "show", "teee"]);
-    assert!(said.status == Some(2) && said.err.contains("cure:") && said.err.contains("\"tee\""), "{said:?}");
+    assert!(said.status == Some(2) && said.err.contains("help:") && said.err.contains("\"tee\""), "{said:?}");
 }
 
 /// Writes a chain file with one path from `from` to `to`, and a capture `in.pcap` beside it.
@@ -434,7 +434,7 @@ fn what_is_no_capture() {
         scratch.write("in.pcap", content);
         let said = command("run", &file);
         assert_eq!(said.status, Some(3), "{said:?}");
-        assert!(said.err.contains("in.pcap") && said.err.contains("cure:") && said.err.contains("\"a\""), "{said:?}");
+        assert!(said.err.contains("in.pcap") && said.err.contains("help:") && said.err.contains("\"a\""), "{said:?}");
     }
 }
 
@@ -493,12 +493,12 @@ fn ports_that_do_not_open() {
     ] {
         let said = command("run", &forwards(&scratch, device, "null", 1));
         assert_eq!(said.status, Some(3), "{device}: {said:?}");
-        let cure = said.err.split_once("cure: ").map_or("", |(_, cure)| cure);
-        assert!(said.err.contains("port \"a\"") && cure.contains(value), "{device}: {said:?}");
+        let remedy = said.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
+        assert!(said.err.contains("port \"a\"") && remedy.contains(value), "{device}: {said:?}");
     }
     let said = command("run", &forwards(&scratch, "pcap:in.pcap", "pcap:/proc/out.pcap", 1));
     assert_eq!(said.status, Some(3), "{said:?}");
-    assert!(said.err.contains("/proc/out.pcap") && said.err.contains("cure:"), "{said:?}");
+    assert!(said.err.contains("/proc/out.pcap") && said.err.contains("help:"), "{said:?}");
 }
 
 /// A command that runs the program as a user who may do nothing, or `None` where that cannot be arranged.
@@ -529,7 +529,7 @@ fn ports_that_a_plain_user_may_not_open() {
         let said: Said =
             command.args([OsStr::new("run"), file.as_os_str(), OsStr::new("--for=100ms")]).output().unwrap().into();
         assert_eq!(said.status, Some(3), "{device}: {said:?}");
-        let cure = said.err.split_once("cure: ").map_or("", |(_, cure)| cure);
-        assert!(cure.contains(right) && cure.contains(&device[device.len() - 2..]), "{device}: {said:?}");
+        let remedy = said.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
+        assert!(remedy.contains(right) && remedy.contains(&device[device.len() - 2..]), "{device}: {said:?}");
     }
 }

@@ -454,7 +454,7 @@ fn both_ways_are_refused_where_there_is_one_port_or_a_capture() {
         let said = bench(&scratch, one, &["--frames", "64", "--both-ways"]);
         assert_eq!(said.status, Some(2), "{}", said.err);
         assert!(
-            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("cure"),
+            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("remedy"),
             "{}",
             said.err
         );

@@ -11,8 +11,8 @@ fn every_check_is_complete_and_the_status_says_whether_dpdk_starts() {
         let text = |key: &str| check[key].as_str().unwrap_or_else(|| panic!("{check}"));
         assert!(!text("check").is_empty() && !text("found").is_empty(), "{check}");
         match text("state") {
-            "ok" => assert!(check["cure"].is_null(), "{check}"),
-            "could be better" | "missing" => assert!(!text("adds").is_empty() && !text("cure").is_empty(), "{check}"),
+            "ok" => assert!(check["remedy"].is_null(), "{check}"),
+            "could be better" | "missing" => assert!(!text("adds").is_empty() && !text("remedy").is_empty(), "{check}"),
             other => panic!("{other:?} is no state"),
         }
     }

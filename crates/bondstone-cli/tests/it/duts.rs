@@ -144,7 +144,7 @@ fn a_device_that_does_something_else_is_refused() {
     let db = scratch.path("db");
     let said = bondstone(["bench", file.to_str().unwrap(), "--rate", "1000", "--db", db.to_str().unwrap()]);
     assert_eq!(said.status, Some(3), "{}", said.err);
-    assert!(said.err.contains("does not forward as it should") && said.err.contains("cure:"), "{}", said.err);
+    assert!(said.err.contains("does not forward as it should") && said.err.contains("help:"), "{}", said.err);
     assert_eq!(leftovers(), before);
 }
 
@@ -232,7 +232,7 @@ fn vpp_is_told_what_it_understands() {
     let words = ["bench", file.to_str().unwrap(), "--rate", "1000", "--db", db.to_str().unwrap()];
     let said = Said::from(program().args(words).output().unwrap());
     assert_eq!(said.status, Some(3), "{}", said.err);
-    assert!(said.err.contains("bridge domain 1: not here") && said.err.contains("cure:"), "{}", said.err);
+    assert!(said.err.contains("bridge domain 1: not here") && said.err.contains("help:"), "{}", said.err);
     assert!(!Path::new("/dev/shm/bondstone-vpe-api").exists());
 }
 

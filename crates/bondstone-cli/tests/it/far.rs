@@ -241,7 +241,7 @@ fn refused_there() {
         let output = command.output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{err}");
-        assert!(err.contains(words) && err.contains("cure:"), "{words}: {err}");
+        assert!(err.contains(words) && err.contains("help:"), "{words}: {err}");
         far.comes_back(&before, words);
     }
 }

@@ -236,7 +236,7 @@ fn a_list_that_cannot_be_imported_is_named() {
     let saved = scratch.write("saved", "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i eth0 -j ACCEPT\nCOMMIT\n");
     let said = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str()]);
     assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("saved:3:") && said.err.contains("eth0") && said.err.contains("cure"), "{}", said.err);
+    assert!(said.err.contains("saved:3:") && said.err.contains("eth0") && said.err.contains("remedy"), "{}", said.err);
     let saved =
         scratch.write("saved", "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -p tcp --dport 80 -j ACCEPT\nCOMMIT\n");
     let said = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str(), "--lines".as_ref()]);

@@ -160,6 +160,6 @@ fn what_makes_no_image_is_told() {
     ] {
         let said = image(&folder, args);
         assert_eq!(said.status, Some(2), "{args:?}: {said:?}");
-        assert!(said.err.contains(words) && said.err.contains("cure: "), "{args:?}: {said:?}");
+        assert!(said.err.contains(words) && said.err.contains("help: "), "{args:?}: {said:?}");
     }
 }

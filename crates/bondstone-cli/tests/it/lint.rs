@@ -26,7 +26,7 @@ fn a_crate_that_has_some_is_refused_with_every_place() {
     assert!(refused.len() > 20, "{refused:?}");
     for finding in refused {
         assert!(finding["file"].as_str().is_some_and(|file| file.ends_with(".rs")), "{finding}");
-        assert!(finding["line"].as_u64() >= Some(1) && finding["cure"].is_string(), "{finding}");
+        assert!(finding["line"].as_u64() >= Some(1) && finding["remedy"].is_string(), "{finding}");
     }
     // people get the same, one by one
     assert_eq!(said.err.matches("error: ").count(), refused.len());
@@ -37,7 +37,7 @@ fn a_crate_that_has_some_is_refused_with_every_place() {
 fn what_is_no_crate_is_wrong_input() {
     let scratch = Scratch::new();
     let said = bondstone(["lint", scratch.path("nowhere").to_str().unwrap()]);
-    assert!(said.status == Some(2) && said.err.contains("Cargo.toml") && said.err.contains("cure: "), "{said:?}");
+    assert!(said.status == Some(2) && said.err.contains("Cargo.toml") && said.err.contains("help: "), "{said:?}");
     let said = lint("..", &[]);
     assert!(said.status == Some(2) && said.err.contains("workspace"), "{said:?}");
     let said = lint("nf", &["--allow-dependency", "nobody"]);

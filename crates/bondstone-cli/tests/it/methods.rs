@@ -108,7 +108,7 @@ fn what_cannot_be_done_is_no_reason_not_to_do_the_rest() {
                ports = [\"af_packet:not-there0\", \"af_packet:not-there1\"]\n[[dut]]\nname = \"numbers\"\nsimulated = \"capacity=2e6\"\n";
     let said = bench(&scratch, two, &["--json"]);
     assert_eq!(said.status, Some(3), "{}", said.err);
-    assert!(said.err.contains("none") && said.err.contains("cure:"), "{}", said.err);
+    assert!(said.err.contains("none") && said.err.contains("help:"), "{}", said.err);
     assert_eq!(said.results().len(), 1);
 }
 

@@ -103,7 +103,7 @@ fn a_new_crate_is_tested_run_and_refused_once_it_has_unsafe_code() {
     let lint = bondstone(["lint", path]);
     assert_eq!(lint.status, Some(1), "{lint:?}");
     let named = format!("src/lib.rs:{line}:5: an unsafe block");
-    assert!(lint.err.contains(&named) && lint.err.contains("cure: "), "{}", lint.err);
+    assert!(lint.err.contains(&named) && lint.err.contains("help: "), "{}", lint.err);
     assert!(lint.out.contains("refused for 1 reason"), "{}", lint.out);
     // its build says so too, before anything of it is compiled
     let built = cargo(&dir, &["build"], &[]);
@@ -124,7 +124,7 @@ fn sources_and_names_that_are_none_are_refused_and_nothing_is_left() {
     ] {
         let said = bondstone(arguments);
         assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.contains(words) && said.err.contains("cure: "), "{words}: {}", said.err);
+        assert!(said.err.contains(words) && said.err.contains("help: "), "{words}: {}", said.err);
         assert!(!Path::new(dir).exists());
     }
 }

@@ -264,7 +264,7 @@ fn a_socket_of_the_dead_is_taken_and_one_of_the_living_is_not() {
         killed.started();
         let refused = mode.run(&scratch, &file).end();
         assert_eq!(refused.status, Some(3), "{first}: {}", refused.err);
-        assert!(refused.err.contains("somebody listens") && refused.err.contains("cure"), "{first}: {}", refused.err);
+        assert!(refused.err.contains("somebody listens") && refused.err.contains("remedy"), "{first}: {}", refused.err);
         assert!(socket.exists(), "{first}: it took the socket away");
         killed.signal(Signal::KILL);
         killed.end();

@@ -178,17 +178,17 @@ fn what_is_wrong_is_named_with_its_place_and_a_cure() {
     let chain = scratch.write("chain.toml", CHAIN);
     let one = "fn streams() { [#{ name: \"a\" }] }\n";
     for (script, words) in [
-        ("fn streams() { [", &["s.rhai:1:", "cure:"][..]),
-        ("fn at(second) { #{} }", &["s.rhai", "no function streams", "cure:"]),
-        (&format!("{one}\nfn at(second) {{ #{{ b: #{{ rate: 1 }} }} }}"), &["s.rhai:3:", "\"b\"", "second 0", "cure:"]),
+        ("fn streams() { [", &["s.rhai:1:", "help:"][..]),
+        ("fn at(second) { #{} }", &["s.rhai", "no function streams", "help:"]),
+        (&format!("{one}\nfn at(second) {{ #{{ b: #{{ rate: 1 }} }} }}"), &["s.rhai:3:", "\"b\"", "second 0", "help:"]),
         (
             &format!("{one}fn at(second) {{ #{{ a: #{{ rate: if second == 5 {{ -1 }} else {{ 9 }} }} }} }}"),
-            &["s.rhai:2:", "\"-1\"", "second 5", "cure:"],
+            &["s.rhai:2:", "\"-1\"", "second 5", "help:"],
         ),
-        (&format!("{one}fn at(second) {{ loop {{ }} }}"), &["s.rhai:2:", "operations", "cure:"]),
-        (&format!("{one}fn at(second) {{ at(second) }}"), &["s.rhai:2:", "cure:"]),
-        (&format!("{one}fn at(second) {{ let x = \"ab\"; loop {{ x += x; }} }}"), &["s.rhai:2:", "cure:"]),
-        (&format!("{one}fn at(second) {{ #{{}} }}"), &["s.rhai:2:", "60 s", "cure:"]),
+        (&format!("{one}fn at(second) {{ loop {{ }} }}"), &["s.rhai:2:", "operations", "help:"]),
+        (&format!("{one}fn at(second) {{ at(second) }}"), &["s.rhai:2:", "help:"]),
+        (&format!("{one}fn at(second) {{ let x = \"ab\"; loop {{ x += x; }} }}"), &["s.rhai:2:", "help:"]),
+        (&format!("{one}fn at(second) {{ #{{}} }}"), &["s.rhai:2:", "60 s", "help:"]),
     ] {
         let path = scratch.write("s.rhai", script);
         let said = bench(&scratch, &chain, &["--profile", path.to_str().unwrap()]);

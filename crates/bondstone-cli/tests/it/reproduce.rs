@@ -227,7 +227,7 @@ fn wrong_input_is_named() {
         assert!(!studies.0.path("results.sqlite").exists(), "nothing is opened before all is read");
     };
     refuses("alpha/onne", &["alpha/onne", "did you mean alpha/one?"]);
-    refuses("beta", &["beta", "cure"]);
+    refuses("beta", &["beta", "remedy"]);
     refuses("absent.toml", &["absent.toml", "cannot be read"]);
     for (from, to, words) in [
         ("\"fast / slow\"", "\"fast / show\"", &["one.toml:31:", "show", "slow"][..]),

@@ -234,7 +234,7 @@ fn what_cannot_be_is_told() {
     ] {
         let said = said(["check", "--"], &(of(isolation, by) + chains));
         assert_eq!(said.status, Some(2), "{isolation} by {by}: {said:?}");
-        assert!(said.err.contains(words) && said.err.contains("cure: "), "{isolation} by {by}: {said:?}");
+        assert!(said.err.contains(words) && said.err.contains("help: "), "{isolation} by {by}: {said:?}");
         // where it stands in the file
         assert!(said.err.contains(&format!("\"{by}\"")), "{isolation} by {by}: {said:?}");
     }
@@ -247,6 +247,6 @@ fn what_cannot_be_is_told() {
     for by in ["memif", "rings"] {
         let said = said(["wall-hosts", "--"], &(of("process", by) + one));
         assert_eq!(said.status, Some(2), "{said:?}");
-        assert!(said.err.contains("another switch") && said.err.contains("cure: "), "{said:?}");
+        assert!(said.err.contains("another switch") && said.err.contains("help: "), "{said:?}");
     }
 }

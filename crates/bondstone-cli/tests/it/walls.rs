@@ -583,6 +583,6 @@ fn what_cannot_be_behind_a_wall_is_told() {
         );
         let said: Said = Command::new(env!("CARGO_BIN_EXE_bondstone")).arg("check").arg(file).output().unwrap().into();
         assert_eq!(said.status, Some(2), "{text}: {said:?}");
-        assert!(said.err.contains(words) && said.err.contains("cure: "), "{text}: {said:?}");
+        assert!(said.err.contains(words) && said.err.contains("help: "), "{text}: {said:?}");
     }
 }

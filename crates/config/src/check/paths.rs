@@ -87,8 +87,8 @@ impl<'a> Builder<'a> {
                 let edge = file.edge.first().map(|e| e.from.span());
                 let link = || links.first().and_then(|link| file.chain.get(link.chain)).map(Spanned::span);
                 let span = edge.or_else(link).unwrap_or(0..0);
-                let cure = "lead one of these outputs to a port; a ring port breaks a loop on purpose";
-                checker.fault(span, &names.join(" -> "), "packets could go round here for ever", cure);
+                let remedy = "lead one of these outputs to a port; a ring port breaks a loop on purpose";
+                checker.fault(span, &names.join(" -> "), "packets could go round here for ever", remedy);
             } else if let Some((n, chain)) =
                 chains.iter().enumerate().find(|(_, c)| blueprint.ways(c.entry) > MOST_WAYS)
             {
@@ -127,11 +127,11 @@ impl<'a> Builder<'a> {
         let kinds: Vec<_> = self.checker.registry.iter().map(|k| k.name).collect();
         let wrong = element.get_ref().clone();
         let named = wrong.split([':', '.']).next().unwrap_or_default();
-        let cure = match nearest(named, names.iter().copied().chain(kinds.iter().copied())) {
+        let remedy = match nearest(named, names.iter().copied().chain(kinds.iter().copied())) {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("declare it as [port.{named}] or [nf.{named}], or use one of {}", names.join(", ")),
         };
-        self.checker.fault(element.span(), &wrong, format!("is not {what}"), cure);
+        self.checker.fault(element.span(), &wrong, format!("is not {what}"), remedy);
     }
 
     fn declared(&self, name: &str) -> bool {
@@ -162,8 +162,8 @@ impl<'a> Builder<'a> {
             Some(input) => format!("{} has no input {input:?}", nf_use.kind.name),
             None => format!("{} has no interface that is called like the path's port", nf_use.kind.name),
         };
-        let cure = format!("write {name}:INPUT; its inputs are {known}");
-        self.checker.fault(element.span(), element.get_ref(), problem, cure);
+        let remedy = format!("write {name}:INPUT; its inputs are {known}");
+        self.checker.fault(element.span(), element.get_ref(), problem, remedy);
         None
     }
 
@@ -247,7 +247,7 @@ impl<'a> Builder<'a> {
                 let goes_on =
                     nf_use.outputs.first().is_some_and(|out| self.begins.contains(&format!("{}.{out}", nf_use.name)));
                 if !nf_use.outputs.is_empty() && !nf_use.has_interfaces() && !goes_on {
-                    let (kind, cure) = (
+                    let (kind, remedy) = (
                         nf_use.kind.name,
                         "end it with a port, with an NF that has no output, such as drop, or begin another path with its output",
                     );
@@ -255,7 +255,7 @@ impl<'a> Builder<'a> {
                         last.span(),
                         last.get_ref(),
                         format!("the path ends here, but {kind} lets packets through"),
-                        cure,
+                        remedy,
                     );
                 }
                 let hop = self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere, open });
@@ -333,8 +333,8 @@ impl<'a> Builder<'a> {
         if let Some(rate) = &chain.rate {
             class.rate = rate.get_ref().parse().ok();
             if class.rate.is_none() {
-                let cure = "write packets or bits in a second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
-                self.checker.fault(rate.span(), rate.get_ref(), "is no rate", cure);
+                let remedy = "write packets or bits in a second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
+                self.checker.fault(rate.span(), rate.get_ref(), "is no rate", remedy);
             }
         }
         class
@@ -370,8 +370,8 @@ impl<'a> Builder<'a> {
             if !set.insert((nf, at)) {
                 self.checker.fault(span, &name, "another path begins with this output already", "a tee copies packets");
             } else if at == 0 && self.standing.keys().any(|(n, _)| usize::from(*n) == nf) {
-                let cure = "end that path with the NF, or give this one an NF of its own";
-                self.checker.fault(span, &name, "this output goes on along a path", cure);
+                let remedy = "end that path with the NF, or give this one an NF of its own";
+                self.checker.fault(span, &name, "this output goes on along a path", remedy);
             } else if at == 0 && !self.ends.iter().any(ends_here) {
                 self.checker.fault(span, &name, "no path ends with this NF", "end one with it");
             } else {
@@ -461,12 +461,12 @@ impl<'a> Builder<'a> {
                 None if self.nfs[nf as usize].outputs.is_empty() => {}
                 None => {
                     let (name, first) = (&self.nfs[nf as usize].name, &self.nfs[nf as usize].outputs[0]);
-                    let cure = format!("add [[edge]] with from = \"{name}.{first}\"");
+                    let remedy = format!("add [[edge]] with from = \"{name}.{first}\"");
                     self.checker.fault(
                         element.span(),
                         element.get_ref(),
                         "packets that come here have nowhere to go on to",
-                        cure,
+                        remedy,
                     );
                 }
             }
@@ -485,7 +485,7 @@ impl<'a> Builder<'a> {
                     let name = format!("{}.{output}", self.nfs[nf].name);
                     let d = Diagnostic::new("this output leads nowhere: its packets are dropped as no_edge")
                         .value(&name)
-                        .cure(format!("add [[edge]] with from = {name:?}"));
+                        .remedy(format!("add [[edge]] with from = {name:?}"));
                     let span = self.nfs[nf].places.first().map_or(0..0, |(_, s)| s.clone());
                     let d = self.checker.source.at(span, d);
                     self.checker.warnings.push(d);
@@ -532,7 +532,7 @@ impl<'a> Builder<'a> {
                 let span = file.chain.first().map_or(0..0, Spanned::span);
                 let d = Diagnostic::new("keeps state per flow, but stands in chains on different cores")
                     .value(&nf.name)
-                    .cure("give these chains the same cores");
+                    .remedy("give these chains the same cores");
                 let d = self.checker.source.at(span, d);
                 self.checker.faults.push(d);
             }
@@ -540,7 +540,7 @@ impl<'a> Builder<'a> {
         for (n, (chain, nfs)) in chains.iter().zip(&reached).enumerate().filter(|(_, (c, _))| c.cores.len() > 1) {
             let own: Vec<_> =
                 nfs.iter().map(|&nf| &self.nfs[nf]).filter(|nf| nf.factory.spread() == Spread::Custom).collect();
-            let (value, problem, cure) = match (&own[..], chain.from) {
+            let (value, problem, remedy) = match (&own[..], chain.from) {
                 ([_, second, ..], _) => (
                     &second.name,
                     "is the second NF of this chain that has to spread packets over cores itself",
@@ -554,7 +554,7 @@ impl<'a> Builder<'a> {
                 _ => continue,
             };
             let span = file.chain.get(n).map_or(0..0, Spanned::span);
-            let d = self.checker.source.at(span, Diagnostic::new(problem).value(value).cure(cure));
+            let d = self.checker.source.at(span, Diagnostic::new(problem).value(value).remedy(remedy));
             self.checker.faults.push(d);
         }
     }
@@ -565,8 +565,8 @@ impl<'a> Builder<'a> {
         let Some(into) = &traffic.get_ref().into else { return };
         if !self.port(into).is_some_and(|p| self.ports[p].received_from) {
             let names: Vec<_> = self.ports.iter().filter(|p| p.received_from).map(|p| p.name.as_str()).collect();
-            let cure = format!("name one of: {}", names.join(", "));
-            self.checker.fault(traffic.span(), into, "is no port with which a path begins", cure);
+            let remedy = format!("name one of: {}", names.join(", "));
+            self.checker.fault(traffic.span(), into, "is no port with which a path begins", remedy);
         }
     }
 
@@ -599,13 +599,13 @@ impl<'a> Builder<'a> {
             let span = written.device.span();
             let path = folder.join(name);
             if port.received_from && port.sent_to {
-                let cure =
+                let remedy =
                     format!("declare a second port for what is written, such as device = \"pcap:{}\"", "out.pcap");
                 self.checker.fault(
                     span,
                     written.device.get_ref(),
                     "this capture would be read and written at once",
-                    cure,
+                    remedy,
                 );
             } else if port.received_from && !path.is_file() {
                 let seen = path.display().to_string();

@@ -116,8 +116,8 @@ impl Builder<'_> {
                 let span = means.and_then(|means| means.transport.as_ref()).map_or(0..0, Spanned::span);
                 let problem =
                     format!("{ways} interfaces are in wall {:?}, and DPDK shares its memory by one", wall.name);
-                let cure = "write \"memif\", or put each chain and each direction behind a wall of its own";
-                self.checker.fault(span, wall.transport.name(), problem, cure);
+                let remedy = "write \"memif\", or put each chain and each direction behind a wall of its own";
+                self.checker.fault(span, wall.transport.name(), problem, remedy);
             }
             // 0 of them is a fault by itself
             let asks = means.and_then(|means| means.interfaces.as_ref().or(means.queues.as_ref()));
@@ -178,9 +178,9 @@ impl Builder<'_> {
                 all.filter(|e| self.nfs.iter().any(|nf| nf.name == *e && nf.isolation.is_none())).collect();
             let there: Vec<_> = all.iter().filter_map(|nf| behind.get(*nf).cloned()).collect();
             if let Some((other, _)) = there.iter().find(|(_, kind)| *kind != isolation) {
-                let cure = format!("give both the same isolation, or NFs of their own ({other:?} is the other wall)");
+                let remedy = format!("give both the same isolation, or NFs of their own ({other:?} is the other wall)");
                 let problem = "shares an NF with a chain that is behind a wall of another kind";
-                self.checker.fault(chain.span(), isolation.name(), problem, cure);
+                self.checker.fault(chain.span(), isolation.name(), problem, remedy);
             }
             let name = there.first().map_or(name, |(name, _)| name.clone());
             let shared = |wall: &&mut (String, Isolation)| there.contains(wall);
@@ -196,8 +196,8 @@ impl Builder<'_> {
                 };
                 let problem = "stands in a chain behind a wall, and in this one, which is not";
                 let word = isolation.name();
-                let cure = format!("give chain {} isolation = {word:?} as well, or the NF its own", n + 1);
-                self.checker.fault(element.span(), nf, problem, cure);
+                let remedy = format!("give chain {} isolation = {word:?} as well, or the NF its own", n + 1);
+                self.checker.fault(element.span(), nf, problem, remedy);
             }
         }
         behind
@@ -216,7 +216,7 @@ impl Builder<'_> {
                 if self.is_without(file, name.get_ref()) {
                     continue;
                 }
-                let cure = match names.is_empty() {
+                let remedy = match names.is_empty() {
                     true => "put isolation = \"process\" into an NF or a chain".to_owned(),
                     false => format!("the walls are: {}", names.join(", ")),
                 };
@@ -224,7 +224,7 @@ impl Builder<'_> {
                     name.span(),
                     name.get_ref(),
                     "no NF and no chain of this name is behind a wall",
-                    cure,
+                    remedy,
                 );
                 continue;
             };
@@ -239,8 +239,8 @@ impl Builder<'_> {
             if let Some(memory) = &means.memory_mib {
                 wall.memory_mib = *memory.get_ref();
                 if wall.memory_mib < LEAST_MIB {
-                    let (value, cure) = (wall.memory_mib.to_string(), format!("write {LEAST_MIB} or more"));
-                    self.checker.fault(memory.span(), &value, "is too little for DPDK to start in", cure);
+                    let (value, remedy) = (wall.memory_mib.to_string(), format!("write {LEAST_MIB} or more"));
+                    self.checker.fault(memory.span(), &value, "is too little for DPDK to start in", remedy);
                 }
             }
         }
@@ -253,14 +253,14 @@ impl Builder<'_> {
             if (1..=Wall::MOST_INTERFACES).contains(&asked) {
                 wall.interfaces = asked;
             } else {
-                let (problem, cure) =
+                let (problem, remedy) =
                     ("is no number of interfaces for a chain", format!("write 1 to {}", Wall::MOST_INTERFACES));
-                self.checker.fault(interfaces.span(), &asked.to_string(), problem, cure);
+                self.checker.fault(interfaces.span(), &asked.to_string(), problem, remedy);
             }
         }
         let Some(queues) = &means.queues else { return };
         let asked = *queues.get_ref();
-        let (problem, cure) = if !(1..=Wall::MOST_QUEUES).contains(&asked) {
+        let (problem, remedy) = if !(1..=Wall::MOST_QUEUES).contains(&asked) {
             ("is no number of queues for an interface".to_owned(), format!("write 1 to {}", Wall::MOST_QUEUES))
         } else if asked > 1 && wall.transport != Transport::Vhost {
             let problem = format!("is for vhost, and the wall has transport = {:?}", wall.transport.name());
@@ -273,7 +273,7 @@ impl Builder<'_> {
             wall.queues = asked;
             return;
         };
-        self.checker.fault(queues.span(), &asked.to_string(), problem, cure);
+        self.checker.fault(queues.span(), &asked.to_string(), problem, remedy);
     }
 
     /// Whether an NF or a chain of this name says that it has no wall.
@@ -293,12 +293,12 @@ impl Builder<'_> {
                 ("there is no such transport", format!("write one of {words}"))
             }
             Some((_, transport)) if transport.is_memif() && wall.isolation == Isolation::Vm => {
-                let cure = "take transport out, or put the NF behind isolation = \"process\" or \"container\"";
-                ("has no place in a VM, whose interfaces are virtio's", cure.to_owned())
+                let remedy = "take transport out, or put the NF behind isolation = \"process\" or \"container\"";
+                ("has no place in a VM, whose interfaces are virtio's", remedy.to_owned())
             }
             Some((_, Transport::Rings)) if wall.isolation != Isolation::Process => {
-                let cure = "write \"memif-zero-copy\", or put the NF behind isolation = \"process\"";
-                ("is for processes: packets are shared by this program with itself", cure.to_owned())
+                let remedy = "write \"memif-zero-copy\", or put the NF behind isolation = \"process\"";
+                ("is for processes: packets are shared by this program with itself", remedy.to_owned())
             }
             Some((_, transport)) => return *transport,
         };
@@ -342,9 +342,9 @@ impl Builder<'_> {
             let means = file.wall.iter().find(|(name, _)| *name.get_ref() == wall.name);
             let Some(memory) = means.and_then(|(_, means)| means.memory_mib.as_ref()) else { continue };
             if wall.memory_mib < LEAST_WITH_DEVICE_MIB {
-                let (value, cure) = (wall.memory_mib.to_string(), format!("write {LEAST_WITH_DEVICE_MIB} or more"));
+                let (value, remedy) = (wall.memory_mib.to_string(), format!("write {LEAST_WITH_DEVICE_MIB} or more"));
                 let problem = "is too little for DPDK to start in with a device";
-                self.checker.fault(memory.span(), &value, problem, cure);
+                self.checker.fault(memory.span(), &value, problem, remedy);
             }
         }
     }
@@ -363,8 +363,8 @@ impl Builder<'_> {
         let wall_of = |builder: &Self, element: &Spanned<String>| builder.side(element.get_ref(), behind).cloned();
         if let Some(first) = path.first().filter(|first| wall_of(self, first).is_some() && !is_port(self, first)) {
             let problem = "is behind a wall, and its packets go on before it";
-            let cure = "put what follows into the same chain, or lead the output to a port by an edge";
-            self.checker.fault(first.span(), first.get_ref(), problem, cure);
+            let remedy = "put what follows into the same chain, or lead the output to a port by an edge";
+            self.checker.fault(first.span(), first.get_ref(), problem, remedy);
             return;
         }
         let mut at = 0;
@@ -379,20 +379,20 @@ impl Builder<'_> {
             if end - at < path.len() && path[at..end].iter().all(|element| is_port(self, element)) {
                 let problem =
                     format!("is opened behind wall {wall:?}, and what is beside it in this path is not there");
-                let cure = "put the NF beside it behind the same wall, or take wall out of the port";
-                self.checker.fault(last.span(), last.get_ref(), problem, cure);
+                let remedy = "put the NF beside it behind the same wall, or take wall out of the port";
+                self.checker.fault(last.span(), last.get_ref(), problem, remedy);
             }
             let goes_on = |nf: &NfUse| !nf.outputs.is_empty() && !nf.has_interfaces();
             if end == path.len() && self.nfs.iter().any(|nf| nf.name == nf_of(last.get_ref()) && goes_on(nf)) {
                 let problem = "is behind a wall, and another path begins with its output before it";
-                let cure = "take its isolation out, or put it into a file of its own, joined by vhost";
-                self.checker.fault(last.span(), last.get_ref(), problem, cure);
+                let remedy = "take its isolation out, or put it into a file of its own, joined by vhost";
+                self.checker.fault(last.span(), last.get_ref(), problem, remedy);
             }
             let chain = file.chain[n].get_ref();
             if let (true, Some(core)) = (end - at == path.len(), chain.cores.first()) {
-                let cure = format!("write cores into [wall.{wall}]");
+                let remedy = format!("write cores into [wall.{wall}]");
                 let problem = format!("all of this chain is behind wall {wall:?}, which has the CPUs");
-                self.checker.fault(core.span(), &core.get_ref().to_string(), problem, cure);
+                self.checker.fault(core.span(), &core.get_ref().to_string(), problem, remedy);
             }
             crossings.push((wall, Way::Path(n, at..end)));
             at = end;
@@ -408,13 +408,13 @@ impl Builder<'_> {
                 (Some(wall), None) if self.port_of(to).is_some() => lead_out(file, wall, from, to, crossings),
                 (_, far) => {
                     let is_port = far.is_some() && self.port_of(to).is_some();
-                    let cure =
+                    let remedy =
                         if is_port { BESIDE } else { "lead the output to a port, or put both NFs behind one wall" };
                     self.checker.fault(
                         edge.to.span(),
                         to,
                         "is on the other side of a wall than where the edge begins",
-                        cure,
+                        remedy,
                     );
                 }
             }

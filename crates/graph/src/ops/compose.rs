@@ -1,6 +1,6 @@
 //! A chain of operators as a node.
 
-use crate::{Counter, Cx, Exit, Node, Operator, Raw, Reasons, View};
+use crate::{Counter, Context, Exit, Node, Operator, Raw, Reasons, View};
 use packet::Batch;
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ impl<O: Operator<Raw>> Node for Composed<O> {
     }
 
     #[inline]
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let chain = &mut self.chain;
-        batch.sift(
+        batch.extract_if(
             #[inline(always)]
             |packet| {
                 let (meta, bytes) = packet.split_mut();

@@ -45,7 +45,7 @@ const FLUSH_STEP: usize = 256;
 /// An NF whose first copy learns which sources to block, and whose copies all block them:
 /// ```
 /// use diagnostics::Diagnostic;
-/// use graph::{Bounded, BuildCx, Cx, Node};
+/// use graph::{Bounded, BuildContext, Context, Node};
 /// use graph::state::{Reader, Writer};
 /// use packet::Batch;
 ///
@@ -58,7 +58,7 @@ const FLUSH_STEP: usize = 256;
 /// }
 /// impl Guard {
 ///     /// As it would stand in `Nf::build`: the first copy that asks is the writer.
-///     fn build(cx: &BuildCx) -> Result<Guard, Diagnostic> {
+///     fn build(cx: &BuildContext) -> Result<Guard, Diagnostic> {
 ///         let blocked = cx.common(|| Ok(Blocked::new(1000)))?;
 ///         Ok(match blocked.writer() {
 ///             Some(writer) => Guard::Learns(writer),
@@ -70,7 +70,7 @@ const FLUSH_STEP: usize = 256;
 ///     fn drops(&self) -> &[&'static str] {
 ///         &["blocked"]
 ///     }
-///     fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
 ///         if let Guard::Follows(reader) = self {
 ///             reader.catch_up(); // first of all, once in a batch
 ///         }
@@ -122,9 +122,9 @@ const FLUSH_STEP: usize = 256;
 /// # };
 ///
 /// // two copies, built on the control thread, each moved to a core of its own
-/// let cx = |copy| BuildCx { name: "guard".into(), copy: (copy, 2), ..Default::default() };
+/// let cx = |copy| BuildContext { name: "guard".into(), copy: (copy, 2), ..Default::default() };
 /// let first = cx(0);
-/// let second = BuildCx { common: first.common.clone(), ..cx(1) };
+/// let second = BuildContext { common: first.common.clone(), ..cx(1) };
 /// let mut learns = graph(Guard::build(&first)?);
 /// let mut follows = graph(Guard::build(&second)?);
 /// assert_eq!(pass(&mut follows, [192, 0, 2, 1], 80), 1);

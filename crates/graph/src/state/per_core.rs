@@ -1,6 +1,6 @@
 //! State of one core.
 
-use crate::BuildCx;
+use crate::BuildContext;
 use core::cell::Cell;
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,7 +12,7 @@ use core::ops::{Deref, DerefMut, Range};
 /// with the copy and cannot be reached from anywhere else: it is neither `Clone` nor `Sync`.
 ///
 /// ```
-/// use graph::{BuildCx, Cx, Node, PerCore};
+/// use graph::{BuildContext, Context, Node, PerCore};
 /// use packet::Batch;
 ///
 /// /// Gives out ports, each copy from its own part of the range.
@@ -21,7 +21,7 @@ use core::ops::{Deref, DerefMut, Range};
 ///     given: PerCore<u64>,
 /// }
 /// impl Ports {
-///     fn build(cx: &BuildCx) -> Self {
+///     fn build(cx: &BuildContext) -> Self {
 ///         Ports {
 ///             free: PerCore::new(cx, |share| share.of(1024..65536).collect()),
 ///             given: PerCore::new(cx, |_| 0),
@@ -29,22 +29,22 @@ use core::ops::{Deref, DerefMut, Range};
 ///     }
 /// }
 /// impl Node for Ports {
-///     fn process(&mut self, _: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+///     fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
 ///         for _ in 0..batch.len() {
 ///             *self.given += u64::from(self.free.pop().is_some());
 ///         }
 ///     }
 /// }
-/// let copies = [0, 1].map(|copy| Ports::build(&BuildCx { copy: (copy, 2), ..Default::default() }));
+/// let copies = [0, 1].map(|copy| Ports::build(&BuildContext { copy: (copy, 2), ..Default::default() }));
 /// assert_eq!(copies[0].free.len() + copies[1].free.len(), 65536 - 1024);
 /// assert_eq!(copies[1].free[0], copies[0].free[copies[0].free.len() - 1] + 1);
 /// ```
 ///
 /// In a chain of operators it moves into the closure that uses it:
 /// ```
-/// # use graph::{BuildCx, Operator, PerCore, frame};
+/// # use graph::{BuildContext, Operator, PerCore, frame};
 /// # use wire::{Ethernet, Ipv4};
-/// # let cx = BuildCx::default();
+/// # let cx = BuildContext::default();
 /// let mut seen = PerCore::new(&cx, |_| [0u64; 256]);
 /// let counts_protocols = frame().parse::<Ethernet>().parse::<Ipv4>().transform(move |ip| {
 ///     seen[ip.header().protocol().0 as usize] += 1;
@@ -53,28 +53,28 @@ use core::ops::{Deref, DerefMut, Range};
 ///
 /// It moves to another thread,
 /// ```
-/// # use graph::{BuildCx, PerCore};
-/// let count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// # use graph::{BuildContext, PerCore};
+/// let count = PerCore::new(&BuildContext::default(), |_| 7u64);
 /// assert_eq!(std::thread::spawn(move || *count).join().unwrap(), 7);
 /// ```
 /// but two threads cannot have it:
 /// ```compile_fail,E0277
-/// # use graph::{BuildCx, PerCore};
+/// # use graph::{BuildContext, PerCore};
 /// # use std::sync::Arc;
-/// let count = Arc::new(PerCore::new(&BuildCx::default(), |_| 7u64));
+/// let count = Arc::new(PerCore::new(&BuildContext::default(), |_| 7u64));
 /// let other = Arc::clone(&count);
 /// assert_eq!(std::thread::spawn(move || **other).join().unwrap(), 7);
 /// ```
 /// Nor can the copies of an NF:
 /// ```compile_fail,E0277
-/// # use graph::{BuildCx, PerCore};
-/// let cx = BuildCx::default();
+/// # use graph::{BuildContext, PerCore};
+/// let cx = BuildContext::default();
 /// let shared = cx.common(|| Ok(PerCore::new(&cx, |_| 7u64)));
 /// ```
 /// A reference into it ends with the batch: this counts,
 /// ```
-/// # use graph::{BuildCx, Operator, PerCore, frame};
-/// let mut count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// # use graph::{BuildContext, Operator, PerCore, frame};
+/// let mut count = PerCore::new(&BuildContext::default(), |_| 7u64);
 /// let chain = frame().transform(move |_| {
 ///     let now: &mut u64 = &mut count;
 ///     *now += 1;
@@ -82,8 +82,8 @@ use core::ops::{Deref, DerefMut, Range};
 /// ```
 /// and this, which keeps the reference for the next packet, does not compile:
 /// ```compile_fail
-/// # use graph::{BuildCx, Operator, PerCore, frame};
-/// let mut count = PerCore::new(&BuildCx::default(), |_| 7u64);
+/// # use graph::{BuildContext, Operator, PerCore, frame};
+/// let mut count = PerCore::new(&BuildContext::default(), |_| 7u64);
 /// let mut kept: Option<&mut u64> = None;
 /// let chain = frame().transform(move |_| {
 ///     let now: &mut u64 = &mut count;
@@ -117,7 +117,7 @@ impl Share {
 
 impl<T> PerCore<T> {
     /// This copy's state.
-    pub fn new(cx: &BuildCx, make: impl FnOnce(Share) -> T) -> Self {
+    pub fn new(cx: &BuildContext, make: impl FnOnce(Share) -> T) -> Self {
         let (copy, copies) = cx.copy;
         let share = Share { copy, copies: copies.max(copy + 1) };
         PerCore { state: make(share), alone: PhantomData }

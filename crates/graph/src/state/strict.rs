@@ -32,9 +32,9 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 ///
 /// Tokens that all copies of an NF spend from one bucket for each customer:
 /// ```
-/// use graph::{BuildCx, Strict};
+/// use graph::{BuildContext, Strict};
 ///
-/// let cx = BuildCx { name: "limit".into(), ..Default::default() };
+/// let cx = BuildContext { name: "limit".into(), ..Default::default() };
 /// let tokens = cx.common(|| Ok(Strict::<u32, u64>::new(1000)))?;
 /// tokens.insert(7, 100)?;
 /// std::thread::scope(|cores| {

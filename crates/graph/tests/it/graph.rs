@@ -1,6 +1,6 @@
 //! Graphs of several nodes: order, edges, accounting, and nodes that misbehave.
 
-use graph::{Blueprint, Cx, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, Context, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
 use packet::{Batch, HeapPool, Packet, Pool};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ impl Node for Obeys {
     fn outputs(&self) -> &[&'static str] {
         &["out", "second"]
     }
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         for packet in batch.drain() {
             match self.0[packet.data()[0] as usize % self.0.len()] {
                 Does::Keeps => batch.push(packet).unwrap(),

@@ -1,7 +1,7 @@
 //! State of several cores: against plain maps, and on several threads.
 
 use graph::state::{Full, Reader, Writer};
-use graph::{Bounded, BuildCx, PerCore, Strict};
+use graph::{Bounded, BuildContext, PerCore, Strict};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -16,7 +16,7 @@ fn mixed(n: u64) -> u64 {
 #[test]
 fn each_copy_has_state_of_its_own() {
     let copies = [0, 1, 2].map(|copy| {
-        let cx = BuildCx { name: "nf".into(), copy: (copy, 3), ..Default::default() };
+        let cx = BuildContext { name: "nf".into(), copy: (copy, 3), ..Default::default() };
         PerCore::new(&cx, |share| (share.copy, share.of(0..100).count(), 0u64))
     });
     let threads = copies.map(|mut state| {

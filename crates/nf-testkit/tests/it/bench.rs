@@ -1,7 +1,7 @@
 //! NFs that behave, and NFs that do not, on the bench.
 
 use diagnostics::Diagnostic;
-use graph::{Board, BuildCx, Counter, Cx, Held, Nf, NoSettings, Node, Operator, Registry};
+use graph::{StatsTable, BuildContext, Counter, Context, HoldQueue, Nf, NoSettings, Node, Operator, Registry};
 use packet::{Batch, Packet};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -48,9 +48,9 @@ impl Nf for Obeys {
     const INPUTS: &'static [&'static str] = &["in", "side"];
     const OUTPUTS: &'static [&'static str] = &["out", "second"];
 
-    fn build(settings: &Settings, cx: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         if settings.room == 0 {
-            return Err(Diagnostic::new("is no room").key("room").value(0).cure("write 1 or more"));
+            return Err(Diagnostic::new("is no room").key("room").value(0).remedy("write 1 or more"));
         }
         if let Some(file) = &settings.file {
             let path = cx.path(file);
@@ -59,25 +59,25 @@ impl Nf for Obeys {
         let copies = cx.common(|| Ok(Counter::default()))?;
         copies.add(1);
         Ok(Obeying {
-            held: Held::new(settings.room),
+            held: HoldQueue::new(settings.room),
             wait: Duration::from_millis(settings.wait),
             woken: Arc::default(),
             side: Arc::default(),
             copies,
             kept: vec![],
-            board: Arc::new(Board::new(&["woken"], 3)),
+            board: Arc::new(StatsTable::new(&["woken"], 3)),
         })
     }
 }
 
 struct Obeying {
-    held: Held,
+    held: HoldQueue,
     wait: Duration,
     woken: Arc<Counter>,
     side: Arc<Counter>,
     copies: Arc<Counter>,
     kept: Vec<Packet>,
-    board: Arc<Board>,
+    board: Arc<StatsTable>,
 }
 
 impl Node for Obeying {
@@ -91,7 +91,7 @@ impl Node for Obeying {
         let all = [("woken", &self.woken), ("side", &self.side), ("copies", &self.copies)];
         all.map(|(name, count)| (name.to_owned(), count.clone())).into()
     }
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         for packet in batch.drain() {
             self.side.add(u64::from(input));
             match packet.data()[0] {
@@ -116,16 +116,16 @@ impl Node for Obeying {
             }
         }
     }
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(self.wait)
     }
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.woken.add(1);
         if let Some((_, packet)) = cx.release(&mut self.held) {
             cx.emit(0, packet);
         }
     }
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.board.clone())
     }
     fn finish(&mut self) {
@@ -257,7 +257,7 @@ impl Nf for Plain {
     type Settings = NoSettings;
     const KIND: &'static str = "plain";
     const ABOUT: &'static str = "Passes everything.";
-    fn build(_: &NoSettings, _: &BuildCx) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(_: &NoSettings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         Ok(graph::frame().compose())
     }
 }

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Whether there can be a socket.
 pub(super) fn check(socket: &Path) -> Result<(), Diagnostic> {
-    let wrong = |what: &str, cure: &str| Err(Diagnostic::new(what).key("control").value(socket.display()).cure(cure));
+    let wrong = |what: &str, remedy: &str| Err(Diagnostic::new(what).key("control").value(socket.display()).remedy(remedy));
     match socket.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => {}
         _ => return wrong("is in no folder that there is", "name a place for a Unix socket"),
@@ -227,19 +227,19 @@ fn ask(live: &Live, line: &str) -> Asked {
                     Some(n) => Err(absent(n, rules)),
                     None => match policy.rules().position(|rule| rule.text == text) {
                         Some(at) => Ok(Edit::Remove(at)),
-                        None => Err(Diagnostic::new("is no rule of the list").value(&text).cure("ask for the list")),
+                        None => Err(Diagnostic::new("is no rule of the list").value(&text).remedy("ask for the list")),
                     },
                 }
             }))
         }
         "list" if rest.is_empty() => Asked::List,
         _ => {
-            let cure = "write add RULE, add NUMBER RULE, remove NUMBER, remove RULE or list";
-            Asked::Wrong(Diagnostic::new("is not understood").value(line).cure(cure))
+            let remedy = "write add RULE, add NUMBER RULE, remove NUMBER, remove RULE or list";
+            Asked::Wrong(Diagnostic::new("is not understood").value(line).remedy(remedy))
         }
     }
 }
 
 fn absent(number: usize, rules: usize) -> Diagnostic {
-    Diagnostic::new(format!("is the number of no rule: there are {rules}")).value(number).cure("ask for the list")
+    Diagnostic::new(format!("is the number of no rule: there are {rules}")).value(number).remedy("ask for the list")
 }

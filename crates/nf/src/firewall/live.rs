@@ -5,7 +5,7 @@ use super::policy::{Counts, Desk, Edit, Policy, pause};
 use super::rules::Written;
 use super::{Action, control, rules};
 use diagnostics::Diagnostic;
-use graph::{Counter, Cx};
+use graph::{Counter, Context};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -245,14 +245,14 @@ impl Copy {
     /// Puts new rules in the place of those there are, if there are some, and shows their counters. Does not wait for who
     /// makes them, nor drop what was.
     #[inline(always)]
-    pub(super) fn renew(&self, desk: &mut Box<Desk>, cx: &Cx<'_>) {
+    pub(super) fn renew(&self, desk: &mut Box<Desk>, cx: &Context<'_>) {
         if self.ready.load(Ordering::Acquire) {
             self.exchange(desk, cx);
         }
     }
 
     #[cold]
-    fn exchange(&self, desk: &mut Box<Desk>, cx: &Cx<'_>) {
+    fn exchange(&self, desk: &mut Box<Desk>, cx: &Context<'_>) {
         let (Ok(mut new), Ok(mut old)) = (self.new.try_lock(), self.old.try_lock()) else { return };
         if old.is_some() {
             // rather later than to drop many rules here

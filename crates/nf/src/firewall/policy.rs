@@ -72,7 +72,7 @@ pub(super) enum Edit {
 
 pub(super) fn too_many(rules: usize) -> Diagnostic {
     let d = Diagnostic::new("are too many rules").key("rules").value(rules);
-    d.cure(format!("write {MAX_RULES} or fewer"))
+    d.remedy(format!("write {MAX_RULES} or fewer"))
 }
 
 fn fault(e: &tables::classifier::Error, rules: usize) -> Diagnostic {

@@ -25,19 +25,19 @@ pub(super) struct Written {
 /// Why a rule is refused.
 struct Fault {
     problem: String,
-    cure: &'static str,
+    remedy: &'static str,
 }
 
 impl From<String> for Fault {
     fn from(problem: String) -> Self {
         const CURE: &str = "write accept or drop, then any of: proto, src, dst, sport, dport, type, code, flags, fragment, state, each with its value";
-        Fault { problem, cure: CURE }
+        Fault { problem, remedy: CURE }
     }
 }
 
 impl From<Fault> for Diagnostic {
     fn from(fault: Fault) -> Self {
-        Diagnostic::new(fault.problem).cure(fault.cure)
+        Diagnostic::new(fault.problem).remedy(fault.remedy)
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn one(text: &str, tracked: bool) -> Result<Arc<Written>, Diagnostic>
     match rule(text) {
         Ok(rule) if !tracked && rule.states != Class::New.bit() => Err(Fault {
             problem: "asks for the state of a connection, and none is tracked".to_owned(),
-            cure: "write track = {} beside the rules, or leave the word out",
+            remedy: "write track = {} beside the rules, or leave the word out",
         }),
         other => other,
     }
@@ -79,7 +79,7 @@ pub(super) fn read<'a>(
     if let Some(path) = file {
         let text = read_to_string(path).map_err(|e| {
             let d = Diagnostic::new(format!("cannot be read: {e}")).key("file").value(path.display());
-            d.cure("name a file of rules, one a line")
+            d.remedy("name a file of rules, one a line")
         })?;
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
@@ -146,7 +146,7 @@ fn rule(text: &str) -> Result<Written, Fault> {
                 "protocol {number} is an extension header in IPv6: it is walked over to the protocol behind it, so the rule \
                  would let IPv6 packets that have one go by"
             ),
-            cure: "add an IPv4 address, such as src 0.0.0.0/0, for a rule on IPv4 only; for IPv6 name the protocol behind it",
+            remedy: "add an IPv4 address, such as src 0.0.0.0/0, for a rule on IPv4 only; for IPv6 name the protocol behind it",
         });
     }
     matches.upper = match (sport.is_some() || dport.is_some(), kind.is_some() || code.is_some()) {

@@ -143,7 +143,7 @@ fn extension_headers_are_no_protocol_of_ipv6() {
     let mut f = firewall(&["drop src 0.0.0.0/0 proto ah", "drop dst ::/0 proto udp"], "default = \"accept\"");
     let ah4 = build::ipv4([10, 0, 0, 1], [10, 0, 0, 2], IpProtocol::AH).payload(&[0; 32]).to_vec();
     assert_eq!(f.one(&ah4), Err("refused"));
-    // the cure for IPv6: the protocol behind it
+    // the remedy for IPv6: the protocol behind it
     let ah6 = build::udp6([1; 16], [2; 16], 1, 2).extension(IpProtocol::AH, &[0; 14]).to_vec();
     assert_eq!(f.one(&ah6), Err("refused"));
 }

@@ -133,7 +133,7 @@ impl Track {
                 let d = Diagnostic::new(format!("{key} is no time after which to forget something"))
                     .key("track")
                     .value(seconds);
-                return Err(d.cure(format!("write 1 to {LONGEST} seconds")));
+                return Err(d.remedy(format!("write 1 to {LONGEST} seconds")));
             }
         }
         Ok(())
@@ -211,8 +211,8 @@ impl<K: Version> Half<K> {
     pub(super) fn new(track: &Track) -> Result<Self, Diagnostic> {
         let refused = |value: u32| {
             move |e: tables::flow::Error| {
-                let cure = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
-                Diagnostic::new(e.to_string()).key("track").value(value).cure(cure)
+                let remedy = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
+                Diagnostic::new(e.to_string()).key("track").value(value).remedy(remedy)
             }
         };
         let full = if track.full == Full::Evict { TableFull::EvictOldest } else { TableFull::Refuse };

@@ -10,7 +10,7 @@ use super::{Action, DROPS, Reason};
 use crate::fragments::{Waited, Waiting};
 use core::net::IpAddr;
 use core::time::Duration;
-use graph::{Counter, Cx, Node};
+use graph::{Counter, Context, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use tables::FlowTable;
@@ -353,7 +353,7 @@ impl Tracking {
 
     /// Packets that need a closer look, and what is to be dropped.
     #[inline(never)]
-    fn closer(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, rest: u32, marks: [&Marks; 2], now: u32) {
+    fn closer(&mut self, cx: &mut Context<'_>, batch: &mut Batch, rest: u32, marks: [&Marks; 2], now: u32) {
         let mut reasons = [Reason::Refused; BURST];
         let mut dropped = 0u32;
         let has_established = self.desk.has(Class::Established);
@@ -377,8 +377,8 @@ impl Tracking {
             *reason = why.unwrap_or(*reason);
         }
         if dropped != 0 {
-            let (way, since) = (cx.way(), cx.now());
-            batch.take_out(dropped, |at, packet| {
+            let (way, since) = (cx.path(), cx.now());
+            batch.extract_mask(dropped, |at, packet| {
                 self.dispose(cx, reasons[at & (BURST - 1)], Waited { way, input: 0, since, packet });
             });
         }
@@ -391,7 +391,7 @@ impl Tracking {
     }
 
     /// Drops a packet, but if it may follow a fragment that is to come.
-    fn dispose(&mut self, cx: &mut Cx<'_>, reason: Reason, it: Waited) {
+    fn dispose(&mut self, cx: &mut Context<'_>, reason: Reason, it: Waited) {
         let waits = match reason {
             Reason::NoFirstFragment => seen::see(it.packet.data()).ok().as_ref().and_then(datagram),
             _ => None,
@@ -427,7 +427,7 @@ impl Node for Tracking {
         self.desk.counters.clone().unwrap_or_default()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.seat.renew(&mut self.desk, cx);
         let now = Tracker::clock(cx.now());
         let mut at = 0;
@@ -464,11 +464,11 @@ impl Node for Tracking {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.tracker.age(Tracker::clock(cx.now()));
         self.waiting.give_up(cx, Reason::NoFirstFragment as u8);
         if self.live.may_change() {

@@ -253,7 +253,7 @@ impl Flat<'_> {
             if mine == 0 {
                 continue;
             }
-            let at = |problem: &str, cure: &str| refused(rule.line, &rule.word, problem, cure);
+            let at = |problem: &str, remedy: &str| refused(rule.line, &rule.word, problem, remedy);
             let all: Vec<Match> = rule.any.iter().filter_map(|m| outer.and(m)).collect();
             // of this chain's packets all that have such a state
             let everything = all.contains(outer);

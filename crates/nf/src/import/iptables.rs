@@ -17,7 +17,7 @@ pub fn iptables(text: &str, v6: bool) -> Result<Imported, Diagnostic> {
     for (n, line) in text.lines().enumerate() {
         let number = Some(n + 1);
         let line = line.trim();
-        let bad = |problem: &str, cure: &str| refused(number, line, problem, cure);
+        let bad = |problem: &str, remedy: &str| refused(number, line, problem, remedy);
         match line.chars().next() {
             None | Some('#') => {}
             Some('*') => table = line[1..].to_owned(),
@@ -97,7 +97,7 @@ fn words(line: &str) -> Vec<String> {
 /// Reads the words of a rule behind its chain.
 fn read(words: &[String], rule: &mut Rule, v6: bool) -> Result<(), Diagnostic> {
     let (number, line) = (rule.line, rule.word.clone());
-    let bad = |word: &str, problem: &str, cure: &str| refused(number, format!("{word} in {line}"), problem, cure);
+    let bad = |word: &str, problem: &str, remedy: &str| refused(number, format!("{word} in {line}"), problem, remedy);
     let mut words = words.iter().map(String::as_str);
     let mut module = "";
     while let Some(key) = words.next() {

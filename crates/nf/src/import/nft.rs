@@ -83,8 +83,8 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn bad(&self, what: impl std::fmt::Display, problem: &str) -> Diagnostic {
-        let cure = "take the rule out, or write it otherwise";
-        refused(None, format!("{what} in {}", self.word), problem, cure)
+        let remedy = "take the rule out, or write it otherwise";
+        refused(None, format!("{what} in {}", self.word), problem, remedy)
     }
 
     fn expression(&mut self, expression: &Value) -> Result<(), Diagnostic> {
@@ -230,8 +230,8 @@ impl Reader<'_> {
                     });
                 }
                 ("meta", "iif" | "oif" | "iifname" | "oifname") => {
-                    let cure = "put a firewall of its own on the path of that port";
-                    return Err(refused(None, &self.word, "names an interface, and rules know none", cure));
+                    let remedy = "put a firewall of its own on the path of that port";
+                    return Err(refused(None, &self.word, "names an interface, and rules know none", remedy));
                 }
                 _ => return Err(self.bad(format!("{space} {field}"), "is a condition that the firewall has not")),
             }

@@ -65,7 +65,7 @@ fn what_cannot_be_said_is_named() {
     ] {
         let text = format!("*filter\n:FORWARD DROP [0:0]\n:web - [0:0]\n-A FORWARD -p tcp -j web\n{rule}\nCOMMIT\n");
         let e = iptables(&text, false).unwrap_err();
-        assert!(e.to_string().contains(word) && e.cure.is_some(), "{rule}: {e}");
+        assert!(e.to_string().contains(word) && e.remedy.is_some(), "{rule}: {e}");
     }
     assert!(
         iptables("*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -j DNAT\n", false)

@@ -5,7 +5,7 @@ use crate::exact::{self, Progress};
 use crate::{lines, ports};
 use core::array;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter, Cx, Node};
+use graph::{BuildContext, Counter, Context, Node};
 use packet::{BURST, Batch};
 use std::sync::Arc;
 use tables::exact::{ENTRIES_MOST, ExactTable, Key48, Reader};
@@ -27,16 +27,16 @@ pub(super) struct Stations {
 ///
 /// # Errors
 /// What is wrong with ports or stations.
-pub(super) fn build(s: &Settings, named: Option<&'static str>, cx: &BuildCx) -> Result<Stations, Diagnostic> {
+pub(super) fn build(s: &Settings, named: Option<&'static str>, cx: &BuildContext) -> Result<Stations, Diagnostic> {
     ports::check(&s.ports, "frames are sent to one of two to thirty ports")?;
     if s.src.is_some() || s.dst.is_some() {
         let key = if s.src.is_some() { "src" } else { "dst" };
         let d = Diagnostic::new("is not written where frames go by a table").key(key).value(&cx.name);
-        return Err(d.cure("leave it away, or put another l2fwd behind"));
+        return Err(d.remedy("leave it away, or put another l2fwd behind"));
     }
     if named.is_none() {
         let d = Diagnostic::new("names no stations: all frames would be dropped").key("ports").value(&cx.name);
-        return Err(d.cure("write station = [{ mac = \"02:00:00:00:00:01\", to = [\"lan\"] }], or stations = \"FILE\""));
+        return Err(d.remedy("write station = [{ mac = \"02:00:00:00:00:01\", to = [\"lan\"] }], or stations = \"FILE\""));
     }
     let table = cx.common(|| fill(s, cx))?;
     let count = Arc::<Counter>::default();
@@ -48,12 +48,12 @@ pub(super) fn build(s: &Settings, named: Option<&'static str>, cx: &BuildCx) -> 
 }
 
 /// The table that all copies share.
-fn fill(s: &Settings, cx: &BuildCx) -> Result<ExactTable<Key48>, Diagnostic> {
+fn fill(s: &Settings, cx: &BuildContext) -> Result<ExactTable<Key48>, Diagnostic> {
     let port = |name: &str| s.ports.iter().position(|port| port == name).map(|n| n as u16);
     let mut listed = vec![];
     if let Some(file) = &s.stations {
-        let cure = "write MAC PORT, such as 02:00:00:00:00:01 lan";
-        lines::read(&cx.path(file), "stations", cure, |line| {
+        let remedy = "write MAC PORT, such as 02:00:00:00:00:01 lan";
+        lines::read(&cx.path(file), "stations", remedy, |line| {
             let mut words = line.split_ascii_whitespace();
             let Some(mac) = words.next() else { return Ok(()) };
             let address: MacAddr = mac.parse().map_err(|_| format!("{mac:?} is no MAC address"))?;
@@ -69,12 +69,12 @@ fn fill(s: &Settings, cx: &BuildCx) -> Result<ExactTable<Key48>, Diagnostic> {
         let first = Key48::mac(station.mac.0.0).bits();
         if station.count == 0 || station.count > ENTRIES_MOST || first + (station.count - 1) >= 1 << 48 {
             let d = wrong(format!("{} addresses from it on are none, too many, or beyond the last", station.count));
-            return Err(d.cure(format!("write a count from 1 to {ENTRIES_MOST}")));
+            return Err(d.remedy(format!("write a count from 1 to {ENTRIES_MOST}")));
         }
         let to = station.to.iter().map(|to| port(to).ok_or_else(|| wrong(format!("{to:?} is none of its ports"))));
-        let to = to.collect::<Result<Vec<_>, _>>().map_err(|d| d.cure("name one that ports names"))?;
+        let to = to.collect::<Result<Vec<_>, _>>().map_err(|d| d.remedy("name one that ports names"))?;
         if to.is_empty() {
-            return Err(wrong("is at no port".to_owned()).cure("write to = [\"lan\"], with one of its ports"));
+            return Err(wrong("is at no port".to_owned()).remedy("write to = [\"lan\"], with one of its ports"));
         }
         if !cx.checks {
             all += station.count;
@@ -104,7 +104,7 @@ impl Node for Stations {
         vec![("stations".to_owned(), self.count.clone())]
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let n = batch.len();
         let (mut keys, mut at, mut malformed) = ([Key48::default(); BURST], 0, 0u32);
         batch.for_each(
@@ -130,7 +130,7 @@ impl Node for Stations {
         let most = to[..n].iter().find_map(|to| to.ok());
         let others = (0..n).fold(0u32, |set, i| set | u32::from(most.is_none() || to[i].ok() != most) << i);
         if others != 0 {
-            batch.take_out(others, |i, packet| match to[i & (BURST - 1)] {
+            batch.extract_mask(others, |i, packet| match to[i & (BURST - 1)] {
                 Ok(port) => cx.emit(port, packet),
                 Err(reason) => cx.drop(reason, packet),
             });

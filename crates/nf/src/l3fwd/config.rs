@@ -2,7 +2,7 @@
 
 use super::{Interface, Settings};
 use diagnostics::Diagnostic;
-use graph::BuildCx;
+use graph::BuildContext;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -85,23 +85,23 @@ pub(super) struct Config {
     pub(super) neighbours: usize,
 }
 
-fn wrong(key: &'static str, value: impl Display, problem: &str, cure: &str) -> Diagnostic {
-    Diagnostic::new(problem).key(key).value(value).cure(cure)
+fn wrong(key: &'static str, value: impl Display, problem: &str, remedy: &str) -> Diagnostic {
+    Diagnostic::new(problem).key(key).value(value).remedy(remedy)
 }
 
 impl Config {
-    pub(super) fn new(s: &Settings, cx: &BuildCx) -> Result<Config, Diagnostic> {
+    pub(super) fn new(s: &Settings, cx: &BuildContext) -> Result<Config, Diagnostic> {
         if s.interface.is_empty() {
-            let cure = "add interface.NAME = { addresses = [\"10.0.0.1/24\"] }, with the name of a port";
-            return Err(wrong("interface", &cx.name, "a router without interfaces routes nothing", cure));
+            let remedy = "add interface.NAME = { addresses = [\"10.0.0.1/24\"] }, with the name of a port";
+            return Err(wrong("interface", &cx.name, "a router without interfaces routes nothing", remedy));
         }
         if s.interface.len() > MOST_INTERFACES {
-            let cure = format!("use {MOST_INTERFACES} or fewer");
-            return Err(wrong("interface", s.interface.len(), "are too many interfaces", &cure));
+            let remedy = format!("use {MOST_INTERFACES} or fewer");
+            return Err(wrong("interface", s.interface.len(), "are too many interfaces", &remedy));
         }
         if s.neighbours == 0 || s.neighbours > MOST_NEIGHBOURS {
-            let cure = format!("write 1 to {MOST_NEIGHBOURS}");
-            return Err(wrong("neighbours", s.neighbours, "is no number of neighbours", &cure));
+            let remedy = format!("write 1 to {MOST_NEIGHBOURS}");
+            return Err(wrong("neighbours", s.neighbours, "is no number of neighbours", &remedy));
         }
         if s.lifetime == 0 {
             return Err(wrong("lifetime", 0, "a neighbour would be forgotten at once", "write seconds, such as 60"));
@@ -124,22 +124,22 @@ impl Config {
     }
 }
 
-fn face(name: &str, i: &Interface, cx: &BuildCx) -> Result<Face, Diagnostic> {
+fn face(name: &str, i: &Interface, cx: &BuildContext) -> Result<Face, Diagnostic> {
     if name == "local" {
-        let cure = "call the interface, and its port, otherwise";
-        return Err(wrong("interface", name, "is the name of the output for the router's own packets", cure));
+        let remedy = "call the interface, and its port, otherwise";
+        return Err(wrong("interface", name, "is the name of the output for the router's own packets", remedy));
     }
     if !(68..=9700).contains(&i.mtu) {
         return Err(wrong("interface", i.mtu, "is no MTU", "write 68 to 9700 bytes (RFC 791 §3.2)"));
     }
     if i.addresses.is_empty() {
-        let cure = "write addresses = [\"10.0.0.1/24\"]";
-        return Err(wrong("interface", name, "has no address: nobody could send it anything", cure));
+        let remedy = "write addresses = [\"10.0.0.1/24\"]";
+        return Err(wrong("interface", name, "has no address: nobody could send it anything", remedy));
     }
     let mac = i.mac.map_or_else(|| made_up(&cx.name, name), |m| m.0);
     if mac.is_multicast() || mac == MacAddr([0; 6]) {
-        let cure = "write one whose first byte is even, such as 02:00:00:00:00:01";
-        return Err(wrong("interface", mac, "is not the address of one interface", cure));
+        let remedy = "write one whose first byte is even, such as 02:00:00:00:00:01";
+        return Err(wrong("interface", mac, "is not the address of one interface", remedy));
     }
     let mut face = Face { mac, mtu: i.mtu, v4: vec![], v6: vec![] };
     for net in i.addresses.iter().map(|n| n.0) {
@@ -149,8 +149,8 @@ fn face(name: &str, i: &Interface, cx: &BuildCx) -> Result<Face, Diagnostic> {
             return Err(wrong("interface", net, problem, "write a unicast address"));
         }
         if own.is_ipv4() && net.prefix_len() < 31 && (own == net.network() || own == net.broadcast()) {
-            let cure = format!("write an address in it, such as {}", net.hosts().next().unwrap_or(own));
-            return Err(wrong("interface", net, "is the address of the whole network", &cure));
+            let remedy = format!("write an address in it, such as {}", net.hosts().next().unwrap_or(own));
+            return Err(wrong("interface", net, "is the address of the whole network", &remedy));
         }
         match own {
             IpAddr::V4(a) => face.v4.push((a, net.prefix_len())),

@@ -9,7 +9,7 @@ use super::tables::{Full, Reader, Writer};
 use super::{Nowhere, Route, Settings, Table};
 use crate::exact::Progress;
 use diagnostics::Diagnostic;
-use graph::BuildCx;
+use graph::BuildContext;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -87,7 +87,7 @@ pub(super) struct Question {
 
 impl Fib {
     /// The FIB of the settings.
-    pub(super) fn new(config: &Config, s: &Settings, cx: &BuildCx) -> Result<Fib, Diagnostic> {
+    pub(super) fn new(config: &Config, s: &Settings, cx: &BuildContext) -> Result<Fib, Diagnostic> {
         let room = CONNECTED as usize + config.faces.len() + MOST_HOPS + config.neighbours;
         let adjacencies: Box<[Adjacency]> = (0..room).map(|_| Adjacency::default()).collect();
         for (n, kind) in [
@@ -121,7 +121,7 @@ impl Fib {
         Ok(fib)
     }
 
-    fn fill(&mut self, config: &Config, s: &Settings, cx: &BuildCx) -> Result<(), Diagnostic> {
+    fn fill(&mut self, config: &Config, s: &Settings, cx: &BuildContext) -> Result<(), Diagnostic> {
         let martians = "0.0.0.0/8 127.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ::/128 ::1/128 ff00::/8 fe80::/10";
         for net in martians.split(' ').filter_map(|m| m.parse().ok()) {
             self.insert(net, MARTIAN)?;
@@ -170,12 +170,12 @@ impl Fib {
         for (address, mac) in &s.neighbour {
             let Some(face) = config.face_to(*address) else {
                 let d = Diagnostic::new("is on no interface's network").key("neighbour").value(address);
-                return Err(d.cure("add its network to an interface's addresses"));
+                return Err(d.remedy("add its network to an interface's addresses"));
             };
             let mut control = self.control();
             if let Some(LOCAL | BROADCAST) = control.tables.host(*address) {
                 let d = Diagnostic::new("is the router itself, or all of a network").key("neighbour").value(address);
-                return Err(d.cure("write the address of another host"));
+                return Err(d.remedy("write the address of another host"));
             }
             let Some(number) = control.next_hop(self, &config.faces, (face, *address), Duration::ZERO) else {
                 return Err(Diagnostic::new("there are more neighbours than that")
@@ -225,15 +225,15 @@ impl Fib {
         &self,
         config: &Config,
         route: &Route,
-        cx: &BuildCx,
+        cx: &BuildContext,
         values: &mut HashMap<Vec<IpAddr>, u32>,
         groups: &mut Vec<Box<[u32]>>,
     ) -> Result<(), Diagnostic> {
         let net = route.prefix.0;
         let wrong = |problem: String| Diagnostic::new(problem).key("route").value(net);
         let count = hosts_of(net).ok_or_else(|| {
-            let cure = format!("write a network of at most {MOST_HOSTS} addresses");
-            wrong("has more addresses than routes of their own are made for".to_owned()).cure(cure)
+            let remedy = format!("write a network of at most {MOST_HOSTS} addresses");
+            wrong("has more addresses than routes of their own are made for".to_owned()).remedy(remedy)
         })?;
         let ways = match (route.to, route.via.as_slice()) {
             (Some(Nowhere::Unreachable), []) => vec![UNREACHABLE],
@@ -534,7 +534,7 @@ fn hosts_of(net: IpNet) -> Option<u64> {
 }
 
 /// Routes to single addresses that the settings come to, of each IP version, and as many as may be learnt.
-fn hosts(s: &Settings, config: &Config, cx: &BuildCx) -> Result<[u64; 2], Diagnostic> {
+fn hosts(s: &Settings, config: &Config, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
     let own = |face: &Face| 4 * (1 + face.v4.len().max(face.v6.len())) as u64;
     let learnt = config.neighbours as u64 + config.faces.iter().map(own).sum::<u64>();
     let mut hosts = [learnt; 2];
@@ -558,8 +558,8 @@ fn hosts(s: &Settings, config: &Config, cx: &BuildCx) -> Result<[u64; 2], Diagno
 
 fn neither(net: IpNet) -> Diagnostic {
     let d = Diagnostic::new("a route has either next hops or no way at all");
-    let cure = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
-    d.key("route").value(net).cure(cure)
+    let remedy = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
+    d.key("route").value(net).remedy(remedy)
 }
 
 /// The value of an interface's networks.

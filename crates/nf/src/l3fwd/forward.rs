@@ -7,7 +7,7 @@ use super::icmp::Limiter;
 use super::neighbours::Waiting;
 use super::tables::Reader;
 use core::hint::cold_path;
-use graph::{Counter, Cx, Node};
+use graph::{Counter, Context, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,7 @@ impl Router {
         choose(&self.fib, value, frame)
     }
 
-    pub(super) fn drop(&mut self, cx: &mut Cx<'_>, reason: Reason, packet: Packet) {
+    pub(super) fn drop(&mut self, cx: &mut Context<'_>, reason: Reason, packet: Packet) {
         cx.drop(reason as u8, packet);
     }
 }
@@ -258,7 +258,7 @@ impl Node for Router {
         ])
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let Some(face) = self.config.faces.get(usize::from(input)) else {
             return batch.clear();
         };
@@ -292,11 +292,11 @@ impl Node for Router {
         self.settle(cx, input, main);
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.look_after(cx);
         // what it has looked up it has used: it holds up nobody while no packet of an IP version comes
         self.routes.idle();
@@ -311,7 +311,7 @@ impl Node for Router {
 impl Router {
     /// Sends the batch on by the output `main`, if it has one, and looks closer at what was set aside.
     #[inline(always)]
-    fn settle(&mut self, cx: &mut Cx<'_>, input: u8, main: u8) {
+    fn settle(&mut self, cx: &mut Context<'_>, input: u8, main: u8) {
         if main != 0 {
             cx.leave_by(main);
         }
@@ -323,7 +323,7 @@ impl Router {
     /// Rewrites a batch of plain IPv6 packets alone, as [`rewrite`](Self::rewrite) does; none, and no change, where it has
     /// others.
     #[inline(never)]
-    fn all6(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, mac: MacAddr) -> Option<u8> {
+    fn all6(&mut self, cx: &mut Context<'_>, batch: &mut Batch, mac: MacAddr) -> Option<u8> {
         let n = batch.len();
         let mut addresses = [0; BURST];
         let (mut odd, mut at) = (0u32, 0);
@@ -350,7 +350,7 @@ impl Router {
     #[inline(never)]
     fn mixed(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Context<'_>,
         batch: &mut Batch,
         mac: MacAddr,
         (addresses, values): (&[u32; BURST], &mut [u32; BURST]),
@@ -395,7 +395,7 @@ impl Router {
     #[inline(always)]
     fn rewrite<const WHAT: u8>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Context<'_>,
         batch: &mut Batch,
         values: &[u32; BURST],
         odd: u32,
@@ -404,7 +404,7 @@ impl Router {
         let Router { fib, slow, .. } = self;
         let adjacencies = fib.adjacencies();
         let (mut at, mut main) = (0, 0);
-        batch.sift(
+        batch.extract_if(
             #[inline(always)]
             |packet| {
                 let i = at & (BURST - 1);
@@ -456,7 +456,7 @@ impl Router {
 
     /// Packets that ask for a closer look, one by one.
     #[cold]
-    fn rest(&mut self, cx: &mut Cx<'_>, input: u8) {
+    fn rest(&mut self, cx: &mut Context<'_>, input: u8) {
         for packet in self.slow.drain() {
             self.closer(cx, usize::from(input), packet);
         }

@@ -1,7 +1,7 @@
 //! Telling senders what cannot be delivered (RFC 1812 §4.3.3, RFC 4443 §3).
 
 use super::forward::{LINK, Router};
-use graph::Cx;
+use graph::Context;
 use packet::Packet;
 use std::time::Duration;
 use wire::{EtherType, Ethernet, IpProtocol, build, ethernet, icmpv4, icmpv6, ipv4, ipv6};
@@ -56,7 +56,7 @@ impl Limiter {
 impl Router {
     /// Tells the sender of a packet, which came by the interface `face` and is as it came, unless it is one of those of
     /// which nothing is told.
-    pub(super) fn tell(&mut self, cx: &mut Cx<'_>, face: usize, error: Error, packet: &Packet) {
+    pub(super) fn tell(&mut self, cx: &mut Context<'_>, face: usize, error: Error, packet: &Packet) {
         let Some(answer) = self.message(face, error, packet.data()) else { return };
         if !self.icmp.allows(cx.now()) {
             return self.counts.icmp_limited.add(1);

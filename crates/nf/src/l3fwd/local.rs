@@ -4,7 +4,7 @@ use super::adjacency::{Kind, Seen};
 use super::forward::{LINK, Reason, Router};
 use super::fragment;
 use super::icmp::Error;
-use graph::Cx;
+use graph::Context;
 use packet::Packet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::ndp::{self, Neighbor};
@@ -38,7 +38,7 @@ enum Found {
 
 impl Router {
     /// Does what has to be done with a packet that came by the interface `face`.
-    pub(super) fn closer(&mut self, cx: &mut Cx<'_>, face: usize, mut packet: Packet) {
+    pub(super) fn closer(&mut self, cx: &mut Context<'_>, face: usize, mut packet: Packet) {
         match self.look(cx, face, &mut packet) {
             Found::Refuse(reason) => self.drop(cx, reason, packet),
             Found::Tell(reason, error) => {
@@ -62,7 +62,7 @@ impl Router {
 
     /// Sends the pieces of a packet, and says what has become of it. Behind a piece for which there is no buffer it sends
     /// none: nobody could put them together.
-    fn send_pieces(&mut self, cx: &mut Cx<'_>, seen: Seen, pieces: &[Vec<u8>]) -> Reason {
+    fn send_pieces(&mut self, cx: &mut Context<'_>, seen: Seen, pieces: &[Vec<u8>]) -> Reason {
         if pieces.is_empty() {
             return Reason::MalformedIp;
         }
@@ -73,7 +73,7 @@ impl Router {
         Reason::Fragmented
     }
 
-    fn look(&mut self, cx: &mut Cx<'_>, face: usize, packet: &mut Packet) -> Found {
+    fn look(&mut self, cx: &mut Context<'_>, face: usize, packet: &mut Packet) -> Found {
         let Ok(frame) = ethernet::Frame::new(packet.data()) else { return Found::Refuse(Reason::MalformedEthernet) };
         let dst = frame.header().dst();
         if dst.is_unicast() && dst != self.config.faces[face].mac {
@@ -88,7 +88,7 @@ impl Router {
     }
 
     /// RFC 826.
-    fn arp(&mut self, cx: &mut Cx<'_>, face: usize, packet: &mut Packet) -> Found {
+    fn arp(&mut self, cx: &mut Context<'_>, face: usize, packet: &mut Packet) -> Found {
         let bytes = packet.data().get(LINK..).unwrap_or_default();
         let Ok(heard) = arp::Packet::new(bytes).and_then(|p| arp::Repr::parse(&p)) else {
             return Found::Refuse(Reason::MalformedArp);
@@ -115,7 +115,7 @@ impl Router {
         Found::Answer
     }
 
-    fn heard(&mut self, cx: &mut Cx<'_>, face: usize, address: IpAddr, mac: MacAddr, to_us: bool) {
+    fn heard(&mut self, cx: &mut Context<'_>, face: usize, address: IpAddr, mac: MacAddr, to_us: bool) {
         let now = cx.now();
         self.fib.control().heard(&self.fib, &self.config.faces, (face, address), mac, to_us, now);
         self.look_after(cx);
@@ -161,7 +161,7 @@ impl Router {
     }
 
     /// RFC 8200, RFC 4291.
-    fn ipv6(&mut self, cx: &mut Cx<'_>, face: usize, packet: &mut Packet, link_multicast: bool) -> Found {
+    fn ipv6(&mut self, cx: &mut Context<'_>, face: usize, packet: &mut Packet, link_multicast: bool) -> Found {
         let frame = packet.data();
         let Ok(ip) = ipv6::Packet::new(&frame[LINK..]) else { return Found::Refuse(Reason::MalformedIp) };
         let (src, dst) = (ip.header().src(), ip.header().dst());
@@ -237,7 +237,7 @@ impl Router {
     }
 
     /// The router's own IPv6 packets: neighbor discovery (RFC 4861 §7.2) and echo (RFC 4443 §4.1).
-    fn local6(&mut self, cx: &mut Cx<'_>, face: usize, packet: &mut Packet) -> Found {
+    fn local6(&mut self, cx: &mut Context<'_>, face: usize, packet: &mut Packet) -> Found {
         let own = self.config.faces[face].clone();
         let frame = packet.data();
         let Ok(ip) = ipv6::Packet::new(&frame[LINK..]) else { return Found::Refuse(Reason::MalformedIp) };
@@ -318,7 +318,7 @@ impl Router {
     }
 
     /// Sends a packet of the router's own wherever its destination is.
-    pub(super) fn send_own(&mut self, cx: &mut Cx<'_>, packet: Packet) {
+    pub(super) fn send_own(&mut self, cx: &mut Context<'_>, packet: Packet) {
         let frame = packet.data();
         let (value, dst): (u32, IpAddr) = if let Ok(ip) = ipv4::Packet::new(&frame[LINK..]) {
             let dst: Ipv4Addr = ip.header().dst();
@@ -340,7 +340,7 @@ impl Router {
     }
 
     /// A packet has waited in vain.
-    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>, from: Option<usize>, packet: Packet) {
+    pub(super) fn give_up(&mut self, cx: &mut Context<'_>, from: Option<usize>, packet: Packet) {
         if let Some(face) = from {
             self.tell(cx, face, Error::HostUnreachable, &packet);
         }
@@ -377,7 +377,7 @@ fn age(frame: &mut [u8]) {
     }
 }
 
-fn send(cx: &mut Cx<'_>, seen: Seen, mut packet: Packet) {
+fn send(cx: &mut Context<'_>, seen: Seen, mut packet: Packet) {
     if let Some(front) = packet.data_mut().first_chunk_mut() {
         seen.rewrite(front);
     }

@@ -2,7 +2,7 @@
 
 use super::fib::{PATIENCE, Question, TRIES};
 use super::forward::{Reason, Router};
-use graph::{Cx, Held};
+use graph::{Context, HoldQueue};
 use packet::Packet;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(super) struct Waiting {
 }
 
 struct Queue {
-    packets: Held,
+    packets: HoldQueue,
     /// For each packet the interface by which it came; none for the router's own.
     from: VecDeque<Option<usize>>,
     since: Duration,
@@ -37,7 +37,7 @@ impl Waiting {
 
 impl Router {
     /// A packet that came by the interface `from`, or is the router's own, waits for a neighbour.
-    pub(super) fn wait(&mut self, cx: &mut Cx<'_>, who: (usize, IpAddr), from: Option<usize>, packet: Packet) {
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, who: (usize, IpAddr), from: Option<usize>, packet: Packet) {
         let now = cx.now();
         let wanted = self.fib.control().want(&self.fib, &self.config.faces, who, now);
         let Some((number, question)) = wanted else {
@@ -51,7 +51,7 @@ impl Router {
             return self.drop(cx, Reason::NeighbourQueueFull, packet);
         }
         let queue = self.waiting.queues.entry(number).or_insert_with(|| Queue {
-            packets: Held::new(room),
+            packets: HoldQueue::new(room),
             from: VecDeque::new(),
             since: now,
         });
@@ -62,7 +62,7 @@ impl Router {
     }
 
     /// Sends what need not wait any more, gives up what has waited too long, and asks again for old neighbours.
-    pub(super) fn look_after(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn look_after(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         if self.first && now >= self.waiting.aged + ROUND {
             self.waiting.aged = now;
@@ -95,7 +95,7 @@ impl Router {
     }
 
     /// Sends a question to a neighbour.
-    fn ask(&mut self, cx: &mut Cx<'_>, question: Question) {
+    fn ask(&mut self, cx: &mut Context<'_>, question: Question) {
         let face = &self.config.faces[question.face];
         let frame = match question.address {
             IpAddr::V4(target) => {
@@ -127,7 +127,7 @@ impl Router {
     }
 
     /// A packet of its own, if there is a buffer for it.
-    pub(super) fn make(&mut self, cx: &mut Cx<'_>, frame: &[u8]) -> Option<Packet> {
+    pub(super) fn make(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Option<Packet> {
         let packet = cx.make(frame);
         if packet.is_none() {
             self.counts.no_buffer.add(1);

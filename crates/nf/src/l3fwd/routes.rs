@@ -23,8 +23,8 @@ pub(super) enum To {
 /// # Errors
 /// The first line that is wrong, by number, or for which `each` says what is.
 pub(super) fn read(path: &Path, mut each: impl FnMut(IpNet, To) -> Result<(), String>) -> Result<(), Diagnostic> {
-    let cure = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
-    lines::read(path, "routes", cure, |line| match route(line)? {
+    let remedy = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
+    lines::read(path, "routes", remedy, |line| match route(line)? {
         Some((net, to)) => each(net, to),
         None => Ok(()),
     })

@@ -91,20 +91,20 @@ impl Config {
         if !maglev::is_prime(config.size) || config.size > maglev::SIZE_MOST {
             let next = (config.size.clamp(2, 65_537)..).find(|n| maglev::is_prime(*n)).unwrap_or(65_537);
             let d = fault("is no size for a table", "table", s.table);
-            return Err(d.cure(format!("write a prime number up to {}, such as {next}", maglev::SIZE_MOST)));
+            return Err(d.remedy(format!("write a prime number up to {}, such as {next}", maglev::SIZE_MOST)));
         }
         if s.idle == 0 || s.idle > 1_000_000 {
             let d = fault("is no time after which to forget a connection", "idle", s.idle);
-            return Err(d.cure("write 1 to 1000000 seconds"));
+            return Err(d.remedy("write 1 to 1000000 seconds"));
         }
         if s.mtu < 1280 {
             let d = fault("is shorter than what every link carries", "mtu", s.mtu);
-            return Err(d.cure("write 1280 or more"));
+            return Err(d.remedy("write 1280 or more"));
         }
         for (n, address) in s.source.iter().enumerate() {
             if !is_host(*address) || s.source[..n].iter().any(|a| a.is_ipv4() == address.is_ipv4()) {
                 let d = fault("is no source for tunnels", "source", address);
-                return Err(d.cure("write one address of a host for each IP version"));
+                return Err(d.remedy("write one address of a host for each IP version"));
             }
         }
         for (name, service) in &s.service {
@@ -113,14 +113,14 @@ impl Config {
         let targets: usize = config.vips.iter().map(|v| config.services[v.service].backends.len()).sum();
         if config.vips.len() > VIPS_MOST || targets > TARGETS_MOST {
             let d = fault("are too many virtual addresses or backends of them", "service", targets);
-            return Err(d.cure(format!("write {VIPS_MOST} addresses and {TARGETS_MOST} pairs at most")));
+            return Err(d.remedy(format!("write {VIPS_MOST} addresses and {TARGETS_MOST} pairs at most")));
         }
         config.replies()?;
         // with all of them, so that what is written is found wrong now
         for n in 0..config.services.len() {
             config.ring(n, |_, backend| backend.weight).map_err(|e| {
                 fault(e.to_string(), "service", &config.services[n].name)
-                    .cure("give table more slots, or the service fewer backends, of weights up to 256")
+                    .remedy("give table more slots, or the service fewer backends, of weights up to 256")
             })?;
         }
         Ok(config)
@@ -128,8 +128,8 @@ impl Config {
 
     fn add(&mut self, name: &str, service: &WrittenService) -> Result<(), Diagnostic> {
         let number = self.services.len();
-        let bad = |problem: &str, cure: &str| {
-            Err(fault(format!("service {name:?}: {problem}"), "service", name).cure(cure.to_owned()))
+        let bad = |problem: &str, remedy: &str| {
+            Err(fault(format!("service {name:?}: {problem}"), "service", name).remedy(remedy.to_owned()))
         };
         let WrittenService { vip: vips, forward, backend, dscp, health } = service;
         if vips.is_empty() || backend.is_empty() {
@@ -157,7 +157,7 @@ impl Config {
         for text in vips {
             let Some(place) = vip(text).filter(|(address, ..)| is_host(*address)) else {
                 let d = fault(format!("service {name:?}: is no virtual address"), "service", text);
-                return Err(d.cure("write one like \"tcp 192.0.2.10:80\" or \"udp [2001:db8::10]:53\""));
+                return Err(d.remedy("write one like \"tcp 192.0.2.10:80\" or \"udp [2001:db8::10]:53\""));
             };
             if self.vips.iter().any(|v| v.place == place) {
                 return bad(&format!("{text} is there twice"), "give each virtual address to one service, once");
@@ -195,14 +195,14 @@ impl Config {
     }
 
     fn reachable(&self, name: &str, forward: Forward, vip: IpAddr, to: IpAddr) -> Result<(), Diagnostic> {
-        let cure = match forward {
+        let remedy = match forward {
             _ if !is_host(to) => "write the address of a host",
             Forward::Gre | Forward::Ipip if self.source.iter().any(|s| s.is_ipv4() == to.is_ipv4()) => return Ok(()),
             Forward::Gre | Forward::Ipip => "write a source of its IP version",
             Forward::L3dsr | Forward::Nat if vip.is_ipv4() == to.is_ipv4() => return Ok(()),
             Forward::L3dsr | Forward::Nat => "write a backend of the virtual address's IP version, or use a tunnel",
         };
-        Err(fault(format!("service {name:?}: cannot be reached from {vip}"), "service", to).cure(cure))
+        Err(fault(format!("service {name:?}: cannot be reached from {vip}"), "service", to).remedy(remedy))
     }
 
     /// With NAT: which virtual address answers belong to, by where they come from.
@@ -221,7 +221,7 @@ impl Config {
                         "service",
                         &b.name,
                     );
-                    return Err(d.cure("give the backend another port for each virtual address"));
+                    return Err(d.remedy("give the backend another port for each virtual address"));
                 }
             }
         }

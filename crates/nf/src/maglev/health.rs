@@ -59,7 +59,7 @@ pub(super) fn watch(state: &Arc<State>) -> Result<(), Diagnostic> {
         let thread = std::thread::Builder::new().name("health".to_owned());
         thread.spawn(move || run(&state, part)).map_err(|e| {
             Diagnostic::new(format!("starts no thread for its checks: {e}"))
-                .cure("allow more threads, or write health.kind = \"none\"")
+                .remedy("allow more threads, or write health.kind = \"none\"")
         })?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::{Other, Settings};
 use crate::fragments::{Waited, Waiting};
 use diagnostics::Diagnostic;
 use foldhash::HashMap;
-use graph::{Board, Counter, Cx, Node, Row};
+use graph::{StatsTable, Counter, Context, Node, Row};
 use packet::{BURST, Batch, Packet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ pub(super) struct Balancer {
     fragments_idle: u32,
     unit: u32,
     pub(super) counts: Counts,
-    board: Arc<Board>,
+    board: Arc<StatsTable>,
 }
 
 impl Known {
@@ -168,8 +168,8 @@ impl Known {
 
 fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<FlowTable<K, Connection>, Diagnostic> {
     FlowTable::new(&TableSettings { full, ..TableSettings::new(capacity) }).map_err(|e| {
-        let cure = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
-        Diagnostic::new(e.to_string()).key(key).value(capacity).cure(cure)
+        let remedy = format!("write 1 to {CAPACITY_MOST}, as far as memory goes");
+        Diagnostic::new(e.to_string()).key(key).value(capacity).remedy(remedy)
     })
 }
 
@@ -216,7 +216,7 @@ impl Balancer {
             fragments_idle: FRAGMENTS >> unit,
             unit,
             counts: Counts::default(),
-            board: Arc::new(Board::new(&COLUMNS, MOST_SHOWN)),
+            board: Arc::new(StatsTable::new(&COLUMNS, MOST_SHOWN)),
             version,
             view,
             shared,
@@ -252,7 +252,7 @@ impl Balancer {
         self.targets.get(target as usize).is_some_and(|t| t.how != How::Gone)
     }
 
-    pub(super) fn clock(&self, cx: &Cx<'_>) -> u32 {
+    pub(super) fn clock(&self, cx: &Context<'_>) -> u32 {
         (cx.now().as_millis() >> self.unit) as u32
     }
 
@@ -346,7 +346,7 @@ impl Balancer {
         target
     }
 
-    fn spread(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+    fn spread(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         let (mut odd, mut at, mut n, mut passed) = (0u32, 0, 0, 0u32);
         let Burst { keys, vips, places, .. } = &mut *self.burst;
         let (table, known) = (&self.v4, &self.known);
@@ -399,17 +399,17 @@ impl Balancer {
 
     /// Takes packets out of a batch that do not go on.
     #[inline(always)]
-    fn leave(&mut self, cx: &mut Cx<'_>, batch: &mut Batch, gone: &Gone) {
+    fn leave(&mut self, cx: &mut Context<'_>, batch: &mut Batch, gone: &Gone) {
         if gone.which != 0 {
-            let (way, since) = (cx.way(), cx.now());
-            batch.take_out(gone.which, |at, packet| {
+            let (way, since) = (cx.path(), cx.now());
+            batch.extract_mask(gone.which, |at, packet| {
                 self.dispose(cx, gone.reasons[at & (BURST - 1)], Waited { way, input: 0, since, packet });
             });
         }
     }
 
     /// Drops a packet, but if it may follow a fragment that is to come.
-    fn dispose(&mut self, cx: &mut Cx<'_>, reason: u8, it: Waited) {
+    fn dispose(&mut self, cx: &mut Context<'_>, reason: u8, it: Waited) {
         let waits = (reason == Reason::UnknownFragment as u8).then(|| look(it.packet.data()));
         let packet = match waits.flatten() {
             Some(look) => self.waiting.keep(cx, it, datagram(&look)).err(),
@@ -420,7 +420,7 @@ impl Balancer {
         }
     }
 
-    fn answers(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+    fn answers(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         let (mut odd, mut at, mut answers) = (0u32, 0, 0);
         let known = &self.known;
         batch.for_each(
@@ -590,7 +590,7 @@ impl Node for Balancer {
         ])
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         if self.is_stale() {
             self.renew();
         }
@@ -601,11 +601,11 @@ impl Node for Balancer {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         if self.is_stale() {
             self.renew();
         }
@@ -629,7 +629,7 @@ impl Node for Balancer {
         }
     }
 
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.board.clone())
     }
 

@@ -5,7 +5,7 @@ use super::log::Log;
 use super::sessions::{Sessions, clock};
 use super::settings::{Allocation, Config};
 use diagnostics::Diagnostic;
-use graph::{Board, BuildCx, Counter, Row};
+use graph::{StatsTable, BuildContext, Counter, Row};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) struct Ledger {
     log: Option<Log>,
     /// What is told: blocks, or sessions.
     by_blocks: bool,
-    board: Arc<Board>,
+    board: Arc<StatsTable>,
     /// When a part of the tables was last looked through, and when subscribers were last shown.
     looked: Duration,
     shown: Duration,
@@ -61,10 +61,10 @@ impl Ledger {
     ///
     /// # Errors
     /// The log cannot be written.
-    pub(crate) fn new(config: &Config, cx: &BuildCx, six: bool) -> Result<Self, Diagnostic> {
+    pub(crate) fn new(config: &Config, cx: &BuildContext, six: bool) -> Result<Self, Diagnostic> {
         let (counts, by_blocks) = (Counts::default(), config.allocation == Allocation::Blocks);
         let log = Log::of(config, cx, Kind { six, blocks: by_blocks }, &counts.log_lost)?;
-        let board = Arc::new(Board::new(&COLUMNS, SHOWN));
+        let board = Arc::new(StatsTable::new(&COLUMNS, SHOWN));
         Ok(Ledger { counts, log, by_blocks, board, looked: Duration::ZERO, shown: Duration::ZERO })
     }
 
@@ -92,7 +92,7 @@ impl Ledger {
         ])
     }
 
-    pub(crate) fn board(&self) -> Arc<Board> {
+    pub(crate) fn board(&self) -> Arc<StatsTable> {
         self.board.clone()
     }
 

@@ -5,7 +5,7 @@ use super::ports::BlockEvent;
 use super::sessions::SessionEvent;
 use super::settings::Config;
 use diagnostics::Diagnostic;
-use graph::{BuildCx, Counter};
+use graph::{BuildContext, Counter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -101,14 +101,14 @@ impl Log {
     /// It cannot begin.
     pub(crate) fn of(
         config: &Config,
-        cx: &BuildCx,
+        cx: &BuildContext,
         kind: Kind,
         lost: &Arc<Counter>,
     ) -> Result<Option<Log>, Diagnostic> {
         let begin = |to: To| {
             Log::new(&cx.name, cx.copy.0, to, kind, lost.clone()).map_err(|e| {
                 let d = Diagnostic::new(format!("cannot be told: {e}")).key("log").value(to.address());
-                d.cure("name the address and port of a server that this machine has a route to")
+                d.remedy("name the address and port of a server that this machine has a route to")
             })
         };
         config.log.map(begin).transpose()

@@ -82,7 +82,7 @@ impl Sessions {
         let table = || {
             Table::new(&TableSettings::new(config.sessions)).map_err(|e| {
                 let d = Diagnostic::new(e.to_string()).key("sessions").value(config.sessions);
-                d.cure("ask for fewer sessions, as far as memory goes")
+                d.remedy("ask for fewer sessions, as far as memory goes")
             })
         };
         let mut it = Sessions {

@@ -4,7 +4,7 @@ use super::flow::Flow;
 use super::log::To;
 use diagnostics::Diagnostic;
 use foldhash::HashMap;
-use graph::BuildCx;
+use graph::BuildContext;
 use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -199,8 +199,8 @@ pub(crate) struct Config {
     pub(crate) log: Option<To>,
 }
 
-fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, cure: impl Into<String>) -> Diagnostic {
-    Diagnostic::new(problem).key(key).value(value).cure(cure)
+fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, remedy: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(problem).key(key).value(value).remedy(remedy)
 }
 
 fn nets(key: &'static str, list: &[String]) -> Result<Vec<Ipv4Net>, Diagnostic> {
@@ -267,7 +267,7 @@ impl Config {
                 "keep the networks of subscribers and the external addresses apart",
             ));
         }
-        let ports = |cure: &str| wrong("block_size", s.block_size, "is no size of a block", cure);
+        let ports = |remedy: &str| wrong("block_size", s.block_size, "is no size of a block", remedy);
         if !(8..=32_768).contains(&s.block_size) {
             return Err(ports("write 8 to 32768 ports"));
         }
@@ -305,9 +305,9 @@ impl Config {
         let log = match s.log.as_str() {
             "" => None,
             text => Some(To::read(text).ok_or_else(|| {
-                let cure =
+                let remedy =
                     "write \"192.0.2.1:514\" for syslog, \"ipfix://192.0.2.1:4739\" for IPFIX, or nothing for no log";
-                wrong("log", text, "is no address and port", cure)
+                wrong("log", text, "is no address and port", remedy)
             })?),
         };
         let mut config = Config {
@@ -361,7 +361,7 @@ impl Config {
         outside: SocketAddrV4,
         (inside, inside_port): (u32, u16),
     ) -> Result<(), Diagnostic> {
-        let wrong = |problem: &str, cure: &str| wrong("forward", text, problem, cure);
+        let wrong = |problem: &str, remedy: &str| wrong("forward", text, problem, remedy);
         let Some(external) = self.number(outside.ip().to_bits()) else {
             return Err(wrong("begins with an address that is not external", "name one of external"));
         };
@@ -374,8 +374,8 @@ impl Config {
             return Err(wrong("has a side that another forward has", "give each port one forward"));
         }
         if *self.pinned.entry(inside).or_insert(external) != external {
-            let cure = "give a host's forwards one external address: it uses that for all it sends";
-            return Err(wrong("has another external address than an earlier one of that host", cure));
+            let remedy = "give a host's forwards one external address: it uses that for all it sends";
+            return Err(wrong("has another external address than an earlier one of that host", remedy));
         }
         self.forward.push(new);
         Ok(())
@@ -386,14 +386,14 @@ impl Config {
             return Ok(());
         }
         if self.inside.is_empty() {
-            let cure = "name the networks of the subscribers: each of their addresses gets its block";
-            return Err(wrong("inside", "", "is needed for deterministic allocation", cure));
+            let remedy = "name the networks of the subscribers: each of their addresses gets its block";
+            return Err(wrong("inside", "", "is needed for deterministic allocation", remedy));
         }
         let subscribers: u64 = self.inside.iter().map(|net| 1 << (32 - net.prefix_len())).sum();
         let room = self.external.len() as u64 * u64::from(self.blocks());
         if subscribers > room {
-            let cure = format!("add external addresses or make block_size smaller: there are {room} blocks");
-            return Err(wrong("inside", subscribers, "subscribers are more than blocks", cure));
+            let remedy = format!("add external addresses or make block_size smaller: there are {room} blocks");
+            return Err(wrong("inside", subscribers, "subscribers are more than blocks", remedy));
         }
         let block = |port: u16| port.checked_sub(self.first_port).map(|above| above / self.block_size);
         let own = |f: &&Forward| match (self.computed(f.inside), block(f.port)) {
@@ -405,8 +405,8 @@ impl Config {
             (None, _) => false,
         };
         if let Some(f) = self.forward.iter().find(|f| !own(f)) {
-            let cure = "name the external address and a port of the block that the host has by computation";
-            return Err(wrong("forward", Ipv4Addr::from_bits(f.inside), "has another external address or block", cure));
+            let remedy = "name the external address and a port of the block that the host has by computation";
+            return Err(wrong("forward", Ipv4Addr::from_bits(f.inside), "has another external address or block", remedy));
         }
         Ok(())
     }
@@ -460,11 +460,11 @@ impl Config {
     ///
     /// # Errors
     /// None is.
-    pub(crate) fn own(&self, cx: &BuildCx) -> Result<Vec<usize>, Diagnostic> {
+    pub(crate) fn own(&self, cx: &BuildContext) -> Result<Vec<usize>, Diagnostic> {
         let (copy, copies) = (cx.copy.0, cx.copy.1.max(1));
         if copies > self.external.len() {
-            let cure = format!("name {copies} addresses at least, or give the chain fewer cores");
-            return Err(wrong("external", self.external.len(), "are fewer addresses than cores", cure));
+            let remedy = format!("name {copies} addresses at least, or give the chain fewer cores");
+            return Err(wrong("external", self.external.len(), "are fewer addresses than cores", remedy));
         }
         Ok((0..self.external.len()).filter(|n| n % copies == copy).collect())
     }

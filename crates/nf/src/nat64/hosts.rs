@@ -31,7 +31,7 @@ impl Hosts {
     pub(super) fn new(fixed: &[u128], most: usize) -> Result<Self, Diagnostic> {
         let numbers = FlowTable::new(&Settings::new(most + fixed.len())).map_err(|e| {
             let d = Diagnostic::new(e.to_string()).key("subscribers").value(most);
-            d.cure("ask for fewer hosts, as far as memory goes")
+            d.remedy("ask for fewer hosts, as far as memory goes")
         })?;
         let mut it = Hosts {
             numbers,

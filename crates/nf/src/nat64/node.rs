@@ -15,7 +15,7 @@ use crate::nat44::ledger::{Ledger, TICK};
 use crate::nat44::ports::Ports;
 use crate::nat44::sessions::{Refused, Sessions, clock};
 use diagnostics::Diagnostic;
-use graph::{Board, BuildCx, Counter, Cx, Node};
+use graph::{StatsTable, BuildContext, Counter, Context, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Translating {
     ///
     /// # Errors
     /// It has no address, no memory, or cannot tell.
-    pub(super) fn new(config: Arc<Config>, cx: &BuildCx) -> Result<Self, Diagnostic> {
+    pub(super) fn new(config: Arc<Config>, cx: &BuildContext) -> Result<Self, Diagnostic> {
         let own = config.nat.own(cx)?;
         let ledger = Ledger::new(&config.nat, cx, true)?;
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
@@ -365,7 +365,7 @@ impl Translating {
     }
 
     /// Does with a packet that does not simply go on what its verdict says.
-    fn dispose(&mut self, cx: &mut Cx<'_>, verdict: Verdict, it: Waited) {
+    fn dispose(&mut self, cx: &mut Context<'_>, verdict: Verdict, it: Waited) {
         let Waited { way, input, since, mut packet } = it;
         match verdict {
             Verdict::Pass => cx.emit_from(way, 0, packet),
@@ -399,15 +399,15 @@ impl Translating {
     }
 
     /// Sends a packet back over the link by which what came by an input comes.
-    fn back(&mut self, cx: &mut Cx<'_>, to: u8, packet: Packet) {
-        match cx.way_by(if to == INSIDE { OUTSIDE } else { INSIDE }) {
+    fn back(&mut self, cx: &mut Context<'_>, to: u8, packet: Packet) {
+        match cx.path_by_input(if to == INSIDE { OUTSIDE } else { INSIDE }) {
             Some(way) => cx.emit_from(way, 0, packet),
             None => cx.drop(Reason::NoHairpin as u8, packet),
         }
     }
 
     #[cold]
-    fn refuse(&mut self, cx: &mut Cx<'_>, input: u8, problem: Problem, from: u128, packet: &Packet) {
+    fn refuse(&mut self, cx: &mut Context<'_>, input: u8, problem: Problem, from: u128, packet: &Packet) {
         let Seen::Ip(head) = look(packet.data()) else { return };
         let Some(answer) = message(packet.data(), &head, problem, from) else { return };
         if !self.icmp.allows(cx.now()) {
@@ -450,7 +450,7 @@ impl Node for Translating {
         self.ledger.counters().into_iter().chain(Counter::named(own)).collect()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, input: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let now = cx.now();
         let all = ((1u64 << batch.len()) - 1) as u32;
         let rest = all & !self.plain(input, batch, clock(now));
@@ -463,8 +463,8 @@ impl Node for Translating {
             }
         });
         if part != 0 {
-            let (way, since) = (cx.way(), now);
-            batch.take_out(part, |at, packet| {
+            let (way, since) = (cx.path(), now);
+            batch.extract_mask(part, |at, packet| {
                 self.dispose(cx, verdicts[at & (BURST - 1)], Waited { way, input, since, packet });
             });
         }
@@ -478,11 +478,11 @@ impl Node for Translating {
         self.tell();
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
         self.ledger.age(&mut self.sessions, now);
         self.fragments.age(now);
@@ -493,7 +493,7 @@ impl Node for Translating {
         self.tell();
     }
 
-    fn board(&self) -> Option<Arc<Board>> {
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.ledger.board())
     }
 

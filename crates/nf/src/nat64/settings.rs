@@ -111,8 +111,8 @@ pub(super) struct Config {
     pub(super) fragment: usize,
 }
 
-fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, cure: &str) -> Diagnostic {
-    Diagnostic::new(problem).key(key).value(value).cure(cure)
+fn wrong(key: &'static str, value: impl std::fmt::Display, problem: &str, remedy: &str) -> Diagnostic {
+    Diagnostic::new(problem).key(key).value(value).remedy(remedy)
 }
 
 /// Reads a forward as it is written.
@@ -134,14 +134,14 @@ impl Config {
     /// The first that makes no sense.
     pub(super) fn new(s: &Settings) -> Result<Self, Diagnostic> {
         let prefix = s.prefix.parse().ok().and_then(Prefix::new).ok_or_else(|| {
-            let cure = "write \"64:ff9b::/96\", or a network of yours of length 32, 40, 48, 56, 64 or 96 whose bits 64 to 71 are 0";
-            wrong("prefix", &s.prefix, "is no prefix for IPv4 addresses (RFC 6052)", cure)
+            let remedy = "write \"64:ff9b::/96\", or a network of yours of length 32, 40, 48, 56, 64 or 96 whose bits 64 to 71 are 0";
+            wrong("prefix", &s.prefix, "is no prefix for IPv4 addresses (RFC 6052)", remedy)
         })?;
         let net = |text: &String| {
             let one = text.parse::<Ipv6Addr>().ok().and_then(|a| Ipv6Net::new(a, 128).ok());
             one.or_else(|| text.parse().ok()).ok_or_else(|| {
-                let cure = "write \"2001:db8::1\" or \"2001:db8::/32\"";
-                wrong("inside", text, "is neither an IPv6 address nor a network", cure)
+                let remedy = "write \"2001:db8::1\" or \"2001:db8::/32\"";
+                wrong("inside", text, "is neither an IPv6 address nor a network", remedy)
             })
         };
         let inside = s.inside.iter().map(net).collect::<Result<Vec<_>, _>>()?;
@@ -178,8 +178,8 @@ impl Config {
         let (mut fixed, mut numbers) = (vec![], HashMap::default());
         for text in &s.forward {
             let Some((protocol, outside, to)) = forward(text) else {
-                let cure = "write \"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"";
-                return Err(wrong("forward", text, "is no forward", cure));
+                let remedy = "write \"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"";
+                return Err(wrong("forward", text, "is no forward", remedy));
             };
             let host = to.ip().to_bits();
             if prefix.has(host) || !inside.is_empty() && !inside.iter().any(|net| net.contains(to.ip())) {

@@ -28,8 +28,8 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn new<'a>(all: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<Self, Diagnostic> {
         let all: Vec<_> = all.map(|(find, replace)| (find.to_vec(), replace.to_vec())).collect();
-        let wrong = |value: usize, problem: &str, cure: String| {
-            Err(Diagnostic::new(problem).key("rules").value(value).cure(cure))
+        let wrong = |value: usize, problem: &str, remedy: String| {
+            Err(Diagnostic::new(problem).key("rules").value(value).remedy(remedy))
         };
         if all.len() > MOST {
             return wrong(all.len(), "are more rules than there may be", format!("write {MOST} at most"));
@@ -44,13 +44,13 @@ impl Rules {
                 );
             };
             if replace.len() > REPLACE {
-                let cure = format!("write {REPLACE} bytes at most as `replace`");
-                return wrong(replace.len(), "is too many bytes to put in", cure);
+                let remedy = format!("write {REPLACE} bytes at most as `replace`");
+                return wrong(replace.len(), "is too many bytes to put in", remedy);
             }
             begins[usize::from(*first)] = true;
         }
         let refused = |e: &dyn std::fmt::Display| {
-            Diagnostic::new(e.to_string()).key("rules").value(all.len()).cure("write fewer or shorter rules")
+            Diagnostic::new(e.to_string()).key("rules").value(all.len()).remedy("write fewer or shorter rules")
         };
         let automaton = NFA::builder()
             .match_kind(MatchKind::LeftmostFirst)

@@ -55,7 +55,7 @@ pub(crate) fn words_of(memory: Memory) -> &'static str {
 pub(crate) fn environment_of_dpdk(e: &dpdk::Error) -> Error {
     Error::Environment {
         problem: e.to_string(),
-        cure: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
+        remedy: "run bondstone doctor, which finds what DPDK lacks on this machine".into(),
     }
 }
 

@@ -122,9 +122,9 @@ impl Opening<'_> {
                     let fault = Diagnostic::new(format!(
                         "its packets stay on CPU {cpu}, where they come from, and go on at once: no priority, share or rate holds"
                     ));
-                    let cure = format!("give it other cores than the chain before {}, or take the key out", link.name);
+                    let remedy = format!("give it other cores than the chain before {}, or take the key out", link.name);
                     let fault =
-                        Diagnostic { file: Some(self.file.file.clone()), ..fault.value(&chain.name).cure(cure) };
+                        Diagnostic { file: Some(self.file.file.clone()), ..fault.value(&chain.name).remedy(remedy) };
                     return Err(Error::Input(Diagnostics(vec![fault])));
                 }
                 let (handing, ends) = ports::link(takers.len(), own, by);
@@ -164,8 +164,8 @@ impl Opening<'_> {
         }
     }
 
-    fn environment(&self, port: usize, problem: &str, cure: String) -> Error {
-        Error::Environment { problem: format!("port {:?}: {problem}", self.file.ports[port].name), cure }
+    fn environment(&self, port: usize, problem: &str, remedy: String) -> Error {
+        Error::Environment { problem: format!("port {:?}: {problem}", self.file.ports[port].name), remedy }
     }
 
     fn capture(&mut self, port: usize, name: &str, workers: &mut [Placed]) -> Result<(), Error> {
@@ -174,7 +174,7 @@ impl Opening<'_> {
         let p = &self.file.ports[port];
         let failed = |e: pcap::Error| Error::Environment {
             problem: format!("port {:?}: {e}", p.name),
-            cure: "name a pcap or pcapng file that this user may read, or a place where it may write".into(),
+            remedy: "name a pcap or pcapng file that this user may read, or a place where it may write".into(),
         };
         if !polled.is_empty() {
             if let Some(link_type) = ports::first_link_type(&path).map_err(failed)?.filter(|t| *t != LinkType::ETHERNET)
@@ -226,7 +226,7 @@ impl Opening<'_> {
     fn device(&mut self, port: usize, name: &str, arguments: &str, workers: &mut [Placed]) -> Result<(), Error> {
         let (polled, senders) = self.users(port, workers);
         let plan = &self.file.ports[port];
-        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::cure(&plan.device, &e));
+        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::remedy(&plan.device, &e));
         ports::claim_socket(&plan.device)
             .map_err(|e| self.environment(port, &e, "name another socket, or stop that process".to_owned()))?;
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
@@ -309,12 +309,12 @@ impl Opening<'_> {
         workers: &mut [Placed],
     ) -> Result<(), Error> {
         let plan = &self.file.ports[port];
-        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::cure(&plan.device, &e));
+        let fail = |e: dpdk::Error| self.environment(port, &e.to_string(), ports::remedy(&plan.device, &e));
         let many = 1 + further.len();
         let most = usize::from(info.max_rx_queues.min(info.max_tx_queues));
         if most < many {
-            let cure = "write fewer queues".to_owned();
-            return Err(self.environment(port, &format!("{many} queues are asked for, and it has {most}"), cure));
+            let remedy = "write fewer queues".to_owned();
+            return Err(self.environment(port, &format!("{many} queues are asked for, and it has {most}"), remedy));
         }
         let (rx_queues, tx_queues) = (many as u16, many as u16);
         let bells = self.bells && info.driver == "net_virtio_user";

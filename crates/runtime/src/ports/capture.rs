@@ -282,7 +282,7 @@ impl Transmit for CaptureWriter {
         }
         // written packets go home; the others stay, in order
         let mut n = 0;
-        batch.sift(
+        batch.extract_if(
             |_| {
                 n += 1;
                 (n <= sent).then_some(())

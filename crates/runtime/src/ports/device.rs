@@ -166,7 +166,7 @@ pub(crate) fn note(port: &str, device: &Device) -> Option<String> {
 }
 
 /// What probably mends a device that does not open.
-pub(crate) fn cure(device: &Device, e: &dpdk::Error) -> String {
+pub(crate) fn remedy(device: &Device, e: &dpdk::Error) -> String {
     let Device::Dpdk { written, name, .. } = device else { return String::new() };
     let root = rustix::process::geteuid().is_root();
     let as_root = |capability: &str, what: &str| {

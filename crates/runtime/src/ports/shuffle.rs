@@ -83,7 +83,7 @@ impl Transmit for Handing {
             return before - batch.len();
         }
         let (cores, by, sorted) = (self.rings.len(), self.by, &mut self.sorted);
-        batch.sift(
+        batch.extract_if(
             #[inline(always)]
             |packet| Some(core_of(packet, by, cores)),
             |core, packet| sorted[core].push(packet).expect("a batch goes into a batch"),

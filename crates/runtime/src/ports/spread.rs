@@ -111,7 +111,7 @@ impl Receive for Spreader {
         let (others, full, patient, stop) = (&mut self.others, &mut self.full, self.patient, &self.stop);
         let by = &self.by;
         let cores = others.len() + 1;
-        batch.sift(
+        batch.extract_if(
             |packet| by.core_of(packet.data(), cores).checked_sub(1),
             |other, mut packet| {
                 while let Err(PushError::Full(back)) = others[other].push(packet) {

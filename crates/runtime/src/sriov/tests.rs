@@ -109,7 +109,7 @@ impl Simulated {
 
     fn refused(&self, devices: &[&str]) -> (String, String) {
         match self.make(devices) {
-            Err(Error::Environment { problem, cure }) => (problem, cure),
+            Err(Error::Environment { problem, remedy }) => (problem, remedy),
             Err(e) => panic!("{e}"),
             Ok(functions) => panic!("made {:?}", functions.addresses),
         }
@@ -264,14 +264,14 @@ fn what_is_missing_is_told_before_anything_is_changed() {
         ),
         (&["sriov:eth2,mac=02:00:00:00:00:01", "sriov:lo"], &nothing, "port \"b\": lo", "ip link"),
     ];
-    for (devices, change, problem, cure) in cases {
+    for (devices, change, problem, remedy) in cases {
         let machine = Simulated::new();
         change(&machine);
         let said = machine.refused(devices);
-        assert!(said.0.contains(problem) && said.1.contains(cure), "{devices:?}: {said:?}");
+        assert!(said.0.contains(problem) && said.1.contains(remedy), "{devices:?}: {said:?}");
         assert_eq!(machine.log(), Vec::<String>::new(), "{said:?}");
     }
-    assert!(cure(ErrorKind::PermissionDenied).contains("root"));
+    assert!(remedy(ErrorKind::PermissionDenied).contains("root"));
 }
 
 #[test]
@@ -303,12 +303,12 @@ fn what_fails_half_way_is_undone() {
         ("shared", String::new(), "in one IOMMU group with 0000:01:00.0, which ixgbe has", "ACS"),
         ("stray", String::new(), "0000:01:10.0 is in no IOMMU group", "intel_iommu"),
     ];
-    for (file, text, problem, cure) in cases {
+    for (file, text, problem, remedy) in cases {
         let machine = Simulated::new();
         let before = machine.state();
         machine.put_there(file, &text);
         let said = machine.refused(&two);
-        assert!(said.0.contains(problem) && said.1.contains(cure), "{file} {text}: {said:?}");
+        assert!(said.0.contains(problem) && said.1.contains(remedy), "{file} {text}: {said:?}");
         assert_eq!(machine.state(), before, "{said:?}: {:#?}", machine.log());
     }
 }

@@ -182,7 +182,7 @@ impl Conn {
                 return false;
             }
         };
-        let here = out.door.cx.way();
+        let here = out.door.cx.path();
         if reset {
             self.lanes[way].path = Some(here);
             out.spare(packet, way);

@@ -115,7 +115,7 @@ impl<R: Rewrite> Flows<R> {
         let table = TableSettings { full: Full::Refuse, ..TableSettings::new(settings.flows as usize) };
         let idle = u64::from(settings.idle) * 1000;
         let refused = |e: tables::flow::Error| {
-            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).cure("write fewer, as far as memory goes")
+            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).remedy("write fewer, as far as memory goes")
         };
         let ports = (!settings.ports.is_empty()).then(|| {
             let mut all = vec![false; 1 << 16];
@@ -291,7 +291,7 @@ impl<R: Rewrite> Flows<R> {
             if !conn.begins(way, seq) && (usize::from(*first) == way || conn.is_over()) {
                 let mut new = Box::<Conn>::default();
                 if new.begin(way, seq, hello, place, &packet, self.ahead) {
-                    new.lane(way).path = Some(out.door.cx.way());
+                    new.lane(way).path = Some(out.door.cx.path());
                     *next = Some(new);
                 }
             }
@@ -308,7 +308,7 @@ impl<R: Rewrite> Flows<R> {
             }
             let mut conn = Box::<Conn>::default();
             let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
-            conn.lane(way).path = Some(out.door.cx.way());
+            conn.lane(way).path = Some(out.door.cx.path());
             let entry = Entry { conn, next: None, state: R::State::default(), key, tuple, first: way as u8 };
             if !fits || !self.memory.has_quarter() || !self.enter(entry) {
                 self.met.refused += 1;
@@ -361,7 +361,7 @@ impl<R: Rewrite> Flows<R> {
         }
         if !conn.is_open() {
             let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
-            conn.lane(way).path = Some(out.door.cx.way());
+            conn.lane(way).path = Some(out.door.cx.path());
             self.yielding.iter_mut().for_each(|all| all.remove(number));
             if !fits {
                 self.forget(number);

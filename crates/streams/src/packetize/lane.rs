@@ -8,7 +8,7 @@ use crate::window::Overlap;
 use crate::window::memory::{BLOCK, Memory};
 use crate::window::pieces::{Met, Origin, Pieces, behind};
 use crate::window::stream::Segment;
-use graph::Way;
+use graph::PathId;
 
 /// What is made of one segment may be longer than the buffer by as much: what is added at the end of a stream, say.
 const SLACK: usize = 64 << 10;
@@ -100,7 +100,7 @@ pub(super) struct Lane {
     pub(super) hello: Hello,
     pub(super) head: Head,
     /// The path along which its packets go.
-    pub(super) path: Option<Way>,
+    pub(super) path: Option<PathId>,
 
     /// Next byte of the sender's, and behind the last that it may send.
     pub(super) next_in: u32,

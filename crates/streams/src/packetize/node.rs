@@ -7,7 +7,7 @@ use super::{DROPS, Rewrite, Settings};
 use crate::window::frame::{self, Frame, Kind, Part};
 use crate::window::hold::Door;
 use diagnostics::Diagnostic;
-use graph::{Counter, Cx, Node};
+use graph::{Counter, Context, Node};
 use packet::{BURST, Batch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl<R: Rewrite> Node for Packetized<R> {
         self.counts.named()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
         let packets = batch.drain();
@@ -96,11 +96,11 @@ impl<R: Rewrite> Node for Packetized<R> {
         }
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         let mut out = Out::new(Door { cx, batch: None, full: false });
         self.flows.expire(LANES, &mut out);

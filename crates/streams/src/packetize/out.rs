@@ -1,7 +1,7 @@
 //! The way out of a node for packets that it makes.
 
 use crate::window::hold::Door;
-use graph::Way;
+use graph::PathId;
 use packet::Packet;
 
 /// Where packets leave, and one whose bytes have been taken, which the next packet may be written into.
@@ -36,8 +36,8 @@ impl<'a, 'c> Out<'a, 'c> {
     }
 
     /// Sends a packet along a path; along that of the batch, if no other is known.
-    pub(super) fn send(&mut self, packet: Packet, path: Option<Way>) {
-        let way = path.unwrap_or_else(|| self.door.cx.way());
+    pub(super) fn send(&mut self, packet: Packet, path: Option<PathId>) {
+        let way = path.unwrap_or_else(|| self.door.cx.path());
         self.door.send(way, packet);
     }
 

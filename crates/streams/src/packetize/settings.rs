@@ -89,7 +89,7 @@ impl Settings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Diagnostic::new(problem).key(key).value(value).cure(format!("write {least} to {most}")))
+            Err(Diagnostic::new(problem).key(key).value(value).remedy(format!("write {least} to {most}")))
         };
         let Settings { growth, buffer, .. } = *self;
         bounded("growth", growth.into(), 1, 4096, "is no number of bytes that one byte grows to")?;

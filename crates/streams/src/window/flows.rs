@@ -175,7 +175,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
         let table = TableSettings { full, ..TableSettings::new(settings.flows as usize) };
         let idle = u64::from(settings.idle) * 1000;
         let refused = |e: tables::flow::Error| {
-            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).cure("write fewer, as far as memory goes")
+            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).remedy("write fewer, as far as memory goes")
         };
         Ok(Flows {
             look,

@@ -4,7 +4,7 @@ use super::flows::{Fate, Flows, HOLD_FULL, HOLD_TIMEOUT, Mode, VERDICT};
 use super::pieces::behind;
 use super::transport::Transport;
 use super::{Look, Settings};
-use graph::{Cx, Held, Way};
+use graph::{Context, HoldQueue, PathId};
 use packet::{Batch, Packet};
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const SPARE: usize = 64;
 
 /// The held packets of one direction of a flow, in the order in which they came.
 struct Queue {
-    packets: Held,
+    packets: HoldQueue,
     /// Of each, the position up to which bytes must have been seen.
     ends: VecDeque<u32>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Holding {
 
 /// Where packets leave.
 pub(crate) struct Door<'a, 'c> {
-    pub(crate) cx: &'a mut Cx<'c>,
+    pub(crate) cx: &'a mut Context<'c>,
     /// The batch, of those that go on along this path.
     pub(crate) batch: Option<&'a mut Batch>,
     /// Whether the batch was full: what comes after goes behind it.
@@ -40,8 +40,8 @@ pub(crate) struct Door<'a, 'c> {
 
 impl Door<'_, '_> {
     /// Sends a packet that came by `way`.
-    pub(crate) fn send(&mut self, way: Way, packet: Packet) {
-        let here = self.cx.way() == way;
+    pub(crate) fn send(&mut self, way: PathId, packet: Packet) {
+        let here = self.cx.path() == way;
         let packet = match &mut self.batch {
             Some(batch) if !self.full && here => match batch.push(packet) {
                 Ok(()) => return,
@@ -82,12 +82,12 @@ impl Holding {
             self.queues.resize_with(at + 1, || None);
         }
         let most = self.most_each;
-        let new = || Box::new(Queue { packets: Held::new(most), ends: VecDeque::new() });
+        let new = || Box::new(Queue { packets: HoldQueue::new(most), ends: VecDeque::new() });
         let queue = self.queues[at].get_or_insert_with(|| self.spare.pop().unwrap_or_else(new));
         if let Err(packet) = door.cx.hold(&mut queue.packets, packet) {
             match flows.fail(HOLD_FULL) {
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                _ => door.send(door.cx.way(), packet),
+                _ => door.send(door.cx.path(), packet),
             }
             return;
         }

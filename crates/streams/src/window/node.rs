@@ -7,7 +7,7 @@ use super::hold::{Door, Holding};
 use super::transport::Transport;
 use super::{Look, Settings};
 use diagnostics::Diagnostic;
-use graph::{Counter, Cx, Node};
+use graph::{Counter, Context, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +93,7 @@ impl<T: Transport, L: Look> Windowed<T, L> {
     }
 
     /// Processes a batch one packet after the other, since some may have to wait.
-    fn process_held(&mut self, cx: &mut Cx<'_>, batch: &mut Batch) {
+    fn process_held(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         let packets = batch.drain();
         let mut door = Door { cx, batch: Some(batch), full: false };
         self.settle(&mut door);
@@ -105,7 +105,7 @@ impl<T: Transport, L: Look> Windowed<T, L> {
                     if let Some(holding) = &mut self.holding {
                         holding.settle_before(&mut self.flows, &mut door, id);
                     }
-                    door.send(door.cx.way(), packet);
+                    door.send(door.cx.path(), packet);
                 }
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
                 Fate::Hold(end) => {
@@ -139,7 +139,7 @@ impl<T: Transport, L: Look> Node for Windowed<T, L> {
         self.counts.named()
     }
 
-    fn process(&mut self, cx: &mut Cx<'_>, _: u8, batch: &mut Batch) {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
         if self.holding.is_some() {
@@ -147,7 +147,7 @@ impl<T: Transport, L: Look> Node for Windowed<T, L> {
             return;
         }
         let mut at = 0;
-        batch.sift(
+        batch.extract_if(
             #[inline(always)]
             |packet| {
                 at += 1;
@@ -160,11 +160,11 @@ impl<T: Transport, L: Look> Node for Windowed<T, L> {
         );
     }
 
-    fn every(&self) -> Option<Duration> {
+    fn interval(&self) -> Option<Duration> {
         Some(TICK)
     }
 
-    fn wake(&mut self, cx: &mut Cx<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.flows.expire();
         self.flows.age(PARTS);

@@ -127,8 +127,8 @@ pub enum WhenFull {
     Pass,
 }
 
-fn wrong(key: &'static str, value: impl core::fmt::Display, problem: &str, cure: String) -> Diagnostic {
-    Diagnostic::new(problem).key(key).value(value).cure(cure)
+fn wrong(key: &'static str, value: impl core::fmt::Display, problem: &str, remedy: String) -> Diagnostic {
+    Diagnostic::new(problem).key(key).value(value).remedy(remedy)
 }
 
 impl Settings {
@@ -155,13 +155,13 @@ impl Settings {
     pub fn check(&self) -> Result<(), Diagnostic> {
         let Settings { size, increment, timeout, idle, half_open, flows, flow_memory, memory, .. } = *self;
         let bounded = |key, value, least: u32, most: u32, problem| {
-            let cure = || format!("write {least} to {most}");
-            if (least..=most).contains(&value) { Ok(()) } else { Err(wrong(key, value, problem, cure())) }
+            let remedy = || format!("write {least} to {most}");
+            if (least..=most).contains(&value) { Ok(()) } else { Err(wrong(key, value, problem, remedy())) }
         };
         bounded("size", size, 0, LONGEST, "is too long a window")?;
         if increment > size {
-            let cure = format!("write {size} or less, or a greater size");
-            return Err(wrong("increment", increment, "leaves out bytes between windows", cure));
+            let remedy = format!("write {size} or less, or a greater size");
+            return Err(wrong("increment", increment, "leaves out bytes between windows", remedy));
         }
         bounded("timeout", timeout, 1, LATEST, "is no time to wait, in ms")?;
         bounded("idle", idle, 1, 1_000_000, "is no time after which to forget a flow, in seconds")?;

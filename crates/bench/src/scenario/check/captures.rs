@@ -28,8 +28,8 @@ impl Checker<'_> {
         self.all_at_fault(made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both).collect(), MADE);
         let own = gaps.as_ref().is_none_or(|gaps| *gaps.get_ref());
         if let (Some(speed), false) = (speed, own) {
-            let cure = "write gaps = true, or remove it";
-            self.fault(speed.span(), &speed.get_ref().to_string(), "is the speed of a capture's own gaps", cure);
+            let remedy = "write gaps = true, or remove it";
+            self.fault(speed.span(), &speed.get_ref().to_string(), "is the speed of a capture's own gaps", remedy);
         }
         let captured = Captured {
             files: self.list(capture).into_iter().map(|name| self.capture(&name, capture.span(), folder)).collect(),
@@ -44,7 +44,7 @@ impl Checker<'_> {
                 _ => Some(capture.span()),
             };
             let value = d.value.unwrap_or_default();
-            self.fault(at.unwrap_or(0..0), &value, d.problem, d.cure.unwrap_or_default());
+            self.fault(at.unwrap_or(0..0), &value, d.problem, d.remedy.unwrap_or_default());
             fallback
         });
         Some(Sent::Capture(checked))
@@ -58,12 +58,12 @@ impl Checker<'_> {
     }
 
     fn capture(&mut self, name: &str, span: Range<usize>, folder: &Path) -> PathBuf {
-        let cure = "name a capture in the scenario's folder";
-        let path = self.file_name(name, span.clone(), folder, cure).unwrap_or_default();
+        let remedy = "name a capture in the scenario's folder";
+        let path = self.file_name(name, span.clone(), folder, remedy).unwrap_or_default();
         if path.is_file()
             && let Err(d) = Trace::look(&path)
         {
-            self.fault(span, name, d.problem, d.cure.unwrap_or_default());
+            self.fault(span, name, d.problem, d.remedy.unwrap_or_default());
         }
         path
     }

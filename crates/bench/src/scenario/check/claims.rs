@@ -55,29 +55,29 @@ impl Checker<'_> {
             if let (Some(at), Some(p)) = (&part.at, published.iter().find(|p| p.id == *id)) {
                 if !part.is_in(published) {
                     let names: Vec<&str> = p.values.iter().map(|(name, _)| name.as_str()).collect();
-                    let cure = format!("write one of {} in brackets", names.join(", "));
-                    self.fault(claim.published.span(), at, format!("names no number of {id}"), cure);
+                    let remedy = format!("write one of {} in brackets", names.join(", "));
+                    self.fault(claim.published.span(), at, format!("names no number of {id}"), remedy);
                     return None;
                 }
             } else if !published.iter().any(|p| p.id == *id) {
                 let near = config::nearest(id, published.iter().map(|p| p.id.as_str()));
-                let cure =
+                let remedy =
                     near.map_or("name one of the [[published]]".to_owned(), |near| format!("did you mean {near:?}?"));
-                self.fault(claim.published.span(), id, "is published nowhere in this file", cure);
+                self.fault(claim.published.span(), id, "is published nowhere in this file", remedy);
                 return None;
             }
         }
         if let Some(given) = claim.given.as_ref().filter(|g| !before.iter().any(|c| c.published.of.id == *g.get_ref()))
         {
-            let cure = "name the published result of a claim that stands before";
-            self.fault(given.span(), given.get_ref(), "no claim before this one is about it", cure);
+            let remedy = "name the published result of a claim that stands before";
+            self.fault(given.span(), given.get_ref(), "no claim before this one is about it", remedy);
         }
         let quantity = self.quantity(file, claim, matrix, sent)?;
         let (at_least, at_most) = self.bounds(claim, quantity.as_ref(), &reference, published)?;
         let bounded = at_least.is_some() || at_most.is_some();
         if bounded == claim.untestable.is_some() {
-            let cure = "write within, at_least or at_most; or untestable = WHY";
-            self.fault(says.span(), says.get_ref(), "has to have bounds, or a reason why it is not judged", cure);
+            let remedy = "write within, at_least or at_most; or untestable = WHY";
+            self.fault(says.span(), says.get_ref(), "has to have bounds, or a reason why it is not judged", remedy);
         }
         Some(Claim {
             says: says.get_ref().clone(),
@@ -96,8 +96,8 @@ impl Checker<'_> {
         let Some(name) = &claim.measure else {
             let needless = claim.over.as_ref().map(Spanned::span).or(claim.facts.keys().next().map(Spanned::span));
             if let Some(span) = needless {
-                let cure = "write measure = \"throughput\" or another";
-                self.fault(span, "measure", "is missing: what is to be selected?", cure);
+                let remedy = "write measure = \"throughput\" or another";
+                self.fault(span, "measure", "is missing: what is to be selected?", remedy);
             }
             return Some(None);
         };
@@ -107,8 +107,8 @@ impl Checker<'_> {
             return None;
         };
         if measure.is_native() && file.native.is_none() {
-            let cure = "add [native] with only = PART OF THE ROW'S NAME";
-            self.fault(name.span(), name.get_ref(), "comes from native-bench, of which nothing is asked", cure);
+            let remedy = "add [native] with only = PART OF THE ROW'S NAME";
+            self.fault(name.span(), name.get_ref(), "comes from native-bench, of which nothing is asked", remedy);
         }
         let of_flows = of_flows(file, matrix);
         let facts = self.facts(&claim.facts, measure, matrix, (sent, &of_flows));
@@ -147,8 +147,8 @@ impl Checker<'_> {
                     name => matrix.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap_or_default(),
                 };
                 for value in texts.iter().filter(|v| !possible.contains(v)) {
-                    let cure = format!("use one of: {}", possible.join(", "));
-                    self.fault(values.span(), value, format!("no cell has it for {}", name.get_ref()), cure);
+                    let remedy = format!("use one of: {}", possible.join(", "));
+                    self.fault(values.span(), value, format!("no cell has it for {}", name.get_ref()), remedy);
                 }
             }
             facts.insert(name.get_ref().clone(), texts);
@@ -167,8 +167,8 @@ impl Checker<'_> {
         let first = [claim.within.as_ref(), least, most].into_iter().flatten().next();
         let Some(first) = first else { return Some((None, None)) };
         let Some(quantity) = quantity else {
-            let cure = "write measure = \"throughput\" or another";
-            self.fault(first.span(), &first.get_ref().to_string(), "bounds nothing: the claim measures nothing", cure);
+            let remedy = "write measure = \"throughput\" or another";
+            self.fault(first.span(), &first.get_ref().to_string(), "bounds nothing: the claim measures nothing", remedy);
             return None;
         };
         let numbers = [least, most].map(|n| n.map(|n| *n.get_ref()));
@@ -176,14 +176,14 @@ impl Checker<'_> {
             let share = *within.get_ref();
             let is_ratio = quantity.over.is_some() || quantity.measure.unit().0.is_empty();
             let Some(ratio) = reference.ratio(published).filter(|_| is_ratio) else {
-                let cure = "write at_least and at_most";
+                let remedy = "write at_least and at_most";
                 let problem = "is of a ratio, and this is none: absolute numbers are those of a machine";
-                self.fault(within.span(), &share.to_string(), problem, cure);
+                self.fault(within.span(), &share.to_string(), problem, remedy);
                 return None;
             };
             if !(share > 0.0 && share < 1.0) || numbers != [None, None] {
-                let cure = "write a share such as 0.05, and neither at_least nor at_most";
-                self.fault(within.span(), &share.to_string(), "is no tolerance", cure);
+                let remedy = "write a share such as 0.05, and neither at_least nor at_most";
+                self.fault(within.span(), &share.to_string(), "is no tolerance", remedy);
                 return None;
             }
             return Some((Some(ratio * (1.0 - share)), Some(ratio * (1.0 + share))));

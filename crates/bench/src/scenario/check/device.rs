@@ -39,8 +39,8 @@ impl Checker<'_> {
                     let text = name.get_ref();
                     if text.is_empty() || text.len() > super::LONGEST || !text.bytes().all(plain) || !seen.insert(text)
                     {
-                        let cure = "write letters, digits, - and _, each name once";
-                        self.fault(name.span(), text, "is no name, or that of another device too", cure);
+                        let remedy = "write letters, digits, - and _, each name once";
+                        self.fault(name.span(), text, "is no name, or that of another device too", remedy);
                     }
                 }
                 None if all.len() > 1 => {
@@ -72,8 +72,8 @@ impl Checker<'_> {
             None => None,
             Some(written) => {
                 let name = self.put_in(written, parameters, used)?;
-                let cure = "name a chain file in the scenario's folder";
-                let path = self.file_name(&name, written.span(), folder, cure)?;
+                let remedy = "name a chain file in the scenario's folder";
+                let path = self.file_name(&name, written.span(), folder, remedy)?;
                 match cells::chain_file(&path, parameters, used, self.registry) {
                     Ok(chain) => Some(chain),
                     Err(faults) => {
@@ -121,8 +121,8 @@ impl Checker<'_> {
         };
         let Some(kind) = switch.as_ref().or(device.kind.as_ref()) else {
             let Some(chain) = chain else {
-                let cure = "write chain = \"FILE\", kind = \"...\" or simulated = \"...\"";
-                self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", cure);
+                let remedy = "write chain = \"FILE\", kind = \"...\" or simulated = \"...\"";
+                self.fault(0..0, "[dut]", "says neither a chain nor a kind of device", remedy);
                 return None;
             };
             self.only_of_programs(device);
@@ -154,8 +154,8 @@ impl Checker<'_> {
         let first = beside.chain(ports.iter().map(Spanned::span)).chain(inner.iter().map(Spanned::span)).next();
         if let Some(span) = first {
             let text = self.written(span.clone());
-            let cure = "leave it out: switch and NFs are processes beside the generator, joined by vhost-user";
-            self.fault(span, &text, "does not go with a switch", cure);
+            let remedy = "leave it out: switch and NFs are processes beside the generator, joined by vhost-user";
+            self.fault(span, &text, "does not go with a switch", remedy);
             return None;
         }
         let (ports, generators) = (chain.ports.len(), Ports::VhostUser.count());
@@ -171,8 +171,8 @@ impl Checker<'_> {
             "testpmd" => Kind::Testpmd,
             "vpp" => Kind::Vpp,
             _ => {
-                let cure = "write \"bondstone\", \"ovs-dpdk\", \"testpmd\" or \"vpp\"";
-                self.fault(written.span(), &text, "is no switch", cure);
+                let remedy = "write \"bondstone\", \"ovs-dpdk\", \"testpmd\" or \"vpp\"";
+                self.fault(written.span(), &text, "is no switch", remedy);
                 return None;
             }
         };
@@ -198,8 +198,8 @@ impl Checker<'_> {
         let spans = spans.chain(cpus.iter().map(Spanned::span)).chain(inner.iter().map(Spanned::span));
         for span in spans.collect::<Vec<_>>() {
             let written = self.written(span.clone());
-            let cure = "remove it, or name a program: kind = \"bondstone\" runs the chain in a process of its own";
-            self.fault(span, &written, "says nothing of a device in this process", cure);
+            let remedy = "remove it, or name a program: kind = \"bondstone\" runs the chain in a process of its own";
+            self.fault(span, &written, "says nothing of a device in this process", remedy);
         }
     }
 
@@ -237,11 +237,11 @@ impl Checker<'_> {
         };
         let is_switch = device.switch.is_some();
         if (kind == Kind::Bondstone) != chain.is_some() && !is_switch {
-            let (problem, cure) = match chain {
+            let (problem, remedy) = match chain {
                 None => ("needs a chain", "write chain = \"FILE\""),
                 Some(_) => ("runs no chain of ours", "leave chain out"),
             };
-            self.fault(written.span(), &text, problem, cure);
+            self.fault(written.span(), &text, problem, remedy);
             return None;
         }
         let ports = self.device_ports(device, kind, parameters, used)?;
@@ -310,9 +310,9 @@ impl Checker<'_> {
         } else {
             None
         };
-        if let Some((problem, cure)) = wrong {
+        if let Some((problem, remedy)) = wrong {
             let text = self.written(written.span());
-            self.fault(written.span(), &text, problem, cure);
+            self.fault(written.span(), &text, problem, remedy);
             return None;
         }
         Some(all.clone())
@@ -348,9 +348,9 @@ impl Checker<'_> {
             return None;
         }
         if inner.is_empty() {
-            let cure =
+            let remedy =
                 "name the ends of the cables: here ports = [\"af_packet:eth2\", ...], there inner = [\"eth1\", ...]";
-            self.fault(written.span(), &host, "is joined to this machine by no interfaces", cure);
+            self.fault(written.span(), &host, "is joined to this machine by no interfaces", remedy);
             return None;
         }
         Some(Some(Elsewhere { host, program }))
@@ -379,7 +379,7 @@ impl Checker<'_> {
             }
             (Env::Native, _) => Ok(env),
         });
-        env.map_err(|(problem, cure)| self.fault(written.span(), &text, problem, cure)).ok()
+        env.map_err(|(problem, remedy)| self.fault(written.span(), &text, problem, remedy)).ok()
     }
 
     fn device_ports(
@@ -402,13 +402,13 @@ impl Checker<'_> {
             let at_cables = kind == Kind::External || device.inner.is_some();
             if !at_cables || all.is_empty() || all.len() > MOST_PORTS {
                 let text = self.written(span.clone());
-                let cure = format!("name up to {MOST_PORTS}, of kind = \"external\" or with the device's own as inner");
-                self.fault(span, &text, "is no list of ports", cure);
+                let remedy = format!("name up to {MOST_PORTS}, of kind = \"external\" or with the device's own as inner");
+                self.fault(span, &text, "is no list of ports", remedy);
                 return None;
             }
             for (n, device) in all.iter().enumerate() {
-                if let Err((problem, cure)) = config::Device::parse(device, &format!("generator{n}")) {
-                    self.fault(span.clone(), device, problem, cure);
+                if let Err((problem, remedy)) = config::Device::parse(device, &format!("generator{n}")) {
+                    self.fault(span.clone(), device, problem, remedy);
                 }
             }
             return Some(Ports::Devices(all));

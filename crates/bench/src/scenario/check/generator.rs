@@ -39,8 +39,8 @@ impl Checker<'_> {
                 return None;
             }
         };
-        if let Err((problem, cure)) = generator.fits(sent, how) {
-            self.fault(written.span(), &text, problem, cure);
+        if let Err((problem, remedy)) = generator.fits(sent, how) {
+            self.fault(written.span(), &text, problem, remedy);
         }
         Some(generator)
     }

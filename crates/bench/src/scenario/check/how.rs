@@ -32,8 +32,8 @@ impl Checker<'_> {
         let mut number = |written: &Option<Spanned<f64>>, from: f64, to: f64| {
             let value = written.as_ref()?;
             if !(from..=to).contains(value.get_ref()) {
-                let cure = format!("write {from} to {to}");
-                self.fault(value.span(), &value.get_ref().to_string(), "is out of range", cure);
+                let remedy = format!("write {from} to {to}");
+                self.fault(value.span(), &value.get_ref().to_string(), "is out of range", remedy);
             }
             Some(*value.get_ref())
         };
@@ -44,8 +44,8 @@ impl Checker<'_> {
         let rate_pps = rate.and_then(|rate| self.rate(&plain(rate), rate.span(), &goal));
         let repeat = written.repeat.as_ref().map_or(1, |n| *n.get_ref());
         if let Some(wrong) = written.repeat.as_ref().filter(|_| !(1..=MOST_REPEATS).contains(&repeat)) {
-            let cure = format!("write 1 to {MOST_REPEATS}");
-            self.fault(wrong.span(), &repeat.to_string(), "is no number of repetitions", cure);
+            let remedy = format!("write 1 to {MOST_REPEATS}");
+            self.fault(wrong.span(), &repeat.to_string(), "is no number of repetitions", remedy);
         }
         let methods = match &written.methods {
             None if written.rate.is_some() || own => vec!["load".to_owned()],

@@ -18,8 +18,8 @@ impl Checker<'_> {
         let Some(name) = &traffic.profile else {
             if let Some(seconds) = &traffic.seconds {
                 let problem = "is the length of a profile, and there is none";
-                let cure = "write profile = \"SCRIPT.rhai\", or soak_s in [goal] for a soak";
-                self.fault(seconds.span(), &seconds.get_ref().to_string(), problem, cure);
+                let remedy = "write profile = \"SCRIPT.rhai\", or soak_s in [goal] for a soak";
+                self.fault(seconds.span(), &seconds.get_ref().to_string(), problem, remedy);
             }
             return None;
         };
@@ -33,8 +33,8 @@ impl Checker<'_> {
             self.fault(span, &written, "does not go with a profile, whose script says what is sent", "remove it");
         }
         let nothing = Sent::Made { frames: vec![], flows: 1, order: Order::default(), shape: Default::default() };
-        let cure = "name a script in the scenario's folder";
-        let Some(path) = self.file_name(name.get_ref(), name.span(), folder, cure) else { return Some(nothing) };
+        let remedy = "name a script in the scenario's folder";
+        let Some(path) = self.file_name(name.get_ref(), name.span(), folder, remedy) else { return Some(nothing) };
         let seconds = traffic.seconds.as_ref().map(|n| *n.get_ref());
         let table = Profile::open(&path).and_then(|profile| Timetable::of(Arc::new(profile), seconds, how.line_bps));
         match (table, &traffic.seconds) {
@@ -45,7 +45,7 @@ impl Checker<'_> {
                     seconds.span(),
                     d.value.as_deref().unwrap_or_default(),
                     d.problem,
-                    d.cure.unwrap_or_default(),
+                    d.remedy.unwrap_or_default(),
                 );
                 Some(nothing)
             }
@@ -66,17 +66,17 @@ impl Checker<'_> {
         match how.methods.iter().find(|name| (*name == METHOD) != is_one) {
             Some(other) if is_one => {
                 let span = file.goal.methods.as_ref().map(Spanned::span).or(file.goal.rate.as_ref().map(Spanned::span));
-                let cure = "leave methods and rate out, or the profile";
+                let remedy = "leave methods and rate out, or the profile";
                 self.fault(
                     span.unwrap_or(0..0),
                     &other.clone(),
                     "does not send a profile: the method profile does",
-                    cure,
+                    remedy,
                 );
             }
             Some(_) => {
-                let cure = "write profile = \"SCRIPT.rhai\" into [traffic]";
-                self.fault(span, METHOD, "has no profile", cure);
+                let remedy = "write profile = \"SCRIPT.rhai\" into [traffic]";
+                self.fault(span, METHOD, "has no profile", remedy);
             }
             None => {}
         }

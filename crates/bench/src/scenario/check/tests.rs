@@ -136,7 +136,7 @@ fn the_frames_may_be_those_of_a_capture() {
     ] {
         let faults = folder.read(&replace(with)).err().unwrap_or_else(|| panic!("{with}"));
         assert_eq!(faults[0].value.as_deref(), Some(value), "{faults:?}");
-        assert!(faults[0].problem.contains(words) && faults[0].cure.is_some(), "{faults:?}");
+        assert!(faults[0].problem.contains(words) && faults[0].remedy.is_some(), "{faults:?}");
     }
 }
 
@@ -202,7 +202,7 @@ fn traces_stacks_and_short_flows_may_be_asked_for() {
         let Err(faults) = Folder::new().read(&with(more)) else { panic!("{more} is accepted") };
         let said = faults[0].to_string();
         assert_eq!((faults[0].line, faults[0].value.as_deref()), (Some(10), Some(value)), "{more}: {said}");
-        assert!(said.contains(words) && faults[0].cure.is_some(), "{more}: {said}");
+        assert!(said.contains(words) && faults[0].remedy.is_some(), "{more}: {said}");
     }
 }
 
@@ -244,7 +244,7 @@ fn faults_have_a_line_a_value_and_a_cure() {
         let first = &faults[0];
         let said = first.to_string();
         assert_eq!((first.line, first.value.as_deref()), (Some(line), Some(value)), "{to}: {said}");
-        assert!(said.contains(words) && first.cure.is_some(), "{to}: {said}");
+        assert!(said.contains(words) && first.remedy.is_some(), "{to}: {said}");
     }
 }
 
@@ -369,6 +369,6 @@ fn devices_in_containers_and_on_other_machines() {
         ("kind = \"bridge\"\ninner = [\"a\", \"b\"]".to_owned(), "no ports at the other end"),
     ] {
         let faults = Folder::new().read(&with(&device)).err().unwrap_or_else(|| panic!("{device}"));
-        assert!(faults[0].problem.contains(words) && faults[0].cure.is_some(), "{device}: {faults:?}");
+        assert!(faults[0].problem.contains(words) && faults[0].remedy.is_some(), "{device}: {faults:?}");
     }
 }

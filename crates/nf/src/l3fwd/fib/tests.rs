@@ -21,16 +21,16 @@ impl Sink for Nobody {
     }
 }
 
-fn config(more: &str) -> (Config, Settings, BuildCx) {
+fn config(more: &str) -> (Config, Settings, BuildContext) {
     let text = format!(
         "interface.lan = {{ addresses = [\"10.0.0.1/8\", \"2001:db8:1::1/64\"], mac = \"02:00:00:00:01:00\" }}\n{more}"
     );
-    let (settings, cx) = (toml::from_str(&text).unwrap(), BuildCx::default());
+    let (settings, cx) = (toml::from_str(&text).unwrap(), BuildContext::default());
     (Config::new(&settings, &cx).unwrap(), settings, cx)
 }
 
 /// A FIB of one interface, with tables of so many groups.
-fn small(config: &Config, settings: &Settings, cx: &BuildCx, groups: (usize, usize)) -> Fib {
+fn small(config: &Config, settings: &Settings, cx: &BuildContext, groups: (usize, usize)) -> Fib {
     let mut fib = Fib::new(config, settings, cx).unwrap();
     let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
     {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A node's way to drop, emit and make packets.
-pub struct Cx<'a> {
-    pub(crate) desk: &'a mut Desk,
+pub struct Context<'a> {
+    pub(crate) desk: &'a mut BatchState,
     pub(crate) outbox: &'a mut [Vec<Packet>],
     pub(crate) stats: &'a NodeStats,
     pub(crate) lost: &'a Lost,
@@ -19,10 +19,10 @@ pub struct Cx<'a> {
 
 /// One of the paths in which a node stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Way(pub(crate) Hop);
+pub struct PathId(pub(crate) Hop);
 
 /// What the nodes of a graph share, and what the one that runs has done to packets during its batch.
-pub(crate) struct Desk {
+pub(crate) struct BatchState {
     pub(crate) pool: Arc<dyn Pool + Send + Sync>,
     pub(crate) gone: Batch,
     pub(crate) dropped: usize,
@@ -39,20 +39,20 @@ pub(crate) struct Desk {
     /// The hop that runs.
     pub(crate) running: Running,
     /// Packets that leave by the first output of another hop of the node that runs.
-    pub(crate) strays: Vec<(Way, Packet)>,
+    pub(crate) strays: Vec<(PathId, Packet)>,
 }
 
 /// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in
 /// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out. Those that are in it when it is dropped count as
 /// `vanished`.
-pub struct Held {
-    packets: VecDeque<(Way, Packet)>,
+pub struct HoldQueue {
+    packets: VecDeque<(PathId, Packet)>,
     most: usize,
     /// The copy of the node whose packets they are, as soon as there are some.
     of: Option<Lost>,
 }
 
-impl Drop for Held {
+impl Drop for HoldQueue {
     fn drop(&mut self) {
         if let Some(of) = &self.of {
             of.add(self.packets.len());
@@ -60,10 +60,10 @@ impl Drop for Held {
     }
 }
 
-impl Held {
+impl HoldQueue {
     /// A queue for `most` packets.
     pub fn new(most: usize) -> Self {
-        Held { packets: VecDeque::with_capacity(most.min(64)), most, of: None }
+        HoldQueue { packets: VecDeque::with_capacity(most.min(64)), most, of: None }
     }
 
     /// Packets in it.
@@ -82,7 +82,7 @@ impl Held {
     }
 }
 
-impl Cx<'_> {
+impl Context<'_> {
     /// Drops a packet for the node's reason number `reason` (its place in [`crate::Node::drops`]).
     #[inline]
     pub fn drop(&mut self, reason: u8, packet: Packet) {
@@ -114,8 +114,8 @@ impl Cx<'_> {
 
     /// Sends a packet that was held out of output number `output`, on the path by which it had come: the first output of a
     /// node that stands in several paths leads on along each of them.
-    pub fn emit_from(&mut self, way: Way, output: u8, packet: Packet) {
-        if output != 0 || self.way() == way {
+    pub fn emit_from(&mut self, way: PathId, output: u8, packet: Packet) {
+        if output != 0 || self.path() == way {
             return self.emit(output, packet);
         }
         self.desk.emitted += 1;
@@ -124,23 +124,23 @@ impl Cx<'_> {
     }
 
     /// The path by which the batch has come. In [`Node::wake`](crate::Node::wake) the node's first.
-    pub fn way(&self) -> Way {
-        Way(self.desk.running.hop().unwrap_or(Hop(0)))
+    pub fn path(&self) -> PathId {
+        PathId(self.desk.running.hop().unwrap_or(Hop(0)))
     }
 
     /// Keeps a packet in a queue of the node's; gives it back when that is full.
     ///
     /// # Errors
     /// The packet.
-    pub fn hold(&mut self, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
-        self.hold_from(self.way(), queue, packet)
+    pub fn hold(&mut self, queue: &mut HoldQueue, packet: Packet) -> Result<(), Packet> {
+        self.hold_from(self.path(), queue, packet)
     }
 
     /// As [`hold`](Cx::hold), a packet that had come by this path, such as one that was released and has to wait longer.
     ///
     /// # Errors
     /// The packet.
-    pub fn hold_from(&mut self, way: Way, queue: &mut Held, packet: Packet) -> Result<(), Packet> {
+    pub fn hold_from(&mut self, way: PathId, queue: &mut HoldQueue, packet: Packet) -> Result<(), Packet> {
         if queue.packets.len() >= queue.most {
             return Err(packet);
         }
@@ -161,12 +161,12 @@ impl Cx<'_> {
     }
 
     /// The first path that comes by an input, for a packet that turns round; `None` if no path does.
-    pub fn way_by(&self, input: u8) -> Option<Way> {
-        self.ways.get(usize::from(input)).copied().flatten().map(Way)
+    pub fn path_by_input(&self, input: u8) -> Option<PathId> {
+        self.ways.get(usize::from(input)).copied().flatten().map(PathId)
     }
 
     /// Takes out the packet that has waited longest, with the path by which it had come, for [`emit_from`](Cx::emit_from).
-    pub fn release(&mut self, queue: &mut Held) -> Option<(Way, Packet)> {
+    pub fn release(&mut self, queue: &mut HoldQueue) -> Option<(PathId, Packet)> {
         let packet = queue.packets.pop_front()?;
         self.desk.touched = true;
         if queue.of.as_ref().is_some_and(|of| of.is(self.lost)) {
