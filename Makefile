@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build host demo test check bench bench-fib lint docs fuzz soak clean
+.PHONY: help setup build host demo test check bench bench-fib lint docs audit fuzz soak clean
 
 help: ## Lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,23 +34,27 @@ bench: build ## Measures NFs beside their C baselines, in one interleaved run; w
 bench-fib: setup ## Measures the exact-match table up to a billion entries, beside rte_hash and random lines; writes target/bench/fib.json
 	@scripts/bench-fib.sh
 
-lint: setup ## Format, clippy, shellcheck, licences
+lint: setup ## Checks format, lints, import cycles, retired words and scripts
 	@scripts/lint.sh
 
 docs: setup ## Builds the API documentation and the book, without warnings
 	@scripts/docs.sh
 
+audit: ## Checks licences and sources of dependencies with cargo-deny; installs it if it is missing
+	@scripts/audit.sh
+
 fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 	@scripts/setup.sh build
 	@fuzz/run.sh $${TIME:-600} $(TARGET)
 
-soak: build ## The long tests: what other chains feel of panics; a billion hostile packets through each NF, and operations of the exact-match table; scenarios with other programs; fuzzing for an hour
+soak: build ## Runs the long tests: isolation of panics, a billion malformed packets through each NF, a billion table operations, shipped scenarios, an emulated NIC, an hour of fuzzing
 	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
 	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 \
-		$(CARGO) test --release --locked -p bondstone-nf --test attack -- --nocapture --test-threads 1
-	EXACT_OPERATIONS=$${OPERATIONS:-1000000000} \
-		$(CARGO) test --release --locked -p bondstone-tables --test exact_churn -- --nocapture --test-threads 1
-	$(CARGO) test --release --locked -p bondstone-cli --test shipped -- --ignored
+		$(CARGO) test --release --locked -p bondstone-nf --test it -- attack:: --nocapture --test-threads 1
+	CUCKOO_OPERATIONS=$${OPERATIONS:-1000000000} \
+		$(CARGO) test --release --locked -p bondstone-tables --test it -- cuckoo_churn:: --nocapture --test-threads 1
+	scripts/emulated-nic.sh
+	$(CARGO) test --release --locked -p bondstone-cli --test it -- --ignored --test-threads 1
 	@fuzz/run.sh $${TIME:-3600}
 
 clean: ## Removes what was built

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Fuzzes the parsers: fuzz/run.sh [SECONDS] [TARGET...]
 #
-# SECONDS is the time for each target, 600 if left out; without a TARGET all are run. A crash ends its target, not the
-# others. It needs a nightly toolchain and a C++ compiler, not cargo-fuzz; FUZZ_TOOLCHAIN names another toolchain, which
-# then runs the targets without AddressSanitizer.
+# SECONDS is the time per target, 600 by default; without TARGET all targets are run. A crash ends its target only. Requires
+# a nightly toolchain and a C++ compiler, but not cargo-fuzz. FUZZ_TOOLCHAIN selects another toolchain; targets then run
+# without AddressSanitizer.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -14,7 +14,7 @@ if ! [[ $seconds =~ ^[1-9][0-9]*$ ]]; then
 fi
 shift || true
 targets=("$@")
-# What reads goals and scenarios is above DPDK.
+# The parsers of goals and scenarios link with DPDK.
 features=()
 if pkg-config --exists libdpdk 2>/dev/null; then
     features=(--features measure)
@@ -31,19 +31,19 @@ if ((${#targets[@]} == 0)); then
 fi
 for target in "${targets[@]}"; do
     [[ -f fuzz_targets/$target.rs ]] || {
-        echo "no target is called $target; there are: $(basename -s .rs fuzz_targets/*.rs | paste -sd' ')" >&2
+        echo "unknown target: $target; targets: $(basename -s .rs fuzz_targets/*.rs | paste -sd' ')" >&2
         exit 2
     }
 done
 
-# Asked of the list, as rustup would install a toolchain that a command names.
+# Check the list first, because rustup installs a toolchain that a command refers to.
 toolchain=${FUZZ_TOOLCHAIN:-nightly}
 if ! grep -q "^$toolchain" <<<"$(rustup toolchain list 2>/dev/null)"; then
     echo "skipped: fuzzing needs a nightly toolchain (rustup toolchain install nightly)"
     exit 0
 fi
 
-# What cargo-fuzz builds with.
+# The flags of cargo-fuzz.
 host=$(rustc "+$toolchain" -vV | sed -n 's/^host: //p')
 flags=(--cfg fuzzing -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
@@ -54,11 +54,11 @@ if [[ $toolchain == nightly* ]] && compgen -G "$(rustc "+$toolchain" --print tar
 else
     sanitizer="without AddressSanitizer"
 fi
-# Named as a target so that build scripts and macros, which run on the same host, do not get these flags.
+# With an explicit target the flags do not apply to build scripts and procedural macros.
 RUSTFLAGS="${flags[*]}" cargo "+$toolchain" build --release --quiet "${features[@]}" --target "$host"
 built=${CARGO_TARGET_DIR:-target}/$host/release
 
-# Packets are counted by the targets; the search for leaks at exit needs a right that containers often lack.
+# The targets check for leaked packets; LeakSanitizer needs a permission that containers often lack.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0}
 ./seed.sh
 trap 'echo "stopped"; exit 130' INT TERM
@@ -75,7 +75,7 @@ for target in "${targets[@]}"; do
     echo "$target: $seconds s $sanitizer"
     status=0
     "$built/$target" "${options[@]}" "$corpus" >"$log" 2>&1 || status=$?
-    # libFuzzer's way to say that Ctrl-C stopped it.
+    # Exit status of libFuzzer after Ctrl-C.
     if ((status == 72)); then
         echo "stopped"
         exit 130
@@ -83,7 +83,7 @@ for target in "${targets[@]}"; do
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "$log")
     reached=$(grep -o 'cov: [0-9]* ft: [0-9]* corp: [0-9]*' "$log" | tail -n 1 || true)
-    echo "$target: ${runs:-?} runs, ${rate:-?} a second, ${reached:-no coverage}"
+    echo "$target: ${runs:-?} runs, ${rate:-?} per second, ${reached:-no coverage}"
     if ((status != 0)); then
         failed=1
         grep -m 1 -A 3 'panicked at' "$log" | cut -c 1-400 || true
@@ -93,7 +93,7 @@ for target in "${targets[@]}"; do
         if [[ -n $input ]]; then
             echo "  input:      fuzz/$input"
             echo "  reproduce:  cd fuzz && ASAN_OPTIONS=detect_leaks=0 $built/$target $input"
-            echo "  make small: cd fuzz && $built/$target -minimize_crash=1 -max_total_time=60 -artifact_prefix=$artifacts/ $input"
+            echo "  minimize:   cd fuzz && $built/$target -minimize_crash=1 -max_total_time=60 -artifact_prefix=$artifacts/ $input"
         fi
     fi
 done

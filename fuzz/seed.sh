@@ -7,8 +7,8 @@ data=${BONDSTONE_DATA:-../../shared/data}
 mkdir -p corpus/{capture,chain_file,maglev,measure_text,nf,router,scenario,streams,traffic_text,wire}
 
 for target in corpus/*; do
-    kept=seeds/$(basename "$target")
-    [[ -d $kept ]] && cp -n "$kept"/* "$target/"
+    seeds=seeds/$(basename "$target")
+    [[ -d $seeds ]] && cp -n "$seeds"/* "$target/"
 done
 while IFS= read -r file; do
     cp -n "$file" corpus/chain_file/
@@ -19,18 +19,18 @@ while IFS= read -r file; do
 done < <(grep -rl --include='*.toml' '^\[scenario\]' ../scenarios 2>/dev/null)
 
 if [[ ! -d $data/dpi ]]; then
-    echo "no captures in $data/dpi: fuzzing begins from fuzz/seeds alone"
+    echo "no captures in $data/dpi: fuzzing starts with fuzz/seeds alone"
     exit 0
 fi
 nf=0
-# The first 60 of up to 8 KiB: small inputs are mutated faster.
+# The first 60 captures of up to 8 KiB: small inputs are mutated faster.
 while IFS= read -r file; do
     name=$(basename "$file")
     [[ -e corpus/capture/$name ]] && continue
     cp --no-preserve=mode "$file" "corpus/capture/$name"
     gzip -cn "$file" >"corpus/capture/$name.gz"
-    # The frame behind the header of a pcap file and that of its first record.
+    # The first frame, after the headers of the pcap file and the record.
     head -c 1540 "$file" | tail -c +41 >"corpus/wire/$name"
-    # Burst, spare buffers, one NF, each in turn, with its example's settings; then the capture.
+    # Burst, spare buffers, a single NF (each in turn) with the settings of its example; then the capture.
     { printf '\37\40\0%b\1' "\\$((nf = (nf + 1) % 8))" && cat "$file"; } >"corpus/nf/$name"
 done < <(find "$data/dpi" -name '*.pcap*' -size -9k | LC_ALL=C sort | head -n 60)

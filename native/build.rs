@@ -18,6 +18,7 @@ fn main() {
         "hash",
         "io",
         "l2fwd",
+        "mac_table",
         "maglev",
         "memory",
         "monitor",
@@ -26,7 +27,6 @@ fn main() {
         "router",
         "router6",
         "spread",
-        "stations",
         "ttl",
     ];
     c.files(names.map(|name| format!("c/{name}.c"))).includes(&lib.include_paths).opt_level(3).warnings(true);

@@ -12,7 +12,7 @@ cargo build --release --locked -p bondstone-native
 target/release/native-bench "$@"
 if [ $# -eq 0 ]; then
 	cargo build --release --locked -q -p bondstone-cli
-	cargo run --release --locked -q -p bondstone-cli --example crossings
-	cargo run --release --locked -q -p bondstone-cli --example switches || echo "skipped: switches (see above)"
+	cargo run --release --locked -q -p bondstone-cli --example sandbox_costs
+	cargo run --release --locked -q -p bondstone-cli --example ovs_comparison || echo "skipped: ovs_comparison (see above)"
 	cargo run --release --locked -q -p bondstone-runtime --example scaling -- --json target/bench/scaling.json
 fi

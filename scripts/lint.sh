@@ -1,17 +1,14 @@
 #!/usr/bin/env bash
-# Format, lints, scripts, licences.
+# Checks format, lints, import cycles, retired words and scripts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo fmt --all --check
-# in the profile of the tests: what builds and macros run is built once
-cargo clippy --release --workspace --all-targets --locked -- -D warnings
+scripts/import_cycles.py
+scripts/words.sh
 if command -v shellcheck >/dev/null; then
 	shellcheck scripts/*.sh fuzz/*.sh crates/bondstone-cli/tests/vpp/*.sh .ci/run
 else
 	echo "skipped: shellcheck is not installed"
 fi
-if command -v cargo-deny >/dev/null; then
-	cargo deny --locked --all-features check licenses bans sources
-else
-	echo "skipped: cargo-deny is not installed (cargo install --locked cargo-deny)"
-fi
+# in the profile of the tests, so that dependencies are checked once
+cargo clippy --release --workspace --all-targets --locked -- -D warnings

@@ -1,63 +1,85 @@
 #!/usr/bin/env bash
-# Every test; test.sh check: the quick part alone. Reserves huge pages for the time of the run where it may.
+# Runs every test; `test.sh check` runs the part that sends no traffic. Reserves huge pages for the run if it may.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=${1:-all}
-step() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
 pages=/proc/sys/vm/nr_hugepages
 before=$(cat $pages 2>/dev/null || echo 0)
-if [ "$before" -lt 512 ] && [ -w $pages ]; then
-	trap 'echo "$before" > $pages' EXIT
-	echo 512 > $pages
-fi
+times=() name=''
+step() {
+	[ -z "$name" ] || times+=("$(printf '%6d s  %s' $((SECONDS - begun)) "$name")")
+	name=$1 begun=$SECONDS
+	[ -z "$name" ] || printf '\n== %s\n' "$name"
+}
+finish() {
+	status=$?
+	if [ -w $pages ] && [ "$(cat $pages)" != "$before" ]; then echo "$before" >$pages; fi
+	[ $status = 0 ] || name="$name: FAILED"
+	step ''
+	printf '\n'
+	printf '%s\n' "${times[@]}"
+	printf '%6d s  in total\n' $SECONDS
+	exit $status
+}
+trap finish EXIT
+if [ "$before" -lt 512 ] && [ -w $pages ]; then echo 512 >$pages; fi
 
-# nobody steps through what is tested
+# Runs cargo test, and after a failure prints the command that repeats each failed test alone.
+tests() {
+	local log status=0
+	log=$(mktemp)
+	cargo test --release --locked --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
+	awk '
+		/^failures:$/ { list = 1; delete failed; n = 0; next }
+		list && /^    [^ ]/ { failed[n++] = $1 }
+		/^test result:/ { list = 0 }
+		/^error: test failed, to rerun pass/ {
+			split($0, part, "`")
+			for (i = 0; i < n; i++)
+				printf "to repeat: cargo test --release --locked %s -- --exact --nocapture %s\n", part[2], failed[i]
+			n = 0
+		}' "$log"
+	rm -f "$log"
+	return $status
+}
+
+# tests are not run in a debugger
 export CARGO_PROFILE_RELEASE_DEBUG=0
 
-step "format, lints, scripts, licences"
+step "format, lints, names, scripts"
 scripts/lint.sh
-step "documentation"
+step "API documentation"
 scripts/docs.sh
-# what is selected decides which features dependencies have: with the same packages all the time, each is compiled once
-step "unit, property and documentation tests"
 if [ "$only" = check ]; then
-	cargo test --release --locked --workspace --exclude bondstone --lib --bins --tests
-	cargo test --release --locked -p bondstone-cli --lib --test book
-	cargo test --release --locked --workspace --doc
-else
-	scripts/host.sh
-	scripts/emulated-nic.sh || echo "note: no emulated NIC with virtual functions"
-	step "and through the command line: captures, processes, namespaces, walls, wrong input"
-	cargo test --release --locked --workspace --lib --bins --tests -- --nocapture
-	cargo test --release --locked --workspace --doc
+	step "unit and property tests"
+	tests --workspace --exclude bondstone-cli --exclude bondstone --lib --bins --tests
+	tests -p bondstone-cli --lib
+	tests -p bondstone-cli --test it -- book::
+	exit
 fi
-# each keeps one CPU busy, and most of the time no more
-step "the packet crate under miri; what cores share, under every interleaving (loom)"
-miri=
-if cargo +nightly miri --version >/dev/null 2>&1; then
-	PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
-		cargo +nightly miri test -p bondstone-packet --lib &
-	miri=$!
-else
-	echo "skipped: needs miri (rustup +nightly component add miri)"
-fi
-if [ "$only" = check ]; then
-	wait $miri
-	step "done"
-	exit 0
-fi
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph --test handoff_loom --test exact_loom --test state_loom
-wait $miri
-step "examples"
+step "the program for containers and virtual machines"
+scripts/host.sh
+step "compiling the tests"
+cargo test --release --locked --workspace --lib --bins --tests --no-run
+step "unit, property and integration tests"
+tests --workspace --lib --bins --tests -- --nocapture
+step "documentation tests"
+tests --workspace --doc
+# miri and loom keep one CPU busy each
+step "the packet crate under miri; state shared by cores under every interleaving (loom)"
+PROPTEST_CASES=4 MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" CARGO_TARGET_DIR=target/miri \
+	cargo +nightly miri test -p bondstone-packet --lib &
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph \
+	--test message_queue_loom --test cuckoo_loom --test state_loom
+wait $!
+step "examples: chain files, panics beside another chain, one chain on all cores"
 for file in examples/*.toml; do
 	target/release/bondstone check "$file"
 done
-step "panics beside another chain, one chain on all cores"
-# with the examples in it this selects what the tests did
+# the same selection of packages as above, so that no dependency is compiled with other features
 cargo build --release --locked --workspace --bins --examples
 target/release/examples/panics --seconds 1
 target/release/examples/scaling --rounds 1
-step "C baselines give the same packets"
+step "C baselines: the same output packets"
 target/release/native-bench --pairs 2 --json target/bench/test.json
-step "done"

@@ -1,8 +1,9 @@
-//! Finds libdpdk, compiles the shim, makes the bindings.
+//! Finds libdpdk, compiles the shim and generates the bindings.
 
 use std::{env, path::Path, path::PathBuf};
 
-/// Drivers: their constructors register them, so a static link has to take them whole. One that is not there is left out.
+/// Drivers, linked as whole archives because their constructors register them; those that are not installed are left
+/// out.
 const DRIVERS: &[&str] = &[
     "bus_vdev",
     "bus_pci",
@@ -21,7 +22,7 @@ const DRIVERS: &[&str] = &[
     "net_virtio",
     "net_bond",
 ];
-/// Drivers of hardware that needs no library of its own.
+/// Drivers of hardware NICs that need no additional library.
 const NICS: &[&str] = &[
     "net_e1000",
     "net_igc",
@@ -36,7 +37,7 @@ const NICS: &[&str] = &[
     "net_bnxt",
     "net_netvsc",
 ];
-/// Libraries that the drivers and the shim draw on; the linker takes what it needs, in any order.
+/// Libraries that the drivers and the shim depend on, in any order.
 const LIBS: &[&str] = &[
     "eal",
     "kvargs",
@@ -67,11 +68,11 @@ const LIBS: &[&str] = &[
     "log",
     "argparse",
 ];
-/// Libraries of the system behind the above, each before those that it draws on.
+/// System libraries that these depend on, each before its own dependencies.
 const SYSTEM: &[&str] = &["xdp", "bpf", "numa", "bsd", "md", "elf", "z", "m", "dl", "pthread"];
 
 fn main() {
-    for file in ["shim.h", "shim.c", "gate.c", "loan.c", "build.rs"] {
+    for file in ["shim.h", "shim.c", "memif_guard.c", "shared_ring.c", "build.rs"] {
         println!("cargo:rerun-if-changed={file}");
     }
     let dynamic = env::var_os("CARGO_FEATURE_DYNAMIC").is_some();
@@ -83,7 +84,7 @@ fn main() {
         link_static(Path::new(&libdir));
     }
 
-    // pkg-config's crate drops these two; without them headers and library disagree about layouts
+    // the pkg-config crate drops these two flags, without which headers and library disagree about layouts
     let mut flags = vec!["-include".to_owned(), "rte_config.h".to_owned()];
     if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|a| a == "x86_64") {
         flags.push("-march=corei7".to_owned());
@@ -111,8 +112,8 @@ fn main() {
 
     let mut shim = cc::Build::new();
     shim.file("shim.c")
-        .file("gate.c")
-        .file("loan.c")
+        .file("memif_guard.c")
+        .file("shared_ring.c")
         .includes(&lib.include_paths)
         .opt_level(3)
         .flag("-Wno-unused-parameter");
@@ -125,21 +126,21 @@ fn main() {
 
 fn link_static(libdir: &Path) {
     println!("cargo:rustc-link-search=native={}", libdir.display());
-    let there = |name: &str| libdir.join(format!("librte_{name}.a")).exists();
+    let installed = |name: &str| libdir.join(format!("librte_{name}.a")).exists();
     let nics = if env::var_os("CARGO_FEATURE_NICS").is_some() { NICS } else { &[] };
-    for name in DRIVERS.iter().chain(nics).filter(|n| there(n)) {
+    for name in DRIVERS.iter().chain(nics).filter(|n| installed(n)) {
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
     }
-    for name in LIBS.iter().filter(|n| there(n)) {
+    for name in LIBS.iter().filter(|n| installed(n)) {
         println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
     }
-    // the program stands alone where it is asked to
-    let alone = env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|all| all.split(',').any(|f| f == "crt-static"));
-    let kind = if alone { "static:-bundle" } else { "dylib" };
+    // a fully static program if requested
+    let fully_static = env::var("CARGO_CFG_TARGET_FEATURE").is_ok_and(|all| all.split(',').any(|f| f == "crt-static"));
+    let kind = if fully_static { "static:-bundle" } else { "dylib" };
     let needed = |name: &&&str| match **name {
-        "xdp" | "bpf" => there("net_af_xdp"),
-        // the shared libbsd brings it along
-        "md" => alone,
+        "xdp" | "bpf" => installed("net_af_xdp"),
+        // the shared libbsd depends on it itself
+        "md" => fully_static,
         _ => true,
     };
     for name in SYSTEM.iter().filter(needed) {

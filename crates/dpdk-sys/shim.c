@@ -21,7 +21,7 @@ int bs_eal_init(int argc, char **argv)
 	return rte_eal_init(argc, argv) < 0 ? -(rte_errno ? rte_errno : EINVAL) : 0;
 }
 
-/* DPDK's log: a ring of the newest bytes, so that a chatty driver cannot grow it. */
+/* DPDK's log: the newest bytes in a buffer of fixed size. */
 static char log_text[16384];
 static size_t log_len;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -46,14 +46,14 @@ static ssize_t log_write(void *cookie, const char *buf, size_t n)
 	return all;
 }
 
-/* AF_XDP's libraries, where they are linked: they would print to standard error */
+/* the AF_XDP libraries, if linked, print to standard error by default */
 typedef int (*xdp_print)(int level, const char *format, va_list args);
 extern xdp_print libbpf_set_print(xdp_print f) __attribute__((weak));
 extern xdp_print libxdp_set_print(xdp_print f) __attribute__((weak));
 
 static int log_xdp(int level, const char *format, va_list args)
 {
-	/* warnings are 0; what is above is progress */
+	/* 0 is a warning, higher levels are informational */
 	return level > 0 ? 0 : vfprintf(rte_log_get_stream(), format, args);
 }
 
@@ -82,14 +82,15 @@ size_t bs_log_take(char *buf, size_t room)
 	return n;
 }
 
-int bs_reserve_dynamic(size_t offset, size_t size, unsigned stamped, unsigned noted)
+int bs_reserve_dynamic(size_t offset, size_t size, unsigned timestamp_bit, unsigned metadata_bit)
 {
-	/* a dynamic field's size must be a whole number of its alignment */
+	/* the size of a dynamic field must be a multiple of its alignment */
 	struct rte_mbuf_dynfield field = {.name = "bondstone_capture", .size = size, .align = 8};
-	struct rte_mbuf_dynflag stamp = {.name = "bondstone_timestamped"}, note = {.name = "bondstone_noted"};
+	struct rte_mbuf_dynflag timestamp = {.name = "bondstone_timestamp"}, metadata = {.name = "bondstone_metadata"};
 	if (rte_mbuf_dynfield_register_offset(&field, offset) < 0)
 		return -rte_errno;
-	if (rte_mbuf_dynflag_register_bitnum(&stamp, stamped) < 0 || rte_mbuf_dynflag_register_bitnum(&note, noted) < 0)
+	if (rte_mbuf_dynflag_register_bitnum(&timestamp, timestamp_bit) < 0 ||
+	    rte_mbuf_dynflag_register_bitnum(&metadata, metadata_bit) < 0)
 		return -rte_errno;
 	return 0;
 }
@@ -128,13 +129,13 @@ void bs_free(struct rte_mbuf **at, unsigned n)
 		}
 }
 
-static int plain(const struct rte_mbuf *m)
+static int is_simple(const struct rte_mbuf *m)
 {
 	return m->nb_segs == 1 && rte_mbuf_refcnt_read(m) == 1 && RTE_MBUF_DIRECT(m) && m->pool != NULL;
 }
 
-/* Whether every segment lies within its buffer; a driver may take lengths from its peer. */
-static int honest(const struct rte_mbuf *m)
+/* Returns 1 if every segment lies within its buffer and the lengths add up; a driver may take lengths from its peer. */
+static int lengths_consistent(const struct rte_mbuf *m)
 {
 	uint32_t all = 0;
 	uint16_t segments = 0;
@@ -146,18 +147,18 @@ static int honest(const struct rte_mbuf *m)
 	return segments == m->nb_segs && all == m->pkt_len;
 }
 
-struct bs_tidied bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool)
+struct bs_linearized bs_linearize(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool)
 {
 	const uint32_t room = (uint32_t)rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM;
-	struct bs_tidied t = {0};
+	struct bs_linearized t = {0};
 	for (unsigned i = 0; i < n; i++) {
 		struct rte_mbuf *m = at[i];
-		int truthful = honest(m);
-		if (!plain(m) || !truthful) {
+		int consistent = lengths_consistent(m);
+		if (!is_simple(m) || !consistent) {
 			struct rte_mbuf *c = NULL;
-			if (truthful && m->pkt_len > room)
+			if (consistent && m->pkt_len > room)
 				t.too_long++;
-			else if (truthful)
+			else if (consistent)
 				c = rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
 			rte_pktmbuf_free(m);
 			if (c == NULL)
@@ -231,7 +232,7 @@ int bs_port_info(uint16_t port, struct bs_port_info *info)
 	return 0;
 }
 
-int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, int bells, struct rte_mempool *pool)
+int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, struct rte_mempool *pool)
 {
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info d;
@@ -243,7 +244,7 @@ int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, u
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = d.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	}
-	conf.intr_conf.rxq = bells != 0;
+	conf.intr_conf.rxq = rx_interrupts != 0;
 	rc = rte_eth_dev_configure(port, rxq, txq, &conf);
 	if (rc < 0)
 		return rc;
@@ -257,16 +258,16 @@ int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, u
 	if (rc >= 0)
 		rc = rte_eth_dev_start(port);
 	if (rc >= 0)
-		rte_eth_promiscuous_enable(port); /* best effort: software ports often have no filter to switch off */
+		rte_eth_promiscuous_enable(port); /* best effort: many software ports have no filter */
 	return rc;
 }
 
-int bs_rx_bell(uint16_t port, uint16_t queue)
+int bs_rx_interrupt_fd(uint16_t port, uint16_t queue)
 {
 	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
 }
 
-int bs_rx_ring(uint16_t port, uint16_t queue, int on)
+int bs_rx_interrupt_enable(uint16_t port, uint16_t queue, int on)
 {
 	return on ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
 }
@@ -278,7 +279,7 @@ int bs_port_stop(uint16_t port)
 	if (rc < 0)
 		return rc;
 	rte_eth_dev_stop(port);
-	bs_ungate(port);
+	bs_memif_unguard(port);
 	rte_eth_dev_close(port);
 	return rte_dev_remove(d.device);
 }

@@ -1,4 +1,5 @@
-/* All of libdpdk that Bondstone touches. Structures whose layout moves between releases stay behind these functions. */
+/* The part of libdpdk that Bondstone uses. Structures whose layout differs between releases stay behind these functions.
+ * Functions that return int return a negative errno on failure. */
 #include <stddef.h>
 #include <stdint.h>
 #include <rte_config.h>
@@ -10,7 +11,7 @@
 #include <rte_mempool.h>
 #include <rte_ethdev.h>
 
-/* Where this release keeps what packet::Mbuf names. */
+/* Offsets, in this release, of the fields of packet::Mbuf. */
 enum {
 	BS_MBUF_SIZE = sizeof(struct rte_mbuf),
 	BS_OFF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
@@ -40,28 +41,29 @@ enum {
 int bs_errno(void);
 unsigned bs_lcore_id(void);
 
-/* Starts the EAL; returns 0 or -rte_errno. argv must live for ever. */
+/* Starts the EAL; argv must stay valid for the life of the process. */
 int bs_eal_init(int argc, char **argv);
-/* From now on DPDK logs into memory. bs_log_take copies what has come since into buf (NUL-terminated, its end if too long). */
+/* Redirects DPDK's log into memory. */
 int bs_log_capture(void);
+/* Moves the captured log into buf, NUL-terminated; keeps the end of a log that is too long. Returns its length. */
 size_t bs_log_take(char *buf, size_t room);
-/* Reserves the dynamic field at `offset` (`size` bytes) and the dynamic flag `bit`; 0 or -rte_errno. */
-int bs_reserve_dynamic(size_t offset, size_t size, unsigned stamped, unsigned noted);
+/* Reserves the dynamic field at `offset` (`size` bytes) and the dynamic flags at the bits `timestamp_bit` and `metadata_bit`. */
+int bs_reserve_dynamic(size_t offset, size_t size, unsigned timestamp_bit, unsigned metadata_bit);
 
-/* n mbufs with `room` bytes (headroom included). spread: do not keep each within one page, which without huge pages lays
- * every header into one L1 set. NULL and rte_errno on failure. */
+/* Creates a pool of n mbufs with `room` bytes of data, headroom included. `spread` allows an mbuf to cross a page: without
+ * huge pages, one mbuf per 4 KiB page would put all headers into one L1 set. Returns NULL and sets rte_errno on failure. */
 struct rte_mempool *bs_pool_create(const char *name, unsigned n, unsigned cache, uint16_t room, int spread);
 struct rte_mbuf *bs_alloc(struct rte_mempool *pool);
 int bs_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **at, unsigned n);
-/* Puts back n direct, single-segment, sole-reference mbufs, of any pools. */
+/* Returns n direct, single-segment mbufs with one reference to their pools, which may differ. */
 void bs_free(struct rte_mbuf **at, unsigned n);
-/* What bs_tidy did: mbufs left at the front; of these, copied into a buffer of their own; freed as longer than a buffer. */
-struct bs_tidied {
+/* The result of bs_linearize: mbufs left at the front, mbufs copied among these, mbufs freed because they exceed a buffer. */
+struct bs_linearized {
 	unsigned kept, copied, too_long;
 };
-/* Copies received mbufs that are not direct, single and sole into one buffer of the pool; frees those that do not fit, those
- * for which the pool has none, and those whose lengths lie. */
-struct bs_tidied bs_tidy(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
+/* Copies received mbufs that are not direct, single-segment and unshared into one buffer of the pool. Frees mbufs that are
+ * too long, those for which the pool has no buffer, and those with inconsistent lengths. */
+struct bs_linearized bs_linearize(struct rte_mbuf **at, unsigned n, struct rte_mempool *pool);
 
 struct bs_port_info {
 	char driver[32];
@@ -71,63 +73,65 @@ struct bs_port_info {
 struct bs_port_stats {
 	uint64_t rx_packets, tx_packets, rx_bytes, tx_bytes, rx_missed, rx_errors, tx_errors, rx_no_buffer;
 };
-/* A device string ("net_null0,size=64" or "0000:01:00.0") becomes a port; its number or a negative errno. */
+/* Probes a device ("net_null0,size=64" or "0000:01:00.0"); returns its port number. */
 int bs_port_probe(const char *device, const char *name);
-/* Two ports joined by a wire: what one sends the other receives, up to depth packets under way in each direction. The rings are
- * the caller's, for bs_wire_free. 0 or a negative errno. */
+/* Creates two ports joined by a pair of rings of `depth` packets: each receives what the other sends. The caller frees the
+ * rings with bs_wire_free. */
 int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2], struct rte_ring *rings[2]);
-/* Frees the rings of a wire whose ports have both closed, with the packets that nobody has taken out of them. */
+/* Frees the rings of a wire after both ports have closed, and the packets left in them. */
 void bs_wire_free(struct rte_ring *rings[2]);
 int bs_port_info(uint16_t port, struct bs_port_info *info);
-/* rss: spread flows over the queues in hardware. */
-int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int bells, struct rte_mempool *pool);
-/* the file that can be read once somebody has rung for a receive queue */
-int bs_rx_bell(uint16_t port, uint16_t queue);
-/* whether somebody is to ring */
-int bs_rx_ring(uint16_t port, uint16_t queue, int on);
+/* `rss` enables hardware RSS, `rx_interrupts` interrupts of receive queues. */
+int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, struct rte_mempool *pool);
+/* Returns the descriptor that becomes readable on an interrupt of a receive queue. */
+int bs_rx_interrupt_fd(uint16_t port, uint16_t queue);
+/* Enables or disables the interrupt of a receive queue. */
+int bs_rx_interrupt_enable(uint16_t port, uint16_t queue, int on);
 int bs_port_stop(uint16_t port);
-/* Puts gates before the queues of a started memif port, so that no peer's memory goes while a worker is at it; packets longer
- * than this are refused. bs_port_stop takes them away. 0 or a negative errno. */
-int bs_gate(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint32_t longest);
-void bs_ungate(uint16_t port);
+/* Guards the queues of a started memif port, so that the peer's memory is not unmapped during a burst; packets longer than
+ * max_len are refused. bs_port_stop removes the guards. */
+int bs_memif_guard(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint32_t max_len);
+void bs_memif_unguard(uint16_t port);
 int bs_port_stats(uint16_t port, struct bs_port_stats *stats);
 int bs_port_mac(uint16_t port, uint8_t mac[6]);
-/* 1 up, 0 down, negative errno. */
+/* Returns 1 if the link is up, 0 if it is down. */
 int bs_port_link(uint16_t port);
 
-/* Packet buffers lent to another process: loan.c. Lanes of a loan are the ports of one wall. */
-enum { BS_LOAN_LANES = 64 };
-struct bs_loan;
-/* Bytes for so many lanes, on which `queue` packets may wait each way, with `most` lent at a time. */
-size_t bs_loan_size(unsigned lanes, unsigned queue, unsigned most);
-/* Makes one in zeroed memory, which the other process has to have at the same address; 0 or a negative errno. */
-int bs_loan_make(struct bs_loan *loan, unsigned lanes, unsigned queue, unsigned most);
-int bs_loan_fits(const struct bs_loan *loan, size_t size);
-unsigned bs_loan_lanes(const struct bs_loan *loan);
-/* The pool that lent buffers name, in the place of their own. */
-struct rte_mempool *bs_loan_stand(struct bs_loan *loan);
-/* The lender's side of a lane. What is lent or spare names the stand; what is taken back or was freed still does. */
-unsigned bs_loan_room(struct bs_loan *loan, unsigned lane);
-unsigned bs_loan_lend(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
-unsigned bs_loan_take_back(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
-unsigned bs_loan_spares(struct bs_loan *loan, unsigned lane);
-unsigned bs_loan_lend_spare(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
-int bs_loan_freed(struct bs_loan *loan);
-unsigned bs_loan_take_freed(struct bs_loan *loan, struct rte_mbuf **at, unsigned n);
-/* The borrower's. */
-unsigned bs_loan_room_back(struct bs_loan *loan, unsigned lane);
-unsigned bs_loan_borrow(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
-unsigned bs_loan_give_back(struct bs_loan *loan, unsigned lane, struct rte_mbuf **at, unsigned n);
-struct rte_mbuf *bs_loan_spare(struct bs_loan *loan, unsigned lane);
-/* Once nobody else has it: puts all that is still lent back into the pool. */
-void bs_loan_reclaim(struct bs_loan *loan, struct rte_mempool *pool);
+/* Shared-memory rings (shared_ring.c): packet buffers passed between the server, which owns them, and a client process. The
+ * queues of a region are the ports of one sandbox. */
+enum { BS_MAX_QUEUES = 64 };
+struct bs_region;
+/* Returns the bytes needed for `queues` queues of `depth` packets in each direction and max_outstanding buffers. */
+size_t bs_region_size(unsigned queues, unsigned depth, unsigned max_outstanding);
+/* Initialises a region in zeroed memory, which the client has to map at the same address. */
+int bs_region_init(struct bs_region *region, unsigned queues, unsigned depth, unsigned max_outstanding);
+int bs_region_compatible(const struct bs_region *region, size_t size);
+unsigned bs_region_queues(const struct bs_region *region);
+/* The pool that buffers name while the client may hold them. */
+struct rte_mempool *bs_region_proxy_pool(struct bs_region *region);
+/* Server. Buffers that are sent or refilled must name the proxy pool; those received or taken as freed still do. */
+unsigned bs_server_room(struct bs_region *region, unsigned queue);
+unsigned bs_server_send(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+unsigned bs_server_receive(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+unsigned bs_server_refill_count(struct bs_region *region, unsigned queue);
+unsigned bs_server_refill(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+int bs_server_has_freed(struct bs_region *region);
+unsigned bs_server_take_freed(struct bs_region *region, struct rte_mbuf **at, unsigned n);
+/* Client. */
+unsigned bs_client_room(struct bs_region *region, unsigned queue);
+unsigned bs_client_receive(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+unsigned bs_client_send(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+/* Returns an empty buffer from the refill ring, or NULL. */
+struct rte_mbuf *bs_client_alloc(struct bs_region *region, unsigned queue);
+/* Returns all outstanding buffers to the pool, after the client has ended. */
+void bs_region_reclaim(struct bs_region *region, struct rte_mempool *pool);
 
-/* A piece of memory, and the file that it is in. */
-struct bs_piece {
+/* A range of memory and the file that backs it. */
+struct bs_segment {
 	char *at;
 	size_t len;
 	uint64_t offset;
 	int fd;
 };
-/* The pieces that a pool's packets are in; how many, or a negative errno. */
-int bs_pool_pieces(struct rte_mempool *pool, struct bs_piece *at, unsigned room);
+/* Lists the memory segments of a pool's packets; returns their number. */
+int bs_pool_segments(struct rte_mempool *pool, struct bs_segment *at, unsigned room);

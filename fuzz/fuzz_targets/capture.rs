@@ -1,4 +1,4 @@
-//! Captures: whatever the bytes, reading ends, and what it yields can be written and read again.
+//! Captures: reading any input terminates, and the records survive writing and reading.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use std::io::{Read, Result};
 /// Time, original length, frame; then link type and interface.
 type Record = (u64, u32, Vec<u8>, LinkType, u32);
 
-/// The records before the end, and whether that was a clean one.
+/// Returns the records, and true if the file ended without an error.
 fn read(stream: impl Read) -> (Vec<Record>, bool) {
     let mut records = vec![];
     let Ok(mut reader) = Reader::new(stream) else { return (records, false) };
@@ -25,15 +25,15 @@ fn read(stream: impl Read) -> (Vec<Record>, bool) {
             }
         }
     };
-    assert!(matches!(reader.next(), Ok(None)), "it ends once");
+    assert!(matches!(reader.next(), Ok(None)), "the end is final");
     assert_eq!(reader.records_read(), records.len() as u64);
     (records, clean)
 }
 
 /// A stream that yields a few bytes at a time.
-struct Drip<'a>(&'a [u8], usize);
+struct SlowReader<'a>(&'a [u8], usize);
 
-impl Read for Drip<'_> {
+impl Read for SlowReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         let n = into.len().min(self.1);
         self.0.read(&mut into[..n])
@@ -43,15 +43,15 @@ impl Read for Drip<'_> {
 fuzz_target!(|bytes: &[u8]| {
     let (records, clean) = read(bytes);
     let gzip = bytes.starts_with(&[0x1f, 0x8b]);
-    // deflate makes at most 1032 bytes of one
+    // deflate expands a byte to at most 1032
     let unpacked = bytes.len() * if gzip { 1032 } else { 1 };
     assert!(records.len() * 16 + records.iter().map(|r| r.2.len()).sum::<usize>() <= unpacked);
 
     if clean || !gzip {
-        let drip = Drip(bytes, 1 + bytes.len() % 37);
-        assert_eq!(read(drip), (records.clone(), clean), "however the bytes come");
+        let slow = SlowReader(bytes, 1 + bytes.len() % 37);
+        assert_eq!(read(slow), (records.clone(), clean), "independent of the chunk size");
         let (before, _) = read(&bytes[..bytes.len() / 2]);
-        assert!(records.starts_with(&before), "a cut changes nothing before it");
+        assert!(records.starts_with(&before), "truncation does not affect earlier records");
     }
 
     let link = LinkType(bytes.len() as u16);

@@ -1,5 +1,5 @@
-//! The firewall that knows connections: few hosts and ports, so that packets meet connections, at whatever time; every packet
-//! is accounted for, none is changed, and no table holds more than it may.
+//! The firewall with connection tracking: few hosts and ports, so that packets hit connections. Every packet is
+//! accounted for and unchanged, and the tables stay within their limits.
 #![no_main]
 
 use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, Sink, Target};
@@ -22,16 +22,16 @@ impl Sink for Count {
         for packet in batch.drain() {
             self.0 += 1;
             let at = self.1.iter().position(|sent| sent == packet.data());
-            self.1.swap_remove(at.expect("what comes out went in, as it is"));
+            self.1.swap_remove(at.expect("packets come out unchanged"));
         }
     }
 }
 
-/// A packet between two of a few hosts; the last one may be quoted by an error.
+/// Returns a packet between two of a few hosts; an ICMP error may quote the previous packet.
 fn frame(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let (a, b) = (u.int_in_range(0..=3u8)?, u.int_in_range(0..=3u8)?);
     let (src, dst) = ([10, 0, 0, a], [10, 0, 0, b]);
-    let six = |n: u8| [0xfd - (n >> 1), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
+    let ipv6 = |n: u8| [0xfd - (n >> 1), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
     let (sport, dport) = (u.int_in_range(7..=9u16)?, u.int_in_range(7..=9u16)?);
     let payload = [0; 100];
     let payload = &payload[..u.int_in_range(0..=100)?];
@@ -53,7 +53,7 @@ fn frame(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
                 f = f.tcp_options(options).id(id);
                 if u.ratio(1, 8)? { f.fragment(0, true).to_vec() } else { f.to_vec() }
             } else {
-                build::tcp6(six(a), six(b), sport, dport)
+                build::tcp6(ipv6(a), ipv6(b), sport, dport)
                     .ack(ack)
                     .flags(flags)
                     .seq(seq)
@@ -63,9 +63,9 @@ fn frame(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
             }
         }
         5 if v4 => build::udp4(src, dst, sport, dport).payload(payload).to_vec(),
-        5 => build::udp6(six(a), six(b), sport, dport).payload(payload).to_vec(),
+        5 => build::udp6(ipv6(a), ipv6(b), sport, dport).payload(payload).to_vec(),
         6 if v4 => build::udp4(src, dst, sport, dport).payload(payload).id(id).fragment(0, true).to_vec(),
-        6 => build::udp6(six(a), six(b), sport, dport).payload(payload).fragment(0, true, id.into()).to_vec(),
+        6 => build::udp6(ipv6(a), ipv6(b), sport, dport).payload(payload).fragment(0, true, id.into()).to_vec(),
         7 => {
             let protocol = *u.choose(&[IpProtocol::TCP, IpProtocol::UDP])?;
             let offset = u.int_in_range(0..=20u16)? * 8;
@@ -77,7 +77,7 @@ fn frame(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
             if v4 {
                 build::icmp4(src, dst, icmpv4::Repr::TimeExceeded { code: 0 }).payload(quoted).to_vec()
             } else {
-                build::icmp6(six(a), six(b), icmpv6::Repr::PacketTooBig { mtu: 1280 }).payload(quoted).to_vec()
+                build::icmp6(ipv6(a), ipv6(b), icmpv6::Repr::PacketTooBig { mtu: 1280 }).payload(quoted).to_vec()
             }
         }
         _ if u.arbitrary()? => build::echo4(src, dst, id, 1).to_vec(),
@@ -87,21 +87,21 @@ fn frame(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
-    let kind = registry.get("firewall").expect("it is shipped");
+    let kind = registry.get("firewall").expect("a shipped NF");
     let more = *u.choose(&["", "loose = true, ", "full = \"evict\", "])?;
     let settings = SETTINGS.replace("track = { ", &format!("track = {{ {more}"));
     let settings = config::settings(&settings).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a firewall");
-    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }];
+    let node = kind.parse(settings).expect("settings").build(&BuildContext::default()).expect("a firewall");
+    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }];
     let blueprint =
-        Blueprint { nodes: vec![NodePlan { name: "firewall".to_owned(), edges: vec![Target::Nowhere] }], hops };
+        Blueprint { nodes: vec![NodePlan { name: "firewall".to_owned(), edges: vec![Target::Unconnected] }], hops };
     let pool = Arc::new(HeapPool::new(1024));
     let mut graph = Graph::new(&blueprint, vec![node], pool.clone());
     let stats = graph.stats().next().expect("one node").1.clone();
     let (mut received, mut out, mut now, mut last) = (0, Count(0, vec![]), 0, vec![]);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u16>()?) % 5000;
-        graph.wake(Duration::from_millis(now), &mut out);
+        graph.run_timers(Duration::from_millis(now), &mut out);
         let mut batch = Batch::new();
         for _ in 0..u.int_in_range(1..=BURST)? {
             let mut bytes = frame(u, &last)?;
@@ -118,21 +118,22 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         }
         graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
         let (vanished, held) = (stats.vanished(), stats.held.get());
-        // what is held may come out later
+        // held packets may come out later
         if held == 0 {
             out.1.clear();
         }
         assert_eq!((received, vanished), (out.0 + held + stats.dropped(), 0));
         assert_eq!(pool.in_use() as u64, held);
-        graph.wake(Duration::from_millis(now + 1), &mut out);
-        let known = stats.counters().into_iter().find(|(name, _)| name == "connections").map_or(0, |(_, n)| n.get());
-        // of either IP version
-        assert!(known <= 16, "{known} connections");
+        graph.run_timers(Duration::from_millis(now + 1), &mut out);
+        let connections =
+            stats.counters().into_iter().find(|(name, _)| name == "connections").map_or(0, |(_, n)| n.get());
+        // 8 for each IP version
+        assert!(connections <= 16, "{connections} connections");
     }
     Ok(())
 }
 
 fuzz_target!(|data: &[u8]| {
-    // what is too short to be anything is nothing
+    // exhausted input is not an error
     let _ = run(&mut Unstructured::new(data));
 });

@@ -1,44 +1,44 @@
-//! What a user writes about measuring: goals, searches, simulated devices, lists of frames, shapes of traffic. A text is refused, with a
-//! message that a terminal can show, or makes something that holds together. The first byte says what it is.
+//! Textual settings of measurements: goals, searches, simulated DUTs, frame lists, traffic specs. A text is rejected
+//! with a printable message or yields a consistent value. The first byte selects the type.
 #![no_main]
 
 use bench::search::SearchKind;
 use bench::simulated::Simulated;
-use bench::{Ask, Bed, Goal, Shape};
-use bondstone_fuzz::read;
+use bench::{Goal, Measurer, SyntheticOptions, TrialInput};
+use bondstone_fuzz::parse_text;
 use libfuzzer_sys::fuzz_target;
 
-/// Texts of users are no longer.
-const LONGEST: usize = 2000;
+/// Longest text in bytes.
+const MAX_TEXT_LEN: usize = 2000;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((which, rest)) = bytes.split_first() else { return };
+    let Some((selector, rest)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    if text.len() > LONGEST {
+    if text.len() > MAX_TEXT_LEN {
         return;
     }
-    match which.wrapping_sub(b'0') % 5 {
+    match selector.wrapping_sub(b'0') % 5 {
         0 => {
-            let Some(goal) = read::<Goal>(text) else { return };
+            let Some(goal) = parse_text::<Goal>(text) else { return };
             assert!(goal.final_s() > 0.0 && goal.sum_s() >= goal.final_s());
             assert!((0.0..=1.0).contains(&goal.loss_ratio()) && (0.0..=1.0).contains(&goal.exceed_ratio()));
             assert!(!goal.to_string().is_empty());
         }
         1 => {
-            if let Some(kind) = read::<SearchKind>(text) {
+            if let Some(kind) = parse_text::<SearchKind>(text) {
                 assert!(!kind.name().is_empty() && !kind.standard().is_empty());
             }
         }
         2 => {
-            let Some(mut device) = read::<Simulated>(text) else { return };
+            let Some(mut device) = parse_text::<Simulated>(text) else { return };
             let written = device.to_string();
-            assert!(written.parse::<Simulated>().is_ok(), "{text:?} becomes {written:?}, which is refused");
-            if let Ok(seen) = device.trial(&Ask::load(1e5, 0.01)) {
-                assert!(seen.trial.check().is_ok(), "{written}: {:?}", seen.trial);
+            assert!(written.parse::<Simulated>().is_ok(), "{text:?} becomes {written:?}, which is rejected");
+            if let Ok(output) = device.trial(&TrialInput::constant(1e5, 0.01)) {
+                assert!(output.trial.check().is_ok(), "{written}: {:?}", output.trial);
             }
         }
         3 => {
-            if let Ok(frames) = bench::frames(text) {
+            if let Ok(frames) = bench::parse_frame_sizes(text) {
                 assert!(frames.iter().all(|(_, mix)| !mix.entries().is_empty()));
             }
         }
@@ -46,8 +46,8 @@ fuzz_target!(|bytes: &[u8]| {
             let mut words = text.split(';').map(|word| (!word.is_empty()).then_some(word));
             let mut next = || words.next().flatten();
             let (trace, stack, short) = (next(), next(), next());
-            match Shape::parse(trace, stack, short) {
-                Ok(shape) => drop(shape.checked(text.len().is_multiple_of(2), text.len().is_multiple_of(3))),
+            match SyntheticOptions::parse(trace, stack, short) {
+                Ok(options) => drop(options.checked(text.len().is_multiple_of(2), text.len().is_multiple_of(3))),
                 Err((name, d)) => assert!(!name.is_empty() && d.remedy.is_some()),
             }
         }

@@ -1,9 +1,9 @@
-//! The address translation: sessions of a few subscribers, their answers, errors and fragments, bent in places. Every packet
-//! is accounted for, what went on is well formed where it was before, no port leaks, and most packets reach the sessions.
+//! `nat44`: sessions of a few subscribers with replies, ICMP errors and fragments, some of them mutated. Every packet
+//! is accounted for, well-formed packets stay well-formed, ports do not leak, and most packets reach the session table.
 #![no_main]
 
 use bondstone_fuzz::Batches;
-use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NodePlan, Sink, Target};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{Batch, HeapPool};
@@ -28,17 +28,17 @@ timers = { udp = 3, tcp_established = 9, tcp_transitory = 2, icmp = 2 }
 ";
 const FORWARD: &str = "forward = [\"tcp 203.0.113.1:1030 -> 10.0.0.2:80\"]\n";
 
-/// Packets that came out. Sound ones are still sound.
+/// Counts the packets that come out; checks them if all inputs were well-formed.
 struct Count {
     packets: u64,
-    sound: bool,
+    well_formed: bool,
 }
 
 impl Sink for Count {
     fn send<const TIMED: bool>(&mut self, _: u16, batch: &mut Batch) {
         for packet in batch.drain() {
             self.packets += 1;
-            if self.sound {
+            if self.well_formed {
                 let frame = ethernet::Frame::new(packet.data()).expect("an Ethernet header");
                 assert_eq!(frame.header().ether_type(), EtherType::IPV4);
                 assert!(ipv4::Packet::new(frame.payload()).expect("an IPv4 header").checksum_ok());
@@ -47,16 +47,16 @@ impl Sink for Count {
     }
 }
 
-/// A packet that belongs to some session, and by which input it comes.
-fn belongs(u: &mut Unstructured<'_>) -> Result<(u8, Vec<u8>)> {
+/// Returns a packet that session_packet to some session, and its input.
+fn session_packet(u: &mut Unstructured<'_>) -> Result<(u8, Vec<u8>)> {
     let (host, far): (u8, u8) = (u.int_in_range(1..=6)?, u.int_in_range(1..=3)?);
     let (port, service) = (1024 + u16::from(u.int_in_range(0..=9u8)?), 50 + u16::from(u.int_in_range(0..=3u8)?));
     let input = u.int_in_range(0..=3u8)? / 2;
-    let (inside, our, world) = ([10, 0, 0, host], [203, 0, 113, 1], [198, 18, 0, far]);
-    // now and then to a neighbour, by our address
-    let to = if u.int_in_range(0..=9u8)? == 0 { our } else { world };
+    let (inside, external, remote) = ([10, 0, 0, host], [203, 0, 113, 1], [198, 18, 0, far]);
+    // sometimes to another inside host through the external address
+    let to = if u.int_in_range(0..=9u8)? == 0 { external } else { remote };
     let ((src, sport), (dst, dport)) =
-        if input == 0 { ((inside, port), (to, service)) } else { ((world, service), (our, port)) };
+        if input == 0 { ((inside, port), (to, service)) } else { ((remote, service), (external, port)) };
     let len = u.int_in_range(0..=40)?.min(u.len());
     let payload = u.bytes(len)?;
     let id: u16 = u.int_in_range(0..=3)?;
@@ -80,7 +80,7 @@ fn belongs(u: &mut Unstructured<'_>) -> Result<(u8, Vec<u8>)> {
             build::ipv4(src, dst, IpProtocol::UDP).id(id).fragment(from, more).payload(&upper).to_vec()
         }
         7..=8 => {
-            // about what the other side has sent
+            // about a packet of the other side
             let about = build::udp4(dst, src, dport, sport).payload(payload).to_vec();
             let cut = u.int_in_range(28..=about.len() - 14)?;
             let from = if u.arbitrary()? { src } else { [172, 16, 0, 1] };
@@ -95,28 +95,29 @@ fn belongs(u: &mut Unstructured<'_>) -> Result<(u8, Vec<u8>)> {
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
-    let kind = registry.get("nat44").expect("it is shipped");
+    let kind = registry.get("nat44").expect("a shipped NF");
     let which = u.choose_index(SETTINGS.len())?;
-    // computed blocks may not have the forward's port
+    // a computed block may not contain the port of the forward
     let forward = if which == 3 { "" } else { FORWARD };
     let text = format!("{COMMON}{forward}{}", SETTINGS[which]);
     let settings = config::settings(&text).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a translation");
-    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
-    let blueprint = Blueprint { nodes: vec![NodePlan { name: "nat".to_owned(), edges: vec![Target::Nowhere] }], hops };
+    let node = kind.parse(settings).expect("settings").build(&BuildContext::default()).expect("a translator");
+    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), fail_open: false }).collect();
+    let blueprint =
+        Blueprint { nodes: vec![NodePlan { name: "nat".to_owned(), edges: vec![Target::Unconnected] }], hops };
     let pool = Arc::new(HeapPool::new(1024));
     let mut graph = Graph::new(&blueprint, vec![node], pool.clone());
     let stats = graph.stats().next().expect("one node").1.clone();
-    let (mut received, mut bent, mut out, mut now) = (0, 0, Count { packets: 0, sound: true }, 0);
+    let (mut received, mut mutated, mut out, mut now) = (0, 0, Count { packets: 0, well_formed: true }, 0);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u16>()? % 500);
-        graph.wake(Duration::from_millis(now), &mut out);
-        let mut came = Batches::fill(u, &pool, belongs)?;
-        received += came.packets;
-        bent += came.bent;
-        // what is held may come out later
-        out.sound = bent == 0;
-        for (input, batch) in came.batches.iter_mut().enumerate() {
+        graph.run_timers(Duration::from_millis(now), &mut out);
+        let mut batches_in = Batches::fill(u, &pool, session_packet)?;
+        received += batches_in.packets;
+        mutated += batches_in.mutated;
+        // held packets may come out later
+        out.well_formed = mutated == 0;
+        for (input, batch) in batches_in.batches.iter_mut().enumerate() {
             graph.run::<false>(Target::Hop(Hop(input as u16)), batch, &mut out);
             assert!(batch.is_empty());
         }
@@ -124,27 +125,27 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         assert_eq!(received, out.packets + stats.held.get() + stats.dropped(), "accounting");
     }
     // all sessions end, and nothing of them is left
-    out.sound = false;
+    out.well_formed = false;
     for _ in 0..2000 {
         now += 20;
-        graph.wake(Duration::from_millis(now), &mut out);
+        graph.run_timers(Duration::from_millis(now), &mut out);
     }
     for (name, count) in stats.counters() {
         let none = ["sessions", "ports", "blocks", "subscribers", "fragments"].contains(&name.as_str());
         // a forward keeps its mapping
         let most = if name == "mappings" { u64::from(which != 3) } else { 0 };
-        assert!(!(none || name == "mappings") || count.get() <= most, "{} {name} are left", count.get());
+        assert!(!(none || name == "mappings") || count.get() <= most, "{} {name} left", count.get());
     }
     for (reason, count) in stats.reasons.iter().zip(&stats.drops) {
-        assert!(!NodeStats::EVERY.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
-        // what is not bent is read: it is judged by sessions, not by its form
-        let unread = ["malformed_ip", "other_protocol", "bad_icmp_error"].contains(reason);
-        assert!(!unread || count.get() <= bent, "{} packets: {reason}, of {bent} bent ones", count.get());
+        assert!(!CommonDrop::NAMES.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
+        // unchanged packets parse, so they are never dropped as malformed
+        let rejected = ["malformed_ip", "unsupported_protocol", "bad_icmp_error"].contains(reason);
+        assert!(!rejected || count.get() <= mutated, "{} packets: {reason}, {mutated} mutated", count.get());
     }
     Ok(())
 }
 
 fuzz_target!(|data: &[u8]| {
-    // what is too short to be anything is nothing
+    // exhausted input is not an error
     let _ = run(&mut Unstructured::new(data));
 });

@@ -1,8 +1,8 @@
-//! The shipped NFs, one or two in a row: every packet is accounted for, and nothing changes that has no reason to.
+//! The shipped NFs, one or two in a chain: every packet is accounted for, and contents change only where they should.
 #![no_main]
 
-use bondstone_fuzz::Made;
-use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, Kind, Node, NodePlan, NodeStats, Sink, Target};
+use bondstone_fuzz::FuzzedFrame;
+use graph::{Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NfKind, Node, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -11,7 +11,7 @@ use wire::{EtherType, ethernet, ipv4};
 
 static REGISTRY: LazyLock<graph::Registry> = LazyLock::new(nf::registry);
 
-/// What came out: the port and the bytes. The path ends at port 0, other outputs of NF `n` lead to port `n + 1`.
+/// Collects port and bytes of packets. The path ends at port 0; other outputs of NF `n` lead to port `n + 1`.
 struct Collect(Vec<(u16, Vec<u8>)>);
 
 impl Sink for Collect {
@@ -26,9 +26,9 @@ impl Collect {
     }
 }
 
-/// One of the kinds and how many outputs it has, with its example's settings, none, or a fuzzed number for each that takes one. Those that keep packets
-/// or make their own have targets of their own.
-fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, usize, Option<Box<dyn Node>>)> {
+/// Chooses a kind, with the settings of its example, the defaults, or fuzzed integers; returns it with its number of
+/// outputs. NFs that hold or create packets have targets of their own.
+fn choose_nf(u: &mut Unstructured<'_>) -> Result<(&'static NfKind, usize, Option<Box<dyn Node>>)> {
     let kinds: Vec<_> = REGISTRY.iter().filter(|k| !["l3fwd", "impair", "substitute"].contains(&k.name)).collect();
     let kind = *u.choose(&kinds)?;
     let mut text = if u.arbitrary()? { kind.example.to_owned() } else { String::new() };
@@ -40,31 +40,31 @@ fn choose(u: &mut Unstructured<'_>) -> Result<(&'static Kind, usize, Option<Box<
             }
         }
     }
-    let settings = kind.read(config::settings(&text).expect("a table")).expect("settings as the schema has them");
+    let settings = kind.parse(config::settings(&text).expect("a table")).expect("settings according to the schema");
     let outputs = kind.outputs.len() + settings.interfaces().len();
     Ok((kind, outputs, settings.build(&BuildContext::default()).ok()))
 }
 
-/// Those of a capture, if that is what is left, or made of what is left.
-fn frames(u: &mut Unstructured<'_>) -> Vec<Made> {
+/// Reads frames from the rest of the input: a capture, or fuzzed frames.
+fn frames(u: &mut Unstructured<'_>) -> Vec<FuzzedFrame> {
     let mut made = vec![];
     if let Some(Ok(mut reader)) = u.peek_bytes(u.len()).map(pcap::Reader::new) {
         while let (true, Ok(Some(record))) = (made.len() < 4 * BURST, reader.next()) {
-            made.push(Made { bytes: record.frame[..record.frame.len().min(2048)].to_vec(), sound: false });
+            made.push(FuzzedFrame { bytes: record.frame[..record.frame.len().min(2048)].to_vec(), well_formed: false });
         }
         return made;
     }
     while made.len() < 2 * BURST && !u.is_empty() {
-        made.extend(Made::arbitrary(u));
+        made.extend(FuzzedFrame::arbitrary(u));
     }
     made
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let (burst, spare, twice) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=64)?, u.arbitrary()?);
-    let mut chosen = vec![choose(u)?];
-    if twice && !chosen[0].0.outputs.is_empty() {
-        chosen.push(choose(u)?);
+    let (burst, spare, two_nfs) = (u.int_in_range(1..=BURST)?, u.int_in_range(0..=64)?, u.arbitrary()?);
+    let mut chosen = vec![choose_nf(u)?];
+    if two_nfs && !chosen[0].0.outputs.is_empty() {
+        chosen.push(choose_nf(u)?);
     }
     let (mut blueprint, mut nodes) = (Blueprint::default(), vec![]);
     for (n, (kind, outputs, node)) in chosen.iter_mut().enumerate() {
@@ -72,8 +72,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         nodes.push(node);
         let edges = vec![Target::Port(n as u16 + 1); (*outputs).max(1)];
         blueprint.nodes.push(NodePlan { name: kind.name.to_owned(), edges });
-        let next = if kind.outputs.is_empty() { Target::Nowhere } else { Target::Port(0) };
-        blueprint.hops.push(HopPlan { node: n as u16, input: 0, next, open: false });
+        let next = if kind.outputs.is_empty() { Target::Unconnected } else { Target::Port(0) };
+        blueprint.hops.push(HopPlan { node: n as u16, input: 0, next, fail_open: false });
     }
     if nodes.len() == 2 {
         blueprint.hops[0].next = Target::Hop(Hop(1));
@@ -89,7 +89,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         for frame in frames {
             match pool.alloc_from(&frame.bytes) {
                 Some(packet) => batch.push(packet).expect("a burst"),
-                None => assert_ne!(held(), 0, "room for a burst"),
+                None => assert_ne!(held(), 0, "the pool has room for a burst"),
             }
         }
         received += batch.len() as u64;
@@ -97,19 +97,19 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         assert!(batch.is_empty());
         assert_eq!(pool.in_use() as u64, held(), "a packet was leaked");
     }
-    account(&stats, received, &out);
+    check_accounting(&stats, received, &out);
     if let [(kind, ..)] = chosen[..] {
-        unchanged(kind.name, &stats[0], &frames, &out);
+        check_contents(kind.name, &stats[0], &frames, &out);
     }
     Ok(())
 }
 
-/// What went into each NF came out of it or was dropped for a reason of its own.
-fn account(stats: &[Arc<NodeStats>], mut received: u64, out: &Collect) {
+/// Checks that each NF emitted or dropped every packet, for a reason of its own.
+fn check_accounting(stats: &[Arc<NodeStats>], mut received: u64, out: &Collect) {
     for (n, node) in stats.iter().enumerate() {
         assert_eq!(node.packets.get(), received);
         for (reason, count) in node.reasons.iter().zip(&node.drops) {
-            assert!(!NodeStats::EVERY.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
+            assert!(!CommonDrop::NAMES.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
         }
         let through = stats.get(n + 1).map_or_else(|| out.by(0).count() as u64, |next| next.packets.get());
         let aside = out.by(n + 1).count() as u64;
@@ -118,36 +118,37 @@ fn account(stats: &[Arc<NodeStats>], mut received: u64, out: &Collect) {
     }
 }
 
-/// What is known of each kind's way with packets.
-fn unchanged(kind: &str, stats: &NodeStats, frames: &[Made], out: &Collect) {
+/// Checks what each kind may change.
+fn check_contents(kind: &str, stats: &NodeStats, frames: &[FuzzedFrame], out: &Collect) {
     let mut sent = out.by(0);
-    let sound = frames.iter().all(|frame| frame.sound);
+    let well_formed = frames.iter().all(|frame| frame.well_formed);
     match kind {
         "count" | "tee" => assert!(sent.eq(frames.iter().map(|f| &f.bytes[..]))),
         "drop" => assert!(out.0.is_empty()),
         "cells" | "l2fwd" | "ttl" => {
-            // headers that these write end before byte 34
+            // these NFs write only headers, before byte 34
             let writes = if kind == "cells" { 0 } else { 34 };
-            let same =
-                |was: &Made, now: &[u8]| was.bytes.len() == now.len() && was.bytes.get(writes..) == now.get(writes..);
+            let same = |was: &FuzzedFrame, now: &[u8]| {
+                was.bytes.len() == now.len() && was.bytes.get(writes..) == now.get(writes..)
+            };
             let mut before = frames.iter();
             assert!(sent.all(|now| before.any(|was| same(was, now))), "packets keep their order, length and payload");
         }
         _ => {}
     }
-    if kind == "ttl" && sound {
+    if kind == "ttl" && well_formed {
         let ip = |frame| ethernet::Frame::new(frame).ok().filter(|e| e.header().ether_type() == EtherType::IPV4);
         for frame in out.by(0).filter_map(ip) {
-            let packet = ipv4::Packet::new(frame.payload()).expect("it was well-formed");
+            let packet = ipv4::Packet::new(frame.payload()).expect("a well-formed packet");
             assert!(packet.header().ttl() != 0 && packet.checksum_ok());
         }
     }
-    if sound && matches!(kind, "l2fwd" | "ttl") {
+    if well_formed && matches!(kind, "l2fwd" | "ttl") {
         assert!(stats.reasons.iter().zip(&stats.drops).all(|(r, n)| *r == "ttl_expired" || n.get() == 0));
     }
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // bytes that run out make no NF, which is no fault
+    // exhausted input is not an error
     let _ = run(&mut Unstructured::new(bytes));
 });

@@ -1,8 +1,8 @@
-//! The router between two networks: whatever comes, at whatever time, every packet is accounted for.
+//! The router between two networks: every packet is accounted for, whatever arrives and when.
 #![no_main]
 
-use bondstone_fuzz::Made;
-use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, NodePlan, NodeStats, Sink, Target};
+use bondstone_fuzz::FuzzedFrame;
+use graph::{Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NodePlan, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -19,20 +19,20 @@ route = [
   { prefix = \"203.0.113.0/24\", to = \"unreachable\" },
 ]
 neighbour = { \"192.0.2.1\" = \"02:00:00:00:00:04\" }
-queue = 3
-neighbours = 8
-lifetime = 1
+neighbour_queue = 3
+neighbours_max = 8
+reachable_time = 1
 ";
 const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 3]];
 
-/// Packets that came out, of which every IP packet is well-formed.
+/// Counts the packets that come out and checks IP packets.
 struct Count(u64);
 
 impl Sink for Count {
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
         for packet in batch.drain() {
             self.0 += 1;
-            // what is for the router itself leaves as it came
+            // local packets are not changed
             if port == 0 {
                 continue;
             }
@@ -55,11 +55,11 @@ impl Sink for Count {
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let registry = nf::registry();
-    let kind = registry.get("l3fwd").expect("it is shipped");
+    let kind = registry.get("l3fwd").expect("a shipped NF");
     let settings = config::settings(SETTINGS).expect("TOML");
-    let node = kind.read(settings).expect("settings").build(&BuildContext::default()).expect("a router");
+    let node = kind.parse(settings).expect("settings").build(&BuildContext::default()).expect("a router");
     let edges = (0..3).map(Target::Port).collect();
-    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect();
+    let hops = (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), fail_open: false }).collect();
     let blueprint = Blueprint { nodes: vec![NodePlan { name: "router".to_owned(), edges }], hops };
     let pool = Arc::new(HeapPool::new(256));
     let mut graph = Graph::new(&blueprint, vec![node], pool.clone());
@@ -67,11 +67,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let (mut received, mut out, mut now) = (0, Count(0), 0);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u16>()? % 2000);
-        graph.wake(Duration::from_millis(now), &mut out);
+        graph.run_timers(Duration::from_millis(now), &mut out);
         let input = u.int_in_range(0..=1u8)?;
         let mut batch = Batch::new();
         for _ in 0..u.int_in_range(1..=BURST)? {
-            let mut made = Made::arbitrary(u)?;
+            let mut made = FuzzedFrame::arbitrary(u)?;
             if let (true, Some(dst)) = (u.ratio(3, 4)?, made.bytes.get_mut(..6)) {
                 dst.copy_from_slice(&MACS[usize::from(input)]);
             }
@@ -89,7 +89,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         assert_eq!(received + stats.created.get(), out.0 + stats.held.get() + stats.dropped(), "accounting");
     }
     for (reason, count) in stats.reasons.iter().zip(&stats.drops) {
-        assert!(!NodeStats::EVERY.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
+        assert!(!CommonDrop::NAMES.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Scenario files: faults have words, a remedy or a place, and nothing a terminal would obey; one without faults has cells.
+//! Scenario files: diagnostics are not empty and free of control characters, and a valid scenario has cells.
 #![no_main]
 
 use bench::Scenario;
@@ -10,15 +10,15 @@ static REGISTRY: LazyLock<graph::Registry> = LazyLock::new(nf::registry);
 
 fuzz_target!(|text: &str| {
     let _ = Scenario::is(text);
-    // there is no such folder: what a scenario names beside it is not there
+    // the directory does not exist, so files that a scenario refers to do not either
     let path = Path::new("/nowhere/at/all/fuzz.toml");
     match Scenario::parse(text, path, &REGISTRY) {
         Ok(scenario) => {
-            assert!(!scenario.cells.is_empty() && scenario.cells.len() <= 256 && !scenario.how.methods.is_empty());
+            assert!(!scenario.cells.is_empty() && scenario.cells.len() <= 256 && !scenario.settings.methods.is_empty());
             for cell in &scenario.cells {
                 assert!(!cell.label().is_empty());
-                // of what it sends there is something
-                assert!(!cell.sent.names().is_empty());
+                // its traffic is not empty
+                assert!(!cell.traffic.frame_names().is_empty());
             }
         }
         Err(faults) => {

@@ -1,21 +1,22 @@
-//! Streams of TCP, looked at and rewritten: whatever segments come, at whatever time, every packet is accounted for, memory
-//! stays within its bounds, and none is kept in the end.
+//! TCP streams, inspected and rewritten: every packet is accounted for, memory stays within its limits, and nothing is
+//! held in the end, whatever segments arrive and when.
 #![no_main]
 
-use bondstone_fuzz::Made;
-use streams::packetize::{self, packetize};
-use streams::window::{self, Event, Verdict, window};
+use bondstone_fuzz::FuzzedFrame;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, CommonDrop, Graph, Hop, HopPlan, Named, Node, NodePlan, NodeStats, Sink, Target};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
 use std::sync::Arc;
 use std::time::Duration;
+use streams::packetize::{self, packetize};
+use streams::window::{self, Event, Verdict, window};
 use wire::{Tcp, TcpFlags, build};
 
-/// Packets that are made for one that comes, at most: 64 of what is repeated, 64 of what is new in each direction, and answers.
-const MOST: u64 = 3 * 64 + 8;
+/// Largest number of packets that are created for a received one: 64 retransmissions, 64 new ones per direction, and
+/// replies.
+const MAX_CREATED: u64 = 3 * 64 + 8;
 
 struct Count(u64);
 
@@ -25,7 +26,7 @@ impl Sink for Count {
     }
 }
 
-/// A window that holds packets, or a rewriting node whose closure does what the bytes say.
+/// Returns a window that holds packets, or a rewriting node controlled by the payload.
 fn node(u: &mut Unstructured<'_>) -> Result<Box<dyn Node>> {
     let short = u.arbitrary()?;
     if u.arbitrary()? {
@@ -40,11 +41,11 @@ fn node(u: &mut Unstructured<'_>) -> Result<Box<dyn Node>> {
             idle: 30,
             ..window::Settings::default()
         };
-        let look = |_: &window::Flow<'_>, event: Event<'_>| match event {
+        let callback = |_: &window::Flow<'_>, event: Event<'_>| match event {
             Event::Window(window) if window.bytes().contains(&0xee) => Verdict::Drop,
             _ => Verdict::Forward,
         };
-        return Ok(Box::new(window::<Tcp, _>(&settings, look).expect("settings that make sense")));
+        return Ok(Box::new(window::<Tcp, _>(&settings, callback).expect("valid settings")));
     }
     let settings = packetize::Settings {
         checksums: false,
@@ -61,7 +62,7 @@ fn node(u: &mut Unstructured<'_>) -> Result<Box<dyn Node>> {
     let made: Result<_, Diagnostic> = packetize(&settings, |_, bytes, more, out| {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {
-                // waits, lengthens, deletes, runs wild
+                // withhold, lengthen, delete, expand excessively
                 0xf0 if more => return at,
                 0xf1 => out.extend([1, 2]),
                 0xf2 => {}
@@ -71,13 +72,13 @@ fn node(u: &mut Unstructured<'_>) -> Result<Box<dyn Node>> {
         }
         bytes.len()
     });
-    Ok(Box::new(made.expect("settings that make sense")))
+    Ok(Box::new(made.expect("valid settings")))
 }
 
-/// A segment of one of two connections, its numbers near those that are expected, or whatever comes.
+/// Returns a segment of one of two connections, with sequence numbers close to the expected ones, or any frame.
 fn frame(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     if u.ratio(1, 8)? {
-        return Made::arbitrary(u).map(|made| made.bytes);
+        return FuzzedFrame::arbitrary(u).map(|made| made.bytes);
     }
     let (flow, back): (bool, bool) = u.arbitrary()?;
     let flags = *u.choose(&[0x02, 0x12, 0x10, 0x18, 0x11, 0x19, 0x14, 0x04])?;
@@ -95,7 +96,7 @@ fn frame(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let blueprint = Blueprint {
         nodes: vec![NodePlan { name: "streams".to_owned(), edges: (0..3).map(Target::Port).collect() }],
-        hops: (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), open: false }).collect(),
+        hops: (0..2).map(|input| HopPlan { node: 0, input, next: Target::Port(0), fail_open: false }).collect(),
     };
     let pool = Arc::new(HeapPool::new(u.int_in_range(BURST..=256)?));
     let mut graph = Graph::new(&blueprint, vec![node(u)?], pool.clone());
@@ -103,7 +104,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let (mut out, mut now) = (Count(0), 0);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u8>()?);
-        graph.wake(Duration::from_millis(now), &mut out);
+        graph.run_timers(Duration::from_millis(now), &mut out);
         let mut batch = Batch::new();
         let made = stats.created.get();
         for _ in 0..u.int_in_range(1..=8)? {
@@ -114,15 +115,19 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         }
         let received = batch.len() as u64;
         graph.run::<false>(Target::Hop(Hop(u.int_in_range(0..=1)?)), &mut batch, &mut out);
-        assert!(stats.created.get() - made <= MOST * received, "{} packets of {received}", stats.created.get() - made);
-        see(&stats, &out, &pool);
+        assert!(
+            stats.created.get() - made <= MAX_CREATED * received,
+            "{} packets of {received}",
+            stats.created.get() - made
+        );
+        check(&stats, &out, &pool);
     }
     for _ in 0..500 {
         now += 400;
-        graph.wake(Duration::from_millis(now), &mut out);
+        graph.run_timers(Duration::from_millis(now), &mut out);
     }
-    see(&stats, &out, &pool);
-    assert_eq!(pool.in_use(), 0, "packets are kept");
+    check(&stats, &out, &pool);
+    assert_eq!(pool.in_use(), 0, "packets are held");
     for (name, count) in stats.counters() {
         let left = ["flows", "memory_bytes", "connections", "waiting"].contains(&&*name);
         assert!(!left || count.get() == 0, "{name}: {}", count.get());
@@ -130,16 +135,16 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-fn see(stats: &NodeStats, out: &Count, pool: &HeapPool) {
+fn check(stats: &NodeStats, out: &Count, pool: &HeapPool) {
     let held = stats.held.get();
     assert_eq!(stats.packets.get() + stats.created.get(), out.0 + held + stats.dropped(), "accounting");
     assert_eq!(pool.in_use() as u64, held, "a packet was leaked");
     for (reason, count) in stats.reasons.iter().zip(&stats.drops) {
-        assert!(!NodeStats::EVERY.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
+        assert!(!CommonDrop::NAMES.contains(reason) || count.get() == 0, "{} packets: {reason}", count.get());
     }
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    // bytes that run out end the run, which is no fault
+    // exhausted input is not an error
     let _ = run(&mut Unstructured::new(bytes));
 });

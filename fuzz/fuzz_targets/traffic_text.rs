@@ -1,60 +1,61 @@
-//! What a user writes about traffic: sizes, mixes and genomes, orders, stacks, short flows, traces, addresses, rewriting. A text is
-//! refused, with a message that a terminal can show, or means the same when it is written again. The first byte says what it is.
+//! Textual settings of traffic: sizes, mixes and genomes, orders, stacks, short flows, traces, addresses, rewriting. A
+//! text is rejected with a printable message or its value survives formatting and parsing. The first byte selects the
+//! type.
 #![no_main]
 
-use bondstone_fuzz::read;
+use bondstone_fuzz::parse_text;
 use libfuzzer_sys::fuzz_target;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use traffic::nfpa::Name;
 use traffic::{AddressRange, FrameSize, Mix, Order, PrefixMap, ShortSettings, Stack, Tagging};
 
-/// Texts of users are no longer.
-const LONGEST: usize = 2000;
-/// Turns of a mix that are looked at.
-const TURNS: usize = 64;
+/// Longest text in bytes.
+const MAX_TEXT_LEN: usize = 2000;
+/// Steps of a mix that are checked.
+const CYCLE_STEPS: usize = 64;
 
-/// What is written of a value means that value.
-fn again<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) -> Option<T> {
-    let value: T = read(text)?;
+/// Checks that a value survives formatting and parsing.
+fn round_trip<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) -> Option<T> {
+    let value: T = parse_text(text)?;
     let written = value.to_string();
-    let back: T = read(&written).unwrap_or_else(|| panic!("{text:?} becomes {written:?}, which is refused"));
+    let back: T = parse_text(&written).unwrap_or_else(|| panic!("{text:?} becomes {written:?}, which is rejected"));
     assert_eq!(back, value, "{text:?} becomes {written:?}");
     Some(value)
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((which, rest)) = bytes.split_first() else { return };
+    let Some((selector, rest)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    if text.len() > LONGEST {
+    if text.len() > MAX_TEXT_LEN {
         return;
     }
-    match which.wrapping_sub(b'0') % 9 {
+    match selector.wrapping_sub(b'0') % 9 {
         0 => {
-            let Some(mix) = read::<Mix>(text) else { return };
+            let Some(mix) = parse_text::<Mix>(text) else { return };
             let mut cycle = mix.cycle();
             let entries = mix.entries();
             assert!(!entries.is_empty() && entries.iter().all(|(_, weight)| *weight != 0));
-            assert!((0..TURNS).all(|_| cycle.next_index() < entries.len()));
+            assert!((0..CYCLE_STEPS).all(|_| cycle.next_index() < entries.len()));
             assert!(mix.largest() >= entries[0].0 || entries.len() > 1);
         }
-        1 => drop(again::<Order>(text)),
+        1 => drop(round_trip::<Order>(text)),
         2 => {
-            if let Some(stack) = again::<Stack>(text) {
+            if let Some(stack) = round_trip::<Stack>(text) {
                 assert_eq!(stack.reversed().reversed(), stack);
             }
         }
-        3 => drop(again::<ShortSettings>(text)),
-        4 => drop(again::<Name>(text)),
+        3 => drop(round_trip::<ShortSettings>(text)),
+        4 => drop(round_trip::<Name>(text)),
         5 => {
-            if let Some(range) = read::<AddressRange>(text) {
+            if let Some(range) = parse_text::<AddressRange>(text) {
                 assert_eq!(range.first().is_ipv4(), range.is_ipv4());
             }
         }
-        6 => drop(again::<PrefixMap>(text)),
-        7 => drop(again::<Tagging>(text)),
+        6 => drop(round_trip::<PrefixMap>(text)),
+        7 => drop(round_trip::<Tagging>(text)),
         _ => {
-            if let Some(size) = read::<FrameSize>(text) {
+            if let Some(size) = parse_text::<FrameSize>(text) {
                 assert!(size.with_fcs() > size.without_fcs() as u16);
             }
         }

@@ -1,4 +1,4 @@
-//! What several targets need: frames that get past the first header.
+//! Inputs that several targets share: frames that pass the parser of the first header.
 
 use libfuzzer_sys::arbitrary::{Arbitrary, Result, Unstructured};
 use packet::{BURST, Batch, HeapPool, Pool as _};
@@ -8,22 +8,23 @@ use std::sync::Arc;
 use wire::build::{self, Frame, Ip, Network, Transport, V6};
 use wire::{EtherType, IpProtocol, MacAddr, TcpFlags, ipv4, tcp};
 
-/// A frame, and whether it is known to be well-formed.
-pub struct Made {
-    /// Its bytes.
+/// A frame from the fuzzer.
+pub struct FuzzedFrame {
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// Whether it is TCP or UDP over IP, or ARP, with every length and checksum right.
-    pub sound: bool,
+    /// True for TCP or UDP over IP, or ARP, with valid lengths and checksums.
+    pub well_formed: bool,
 }
 
-impl<'a> Arbitrary<'a> for Made {
-    /// Half of the frames are raw bytes, the rest are built from fuzzed fields, some of them broken in one place.
+impl<'a> Arbitrary<'a> for FuzzedFrame {
+    /// Half of the frames are raw bytes; the others are built from fuzzed fields, and some of those are mutated in one
+    /// place.
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         if u.ratio(1, 2)? {
             let len = u.int_in_range(0..=200)?.min(u.len());
-            return Ok(Made { bytes: u.bytes(len)?.to_vec(), sound: false });
+            return Ok(FuzzedFrame { bytes: u.bytes(len)?.to_vec(), well_formed: false });
         }
-        let mut made = built(u)?;
+        let mut made = build_frame(u)?;
         match u.int_in_range(0..=3)? {
             0 => made.bytes.truncate(u.int_in_range(0..=made.bytes.len())?),
             1 => {
@@ -32,14 +33,14 @@ impl<'a> Arbitrary<'a> for Made {
             }
             _ => return Ok(made),
         }
-        Ok(Made { sound: false, ..made })
+        Ok(FuzzedFrame { well_formed: false, ..made })
     }
 }
 
-/// A frame as it is or, three times in sixteen, another one in its place, cut or bent; whether it is no longer what it was.
-pub fn perhaps_bent(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec<u8>, bool)> {
+/// Replaces, truncates or mutates a frame with a probability of 3/16; returns the frame, and true if it was changed.
+pub fn maybe_mutate(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec<u8>, bool)> {
     match u.int_in_range(0..=15u8)? {
-        0 => frame = Made::arbitrary(u)?.bytes,
+        0 => frame = FuzzedFrame::arbitrary(u)?.bytes,
         1 => frame.truncate(u.int_in_range(0..=frame.len())?),
         2 => {
             let at = u.choose_index(frame.len())?;
@@ -52,37 +53,38 @@ pub fn perhaps_bent(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec
 
 /// Batches for a node with two inputs.
 pub struct Batches {
-    /// For each input.
+    /// One for each input.
     pub batches: [Batch; 2],
-    /// Packets in them.
+    /// Number of packets.
     pub packets: u64,
-    /// Those of them that are [no longer what they were](perhaps_bent).
-    pub bent: u64,
+    /// Number of packets that were [changed](maybe_mutate).
+    pub mutated: u64,
 }
 
 impl Batches {
-    /// Half a burst at the most of what `next` makes, each with the number of its input, some of them bent.
+    /// Fills the batches with up to half a burst of packets from `next`, which returns input and frame; some are
+    /// changed.
     ///
     /// # Panics
-    /// The pool is empty.
+    /// The pool has no buffer for an unchanged frame.
     pub fn fill<'a>(
         u: &mut Unstructured<'a>,
         pool: &Arc<HeapPool>,
         next: impl Fn(&mut Unstructured<'a>) -> Result<(u8, Vec<u8>)>,
     ) -> Result<Self> {
-        let mut it = Batches { batches: [Batch::new(), Batch::new()], packets: 0, bent: 0 };
+        let mut it = Batches { batches: [Batch::new(), Batch::new()], packets: 0, mutated: 0 };
         for _ in 0..u.int_in_range(1..=BURST / 2)? {
             let (input, frame) = next(u)?;
-            let (frame, bent) = perhaps_bent(u, frame)?;
-            // what is bent may be longer than a buffer
+            let (frame, mutated) = maybe_mutate(u, frame)?;
+            // a replaced frame may be longer than a buffer
             if let Some(packet) = pool.alloc_from(&frame) {
                 it.packets += 1;
-                it.bent += u64::from(bent);
-                it.batches[usize::from(input)].push(packet).expect("a burst");
+                it.mutated += u64::from(mutated);
+                it.batches[usize::from(input)].push(packet).expect("a burst fits into a batch");
             } else {
-                assert!(bent, "the pool has more packets than are held");
+                assert!(mutated, "the pool is larger than the number of held packets");
             }
-            if bent && u.is_empty() {
+            if mutated && u.is_empty() {
                 break;
             }
         }
@@ -90,7 +92,7 @@ impl Batches {
     }
 }
 
-fn built(u: &mut Unstructured<'_>) -> Result<Made> {
+fn build_frame(u: &mut Unstructured<'_>) -> Result<FuzzedFrame> {
     let (src, dst, sport, dport): ([u8; 4], [u8; 4], u16, u16) = u.arbitrary()?;
     let (far, near) = ((u128::from(u32::from_be_bytes(src)) << 96).to_be_bytes(), [dst; 4].concat());
     let near = <[u8; 16]>::try_from(near).unwrap_or_default();
@@ -100,11 +102,11 @@ fn built(u: &mut Unstructured<'_>) -> Result<Made> {
         1 => with_tcp(u, build::tcp4(src, dst, sport, dport)).and_then(|f| with_v4(u, f)),
         2 => with_v6(u, build::udp6(far, near, sport, dport)),
         3 => with_tcp(u, build::tcp6(far, near, sport, dport)).and_then(|f| with_v6(u, f)),
-        4 => outside(u, build::arp_request(src, dst)),
+        4 => finish(u, build::arp_request(src, dst)),
         5 => with_v4(u, build::ipv4(src, dst, IpProtocol(sport as u8))),
         _ => with_v6(u, build::ipv6(far, near, IpProtocol(sport as u8))),
     };
-    Ok(Made { bytes: bytes?, sound: kind < 5 })
+    Ok(FuzzedFrame { bytes: bytes?, well_formed: kind < 5 })
 }
 
 fn with_tcp<N: Ip>(u: &mut Unstructured<'_>, frame: Frame<N, tcp::Repr>) -> Result<Frame<N, tcp::Repr>> {
@@ -122,7 +124,7 @@ fn with_v4<T: Transport<ipv4::Repr>>(u: &mut Unstructured<'_>, frame: Frame<ipv4
     if u.ratio(1, 8)? {
         frame = frame.fragment(u.int_in_range(0..=0x1fff)? << 3, u.arbitrary()?);
     }
-    outside(u, frame)
+    finish(u, frame)
 }
 
 fn with_v6<T: Transport<V6>>(u: &mut Unstructured<'_>, frame: Frame<V6, T>) -> Result<Vec<u8>> {
@@ -136,7 +138,7 @@ fn with_v6<T: Transport<V6>>(u: &mut Unstructured<'_>, frame: Frame<V6, T>) -> R
     if u.ratio(1, 8)? {
         frame = frame.fragment(u.arbitrary()?, u.arbitrary()?, u.arbitrary()?);
     }
-    outside(u, frame)
+    finish(u, frame)
 }
 
 fn payload<'a>(u: &mut Unstructured<'a>) -> Result<&'a [u8]> {
@@ -153,13 +155,13 @@ fn outside<N: Network, T: Transport<N>>(u: &mut Unstructured<'_>, mut frame: Fra
     Ok(frame.src_mac(MacAddr(u.arbitrary()?)).pad_to(pad).to_vec())
 }
 
-/// A value as a user writes it; what is refused is told in a message that a terminal can show.
-pub fn read<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
+/// Parses a value in its textual form; checks that an error message is neither empty nor too long.
+pub fn parse_text<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
     match text.parse() {
         Ok(value) => Some(value),
-        Err(why) => {
-            let said = T::Err::to_string(&why);
-            assert!(!said.is_empty() && said.len() <= 8 * text.len() + 4000, "{said:?}");
+        Err(error) => {
+            let message = T::Err::to_string(&error);
+            assert!(!message.is_empty() && message.len() <= 8 * text.len() + 4000, "{message:?}");
             None
         }
     }

@@ -20,10 +20,10 @@ static __rte_always_inline uint16_t cells(struct rte_mbuf **p, uint16_t n, struc
 	const struct cells *s = state;
 	uint64_t *array = s->array;
 	const uint32_t updates = s->n;
-	uint32_t gone = 0;
-	fetch_first(p, n);
+	uint32_t drops = 0;
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
 		uint32_t len = p[i]->data_len;
 		int bad = -1;
@@ -57,10 +57,10 @@ static __rte_always_inline uint16_t cells(struct rte_mbuf **p, uint16_t n, struc
 		}
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			gone |= 1u << i;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 NETWORK_FUNCTION(cells, cells)

@@ -1,5 +1,6 @@
-/* A firewall that knows IPv4 connections of TCP and UDP: packets of known ones pass if their TCP numbers are in the window
- * (van Rooij 2000), first packets if a rule lets them. One cache line for each connection, both directions. */
+/* Stateful firewall for TCP and UDP over IPv4: packets of known connections pass if their TCP numbers are in the
+ * window (van Rooij 2000), first packets if a rule accepts them. A connection takes one cache line for both
+ * directions. */
 #include "forward.h"
 
 enum { REFUSED, NOT_TRACKED, OUT_OF_WINDOW, OUT_OF_STATE };
@@ -8,20 +9,20 @@ enum { FIN = 1, SYN = 2, RST = 4, ACK = 16, DEED = FIN | SYN | RST | ACK };
 
 #define MARGIN 66000
 #define UNSCALED 15
-/* A connection is in its home line or one of those behind it: there is always room. */
+/* A connection is in its primary line or one of the next: there is always room. */
 #define WINDOW 96
-/* Lines looked through every millisecond. */
+/* Lines searched for expired connections every millisecond. */
 #define PART 512
-/* Bursts after which the clock is looked at. */
+/* Number of bursts after which the clock is read. */
 #define LOOK 32
 
 struct connection {
-	uint64_t addresses;	/* the smaller order of both, as on the wire */
+	uint64_t addresses;	/* both addresses in a canonical order, network byte order */
 	uint32_t ports, protocol;
 	uint32_t end[2], limit[2], widest[2];
 	uint8_t scale[2], state, origin;
-	uint32_t seen; /* seconds; a state of NONE: nobody's */
-	uint32_t first;	/* of a SYN, what may be acknowledged; the window that it offers */
+	uint32_t last_seen; /* time of the last packet in seconds; free if the state is NONE */
+	uint32_t first;	/* of a SYN: the number that may be acknowledged, and the offered window */
 	uint16_t window, pad[5];
 } __rte_aligned(64);
 
@@ -33,13 +34,13 @@ struct track_rule {
 
 struct conntrack {
 	struct connection *lines;
-	uint64_t n; /* home lines */
+	uint64_t n; /* primary lines */
 	uint64_t seed[2];
 	uint32_t capacity, len, timers[16], now, bursts;
 	uint64_t sweep, next_sweep, per_ms, per_s;
 	const struct track_rule *rules;
 	uint32_t rules_n;
-	uint64_t *counts; /* by default, then by rule */
+	uint64_t *counts; /* of the default, then of the rules */
 };
 
 struct segment {
@@ -96,18 +97,18 @@ static __rte_always_inline int after(uint32_t a, uint32_t b)
 
 static __rte_always_inline int in_window(struct connection *c, uint32_t side, const struct segment *s)
 {
-	uint32_t other = side ^ 1, end = s->seq + s->len + (s->flags & 1) + (s->flags >> 1 & 1);
+	uint32_t peer = side ^ 1, end = s->seq + s->len + (s->flags & 1) + (s->flags >> 1 & 1);
 	uint32_t scale = c->scale[side] == UNSCALED || s->flags & SYN ? 0 : c->scale[side];
 	uint32_t offered = s->window << scale, widest = c->widest[side];
 	int has_ack = (s->flags & ACK) != 0;
-	if (unlikely(after(s->seq, c->limit[side]) | after(c->end[side] - c->widest[other] - 1, end) |
-		     (has_ack & after(s->ack, c->end[other] + 1)) |
-		     (has_ack & after(c->end[other] - RTE_MAX(widest, (uint32_t)MARGIN) - 1, s->ack))))
+	if (unlikely(after(s->seq, c->limit[side]) | after(c->end[side] - c->widest[peer] - 1, end) |
+		     (has_ack & after(s->ack, c->end[peer] + 1)) |
+		     (has_ack & after(c->end[peer] - RTE_MAX(widest, (uint32_t)MARGIN) - 1, s->ack))))
 		return 0;
 	if (after(end, c->end[side]))
 		c->end[side] = end;
-	if (has_ack && after(s->ack + offered, c->limit[other]))
-		c->limit[other] = s->ack + offered;
+	if (has_ack && after(s->ack + offered, c->limit[peer]))
+		c->limit[peer] = s->ack + offered;
 	if (unlikely(offered > widest))
 		c->widest[side] = offered;
 	return 1;
@@ -130,7 +131,8 @@ static void begin(struct connection *c, uint32_t side, const struct segment *s)
 	c->widest[side ^ 1] = 1;
 }
 
-/* Anything but an acknowledgement within an established connection: why it is dropped, -1 if it is not, -2 if it begins anew. */
+/* Tracks a segment that is not an acknowledgement within an established connection; returns the drop reason, -1 to
+ * accept it, or -2 if it opens the connection again. */
 static __rte_noinline int deed(struct connection *c, uint32_t side, const struct segment *s)
 {
 	uint8_t d = s->flags & DEED, state = c->state;
@@ -191,19 +193,19 @@ static __rte_noinline int deed(struct connection *c, uint32_t side, const struct
 	return -1;
 }
 
-static __rte_noinline void look_through(struct conntrack *t)
+static __rte_noinline void age_entries(struct conntrack *t)
 {
 	for (uint32_t i = 0; i < PART; i++) {
 		struct connection *c = &t->lines[t->sweep];
 		t->sweep = t->sweep + 1 == t->n + WINDOW - 1 ? 0 : t->sweep + 1;
-		if (c->state != NONE && t->now - c->seen >= t->timers[c->state] && (int32_t)(t->now - c->seen) > 0) {
+		if (c->state != NONE && t->now - c->last_seen >= t->timers[c->state] && (int32_t)(t->now - c->last_seen) > 0) {
 			memset(c, 0, sizeof(*c));
 			t->len--;
 		}
 	}
 }
 
-/* Whether the first rule that matches, or the default, drops it. */
+/* Returns 1 if the first matching rule, or the default, drops the packet. */
 static int refused(struct conntrack *t, const uint8_t *d)
 {
 	uint32_t src, dst;
@@ -226,7 +228,7 @@ static __rte_always_inline int same(const struct connection *c, __m128i key)
 	return _mm_testz_si128(x, x);
 }
 
-/* The scale that a SYN offers. */
+/* Returns the window scale of a SYN. */
 static uint8_t scale_of(const uint8_t *tcp, uint32_t len)
 {
 	for (uint32_t at = 20; at < len && tcp[at] != 0;) {
@@ -261,12 +263,12 @@ static __rte_always_inline struct segment segment_of(const uint8_t *d)
 	};
 }
 
-/* What a packet does to its connection: why it is dropped, or -1, or -2. */
+/* Tracks a packet of a connection; returns the drop reason, -1 to accept it, or -2 if it opens the connection again. */
 static __rte_always_inline int packet_of(struct conntrack *t, struct connection *c, uint32_t side, const uint8_t *d)
 {
-	/* a store that changes nothing would have the line written back */
-	if (unlikely(c->seen != t->now))
-		c->seen = t->now;
+	/* an unnecessary store would cause a write-back of the line */
+	if (unlikely(c->last_seen != t->now))
+		c->last_seen = t->now;
 	if (d[23] != 6) {
 		if (unlikely(c->state == ONE_WAY && side != c->origin))
 			c->state = BOTH_WAYS;
@@ -280,17 +282,17 @@ static __rte_always_inline int packet_of(struct conntrack *t, struct connection 
 	return deed(c, side, &s);
 }
 
-/* A packet whose connection is not in its home line, or that begins it anew. */
-static __rte_noinline int other(struct conntrack *t, struct connection *home, __m128i key, uint32_t side, const uint8_t *d)
+/* Processes a packet whose connection is not in its primary line, or that opens it again. */
+static __rte_noinline int slow_path(struct conntrack *t, struct connection *primary, __m128i key, uint32_t side, const uint8_t *d)
 {
 	struct connection *c = NULL;
-	for (struct connection *l = home; l < home + WINDOW; l++) {
+	for (struct connection *l = primary; l < primary + WINDOW; l++) {
 		if (l->state == NONE) {
 			c = c ? c : l;
 		} else if (same(l, key)) {
-			int said = packet_of(t, l, side, d);
-			if (said != -2)
-				return said;
+			int reason = packet_of(t, l, side, d);
+			if (reason != -2)
+				return reason;
 			c = l;
 			break;
 		}
@@ -307,7 +309,7 @@ static __rte_noinline int other(struct conntrack *t, struct connection *home, __
 	t->len += c->state == NONE;
 	memset(c, 0, sizeof(*c));
 	_mm_store_si128((__m128i *)c, key);
-	c->seen = t->now;
+	c->last_seen = t->now;
 	if (d[23] == 6) {
 		begin(c, side, &s);
 	} else {
@@ -320,12 +322,12 @@ static __rte_noinline int other(struct conntrack *t, struct connection *home, __
 static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	struct conntrack *t = state;
-	struct connection *homes[BURST];
+	struct connection *primaries[BURST];
 	__m128i keys[BURST];
-	uint32_t sides = 0, gone = 0, strange = 0;
-	fetch_first(p, n);
+	uint32_t sides = 0, drops = 0, not_plain = 0;
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
 		uint64_t a, addresses;
 		uint32_t b, ports, len = p[i]->data_len;
@@ -334,7 +336,7 @@ static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, s
 		memcpy(&addresses, d + 26, 8);
 		memcpy(&ports, d + 34, 4);
 		uint32_t total = rte_be_to_cpu_16((uint16_t)(a >> 32)), protocol = b >> 24, header = (d[46] >> 4) * 4;
-		/* type and version; flags and offset of fragments. Buffers have room for what is read beyond short frames. */
+		/* EtherType and version; flags and fragment offset. Buffers are longer than what is read of short frames. */
 		int plain = ((a & 0xffffff) ^ 0x450008) == 0 && (b & 0xffbf) == 0 && total + 14 <= len &&
 			    ((protocol == 17 && total >= 28) || (protocol == 6 && header >= 20 && header + 20 <= total));
 		uint64_t turned = addresses << 32 | addresses >> 32;
@@ -345,36 +347,36 @@ static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, s
 		uint64_t rest = (uint64_t)protocol << 32 | ports;
 		unsigned __int128 product = (unsigned __int128)(addresses ^ t->seed[0]) * (rest ^ t->seed[1]);
 		uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
-		homes[i] = t->lines + (((hash >> 32) * t->n) >> 32);
-		rte_prefetch0(homes[i]);
+		primaries[i] = t->lines + (((hash >> 32) * t->n) >> 32);
+		rte_prefetch0(primaries[i]);
 		keys[i] = _mm_set_epi64x(rest, addresses);
 		sides |= (uint32_t)turn << i;
-		strange |= (uint32_t)!plain << i;
+		not_plain |= (uint32_t)!plain << i;
 	}
 	if (unlikely(t->bursts++ % LOOK == 0)) {
 		uint64_t cycles = rte_rdtsc();
 		t->now = cycles / t->per_s;
 		if (cycles >= t->next_sweep) {
 			t->next_sweep = cycles + t->per_ms;
-			look_through(t);
+			age_entries(t);
 		}
 	}
 	for (uint16_t i = 0; i < n; i++) {
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
-		int said;
-		/* fragments, options, tags, ICMP and IPv6 are not of this comparison */
-		if (unlikely(strange >> i & 1))
-			said = NOT_TRACKED;
-		else if (likely(same(homes[i], keys[i])) && likely(homes[i]->state != CLOSED))
-			said = packet_of(t, homes[i], sides >> i & 1, d);
+		int reason;
+		/* fragments, options, VLAN tags, ICMP and IPv6 are not part of this comparison */
+		if (unlikely(not_plain >> i & 1))
+			reason = NOT_TRACKED;
+		else if (likely(same(primaries[i], keys[i])) && likely(primaries[i]->state != CLOSED))
+			reason = packet_of(t, primaries[i], sides >> i & 1, d);
 		else
-			said = other(t, homes[i], keys[i], sides >> i & 1, d);
-		if (unlikely(said >= 0)) {
-			c->dropped[said]++;
-			gone |= 1u << i;
+			reason = slow_path(t, primaries[i], keys[i], sides >> i & 1, d);
+		if (unlikely(reason >= 0)) {
+			c->dropped[reason]++;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 NETWORK_FUNCTION_ON(conntrack, conntrack, FRESH_FLOW)

@@ -1,17 +1,17 @@
-/* Filters that do next to nothing: number k drops frames whose byte k is 0xff. */
+/* Minimal filters: filter k drops frames whose byte k is 0xff. */
 #include "forward.h"
 
 enum { MALFORMED_ETHERNET, MARKED };
 
-/* `times` filters, the first of them number k, one after the other on each packet; fresh: nobody has touched the packets. */
+/* Applies `times` filters from number k on to each packet; fresh: the packets are not in the cache yet. */
 static __rte_always_inline uint16_t filters(struct rte_mbuf **p, uint16_t n, struct counts *c, int k, int times, int fresh)
 {
-	uint32_t gone = 0;
+	uint32_t drops = 0;
 	if (fresh)
-		fetch_first(p, n);
+		prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		if (fresh)
-			fetch(p, i, n);
+			prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
 		int bad = -1;
 		if (unlikely(p[i]->data_len < RTE_ETHER_HDR_LEN))
@@ -21,13 +21,13 @@ static __rte_always_inline uint16_t filters(struct rte_mbuf **p, uint16_t n, str
 				bad = MARKED;
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			gone |= 1u << i;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
-/* So many of them in one loop. */
+/* Chains in one loop. */
 #define FUSED(times)                                                                                                     \
 	static __rte_always_inline uint16_t filter##times(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state) \
 	{                                                                                                                \
@@ -55,7 +55,7 @@ ONE(5)
 ONE(6)
 ONE(7)
 
-/* So many of them, each called for the burst that the one before has left. */
+/* Chains of calls, each for the burst that the previous one has left. */
 static __rte_always_inline uint16_t filter_composed(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	typedef uint16_t (*filter_fn)(struct rte_mbuf **, uint16_t, struct counts *);

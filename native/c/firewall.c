@@ -1,5 +1,5 @@
-/* A packet filter: the first rule that a packet matches decides, and is counted. Few rules are compared with sixteen
- * packets at a time by AVX-512, or eight by AVX2; many by rte_acl. */
+/* Stateless firewall: the first matching rule of a packet applies and is counted. Few rules are compared with
+ * sixteen packets at a time by AVX-512, or eight by AVX2; many rules by rte_acl. */
 /* rte_vect_set_max_simd_bitwidth */
 #define ALLOW_EXPERIMENTAL_API
 #include <rte_acl.h>
@@ -8,24 +8,24 @@
 
 enum { REFUSED, REFUSED_BY_DEFAULT, MALFORMED_IP };
 
-/* What makes a 16-byte key: bytes 22 to 37 of a frame, with the checksum overwritten. */
+/* 16-byte key: bytes 22 to 37 of a frame, with the checksum overwritten. */
 struct key {
 	uint8_t ttl, protocol;
 	uint8_t flags; /* of TCP */
 	uint8_t kind;
-	uint32_t src, dst; /* as on the wire */
-	uint16_t sport, dport; /* as on the wire; with KIND_ICMP the type and the code */
+	uint32_t src, dst; /* network byte order */
+	uint16_t sport, dport; /* network byte order; with KIND_ICMP type and code */
 };
 #define KIND_NO_PORTS 1 /* ports are not known */
 #define KIND_ICMP 2 /* type and code are known */
 #define KIND_FRAGMENT 4
 #define KIND_LATER 8
 
-/* A rule, ready to be compared: firewall.rs makes them. */
+/* A compiled rule, as firewall.rs creates it. */
 struct rule {
-	uint32_t meta, meta_mask; /* the key's first four bytes */
-	uint32_t src, src_mask, dst, dst_mask; /* as on the wire */
-	uint32_t first, span; /* source port below destination port, each as a number: first, and last less first */
+	uint32_t meta, meta_mask; /* first four bytes of the key */
+	uint32_t src, src_mask, dst, dst_mask; /* network byte order */
+	uint32_t first, span; /* ports in host byte order, the source port in the low half: first port, and last minus first */
 	uint32_t drop; /* all ones or none */
 	uint8_t src_len, dst_len; /* for rte_acl, as is the protocol in meta */
 	uint16_t reserved;
@@ -34,9 +34,9 @@ struct rule {
 struct firewall {
 	uint32_t n, drop_by_default;
 	const struct rule *rules;
-	uint64_t *counts; /* 0: by default; 1 + rule */
+	uint64_t *counts; /* 0: default; 1 + rule */
 	struct rte_acl_ctx *acl;
-	uint64_t spare[8]; /* packets that no rule matches, counted there by nobody: no increment waits for the one before */
+	uint64_t spare[8]; /* counters without meaning for packets that no rule matches: no increment waits for the previous one */
 };
 
 RTE_ACL_RULE_DEF(five, 5);
@@ -87,8 +87,8 @@ static struct rte_acl_ctx *acl_of(const struct rule *rules, uint32_t n)
 	return acl;
 }
 
-/* n rules, which live as long as the firewall; NULL when rte_acl refuses. acl: with rte_acl, for rules without TCP flags,
- * ICMP types and fragments. */
+/* Creates a firewall of n rules, which must outlive it; returns NULL if rte_acl rejects them. acl: use rte_acl, for
+ * rules without TCP flags, ICMP types and fragments. */
 struct firewall *native_firewall_new(const struct rule *rules, uint32_t n, int drop_by_default, int acl)
 {
 	struct firewall *f = aligned_alloc(64, RTE_ALIGN(sizeof(*f), 64));
@@ -124,7 +124,7 @@ static __rte_always_inline uint16_t be16(const uint8_t *b)
 	return rte_be_to_cpu_16(v);
 }
 
-/* The rule that a key matches, and 1; 0 for none. */
+/* Returns 1 + the rule that a key matches, or 0. */
 static uint32_t scan(const struct firewall *f, const struct key *k)
 {
 	uint32_t meta;
@@ -140,7 +140,7 @@ static uint32_t scan(const struct firewall *f, const struct key *k)
 	return 0;
 }
 
-/* Counts, and says why the packet is dropped, or -1. */
+/* Counts a packet and returns the drop reason, or -1. */
 static int decide(struct firewall *f, uint32_t rule)
 {
 	f->counts[rule]++;
@@ -149,9 +149,9 @@ static int decide(struct firewall *f, uint32_t rule)
 	return f->rules[rule - 1].drop ? REFUSED : -1;
 }
 
-/* What is not untagged, unfragmented TCP, UDP or ICMP over IPv4 without options: tags, options, fragments, other
- * protocols, IPv6, which none of these rules is for, and what is no IP, which passes. */
-static __rte_noinline int odd(struct firewall *f, const struct rte_mbuf *m)
+/* Processes packets that are not plain: VLAN tags, options, fragments, other protocols, IPv6, which matches no rule, and non-IP
+ * frames, which pass. */
+static __rte_noinline int process_not_plain(struct firewall *f, const struct rte_mbuf *m)
 {
 	const uint8_t *d = rte_pktmbuf_mtod(m, const uint8_t *);
 	uint32_t len = m->data_len, at = 14;
@@ -200,7 +200,7 @@ static __rte_noinline int odd(struct firewall *f, const struct rte_mbuf *m)
 	return decide(f, scan(f, &k));
 }
 
-/* Whether a packet is plain; UDP with one comparison of what is left when the rest is. */
+/* Returns 1 if a packet is plain UDP. */
 static __rte_always_inline int is_plain(const uint8_t *d, uint32_t len)
 {
 	uint64_t a;
@@ -208,11 +208,11 @@ static __rte_always_inline int is_plain(const uint8_t *d, uint32_t len)
 	memcpy(&a, d + 12, 8);
 	memcpy(&b, d + 20, 4);
 	uint32_t total = rte_be_to_cpu_16((uint16_t)(a >> 32));
-	/* type and version; flags and offset of fragments, protocol. Buffers have room for what is read beyond short frames. */
+	/* EtherType and version; flags and fragment offset, protocol. Buffers are longer than what is read of short frames. */
 	return likely((((a & 0xffffff) ^ 0x450008) | ((b & 0xff00ff3f) ^ 0x11000000)) == 0 && total >= 28 && total + 14 <= len);
 }
 
-/* The same for TCP and ICMP, which are compared a second time. */
+/* Returns 1 if a packet is plain TCP or ICMP. */
 static __rte_noinline int is_plain_other(const uint8_t *d, uint32_t len)
 {
 	uint32_t total = be16(d + 16);
@@ -221,7 +221,7 @@ static __rte_noinline int is_plain_other(const uint8_t *d, uint32_t len)
 	return (d[23] == 6 && total >= 40) || (d[23] == 1 && total >= 28);
 }
 
-/* Keys of a burst, field by field: of each group of packets meta, source, destination and ports, these as numbers. */
+/* Keys of a burst by field: meta, source, destination and ports of each group of packets, the ports in host byte order. */
 #ifdef __AVX512F__
 #define LANES 16
 typedef __m512i lanes;
@@ -234,7 +234,7 @@ struct burst {
 };
 
 #ifdef __AVX512F__
-/* Packet i of 16 is then lane 4 * (i % 4) + i / 4. */
+/* Packet i of 16 is in lane 4 * (i % 4) + i / 4. */
 static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 {
 	const lanes swap = _mm512_broadcast_i32x4(_mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
@@ -248,8 +248,8 @@ static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 	out[3] = _mm512_shuffle_epi8(_mm512_unpackhi_epi64(hab, hce), swap);
 }
 
-/* Bit i of a set of lanes is that of packet 4 * (i % 4) + i / 4: the same both ways. */
-static __rte_always_inline uint32_t straighten(uint32_t set)
+/* Converts a mask of lanes to one of packets: lane i is packet 4 * (i % 4) + i / 4, and vice versa. */
+static __rte_always_inline uint32_t lanes_to_packets(uint32_t set)
 {
 	uint32_t out = 0;
 	for (int i = 0; i < 32; i++)
@@ -269,7 +269,7 @@ static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4]
 	return _mm512_testn_epi32_mask(rest, rest);
 }
 #else
-/* Packet i of 8 is then lane i. */
+/* Packet i of 8 is in lane i. */
 static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 {
 	const lanes swap = _mm256_broadcastsi128_si256(_mm_set_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1));
@@ -286,7 +286,7 @@ static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 	out[3] = _mm256_shuffle_epi8(_mm256_unpackhi_epi64(hab, hce), swap);
 }
 
-static __rte_always_inline uint32_t straighten(uint32_t set)
+static __rte_always_inline uint32_t lanes_to_packets(uint32_t set)
 {
 	return set;
 }
@@ -308,16 +308,16 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 {
 	struct firewall *f = state;
 	struct key keys[BURST] __rte_cache_aligned;
-	const __m128i kept = _mm_set_epi32(-1, -1, -1, 0xffff);
-	uint32_t strange = 0;
-	fetch_first(p, n);
+	const __m128i key_mask = _mm_set_epi32(-1, -1, -1, 0xffff);
+	uint32_t not_plain = 0;
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
-		_mm_store_si128((__m128i *)&keys[i], _mm_and_si128(_mm_loadu_si128((const __m128i *)(d + 22)), kept));
+		_mm_store_si128((__m128i *)&keys[i], _mm_and_si128(_mm_loadu_si128((const __m128i *)(d + 22)), key_mask));
 		if (unlikely(!is_plain(d, p[i]->data_len))) {
 			if (!is_plain_other(d, p[i]->data_len)) {
-				strange |= 1u << i;
+				not_plain |= 1u << i;
 			} else if (d[23] == 6) {
 				keys[i].flags = d[47];
 			} else {
@@ -330,9 +330,9 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 	struct burst burst;
 	for (uint32_t i = 0; i < BURST / LANES; i++)
 		transpose(keys + i * LANES, burst.of[i]);
-	uint32_t todo = UINT32_MAX, gone = 0;
-	if (unlikely(n < BURST || strange != 0))
-		todo = straighten((n < BURST ? (1u << n) - 1 : UINT32_MAX) & ~strange);
+	uint32_t todo = UINT32_MAX, drops = 0;
+	if (unlikely(n < BURST || not_plain != 0))
+		todo = lanes_to_packets((n < BURST ? (1u << n) - 1 : UINT32_MAX) & ~not_plain);
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct rule *r = &f->rules[i];
 		uint32_t hits = 0;
@@ -340,48 +340,48 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 			hits |= meets(r, burst.of[g]) << g * LANES;
 		hits &= todo;
 		todo ^= hits;
-		gone |= hits & r->drop;
+		drops |= hits & r->drop;
 		f->counts[i + 1] += __builtin_popcount(hits);
 	}
 	f->counts[0] += __builtin_popcount(todo);
-	if (unlikely(gone | (todo & f->drop_by_default))) {
-		c->dropped[REFUSED] += __builtin_popcount(gone);
+	if (unlikely(drops | (todo & f->drop_by_default))) {
+		c->dropped[REFUSED] += __builtin_popcount(drops);
 		c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcount(todo & f->drop_by_default);
-		gone = straighten(gone | (todo & f->drop_by_default));
+		drops = lanes_to_packets(drops | (todo & f->drop_by_default));
 	}
-	for (; unlikely(strange != 0); strange &= strange - 1) {
-		uint32_t i = __builtin_ctz(strange);
-		int bad = odd(f, p[i]);
+	for (; unlikely(not_plain != 0); not_plain &= not_plain - 1) {
+		uint32_t i = __builtin_ctz(not_plain);
+		int bad = process_not_plain(f, p[i]);
 		if (bad >= 0) {
 			c->dropped[bad]++;
-			gone |= 1u << i;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 NETWORK_FUNCTION(firewall, firewall)
 
-/* The rules of n packets, given from their protocols on, and 1; 0 for none. */
-void native_firewall_look(struct firewall *f, const uint8_t **from, uint32_t *found, uint32_t n)
+/* Writes 1 + the rule of each of n packets, or 0; packets start at their protocol. */
+void native_firewall_classify(struct firewall *f, const uint8_t **from, uint32_t *found, uint32_t n)
 {
 	rte_acl_classify(f->acl, from, found, n, 1);
 }
 
 static __rte_always_inline uint16_t firewall_acl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
-	/* what rte_acl reads for a packet that is not plain */
+	/* read by rte_acl for packets that are not plain */
 	static const uint8_t nothing[16];
 	struct firewall *f = state;
 	const uint8_t *from[BURST];
-	uint32_t rules[BURST], strange = 0, gone = 0, missed = 0;
-	fetch_first(p, n);
+	uint32_t rules[BURST], not_plain = 0, drops = 0, missed = 0;
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
 		from[i] = d + 23;
 		if (unlikely(!is_plain(d, p[i]->data_len) && (d[23] != 6 || !is_plain_other(d, p[i]->data_len)))) {
-			strange |= 1u << i;
+			not_plain |= 1u << i;
 			from[i] = nothing;
 		}
 	}
@@ -390,22 +390,22 @@ static __rte_always_inline uint16_t firewall_acl(struct rte_mbuf **p, uint16_t n
 		uint32_t rule = rules[i], none = rule == 0;
 		(*(none ? &f->spare[i & 7] : &f->counts[rule]))++;
 		missed |= none << i;
-		gone |= (none ? 0 : f->rules[rule - 1].drop & 1) << i;
+		drops |= (none ? 0 : f->rules[rule - 1].drop & 1) << i;
 	}
-	missed &= ~strange;
+	missed &= ~not_plain;
 	f->counts[0] += __builtin_popcount(missed);
-	c->dropped[REFUSED] += __builtin_popcount(gone);
+	c->dropped[REFUSED] += __builtin_popcount(drops);
 	c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcount(missed & f->drop_by_default);
-	gone |= missed & f->drop_by_default;
-	for (; unlikely(strange != 0); strange &= strange - 1) {
-		uint32_t i = __builtin_ctz(strange);
-		int bad = odd(f, p[i]);
+	drops |= missed & f->drop_by_default;
+	for (; unlikely(not_plain != 0); not_plain &= not_plain - 1) {
+		uint32_t i = __builtin_ctz(not_plain);
+		int bad = process_not_plain(f, p[i]);
 		if (bad >= 0) {
 			c->dropped[bad]++;
-			gone |= 1u << i;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 NETWORK_FUNCTION(firewall_acl, firewall_acl)

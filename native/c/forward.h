@@ -1,4 +1,4 @@
-/* The loop around a network function: receive a burst, process it, send it, count. */
+/* Forwarding loop of a network function: receives, processes, sends and counts bursts. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 #include <rte_prefetch.h>
 
 #define BURST 32
-/* Packets ahead whose header and first bytes are fetched. */
+/* Prefetch distance in packets. */
 #define AHEAD 8
 
-/* Zeroed memory for a table, in huge pages where there are any; bytes are whole ones. */
+/* Allocates zeroed memory for a table, in huge pages if available; bytes is a multiple of their size. */
 static inline void *table_new(size_t bytes)
 {
 	void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
@@ -28,14 +28,14 @@ static inline void *table_new(size_t bytes)
 	return table;
 }
 
-/* From either kind of memory. */
+/* Frees memory of table_new. */
 static inline void table_free(void *table, size_t bytes)
 {
 	madvise(table, bytes, MADV_DONTNEED);
 	munmap(table, bytes);
 }
 
-/* What every lcore of a DPDK application counts. */
+/* Counters of an lcore. */
 struct counts {
 	uint64_t received, sent, tx_full;
 	uint64_t dropped[4];
@@ -61,19 +61,19 @@ struct fresh_macs {
 	uint8_t bytes[16];
 };
 
-/* A port: an ethdev queue, or packets that go round in memory (slots a power of two, the same array on both sides),
- * called through a pointer as an ethdev's burst functions are, here and in Rust. */
+/* Port: an ethdev queue, or a ring in memory whose sent packets are received again (its number of slots is a power of two; C and
+ * Rust use the same array). Its burst functions are called through pointers, like those of an ethdev. */
 struct port {
 	uint16_t ethdev;
 	struct rte_mbuf **slots; /* NULL: an ethdev */
 	uint32_t mask, head, tail;
-	const void *fresh; /* of struct fresh, fresh6, fresh_flow or fresh_macs; NULL: packets are received as they were sent */
+	const void *fresh; /* array of struct fresh, fresh6, fresh_flow or fresh_macs; NULL: packets are received unchanged */
 	uint32_t fresh_mask, at;
-	uint64_t front; /* with fresh: the first eight bytes of every frame */
-	uint64_t ip;	/* with fresh6: the first eight bytes of every IPv6 header; with FRESH_WHOLE: the next eight of every frame */
+	uint64_t frame_start; /* with fresh: the first eight bytes of every frame */
+	uint64_t ip_start; /* with fresh6: the first eight bytes of every IPv6 header; with FRESH_WHOLE: the next eight of every frame */
 };
 
-/* What a port is: all but the first two have fresh; FRESH_WHOLE also loses what was put in front of packets. */
+/* Kind of a port. All but the first two write fresh fields into received packets; FRESH_WHOLE also removes prepended headers. */
 enum { ETHDEV, MEMORY, FRESH, FRESH6, FRESH_FLOW, FRESH_WHOLE, FRESH_MACS };
 
 uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n);
@@ -86,7 +86,7 @@ extern uint16_t (*volatile memory_rx_fresh_macs)(struct port *, struct rte_mbuf 
 extern uint16_t (*volatile memory_rx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 extern uint16_t (*volatile memory_tx_burst)(struct port *, struct rte_mbuf **, uint16_t);
 
-/* Processes n packets; keeps those that go on at the front, in order, and returns how many. */
+/* Processes n packets; moves those to send to the front of the array, in order, and returns their number. */
 typedef uint16_t (*nf_fn)(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state);
 
 static __rte_always_inline uint16_t receive(struct port *port, struct rte_mbuf **p, int kind)
@@ -109,7 +109,7 @@ static __rte_always_inline uint16_t transmit(struct port *port, struct rte_mbuf 
 	return kind != ETHDEV ? memory_tx_burst(port, p, n) : rte_eth_tx_burst(port->ethdev, 0, p, n);
 }
 
-/* Takes bursts in turn from a to b and from b to a. */
+/* Forwards bursts alternately from a to b and from b to a. */
 static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t bursts, struct counts *c, nf_fn nf, void *state, int kind)
 {
 	struct rte_mbuf *p[BURST] __rte_cache_aligned;
@@ -129,7 +129,7 @@ static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t
 	}
 }
 
-/* A network function as three loops, one for each kind of port; what is fresh is of the kind it takes. */
+/* Defines a network function as three loops, one for each kind of port. */
 #define NETWORK_FUNCTION(name, nf) NETWORK_FUNCTION_ON(name, nf, FRESH)
 #define NETWORK_FUNCTION_ON(name, nf, of_fresh)                                                                      \
 	void native_##name(struct port *a, struct port *b, uint32_t bursts, struct counts *c, void *state)           \
@@ -142,8 +142,8 @@ static __rte_always_inline void forward(struct port *a, struct port *b, uint32_t
 			forward(a, b, bursts, c, nf, state, ETHDEV);                                                 \
 	}
 
-/* Fetches a packet's header line and first bytes, assuming the standard headroom so as not to wait for the header. */
-static __rte_always_inline void fetch(struct rte_mbuf **p, uint16_t i, uint16_t n)
+/* Prefetches the mbuf and first bytes of a packet, assuming the standard headroom so as not to wait for the mbuf. */
+static __rte_always_inline void prefetch(struct rte_mbuf **p, uint16_t i, uint16_t n)
 {
 	if (i + AHEAD < n) {
 		rte_prefetch0(p[i + AHEAD]);
@@ -151,8 +151,8 @@ static __rte_always_inline void fetch(struct rte_mbuf **p, uint16_t i, uint16_t 
 	}
 }
 
-/* As fetch, for the packets that no other is AHEAD of. */
-static __rte_always_inline void fetch_first(struct rte_mbuf **p, uint16_t n)
+/* As prefetch, for the first packets of a burst. */
+static __rte_always_inline void prefetch_first(struct rte_mbuf **p, uint16_t n)
 {
 	for (uint16_t i = 0; i < AHEAD && i < n; i++) {
 		rte_prefetch0(p[i]);
@@ -160,16 +160,16 @@ static __rte_always_inline void fetch_first(struct rte_mbuf **p, uint16_t n)
 	}
 }
 
-/* Takes the marked packets out of the burst and frees them together. */
-static __rte_noinline uint16_t discard(struct rte_mbuf **p, uint16_t n, uint32_t gone)
+/* Removes the packets of a mask from the burst and frees them in bulk. */
+static __rte_noinline uint16_t free_dropped(struct rte_mbuf **p, uint16_t n, uint32_t drops)
 {
 	struct rte_mbuf *out[BURST];
-	uint16_t kept = 0, freed = 0;
+	uint16_t sent = 0, freed = 0;
 	for (uint16_t i = 0; i < n; i++)
-		if (gone & 1u << i)
+		if (drops & 1u << i)
 			out[freed++] = p[i];
 		else
-			p[kept++] = p[i];
+			p[sent++] = p[i];
 	rte_pktmbuf_free_bulk(out, freed);
-	return kept;
+	return sent;
 }

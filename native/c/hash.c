@@ -1,10 +1,10 @@
-/* DPDK's own hash table, with keys of some bytes and a number for each. */
+/* DPDK's hash table, with keys of a fixed length and a number for each. */
 #include <rte_hash.h>
 #include <rte_hash_crc.h>
 #include "forward.h"
 #include "hash.h"
 
-/* Room for so many keys, or more, as many slots as the next power of two; NULL without memory. */
+/* Creates a table for at least this number of keys, rounded up to the next power of two; returns NULL without memory. */
 struct rte_hash *native_hash_new(uint32_t entries, uint32_t key_len)
 {
 	static int serial;
@@ -23,13 +23,13 @@ struct rte_hash *native_hash_new(uint32_t entries, uint32_t key_len)
 
 void native_hash_free(struct rte_hash *h) { rte_hash_free(h); }
 
-/* 0, or less when there is no room. */
+/* Returns 0, or a negative number if the table is full. */
 int native_hash_add(struct rte_hash *h, const uint8_t *key, uint64_t value)
 {
 	return rte_hash_add_key_data(h, key, (void *)(uintptr_t)value);
 }
 
-/* Looks up n keys in bursts of 32, and adds what they have to *sum; how many are there. */
+/* Looks up n keys in bursts of 32, adds their values to *sum, and returns the number of keys found. */
 static __rte_always_inline uint32_t look_up(const struct rte_hash *h, const uint8_t *keys, size_t key_len, uint32_t n, uint64_t *sum)
 {
 	uint32_t found = 0;
@@ -54,7 +54,7 @@ static __rte_always_inline uint32_t look_up(const struct rte_hash *h, const uint
 	return found;
 }
 
-/* Of keys of sixteen bytes the sum. */
+/* Returns the sum of the values of keys of sixteen bytes. */
 uint64_t native_hash_sum(const struct rte_hash *h, const uint8_t *keys, uint32_t n)
 {
 	uint64_t sum = 0;
@@ -62,7 +62,7 @@ uint64_t native_hash_sum(const struct rte_hash *h, const uint8_t *keys, uint32_t
 	return sum;
 }
 
-/* Of keys of eight bytes how many are there, and the sum. */
+/* Returns the number of keys of eight bytes that are found, and the sum of their values. */
 uint32_t native_hash_found(const struct rte_hash *h, const uint8_t *keys, uint32_t n, uint64_t *sum)
 {
 	return look_up(h, keys, 8, n, sum);

@@ -1,4 +1,4 @@
-/* DPDK's own hash table: see hash.c. */
+/* DPDK's hash table: see hash.c. */
 #include <stdint.h>
 
 struct rte_hash;

@@ -1,4 +1,4 @@
-/* No network function at all: port to port. */
+/* Forwards from port to port without a network function. */
 #include "forward.h"
 
 static __rte_always_inline uint16_t io(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)

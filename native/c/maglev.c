@@ -1,33 +1,33 @@
-/* Maglev: connections to virtual addresses go to backends, by a table of connections and, for new ones, a ring. IPv4, TCP and
- * UDP, untagged; what is not that, or for no virtual address, passes. Rewrites destination and port, or puts the packet into
- * IPv4. */
+/* Maglev: forwards connections to virtual addresses to backends, by a connection table and, for new connections, a ring. Untagged
+ * TCP and UDP over IPv4; other frames, and those for no virtual address, pass. Rewrites destination and port, or prepends an IPv4
+ * header. */
 #include "forward.h"
 
-/* A connection: half a cache line, of which sixteen bytes are what it is known by but for the time in them. */
+/* A connection, half a cache line. The first sixteen bytes are the key, except for the time in them. */
 struct connection {
-	uint32_t src, dst, ports; /* as on the wire */
-	uint32_t protocol_seen; /* protocol; above it, when last seen, in sixteenths of a second; 0: none */
+	uint32_t src, dst, ports; /* network byte order */
+	uint32_t protocol_and_time; /* protocol, and above it the time of the last packet in sixteenths of a second; 0: free */
 	uint32_t target;
 	uint32_t unused[3];
 };
 
 #define PROTOCOL 0xff
-/* A connection is in its home line or one of the three behind it. */
+/* A connection is in its primary line or one of the three next ones. */
 #define WINDOW 8
-/* Slots looked through every millisecond. */
+/* Slots searched for expired connections every millisecond. */
 #define PART 2048
-/* Bursts after which the clock is looked at. */
+/* Number of bursts after which the clock is read. */
 #define LOOK 32
-/* Slots for virtual addresses. */
+/* Slots of the table of virtual addresses. */
 #define VIPS 64
 #define VIP_SHIFT 58
 
-/* What a packet to a backend needs: one cache line. */
+/* Data for packets to a backend in one cache line. */
 struct target {
-	uint32_t dst; /* as on the wire */
-	uint16_t port; /* as on the wire */
+	uint32_t dst; /* network byte order */
+	uint16_t port; /* network byte order */
 	uint8_t up;
-	uint16_t ip, upper; /* sums of what changes */
+	uint16_t ip, upper; /* checksum differences */
 	uint32_t outer_sum;
 	uint64_t packets;
 	uint8_t outer[20];
@@ -35,7 +35,7 @@ struct target {
 
 struct vip {
 	uint64_t key; /* address, port, protocol; 0: none */
-	uint32_t first; /* of its targets */
+	uint32_t first; /* first of its targets */
 	uint32_t unused;
 };
 
@@ -43,18 +43,18 @@ struct maglev {
 	struct connection *connections;
 	const uint16_t *ring;
 	struct target *targets;
-	uint64_t lines; /* home lines */
+	uint64_t lines; /* primary lines */
 	uint64_t seed[2], ring_seed[2];
 	uint32_t slots, capacity, len, idle; /* idle in sixteenths of a second */
-	uint32_t tunnel, mtu; /* 0: addresses are translated */
-	uint32_t now, bursts; /* the clock is looked at every so many bursts */
+	uint32_t tunnel, mtu; /* tunnel: 0 is NAT */
+	uint32_t now, bursts; /* bursts since the clock was read */
 	uint16_t id;
-	uint64_t fresh, full, moved, forgotten, other, sweep, next_sweep, per_ms, per_tick;
+	uint64_t fresh, full, moved, expired, unmatched, sweep, next_sweep, per_ms, per_tick;
 	struct vip vips[VIPS];
-	/* The burst, whose lines are on their way. */
-	struct connection *home[BURST];
+	/* The current burst, whose lines are being prefetched. */
+	struct connection *primary[BURST];
 	uint32_t first[BURST];
-	uint8_t place[BURST];
+	uint8_t position[BURST];
 	__m128i keys[BURST] __rte_cache_aligned;
 };
 
@@ -72,7 +72,7 @@ struct maglev *native_maglev_new(uint32_t capacity, uint32_t idle_s, uint64_t cy
 	m->idle = idle_s * 16;
 	m->per_ms = cycles_per_second / 1000;
 	m->per_tick = cycles_per_second / 16;
-	m->lines = capacity; /* two slots each: half of them stay free */
+	m->lines = capacity; /* two slots each: half of them remain free */
 	m->seed[0] = 0x9e3779b97f4a7c15;
 	m->seed[1] = 0xbf58476d1ce4e5b9;
 	memcpy(m->ring_seed, ring_seed, 16);
@@ -100,16 +100,16 @@ static __rte_always_inline uint64_t vip_key(uint32_t dst, uint16_t port, uint8_t
 	return dst | (uint64_t)port << 32 | (uint64_t)protocol << 48;
 }
 
-static __rte_always_inline uint32_t vip_home(uint64_t key)
+static __rte_always_inline uint32_t vip_slot(uint64_t key)
 {
 	return (key * 0x9e3779b97f4a7c15) >> VIP_SHIFT;
 }
 
-/* All in the order of the wire; the backends of the one virtual address are the first targets. */
+/* Parameters are in network byte order; the backends of the virtual address are the first targets. */
 void native_maglev_vip(struct maglev *m, uint32_t dst, uint16_t port, uint8_t protocol)
 {
 	uint64_t key = vip_key(dst, port, protocol);
-	uint32_t at = vip_home(key);
+	uint32_t at = vip_slot(key);
 	while (m->vips[at % VIPS].key != 0)
 		at++;
 	m->vips[at % VIPS] = (struct vip){.key = key};
@@ -151,25 +151,25 @@ void native_maglev_backend(struct maglev *m, uint32_t n, uint32_t src, uint32_t 
 	t->outer_sum = half_sum(t->outer, 20);
 }
 
-static __rte_noinline void look_through(struct maglev *m, uint32_t now)
+static __rte_noinline void age_entries(struct maglev *m, uint32_t now)
 {
 	uint64_t slots = (m->lines + WINDOW / 2 - 1) * 2;
 	for (uint32_t i = 0; i < PART; i++) {
 		struct connection *f = &m->connections[m->sweep];
 		m->sweep = m->sweep + 1 == slots ? 0 : m->sweep + 1;
-		if (f->protocol_seen != 0 && ((now - f->protocol_seen) >> 8) >= m->idle && (int32_t)(now - f->protocol_seen) > 0) {
+		if (f->protocol_and_time != 0 && ((now - f->protocol_and_time) >> 8) >= m->idle && (int32_t)(now - f->protocol_and_time) > 0) {
 			memset(f, 0, sizeof(*f));
 			m->len--;
-			m->forgotten++;
+			m->expired++;
 		}
 	}
 }
 
 static __rte_always_inline int same(const struct connection *f, __m128i key)
 {
-	const __m128i kept = _mm_set_epi32(PROTOCOL, -1, -1, -1);
+	const __m128i key_mask = _mm_set_epi32(PROTOCOL, -1, -1, -1);
 	__m128i x = _mm_xor_si128(_mm_load_si128((const __m128i *)f), key);
-	return _mm_testz_si128(x, kept);
+	return _mm_testz_si128(x, key_mask);
 }
 
 static __rte_always_inline uint64_t mix(const uint64_t seed[2], __m128i key)
@@ -184,15 +184,15 @@ static uint32_t choose(const struct maglev *m, uint32_t first, __m128i key)
 	return first + m->ring[((mix(m->ring_seed, key) >> 32) * m->slots) >> 32];
 }
 
-/* The target of a connection that is not in its home line: further on, or new. */
-static __rte_noinline uint32_t other(struct maglev *m, struct connection *home, uint32_t first, __m128i key, uint32_t now)
+/* Returns the target of a connection that is not in its primary line, or inserts a new one. */
+static __rte_noinline uint32_t find_or_insert(struct maglev *m, struct connection *primary, uint32_t first, __m128i key, uint32_t now)
 {
 	struct connection *free_slot = NULL;
-	for (struct connection *f = home; f < home + WINDOW; f++) {
-		if (f->protocol_seen == 0) {
+	for (struct connection *f = primary; f < primary + WINDOW; f++) {
+		if (f->protocol_and_time == 0) {
 			free_slot = free_slot ? free_slot : f;
 		} else if (same(f, key)) {
-			f->protocol_seen = (f->protocol_seen & PROTOCOL) | now;
+			f->protocol_and_time = (f->protocol_and_time & PROTOCOL) | now;
 			return f->target;
 		}
 	}
@@ -202,25 +202,25 @@ static __rte_noinline uint32_t other(struct maglev *m, struct connection *home, 
 		return target;
 	}
 	_mm_store_si128((__m128i *)free_slot, key);
-	free_slot->protocol_seen = (free_slot->protocol_seen & PROTOCOL) | now;
+	free_slot->protocol_and_time = (free_slot->protocol_and_time & PROTOCOL) | now;
 	free_slot->target = target;
 	m->len++;
 	m->fresh++;
 	return target;
 }
 
-static __rte_noinline uint32_t another(struct maglev *m, struct connection *home, uint32_t first, __m128i key)
+static __rte_noinline uint32_t reassign(struct maglev *m, struct connection *primary, uint32_t first, __m128i key)
 {
 	uint32_t target = choose(m, first, key);
-	for (struct connection *f = home; f < home + WINDOW; f++)
-		if (f->protocol_seen != 0 && same(f, key)) {
+	for (struct connection *f = primary; f < primary + WINDOW; f++)
+		if (f->protocol_and_time != 0 && same(f, key)) {
 			m->moved += f->target != target;
 			f->target = target;
 		}
 	return target;
 }
 
-/* A checksum after a change whose sum has 16 bits. */
+/* Returns a checksum after a rewrite with a difference of 16 bits. */
 static __rte_always_inline uint16_t plus(uint16_t sum, uint16_t delta)
 {
 	uint32_t x = (uint32_t)(uint16_t)~sum + delta;
@@ -246,7 +246,7 @@ static __rte_always_inline void translate(uint8_t *d, const struct target *t)
 	memcpy(at, &changed, 2);
 }
 
-/* Whether it has room and may have it. */
+/* Prepends the tunnel header; returns 0 if the packet is too long or has no headroom. */
 static __rte_always_inline int encapsulate(struct maglev *m, struct rte_mbuf *p, const struct target *t)
 {
 	uint8_t *d = rte_pktmbuf_mtod(p, uint8_t *);
@@ -273,10 +273,10 @@ static __rte_always_inline int encapsulate(struct maglev *m, struct rte_mbuf *p,
 static __rte_always_inline uint16_t maglev(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	struct maglev *m = state;
-	uint32_t taken = 0, gone = 0;
-	fetch_first(p, n);
+	uint32_t taken = 0, drops = 0;
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
 		uint32_t len = p[i]->data_len;
 		uint64_t a;
@@ -284,65 +284,65 @@ static __rte_always_inline uint16_t maglev(struct rte_mbuf **p, uint16_t n, stru
 		memcpy(&a, d + 12, 8);
 		memcpy(&b, d + 20, 4);
 		uint32_t total = rte_be_to_cpu_16((uint16_t)(a >> 32)), protocol = b >> 24;
-		/* type and version; flags and offset of fragments. Buffers have room for what is read beyond short frames. */
+		/* EtherType and version; flags and fragment offset. Buffers are longer than what is read of short frames. */
 		int plain = ((a & 0xffffff) ^ 0x450008) == 0 && (b & 0xff3f) == 0 && (protocol == 17 || protocol == 6) &&
 			    total >= (protocol == 6 ? 40u : 28u) && total + 14 <= len;
 		if (unlikely(!plain)) {
-			/* fragments, options, tags and IPv6 are not of this comparison */
-			m->other++;
+			/* fragments, options, VLAN tags and IPv6 are not part of this comparison */
+			m->unmatched++;
 			continue;
 		}
 		__m128i key = _mm_insert_epi32(_mm_loadu_si128((const __m128i *)(d + 26)), protocol, 3);
 		uint64_t vip = vip_key(_mm_extract_epi32(key, 1), (uint32_t)_mm_extract_epi32(key, 2) >> 16, protocol);
-		const struct vip *v = &m->vips[vip_home(vip)];
+		const struct vip *v = &m->vips[vip_slot(vip)];
 		while (unlikely(v->key != vip && v->key != 0))
 			v = v == &m->vips[VIPS - 1] ? m->vips : v + 1;
 		if (unlikely(v->key == 0)) {
-			m->other++;
+			m->unmatched++;
 			continue;
 		}
 		uint64_t hash = mix(m->seed, key);
-		struct connection *home = m->connections + 2 * (((hash >> 32) * m->lines) >> 32);
-		rte_prefetch0(home);
+		struct connection *primary = m->connections + 2 * (((hash >> 32) * m->lines) >> 32);
+		rte_prefetch0(primary);
 		m->keys[taken] = key;
-		m->home[taken] = home;
+		m->primary[taken] = primary;
 		m->first[taken] = v->first;
-		m->place[taken++] = i;
+		m->position[taken++] = i;
 	}
 	if (unlikely(m->bursts++ % LOOK == 0)) {
 		uint64_t cycles = rte_rdtsc();
 		m->now = (uint32_t)(cycles / m->per_tick) << 8;
 		if (cycles >= m->next_sweep) {
 			m->next_sweep = cycles + m->per_ms;
-			look_through(m, m->now);
+			age_entries(m, m->now);
 		}
 	}
 	uint32_t now = m->now;
 	for (uint32_t i = 0; i < taken; i++) {
-		struct connection *f = m->home[i];
+		struct connection *f = m->primary[i];
 		__m128i key = m->keys[i];
 		uint32_t target;
 		if (likely(same(f, key)) || likely(same(++f, key))) {
-			/* left out where it changes nothing: the next comparison of sixteen bytes would wait for it */
-			if (unlikely((f->protocol_seen & ~PROTOCOL) != now))
-				f->protocol_seen = (f->protocol_seen & PROTOCOL) | now;
+			/* an unnecessary store is omitted, as the next comparison of sixteen bytes would wait for it */
+			if (unlikely((f->protocol_and_time & ~PROTOCOL) != now))
+				f->protocol_and_time = (f->protocol_and_time & PROTOCOL) | now;
 			target = f->target;
 		} else {
-			target = other(m, m->home[i], m->first[i], key, now);
+			target = find_or_insert(m, m->primary[i], m->first[i], key, now);
 		}
 		struct target *t = &m->targets[target];
 		if (unlikely(!t->up))
-			t = &m->targets[another(m, m->home[i], m->first[i], key)];
+			t = &m->targets[reassign(m, m->primary[i], m->first[i], key)];
 		t->packets++;
-		struct rte_mbuf *packet = p[m->place[i]];
+		struct rte_mbuf *packet = p[m->position[i]];
 		if (!m->tunnel)
 			translate(rte_pktmbuf_mtod(packet, uint8_t *), t);
 		else if (unlikely(!encapsulate(m, packet, t)))
-			gone |= 1u << m->place[i];
+			drops |= 1u << m->position[i];
 	}
-	if (unlikely(gone)) {
-		c->dropped[0] += __builtin_popcount(gone);
-		return discard(p, n, gone);
+	if (unlikely(drops)) {
+		c->dropped[0] += __builtin_popcount(drops);
+		return free_dropped(p, n, drops);
 	}
 	return n;
 }

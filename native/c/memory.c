@@ -1,4 +1,4 @@
-/* Packets that go round in memory. */
+/* Ports in memory. */
 #include "forward.h"
 
 uint16_t memory_receive(struct port *port, struct rte_mbuf **p, uint16_t n)
@@ -19,8 +19,7 @@ uint16_t memory_transmit(struct port *port, struct rte_mbuf **p, uint16_t n)
 	return n;
 }
 
-/* As memory_receive; each packet gets the next destination of a list, with a fresh time to live and the checksum that
- * belongs to both. */
+/* As memory_receive; writes the next destination of a list into each packet, with a new time to live and the checksum of both. */
 uint16_t memory_receive_fresh(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);
@@ -28,14 +27,14 @@ uint16_t memory_receive_fresh(struct port *port, struct rte_mbuf **p, uint16_t n
 	port->at += BURST;
 	for (int i = 0; i < BURST; i++) {
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
-		memcpy(d, &port->front, 8);
+		memcpy(d, &port->frame_start, 8);
 		memcpy(d + 22, &f[i].ttl_protocol_checksum, 4);
 		memcpy(d + 30, &f[i].dst, 4);
 	}
 	return BURST;
 }
 
-/* As memory_receive_fresh, of IPv6 frames. */
+/* As memory_receive_fresh, for IPv6 frames. */
 uint16_t memory_receive_fresh6(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);
@@ -43,14 +42,14 @@ uint16_t memory_receive_fresh6(struct port *port, struct rte_mbuf **p, uint16_t 
 	port->at += BURST;
 	for (int i = 0; i < BURST; i++) {
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
-		memcpy(d, &port->front, 8);
-		memcpy(d + 14, &port->ip, 8);
+		memcpy(d, &port->frame_start, 8);
+		memcpy(d + 14, &port->ip_start, 8);
 		memcpy(d + 38, f[i].dst, 16);
 	}
 	return BURST;
 }
 
-/* As memory_receive_fresh; each packet gets the addresses and ports of the next connection. */
+/* As memory_receive_fresh; writes the addresses and ports of the next connection into each packet. */
 uint16_t memory_receive_fresh_flow(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);
@@ -58,13 +57,13 @@ uint16_t memory_receive_fresh_flow(struct port *port, struct rte_mbuf **p, uint1
 	port->at += BURST;
 	for (int i = 0; i < BURST; i++) {
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
-		memcpy(d, &port->front, 8);
+		memcpy(d, &port->frame_start, 8);
 		memcpy(d + 22, f[i].bytes, 16);
 	}
 	return BURST;
 }
 
-/* As memory_receive_fresh_flow; where a tunnel's headers were put in front, the packet is again what it was. */
+/* As memory_receive_fresh_flow; removes prepended headers of a tunnel. */
 uint16_t memory_receive_fresh_whole(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);
@@ -75,14 +74,14 @@ uint16_t memory_receive_fresh_whole(struct port *port, struct rte_mbuf **p, uint
 		p[i]->data_len = 60;
 		p[i]->pkt_len = 60;
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
-		memcpy(d, &port->front, 8);
-		memcpy(d + 8, &port->ip, 8);
+		memcpy(d, &port->frame_start, 8);
+		memcpy(d + 8, &port->ip_start, 8);
 		memcpy(d + 22, f[i].bytes, 16);
 	}
 	return BURST;
 }
 
-/* As memory_receive_fresh; each packet gets the next pair of MAC addresses. */
+/* As memory_receive_fresh; writes the next pair of MAC addresses into each packet. */
 uint16_t memory_receive_fresh_macs(struct port *port, struct rte_mbuf **p, uint16_t n)
 {
 	memory_receive(port, p, n);

@@ -1,20 +1,20 @@
-/* Translates sources of TCP and UDP: endpoint-dependent, ports kept where they are free; both directions of a session known. */
+/* NAT of TCP and UDP: endpoint-dependent mapping, port preservation if possible, an entry for each direction of a session. */
 #include "forward.h"
 
-/* One direction of a session, half a cache line. The first sixteen bytes are what it is known by but for the time in them. */
+/* One direction of a session, half a cache line. The first sixteen bytes are the key, except for the time in them. */
 struct entry {
-	uint32_t src, dst, ports; /* as on the wire */
-	uint32_t protocol_seen;	  /* protocol; above it, when last seen, in sixteenths of a second; 0: free */
-	uint32_t ip, upper;	  /* what to add to the complement of the checksums, of the IP header and behind it */
-	uint32_t address;	  /* instead of the source, or of the destination */
+	uint32_t src, dst, ports; /* network byte order */
+	uint32_t protocol_and_time;	  /* protocol, and above it the time of the last packet in sixteenths of a second; 0: free */
+	uint32_t ip, upper;	  /* added to the complement of the checksums of IP and transport headers */
+	uint32_t address;	  /* new source or destination */
 	uint16_t port;
 	uint8_t state, way;
 };
 
 #define PROTOCOL 0xff
-/* An entry is in its home line, as nearly all are, or one of those behind it: ports that go up lie close. */
+/* An entry is in its primary line, like nearly all, or in one of the next: ascending ports are close together. */
 #define WINDOW 256
-/* Entries looked through every millisecond. */
+/* Entries searched for expired ones every millisecond. */
 #define PART 512
 #define LOOK 32
 #define FIN 1
@@ -23,11 +23,11 @@ struct entry {
 #define PLAIN 8
 
 struct nat {
-	struct entry *entries[2]; /* outwards, inwards */
+	struct entry *entries[2]; /* outbound, inbound */
 	uint64_t lines;
 	uint64_t seed[2];
-	uint32_t capacity, len, external; /* external as on the wire */
-	uint32_t now, bursts, idle[2];	  /* idle times of UDP and TCP, in sixteenths of a second */
+	uint32_t capacity, len, external; /* external in network byte order */
+	uint32_t now, bursts, idle[2];	  /* idle timeouts of UDP and TCP in sixteenths of a second */
 	uint64_t sweep, next_sweep, per_ms, per_tick, dropped;
 };
 
@@ -44,7 +44,7 @@ struct nat *native_nat_new(uint32_t capacity, uint32_t external, uint64_t cycles
 	n->external = external;
 	n->per_ms = cycles_per_second / 1000;
 	n->per_tick = cycles_per_second / 16;
-	n->lines = capacity; /* two entries each: half of them stay free */
+	n->lines = capacity; /* two entries each: half of them remain free */
 	n->seed[0] = 0x9e3779b97f4a7c15;
 	n->seed[1] = 0xbf58476d1ce4e5b9;
 	n->idle[0] = 300 * 16;
@@ -76,40 +76,40 @@ static __rte_always_inline struct entry *home_of(const struct nat *n, int way, _
 
 static __rte_always_inline int same(const struct entry *e, __m128i key)
 {
-	const __m128i kept = _mm_set_epi32(PROTOCOL, -1, -1, -1);
-	return _mm_testz_si128(_mm_xor_si128(_mm_load_si128((const __m128i *)e), key), kept);
+	const __m128i key_mask = _mm_set_epi32(PROTOCOL, -1, -1, -1);
+	return _mm_testz_si128(_mm_xor_si128(_mm_load_si128((const __m128i *)e), key), key_mask);
 }
 
-static struct entry *find(struct entry *home, __m128i key)
+static struct entry *find(struct entry *primary, __m128i key)
 {
-	for (struct entry *e = home; e < home + WINDOW; e++)
-		if (e->protocol_seen != 0 && same(e, key))
+	for (struct entry *e = primary; e < primary + WINDOW; e++)
+		if (e->protocol_and_time != 0 && same(e, key))
 			return e;
 	return NULL;
 }
 
-static struct entry *vacant(struct entry *home)
+static struct entry *vacant(struct entry *primary)
 {
-	for (struct entry *e = home; e < home + WINDOW; e++)
-		if (e->protocol_seen == 0)
+	for (struct entry *e = primary; e < primary + WINDOW; e++)
+		if (e->protocol_and_time == 0)
 			return e;
 	return NULL;
 }
 
-static __rte_noinline void look_through(struct nat *n)
+static __rte_noinline void age_entries(struct nat *n)
 {
 	uint64_t slots = (n->lines + WINDOW / 2 - 1) * 2;
 	for (uint32_t i = 0; i < PART; i++) {
 		struct entry *e = &n->entries[0][n->sweep];
 		n->sweep = n->sweep + 1 == slots ? 0 : n->sweep + 1;
-		uint32_t idle = (n->now - e->protocol_seen) >> 8;
-		if (e->protocol_seen == 0 || (int32_t)(n->now - e->protocol_seen) <= 0 || idle < n->idle[0])
+		uint32_t idle = (n->now - e->protocol_and_time) >> 8;
+		if (e->protocol_and_time == 0 || (int32_t)(n->now - e->protocol_and_time) <= 0 || idle < n->idle[0])
 			continue;
 		uint32_t ports = (uint32_t)e->port | (e->ports & 0xffff0000);
-		__m128i key = _mm_set_epi32(e->protocol_seen & PROTOCOL, (int)(ports << 16 | ports >> 16), (int)e->address, (int)e->dst);
+		__m128i key = _mm_set_epi32(e->protocol_and_time & PROTOCOL, (int)(ports << 16 | ports >> 16), (int)e->address, (int)e->dst);
 		struct entry *back = find(home_of(n, 1, key), key);
-		uint32_t idle_back = back ? (n->now - back->protocol_seen) >> 8 : idle;
-		if (RTE_MIN(idle, idle_back) < n->idle[(e->protocol_seen & PROTOCOL) == 6])
+		uint32_t idle_back = back ? (n->now - back->protocol_and_time) >> 8 : idle;
+		if (RTE_MIN(idle, idle_back) < n->idle[(e->protocol_and_time & PROTOCOL) == 6])
 			continue;
 		if (back)
 			memset(back, 0, sizeof(*back));
@@ -123,7 +123,7 @@ static uint32_t folded(uint32_t sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Sums are of 16 bits in the order of this machine: it does not matter to them. */
+/* Sums are of 16-bit words in host byte order, which does not affect one's complement sums. */
 static void translate(struct entry *e, uint32_t old, uint32_t new, uint16_t old_port, uint16_t new_port)
 {
 	uint32_t ip = folded((~old >> 16) + (~old & 0xffff) + (new >> 16) + (new & 0xffff));
@@ -133,15 +133,16 @@ static void translate(struct entry *e, uint32_t old, uint32_t new, uint16_t old_
 	e->port = new_port;
 }
 
-/* A session for the first packet; the port is kept if its answers can be told apart, else the next one that will do. */
-static __rte_noinline struct entry *begin(struct nat *n, struct entry *home, __m128i key, uint8_t said, uint8_t flags)
+/* Creates a session for a first packet; its port is preserved if replies are unambiguous, otherwise the next
+ * suitable one is used. */
+static __rte_noinline struct entry *begin(struct nat *n, struct entry *primary, __m128i key, uint8_t said, uint8_t flags)
 {
 	uint32_t src = _mm_extract_epi32(key, 0), dst = _mm_extract_epi32(key, 1), ports = _mm_extract_epi32(key, 2);
 	uint32_t protocol = _mm_extract_epi32(key, 3);
 	uint16_t old = ports & 0xffff, port = old;
 	if (n->len == n->capacity || (protocol == 6 && (flags & (FIN | SYN | RST | 0x10)) != SYN))
 		return NULL;
-	struct entry *out = vacant(home), *back_home;
+	struct entry *out = vacant(primary), *back_home;
 	__m128i back;
 	for (uint32_t tries = 0;; port = rte_cpu_to_be_16(RTE_MAX(rte_be_to_cpu_16(port) + 1, 1024))) {
 		back = _mm_set_epi32(protocol, (int)((uint32_t)port << 16 | ports >> 16), (int)n->external, (int)dst);
@@ -156,8 +157,8 @@ static __rte_noinline struct entry *begin(struct nat *n, struct entry *home, __m
 		return NULL;
 	_mm_store_si128((__m128i *)out, key);
 	_mm_store_si128((__m128i *)in, back);
-	out->protocol_seen |= n->now;
-	in->protocol_seen |= n->now;
+	out->protocol_and_time |= n->now;
+	in->protocol_and_time |= n->now;
 	translate(out, src, n->external, old, port);
 	translate(in, n->external, src, port, old);
 	out->state = said;
@@ -166,12 +167,12 @@ static __rte_noinline struct entry *begin(struct nat *n, struct entry *home, __m
 	return out;
 }
 
-/* What is not in its home line, or is new, or says what its session has not heard. */
-static __rte_noinline struct entry *other(struct nat *n, struct entry *home, __m128i key, uint8_t said, uint8_t flags)
+/* Packets whose entry is not in its primary line, or is new, or whose flags change the session. */
+static __rte_noinline struct entry *other(struct nat *n, struct entry *primary, __m128i key, uint8_t said, uint8_t flags)
 {
-	struct entry *e = find(home, key);
+	struct entry *e = find(primary, key);
 	if (e == NULL)
-		return begin(n, home, key, said, flags);
+		return begin(n, primary, key, said, flags);
 	e->state |= said;
 	return e;
 }
@@ -186,14 +187,14 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 {
 	struct nat *n = state;
 	__m128i keys[BURST];
-	struct entry *homes[BURST];
+	struct entry *primaries[BURST];
 	uint8_t *frames[BURST];
 	uint8_t said[BURST];
 	uint16_t place[BURST];
-	uint32_t taken = 0, gone = 0;
-	fetch_first(p, count);
+	uint32_t taken = 0, drops = 0;
+	prefetch_first(p, count);
 	for (uint16_t i = 0; i < count; i++) {
-		fetch(p, i, count);
+		prefetch(p, i, count);
 		uint8_t *d = rte_pktmbuf_mtod(p[i], uint8_t *);
 		uint32_t len = p[i]->data_len;
 		uint64_t a;
@@ -202,19 +203,19 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 		memcpy(&b, d + 20, 4);
 		uint32_t total = rte_be_to_cpu_16((uint16_t)(a >> 32)), protocol = b >> 24;
 		int tcp = protocol == 6;
-		/* type and version; flags and offset of fragments. Buffers have room for what is read beyond short frames. */
+		/* EtherType and version; flags and fragment offset. Buffers are longer than what is read of short frames. */
 		int plain = len >= 54 && ((a & 0xffffff) ^ 0x450008) == 0 && (b & 0xffbf) == 0 && (protocol == 17 || tcp) &&
 			    total >= (tcp ? 40u : 28u) && total + 14 <= len;
 		if (unlikely(!plain)) {
-			/* fragments, options, tags, ICMP are not of this comparison */
-			gone |= 1u << i;
+			/* fragments, options, VLAN tags and ICMP are not part of this comparison */
+			drops |= 1u << i;
 			continue;
 		}
 		__m128i key = _mm_insert_epi32(_mm_loadu_si128((const __m128i *)(d + 26)), (int)protocol, 3);
-		struct entry *home = home_of(n, 0, key);
-		rte_prefetch0(home);
+		struct entry *primary = home_of(n, 0, key);
+		rte_prefetch0(primary);
 		keys[taken] = key;
-		homes[taken] = home;
+		primaries[taken] = primary;
 		frames[taken] = d;
 		uint8_t control = d[47] & (FIN | SYN | RST);
 		said[taken] = tcp && control ? control : PLAIN;
@@ -225,11 +226,11 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 		n->now = (uint32_t)(cycles / n->per_tick) << 8;
 		if (cycles >= n->next_sweep) {
 			n->next_sweep = cycles + n->per_ms;
-			look_through(n);
+			age_entries(n);
 		}
 	}
 	for (uint32_t i = 0; i < taken; i++) {
-		struct entry *e = homes[i];
+		struct entry *e = primaries[i];
 		uint8_t *d = frames[i];
 		if (likely(same(e, keys[i])))
 			;
@@ -237,15 +238,15 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 			e++;
 		else
 			e = NULL;
-		if (unlikely(e == NULL || said[i] & (~e->state | SYN) || e->protocol_seen == 0)) {
-			e = other(n, homes[i], keys[i], said[i], d[47]);
+		if (unlikely(e == NULL || said[i] & (~e->state | SYN) || e->protocol_and_time == 0)) {
+			e = other(n, primaries[i], keys[i], said[i], d[47]);
 			if (e == NULL) {
-				gone |= 1u << place[i];
+				drops |= 1u << place[i];
 				continue;
 			}
 		}
-		if (unlikely((e->protocol_seen & ~PROTOCOL) != n->now))
-			e->protocol_seen = (e->protocol_seen & PROTOCOL) | n->now;
+		if (unlikely((e->protocol_and_time & ~PROTOCOL) != n->now))
+			e->protocol_and_time = (e->protocol_and_time & PROTOCOL) | n->now;
 		uint16_t sum;
 		memcpy(d + 26, &e->address, 4);
 		memcpy(d + 34, &e->port, 2);
@@ -264,9 +265,9 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 			memcpy(d + 40, &sum, 2);
 		}
 	}
-	if (unlikely(gone != 0)) {
-		c->dropped[0] += __builtin_popcount(gone);
-		return discard(p, count, gone);
+	if (unlikely(drops != 0)) {
+		c->dropped[0] += __builtin_popcount(drops);
+		return free_dropped(p, count, drops);
 	}
 	return count;
 }

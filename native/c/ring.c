@@ -1,4 +1,4 @@
-/* A plain ring between two cores, one on either side. */
+/* rte_ring between two cores, one producer and one consumer. */
 #include <rte_ring.h>
 #include "forward.h"
 
@@ -11,7 +11,7 @@ void native_ring_free(struct rte_ring *r) { rte_ring_free(r); }
 
 uint32_t native_ring_put(struct rte_ring *r, void *const *p, uint32_t n) { return rte_ring_sp_enqueue_burst(r, p, n, NULL); }
 
-/* Takes a burst, and puts it into the other ring, which has room for all that are under way; how many, and their bytes. */
+/* Moves a burst to the other ring, which has room for all packets; returns their number and adds their bytes to *bytes. */
 uint32_t native_ring_pass(struct rte_ring *from, struct rte_ring *to, uint64_t *bytes)
 {
 	struct rte_mbuf *p[BURST];

@@ -1,5 +1,5 @@
-/* Routes IPv4 to resolved neighbours: the checks of RFC 1812 5.2.2, rte_fib (DIR-24-8, AVX-512 where there is) or, of routes to
- * single addresses, rte_hash, TTL, MTU. */
+/* Forwards IPv4 packets to resolved neighbours: checks of RFC 1812 5.2.2, look-up in rte_fib (DIR-24-8, AVX-512 if available) or,
+ * for routes to single addresses, in rte_hash, TTL, MTU. */
 /* rte_vect_set_max_simd_bitwidth */
 #define ALLOW_EXPERIMENTAL_API
 #include <rte_fib.h>
@@ -25,7 +25,7 @@ struct plain {
 	uint32_t src_ip, dst_ip;
 } __rte_packed;
 
-/* Routes in rte_fib; 0 unless it takes them. */
+/* Adds routes to rte_fib; returns 0 if one is rejected. */
 static int add_prefixes(struct router *r, const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n)
 {
 	static int serial;
@@ -46,7 +46,7 @@ static int add_prefixes(struct router *r, const uint32_t *addresses, const uint8
 	return 1;
 }
 
-/* Routes to single addresses in rte_hash; 0 unless it takes them. */
+/* Adds routes to single addresses to rte_hash; returns 0 if one is rejected. */
 static int add_hosts(struct router *r, const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n)
 {
 	r->hash = native_hash_new(n + n / 4, sizeof(uint32_t));
@@ -58,7 +58,8 @@ static int add_hosts(struct router *r, const uint32_t *addresses, const uint8_t 
 	return 1;
 }
 
-/* n routes (addresses in host order), with exact to single addresses only; NULL when DPDK refuses. Lives as long as the process. */
+/* Creates a router of n routes (addresses in host byte order), with exact to single addresses only; returns NULL if DPDK rejects
+ * them. */
 struct router *native_router_new(const uint32_t *addresses, const uint8_t *lengths, const uint32_t *values, uint32_t n,
 				 const struct adjacency *adjacencies, const uint8_t mac[6], int exact)
 {
@@ -86,7 +87,7 @@ static __rte_always_inline int sums_up(const struct plain *h)
 		memcpy(&word, b + 4 * i, 4);
 		sum += word;
 	}
-	/* folded it would be 0xffff: 1 << 16 leaves 1, and the sum is not 0 */
+	/* such a sum folds to 0xffff, as 1 << 16 is 1 modulo 0xffff; it is not 0 */
 	return sum % 0xffff == 0;
 }
 
@@ -135,28 +136,28 @@ static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struc
 	const struct router *r = state;
 	uint32_t dst[BURST];
 	uint64_t hops[BURST];
-	uint32_t gone = 0;
+	uint32_t drops = 0;
 	uint8_t first = 0, mixed = 0;
-	fetch_first(p, n);
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const struct plain *h = rte_pktmbuf_mtod(p[i], const struct plain *);
 		if (likely(is_plain(h, p[i]->data_len, r->mac))) {
 			dst[i] = rte_be_to_cpu_32(h->dst_ip);
 		} else {
 			dst[i] = 0;
-			gone |= 1u << i;
+			drops |= 1u << i;
 			c->dropped[NOT_PLAIN]++;
 		}
 	}
 	look_up(r, dst, hops, n);
 	for (uint16_t i = 0; i < n; i++) {
-		if (unlikely(gone >> i & 1))
+		if (unlikely(drops >> i & 1))
 			continue;
 		const struct adjacency *a = &r->adjacencies[hops[i]];
-		uint64_t rest = a->rest;
+		uint64_t rest = a->second;
 		if (unlikely((uint8_t)(rest >> 40) != 1 || p[i]->data_len - 14u > rest >> 48)) {
-			gone |= 1u << i;
+			drops |= 1u << i;
 			c->dropped[(uint8_t)(rest >> 40) != 1 ? NO_ROUTE : TOO_BIG]++;
 			continue;
 		}
@@ -166,17 +167,17 @@ static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struc
 		sum += sum >= 0xffff;
 		h->checksum = sum;
 		uint32_t low = rest;
-		memcpy(h, &a->front, 8);
+		memcpy(h, &a->first, 8);
 		memcpy((uint8_t *)h + 8, &low, 4);
 		uint8_t output = rest >> 32;
 		if (first == 0)
 			first = output;
 		mixed |= output ^ first;
 	}
-	/* one port in this benchmark; with several, a mixed burst would be sorted here */
+	/* this benchmark has one port; a burst for several ports would be sorted here */
 	if (unlikely(mixed))
 		abort();
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 static __rte_always_inline uint16_t router(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)

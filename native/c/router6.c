@@ -1,5 +1,5 @@
-/* Routes IPv6 to resolved neighbours: the checks of RFC 8200 3 and RFC 4291 2.5, rte_fib6 (a trie, AVX-512 where there
- * is), hop limit, MTU. */
+/* Forwards IPv6 packets to resolved neighbours: checks of RFC 8200 3 and RFC 4291 2.5, look-up in rte_fib6 (a trie, AVX-512 if
+ * available), hop limit, MTU. */
 /* rte_vect_set_max_simd_bitwidth */
 #define ALLOW_EXPERIMENTAL_API
 #include <rte_fib6.h>
@@ -21,7 +21,7 @@ struct plain6 {
 	uint8_t src_ip[16], dst_ip[16];
 } __rte_packed;
 
-/* n routes; NULL when rte_fib6 refuses. Lives as long as the process. */
+/* Creates a router of n routes; returns NULL if rte_fib6 rejects them. */
 struct router6 *native_router6_new(const uint8_t (*addresses)[16], const uint8_t *lengths, const uint32_t *values,
 				   uint32_t n, const struct adjacency *adjacencies, const uint8_t mac[6])
 {
@@ -29,7 +29,7 @@ struct router6 *native_router6_new(const uint8_t (*addresses)[16], const uint8_t
 	char name[32];
 	snprintf(name, sizeof(name), "native6-%d", serial++);
 	struct rte_fib6_conf conf = {.type = RTE_FIB6_TRIE, .default_nh = 0, .max_routes = n + 16};
-	/* with 2 bytes there are 32,767 groups at most: too few for either table; more are set aside than used */
+	/* 2 bytes allow at most 32,767 groups: too few for either table; more are allocated than used */
 	conf.trie.nh_sz = RTE_FIB6_TRIE_4B;
 	conf.trie.num_tbl8 = 1 << 18;
 	struct router6 *r = calloc(1, sizeof(*r));
@@ -53,10 +53,10 @@ void native_router6_free(struct router6 *r)
 	free(r);
 }
 
-/* Neither multicast, nor link-local, nor unspecified, nor loopback. */
+/* Returns 1 if the address is neither multicast nor link-local nor unspecified nor loopback. */
 static __rte_always_inline int usual(const uint8_t *src)
 {
-	/* most begin with neither 00, nor fe, nor ff */
+	/* the first byte of most sources is neither 00 nor fe nor ff */
 	if (likely((uint8_t)(src[0] - 1) < 0xfe - 1))
 		return 1;
 	uint64_t high, low;
@@ -82,46 +82,46 @@ static __rte_always_inline uint16_t router6(struct rte_mbuf **p, uint16_t n, str
 	const struct router6 *r = state;
 	uint8_t dst[BURST][16] __rte_cache_aligned;
 	uint64_t hops[BURST];
-	uint32_t gone = 0;
+	uint32_t drops = 0;
 	uint8_t first = 0, mixed = 0;
-	fetch_first(p, n);
+	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
-		fetch(p, i, n);
+		prefetch(p, i, n);
 		const struct plain6 *h = rte_pktmbuf_mtod(p[i], const struct plain6 *);
 		if (likely(is_plain(h, p[i]->data_len, r->mac))) {
 			memcpy(dst[i], h->dst_ip, 16);
 		} else {
 			memset(dst[i], 0, 16);
-			gone |= 1u << i;
+			drops |= 1u << i;
 			c->dropped[NOT_PLAIN]++;
 		}
 	}
 	rte_fib6_lookup_bulk(r->fib, dst, hops, n);
 	const struct adjacency *adjacencies = r->adjacencies;
 	for (uint16_t i = 0; i < n; i++) {
-		if (unlikely(gone >> i & 1))
+		if (unlikely(drops >> i & 1))
 			continue;
 		const struct adjacency *a = &adjacencies[hops[i]];
-		uint64_t rest = a->rest;
+		uint64_t rest = a->second;
 		if (unlikely((uint8_t)(rest >> 40) != 1 || p[i]->data_len - 14u > rest >> 48)) {
-			gone |= 1u << i;
+			drops |= 1u << i;
 			c->dropped[(uint8_t)(rest >> 40) != 1 ? NO_ROUTE : TOO_BIG]++;
 			continue;
 		}
 		struct plain6 *h = rte_pktmbuf_mtod(p[i], struct plain6 *);
 		h->hop_limit--;
 		uint32_t low = rest;
-		memcpy(h, &a->front, 8);
+		memcpy(h, &a->first, 8);
 		memcpy((uint8_t *)h + 8, &low, 4);
 		uint8_t output = rest >> 32;
 		if (first == 0)
 			first = output;
 		mixed |= output ^ first;
 	}
-	/* one port in this benchmark; with several, a mixed burst would be sorted here */
+	/* this benchmark has one port; a burst for several ports would be sorted here */
 	if (unlikely(mixed))
 		abort();
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 NETWORK_FUNCTION_ON(router6, router6, FRESH6)

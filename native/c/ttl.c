@@ -1,4 +1,4 @@
-/* Takes one off the time to live or hop limit, plain or behind one VLAN tag. */
+/* Decrements the time to live or hop limit of untagged frames and frames with one VLAN tag. */
 #include "forward.h"
 
 enum { MALFORMED_ETHERNET, MALFORMED_IP, TTL_EXPIRED };
@@ -15,7 +15,7 @@ static __rte_always_inline uint16_t be16(const uint8_t *b)
 	return v;
 }
 
-/* -1, or the reason to drop the packet. */
+/* Returns the drop reason, or -1. */
 static __rte_always_inline int v4(uint8_t *ip, uint32_t len)
 {
 	if (unlikely(len < 20 || (uint8_t)(ip[0] - 0x45) > 0x0a))
@@ -91,7 +91,7 @@ static __rte_noinline int tagged(uint8_t *d, uint32_t len)
 	return type == ETHER_IPV4 ? v4(d + 18, len - 18) : type == ETHER_IPV6 ? v6(d + 18, len - 18) : -1;
 }
 
-/* -1, or the reason to drop the packet. */
+/* Returns the drop reason, or -1. */
 static __rte_always_inline int age(struct rte_mbuf *m)
 {
 	uint8_t *d = rte_pktmbuf_mtod(m, uint8_t *);
@@ -106,24 +106,24 @@ static __rte_always_inline int age(struct rte_mbuf *m)
 	return type == ETHER_VLAN || type == ETHER_QINQ ? tagged(d, len) : -1;
 }
 
-/* `times` functions, one after the other on each packet; fresh: nobody has touched the packets yet. */
+/* Applies the function `times` times to each packet; fresh: the packets are not in the cache yet. */
 static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struct counts *c, int times, int fresh)
 {
-	uint32_t gone = 0;
+	uint32_t drops = 0;
 	if (fresh)
-		fetch_first(p, n);
+		prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		if (fresh)
-			fetch(p, i, n);
+			prefetch(p, i, n);
 		int bad = -1;
 		for (int k = 0; k < times && likely(bad < 0); k++)
 			bad = age(p[i]);
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			gone |= 1u << i;
+			drops |= 1u << i;
 		}
 	}
-	return likely(gone == 0) ? n : discard(p, n, gone);
+	return likely(drops == 0) ? n : free_dropped(p, n, drops);
 }
 
 static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
@@ -133,7 +133,7 @@ static __rte_always_inline uint16_t ttl(struct rte_mbuf **p, uint16_t n, struct 
 
 NETWORK_FUNCTION(ttl, ttl)
 
-/* So many of them in one loop. */
+/* Chains in one loop. */
 #define FUSED(times)                                                                                                  \
 	static __rte_always_inline uint16_t ttl##times(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state) \
 	{                                                                                                             \
@@ -148,7 +148,7 @@ FUSED(8)
 static uint16_t ttl_first(struct rte_mbuf **p, uint16_t n, struct counts *c) { return chain(p, n, c, 1, 1); }
 static uint16_t ttl_next(struct rte_mbuf **p, uint16_t n, struct counts *c) { return chain(p, n, c, 1, 0); }
 
-/* So many of them, each called for the burst that the one before has left. */
+/* Chains of calls, each for the burst that the previous one has left. */
 static __rte_always_inline uint16_t ttl_composed(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	static uint16_t (*volatile first)(struct rte_mbuf **, uint16_t, struct counts *) = ttl_first;

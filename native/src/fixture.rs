@@ -1,4 +1,4 @@
-//! Packets, ports and the C functions.
+//! Packets, ports in memory, and the C functions.
 
 use core::ffi::c_void;
 use core::net::Ipv6Addr;
@@ -19,8 +19,8 @@ pub(crate) struct CPort {
     pub(crate) fresh: *const c_void,
     pub(crate) fresh_mask: u32,
     pub(crate) at: u32,
-    pub(crate) front: u64,
-    pub(crate) ip: u64,
+    pub(crate) frame_start: u64,
+    pub(crate) ip_start: u64,
 }
 
 /// `struct counts` of forward.h.
@@ -58,7 +58,7 @@ unsafe extern "C" {
     pub(crate) fn native_router(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_router_exact(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_router6(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
-    pub(crate) fn native_stations(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
+    pub(crate) fn native_mac_table(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_bridge(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_spread(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
     pub(crate) fn native_cells(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
@@ -71,16 +71,16 @@ unsafe extern "C" {
     pub(crate) fn native_firewall_acl(a: *mut CPort, b: *mut CPort, bursts: u32, c: *mut Counts, state: *mut c_void);
 }
 
-/// Packets that go round in memory: what is sent is what is received, in order. Both sides work on the same structure.
+/// Port in memory: sent packets are received again, in order. Both sides use the same structure.
 pub(crate) struct Memory {
     pub(crate) port: NonNull<CPort>,
 }
 
-// SAFETY: the benchmark is one thread; the worker only asks for Send so that workers may start elsewhere.
+// SAFETY: the benchmark has one thread; workers require Send as they may be started on another one.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// A structure with room for `room` packets (a power of two), that lives as long as the process.
+    /// Returns a port for `room` packets, a power of two, which lives as long as the process.
     pub(crate) fn new(room: usize) -> Memory {
         let slots: &'static mut [*mut Mbuf] = Box::leak(vec![core::ptr::null_mut(); room].into_boxed_slice());
         let port = CPort {
@@ -92,32 +92,33 @@ impl Memory {
             fresh: core::ptr::null(),
             fresh_mask: 0,
             at: 0,
-            front: 0,
-            ip: 0,
+            frame_start: 0,
+            ip_start: 0,
         };
         Memory { port: NonNull::from(Box::leak(Box::new(port))) }
     }
 
-    /// Begins the list anew.
+    /// Restarts the list of destinations.
     pub(crate) fn rewind(&self) {
         // SAFETY: one thread.
         unsafe { (*self.port.as_ptr()).at = 0 }
     }
 
-    /// All of its packets go round still, which whoever goes on relies on.
-    pub(crate) fn full(&self, packets: usize, side: &str) {
+    /// Panics unless all packets are in the port, as further samples require.
+    pub(crate) fn assert_full(&self, packets: usize, side: &str) {
         // SAFETY: one thread.
-        let left = unsafe { (*self.port.as_ptr()).tail - (*self.port.as_ptr()).head };
-        assert_eq!(left as usize, packets, "{side} has dropped packets that it should know");
+        let held = unsafe { (*self.port.as_ptr()).tail - (*self.port.as_ptr()).head };
+        assert_eq!(held as usize, packets, "{side} has dropped packets of known flows");
     }
 
+    /// Returns another handle of the port.
     pub(crate) fn handle(&self) -> Memory {
         Memory { port: self.port }
     }
 
-    /// Puts a packet in.
-    pub(crate) fn give(&self, packet: Packet) {
-        // SAFETY: one thread; the mask keeps the slot inside, and the caller gives no more than there is room for.
+    /// Adds a packet.
+    pub(crate) fn push(&self, packet: Packet) {
+        // SAFETY: one thread; the mask keeps the slot in bounds, and the caller adds no more packets than fit.
         unsafe {
             let port = &mut *self.port.as_ptr();
             *port.slots.add((port.tail & port.mask) as usize) = packet.into_raw().as_ptr();
@@ -125,15 +126,15 @@ impl Memory {
         }
     }
 
-    /// Begins anew with no packets, once all are out: where some are dropped, bursts are no longer whole.
-    pub(crate) fn empty(&self) {
+    /// Resets an empty port: after dropped packets its bursts are not aligned.
+    pub(crate) fn reset(&self) {
         // SAFETY: one thread.
         unsafe { ((*self.port.as_ptr()).head, (*self.port.as_ptr()).tail) = (0, 0) }
     }
 
-    /// Takes all packets out, in order.
+    /// Removes and returns all packets, in order.
     pub(crate) fn take(&self) -> Vec<Packet> {
-        // SAFETY: the slots between head and tail hold packets that nobody else owns.
+        // SAFETY: the slots between head and tail own their packets.
         unsafe {
             let port = &mut *self.port.as_ptr();
             let taken = (port.head..port.tail)
@@ -152,7 +153,7 @@ impl Memory {
 #[inline(always)]
 unsafe fn copy_burst(from: *const *mut Mbuf, to: *mut *mut Mbuf) {
     #[cfg(target_feature = "avx")]
-    // SAFETY: the caller's promise, four pointers at a time, unaligned.
+    // SAFETY: as required of the caller; four pointers at a time, unaligned.
     unsafe {
         use core::arch::x86_64::{_mm256_loadu_si256, _mm256_storeu_si256};
         for i in (0..BURST).step_by(4) {
@@ -160,7 +161,7 @@ unsafe fn copy_burst(from: *const *mut Mbuf, to: *mut *mut Mbuf) {
         }
     }
     #[cfg(not(target_feature = "avx"))]
-    // SAFETY: the caller's promise.
+    // SAFETY: as required of the caller.
     unsafe {
         core::ptr::copy_nonoverlapping(from, to, BURST);
     }
@@ -169,7 +170,7 @@ unsafe fn copy_burst(from: *const *mut Mbuf, to: *mut *mut Mbuf) {
 impl Receive for Memory {
     #[inline]
     fn receive(&mut self, batch: &mut Batch) -> usize {
-        // SAFETY: the batch is empty, as the worker's always is here; a burst of packets stands at head.
+        // SAFETY: the worker's batch is empty, and a burst of packets is at head.
         unsafe {
             let port = &mut *self.port.as_ptr();
             let from = port.slots.add((port.head & port.mask) as usize);
@@ -185,7 +186,7 @@ impl Transmit for Memory {
     #[inline]
     fn send(&mut self, batch: &mut Batch) -> usize {
         let n = batch.len();
-        // SAFETY: head has left these slots, and tail stays a multiple of the burst while every packet goes on.
+        // SAFETY: these slots are behind head, and tail is a multiple of the burst while no packet is dropped.
         unsafe {
             let port = &mut *self.port.as_ptr();
             let to = port.slots.add((port.tail & port.mask) as usize);
@@ -201,30 +202,31 @@ impl Transmit for Memory {
     }
 }
 
-/// A ring of DPDK's as a port.
+/// Opens a port on a DPDK ring.
 pub(crate) fn ring(eal: dpdk::Eal, name: &str, pool: &Arc<Mempool>) -> dpdk::Result<Queues> {
     Port::open(eal, &format!("net_ring_{name}"), "")?.start(&PortConfig::default(), pool)
 }
 
-/// Packets made anew before each sample: 60 bytes (64 with FCS), UDP over IPv4, each its own source port.
+/// Packets that are rewritten before each sample: 60 bytes (64 with FCS), UDP over IPv4, with different source ports.
 pub(crate) struct Packets {
     all: Vec<NonNull<Mbuf>>,
     frames: Vec<Vec<u8>>,
 }
 
-/// A packet: 60 bytes, UDP over IPv4, without a UDP checksum.
+/// Returns a packet of 60 bytes, UDP over IPv4, without a UDP checksum.
 pub(crate) fn packet_to(dst: [u8; 4]) -> Vec<u8> {
     let mut frame = wire::build::udp4([10, 0, 0, 1], dst, 0, 9).ttl(255).pad_to(60).to_vec();
     frame[40..42].fill(0);
     frame
 }
 
-/// A packet: 62 bytes, UDP over IPv6. Its UDP checksum, which no router looks at, belongs to no other destination.
+/// Returns a packet of 62 bytes, UDP over IPv6. Its UDP checksum is wrong for other destinations, but routers do not
+/// verify it.
 pub(crate) fn packet6_to(dst: Ipv6Addr) -> Vec<u8> {
     wire::build::udp6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), dst, 0, 9).ttl(255).to_vec()
 }
 
-/// As [`packet_to`], from anywhere to anywhere.
+/// As [`packet_to`], with all addresses and ports.
 pub(crate) fn packet_of(src: u32, dst: u32, src_port: u16, dst_port: u16) -> Vec<u8> {
     let frame = wire::build::udp4(src.to_be_bytes(), dst.to_be_bytes(), src_port, dst_port);
     let mut frame = frame.ttl(255).pad_to(60).to_vec();
@@ -232,7 +234,7 @@ pub(crate) fn packet_of(src: u32, dst: u32, src_port: u16, dst_port: u16) -> Vec
     frame
 }
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -244,12 +246,12 @@ impl Random {
     }
 }
 
-/// The bits of an address that a prefix of this length has.
+/// Returns the mask of a prefix length.
 pub(crate) fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-/// `n` different packets.
+/// Returns `n` different packets.
 pub(crate) fn frames(n: usize) -> Vec<Vec<u8>> {
     let mut random = 88_172_645_463_325_252u64;
     let frame = |_| {
@@ -264,26 +266,26 @@ pub(crate) fn frames(n: usize) -> Vec<Vec<u8>> {
 }
 
 impl Packets {
-    /// A packet for each frame, each handed to `give`, which lets it go round.
-    pub(crate) fn new(pool: &Mempool, frames: Vec<Vec<u8>>, mut give: impl FnMut(usize, Packet)) -> Packets {
+    /// Allocates a packet for each frame, and passes it with its number to `push`.
+    pub(crate) fn new(pool: &Mempool, frames: Vec<Vec<u8>>, mut push: impl FnMut(usize, Packet)) -> Packets {
         let mut all = vec![];
         for (i, frame) in frames.iter().enumerate() {
-            let packet = pool.alloc_from(frame).expect("the pool has as many as the benchmark needs");
+            let packet = pool.alloc_from(frame).expect("the pool has enough buffers");
             let raw = packet.into_raw();
             all.push(raw);
-            // SAFETY: just given up, and taken up again at once.
-            give(i, unsafe { Packet::from_raw(raw) });
+            // SAFETY: the pointer was released above and is owned again here.
+            push(i, unsafe { Packet::from_raw(raw) });
         }
         Packets { all, frames }
     }
 
-    /// Writes every packet as it was at first, wherever it is now.
+    /// Restores the initial bytes of every packet.
     pub(crate) fn reset(&self) {
         for (mbuf, frame) in self.all.iter().zip(&self.frames) {
-            // SAFETY: between samples nothing else touches packets; none is ever freed while going round.
+            // SAFETY: between samples nothing else accesses packets, and none of them is freed.
             unsafe {
                 let m = &mut *mbuf.as_ptr();
-                // one that a tunnel's headers were put in front of begins elsewhere
+                // the data of a packet with prepended headers starts elsewhere
                 (m.data_off, m.data_len, m.pkt_len) = (packet::HEADROOM as u16, frame.len() as u16, frame.len() as u32);
                 core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), frame.len())
                     .copy_from_slice(frame);
@@ -291,7 +293,7 @@ impl Packets {
         }
     }
 
-    /// Writes one frame, no longer than they are, into all packets, until the next reset.
+    /// Writes a frame, which is not longer than the packets, into all packets, until the next reset.
     pub(crate) fn fill(&self, frame: &[u8]) {
         for (mbuf, own) in self.all.iter().zip(&self.frames) {
             assert!(frame.len() <= own.len(), "the frame fits");
@@ -304,7 +306,7 @@ impl Packets {
         }
     }
 
-    /// The bytes of every packet now.
+    /// Returns the current bytes of every packet.
     pub(crate) fn bytes(&self) -> Vec<Vec<u8>> {
         let bytes = |mbuf: &NonNull<Mbuf>| {
             // SAFETY: as in `reset`.

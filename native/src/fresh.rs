@@ -1,4 +1,4 @@
-//! Destinations that packets get as they are received.
+//! Destinations that are written into packets as they are received.
 
 use crate::fixture::{CPort, Memory, Packets, packet_to, packet6_to};
 use core::ffi::c_void;
@@ -8,7 +8,7 @@ use packet::{BURST, Batch};
 use runtime::Receive;
 use wire::checksum;
 
-/// Destinations that go round.
+/// Length of the cyclic list of destinations.
 pub(crate) const LIST: usize = 1 << 22;
 
 /// `struct fresh` of forward.h.
@@ -26,19 +26,19 @@ pub(crate) struct Fresh6 {
     dst: [u8; 16],
 }
 
-/// What is written into a frame that is received.
-pub(crate) trait Refresh: Copy + Send + 'static {
-    /// The frame before the first destination.
+/// Fields that are written into a received frame.
+pub(crate) trait FreshFields: Copy + Send + 'static {
+    /// Returns the frame that the fields are written into.
     fn frame() -> Vec<u8>;
 
-    /// Writes what is fresh of this frame.
+    /// Writes the fields.
     ///
     /// # Safety
-    /// [`frame`](Self::frame) was there, and `port` can be read.
+    /// The buffer contains a frame of [`frame`](Self::frame), and `port` is valid.
     unsafe fn write(&self, frame: *mut u8, port: *const CPort);
 }
 
-impl Refresh for Fresh {
+impl FreshFields for Fresh {
     fn frame() -> Vec<u8> {
         packet_to([0; 4])
     }
@@ -46,26 +46,26 @@ impl Refresh for Fresh {
     #[inline(always)]
     unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
         let Fresh { ttl_protocol_checksum, dst } = *self;
-        // SAFETY: the frame has 60 bytes; the port is read for each, as in C.
+        // SAFETY: the frame has 60 bytes; the port is read for each packet, as in C.
         unsafe {
-            frame.cast::<u64>().write_unaligned((*port).front);
+            frame.cast::<u64>().write_unaligned((*port).frame_start);
             frame.add(22).cast::<u32>().write_unaligned(ttl_protocol_checksum);
             frame.add(30).cast::<u32>().write_unaligned(dst);
         }
     }
 }
 
-impl Refresh for Fresh6 {
+impl FreshFields for Fresh6 {
     fn frame() -> Vec<u8> {
         packet6_to(Ipv6Addr::UNSPECIFIED)
     }
 
     #[inline(always)]
     unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
-        // SAFETY: the frame has 62 bytes; the port is read for each, as in C.
+        // SAFETY: the frame has 62 bytes; the port is read for each packet, as in C.
         unsafe {
-            frame.cast::<u64>().write_unaligned((*port).front);
-            frame.add(14).cast::<u64>().write_unaligned((*port).ip);
+            frame.cast::<u64>().write_unaligned((*port).frame_start);
+            frame.add(14).cast::<u64>().write_unaligned((*port).ip_start);
             frame.add(38).cast::<[u8; 16]>().write_unaligned(self.dst);
         }
     }
@@ -77,14 +77,15 @@ impl Refresh for Fresh6 {
 pub(crate) struct FreshFlow([u8; 16]);
 
 impl FreshFlow {
-    /// What a frame over IPv4 without options has of it.
+    /// Returns the fields of an IPv4 frame without options.
     pub(crate) fn of(frame: &[u8]) -> FreshFlow {
         FreshFlow(*frame[22..].first_chunk().expect("an IPv4 packet with ports"))
     }
 }
 
-impl Refresh for FreshFlow {
-    /// 60 bytes: an acknowledgement of TCP, whose checksum, which no firewall looks at here, belongs to no other connection.
+impl FreshFields for FreshFlow {
+    /// Returns a TCP acknowledgement of 60 bytes. Its checksum is wrong for other connections, but firewalls do not
+    /// verify it.
     fn frame() -> Vec<u8> {
         let tcp = wire::build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).flags(wire::TcpFlags::ACK);
         tcp.seq(1000).ack(1000).ttl(255).pad_to(60).to_vec()
@@ -92,9 +93,9 @@ impl Refresh for FreshFlow {
 
     #[inline(always)]
     unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
-        // SAFETY: the frame has 60 bytes; the port is read for each, as in C.
+        // SAFETY: the frame has 60 bytes; the port is read for each packet, as in C.
         unsafe {
-            frame.cast::<u64>().write_unaligned((*port).front);
+            frame.cast::<u64>().write_unaligned((*port).frame_start);
             frame.add(22).cast::<[u8; 16]>().write_unaligned(self.0);
         }
     }
@@ -106,10 +107,10 @@ impl Refresh for FreshFlow {
 pub(crate) struct FreshMacs([u8; 16]);
 
 impl FreshMacs {
-    /// From one address to another, six bytes each, the first byte the highest.
+    /// Returns the fields for a source and a destination, the first byte of each being the highest.
     pub(crate) fn of(src: u64, dst: u64) -> FreshMacs {
         let frame = Self::frame();
-        let six = |address: u64| *address.to_be_bytes().last_chunk::<6>().expect("of eight");
+        let six = |address: u64| *address.to_be_bytes().last_chunk::<6>().expect("six of eight bytes");
         let mut bytes = *frame.first_chunk::<16>().expect("a frame");
         bytes[..6].copy_from_slice(&six(dst));
         bytes[6..12].copy_from_slice(&six(src));
@@ -117,7 +118,7 @@ impl FreshMacs {
     }
 }
 
-impl Refresh for FreshMacs {
+impl FreshFields for FreshMacs {
     fn frame() -> Vec<u8> {
         packet_to([10, 0, 0, 2])
     }
@@ -129,7 +130,7 @@ impl Refresh for FreshMacs {
     }
 }
 
-/// As [`FreshFlow`], of UDP with a checksum.
+/// As [`FreshFlow`], for UDP with a checksum.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreshUdp(FreshFlow);
@@ -141,8 +142,8 @@ impl FreshUdp {
     }
 }
 
-impl Refresh for FreshUdp {
-    /// 60 bytes, whose checksum belongs to no other session.
+impl FreshFields for FreshUdp {
+    /// Returns a frame of 60 bytes, whose checksum is wrong for other sessions.
     fn frame() -> Vec<u8> {
         let udp = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).ttl(255);
         udp.payload(b"a question").pad_to(60).to_vec()
@@ -150,12 +151,12 @@ impl Refresh for FreshUdp {
 
     #[inline(always)]
     unsafe fn write(&self, frame: *mut u8, port: *const CPort) {
-        // SAFETY: as the caller promises.
+        // SAFETY: as required of the caller.
         unsafe { self.0.write(frame, port) }
     }
 }
 
-/// What the source writes into a packet for an IPv4 destination.
+/// Returns a function that computes the fields for an IPv4 destination.
 pub(crate) fn fresh() -> impl FnMut(Ipv4Addr) -> Fresh {
     let frame = Fresh::frame();
     let mut head: [u8; 20] = *frame[14..].first_chunk().expect("an IPv4 header");
@@ -170,65 +171,66 @@ pub(crate) fn fresh() -> impl FnMut(Ipv4Addr) -> Fresh {
     }
 }
 
-/// As [`fresh`], for IPv6, which has no checksum of the header.
+/// As [`fresh`], for IPv6, which has no header checksum.
 pub(crate) fn fresh6() -> impl FnMut(Ipv6Addr) -> Fresh6 {
     |dst| Fresh6 { dst: dst.octets() }
 }
 
-/// A list that goes round.
+/// Cyclic list of destinations.
 pub(crate) trait Destinations {
-    /// A frame before its first destination.
+    /// Returns the frame that destinations are written into.
     fn frame(&self) -> Vec<u8>;
 
-    /// Has each packet that is received from `memory` get the next of them, by C and by what this returns.
-    fn freshen(&self, memory: &Memory) -> Box<dyn Receive>;
+    /// Configures `memory` so that C writes the next destination into each received packet, and returns a receiver that
+    /// does the same.
+    fn source(&self, memory: &Memory) -> Box<dyn Receive>;
 
-    /// What both sides have to see first; `run` has them see so many bursts each.
+    /// Prepares both sides; `run` processes a number of bursts on each.
     fn prepare(&self, _memory: &Memory, _packets: &Packets, _run: &mut dyn FnMut(usize)) {}
 }
 
-/// A port's list is another one as long as this lives.
-pub(crate) struct Handshakes<'a> {
+/// Guard that replaces the list of a port while it lives.
+pub(crate) struct ListGuard<'a> {
     port: *mut CPort,
-    before: (*const c_void, u32),
+    previous: (*const c_void, u32),
     of: PhantomData<&'a [FreshFlow]>,
 }
 
-impl<'a> Handshakes<'a> {
-    /// Puts a list, whose length is a power of two, in the place of the port's.
-    pub(crate) fn put(port: *mut CPort, list: &'a [FreshFlow]) -> Self {
-        assert!(list.len().is_power_of_two() && list.len() >= BURST, "a mask, and whole bursts");
+impl<'a> ListGuard<'a> {
+    /// Replaces the list of a port by one whose length is a power of two.
+    pub(crate) fn new(port: *mut CPort, list: &'a [FreshFlow]) -> Self {
+        assert!(list.len().is_power_of_two() && list.len() >= BURST, "power of two, and whole bursts");
         // SAFETY: one thread; the list outlives the guard.
         unsafe {
-            let before = ((*port).fresh, (*port).fresh_mask);
+            let previous = ((*port).fresh, (*port).fresh_mask);
             ((*port).fresh, (*port).fresh_mask) = (list.as_ptr().cast(), list.len() as u32 - 1);
-            Handshakes { port, before, of: PhantomData }
+            ListGuard { port, previous, of: PhantomData }
         }
     }
 }
 
-impl Drop for Handshakes<'_> {
+impl Drop for ListGuard<'_> {
     fn drop(&mut self) {
-        // SAFETY: as in `put`.
-        unsafe { ((*self.port).fresh, (*self.port).fresh_mask) = self.before }
+        // SAFETY: as in `new`.
+        unsafe { ((*self.port).fresh, (*self.port).fresh_mask) = self.previous }
     }
 }
 
-/// A list of destinations to go round, for as long as the process lives.
-pub(crate) fn list<F: Refresh>(next: impl FnMut() -> F) -> Box<dyn Destinations> {
+/// Returns a list of destinations that lives as long as the process.
+pub(crate) fn list<F: FreshFields>(next: impl FnMut() -> F) -> Box<dyn Destinations> {
     let list: Vec<F> = core::iter::repeat_with(next).take(LIST).collect();
     Box::new(List(list.leak()))
 }
 
-struct List<F: Refresh>(&'static [F]);
+struct List<F: FreshFields>(&'static [F]);
 
-impl<F: Refresh> Destinations for List<F> {
+impl<F: FreshFields> Destinations for List<F> {
     fn frame(&self) -> Vec<u8> {
         F::frame()
     }
 
-    fn freshen(&self, memory: &Memory) -> Box<dyn Receive> {
-        const { assert!(LIST.is_power_of_two(), "a mask takes the place of a division") };
+    fn source(&self, memory: &Memory) -> Box<dyn Receive> {
+        const { assert!(LIST.is_power_of_two(), "indexed by a mask") };
         let frame = F::frame();
         let word = |at: usize| u64::from_ne_bytes(*frame[at..].first_chunk().expect("a frame"));
         // SAFETY: one thread.
@@ -236,19 +238,19 @@ impl<F: Refresh> Destinations for List<F> {
         port.fresh_mask = self.0.len() as u32 - 1;
         port.fresh = self.0.as_ptr().cast();
         port.at = 0;
-        (port.front, port.ip) = (word(0), word(14));
-        Box::new(Freshened::<F>(memory.handle(), PhantomData))
+        (port.frame_start, port.ip_start) = (word(0), word(14));
+        Box::new(FreshSource::<F>(memory.handle(), PhantomData))
     }
 }
 
-/// As [`Memory`], with fresh destinations.
-struct Freshened<F>(Memory, PhantomData<F>);
+/// Receiver that writes the next destination into each packet.
+struct FreshSource<F>(Memory, PhantomData<F>);
 
-impl<F: Refresh> Receive for Freshened<F> {
+impl<F: FreshFields> Receive for FreshSource<F> {
     #[inline]
     fn receive(&mut self, batch: &mut Batch) -> usize {
         let n = self.0.receive(batch);
-        // SAFETY: the list is as long as the mask says and lives for ever; the packets were made of its frame.
+        // SAFETY: the list has the length of the mask and is never freed; packets contain its frame.
         unsafe {
             let port = self.0.port.as_ptr();
             let list = (*port).fresh.cast::<F>().add(((*port).at & (*port).fresh_mask) as usize);

@@ -1,22 +1,12 @@
-//! `native-bench`: every NF in Rust and in C, in turn, on the same packets, in one process on one core.
+//! `native-bench`: compares every NF in Rust with its C baseline, on the same packets, in one process and on one core.
 
-mod beside;
-mod chains;
-mod conntrack;
-mod firewall;
+mod components;
 mod fixture;
 mod fresh;
-mod hosts;
-mod maglev;
-mod monitor;
-mod nat;
-mod router;
-mod router6;
-mod routes;
+mod nfs;
+mod pair;
 mod rows;
 mod sample;
-mod spread;
-mod stations;
 mod testpmd;
 mod verify;
 
@@ -26,24 +16,24 @@ use dpdk::{Eal, Memory, Mempool};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Measures the shipped NFs beside their C baselines, in cycles of the time-stamp counter per 64-byte packet
-/// (66 bytes in IPv6).
+/// Compares the shipped NFs with their C baselines, in cycles of the time-stamp counter per 64-byte packet (66 bytes
+/// with IPv6).
 ///
-/// Samples of about 0.3 ms alternate between the two on one pinned core. The ratio is the median over pairs of samples,
-/// with the bounds of its 95 % confidence interval; above it, both sides are shown to turn the same packets into the same
+/// Samples of about 0.3 ms alternate between both on one pinned core. The ratio is the median over pairs of samples,
+/// with the bounds of its 95 % confidence interval. Before measuring, both sides are verified to produce the same
 /// packets.
 #[derive(Parser)]
 struct Args {
-    /// CPU to run on; the last one by default.
+    /// CPU to run on; the default is the last one.
     #[arg(long)]
     core: Option<usize>,
-    /// Pairs of samples for each row.
+    /// Pairs of samples per row.
     #[arg(long, default_value_t = 1500)]
     pairs: usize,
-    /// Only rows whose name holds this.
+    /// Measures only rows whose name contains this text.
     #[arg(long, default_value = "")]
     only: String,
-    /// Where the rows are written as JSON.
+    /// JSON file for the results.
     #[arg(long, default_value = "target/bench/native.json")]
     json: PathBuf,
 }
@@ -52,10 +42,10 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let cpus = runtime::allowed_cpus();
     let core = args.core.or(cpus.last().copied()).context("no CPU")?;
-    runtime::pin(core).with_context(|| format!("CPU {core}; there are {cpus:?}"))?;
+    runtime::pin(core).with_context(|| format!("CPU {core}; available: {cpus:?}"))?;
     let memory = Memory::best();
     if memory == Memory::Ordinary {
-        eprintln!("warning: no huge pages: these figures say nothing; echo 512 > /proc/sys/vm/nr_hugepages");
+        eprintln!("warning: no huge pages: results are not meaningful\nhelp: echo 512 > /proc/sys/vm/nr_hugepages");
     }
     let eal = Eal::start(memory, &[])?;
     runtime::pin(core)?;
@@ -71,28 +61,28 @@ fn main() -> anyhow::Result<()> {
     println!("{:<34} {:>7} {:>7} {:>7} {:>7} {:>7}", "nf", "flows", "p05", "median", "p05", "median");
     let pool = Mempool::new(eal, (1 << 16) - 1)?;
     let rows = rows::run(eal, &pool, &args.only, args.pairs)?;
-    let slopes = chains::slopes(&rows.rows);
-    chains::print(&slopes);
+    let slopes = nfs::chains::slopes(&rows.rows);
+    nfs::chains::print(&slopes);
     let other = cpus.iter().copied().find(|cpu| *cpu != core);
-    let beside = beside::run(&args.only, args.pairs, (core, other), &pool)?;
-    rows.compare(core, &cpus)?;
-    let written = Written { nfs: &rows.rows, slopes: &slopes, beside: &beside };
+    let components = components::run(&args.only, args.pairs, (core, other), &pool)?;
+    rows.compare_testpmd(core, &cpus)?;
+    let results = Results { nfs: &rows.rows, slopes: &slopes, components: &components };
     if let Some(dir) = args.json.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    std::fs::write(&args.json, serde_json::to_string_pretty(&written)?)
+    std::fs::write(&args.json, serde_json::to_string_pretty(&results)?)
         .with_context(|| args.json.display().to_string())?;
     println!("\nwritten to {}", args.json.display());
     Ok(())
 }
 
-/// `native.json`.
+/// Contents of `native.json`.
 #[derive(Serialize)]
-struct Written<'a> {
-    /// NFs beside C.
-    nfs: &'a [rows::Row],
-    /// What one more function costs.
-    slopes: &'a [chains::Slope],
-    /// Tables, state, links, streams and timers beside what one would take instead.
-    beside: &'a [beside::Row],
+struct Results<'a> {
+    /// NFs compared with C.
+    nfs: &'a [pair::Row],
+    /// Cost of one more function in a chain.
+    slopes: &'a [nfs::chains::Slope],
+    /// Tables, state, links, streams and timers compared with alternatives.
+    components: &'a [components::ComponentRow],
 }

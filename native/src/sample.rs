@@ -1,63 +1,63 @@
-//! Pairs of samples, and what can be said from them.
+//! Pairs of samples and their statistics.
 
 use packet::clock;
 use serde::Serialize;
 
-/// What one side cost.
+/// Cost of one side in cycles per packet.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Cost {
-    /// Cycles per packet that one sample in twenty did not exceed.
+    /// 5th percentile of the samples.
     pub(crate) p05: f64,
-    /// Cycles per packet of the middle sample.
+    /// Median of the samples.
     pub(crate) median: f64,
 }
 
-/// Two sides, compared.
+/// Comparison of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared {
     pub(crate) ours: Cost,
-    pub(crate) theirs: Cost,
-    /// Median of the pairs' ratios.
+    pub(crate) baseline: Cost,
+    /// Median of the ratios of the pairs.
     pub(crate) ratio: f64,
-    /// Bounds of its 95 % confidence interval.
+    /// Bounds of the 95 % confidence interval of the median.
     pub(crate) bounds: (f64, f64),
 }
 
-/// Pairs that are run before any counts, at the most.
+/// Maximum number of pairs that are run before the first counts.
 const WARM_UP: usize = 20;
 
-/// Runs both sides in turn, `pairs` times after a warm-up; each call forwards a number of packets and returns it.
+/// Runs both sides alternately, `pairs` times after a warm-up; each call forwards packets and returns their number.
 pub(crate) fn compare(
     pairs: usize,
     before: impl Fn(),
     mut ours: impl FnMut() -> u64,
-    mut theirs: impl FnMut() -> u64,
+    mut baseline: impl FnMut() -> u64,
 ) -> Compared {
     let time = |side: &mut dyn FnMut() -> u64| {
         before();
-        let from = clock::cycles();
+        let start = clock::cycles();
         let packets = side();
-        Some((clock::cycles() - from) as f64 / packets as f64)
+        Some((clock::cycles() - start) as f64 / packets as f64)
     };
-    compare_costs(pairs, || time(&mut ours), || time(&mut theirs)).expect("every sample counts")
+    compare_costs(pairs, || time(&mut ours), || time(&mut baseline)).expect("every sample is valid")
 }
 
-/// As [`compare`]; each call returns what one of its operations has cost in cycles, or `None` if the sample and the other
-/// of its pair do not count. `None` if no pair of twice as many counts.
+/// As [`compare`]; each call returns the cost of an operation in cycles, or `None` if the pair of samples is invalid.
+/// Runs up to twice as many pairs; returns `None` if none of them is valid.
 pub(crate) fn compare_costs(
     pairs: usize,
     mut ours: impl FnMut() -> Option<f64>,
-    mut theirs: impl FnMut() -> Option<f64>,
+    mut baseline: impl FnMut() -> Option<f64>,
 ) -> Option<Compared> {
     let (mut a, mut b, mut ratios) = (vec![], vec![], vec![]);
     let warm_up = WARM_UP.min(pairs);
     for n in 0..2 * pairs + warm_up {
-        // the order changes, so that neither side always runs on what the other has left in the caches
+        // the order alternates, so that neither side always runs on the cache contents that the other has left
         let (x, y) = if n % 2 == 0 {
             let x = ours();
-            (x, theirs())
+            (x, baseline())
         } else {
-            let y = theirs();
+            let y = baseline();
             (ours(), y)
         };
         if let (Some(x), Some(y)) = (x, y)
@@ -75,15 +75,16 @@ pub(crate) fn compare_costs(
         return None;
     }
     let (ratio, bounds) = median(&mut ratios);
-    Some(Compared { ours: cost(&mut a), theirs: cost(&mut b), ratio, bounds })
+    Some(Compared { ours: cost(&mut a), baseline: cost(&mut b), ratio, bounds })
 }
 
+/// Returns the percentiles of samples.
 pub(crate) fn cost(samples: &mut [f64]) -> Cost {
     samples.sort_by(f64::total_cmp);
     Cost { p05: samples[samples.len() / 20], median: samples[samples.len() / 2] }
 }
 
-/// The median, and the order statistics that bound it with 95 % confidence (binomial, normal approximation).
+/// Returns the median, and the order statistics that bound it with 95 % confidence (binomial, normal approximation).
 fn median(values: &mut [f64]) -> (f64, (f64, f64)) {
     values.sort_by(f64::total_cmp);
     let n = values.len() as f64;

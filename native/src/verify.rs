@@ -1,17 +1,17 @@
-//! Both sides on frames of every sort: the same must come out, byte for byte.
+//! Verification that both sides produce the same packets.
 
 use crate::fixture::{CLoop, Counts, Memory};
-use crate::rows::{Ports, worker};
+use crate::pair::{Ports, worker};
 use core::ffi::c_void;
 use dpdk::Mempool;
 use graph::Node;
 use packet::{BURST, Pool};
-use runtime::{Drain, Source};
+use runtime::{RxPort, TxPort};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use wire::build;
 
-/// Two bursts of frames, good and bad.
+/// Returns two bursts of valid and malformed frames.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let (a4, b4) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let (a6, b6) = (Ipv6Addr::new(0xfd, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd, 0, 0, 0, 0, 0, 0, 2));
@@ -25,22 +25,22 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
         all.push(build::udp6(a6, b6, 1000 + n, 53).ttl(ttl).payload(&payload).to_vec());
         all.push(build::udp6(a6, b6, 1000 + n, 53).ttl(ttl).payload(&payload).vlan(9).to_vec());
         all.push(build::tcp4(a4, b4, 80, 2000 + n).ttl(ttl).pad_to(60).to_vec());
-        // cut short, at a place that moves through the headers
+        // truncated, in a different header each time
         let mut cut = udp.to_vec();
         cut.truncate(5 * n as usize + 8);
         all.push(cut);
-        // lengths that lie
-        let mut lying = build::udp4(a4, b4, 1, 2).to_vec();
-        lying[14 + n as usize % 4] ^= 0x1f;
-        all.push(lying);
+        // invalid lengths
+        let mut invalid = build::udp4(a4, b4, 1, 2).to_vec();
+        invalid[14 + n as usize % 4] ^= 0x1f;
+        all.push(invalid);
         all.push(vec![n as u8; 64]);
     }
     assert_eq!(all.len(), 64);
     all
 }
 
-/// Runs frames, whole bursts of them, through both; fails when anything but the same comes out.
-pub(crate) fn same(
+/// Processes whole bursts of frames on both sides, and fails if the packets they send differ.
+pub(crate) fn same_output(
     pool: &Arc<Mempool>,
     name: &str,
     frames: &[Vec<u8>],
@@ -50,16 +50,16 @@ pub(crate) fn same(
 ) -> anyhow::Result<()> {
     assert!(frames.len().is_multiple_of(BURST), "whole bursts are received");
     let room = frames.len().next_power_of_two();
-    let (from, to, theirs_to) = (Memory::new(room), Memory::new(room), Memory::new(room));
-    let fill = || frames.iter().for_each(|f| from.give(pool.alloc_from(f).expect("the pool has as many packets")));
+    let (from, to, baseline_to) = (Memory::new(room), Memory::new(room), Memory::new(room));
+    let fill = || frames.iter().for_each(|f| from.push(pool.alloc_from(f).expect("the pool has enough buffers")));
     let bytes = |to: &Memory| to.take().iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
 
     fill();
     let mut worker = worker(
         nodes,
         Ports::One,
-        vec![Source::Other(Box::new(from.handle()))],
-        vec![Drain::Other(Box::new(to.handle()))],
+        vec![RxPort::Other(Box::new(from.handle()))],
+        vec![TxPort::Other(Box::new(to.handle()))],
         pool,
     );
     for _ in 0..frames.len() / BURST {
@@ -68,23 +68,23 @@ pub(crate) fn same(
     let ours = bytes(&to);
 
     fill();
-    let (a, b) = (from.port.as_ptr(), theirs_to.port.as_ptr());
+    let (a, b) = (from.port.as_ptr(), baseline_to.port.as_ptr());
     let mut counts = Counts::default();
     for _ in 0..frames.len() / BURST {
-        // SAFETY: one thread, and all of it lives through the call; one burst goes from a to b.
+        // SAFETY: one thread; ports, counts and state outlive the call, which takes one burst from a to b.
         unsafe { native(a, b, 1, &mut counts, state) };
     }
-    let theirs = bytes(&theirs_to);
-    let first = || ours.iter().zip(&theirs).position(|(a, b)| a != b).unwrap_or(ours.len().min(theirs.len()));
+    let baseline = bytes(&baseline_to);
+    let first = || ours.iter().zip(&baseline).position(|(a, b)| a != b).unwrap_or(ours.len().min(baseline.len()));
     anyhow::ensure!(
-        ours == theirs,
-        "{name}: of {} frames, {} come out of Bondstone and {} of C, and they differ from number {} on: {:02x?}, {:02x?}",
+        ours == baseline,
+        "{name}: of {} frames Bondstone sends {} and C {}; the first difference is frame {}: {:02x?}, {:02x?}",
         frames.len(),
         ours.len(),
-        theirs.len(),
+        baseline.len(),
         first(),
         ours.get(first()),
-        theirs.get(first())
+        baseline.get(first())
     );
     Ok(())
 }

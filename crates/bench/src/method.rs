@@ -1,107 +1,104 @@
-//! Methods: what is asked of a [`Bed`], and what the answers come to.
+//! Measurement methods: procedures that choose trials for a [`Measurer`] and evaluate their outputs.
 //!
-//! A method is a state machine: it asks for a trial, is told what came of it, and has [findings](Findings) at any time,
-//! also when it is ended early. It sends nothing and knows no clock, so all of them are proved on simulated devices.
-//! [`by_name`] makes one, [`ALL`] says what there is.
+//! A method is a state machine without I/O and without a clock: it returns the next trial, records the output, and reports
+//! its [output](MethodOutput) at any time, also after an early end. All methods are therefore tested on simulated devices.
+//! [`METHODS`] lists them; [`start`] starts one by its name. A new method is a file that implements `Procedure`, and one
+//! line in `registry.rs`.
 //!
 //! ```
-//! use bench::method::{self, Form, Settings};
+//! use bench::method::{self, MethodSettings, Thoroughness};
 //! use bench::{Goal, Limits, simulated::Simulated};
 //!
 //! let mut device: Simulated = "capacity=3e6,buffer=900,jitter=300".parse()?;
-//! let settings = Settings {
+//! let settings = MethodSettings {
 //!     line_pps: Some(4e6),
-//!     ..Settings::new(Form::Quick, Goal::quick(), Limits::new(1e3, 4e6)?)
+//!     ..MethodSettings::new(Thoroughness::Quick, Goal::quick(), Limits::new(1e3, 4e6)?)
 //! };
-//! let mut method = method::by_name("back-to-back", &settings)?;
-//! method::carry_out(&mut *method, &mut device, |_| true, |_seconds| ())?;
-//! let findings = method.findings();
-//! let time = findings.quantities.iter().find(|q| q.name == "corrected buffer time").unwrap();
+//! let mut method = method::start("back-to-back", &settings)?;
+//! method::run(&mut *method, &mut device, |_| true, |_seconds| ())?;
+//! let output = method.output();
+//! let time = output.quantities.iter().find(|q| q.name == "corrected buffer time").unwrap();
 //! assert!((time.value - 900.0 / 4e6).abs() < 2e-5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod back_to_back;
+mod accumulate;
 mod changes;
 mod connections;
-mod course;
 mod delay_variation;
-mod displaced;
-mod latency;
-mod load;
-mod loss;
-mod measured;
-mod names;
+mod displacement;
+mod given_load;
+mod procedure;
 mod profile;
+mod properties;
 mod receive_rate;
-mod recovery;
-mod reset;
+mod registry;
+mod rfc2544;
 mod soak;
-mod throughput;
 
-pub(crate) use measured::percentile;
-pub use names::{ALL, About, Refused, by_name};
-pub use profile::Outline;
+pub(crate) use accumulate::percentile;
+pub use profile::ProfileSummary;
+pub use properties::{LoadChoice, Properties, RequiredTraffic};
+pub use registry::{GIVEN_LOAD, METHODS, MethodError, MethodInfo, PROFILE, RFC2544, THROUGHPUT, find, start};
 
-use crate::bed::{Ask, Bed, BedError, Seen, StreamSeen};
-use crate::goal::Goal;
-use crate::search::{LimitedBy, Limits, SearchError, SearchKind};
-use crate::trial::Trial;
+use crate::search::{Goal, LimitedBy, Limits, SearchError, SearchKind};
+use crate::trial::{Measurer, MeasurerError, StreamOutput, Trial, TrialInput, TrialOutput};
 use report::{Latency, Quantity, Series, Summary};
 
-/// What a method wants.
+/// Next step of a method.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// A trial.
-    Trial(Ask),
-    /// A pause without traffic, seconds (RFC 2544 §23: the device restabilises).
+    /// Execute a trial.
+    Trial(TrialInput),
+    /// Send nothing for this many seconds (RFC 2544 §23: the DUT restabilises).
     Pause(f64),
-    /// Nothing: it is over.
+    /// The method is complete.
     Done,
 }
 
-/// How thoroughly.
+/// Length and number of the trials of a method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Form {
-    /// Seconds, for daily work; says where it deviates.
+pub enum Thoroughness {
+    /// A few seconds, for daily work. Differences from the standard are reported as deviations.
     #[default]
     Quick,
-    /// As the standard has it.
+    /// As the standard specifies.
     Standard,
 }
 
-/// What methods are told before they begin.
+/// Settings of a method.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Settings {
-    /// How thoroughly.
-    pub form: Form,
-    /// What counts as a throughput.
+pub struct MethodSettings {
+    /// Length and number of trials.
+    pub thoroughness: Thoroughness,
+    /// Goal of the throughput search.
     pub goal: Goal,
-    /// Loads to choose from.
+    /// Range of loads.
     pub limits: Limits,
-    /// What the medium carries of these frames, packets a second, where that is known.
+    /// Line rate of the medium for the frames sent, packets per second, if known.
     pub line_pps: Option<f64>,
-    /// The throughput, packets a second, where that is known; else a method that needs it searches for it first.
+    /// Throughput in packets per second, if known; otherwise a method that needs it starts with a search.
     pub throughput_pps: Option<f64>,
-    /// The load of `load`, packets a second.
+    /// Load of the method `load`, packets per second.
     pub rate_pps: Option<f64>,
-    /// What the profile of `profile` comes to.
-    pub profile: Option<Outline>,
-    /// How a throughput is searched for.
+    /// Mean rate and length of the profile, for the method `profile`.
+    pub profile: Option<ProfileSummary>,
+    /// Search procedure for the throughput.
     pub search: SearchKind,
-    /// Packets of a connection, both directions, for `connections`.
+    /// Packets per connection in both directions, for the method `connections`.
     pub packets_per_connection: f64,
-    /// How long a `soak` lasts, seconds; else 10 s, or 2 h as a standard one.
+    /// Duration of the method `soak`, seconds; by default 10 s, or 2 h if standard.
     pub soak_s: Option<f64>,
-    /// Load of a `soak` as a share of the throughput.
+    /// Load of the method `soak` as a share of the throughput.
     pub soak_share: f64,
 }
 
-impl Settings {
-    /// With MLRsearch, no line rate or throughput known, 10 packets a connection, a soak at 90 % of the throughput.
-    pub fn new(form: Form, goal: Goal, limits: Limits) -> Settings {
-        Settings {
-            form,
+impl MethodSettings {
+    /// Returns settings with MLRsearch, an unknown line rate and throughput, 10 packets per connection, and a soak at 90 % of
+    /// the throughput.
+    pub fn new(thoroughness: Thoroughness, goal: Goal, limits: Limits) -> MethodSettings {
+        MethodSettings {
+            thoroughness,
             goal,
             limits,
             line_pps: None,
@@ -115,84 +112,86 @@ impl Settings {
         }
     }
 
-    /// What counts as 100 %: what the medium carries, or the highest load, whichever is less.
+    /// Returns the load that counts as 100 %: the line rate or the highest allowed load, whichever is lower.
     pub fn top_pps(&self) -> f64 {
         self.line_pps.unwrap_or(f64::INFINITY).min(self.limits.max_pps())
     }
 
-    /// One of two, by the form.
-    pub(crate) fn pick<T>(&self, quick: T, standard: T) -> T {
-        match self.form {
-            Form::Quick => quick,
-            Form::Standard => standard,
+    /// Selects a value by thoroughness.
+    pub(crate) fn select<T>(&self, quick: T, standard: T) -> T {
+        match self.thoroughness {
+            Thoroughness::Quick => quick,
+            Thoroughness::Standard => standard,
         }
     }
 }
 
-/// A way to measure.
+/// A measurement procedure in progress.
 pub trait Method {
-    /// What to do next. Says the same until it is told of the trial, or that the pause is over.
+    /// Returns the next step; the same one until its trial is recorded or its pause is over.
     fn next(&mut self) -> Step;
 
-    /// Takes in what came of the trial that was asked for.
+    /// Records the output of the trial that [`next`](Method::next) returned.
     ///
     /// # Errors
-    /// [`SearchError`] if none was asked for, another was, or its counts contradict each other; the method is as before.
-    fn tell(&mut self, seen: Seen) -> Result<(), SearchError>;
+    /// [`SearchError`] if no trial is pending, the output belongs to another trial, or its counts are inconsistent; the
+    /// method is unchanged.
+    fn record(&mut self, output: TrialOutput) -> Result<(), SearchError>;
 
-    /// The pause asked for is over.
+    /// Marks the pending pause as over.
     fn paused(&mut self);
 
-    /// What is known so far.
-    fn findings(&self) -> Findings;
+    /// Returns the result so far.
+    fn output(&self) -> MethodOutput;
 }
 
-/// What a method has found.
+/// Result of a method.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Findings {
-    /// Which method, and which standard.
+pub struct MethodOutput {
+    /// Name and standard of the method.
     pub method: report::Method,
-    /// What counted as a throughput.
+    /// Goal of the throughput search.
     pub goal: Goal,
-    /// Bounds of the throughput, where one was looked for; the lower one is 0 where none was found.
+    /// Bounds of the throughput, if it was searched for; the lower bound is 0 if no load meets the goal.
     pub summary: Summary,
-    /// What set them.
+    /// Limiting factor of the bounds.
     pub limited_by: LimitedBy,
-    /// Latency, at the loads at which it was measured.
+    /// Latency at each load at which it was measured.
     pub latency: Vec<Latency>,
-    /// What else it comes to.
+    /// Other measured quantities.
     pub quantities: Vec<Quantity>,
-    /// Its curves.
+    /// Measured curves.
     pub series: Vec<Series>,
-    /// What became of the streams of a profile; of each the seconds, or one that is the sum of all.
-    pub streams: Vec<StreamSeen>,
-    /// What differs from the standard, and what makes the findings doubtful.
+    /// Counts of the streams of a profile, per second, or one entry per stream with the sum of all seconds.
+    pub streams: Vec<StreamOutput>,
+    /// Deviations from the standard, and reservations about the result.
     pub deviations: Vec<String>,
-    /// All trials, in order.
+    /// All trials in order.
     pub trials: Vec<Trial>,
 }
 
-/// Why a measurement ended early.
+/// Cause of a measurement's early end.
 #[derive(Debug, thiserror::Error)]
-pub enum Stopped {
-    /// The bed.
+pub enum MeasurementError {
+    /// The measurer failed or was interrupted.
     #[error(transparent)]
-    Bed(#[from] BedError),
-    /// The search.
+    Measurer(#[from] MeasurerError),
+    /// The search rejected a trial.
     #[error(transparent)]
     Search(#[from] SearchError),
 }
 
-/// Carries a method out. `told` sees every trial and ends the measurement by returning false; `pause` waits.
+/// Runs a method to its end. `on_trial` receives every trial output and ends the measurement by returning false; `pause`
+/// waits for the given number of seconds.
 ///
 /// # Errors
-/// [`Stopped`]; the method has its findings up to there.
-pub fn carry_out(
+/// [`MeasurementError`]; the method keeps its output up to that point.
+pub fn run(
     method: &mut dyn Method,
-    bed: &mut dyn Bed,
-    mut told: impl FnMut(&Seen) -> bool,
+    measurer: &mut dyn Measurer,
+    mut on_trial: impl FnMut(&TrialOutput) -> bool,
     mut pause: impl FnMut(f64),
-) -> Result<(), Stopped> {
+) -> Result<(), MeasurementError> {
     loop {
         match method.next() {
             Step::Done => return Ok(()),
@@ -200,12 +199,12 @@ pub fn carry_out(
                 pause(seconds);
                 method.paused();
             }
-            Step::Trial(ask) => {
-                let seen = bed.trial(&ask)?;
-                if !told(&seen) {
-                    return Err(BedError::Interrupted.into());
+            Step::Trial(input) => {
+                let output = measurer.trial(&input)?;
+                if !on_trial(&output) {
+                    return Err(MeasurerError::Interrupted.into());
                 }
-                method.tell(seen)?;
+                method.record(output)?;
             }
         }
     }

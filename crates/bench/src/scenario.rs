@@ -1,90 +1,90 @@
-//! Scenarios: what a study measured, written down so that it can be measured again.
+//! Scenarios: measurements of a study, written so that they can be repeated.
 //!
 //! ```toml
 //! bondstone = 1
 //!
-//! [scenario]                          # its name is that of its folder and its own: netbricks/fig1
-//! title = "Cells of an array updated per packet, beside C"
+//! [scenario]                          # named after its directory and file: netbricks/fig1
+//! title = "Cells of an array updated per packet, compared with C"
 //! figure = "figure 1"
 //!
 //! [dut]
-//! chain = "chain-cells.toml"          # a chain file in the same folder; ${cells} in it becomes a value of the matrix
-//! # clock_mhz = "${clock}"            # fixes the clock of its CPUs, where the machine lets it be fixed
-//! needs = ["cells"]                   # kinds of NFs without which a cell of the matrix is not measured
-//! # kind = "ovs"                      # another program; see `dut::Kind`
-//! # env = "container"                 # what its programs run in: native or container
-//! # ssh = "root@192.0.2.7"            # the machine that it runs on, and there
-//! # program = "bondstone"             # this program, and
-//! # inner = ["eth1", "eth2"]          # its interfaces, at the other ends of
+//! chain = "chain-cells.toml"          # a chain file in the same directory, in which ${cells} is replaced
+//! # clock_mhz = "${clock}"            # fixed clock frequency of its CPUs, if the machine supports it
+//! needs = ["cells"]                   # NF kinds without which the cells are not measured
+//! # kind = "ovs"                      # another program; see `dut::registry`
+//! # env = "container"                 # environment of its programs: native or container
+//! # ssh = "root@192.0.2.7"            # remote host that it runs on,
+//! # program = "bondstone"             # Bondstone on that host,
+//! # interfaces = ["eth1", "eth2"]     # and interfaces there that are connected to
 //! # ports = ["af_packet:eth2", "af_packet:eth3"]
 //!
-//! [traffic]                           # beside what the chain file's table of that name says
-//! frames = "64"                       # sizes with FCS and mixes, separated by commas
-//! flows = 1024                        # or "${flows}", of the matrix
+//! [traffic]                           # supplements the table of the same name in the chain file
+//! frames = "64"                       # frame sizes with FCS and mixes, separated by commas
+//! flows = 1024                        # or "${flows}", a parameter of the matrix
 //! order = "round-robin"
-//! # trace = "l3-1000"                 # one of NFPA's traces, in the place of flows
+//! # trace = "l3-1000"                 # an NFPA trace instead of flows
 //! # stack = "eth/vlan:7/ipv4/udp"     # headers
-//! # short = "10x1024"                 # connections of 10 packets, in the place of flows, order, trace and stack
-//! # both_ways = true                  # into a second port as well, from the flows' other side
-//! # profile = "day.rhai"              # a script that says what is sent in each second, in the place of all of these; its
-//! # seconds = 24                      # length, where the script does not say it; see `profile`
-//! # capture = "lunch.pcap"            # in the place of all of these: the frames of a capture in the same folder
+//! # short = "10x1024"                 # connections of 10 packets instead of flows, order, trace and stack
+//! # bidirectional = true                  # also into a second port, with the flows reversed
+//! # profile = "day.rhai"              # a script that determines the traffic of each second, instead of all of these
+//! # duration_s = 24                   # length of the profile, if the script does not set it; see `profile`
+//! # capture = "lunch.pcap"            # the frames of a capture in the same directory, instead of all of these
 //!
-//! # [generator]                       # who sends, where that is not this program
-//! # kind = "testpmd"                  # see `Generator`; or "external" and command = "..."
+//! # [generator]                       # another generator
+//! # kind = "testpmd"                  # see `Generator`; or "command" with command = "..."
 //!
 //! [goal]
-//! throughput = "quick"                # what counts as one; see `Goal`
-//! # rate = "${rate}"                  # one load instead, packets a second
-//! methods = ["throughput", "loss"]    # see `method::ALL`; by default throughput alone, or load where there is a rate
-//! form = "quick"                      # or "standard"
+//! throughput = "quick"                # goal of a throughput search; see `Goal`
+//! # rate = "${rate}"                  # a single load instead, packets per second
+//! methods = ["throughput", "loss"]    # see `method::METHODS`; by default throughput, or load if there is a rate
+//! thoroughness = "quick"              # or "standard"
 //! search = "mlr"
-//! repeat = 1                          # how often every cell is measured
+//! repeat = 1                          # number of measurements of every cell
 //!
 //! [matrix]                            # every combination is a cell
 //! cells = [1, 2, 4, 8, 16, 32]
 //!
-//! [native]                            # rows of native-bench, NFs beside their twins in C
-//! only = "cells"
+//! [native]                            # rows of native-bench, which compares NFs with their C baselines
+//! filter = "cells"
 //! pairs = 500
 //!
-//! [[published]]                       # what the study says
+//! [[published]]                       # a result of the study
 //! id = "bounds-checks-few"
 //! figure = "1"
 //! value = 20                          # or a list; or x = "GHz" and values = { "1.2" = 4.31, "2.4" = 8.60 }
 //! unit = "percent slower than C"
 //!
-//! [[claim]]                           # what of it can be tested on any machine, and how
-//! says = "1 to 8 cells: bounds checks cost a fifth of C's speed"
+//! [[claim]]                           # a claim of the study that can be tested on any machine
+//! text = "1 to 8 cells: bounds checks cost a fifth of C's speed"
 //! published = "bounds-checks-few"     # or a ratio: "lpm-netbricks / lpm-native"; one of several numbers: "table1[2.4]"
-//! measure = "speed over C"
+//! metric = "speed over C"
 //! where = { source = "ring", cells = [1, 2, 4, 8] }
-//! at_least = 0.75                     # or, of a ratio: within = 0.05, a share of it
-//! at_most = 0.87
+//! min = 0.75                          # or, for a ratio, tolerance = 0.05 (a share of it)
+//! max = 0.87
 //! ```
 //!
-//! Everything that a claim's `where` selects has to lie within the bounds. With `over`, another selection, it is the mean of
-//! the one divided by the mean of the other that has to. `given` names a published result whose own claim has to be
-//! reproduced for this one to make sense. `untestable` says why a claim is not judged; what it selects is shown all the same.
+//! All values that `where` selects have to be within the bounds. With `divided_by`, another selection, the ratio of the
+//! means has to be within them. `requires` names a published result whose own claim has to be reproduced first.
+//! `not_testable` is the reason why a claim has no verdict; its values are still reported.
 //!
-//! [`Scenario::read`] reads scenario and chain files and reports every fault with line, value and remedy; [`judge`] compares
-//! what was measured with what the claims say, and measures nothing itself.
+//! [`Scenario::read`] reads scenario and chain files and reports every error with line, value and remedy. [`evaluate`]
+//! compares measured values with claims.
 
 mod cells;
 mod check;
 mod file;
-mod how;
-mod judge;
+mod finding;
 mod native;
 mod published;
+mod settings;
 mod study;
 
-pub use cells::{Cell, Dut};
-pub use how::How;
-pub use judge::{Judged, Lacking, Missing, Observation, Spread, Verdict, judge};
-pub use native::{Rows, rows};
-pub use published::{Part, Published, Reference};
-pub use study::{Setting, Study};
+pub use cells::{Cell, CellDut};
+pub use finding::{Finding, Missing, MissingPart, Observation, ValueRange, Verdict, evaluate};
+pub use native::parse_native_bench;
+pub use published::{Published, PublishedReference, PublishedValue};
+pub use settings::MeasurementSettings;
+pub use study::{Study, StudyEnvironment};
 
 use diagnostics::Diagnostic;
 use graph::Registry;
@@ -93,152 +93,152 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
-/// A scenario, read and checked.
+/// A checked scenario.
 pub struct Scenario {
-    /// Where it came from.
+    /// Path of the file.
     pub file: PathBuf,
-    /// The folder's name and the file's, such as `netbricks/fig1`.
+    /// Name of directory and file, such as `netbricks/fig1`.
     pub name: String,
-    /// What it is about.
+    /// Title.
     pub title: String,
-    /// Where the study has it, such as `figure 1`.
+    /// Figure or table of the study, such as `figure 1`.
     pub figure: Option<String>,
-    /// The study, if there is a `study.toml` beside the scenario.
+    /// Study, if the directory has a `study.toml`.
     pub study: Option<Study>,
-    /// How its cells are measured.
-    pub how: How,
-    /// What is measured; of the matrix, the parameter that stands last changes first.
+    /// Measurement settings of its cells.
+    pub settings: MeasurementSettings,
+    /// Cells; the last parameter of the matrix changes fastest.
     pub cells: Vec<Cell>,
-    /// What of traffic and goal its matrix changes: `flows`, `rate`, `trace`.
-    pub changed: Vec<&'static str>,
-    /// Which rows of `native-bench` belong to it.
-    pub native: Option<Native>,
-    /// What was published.
+    /// Traffic and goal keys that the matrix varies: `flows`, `rate`, `trace`.
+    pub varied: Vec<&'static str>,
+    /// Rows of `native-bench` that belong to it.
+    pub native: Option<NativeBench>,
+    /// Published results.
     pub published: Vec<Published>,
-    /// Relations to be tested.
+    /// Claims to be tested.
     pub claims: Vec<Claim>,
 }
 
-/// Rows of `native-bench`.
+/// A run of `native-bench`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Native {
-    /// Only rows whose name holds this.
-    pub only: String,
-    /// Pairs of samples for each.
+pub struct NativeBench {
+    /// Substring of the names of rows.
+    pub filter: String,
+    /// Pairs of samples per row.
     pub pairs: u32,
 }
 
-/// A relation to be tested.
+/// A claim to be tested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// What it says, in a few words.
-    pub says: String,
-    /// What was published of it.
-    pub published: Reference,
-    /// What a reader of the verdict should know.
+    /// Text.
+    pub text: String,
+    /// Published result that it is about.
+    pub published: PublishedReference,
+    /// Note for readers of the verdict.
     pub note: Option<String>,
-    /// What of ours stands beside it.
+    /// Measured quantity to compare.
     pub quantity: Option<Quantity>,
-    /// Lower bound, in the unit of the quantity; none where everything is high enough.
-    pub at_least: Option<f64>,
-    /// Upper bound.
-    pub at_most: Option<f64>,
-    /// A published result whose own claim has to be reproduced for this one to make sense.
-    pub given: Option<String>,
-    /// Why it is not judged.
-    pub untestable: Option<String>,
+    /// Lower bound in the unit of the quantity, inclusive.
+    pub min: Option<f64>,
+    /// Upper bound, inclusive.
+    pub max: Option<f64>,
+    /// Identifier of a published result whose claim has to be reproduced first.
+    pub requires: Option<String>,
+    /// Reason why it cannot be tested.
+    pub not_testable: Option<String>,
 }
 
-/// Something measured.
+/// A measured quantity, or a ratio of means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity {
-    /// What.
-    pub measure: Measure,
-    /// Of what.
-    pub facts: Facts,
-    /// What its mean is divided by the mean of, if by anything.
-    pub over: Option<Facts>,
+    /// Metric.
+    pub metric: Metric,
+    /// Selected values.
+    pub selection: Selection,
+    /// Values whose mean divides the mean of the selected ones.
+    pub divided_by: Option<Selection>,
 }
 
-/// For some facts, such as `nf` or a parameter of the matrix, the values that are meant; others do not matter.
-pub type Facts = BTreeMap<String, Vec<String>>;
+/// Selected values of labels such as `nf` or a parameter of the matrix; other labels may have any value.
+pub type Selection = BTreeMap<String, Vec<String>>;
 
-/// What can be measured.
+/// A metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Measure {
-    /// The highest rate that met the goal, packets a second.
+pub enum Metric {
+    /// Highest load that met the goal, packets per second.
     Throughput,
-    /// That rate as a share of what 10-Gigabit Ethernet carries of the same frames.
+    /// Throughput as a share of the rate of 10 Gigabit Ethernet for the same frames.
     LineShare,
-    /// The median of the latency at 80 % of the throughput, nanoseconds.
+    /// Median latency at 80 % of the throughput, nanoseconds.
     P50,
-    /// Its 99th percentile.
+    /// 99th percentile of that latency.
     P99,
-    /// Its 99.9th percentile.
+    /// 99.9th percentile of that latency.
     P999,
-    /// Packets in the time in which C forwards one: C's cycles per packet in `native-bench` divided by ours.
+    /// Speed relative to C: cycles per packet of the C baseline in `native-bench` divided by those of Bondstone.
     SpeedOverC,
 }
 
-impl Measure {
-    /// All of them.
-    pub const ALL: [Measure; 6] =
-        [Measure::Throughput, Measure::LineShare, Measure::P50, Measure::P99, Measure::P999, Measure::SpeedOverC];
+impl Metric {
+    /// All metrics.
+    pub const ALL: [Metric; 6] =
+        [Metric::Throughput, Metric::LineShare, Metric::P50, Metric::P99, Metric::P999, Metric::SpeedOverC];
 
-    /// Its name in scenario files.
+    /// Returns its name in scenario files.
     pub const fn name(self) -> &'static str {
         match self {
-            Measure::Throughput => "throughput",
-            Measure::LineShare => "share of 10 GbE",
-            Measure::P50 => "p50",
-            Measure::P99 => "p99",
-            Measure::P999 => "p99.9",
-            Measure::SpeedOverC => "speed over C",
+            Metric::Throughput => "throughput",
+            Metric::LineShare => "share of 10 GbE",
+            Metric::P50 => "p50",
+            Metric::P99 => "p99",
+            Metric::P999 => "p99.9",
+            Metric::SpeedOverC => "speed over C",
         }
     }
 
-    /// Whether it is a latency.
+    /// Returns true if it is a latency.
     pub const fn is_latency(self) -> bool {
-        matches!(self, Measure::P50 | Measure::P99 | Measure::P999)
+        matches!(self, Metric::P50 | Metric::P99 | Metric::P999)
     }
 
-    /// Whether it comes from `native-bench`; else it does from the cells.
+    /// Returns true if `native-bench` measures it, false if it is measured in cells.
     pub const fn is_native(self) -> bool {
-        matches!(self, Measure::SpeedOverC)
+        matches!(self, Metric::SpeedOverC)
     }
 
-    /// The unit in which people read it, and how many of its own make one.
+    /// Returns the display unit and the factor between it and the stored unit.
     pub const fn unit(self) -> (&'static str, f64) {
         match self {
-            Measure::Throughput => ("Mpps", 1e6),
-            Measure::P50 | Measure::P99 | Measure::P999 => ("us", 1e3),
-            Measure::LineShare | Measure::SpeedOverC => ("", 1.0),
+            Metric::Throughput => ("Mpps", 1e6),
+            Metric::P50 | Metric::P99 | Metric::P999 => ("us", 1e3),
+            Metric::LineShare | Metric::SpeedOverC => ("", 1.0),
         }
     }
 }
 
-impl fmt::Display for Measure {
+impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 impl Scenario {
-    /// Whether a file's text is a scenario: has the table `[scenario]`.
+    /// Returns true if a text is a scenario: it has the table `[scenario]`.
     pub fn is(text: &str) -> bool {
         DeTable::parse(text).is_ok_and(|table| table.get_ref().contains_key("scenario"))
     }
 
-    /// Reads and checks a file and the chain files that it names, whose NFs are of `registry`.
+    /// Reads and checks a file and the chain files that it names, with the NFs of `registry`.
     ///
     /// # Errors
-    /// Every fault found, each with its place, the value and a remedy.
+    /// All errors of the files, each with location, value and remedy.
     pub fn read(file: &Path, registry: &Registry) -> Result<Scenario, Vec<Diagnostic>> {
         let text = config::read(file, "scenario").map_err(|d| vec![d])?;
         Scenario::parse(&text, file, registry)
     }
 
-    /// As [`Scenario::read`], of the text of a file; what belongs to it is looked for in the folder of `file`.
+    /// As [`Scenario::read`], from the text of `file`; names in it are relative to the directory of `file`.
     ///
     /// # Errors
     /// As [`Scenario::read`].
@@ -246,16 +246,16 @@ impl Scenario {
         check::check(text, file, registry)
     }
 
-    /// The title of a scenario, without a look at anything else of it.
+    /// Returns the title of a scenario without checking it.
     ///
     /// # Errors
-    /// When the file cannot be read or is no scenario.
+    /// If the file cannot be read or is not a scenario.
     pub fn title(file: &Path) -> Result<String, Diagnostic> {
         let text = config::read(file, "scenario")?;
         check::title(&text, file)
     }
 
-    /// What was published under an id.
+    /// Returns the published result of an identifier.
     pub fn published(&self, id: &str) -> Option<&Published> {
         self.published.iter().find(|p| p.id == id)
     }

@@ -1,72 +1,84 @@
-//! What a search is: it asks for trials, and sums up what it found.
+//! Throughput searches: procedures that choose the load and duration of each trial, and summarise the results.
 
 mod bisect;
+mod bounds;
+mod classify;
+pub mod goal;
 mod halving;
 mod kind;
+mod mlr;
+mod trial_log;
 mod verified;
 
 pub use bisect::Bisect;
+pub use classify::{Class, Outcome, classify, conditional_throughput};
+pub use goal::{Goal, GoalError};
 pub use kind::SearchKind;
+pub use mlr::Mlr;
 pub use verified::Verified;
 
-use crate::goal::Goal;
-use crate::trial::{BadTrial, Trial};
+use crate::trial::{InconsistentCounts, Trial};
 
-/// A method that finds a throughput by trials it does not run itself.
+/// A throughput search. It sends nothing itself.
 pub trait Search {
-    /// What to do next. Asks for the same trial until it is told its outcome.
+    /// Returns the next step; the same one until its trial is recorded.
     fn next(&mut self) -> Next;
 
-    /// Takes in the trial that was asked for.
+    /// Records the pending trial.
     ///
     /// # Errors
-    /// [`SearchError`] if none was asked for, another was, or its counts contradict each other; the search is as
-    /// before.
-    fn tell(&mut self, trial: Trial) -> Result<(), SearchError>;
+    /// [`SearchError`] if no trial is pending, it is another trial, or its counts are inconsistent; the search is unchanged.
+    fn record(&mut self, trial: Trial) -> Result<(), SearchError>;
 
-    /// All trials so far, in order.
+    /// Returns all trials so far, in order.
     fn trials(&self) -> &[Trial];
 }
 
-/// What a search wants.
+/// Next step of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Next {
-    /// A trial.
+    /// Execute a trial.
     Measure {
-        /// Packets a second, one direction; a whole number.
+        /// Packets per second and direction, a whole number.
         load_pps: f64,
         /// Seconds.
         duration_s: f64,
     },
-    /// Nothing: it is over.
+    /// The search is complete.
     Done(Summary),
 }
 
-/// Within what a search moves.
+/// Limits of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limits {
     pub(crate) min_pps: u64,
     pub(crate) max_pps: u64,
-    /// Most trials. A search that needs more ends with bounds too far apart.
+    /// Maximum number of trials. A search that needs more ends with bounds too far apart.
     pub max_trials: usize,
-    /// Most trial time, seconds. No trial begins that would end behind it.
+    /// Maximum sum of trial durations, seconds.
     pub max_traffic_s: f64,
-    /// How often in a row a trial is repeated whose loss the machine may have caused.
-    pub machine_repeats: u32,
+    /// Maximum number of consecutive retries of a trial whose loss host interference may have caused.
+    pub interference_retries: u32,
 }
 
-/// Highest load, packets a second.
-const MAX_PPS: f64 = traffic::pace::MAX_PPS;
+/// Highest load of any search, packets per second.
+const MAX_LOAD_PPS: f64 = traffic::pace::MAX_PPS;
+/// Range of loads in real time, packets per second; the lowest is 100 packets in a trial of 50 ms.
+const DEFAULT_MIN_PPS: f64 = 2e3;
+const DEFAULT_MAX_PPS: f64 = 150e6;
+/// Time of consecutive trials with host interference in real time, seconds: where half of the trials have it, short ones must be
+/// repeated often.
+const MAX_INTERFERED_S: f64 = 1.0;
 
 impl Limits {
-    /// Loads from `min_pps` to `max_pps`, the latter what the link carries or the generator manages, whichever is
-    /// less; whole packets a second between them are used. Up to 1000 trials in a day, 4 repeats.
+    /// Returns limits with loads from `min_pps` to `max_pps` in whole packets per second, both inclusive, and with up to 1000
+    /// trials, a day of trial time and 4 retries. `max_pps` is the line rate or the rate of the generator, whichever is lower.
     ///
     /// # Errors
-    /// [`SearchError::Range`] if no such load is from 1 to 200 million.
+    /// [`SearchError::Range`] if the range is empty or exceeds 200 million packets per second.
     pub fn new(min_pps: f64, max_pps: f64) -> Result<Self, SearchError> {
         let (low, high) = (min_pps.max(1.0).ceil(), max_pps.floor());
-        if !(low <= high && min_pps >= 0.0 && high <= MAX_PPS) {
+        if !(low <= high && min_pps >= 0.0 && high <= MAX_LOAD_PPS) {
             return Err(SearchError::Range { min_pps, max_pps });
         }
         Ok(Self {
@@ -74,116 +86,141 @@ impl Limits {
             max_pps: high as u64,
             max_trials: 1000,
             max_traffic_s: 86_400.0,
-            machine_repeats: 4,
+            interference_retries: 4,
         })
     }
 
-    /// Lowest load, packets a second.
+    /// Returns the limits for a DUT in real time, whose trials may have host interference. `line_pps` is the line rate, if known.
+    ///
+    /// # Errors
+    /// [`SearchError::Range`] if the line rate leaves no load.
+    pub fn in_real_time(goal: &Goal, line_pps: Option<f64>) -> Result<Self, SearchError> {
+        let highest = line_pps.unwrap_or(DEFAULT_MAX_PPS).min(DEFAULT_MAX_PPS);
+        let mut limits = Limits::new(DEFAULT_MIN_PPS.min(highest), highest)?;
+        limits.interference_retries = limits.interference_retries.max((MAX_INTERFERED_S / goal.final_s()) as u32);
+        Ok(limits)
+    }
+
+    /// Returns the lowest load, packets per second.
     pub fn min_pps(&self) -> f64 {
         self.min_pps as f64
     }
 
-    /// Highest load, packets a second.
+    /// Returns the highest load, packets per second.
     pub fn max_pps(&self) -> f64 {
         self.max_pps as f64
     }
 }
 
-/// Why a search cannot begin, or does not take a trial.
+/// Reason why a search cannot start or rejects a trial.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// There are no loads to choose from.
-    #[error("no load from {min_pps} to {max_pps} packets/s; give a range within 1 to {MAX_PPS}")]
+    /// The range of loads is empty.
+    #[error("invalid range of loads: {min_pps} to {max_pps} packets/s; use a range within 1 to {MAX_LOAD_PPS}")]
     Range {
-        /// Its lower end.
+        /// Lower end.
         min_pps: f64,
-        /// Its upper end.
+        /// Upper end.
         max_pps: f64,
     },
-    /// There is nothing to search for, or too much.
-    #[error("{0} goals; a search has 1 to 16")]
+    /// No goals or too many.
+    #[error("invalid number of goals: {0}; a search has 1 to 16")]
     Goals(usize),
-    /// No trial was asked for.
-    #[error("a trial of {0} packets/s that nobody asked for; call `next` first")]
-    Unasked(f64),
-    /// Another trial was asked for.
-    #[error("a trial of {load_pps} packets/s for {duration_s} s, but {wanted_pps} for {wanted_s} s was asked for")]
-    Other {
-        /// Its load.
+    /// No trial is pending.
+    #[error("unexpected trial of {0} packets/s: call `next` first")]
+    UnexpectedTrial(f64),
+    /// Another trial is pending.
+    #[error(
+        "unexpected trial of {load_pps} packets/s for {duration_s} s: {requested_pps} packets/s for {requested_s} s were requested"
+    )]
+    DifferentTrial {
+        /// Load of the trial.
         load_pps: f64,
-        /// Its length.
+        /// Duration of the trial.
         duration_s: f64,
-        /// The load asked for.
-        wanted_pps: f64,
-        /// The length asked for.
-        wanted_s: f64,
+        /// Requested load.
+        requested_pps: f64,
+        /// Requested duration.
+        requested_s: f64,
     },
-    /// There are no loads to choose from, or too many.
-    #[error("{0} loads within the limits; a list has 1 to 1000000, give another step or other limits")]
+    /// The list of loads is empty or too long.
+    #[error("{0} loads within the limits; a list has 1 to 1000000, use another step or other limits")]
     Loads(u64),
-    /// A load cannot be tried so often.
-    #[error("{0} tries at a load; give 1 to 100")]
-    Tries(u32),
-    /// Not a search.
-    #[error("`{0}` is no search; give `mlr`, `binary`, `binary,step=10000`, `verified` or `verified,r=2,z=5000`")]
-    Kind(String),
-    /// The trial contradicts itself.
+    /// The number of attempts is out of range.
+    #[error("{0} attempts per load; use 1 to 100")]
+    Attempts(u32),
+    /// The text does not name a search.
+    #[error("unknown search `{0}`; use `mlr`, `binary`, `binary,step=10000`, `verified` or `verified,r=2,z=5000`")]
+    UnknownSearch(String),
+    /// The counts of the trial are inconsistent.
     #[error(transparent)]
-    Trial(#[from] BadTrial),
+    Trial(#[from] InconsistentCounts),
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Summary {
-    /// One result for each goal, in the order the goals were given.
+    /// One result per goal, in the order of the goals.
     pub results: Vec<GoalResult>,
-    /// Trials made.
+    /// Number of trials.
     pub trials: usize,
-    /// Of these, with loss that the machine may have caused.
-    pub machine_trials: usize,
-    /// Sum of their intended durations, seconds.
+    /// Number of trials with host interference.
+    pub interfered_trials: usize,
+    /// Sum of the intended durations, seconds.
     pub traffic_s: f64,
 }
 
-/// What was found for one goal.
+/// Result for one goal.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
-    /// The largest load found to meet the goal among those below `upper_pps` (RFC 9971, Relevant Lower Bound); without
-    /// an upper bound, the largest at all.
+    /// Highest load below `upper_pps` that meets the goal (RFC 9971, Relevant Lower Bound); without an upper bound, the highest
+    /// load that meets it.
     pub lower_pps: Option<f64>,
-    /// The smallest load found to fail the goal (Relevant Upper Bound).
+    /// Lowest load that fails the goal (Relevant Upper Bound).
     pub upper_pps: Option<f64>,
-    /// The forwarding rate to be expected at `lower_pps` (Conditional Throughput).
+    /// Expected forwarding rate at `lower_pps` (Conditional Throughput).
     pub conditional_pps: Option<f64>,
-    /// `(upper − lower) / upper`, which is what the goal's width bounds.
+    /// `(upper − lower) / upper`, which the width of the goal limits.
     pub width: Option<f64>,
-    /// Whether both bounds exist and are as near as the goal wants (Regular Goal Result).
+    /// True if both bounds exist and are within the width of the goal (Regular Goal Result).
     pub regular: bool,
-    /// What set the limit.
+    /// Limiting factor.
     pub limited_by: LimitedBy,
-    /// What a reader must know.
+    /// Reservations about the result.
     pub remarks: Vec<Remark>,
 }
 
-/// What set a throughput.
+/// Limiting factor of a throughput.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LimitedBy {
-    /// The device lost packets above it.
+    /// The DUT loses packets above it.
     Device,
-    /// The generator left packets unsent above it.
+    /// The generator leaves packets unsent above it.
     Generator,
-    /// The highest load was reached without failing.
+    /// The highest load meets the goal.
     MaxLoad,
-    /// The machine was in the way of every trial above it.
-    Machine,
+    /// Every trial above it had host interference.
+    HostInterference,
     /// The search ran out of trials or time.
     Budget,
 }
 
-/// What makes a result irregular or doubtful.
+impl From<LimitedBy> for report::LimitedBy {
+    fn from(limited_by: LimitedBy) -> report::LimitedBy {
+        match limited_by {
+            LimitedBy::Device => report::LimitedBy::Dut,
+            LimitedBy::Budget => report::LimitedBy::Budget,
+            LimitedBy::Generator => report::LimitedBy::Generator,
+            LimitedBy::MaxLoad => report::LimitedBy::MaxLoad,
+            LimitedBy::HostInterference => report::LimitedBy::HostInterference,
+        }
+    }
+}
+
+/// Reservation about a result.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Remark {
@@ -191,19 +228,19 @@ pub enum Remark {
     MaxLoadHolds,
     /// Even the lowest load fails the goal.
     NothingHolds,
-    /// Trials or time ran out before the bounds were near enough.
+    /// Trials or time ran out before the bounds were within the width.
     OutOfBudget,
-    /// The machine was in the way of every try at this load. The search went on as if it had failed, which is no bound.
-    Machine {
-        /// The load.
+    /// Every trial at this load had host interference. The search continued as if the load had failed, but it is not a bound.
+    HostInterference {
+        /// Load.
         load_pps: f64,
     },
-    /// A load meets the goal though a lower one fails it (RFC 9971, Loss Inversion): the device, or the machine, is
-    /// not steady. The lower one counts.
+    /// A load meets the goal although a lower one fails it (RFC 9971, Loss Inversion): the DUT or the host is not stable. The lower
+    /// one counts.
     Inversion {
-        /// The highest that meets the goal.
+        /// Highest load that meets the goal.
         holds_pps: f64,
-        /// The lowest that fails it.
+        /// Lowest load that fails the goal.
         fails_pps: f64,
     },
 }
@@ -211,28 +248,40 @@ pub enum Remark {
 impl std::fmt::Display for Remark {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::MaxLoadHolds => f.write_str("the highest load holds; the throughput may be higher"),
-            Self::NothingHolds => f.write_str("not even the lowest load holds"),
-            Self::OutOfBudget => f.write_str("trials or time ran out before the bounds were near enough"),
-            Self::Machine { load_pps } => {
-                write!(f, "{load_pps} packets/s could not be judged: the machine was in the way of every try")
+            Self::MaxLoadHolds => f.write_str("the highest load meets the goal; the throughput may be higher"),
+            Self::NothingHolds => f.write_str("the lowest load fails the goal"),
+            Self::OutOfBudget => {
+                f.write_str("trials or time ran out before the bounds were within the width of the goal")
+            }
+            Self::HostInterference { load_pps } => {
+                write!(
+                    f,
+                    "{load_pps} packets/s could not be judged: every attempt was invalidated by host interference"
+                )
             }
             Self::Inversion { holds_pps, fails_pps } => {
-                write!(f, "{holds_pps} packets/s hold though {fails_pps} fail: not steady")
+                write!(
+                    f,
+                    "{holds_pps} packets/s meet the goal although {fails_pps} fail it: the results are not stable"
+                )
             }
         }
     }
 }
 
-/// Runs a search to its end.
+/// Runs a search to its end on a simulated device.
 #[cfg(test)]
 pub(crate) fn run(search: &mut dyn Search, device: &mut crate::simulated::Simulated) -> Summary {
     for _ in 0..100_000 {
         match search.next() {
             Next::Measure { load_pps, duration_s } => {
-                assert_eq!(search.next(), Next::Measure { load_pps, duration_s }, "asks for the same until told");
+                assert_eq!(
+                    search.next(),
+                    Next::Measure { load_pps, duration_s },
+                    "returns the same step until it is recorded"
+                );
                 assert!(load_pps >= 1.0 && load_pps.fract() == 0.0 && duration_s > 0.0);
-                search.tell(device.offer(load_pps, duration_s)).unwrap();
+                search.record(device.offer(load_pps, duration_s)).unwrap();
             }
             Next::Done(summary) => {
                 assert_eq!(search.next(), Next::Done(summary.clone()), "stays done");

@@ -1,9 +1,9 @@
-//! Devices that exist only as numbers, on which methods are proved and tried out.
+//! Simulated DUTs, for tests of methods and searches.
 //!
-//! [`Simulated`] is a [`Bed`](crate::Bed) in virtual time whose trials are worked out and not run: a minute at 10 Mpps
-//! costs microseconds. It is a queue of [`buffer`](Simulated::buffer) packets before a server of
-//! [`capacity_pps`](Simulated::capacity_pps), as a fluid, with faults; what it ought to be found to do is known from
-//! [`Simulated::chance_of_loss`]. [`Virtual`] runs packet by packet through the real schedule, frames and receiver.
+//! [`Simulated`] is a [`Measurer`](crate::Measurer) in virtual time that computes its trials: a minute at 10 Mpps takes
+//! microseconds. It models a queue of [`buffer`](Simulated::buffer) packets before a server of
+//! [`capacity_pps`](Simulated::capacity_pps) as a fluid, with faults; the expected result follows from
+//! [`Simulated::loss_probability`]. [`PacketLevelDut`] simulates single packets with the real schedule, frames and receiver.
 //!
 //! ```
 //! use bench::simulated::Simulated;
@@ -11,89 +11,89 @@
 //! let mut device: Simulated = "capacity=3.3e6,buffer=512,loss=1e-7,seed=4".parse()?;
 //! let trial = device.offer(4e6, 1.0);
 //! assert_eq!(trial.intended, 4_000_000);
-//! assert_eq!(trial.lost / 100_000, 6, "0.7 million less what the buffer holds at the end");
-//! # Ok::<(), bench::simulated::NotSimulated>(())
+//! assert_eq!(trial.lost / 100_000, 6, "0.7 million less the packets in the buffer at the end");
+//! # Ok::<(), bench::simulated::ParseSimulatedError>(())
 //! ```
 
-mod bed;
 mod draw;
 mod fluid;
 mod law;
+mod measurer;
+mod packet_level;
 mod text;
-mod virtual_bed;
 
-pub use text::NotSimulated;
-pub use virtual_bed::{Fault, Virtual};
+pub use packet_level::{Fault, PacketLevelDut};
+pub use text::ParseSimulatedError;
 
 use crate::trial::{PollGaps, Trial};
 use fluid::{Fluid, Phase};
 use traffic::random::Random;
 
-/// How the capacity differs from trial to trial.
+/// Variation of the capacity between trials.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Noise {
-    /// Not at all.
+    /// None.
     #[default]
     None,
-    /// By up to this share, either way, all as likely.
+    /// Uniform within plus or minus this share.
     Uniform(f64),
-    /// Normally, with this share as standard deviation.
+    /// Normal with this share as standard deviation.
     Normal(f64),
-    /// In half of the trials it is less by this share.
+    /// Lower by this share in half of the trials.
     Modes(f64),
 }
 
-/// Times in which nothing is forwarded.
+/// Periodic interruption of forwarding.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stall {
-    /// How long, seconds.
+    /// Duration, seconds.
     pub for_s: f64,
-    /// From the beginning of one to that of the next, seconds; the first begins at any point of the first such time.
+    /// Period, seconds; the first starts at a random time in the first period.
     pub every_s: f64,
 }
 
-/// A device with a limit, on a machine with faults.
+/// A simulated DUT on a simulated host.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Packets a second that it forwards.
+    /// Capacity, packets per second.
     pub capacity_pps: f64,
-    /// Packets that wait while more come.
+    /// Queue length, packets.
     pub buffer: u64,
-    /// Latency without waiting, nanoseconds.
+    /// Latency without queueing, nanoseconds.
     pub latency_ns: f64,
-    /// Mean of what is added at random, distributed exponentially, nanoseconds.
+    /// Mean of the exponentially distributed jitter, nanoseconds.
     pub jitter_ns: f64,
-    /// How the capacity differs from trial to trial.
+    /// Variation of the capacity.
     pub noise: Noise,
-    /// Share of all packets lost at any load, each by itself.
+    /// Probability of loss of each packet at any load.
     pub loss_ratio: f64,
-    /// Share of the trials that lose a packet for no reason.
+    /// Share of the trials that lose one packet at random.
     pub flaw_share: f64,
-    /// Share of the trials in which the machine is away for 2 ms and a ring of 1024 overflows.
+    /// Share of the trials in which a CPU is preempted for 2 ms and a ring of 1024 packets overflows.
     pub gap_share: f64,
-    /// Whether such trials are known to be the machine's.
-    pub gaps_seen: bool,
-    /// When it forwards nothing.
+    /// True if the host interference of these trials is detected.
+    pub gaps_detected: bool,
+    /// Stalls.
     pub stall: Option<Stall>,
-    /// How long after an overload all is lost, seconds.
+    /// Time after an overload in which all packets are lost, seconds.
     pub recovery_s: f64,
-    /// How long a reset takes, seconds; without it, it cannot be reset.
+    /// Duration of a reset, seconds; without it, resets are not supported.
     pub reset_s: Option<f64>,
-    /// How long a change of its rules blocks it, seconds; without it, it cannot be changed.
+    /// Time for which a change blocks forwarding, seconds; without it, changes are not supported.
     pub change_s: Option<f64>,
-    /// What the generator manages, packets a second.
+    /// Highest rate of the generator, packets per second.
     pub generator_pps: f64,
     pub(crate) seed: u64,
     pub(crate) random: Random,
 }
 
-/// How long the machine is away, and what is held meanwhile.
+/// Duration of a preemption, seconds, and packets that the ring holds meanwhile.
 const GAP_S: f64 = 0.002;
 const GAP_RING: f64 = 1024.0;
 
 impl Simulated {
-    /// Nothing but a limit: latency of 10 µs, no buffer, a generator without limit.
-    pub fn hard(capacity_pps: f64) -> Self {
+    /// Creates a device with this capacity, a latency of 10 µs, no buffer and no faults, and a generator without limit.
+    pub fn with_capacity(capacity_pps: f64) -> Self {
         Self {
             capacity_pps,
             buffer: 0,
@@ -103,7 +103,7 @@ impl Simulated {
             loss_ratio: 0.0,
             flaw_share: 0.0,
             gap_share: 0.0,
-            gaps_seen: true,
+            gaps_detected: true,
             stall: None,
             recovery_s: 0.0,
             reset_s: None,
@@ -114,18 +114,18 @@ impl Simulated {
         }
     }
 
-    /// With other random numbers.
+    /// Sets the seed of the random numbers.
     pub fn seeded(self, seed: u64) -> Self {
         Self { seed, random: Random::new(seed), ..self }
     }
 
-    /// A trial of one load, without latencies.
+    /// Executes a trial with one load, without latencies.
     pub fn offer(&mut self, load_pps: f64, duration_s: f64) -> Trial {
         let load = Phase { load_pps, duration_s };
         let mut lost = 0.0;
-        let capacity = self.drawn_capacity();
-        let stalls = self.drawn_stalls(duration_s);
-        self.fluid(capacity).run(&[self.sent_of(load)], stalls, |piece| lost += piece.lost());
+        let capacity = self.draw_capacity();
+        let stalls = self.draw_stalls(duration_s);
+        self.fluid(capacity).run(&[self.sent_phase(load)], stalls, |piece| lost += piece.lost());
         self.count(&[load], lost).0
     }
 
@@ -133,13 +133,13 @@ impl Simulated {
         Fluid { capacity, buffer: self.buffer as f64, recovery_s: self.recovery_s }
     }
 
-    /// What the generator makes of a load.
-    fn sent_of(&self, load: Phase) -> Phase {
+    /// Limits a load to the rate of the generator.
+    fn sent_phase(&self, load: Phase) -> Phase {
         Phase { load_pps: load.load_pps.min(self.generator_pps), ..load }
     }
 
-    /// The capacity of one trial.
-    fn drawn_capacity(&mut self) -> f64 {
+    /// Draws the capacity of a trial.
+    fn draw_capacity(&mut self) -> f64 {
         let share = match self.noise {
             Noise::None => 0.0,
             Noise::Uniform(share) => share * (2.0 * self.random.unit() - 1.0),
@@ -149,8 +149,8 @@ impl Simulated {
         (self.capacity_pps * (1.0 + share)).max(0.0)
     }
 
-    /// Where it stalls in a trial.
-    fn drawn_stalls(&mut self, duration_s: f64) -> Vec<fluid::Outage> {
+    /// Draws the stalls of a trial.
+    fn draw_stalls(&mut self, duration_s: f64) -> Vec<fluid::Outage> {
         let Some(Stall { for_s, every_s }) = self.stall else { return vec![] };
         let every_s = every_s.max(for_s).max(1e-6);
         let first = self.random.unit() * every_s;
@@ -159,11 +159,11 @@ impl Simulated {
         (0..count).map(|n| fluid::Outage { from_s: at(n), to_s: at(n) + for_s, flush: false }).collect()
     }
 
-    /// The counts of a trial that lost `overload` packets for want of capacity, and how many it lost at random.
+    /// Returns the counts of a trial that lost `overload` packets because of its capacity, and the number of packets lost at random.
     fn count(&mut self, phases: &[Phase], overload: f64) -> (Trial, u64) {
         let packets = |phase: &Phase| (phase.load_pps * phase.duration_s + 1e-6).floor();
         let intended = phases.iter().map(packets).sum::<f64>().max(1.0) as u64;
-        let sent = phases.iter().map(|phase| packets(&self.sent_of(*phase))).sum::<f64>() as u64;
+        let sent = phases.iter().map(|phase| packets(&self.sent_phase(*phase))).sum::<f64>() as u64;
         let sent = sent.min(intended);
         let duration_s = phases.iter().map(|phase| phase.duration_s).sum();
         let load_pps = phases.first().map_or(0.0, |phase| phase.load_pps);
@@ -185,7 +185,7 @@ impl Simulated {
             received: sent - lost,
             lost,
             poll_gap_max_ns: PollGaps { generator: 1_000, worker: if gap { (GAP_S * 1e9) as u64 } else { 900 } },
-            machine: gap && lost > 0 && self.gaps_seen,
+            host_interference: gap && lost > 0 && self.gaps_detected,
             ..Trial::default()
         };
         (trial, stray.min(lost))

@@ -1,30 +1,30 @@
-//! Searches against a thousand devices whose right answer is known.
+//! Searches on a thousand simulated devices with known results.
 //!
-//! A device without noise has one right answer: the highest load that its own law lets through. A noisy one has none: a load
-//! near the limit is found to hold on some days and not on others. What is right there is the span of loads from the one
-//! that full-length trials find to hold with a probability of 99 % to the one with 1 %; a result is right if its bounds,
-//! apart by the goal's width at most, touch that span.
+//! A device without noise has one correct result: the highest load that meets the goal. A noisy device has none: a load near the limit
+//! meets the goal in some measurements and not in others. The correct results are the span of loads from the one that meets the goal
+//! with a probability of 99 % in full-length trials to the one with 1 %; a result is correct if its bounds, apart by at most the width
+//! of the goal, touch that span.
 
 use bench::simulated::Simulated;
 use bench::{Goal, GoalResult, LimitedBy, Limits, Next, SearchKind};
 use traffic::random::Random;
 
 const TOP: f64 = 14_880_952.0;
-/// Without optimisation a hundred are enough to see that the tests work.
+/// Fewer devices without optimisation.
 const DEVICES: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
-/// Runs a search; the result, the trials, the seconds of traffic.
+/// Runs a search; returns the result, the number of trials, and the seconds of traffic.
 fn find(kind: SearchKind, goal: Goal, mut device: Simulated) -> (GoalResult, usize, f64) {
     let mut search = kind.start(goal, Limits::new(1000.0, TOP).unwrap()).unwrap();
     loop {
         match search.next() {
-            Next::Measure { load_pps, duration_s } => search.tell(device.offer(load_pps, duration_s)).unwrap(),
+            Next::Measure { load_pps, duration_s } => search.record(device.offer(load_pps, duration_s)).unwrap(),
             Next::Done(summary) => return (summary.results[0].clone(), summary.trials, summary.traffic_s),
         }
     }
 }
 
-/// Any rate from 20 thousand to 14 million, as likely in each decade.
+/// Draws a rate from 20 thousand to 14 million, uniformly on a logarithmic scale.
 fn rate(random: &mut Random) -> f64 {
     (2e4_f64.ln() + random.unit() * (14e6_f64 / 2e4).ln()).exp()
 }
@@ -36,7 +36,7 @@ fn exact(seed: u64) -> Simulated {
     format!("capacity={capacity},buffer={buffer},seed={seed}").parse().unwrap()
 }
 
-/// With trials that lose a packet for no reason, unless the goal forbids it: no load is right then.
+/// Adds trials that lose a packet at random, unless the goal is strict: no load would meet it.
 fn noisy(seed: u64, goal: &Goal) -> Simulated {
     let mut random = Random::new(seed);
     let capacity = rate(&mut random);
@@ -55,7 +55,7 @@ fn kinds() -> Vec<SearchKind> {
     ["mlr", "binary", "verified,r=2", "verified,r=3,z=5000"].into_iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// What one search did to many devices.
+/// Score of a search on all devices.
 #[derive(Default)]
 struct Score {
     /// Sum of the spans' widths, each as a share of its upper end.
@@ -103,8 +103,8 @@ fn a_thousand_devices_without_noise() {
             for seed in 0..DEVICES {
                 let device = exact(seed);
                 let (found, trials, time) = find(kind, goal, device.clone());
-                // Shorter trials than the final ones let a buffer pass more, never less: the law is that of the final ones.
-                let right = device.holds_up_to(kind, &goal, 0.5, TOP);
+                // the buffer absorbs more in shorter trials, never less, so the final duration determines the result
+                let right = device.expected_throughput(kind, &goal, 0.5, TOP);
                 assert!(found.regular && found.remarks.is_empty(), "{kind} {name} {device}: {found:?}");
                 let (lower, upper) = (found.lower_pps.unwrap(), found.upper_pps.unwrap());
                 assert!(lower <= right && right < upper, "{kind} {name} {device}: {lower}..{upper} without {right}");
@@ -116,7 +116,7 @@ fn a_thousand_devices_without_noise() {
             assert_eq!(u64::from(score.right), DEVICES);
             seconds.push(score.seconds);
         }
-        // At the same goal, so at the same duration sum.
+        // for the same goal, and so the same duration sum
         println!("{name}: mlr takes {:.0} % of the time of binary", seconds[0] / seconds[1] * 100.0);
         assert!(seconds[0] < seconds[1], "{name}: {seconds:?}");
     }
@@ -131,7 +131,7 @@ fn a_thousand_noisy_devices() {
                 let device = noisy(seed, &goal);
                 let (found, trials, time) = find(kind, goal, device.clone());
                 let span =
-                    (device.holds_up_to(kind, &goal, 0.99, TOP), device.holds_up_to(kind, &goal, 0.01, TOP) + 1.0);
+                    (device.expected_throughput(kind, &goal, 0.99, TOP), device.expected_throughput(kind, &goal, 0.01, TOP) + 1.0);
                 score.take(span, &found, trials, time);
             }
             score.line(&format!("{name} by {kind}"));
@@ -140,7 +140,7 @@ fn a_thousand_noisy_devices() {
     }
 }
 
-/// A load refused for one bad trial, judged by what most of 21 say: if that were right as often, the tests above would say nothing.
+/// A search that fails a load after one trial with loss is often wrong, so that the tests above are meaningful.
 #[test]
 fn a_hasty_search_is_often_wrong() {
     let goal: Goal = "ndr".parse().unwrap();
@@ -149,7 +149,7 @@ fn a_hasty_search_is_often_wrong() {
     let mut score = Score::default();
     for seed in 0..DEVICES {
         let device = noisy(seed, &goal);
-        let span = (device.holds_up_to(binary, &goal, 0.99, TOP), device.holds_up_to(binary, &goal, 0.01, TOP) + 1.0);
+        let span = (device.expected_throughput(binary, &goal, 0.99, TOP), device.expected_throughput(binary, &goal, 0.01, TOP) + 1.0);
         let (found, trials, time) = find(binary, hasty, device);
         score.take(span, &found, trials, time);
     }
@@ -158,7 +158,7 @@ fn a_hasty_search_is_often_wrong() {
 }
 
 #[test]
-fn a_starved_generator_is_never_the_devices_fault() {
+fn a_starved_generator_is_always_the_limit() {
     for (name, goal) in goals() {
         for kind in kinds() {
             for seed in 0..100 {

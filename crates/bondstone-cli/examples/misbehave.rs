@@ -1,9 +1,9 @@
-//! A program with one NF that does what NFs should not, to see what is said of it, and what others feel of it.
+//! A program with an NF that fails in a chosen way, to test fault attribution and the isolation of other NFs.
 //!
-//! `how` is what it does; once it has seen `after` packets, if it does that to packets.
+//! The setting `how` selects the fault; faults in `process` occur after `after` packets.
 
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Counter, Context, HoldQueue, Nf, Node, PathId};
+use graph::{BuildContext, Context, Counter, HoldQueue, Nf, Node, PathId};
 use packet::{Batch, Packet};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,36 +13,36 @@ use std::time::Duration;
 #[global_allocator]
 static MEMORY: bondstone_cli::Memory = bondstone_cli::Memory;
 
-/// The NF.
+/// NF with a fault.
 struct Misbehave;
 
 #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct Settings {
-    /// What it does.
-    how: How,
-    /// Packets that it lets pass first.
+    /// Fault.
+    how: Fault,
+    /// Packets that are forwarded before the fault.
     after: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum How {
+enum Fault {
     #[default]
     Pass,
-    /// Does not come to an end with a batch.
+    /// Never returns from a batch.
     Loop,
     /// Takes 20 ms for each of its first hundred batches.
     Slow,
     /// Overflows its stack.
     Recurse,
     RecurseInBuild,
-    /// Takes memory without end.
+    /// Allocates memory without limit.
     Allocate,
-    /// Asks for more memory than there is, and for the same without insisting.
+    /// Allocates more memory than exists, infallibly and fallibly.
     Huge,
     Reserve,
-    /// Opens a file, which an NF behind a wall has not, and makes a socket, which it may not.
+    /// Opens a file, and creates a socket: both are denied in a sandbox.
     Open,
     Connect,
     Exit,
@@ -51,46 +51,46 @@ enum How {
     Abort,
     /// Panics while it panics.
     PanicInDrop,
-    /// Throws what panics when it is dropped, from a batch or from its own end.
+    /// Panics with a payload that panics on drop, in a batch or in its own drop.
     Throw,
     ThrowInDrop,
-    /// The copies after the first fail where they are asked what they show.
+    /// Copies after the first fail when their counters are read.
     PanicInCounters,
     LoopInCounters,
     PanicInFinish,
     LoopInFinish,
     PanicInBuild,
-    /// Panics, and is then not built again.
+    /// Panics, and never returns when it is rebuilt.
     LoopInBuild,
-    /// Panics while packets are on their way out of the batch.
-    PanicInSift,
-    /// Loses packets, or keeps them.
+    /// Panics while packets are extracted from the batch.
+    PanicInExtract,
+    /// Leaks packets, or keeps them.
     Leak,
     Hoard,
-    /// Keeps a batch, and sends it with the next.
+    /// Sends each batch with the next one.
     Delay,
-    /// Loses a queue of held packets.
-    LoseHeld,
-    /// Panics while a queue of held packets survives it.
-    HeldAbroad,
-    /// Sends packets by the way of another NF.
-    Stray,
+    /// Drops a queue of held packets.
+    DropHoldQueue,
+    /// Panics while a queue of held packets outlives it.
+    SharedHoldQueue,
+    /// Sends packets on the path of another NF.
+    WrongPath,
 }
 
-struct Bad {
-    how: How,
+struct FaultyNode {
+    how: Fault,
     copy: u64,
-    left: u64,
-    kept: Vec<Vec<u64>>,
+    remaining: u64,
+    allocated: Vec<Vec<u64>>,
     packets: Vec<Packet>,
 }
 
-/// What panics when it is dropped.
-struct Falls;
+/// A value that panics on drop.
+struct PanicOnDrop;
 
-static BUILT: AtomicU64 = AtomicU64::new(0);
-static ABROAD: Mutex<Option<HoldQueue>> = Mutex::new(None);
-static WAY: Mutex<Option<PathId>> = Mutex::new(None);
+static BUILD_COUNT: AtomicU64 = AtomicU64::new(0);
+static HOLD_QUEUE: Mutex<Option<HoldQueue>> = Mutex::new(None);
+static PATH: Mutex<Option<PathId>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,132 +105,134 @@ fn spin() -> ! {
 impl Nf for Misbehave {
     type Settings = Settings;
     const KIND: &'static str = "misbehave";
-    const ABOUT: &'static str = "Does what an NF should not.";
+    const ABOUT: &'static str = "Fails in a chosen way.";
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        // NFs that behave are not counted
-        let copy = if settings.how == How::Pass { 0 } else { BUILT.fetch_add(1, Ordering::Relaxed) };
+        // NFs without a fault are not counted
+        let copy = if settings.how == Fault::Pass { 0 } else { BUILD_COUNT.fetch_add(1, Ordering::Relaxed) };
         match settings.how {
-            How::RecurseInBuild => drop(std::hint::black_box(deeper(1))),
-            How::PanicInBuild => panic!("while it is built"),
-            How::LoopInBuild if copy > 0 => spin(),
+            Fault::RecurseInBuild => drop(std::hint::black_box(recurse(1))),
+            Fault::PanicInBuild => panic!("while it is built"),
+            Fault::LoopInBuild if copy > 0 => spin(),
             _ => {}
         }
-        Ok(Bad { how: settings.how, copy, left: settings.after, kept: vec![], packets: vec![] })
+        Ok(FaultyNode { how: settings.how, copy, remaining: settings.after, allocated: vec![], packets: vec![] })
     }
 }
 
-impl Node for Bad {
+impl Node for FaultyNode {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         match self.how {
-            How::PanicInCounters if self.copy > 0 => panic!("in counters"),
-            How::LoopInCounters if self.copy > 0 => spin(),
+            Fault::PanicInCounters if self.copy > 0 => panic!("in counters"),
+            Fault::LoopInCounters if self.copy > 0 => spin(),
             _ => vec![],
         }
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
-        if self.how == How::Pass {
-            // for those that stray
-            *lock(&WAY) = Some(cx.path());
+        if self.how == Fault::Pass {
+            // used by `WrongPath`
+            *lock(&PATH) = Some(cx.path());
         }
-        self.left = self.left.saturating_sub(batch.len() as u64);
-        if self.left != 0 {
+        self.remaining = self.remaining.saturating_sub(batch.len() as u64);
+        if self.remaining != 0 {
             return;
         }
         match self.how {
-            How::Pass | How::RecurseInBuild | How::PanicInBuild => {}
-            How::ExitInDrop | How::ExitInFinish | How::PanicInFinish | How::LoopInFinish => {}
-            How::Loop => spin(),
-            How::Slow if self.copy < 100 => {
+            Fault::Pass | Fault::RecurseInBuild | Fault::PanicInBuild => {}
+            Fault::ExitInDrop | Fault::ExitInFinish | Fault::PanicInFinish | Fault::LoopInFinish => {}
+            Fault::Loop => spin(),
+            Fault::Slow if self.copy < 100 => {
                 self.copy += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }
-            How::Slow => {}
-            How::Recurse => drop(std::hint::black_box(deeper(batch.len() as u64))),
-            How::Allocate => self.kept.push(vec![1; 1 << 13]),
-            How::Huge => drop(std::hint::black_box(vec![0u8; 1 << 60])),
-            How::Reserve => {
+            Fault::Slow => {}
+            Fault::Recurse => drop(std::hint::black_box(recurse(batch.len() as u64))),
+            Fault::Allocate => self.allocated.push(vec![1; 1 << 13]),
+            Fault::Huge => drop(std::hint::black_box(vec![0u8; 1 << 60])),
+            Fault::Reserve => {
                 for _ in 0..2 {
                     assert!(std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(1 << 62).is_err());
                 }
-                self.kept.push(vec![1; 1 << 13]);
+                self.allocated.push(vec![1; 1 << 13]);
             }
-            How::Open => match std::fs::read_to_string("/etc/hostname") {
+            Fault::Open => match std::fs::read_to_string("/etc/hostname") {
                 Ok(_) => std::process::exit(0),
                 Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::PermissionDenied),
             },
-            How::Connect => drop(std::net::UdpSocket::bind("127.0.0.1:0")),
-            How::Exit => std::process::exit(0),
-            How::Abort => std::process::abort(),
-            How::PanicInDrop => {
-                let _falls = Falls;
+            Fault::Connect => drop(std::net::UdpSocket::bind("127.0.0.1:0")),
+            Fault::Exit => std::process::exit(0),
+            Fault::Abort => std::process::abort(),
+            Fault::PanicInDrop => {
+                let _panic_on_drop = PanicOnDrop;
                 panic!("the first");
             }
-            How::Throw => std::panic::panic_any(Falls),
-            How::ThrowInDrop | How::PanicInCounters | How::LoopInCounters | How::LoopInBuild if self.copy == 0 => {
+            Fault::Throw => std::panic::panic_any(PanicOnDrop),
+            Fault::ThrowInDrop | Fault::PanicInCounters | Fault::LoopInCounters | Fault::LoopInBuild
+                if self.copy == 0 =>
+            {
                 panic!("the first copy");
             }
-            How::ThrowInDrop | How::PanicInCounters | How::LoopInCounters | How::LoopInBuild => {}
-            How::PanicInSift => batch.extract_if(|_| Some(()), |(), _| panic!("one of a batch")),
-            How::Leak => batch.drain().for_each(std::mem::forget),
-            How::Hoard => self.packets.extend(batch.drain()),
-            How::Delay => {
+            Fault::ThrowInDrop | Fault::PanicInCounters | Fault::LoopInCounters | Fault::LoopInBuild => {}
+            Fault::PanicInExtract => batch.extract_if(|_| Some(()), |(), _| panic!("one of a batch")),
+            Fault::Leak => batch.drain().for_each(std::mem::forget),
+            Fault::Hoard => self.packets.extend(batch.drain()),
+            Fault::Delay => {
                 let old = std::mem::take(&mut self.packets);
                 self.packets.extend(batch.drain());
                 old.into_iter().for_each(|p| batch.push(p).expect("a batch fits in a batch"));
             }
-            How::LoseHeld => {
+            Fault::DropHoldQueue => {
                 let mut held = HoldQueue::new(1000);
                 batch.drain().for_each(|p| cx.hold(&mut held, p).expect("there is room"));
             }
-            How::HeldAbroad => {
-                let mut abroad = lock(&ABROAD);
-                let held = abroad.get_or_insert_with(|| HoldQueue::new(1000));
+            Fault::SharedHoldQueue => {
+                let mut shared = lock(&HOLD_QUEUE);
+                let held = shared.get_or_insert_with(|| HoldQueue::new(1000));
                 if self.copy == 0 {
                     batch.drain().for_each(|p| cx.hold(held, p).expect("there is room"));
                     panic!("holds packets");
                 }
-                while let Some((way, packet)) = cx.release(held) {
-                    cx.emit_from(way, 0, packet);
+                while let Some((path, packet)) = cx.release(held) {
+                    cx.emit_on_path(path, 0, packet);
                 }
             }
-            How::Stray => {
-                let Some(way) = *lock(&WAY) else { return };
-                batch.drain().for_each(|p| cx.emit_from(way, 0, p));
+            Fault::WrongPath => {
+                let Some(path) = *lock(&PATH) else { return };
+                batch.drain().for_each(|p| cx.emit_on_path(path, 0, p));
             }
         }
     }
 
     fn finish(&mut self) {
         match self.how {
-            How::ExitInFinish => std::process::exit(0),
-            How::PanicInFinish => panic!("at its end"),
-            How::LoopInFinish => spin(),
+            Fault::ExitInFinish => std::process::exit(0),
+            Fault::PanicInFinish => panic!("at its end"),
+            Fault::LoopInFinish => spin(),
             _ => {}
         }
     }
 }
 
-impl Drop for Bad {
+impl Drop for FaultyNode {
     fn drop(&mut self) {
         match self.how {
-            How::ExitInDrop => std::process::exit(0),
-            How::ThrowInDrop => std::panic::panic_any(Falls),
+            Fault::ExitInDrop => std::process::exit(0),
+            Fault::ThrowInDrop => std::panic::panic_any(PanicOnDrop),
             _ => {}
         }
     }
 }
 
-impl Drop for Falls {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         panic!("the second");
     }
 }
 
 #[expect(unconditional_recursion, reason = "on purpose")]
-fn deeper(n: u64) -> u64 {
-    let room = std::hint::black_box([n; 64]);
-    deeper(n + room[3]) + room[7]
+fn recurse(n: u64) -> u64 {
+    let frame = std::hint::black_box([n; 64]);
+    recurse(n + frame[3]) + frame[7]
 }
 
 fn main() -> ExitCode {

@@ -1,49 +1,47 @@
 //! `bondstone bench`.
 
-use crate::captures::{Captures, no_made_frames};
+use crate::captures::{Captures, replay_conflict};
 use crate::exit::Exit;
-use crate::measuring::{Desk, Job, Keep, Rounds, Task, Under, task, wrong};
-use bench::method::{self, Form};
-use bench::profile::{MAX_SECONDS, Profile, Timetable};
-use bench::scenario::How;
+use crate::session::{CliSession, OutputOptions, option_error};
+use bench::method::{self, LoadChoice, RequiredTraffic, Thoroughness};
+use bench::scenario::MeasurementSettings;
 use bench::search::SearchKind;
-use bench::{Generator, Goal, Scenario, Sent, Shape};
+use bench::session::{Run, SessionCell};
+use bench::traffic_spec::profile::{MAX_SECONDS, Profile, Timetable};
+use bench::{Goal, Scenario, SyntheticOptions, TrafficSpec};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use traffic::Order;
 use traffic::flows::MAX_FLOWS;
-use traffic::{Mix, Order};
 
-/// Frame sizes of RFC 2544 §9.1 for Ethernet, bytes with FCS.
-const SIZES: &str = "64,128,256,512,1024,1280,1518";
-
-/// Measures a chain: the highest rate without loss for each frame size, latency below it, cycles of each NF.
+/// Measures a chain: the highest rate without loss for each frame size, the latency below it, and the cycles of each NF.
 ///
-/// The chains of the file run as they do with `run`, but with a wire in memory in the place of each port; a generator on a
-/// core of its own sends into one and takes back what comes out of any. Every packet carries a number and its time of
-/// departure. The table [traffic] of the file says what is sent. Of a scenario, every cell is measured; `reproduce` judges
-/// its findings as well.
+/// The chains of the file run as with `run`, with an in-memory ring in place of each port. A generator on its own core sends
+/// into one port and receives from all. Every packet carries a sequence number and a timestamp. The table [traffic] of the
+/// file describes the packets. For a scenario, every cell is measured; `reproduce` also judges its findings.
 ///
-/// With --pcap the frames of a capture are sent in their place, over and over and at the load's pace, or with --gaps with
-/// their own gaps. They go as they are, but for the MAC addresses that [traffic] gives and what --rewrite and --vlan say; about one in 32 carries a number, in the first 18 bytes of its UDP or TCP
-/// payload. Latency, order and copies are those of these frames. The others are counted, and what is missing is lost.
+/// With --pcap the frames of a capture are sent instead, repeatedly and at the pace of the load, or with --gaps with their
+/// captured gaps. Only the MAC addresses set in [traffic] are replaced, and what --rewrite and --vlan specify. About one
+/// frame in 32 carries a sequence number in the first 18 bytes of its UDP or TCP payload; latency, reordering and duplicates
+/// are measured on these frames, loss on all.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The goal says what counts as throughput: how long trials last, how much trial time decides about a rate, the loss allowed,
-the share of the time that may have more, and how near the bounds must come.
-  quick    trials of 50 ms, 1 s in sum, no loss, exceeded in at most 50 % of it, bounds within 2 %
-  ndr, pdr, rfc2544, tst009, and after a comma what differs: ndr,final=100ms,sum=2s,width=1%
+A goal (RFC 9971) consists of the trial duration, the duration sum, the loss ratio, the exceed ratio, and the width of the
+bounds.
+  quick    trials of 50 ms, duration sum 1 s, loss ratio 0, exceed ratio 50 %, width 2 %
+  ndr, pdr, rfc2544, tst009, and changes after commas: ndr,final=100ms,sum=2s,width=1%
 
-Mixes of sizes that have a name, and their mean in bytes:
+Named mixes of sizes, with their mean in bytes:
   imix         361.8  64, 594, 1518 at 7:4:1
   imix-csit    353.8  64, 570, 1518 at 28:16:4
   imix-vsperf  334.5  64, 512, 1518, the genome aaaaaaaddddg
-  imix-384     384.4  64, 594, 1518 at 11:6:2, as the study of concurrent VNFs implies
-  dc           124.3  64 to 1518, median 120, as in the data centre of the study of SoftNIC
-Letters of a genome: a 64, b 128, c 256, d 512, e 1024, f 1280, g and z 1518; capitals as said behind it: (aaAg,A=74).
+  imix-384     384.4  64, 594, 1518 at 11:6:2, from the study of concurrent VNFs
+  dc           124.3  64 to 1518, median 120, from the data centre of the SoftNIC study
+Letters of a genome (RFC 6985): a 64, b 128, c 256, d 512, e 1024, f 1280, g and z 1518; capitals are defined after it: (aaAg,A=74).
 
 Examples:
   bondstone bench examples/router.toml
@@ -58,191 +56,191 @@ Examples:
   bondstone bench examples/router.toml --profile examples/profiles/day.rhai --seconds 48
   bondstone bench scenarios/netbricks/lpm.toml")]
 pub(crate) struct Bench {
-    /// The chain file, or a scenario.
+    /// Chain file or scenario.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Frame sizes in bytes with FCS, and mixes by name, in parentheses such as (64:1,1518:1), or by genome (RFC 6985) such as
-    /// aaaaaaaddddg; see below. By default the scenario's, or the sizes of RFC 2544.
+    /// Frame sizes in bytes with FCS, and mixes by name, by weights such as (64:1,1518:1), or by genome (RFC 6985) such as
+    /// aaaaaaaddddg; see below. By default those of the scenario, or the sizes of RFC 2544.
     #[arg(long)]
     frames: Option<String>,
-    /// Different flows that are sent, in turn, such as 10k; of several numbers, 1,1k,1M, each is measured. By default the
-    /// scenario's, or 1024.
+    /// Number of flows, such as 10k; each of several numbers (1,1k,1M) is measured. By default that of the scenario, or 1024.
     #[arg(long, value_delimiter = ',', value_parser = flows, value_name = "N")]
     flows: Vec<u32>,
-    /// Order of the flows: round-robin, trains:8 with that many packets of a flow in a row, uniform, or zipf:1.1 with an
-    /// exponent. By default the scenario's, or round-robin.
+    /// Order of the flows: round-robin, trains:N with N consecutive packets of a flow, uniform, or zipf:EXPONENT. By default
+    /// that of the scenario, or round-robin.
     #[arg(long)]
     order: Option<Order>,
     #[command(flatten)]
-    made: Box<Made>,
+    synthetic: Box<Synthetic>,
     #[command(flatten)]
     captures: Box<Captures>,
-    /// Sends the streams of this script (Rhai), which says for each second how much each sends: the method `profile`. See
+    /// Sends the streams of this Rhai script, which sets their rates for each second, with the method `profile`. See
     /// examples/profiles.
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = [
-        "frames", "flows", "order", "trace", "stack", "short", "both_ways", "pcap", "rate", "method"
+        "frames", "flows", "order", "trace", "stack", "short", "bidirectional", "pcap", "rate", "method"
     ])]
     profile: Option<PathBuf>,
-    /// How many seconds a profile lasts, 1 to 10000. By default what its script says, or 60.
+    /// Duration of a profile in seconds, 1 to 10000. By default that of the script, or 60.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SECONDS)))]
     seconds: Option<u32>,
-    /// What counts as throughput. By default what the scenario says, or quick.
+    /// Goal of the throughput search. By default that of the scenario, or quick.
     #[arg(long)]
     goal: Option<Goal>,
-    /// Loss that a trial may have, such as 0, 0.1% or 0.001; the goal's, if left out.
+    /// Loss ratio of the goal, such as 0, 0.1% or 0.001.
     #[arg(long)]
     loss: Option<String>,
-    /// Offers this many packets a second for the goal's sum of time, instead of a search: the method `load`.
+    /// Offers this many packets per second for the duration sum of the goal instead of a search: the method `load`.
     #[arg(long, value_name = "PPS", conflicts_with = "method")]
     rate: Option<f64>,
-    /// Methods, separated by commas, one after the other; rfc2544 stands for throughput,latency,loss,back-to-back,recovery,
-    /// and flow-scale for a throughput with 1 to 10M flows, or with those of --flows.
-    /// By default throughput, which also measures latency below it.
+    /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and `flow-scale` for
+    /// throughput with 1 to 10M flows, or those of --flows. By default throughput, which also measures latency below it.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     method: Vec<String>,
-    /// As the standards have it, in minutes or hours, with trials of 60 s; the short forms, of seconds, say where they differ.
+    /// Measures as the standards specify, with trials of 60 s, in minutes or hours. By default methods take seconds, and results list
+    /// the deviations.
     #[arg(long)]
     full: bool,
-    /// How a throughput is searched for: mlr, binary or verified; with parameters binary,step=10000 and verified,r=2,z=5000.
+    /// Search procedure for the throughput: mlr, binary or verified; with parameters binary,step=10000 and verified,r=2,z=5000.
     #[arg(long, value_name = "NAME")]
     search: Option<SearchKind>,
-    /// What the medium carries, such as 10G or 2.5G: 100 % of the methods loss and back-to-back. By default 10 Gbit/s, or more
-    /// where the device is faster.
+    /// Line rate of the medium, such as 10G or 2.5G: 100 % of the methods loss, back-to-back and recovery. By default 10 Gbit/s,
+    /// or more if the DUT is faster.
     #[arg(long, value_name = "BITS", value_parser = bits)]
     line: Option<f64>,
-    /// How long the method soak lasts, such as 10m or 2h.
+    /// Duration of the method soak, such as 10m or 2h.
     #[arg(long, value_name = "TIME", value_parser = soak)]
     soak: Option<Duration>,
-    /// CPU of the generator; by default the last that no chain uses.
+    /// CPU of the generator; by default the last one that no chain uses.
     #[arg(long)]
     core: Option<usize>,
-    /// Goes on with the last run of the same command, if it was interrupted: what it measured is not measured again.
+    /// Resumes the last run of the same command: its results are not measured again.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
-    keep: Keep,
+    output: OutputOptions,
     /// Prints the result documents as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What stands for the tests of RFC 2544 §26.
+/// Method group for the tests of RFC 2544 §26.
 const RFC2544: &str = "rfc2544";
-/// What stands for a throughput at several numbers of flows.
+/// Method group for the throughput at several numbers of flows.
 const FLOW_SCALE: &str = "flow-scale";
 
-/// A number of flows, as in `10k`.
+/// Parses a number of flows such as `10k`.
 fn flows(text: &str) -> Result<u32, String> {
     let (number, unit) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1_000),
         None => text.strip_suffix(['M', 'm']).map_or((text, 1), |number| (number, 1_000_000)),
     };
-    let number: u32 = number.trim().parse().map_err(|e| format!("{e}; write it as 1024, 10k or 1M"))?;
+    let number: u32 = number.trim().parse().map_err(|e| format!("{e}; use a number such as 1024, 10k or 1M"))?;
     let flows = number.checked_mul(unit).filter(|n| (1..=MAX_FLOWS).contains(n));
-    flows.ok_or_else(|| format!("is not 1 to {MAX_FLOWS}"))
+    flows.ok_or_else(|| format!("is not in the range 1 to {MAX_FLOWS}"))
 }
 
-/// Bits a second, as in `2.5G`.
+/// Parses a bit rate such as `2.5G`.
 fn bits(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.strip_suffix(['G', 'g']) {
         Some(number) => (number, 1e9),
         None => text.strip_suffix(['M', 'm']).map_or((text, 1.0), |number| (number, 1e6)),
     };
-    let number: f64 = number.trim().parse().map_err(|e| format!("{e}; write it as 10G"))?;
+    let number: f64 = number.trim().parse().map_err(|e| format!("{e}; use a rate such as 10G"))?;
     let bits = number * unit;
-    if (1e6..=1e13).contains(&bits) { Ok(bits) } else { Err("is not 1M to 10000G bits a second".to_owned()) }
+    if (1e6..=1e13).contains(&bits) {
+        Ok(bits)
+    } else {
+        Err("is not in the range 1M to 10000G bits per second".to_owned())
+    }
 }
 
-/// How long a soak may last.
+/// Parses the duration of a soak.
 fn soak(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|e| format!("{e}; write it as 10m or 2h"))?;
+    let time = humantime::parse_duration(text).map_err(|e| format!("{e}; use a duration such as 10m or 2h"))?;
     let within = (Duration::from_millis(10)..=Duration::from_secs(604_800)).contains(&time);
-    if within { Ok(time) } else { Err("is not 10 ms to a week".to_owned()) }
+    if within { Ok(time) } else { Err("is not in the range 10 ms to one week".to_owned()) }
 }
 
-/// What made frames are beyond their sizes.
+/// Synthetic traffic: everything but the sizes, flows and their order.
 #[derive(clap::Args)]
-struct Made {
-    /// One of NFPA's traces in the place of flows: simple, tr2e, tr2i, tr3e, tr3i, tr4e, tr5ul, tr5dl, or l2-1000, l3-1000,
+struct Synthetic {
+    /// An NFPA trace in place of flows: simple, tr2e, tr2i, tr3e, tr3i, tr4e, tr5ul, tr5dl, or l2-1000, l3-1000,
     /// lb-1000, gw-1000 with 1 to 100000 entries.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["flows", "short"])]
     trace: Option<String>,
-    /// Headers: eth/ipv4/udp, with /vlan:7 once or twice behind eth, ipv6 or tcp instead, or all of it in a tunnel:
-    /// vxlan:5(eth/ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
+    /// Headers: eth/ipv4/udp, eth/ipv6/tcp, with one or two /vlan:ID after eth, or in a tunnel: vxlan:5(eth/ipv4/udp),
+    /// vxlan:5@192.0.2.1-192.0.2.2(...).
     #[arg(long, value_name = "STACK", conflicts_with = "short")]
     stack: Option<String>,
-    /// Short flows: connections of TCP with this many packets, of which so many are open at a time, such as 10x1024. With
-    /// ,syn-data behind it SYNs carry data.
+    /// Short TCP connections with this many packets each and this many open at a time, such as 10x1024. With `,syn-data` SYNs
+    /// carry data.
     #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
     short: Option<String>,
-    /// Sends both ways at once, at the same rate: into a second port the same flows from their other side, with addresses,
-    /// ports and MAC addresses swapped, or the trace's reverse direction. Rates are those of one direction.
+    /// Sends in both directions at the same rate: into a second port the same flows with addresses, ports and MAC addresses
+    /// swapped, or the reverse direction of the trace. Rates are per direction.
     #[arg(long, conflicts_with = "short")]
-    both_ways: bool,
+    bidirectional: bool,
 }
 
 impl Bench {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let text = config::read(&self.file, "chain file").map_err(|d| Diagnostics(vec![d]))?;
         if Scenario::is(&text) {
-            let scenario = Scenario::parse(&text, &self.file, registry).map_err(Diagnostics)?;
-            let asked = [
-                ("flows", !self.flows.is_empty() || self.method.iter().any(|name| name == FLOW_SCALE)),
-                ("rate", self.rate.is_some()),
-                ("trace", self.made.trace.is_some()),
-            ];
-            if let Some((name, _)) = asked.iter().find(|(name, asked)| *asked && scenario.changed.contains(name)) {
-                return Err(wrong(name, self.file.display(), "the scenario's matrix says that; leave it out"));
-            }
-            eprintln!("{}: {}", scenario.name, scenario.title);
-            let cells: Vec<Task<'_>> = scenario.cells.iter().map(|cell| task(&scenario, cell)).collect();
-            return self.measure(&cells, scenario.how.repeat, &scenario.name, registry);
+            return self.run_scenario(&text, registry);
         }
         let file = ChainFile::parse(&text, &self.file, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
-        let sent = Sent::Made { frames: parse(SIZES)?, flows: 1024, order: Order::default(), shape: Shape::default() };
-        let label = self.file.display().to_string();
-        let job = Job {
-            dut: Under::Chain(&file),
-            label: label.clone(),
-            study: "bench".to_owned(),
-            cell: Default::default(),
-            sent,
-            how: How::default(),
-            generator: Generator::Bondstone,
-            clock_mhz: None,
-            round: None,
-        };
+        let run = Run { label: self.file.display().to_string(), ..Run::new(&file) };
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
-        self.measure(&[Task { label, cell: Default::default(), job: Ok(job) }], 1, &name, registry)
+        self.measure(&[SessionCell::new(run)], 1, &name, registry)
     }
 
-    /// Measures cells as the command line says, and shows what came of them.
-    fn measure(&self, cells: &[Task<'_>], rounds: u32, name: &str, registry: &Registry) -> anyhow::Result<Exit> {
-        let mut tasks = vec![];
+    fn run_scenario(&self, text: &str, registry: &Registry) -> anyhow::Result<Exit> {
+        let scenario = Scenario::parse(text, &self.file, registry).map_err(Diagnostics)?;
+        let set = [
+            ("flows", !self.flows.is_empty() || self.method.iter().any(|name| name == FLOW_SCALE)),
+            ("rate", self.rate.is_some()),
+            ("trace", self.synthetic.trace.is_some()),
+        ];
+        if let Some((name, _)) = set.iter().find(|(name, is_set)| *is_set && scenario.varied.contains(name)) {
+            let problem = "the matrix of the scenario sets it; leave out the option";
+            return Err(option_error(name, self.file.display(), problem));
+        }
+        eprintln!("{}: {}", scenario.name, scenario.title);
+        self.measure(&SessionCell::of_scenario(&scenario), scenario.settings.repeat, &scenario.name, registry)
+    }
+
+    /// Measures cells with the options of the command line, and shows the results.
+    fn measure(
+        &self,
+        cells: &[SessionCell<'_>],
+        repetitions: u32,
+        name: &str,
+        registry: &Registry,
+    ) -> anyhow::Result<Exit> {
+        let mut with_options = vec![];
         for cell in cells {
-            match &cell.job {
-                Err(_) => tasks.push(cell.clone()),
-                Ok(job) => {
+            match &cell.run {
+                Err(_) => with_options.push(cell.clone()),
+                Ok(run) => {
                     for flows in self.flow_counts() {
-                        tasks.push(self.task(cell, job, flows)?);
+                        with_options.push(self.cell(cell, run, flows)?);
                     }
                 }
             }
         }
-        let mut desk = Desk::open(&self.keep, self.core, registry)?;
-        let mut all = vec![];
-        let how = Rounds { rounds, resume: self.resume };
-        let exit = desk.measure_all(&tasks, how, |_, came| {
-            all.extend(came.unwrap_or_default().iter().map(|measured| measured.result.clone()));
+        let mut session = CliSession::open(&self.output, self.core, registry)?;
+        let mut results = vec![];
+        let exit = session.run(&with_options, repetitions, self.resume, |_, measured| {
+            results.extend(measured.unwrap_or_default().iter().map(|measured| measured.result.clone()));
         })?;
-        desk.show(&all, name, self.json)?;
+        session.show(&results, name, self.json)?;
         Ok(exit)
     }
 
-    /// Numbers of flows of the cells that each cell becomes; none is the cell's own.
+    /// Returns the numbers of flows to measure each cell with; `None` is the number of the cell.
     fn flow_counts(&self) -> Vec<Option<u32>> {
         match &self.flows[..] {
             [] if self.method.iter().any(|name| name == FLOW_SCALE) => (0..8).map(|n| Some(10_u32.pow(n))).collect(),
@@ -251,84 +249,91 @@ impl Bench {
         }
     }
 
-    /// A cell as the command line has it.
-    fn task<'a>(&self, cell: &Task<'a>, job: &Job<'a>, flows: Option<u32>) -> anyhow::Result<Task<'a>> {
-        let own =
-            self.captures.asked(job.sent.captured())?.is_some_and(|c| c.speed.is_some()) && !job.sent.keeps_gaps();
-        let how = self.how(job.how.clone(), own)?;
-        let sent = self.sent(job.sent.clone(), flows, &how)?;
-        let how = self.settled(&sent, how)?;
-        job.generator
-            .fits(&sent, &how)
-            .map_err(|(problem, remedy)| Diagnostics(vec![Diagnostic::new(problem).value(&job.generator).remedy(remedy)]))?;
-        let mut job = Job { sent, how, ..job.clone() };
+    /// Applies the options of the command line to a cell.
+    fn cell<'a>(&self, cell: &SessionCell<'a>, run: &Run<'a>, flows: Option<u32>) -> anyhow::Result<SessionCell<'a>> {
+        let keeps_gaps =
+            self.captures.spec(run.traffic.captures())?.is_some_and(|c| c.speed.is_some()) && !run.traffic.keeps_gaps();
+        let settings = self.settings(run.settings.clone(), keeps_gaps)?;
+        let traffic = self.traffic(run.traffic.clone(), flows, &settings)?;
+        let settings = self.with_traffic(&traffic, settings)?;
+        run.generator.check(&traffic, &settings).map_err(|(problem, remedy)| {
+            Diagnostics(vec![Diagnostic::new(problem).value(&run.generator).remedy(remedy)])
+        })?;
+        let mut run = Run { traffic, settings, ..run.clone() };
         let mut label = cell.label.clone();
         if let Some(flows) = flows.filter(|_| self.flow_counts().len() > 1) {
             label += &format!(", flows {flows}");
-            job.label.clone_from(&label);
-            job.cell.insert("flows".to_owned(), flows.to_string());
+            run.label.clone_from(&label);
+            run.cell.insert("flows".to_owned(), flows.to_string());
         }
-        Ok(Task { label, cell: job.cell.clone(), job: Ok(job) })
+        Ok(SessionCell { label, ..SessionCell::new(run) })
     }
 
-    /// How it is measured, where the command line says otherwise; captures that are now to keep their `own` gaps have a load.
-    fn how(&self, default: How, own: bool) -> anyhow::Result<How> {
-        let mut how = default;
+    /// Applies the options to the methods of a cell. `keeps_gaps` is true for captures that are sent with their gaps because of an
+    /// option: their own rate is the load.
+    fn settings(&self, default: MeasurementSettings, keeps_gaps: bool) -> anyhow::Result<MeasurementSettings> {
+        let mut settings = default;
         if self.full {
-            how = How { form: Form::Standard, goal: Goal::rfc2544(), ..how };
+            settings = MeasurementSettings { thoroughness: Thoroughness::Standard, goal: Goal::rfc2544(), ..settings };
         }
-        how.goal = self.goal(how.goal)?;
-        self.check_rate(how.goal)?;
+        settings.goal = self.goal(settings.goal)?;
+        self.check_rate(settings.goal)?;
         for name in &self.method {
-            let known = method::ALL.iter().any(|m| m.name == name) || name == RFC2544 || name == FLOW_SCALE;
-            if !known || name == "load" {
-                let names = method::ALL.iter().map(|m| m.name).filter(|n| *n != "load").collect::<Vec<_>>().join(", ");
+            let selectable = |m: &&method::MethodInfo| m.properties.load != LoadChoice::Given;
+            let mut names = method::METHODS.iter().filter(selectable).map(|m| m.name);
+            if !names.clone().any(|n| n == name) && name != RFC2544 && name != FLOW_SCALE {
+                let names = names.by_ref().collect::<Vec<_>>().join(", ");
                 let problem =
-                    format!("is no method; there are {names}, rfc2544 and flow-scale; for one load say --rate");
-                return Err(wrong("method", name, problem));
+                    format!("unknown method; the methods are {names}, rfc2544 and flow-scale; use --rate for one load");
+                return Err(option_error("method", name, problem));
             }
         }
         match &self.method[..] {
-            [] if own || self.rate.is_some() => how.methods = vec!["load".to_owned()],
+            [] if keeps_gaps || self.rate.is_some() => settings.methods = vec![method::GIVEN_LOAD.to_owned()],
             [] => {}
             names => {
                 let one = |name: &String| match &**name {
-                    RFC2544 => {
-                        ["throughput", "latency", "loss", "back-to-back", "recovery"].map(str::to_owned).to_vec()
-                    }
-                    FLOW_SCALE => vec!["throughput".to_owned()],
+                    RFC2544 => method::RFC2544.map(str::to_owned).to_vec(),
+                    FLOW_SCALE => vec![method::THROUGHPUT.to_owned()],
                     _ => vec![name.clone()],
                 };
-                how.methods = names.iter().flat_map(one).collect();
+                settings.methods = names.iter().flat_map(one).collect();
             }
         }
-        how.rate_pps = self.rate.or(how.rate_pps.filter(|_| !own));
-        how.search = self.search.unwrap_or(how.search);
-        how.line_bps = self.line.or(how.line_bps);
-        how.soak_s = self.soak.map(|t| t.as_secs_f64()).or(how.soak_s);
-        Ok(how)
+        settings.rate_pps = self.rate.or(settings.rate_pps.filter(|_| !keeps_gaps));
+        settings.search = self.search.unwrap_or(settings.search);
+        settings.line_rate_bps = self.line.or(settings.line_rate_bps);
+        settings.soak_s = self.soak.map(|t| t.as_secs_f64()).or(settings.soak_s);
+        Ok(settings)
     }
 
-    /// The same, as it goes with what is sent.
-    fn settled(&self, sent: &Sent, how: How) -> anyhow::Result<How> {
-        let is_profile = matches!(sent, Sent::Profile(_));
-        if is_profile && (self.rate.is_some() || self.method.iter().any(|name| name != "profile")) {
-            let problem = "does not send the scenario's profile; leave out --rate and --method";
-            return Err(wrong("method", how.methods.join(","), problem));
+    /// Checks that methods and traffic fit together; a profile has its own method.
+    fn with_traffic(
+        &self,
+        traffic: &TrafficSpec,
+        settings: MeasurementSettings,
+    ) -> anyhow::Result<MeasurementSettings> {
+        let is_profile = matches!(traffic, TrafficSpec::Profile(_));
+        let sends_profile = |name: &String| {
+            method::find(name).is_ok_and(|method| method.properties.traffic == RequiredTraffic::Profile)
+        };
+        if is_profile && (self.rate.is_some() || self.method.iter().any(|name| !sends_profile(name))) {
+            let problem = "cannot be measured with the profile of the scenario; leave out --rate and --method";
+            return Err(option_error("method", settings.methods.join(","), problem));
         }
         match (is_profile, self.seconds) {
-            (true, _) => Ok(How { methods: vec!["profile".to_owned()], ..how }),
+            (true, _) => Ok(MeasurementSettings { methods: vec![method::PROFILE.to_owned()], ..settings }),
             (false, Some(seconds)) => {
-                Err(wrong("seconds", seconds, "is the length of a profile; name one with --profile SCRIPT"))
+                Err(option_error("seconds", seconds, "applies only to a profile; set one with --profile SCRIPT"))
             }
-            (false, None) if how.methods.iter().any(|name| name == "profile") => {
-                Err(wrong("method", "profile", "has no profile; name its script with --profile SCRIPT"))
+            (false, None) if settings.methods.iter().any(sends_profile) => {
+                Err(option_error("method", method::PROFILE, "needs a profile; set its script with --profile SCRIPT"))
             }
-            (false, None) => Ok(how),
+            (false, None) => Ok(settings),
         }
     }
 
-    /// Whether a trial has a packet at the rate, and the generator can number them.
+    /// Checks that a trial has at least one packet at the rate, and that the generator can number the packets.
     fn check_rate(&self, goal: Goal) -> anyhow::Result<()> {
         let Some(rate) = self.rate else { return Ok(()) };
         let least = (1.0 / goal.final_s()).max(1.0);
@@ -336,7 +341,11 @@ impl Bench {
             return Ok(());
         }
         let most = traffic::pace::MAX_PPS;
-        Err(wrong("rate", rate, format!("is not {least} to {most} packets/s; a trial has to have one packet")))
+        Err(option_error(
+            "rate",
+            rate,
+            format!("is not in the range {least} to {most} packets/s; a trial needs at least one packet"),
+        ))
     }
 
     fn goal(&self, default: Goal) -> anyhow::Result<Goal> {
@@ -345,71 +354,80 @@ impl Bench {
             None => Ok(goal),
             Some(text) => {
                 let (number, unit) = text.strip_suffix('%').map_or((text.as_str(), 1.0), |n| (n, 100.0));
-                let ratio: f64 = number.trim().parse().map_err(|e| wrong("loss", text, e))?;
-                goal.with_loss_ratio(ratio / unit).map_err(|e| wrong("loss", text, e))
+                let ratio: f64 = number.trim().parse().map_err(|e| option_error("loss", text, e))?;
+                goal.with_loss_ratio(ratio / unit).map_err(|e| option_error("loss", text, e))
             }
         }
     }
 
-    /// What frames are where `default` is not what was asked for; one of it drives out what does not go with it.
-    fn shape(&self, default: Shape, counted: bool) -> anyhow::Result<Shape> {
-        let fault = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
-        let asked = Shape::parse(self.made.trace.as_deref(), self.made.stack.as_deref(), self.made.short.as_deref())
-            .map_err(fault)?;
-        let default = Shape { both_ways: default.both_ways || self.made.both_ways, ..default };
-        if asked.short.is_some() || asked == Shape::default() {
-            let shape = if asked.short.is_some() { asked } else { default };
-            return Ok(shape.checked(counted, self.order.is_some()).map_err(fault)?);
+    /// Applies the options to synthetic traffic. `has_flows` is true if the number of flows is set.
+    fn synthetic_options(&self, default: SyntheticOptions, has_flows: bool) -> anyhow::Result<SyntheticOptions> {
+        let input_error = |(_, d): (&str, Diagnostic)| Diagnostics(vec![d]);
+        let options = SyntheticOptions::parse(
+            self.synthetic.trace.as_deref(),
+            self.synthetic.stack.as_deref(),
+            self.synthetic.short.as_deref(),
+        )
+        .map_err(input_error)?;
+        let default = SyntheticOptions { bidirectional: default.bidirectional || self.synthetic.bidirectional, ..default };
+        if options.short.is_some() || options == SyntheticOptions::default() {
+            let synthetic = if options.short.is_some() { options } else { default };
+            return Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?);
         }
-        let (trace, stack) = (asked.trace.or(default.trace), asked.stack.or(default.stack));
-        let shape = Shape { trace, stack, short: None, ..default };
-        Ok(shape.checked(counted, self.order.is_some()).map_err(fault)?)
+        let (trace, stack) = (options.trace.or(default.trace), options.stack.or(default.stack));
+        let synthetic = SyntheticOptions { trace, stack, short: None, ..default };
+        Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?)
     }
 
-    /// Whether an option says what made frames are.
-    fn makes(&self, count: Option<u32>) -> bool {
-        let Made { trace, stack, short, both_ways } = &*self.made;
+    /// Returns true if an option describes synthetic traffic.
+    fn sets_synthetic(&self, count: Option<u32>) -> bool {
+        let Synthetic { trace, stack, short, bidirectional } = &*self.synthetic;
         let texts = [&self.frames, trace, stack, short];
-        texts.into_iter().any(Option::is_some) || count.is_some() || self.order.is_some() || *both_ways
+        texts.into_iter().any(Option::is_some) || count.is_some() || self.order.is_some() || *bidirectional
     }
 
-    /// What is sent in the place of `default`.
-    fn sent(&self, default: Sent, count: Option<u32>, how: &How) -> anyhow::Result<Sent> {
+    /// Applies the options to the traffic of a cell.
+    fn traffic(
+        &self,
+        default: TrafficSpec,
+        count: Option<u32>,
+        settings: &MeasurementSettings,
+    ) -> anyhow::Result<TrafficSpec> {
         let table = |profile: Arc<Profile>, seconds| {
-            let table = Timetable::of(profile, seconds, how.line_bps).map_err(|d| Diagnostics(vec![d]))?;
-            Ok(Sent::Profile(Arc::new(table)))
+            let table = Timetable::new(profile, seconds, settings.line_rate_bps).map_err(|d| Diagnostics(vec![d]))?;
+            Ok(TrafficSpec::Profile(Arc::new(table)))
         };
         if let Some(path) = &self.profile {
             return table(Arc::new(Profile::open(path).map_err(|d| Diagnostics(vec![d]))?), self.seconds);
         }
-        if let Sent::Profile(said) = &default {
-            if self.captures.asked(None)?.is_some() || self.makes(count) {
-                let problem = "the scenario sends a profile, whose script says what is sent; leave out --pcap, --frames, --flows, \
-                               --order, --trace, --stack, --short and --both-ways";
-                let d = Diagnostic::new(problem).value(said.profile().path().display());
+        if let TrafficSpec::Profile(timetable) = &default {
+            if self.captures.spec(None)?.is_some() || self.sets_synthetic(count) {
+                let problem = "the scenario sends a profile, whose script describes the traffic; leave out --pcap, --frames, --flows, \
+                               --order, --trace, --stack, --short and --bidirectional";
+                let d = Diagnostic::new(problem).value(timetable.profile().path().display());
                 return Err(Diagnostics(vec![d]).into());
             }
-            return table(said.profile().clone(), self.seconds.or(Some(said.seconds())));
+            return table(timetable.profile().clone(), self.seconds.or(Some(timetable.seconds())));
         }
-        if let Some(captured) = self.captures.asked(default.captured())? {
-            if self.makes(count) {
-                return Err(no_made_frames(&captured));
+        if let Some(captured) = self.captures.spec(default.captures())? {
+            if self.sets_synthetic(count) {
+                return Err(replay_conflict(&captured));
             }
-            return Ok(Sent::Capture(captured));
+            return Ok(TrafficSpec::Capture(captured));
         }
-        let asked = self.frames.as_deref().map(parse).transpose()?;
+        let frames_option = self.frames.as_deref().map(parse_frames).transpose()?;
         match default {
-            Sent::Made { frames, flows, order, shape } => Ok(Sent::Made {
-                frames: asked.unwrap_or(frames),
+            TrafficSpec::Synthetic { frames, flows, order, options } => Ok(TrafficSpec::Synthetic {
+                frames: frames_option.unwrap_or(frames),
                 flows: count.unwrap_or(flows),
                 order: self.order.unwrap_or(order),
-                shape: self.shape(shape, count.is_some())?,
+                options: self.synthetic_options(options, count.is_some())?,
             }),
             others => Ok(others),
         }
     }
 }
 
-fn parse(frames: &str) -> anyhow::Result<Vec<(String, Mix)>> {
-    bench::frames(frames).map_err(|(text, e)| wrong("frames", text, e))
+fn parse_frames(frames: &str) -> anyhow::Result<Vec<(String, traffic::Mix)>> {
+    bench::parse_frame_sizes(frames).map_err(|(text, e)| option_error("frames", text, e))
 }

@@ -1,46 +1,46 @@
-//! Captures as traffic, on the command line.
+//! Command-line options of replays.
 
-use crate::measuring::wrong;
-use bench::{Captured, Sent};
+use crate::session::option_error;
+use bench::{CaptureSpec, TrafficSpec};
 use diagnostics::{Diagnostic, Diagnostics};
 use std::path::{Path, PathBuf};
 use traffic::{PrefixMap, Rewrite, Tagging};
 
-/// Captures that are sent, and what is done to them.
+/// Captures to replay, and rewriting of their packets.
 #[derive(clap::Args)]
 pub(crate) struct Captures {
-    /// Sends the frames of this capture (pcap or pcapng, also gzipped); what 64 MiB do not hold is read as it is sent. No
-    /// frame may have more than 2048 bytes. Of two, given twice or with a comma, the second goes into a second port at the same
-    /// time, as with --both-ways.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short", "both_ways"])]
+    /// Replays a capture (pcap or pcapng, also gzipped) with frames of up to 2048 bytes; captures larger than 64 MiB
+    /// are streamed from the file. A second capture, given by another --pcap or after a comma, is sent into the second
+    /// port at the same time, as with --bidirectional.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short", "bidirectional"])]
     pcap: Vec<PathBuf>,
-    /// IP addresses of a capture by prefix, both of one length, such as 10.0.0.0/16=198.18.0.0/16; several with commas, of
-    /// which the first that holds an address counts. Checksums follow.
+    /// Rewrites IP addresses of a capture by prefix, such as 10.0.0.0/16=198.18.0.0/16, both of the same length; of
+    /// several, separated by commas, the first that matches applies. Checksums are updated.
     #[arg(long, value_name = "FROM=TO", value_delimiter = ',')]
     rewrite: Vec<PrefixMap>,
-    /// VLAN tags of a capture: strip, or the VLAN that all frames get in the place of their tags.
+    /// Removes the VLAN tags of a capture (strip), or replaces them by one tag with this VLAN ID.
     #[arg(long, value_name = "ID")]
     vlan: Option<Tagging>,
-    /// Keeps a capture's own gaps, all made longer or shorter until its mean rate is the load. Without --rate and --method it is
-    /// sent at its own rate, for the goal's sum of time: --goal quick,sum=60s.
+    /// Keeps the relative gaps of a capture, scaled so that its mean rate is the load. Without --rate and --method it
+    /// is sent at its own rate for the duration sum of the goal: --goal quick,sum=60s.
     #[arg(long)]
     gaps: bool,
-    /// With its own gaps, so many times as fast as it was captured.
+    /// Replays a capture with its own gaps at a multiple of its speed.
     #[arg(long, value_name = "TIMES", conflicts_with_all = ["rate", "method"])]
     speed: Option<f64>,
 }
 
 impl Captures {
-    /// What is to be sent of captures, where the scenario has `default` if it has any; none where made frames are.
-    pub(crate) fn asked(&self, default: Option<&Captured>) -> anyhow::Result<Option<Captured>> {
+    /// Returns the captures to replay, based on those of the scenario; `None` for synthetic traffic.
+    pub(crate) fn spec(&self, default: Option<&CaptureSpec>) -> anyhow::Result<Option<CaptureSpec>> {
         let files = self.files();
         let base = match (files.is_empty(), default) {
-            (false, default) => Captured { files, ..default.cloned().unwrap_or_default() },
+            (false, default) => CaptureSpec { files, ..default.cloned().unwrap_or_default() },
             (true, Some(default)) => default.clone(),
-            (true, None) => return self.nothing().map(|()| None),
+            (true, None) => return self.check_unused().map(|()| None),
         };
         let Rewrite { prefixes, tagging } = base.rewrite;
-        let captured = Captured {
+        let captured = CaptureSpec {
             files: base.files,
             rewrite: Rewrite {
                 prefixes: if self.rewrite.is_empty() { prefixes } else { self.rewrite.clone() },
@@ -52,34 +52,34 @@ impl Captures {
         Ok(Some(captured))
     }
 
-    /// The files; two with a comma between them, if there is no file of that name.
+    /// Returns the files; splits a name at a comma unless such a file exists.
     fn files(&self) -> Vec<PathBuf> {
         match &self.pcap[..] {
             [one] if !one.exists() => match one.to_str().and_then(|text| text.split_once(',')) {
-                Some((there, back)) => [there, back].map(|name| Path::new(name).to_owned()).to_vec(),
+                Some((forward, reverse)) => [forward, reverse].map(|name| Path::new(name).to_owned()).to_vec(),
                 None => vec![one.clone()],
             },
             all => all.to_vec(),
         }
     }
 
-    /// Nothing is asked of captures where none is sent.
-    fn nothing(&self) -> anyhow::Result<()> {
-        let problem = "is of captures; say which with --pcap FILE";
+    /// Checks that no option of captures is used without a capture.
+    fn check_unused(&self) -> anyhow::Result<()> {
+        let problem = "requires a capture: use --pcap FILE";
         match self {
-            Captures { rewrite, .. } if !rewrite.is_empty() => Err(wrong("rewrite", rewrite[0], problem)),
-            Captures { vlan: Some(vlan), .. } => Err(wrong("vlan", vlan, problem)),
-            Captures { gaps: true, .. } => Err(wrong("gaps", "--gaps", problem)),
-            Captures { speed: Some(speed), .. } => Err(wrong("speed", speed, problem)),
+            Captures { rewrite, .. } if !rewrite.is_empty() => Err(option_error("rewrite", rewrite[0], problem)),
+            Captures { vlan: Some(vlan), .. } => Err(option_error("vlan", vlan, problem)),
+            Captures { gaps: true, .. } => Err(option_error("gaps", "--gaps", problem)),
+            Captures { speed: Some(speed), .. } => Err(option_error("speed", speed, problem)),
             _ => Ok(()),
         }
     }
 }
 
-/// A scenario that sends captures cannot be asked for made frames.
-pub(crate) fn no_made_frames(captured: &Captured) -> anyhow::Error {
-    let problem = "the scenario sends a capture, whose frames are what they are; leave out --frames, --flows, --order, --trace, \
-                   --stack, --short and --both-ways";
-    let name = Sent::Capture(captured.clone()).names().join(",");
+/// Returns the error for options of synthetic traffic in a scenario that replays a capture.
+pub(crate) fn replay_conflict(captured: &CaptureSpec) -> anyhow::Error {
+    let problem = "the scenario replays a capture; --frames, --flows, --order, --trace, --stack, --short and --bidirectional apply to \
+                   synthetic traffic only";
+    let name = TrafficSpec::Capture(captured.clone()).frame_names().join(",");
     Diagnostics(vec![Diagnostic::new(problem).value(name)]).into()
 }

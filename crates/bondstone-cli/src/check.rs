@@ -2,7 +2,7 @@
 
 use crate::exit::Exit;
 #[cfg(feature = "measure")]
-use bench::{Scenario, dut::Env, scenario::Dut};
+use bench::{Scenario, dut::Env, scenario::CellDut};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::{BuildContext, Registry};
@@ -10,16 +10,16 @@ use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-/// Checks a chain file or a scenario without running it: format, names, paths, edges, files and every NF's settings.
+/// Checks a chain file or scenario without running it: format, names, paths, edges, files and the settings of all NFs.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  bondstone check examples/demo.toml\n  bondstone check scenarios/netbricks/lpm.toml"
 )]
 pub(crate) struct Check {
-    /// The chain file or scenario.
+    /// Chain file or scenario.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Prints the faults as JSON.
+    /// Prints the errors as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -30,27 +30,27 @@ impl Check {
             #[cfg(feature = "measure")]
             Ok(text) if Scenario::is(&text) => return self.scenario(&text, registry),
             Ok(text) => Ok(text),
-            Err(fault) => Err(vec![fault]),
+            Err(error) => Err(vec![error]),
         };
-        let (faults, warnings, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
+        let (errors, warnings, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
             Ok(file) => {
-                // the file may be meant for another machine
-                let absent = file.absent_cpus(&runtime::allowed_cpus());
-                (settings(&file), [file.warnings.clone(), absent].concat(), Some(file))
+                // the file may be for another machine
+                let unavailable = file.unavailable_cpus(&runtime::allowed_cpus());
+                (settings(&file), [file.warnings.clone(), unavailable].concat(), Some(file))
             }
-            Err(faults) => (faults, vec![], None),
+            Err(errors) => (errors, vec![], None),
         };
         if self.json {
-            return verdict(&faults, &warnings);
+            return verdict(&errors, &warnings);
         }
         for warning in &warnings {
             eprintln!("warning: {warning}");
         }
         match file {
-            Some(file) if faults.is_empty() => {
+            Some(file) if errors.is_empty() => {
                 writeln!(
                     stdout(),
-                    "{}: {} ports, {} NFs, {} chains, no fault",
+                    "{}: {} ports, {} NFs, {} chains, no errors",
                     self.file.display(),
                     file.ports.len(),
                     file.nfs.len(),
@@ -59,89 +59,90 @@ impl Check {
                 for chain in &file.chains {
                     let cores: Vec<_> = chain.cores.iter().map(ToString::to_string).collect();
                     let cores = if cores.is_empty() {
-                        "a CPU to be chosen".to_owned()
+                        "a CPU chosen at the start".to_owned()
                     } else {
                         format!("CPU {}", cores.join(", "))
                     };
                     writeln!(stdout(), "  {}: {} on {cores}", chain.name, chain.path.join(" -> "))?;
                 }
-                for wall in &file.walls {
-                    let (name, nfs, kind) = (&wall.name, wall.nfs.join(", "), wall.isolation.name());
-                    let by = if wall.transport.trusts() {
-                        format!(", trusted, by {}", wall.transport.name())
+                for sandbox in &file.sandboxes {
+                    let (name, nfs, kind) = (&sandbox.name, sandbox.nfs.join(", "), sandbox.isolation.name());
+                    let transport = if sandbox.transport.is_trusted() {
+                        format!(", trusted, transport {}", sandbox.transport.name())
                     } else {
                         String::new()
                     };
-                    writeln!(stdout(), "  wall {name}: {nfs} in a {kind} of its own{by}")?;
+                    writeln!(stdout(), "  sandbox {name}: {nfs} in a {kind}{transport}")?;
                 }
-                Ok(Exit::Done)
+                Ok(Exit::Success)
             }
-            _ => Err(Diagnostics(faults).into()),
+            _ => Err(Diagnostics(errors).into()),
         }
     }
 
     #[cfg(feature = "measure")]
     fn scenario(&self, text: &str, registry: &Registry) -> anyhow::Result<Exit> {
-        let (faults, scenario) = match Scenario::parse(text, &self.file, registry) {
+        let (errors, scenario) = match Scenario::parse(text, &self.file, registry) {
             Ok(scenario) => (cells(&scenario), Some(scenario)),
-            Err(faults) => (faults, None),
+            Err(errors) => (errors, None),
         };
         if self.json {
-            return verdict(&faults, &[]);
+            return verdict(&errors, &[]);
         }
-        let Some(scenario) = scenario.filter(|_| faults.is_empty()) else {
-            return Err(Diagnostics(faults).into());
+        let Some(scenario) = scenario.filter(|_| errors.is_empty()) else {
+            return Err(Diagnostics(errors).into());
         };
         let (cells, claims) = (scenario.cells.len(), scenario.claims.len());
         writeln!(
             stdout(),
-            "{}: scenario {}, {cells} cells, {claims} claims, no fault",
+            "{}: scenario {}, {cells} cells, {claims} claims, no errors",
             self.file.display(),
             scenario.name
         )?;
         for cell in &scenario.cells {
             match &cell.dut {
-                Dut::Chain(file) => writeln!(stdout(), "  {}: {}", cell.label(), file.file.display())?,
-                Dut::Rig(rig) => {
-                    let plan = &rig.0;
-                    let of = match &plan.elsewhere {
-                        Some(there) => format!(" on {}", there.host),
-                        None if plan.env == Env::Container => " in containers".to_owned(),
+                CellDut::InProcess(file) => writeln!(stdout(), "  {}: {}", cell.label(), file.file.display())?,
+                CellDut::External(external) => {
+                    let spec = &external.0;
+                    let location = match &spec.remote {
+                        Some(remote) => format!(" on {}", remote.host),
+                        None if spec.env == Env::Container => " in containers".to_owned(),
                         None => String::new(),
                     };
-                    writeln!(stdout(), "  {}: {}{of}, {} ports", cell.label(), plan.kind.name(), plan.ports)?
+                    writeln!(stdout(), "  {}: {}{location}, {} ports", cell.label(), spec.kind, spec.ports)?
                 }
-                Dut::Simulated(device) => writeln!(stdout(), "  {}: simulated, {}", cell.label(), device.0)?,
-                Dut::Absent(why) => writeln!(stdout(), "  {}: not measured: {why}", cell.label())?,
+                CellDut::Simulated(device) => writeln!(stdout(), "  {}: simulated, {}", cell.label(), device.0)?,
+                CellDut::Unavailable(reason) => writeln!(stdout(), "  {}: not measured: {reason}", cell.label())?,
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
-fn verdict(faults: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exit> {
-    let verdict = json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
+/// Prints the errors and warnings as JSON.
+fn verdict(errors: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exit> {
+    let verdict = json!({ "ok": errors.is_empty(), "errors": errors, "warnings": warnings });
     writeln!(stdout(), "{verdict:#}")?;
-    Ok(if faults.is_empty() { Exit::Done } else { Exit::Input })
+    Ok(if errors.is_empty() { Exit::Success } else { Exit::Input })
 }
 
-/// Faults that only building the NFs of a scenario's cells finds.
+/// Returns the errors of building the NFs of a scenario.
 #[cfg(feature = "measure")]
 fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
     let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
-        Dut::Chain(file) => Some(&**file),
-        Dut::Rig(rig) => Some(&rig.1),
-        Dut::Simulated(_) | Dut::Absent(_) => None,
+        CellDut::InProcess(file) => Some(&**file),
+        CellDut::External(external) => Some(&external.1),
+        CellDut::Simulated(_) | CellDut::Unavailable(_) => None,
     });
     chains.flat_map(settings).collect()
 }
 
-/// Faults that only building an NF finds.
+/// Returns the errors of building the NFs of a chain file.
 pub(crate) fn settings(file: &ChainFile) -> Vec<Diagnostic> {
-    let build = |(n, nf): (usize, &config::NfUse)| {
+    let build = |(n, nf): (usize, &config::NfConfig)| {
         let (name, folder) = (nf.name.clone(), file.folder().to_owned());
-        let cx = BuildContext { name, folder, copy: (0, 1), checks: true, ..Default::default() };
-        nf.factory.build(&cx).err().map(|d| file.place(n, d))
+        let cx = BuildContext { name, base_dir: folder, copy: (0, 1), check_only: true, ..Default::default() };
+        nf.factory.build(&cx).err().map(|d| file.locate(n, d))
     };
     file.nfs.iter().enumerate().filter_map(build).collect()
 }

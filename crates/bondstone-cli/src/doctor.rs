@@ -5,8 +5,8 @@ mod devices;
 mod dpdk;
 mod gaps;
 mod memory;
-mod rights;
-mod text;
+mod privileges;
+mod sysfs;
 
 use crate::exit::Exit;
 use crate::table::Table;
@@ -14,10 +14,10 @@ use serde::Serialize;
 use std::fmt;
 use std::io::Write;
 
-/// Looks at this machine and user: what is there, what each thing that is missing would add, and how to get it.
+/// Checks this host and user: available features, what each missing feature would provide, and how to enable it.
 #[derive(clap::Args)]
 #[command(after_help = "\
-It starts DPDK and opens some of its devices for a moment, and keeps one CPU busy for half a second.
+The command starts DPDK, opens some of its virtual devices, and keeps one CPU busy for half a second.
 
 Examples:
   bondstone doctor
@@ -28,13 +28,13 @@ pub(crate) struct Doctor {
     json: bool,
 }
 
-/// How good something is.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 enum State {
     #[serde(rename = "ok")]
     Ok,
-    #[serde(rename = "could be better")]
-    Better,
+    #[serde(rename = "degraded")]
+    Degraded,
     #[serde(rename = "missing")]
     Missing,
 }
@@ -43,30 +43,30 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             State::Ok => "ok",
-            State::Better => "could be better",
+            State::Degraded => "degraded",
             State::Missing => "missing",
         })
     }
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
     check: String,
     state: State,
     found: String,
-    /// What it gives, or would give.
-    adds: String,
-    /// What mends it, mostly a command; `None` when nothing needs mending, or nothing can.
+    /// Purpose of the feature.
+    provides: String,
+    /// Remedy, usually a command; `None` if it is available or cannot be enabled.
     remedy: Option<String>,
 }
 
 impl Check {
-    fn new(check: impl Into<String>, state: State, found: impl Into<String>, adds: impl Into<String>) -> Self {
-        Check { check: check.into(), state, found: found.into(), adds: adds.into(), remedy: None }
+    fn new(check: impl Into<String>, state: State, found: impl Into<String>, provides: impl Into<String>) -> Self {
+        Check { check: check.into(), state, found: found.into(), provides: provides.into(), remedy: None }
     }
 
-    /// Names what mends it, unless it is well.
+    /// Sets the remedy unless the state is ok.
     fn remedy(mut self, remedy: impl Into<String>) -> Self {
         if self.state != State::Ok {
             self.remedy = Some(remedy.into());
@@ -77,15 +77,15 @@ impl Check {
 
 impl Doctor {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let mut checks = cpu::look();
-        checks.extend(gaps::look());
-        checks.extend(memory::look());
-        checks.extend(devices::look());
-        checks.extend(rights::look());
-        // last: it takes pages that were counted as free
-        let dpdk = dpdk::look();
+        let mut checks = cpu::checks();
+        checks.extend(gaps::check());
+        checks.extend(memory::checks());
+        checks.extend(devices::checks());
+        checks.extend(privileges::checks());
+        // last, because it allocates huge pages
+        let dpdk = dpdk::checks();
         checks.extend(dpdk.checks.iter().cloned());
-        let exit = if dpdk.memory.is_some() { Exit::Done } else { Exit::Environment };
+        let exit = if dpdk.memory.is_some() { Exit::Success } else { Exit::Environment };
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &checks)?;
@@ -97,14 +97,14 @@ impl Doctor {
     }
 }
 
-/// The checks for people: long cells go on below, commands stay in one line to be copied.
+/// Formats the checks: long cells are wrapped, commands stay on one line.
 fn table(checks: &[Check]) -> Table {
-    /// Characters of a line of what was found, and of what it adds.
+    /// Widths of the last two columns, characters.
     const WIDTH: (usize, usize) = (38, 56);
-    let mut table = Table::new(&["check", "state", "found", "what it would add, or what mends it"]);
+    let mut table = Table::new(&["check", "state", "found", "provides, and remedy"]);
     for c in checks {
         let found = wrap(&c.found, WIDTH.0);
-        let mut last = if c.state == State::Ok { vec![] } else { wrap(&c.adds, WIDTH.1) };
+        let mut last = if c.state == State::Ok { vec![] } else { wrap(&c.provides, WIDTH.1) };
         last.extend(c.remedy.clone());
         for line in 0..found.len().max(last.len()).max(1) {
             let first = |s: &str| if line == 0 { s.to_owned() } else { String::new() };
@@ -115,7 +115,7 @@ fn table(checks: &[Check]) -> Table {
     table
 }
 
-/// Breaks a text between words into lines of at most `width` characters; longer words stand alone.
+/// Wraps a text into lines of at most `width` characters; longer words are not broken.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![];
     for word in text.split_whitespace() {
@@ -130,27 +130,27 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What works now, in one sentence.
-fn verdict(checks: &[Check], dpdk: &dpdk::Found) -> String {
+/// Summarises in one sentence what is available.
+fn verdict(checks: &[Check], dpdk: &dpdk::DpdkChecks) -> String {
     let Some(memory) = dpdk.memory else {
-        return "DPDK does not start for this user: chain files can be checked, not run.".to_owned();
+        return "DPDK does not start for this user: chain files can be checked but not run.".to_owned();
     };
-    let works = |found: &dyn Fn(&&Check) -> bool| checks.iter().filter(found).any(|c| c.state == State::Ok);
+    let available = |check: &dyn Fn(&&Check) -> bool| checks.iter().filter(check).any(|c| c.state == State::Ok);
     let parts = [
-        ("physical NICs", works(&|c| c.check.starts_with("NIC "))),
-        ("tap", works(&|c| c.check == "tap")),
-        ("af_packet", works(&|c| c.check == "af_packet")),
-        ("af_xdp", works(&|c| c.check == "af_xdp")),
-        ("virtual machines at full speed", works(&|c| c.check == "KVM")),
-        ("some of DPDK's virtual devices", works(&|c| c.check == dpdk::DEVICES)),
+        ("physical NICs", available(&|c| c.check.starts_with("NIC "))),
+        ("tap", available(&|c| c.check == "tap")),
+        ("af_packet", available(&|c| c.check == "af_packet")),
+        ("af_xdp", available(&|c| c.check == "af_xdp")),
+        ("hardware virtualisation", available(&|c| c.check == "KVM")),
+        ("some virtual devices of DPDK", available(&|c| c.check == dpdk::DEVICES)),
     ];
-    let lacking: Vec<&str> = parts.iter().filter(|(_, works)| !works).map(|(part, _)| *part).collect();
-    let but = if lacking.is_empty() { String::new() } else { format!(" but {}", lacking.join(", ")) };
+    let missing: Vec<&str> = parts.iter().filter(|(_, available)| !available).map(|(part, _)| *part).collect();
+    let except = if missing.is_empty() { String::new() } else { format!(" except {}", missing.join(", ")) };
     let pages = match memory {
         ::dpdk::Memory::Huge => "huge pages",
-        ::dpdk::Memory::Ordinary => "ordinary pages, slower with large tables",
+        ::dpdk::Memory::Ordinary => "ordinary pages, which is slower with large tables",
     };
-    format!("Everything{but} works; packets are kept in {pages}.")
+    format!("All features{except} are available; packets are stored in {pages}.")
 }
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_go_on_below_and_commands_stay_whole() {
+    fn wraps_texts_but_not_commands() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("", 7), Vec::<String>::new());
         assert_eq!(wrap("a-very-long-word b", 4), ["a-very-long-word", "b"]);
@@ -169,21 +169,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_needs_no_cure() {
+    fn no_remedy_if_ok() {
         assert_eq!(Check::new("a", State::Ok, "b", "c").remedy("d").remedy, None);
-        assert_eq!(serde_json::to_value(State::Better).unwrap(), State::Better.to_string());
+        assert_eq!(serde_json::to_value(State::Degraded).unwrap(), State::Degraded.to_string());
     }
 
     #[test]
-    fn the_verdict_names_what_does_not_work() {
+    fn verdict_names_missing_features() {
         let check = |name: &str, state| Check::new(name, state, "", "");
-        let mut checks = vec![check("tap", State::Missing), check("NIC 0000:01:00.0", State::Better)];
+        let mut checks = vec![check("tap", State::Missing), check("NIC 0000:01:00.0", State::Degraded)];
         checks.extend(["af_packet", "af_xdp", "KVM", dpdk::DEVICES].map(|name| check(name, State::Ok)));
-        let found = |memory| dpdk::Found { memory, checks: vec![] };
-        let said = verdict(&checks, &found(Some(::dpdk::Memory::Ordinary)));
-        assert!(said.starts_with("Everything but physical NICs, tap works; ") && said.contains("ordinary"), "{said}");
+        let found = |memory| dpdk::DpdkChecks { memory, checks: vec![] };
+        let text = verdict(&checks, &found(Some(::dpdk::Memory::Ordinary)));
+        assert!(
+            text.starts_with("All features except physical NICs, tap are available; ") && text.contains("ordinary"),
+            "{text}"
+        );
         checks.extend([check("tap", State::Ok), check("NIC 0000:02:00.0", State::Ok)]);
-        assert!(verdict(&checks, &found(Some(::dpdk::Memory::Huge))).starts_with("Everything works; "));
+        assert!(verdict(&checks, &found(Some(::dpdk::Memory::Huge))).starts_with("All features are available; "));
         assert!(verdict(&checks, &found(None)).contains("does not start"));
     }
 }

@@ -3,12 +3,12 @@
 use diagnostics::Diagnostics;
 use std::process::ExitCode;
 
-/// How a command ends.
+/// Exit status of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exit {
     #[default]
-    Done = 0,
-    /// Something was measured, and is not as it was to be.
+    Success = 0,
+    /// The verdict of a measurement or check is negative.
     NotMet = 1,
     Input = 2,
     Environment = 3,
@@ -22,18 +22,17 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The status for an error.
+/// Returns the exit status for an error.
 pub(crate) fn of(e: &anyhow::Error) -> Exit {
     #[cfg(feature = "measure")]
-    if let Some(rig) = e.downcast_ref::<bench::RigError>() {
-        return match rig {
-            bench::RigError::Ports(runtime::Error::Input(_)) => Exit::Input,
-            _ => Exit::Environment,
+    if let Some(e) = e.downcast_ref::<bench::session::SessionError>() {
+        return match e {
+            bench::session::SessionError::Store(e) if e.downcast_ref().is_some_and(results::Error::is_input) => {
+                Exit::Input
+            }
+            bench::session::SessionError::Store(_) => Exit::Environment,
+            e => e.end().into(),
         };
-    }
-    #[cfg(feature = "measure")]
-    if e.is::<bench::ClockError>() {
-        return Exit::Environment;
     }
     #[cfg(feature = "measure")]
     if let Some(e) = e.downcast_ref::<results::Error>() {

@@ -5,26 +5,27 @@ use diagnostics::Diagnostics;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::PathBuf;
 
-/// Turns the rule list of another firewall into settings of the NF `firewall`.
+/// Converts a rule set of iptables or nftables to settings of the NF `firewall`.
 ///
-/// Read is what decides about forwarded packets: the chain FORWARD, or nftables' one base chain of the hook forward, with
-/// the chains that it jumps to. States of connections become the firewall's own tracking. What the firewall's rules cannot say is refused, with its
-/// line, its word and a remedy; what is left out because it changes nothing is named in comments above the rules.
+/// Converts the rules for forwarded packets: the chain FORWARD, or the only nftables base chain of the hook forward,
+/// with the chains that they jump to. Matches on connection states use the connection tracking of the NF. Rules that
+/// the NF cannot express are errors with line, token and remedy; omitted statements without effect are listed in
+/// comments.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit status: 0 done, 2 the list cannot be said in rules of the firewall.
+Exit status: 0 success, 2 the rule set cannot be converted.
 
 Examples:
   iptables-save | bondstone import iptables - > firewall.toml
   nft -j list ruleset | bondstone import nft -
   bondstone import nft ruleset.json --lines > edge.rules")]
 pub(crate) struct Import {
-    /// What has printed the list.
+    /// Format of the rule set.
     #[arg(value_enum)]
     from: From,
-    /// The list; - for standard input.
+    /// File with the rule set; - for standard input.
     list: PathBuf,
-    /// Prints the rules alone, one a line, for the setting file.
+    /// Prints only the rules, one per line, for the setting `file`.
     #[arg(long)]
     lines: bool,
 }
@@ -46,8 +47,8 @@ impl Import {
             stdin().read_to_string(&mut text)?;
         } else {
             text = std::fs::read_to_string(&self.list).map_err(|e| {
-                let fault = diagnostics::Diagnostic::new(format!("cannot be read: {e}")).value(self.list.display());
-                Diagnostics(vec![fault.remedy("name a file, or - for standard input")])
+                let fault = diagnostics::Diagnostic::new(format!("cannot read: {e}")).value(self.list.display());
+                Diagnostics(vec![fault.remedy("specify a file, or - for standard input")])
             })?;
         }
         let imported = match self.from {
@@ -63,11 +64,14 @@ impl Import {
         if self.lines {
             imported.notes.iter().try_for_each(|note| writeln!(out, "# {note}"))?;
             imported.rules.iter().try_for_each(|rule| writeln!(out, "{rule}"))?;
-            let default = if imported.accepts { "accept" } else { "drop" };
-            eprintln!("beside file: default = {default:?}{}", if imported.tracked { ", track = {}" } else { "" });
+            let default = if imported.default_accept { "accept" } else { "drop" };
+            eprintln!(
+                "settings besides `file`: default = {default:?}{}",
+                if imported.tracked { ", track = {}" } else { "" }
+            );
         } else {
             write!(out, "{imported}")?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

@@ -1,17 +1,17 @@
-//! Ctrl-C and SIGTERM.
+//! SIGINT (Ctrl-C) and SIGTERM.
 
 use crate::exit::Exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls `stop` at the first interrupt; the second ends the program at once, whatever an NF does meanwhile.
+/// Calls `stop` at the first interrupt; the second terminates the program immediately.
 pub(crate) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let asked = AtomicBool::new(false);
+    let interrupted = AtomicBool::new(false);
     ctrlc::set_handler(move || {
-        if asked.swap(true, Ordering::Relaxed) {
-            eprintln!("interrupted again: ended at once");
+        if interrupted.swap(true, Ordering::Relaxed) {
+            eprintln!("interrupted again: terminating");
             std::process::exit(Exit::Interrupted as i32);
         }
-        eprintln!("interrupted: stopping; once more ends it at once");
+        eprintln!("interrupted: stopping; interrupt again to terminate immediately");
         stop();
     })?;
     Ok(())

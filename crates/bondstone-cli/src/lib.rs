@@ -1,16 +1,16 @@
-//! The command line, as a library: a program with NFs of its own is this with another registry.
+//! The command line as a library, for programs with additional NFs.
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
 //!     bondstone_cli::main(nf::registry() /* .with::<MyNf>() */)
 //! }
 //!
-//! #[global_allocator] // so that what each NF allocates is known
+//! #[global_allocator] // counts the allocations of each NF
 //! static MEMORY: bondstone_cli::Memory = bondstone_cli::Memory;
 //! ```
 //!
-//! The feature `measure`, which is on by default, adds the commands `bench`, `reproduce`, `results` and `trend`, and with them
-//! a database and pages of results. Without it (`default-features = false`) a program builds sooner, and builds no SQLite.
+//! The feature `measure`, enabled by default, adds the commands `bench`, `reproduce`, `results` and `trend`. Without it
+//! (`default-features = false`) a program builds faster, and without SQLite.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "measure")]
@@ -23,10 +23,7 @@ mod exit;
 mod image;
 mod import;
 mod interrupt;
-mod kept;
 mod lint;
-#[cfg(feature = "measure")]
-mod measuring;
 mod new;
 mod nf;
 mod plan;
@@ -35,24 +32,27 @@ mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
 mod run;
+#[cfg(feature = "measure")]
+mod session;
 mod table;
 #[cfg(feature = "measure")]
 mod trend;
 
 use clap::{Parser, Subcommand};
-pub use crash::Counting as Memory;
+pub use crash::CountingAllocator as Memory;
 use exit::Exit;
 use graph::Registry;
 use std::process::ExitCode;
 
-/// What `--help` ends with.
+/// Returns the end of the help.
 fn examples() -> String {
     let measure =
         "  bondstone bench examples/router.toml\n  bondstone reproduce netbricks/lpm\n  bondstone results list\n";
     let measure = if cfg!(feature = "measure") { measure } else { "" };
     format!(
         "\
-Exit status: 0 done, 1 verdict not met, 2 wrong input, 3 this machine or user lacks something, 4 the run failed, 130 interrupted.
+Exit status: 0 success, 1 verdict not met, 2 invalid input, 3 missing privilege, device or memory, 4 failed run, 130
+interrupted.
 
 Examples:
   bondstone run examples/demo.toml --for 10s
@@ -90,10 +90,10 @@ enum Command {
     #[command(subcommand)]
     Results(results::Results),
     #[cfg(feature = "measure")]
-    Trend(trend::TrendOf),
+    Trend(trend::Trend),
     Check(check::Check),
     Plan(plan::Plan),
-    /// Lists and explains network functions.
+    /// Lists and describes network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
     #[command(subcommand, after_help = "Examples:\n  bondstone image oci ttl monitor\n  bondstone image vm ttl --time")]
@@ -102,50 +102,47 @@ enum Command {
     Import(import::Import),
     Lint(lint::Lint),
     Doctor(doctor::Doctor),
-    /// Runs what is behind a wall of a chain file, for the same program on this side of it.
-    #[command(name = sandbox::HOST, hide = true)]
-    WallHost {
-        /// What it is to do.
-        order: std::path::PathBuf,
-        /// Whether it is in namespaces of its own already.
+    /// Runs as a sandboxed process of the same program.
+    #[command(name = sandbox::PROCESS_COMMAND, hide = true)]
+    SandboxProcess {
+        /// File of the launch spec.
+        spec: std::path::PathBuf,
+        /// Runs in the namespaces that an outer process has created.
         #[arg(long)]
         inner: bool,
     },
-    /// Runs what is behind the walls of a chain file, for a switch that is another program.
-    #[command(name = sandbox::HOSTS, hide = true)]
-    WallHosts {
-        /// The chain file.
+    /// Runs the sandboxes of a chain file at an external switch.
+    #[command(name = sandbox::EXTERNAL_SWITCH_COMMAND, hide = true)]
+    SandboxesAtSwitch {
+        /// Chain file.
         file: std::path::PathBuf,
     },
-    /// Runs as the first program of a virtual machine that is behind a wall.
-    #[command(name = sandbox::GUEST, hide = true)]
-    WallGuest {
-        /// Whether the machine is ready.
+    /// Runs as the first process of a guest.
+    #[command(name = sandbox::GUEST_COMMAND, hide = true)]
+    SandboxGuest {
+        /// Runs on the prepared kernel.
         #[arg(long)]
         inner: bool,
     },
-    /// Runs a device under test for the same program on another machine, which tells it on standard input.
+    /// Runs a DUT for the same program on another machine, controlled through standard input.
     #[cfg(feature = "measure")]
     #[command(hide = true)]
     DutAgent,
 }
 
-/// Runs the program on the process's arguments, with the NFs of `registry`.
+/// Runs the command line of this process with the NFs of `registry`.
 pub fn main(registry: Registry) -> ExitCode {
     let result = match Cli::parse().command {
-        Command::WallHost { order, inner } => return sandbox::host(&registry, &order, inner),
-        Command::WallHosts { file } => {
-            // the end of its input ends it, orderly
+        Command::SandboxProcess { spec, inner } => return sandbox::run_process(&registry, &spec, inner),
+        Command::SandboxesAtSwitch { file } => {
+            // only the end of the input stops it
             match interrupt::on_interrupt(|| {}) {
-                Ok(()) => return sandbox::hosts(&registry, &file),
+                Ok(()) => return sandbox::serve_external_switch(&registry, &file),
                 Err(e) => Err(e),
             }
         }
-        Command::WallGuest { inner } => return sandbox::guest(&registry, inner),
-        Command::Run(run) => match run.run(&registry) {
-            Ok(code) => return code,
-            Err(e) => Err(e),
-        },
+        Command::SandboxGuest { inner } => return sandbox::run_guest(&registry, inner),
+        Command::Run(run) => run.run(&registry),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(&registry),
         #[cfg(feature = "measure")]
@@ -163,13 +160,13 @@ pub fn main(registry: Registry) -> ExitCode {
         Command::Lint(lint) => lint.run(),
         Command::Doctor(doctor) => doctor.run(),
         #[cfg(feature = "measure")]
-        Command::DutAgent => ::bench::dut::agent().map(|()| Exit::Done).map_err(Into::into),
+        Command::DutAgent => ::bench::dut::agent().map(|()| Exit::Success).map_err(Into::into),
     };
     result
         .unwrap_or_else(|e: anyhow::Error| {
-            // a reader that has closed our output is no failure of ours
+            // the reader of the output has closed it
             if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-                return Exit::Done;
+                return Exit::Success;
             }
             eprintln!("error: {e:#}");
             exit::of(&e)

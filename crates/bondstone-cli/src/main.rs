@@ -1,4 +1,4 @@
-//! The `bondstone` program with the NFs that it ships.
+//! The `bondstone` program with the shipped NFs.
 
 use std::process::ExitCode;
 

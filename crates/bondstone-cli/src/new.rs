@@ -12,38 +12,38 @@ use std::fs;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
-/// Makes a crate with an NF of your own: its settings, tests, a benchmark, a chain file, a program that runs it.
+/// Creates a crate with an NF: settings, tests, a benchmark, a chain file, and a program that runs it.
 ///
-/// What it makes builds, passes its tests and runs as it is; its NF limits the packets of each source, to be changed into
-/// yours. The program has every command of bondstone and all shipped NFs.
+/// The crate builds, passes its tests and runs without changes. Its NF limits the packets of each source: replace it by
+/// your own. The program has all commands of bondstone and all shipped NFs.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Until Bondstone is published, the crate depends on its sources: on those that this program was built from, or others.
+Until Bondstone is published, the crate depends on its sources: by default, those that this program was built from.
 
 Examples:
   bondstone new my-nf
   bondstone new my-nf --dir work/my-nf
   bondstone new my-nf --bondstone https://git.example.org/bondstone.git")]
 pub(crate) struct New {
-    /// Name of the crate and of the kind of NF: small letters, digits, - and _.
+    /// Name of the crate and of the kind of NF: lower-case letters, digits, - and _.
     name: String,
-    /// Folder to make; by default one of that name, here.
+    /// Folder to create [default: NAME].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Bondstone's sources: a folder, or the URL of a git repository.
-    #[arg(long, value_name = "PATH or URL")]
+    /// Sources of Bondstone: a folder, or the URL of a git repository.
+    #[arg(long, value_name = "PATH|URL")]
     bondstone: Option<String>,
 }
 
-/// The files of the crate, and what they are for, if that is worth a line.
+/// Files of the crate: path, template, description; files without description are not listed.
 const FILES: [(&str, &str, &str); 14] = [
-    ("src/lib.rs", include_str!("new/lib.rs"), "the NF, its settings and unit tests: begin here"),
+    ("src/lib.rs", include_str!("new/lib.rs"), "the NF, its settings and unit tests: start here"),
     ("src/main.rs", include_str!("new/main.rs"), "the program: bondstone with this NF"),
-    ("tests/model.rs", include_str!("new/model.rs"), "the NF against a slow model, and random packets"),
-    ("tests/capture.rs", include_str!("new/capture.rs"), "a capture through it"),
+    ("tests/model.rs", include_str!("new/model.rs"), "property tests: comparison with a model, random packets"),
+    ("tests/capture.rs", include_str!("new/capture.rs"), "a capture as test input"),
     ("benches/cycles.rs", include_str!("new/bench.rs"), "cycles per packet"),
-    ("chain.toml", include_str!("new/chain.toml"), "the NF among others, over in.pcap"),
-    ("build.rs", include_str!("new/build.rs"), "refuses unsafe code in NFs"),
+    ("chain.toml", include_str!("new/chain.toml"), "an example chain with in.pcap"),
+    ("build.rs", include_str!("new/build.rs"), "rejects unsafe code in NFs"),
     ("Cargo.toml", include_str!("new/manifest.toml"), ""),
     ("README.md", include_str!("new/readme.md"), ""),
     (".github/workflows/ci.yml", include_str!("new/ci.yml"), "format, clippy, tests, lint"),
@@ -53,68 +53,65 @@ const FILES: [(&str, &str, &str); 14] = [
     ("Cargo.lock", "", ""),
 ];
 
-/// Bondstone's crates that it depends on.
+/// Crates of Bondstone that the new crate depends on.
 const CRATES: [&str; 3] = ["bondstone", "lint", "nf-testkit"];
 
-/// Where Bondstone's crates are.
+/// Location of the sources of Bondstone.
 enum Source {
-    /// The root of its sources.
+    /// The root folder.
     Folder(PathBuf),
-    /// The URL of its repository.
+    /// The URL of a git repository.
     Git(String),
 }
 
 impl New {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let wrong = |fault| anyhow::Error::from(Diagnostics(vec![fault]));
-        let name = Name::of(&self.name, registry).map_err(wrong)?;
-        let source = self.source().map_err(wrong)?;
+        let input_error = |error| anyhow::Error::from(Diagnostics(vec![error]));
+        let name = Name::parse(&self.name, registry).map_err(input_error)?;
+        let source = self.source().map_err(input_error)?;
         let dir = self.dir.clone().unwrap_or_else(|| name.package.clone().into());
         if dir.symlink_metadata().is_ok() {
-            let fault = Diagnostic::new("is there already").value(dir.display());
-            return Err(wrong(fault.remedy("name another folder: --dir FOLDER")));
+            let error = Diagnostic::new("already exists").value(dir.display());
+            return Err(input_error(error.remedy("use another folder: --dir FOLDER")));
         }
-        fs::create_dir_all(&dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         if let Err(e) = write(&dir, &name, &source) {
-            // half a crate is none, and the folder is ours
+            // remove the incomplete crate; the folder did not exist before
             let _ = fs::remove_dir_all(&dir);
             return Err(e);
         }
-        told(&dir, &name, &source)?;
-        Ok(Exit::Done)
+        print_summary(&dir, &name, &source)?;
+        Ok(Exit::Success)
     }
 
     fn source(&self) -> Result<Source, Diagnostic> {
-        let is_there = |root: &Path| {
+        let has_sources = |root: &Path| {
             root.join("crates/bondstone-cli/Cargo.toml").is_file() && root.join("crates/nf-testkit").is_dir()
         };
         let Some(given) = &self.bondstone else {
             let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
             return match built.canonicalize() {
-                Ok(root) if is_there(&root) => Ok(Source::Folder(root)),
-                _ => Err(Diagnostic::new(
-                    "Bondstone's sources, from which this program was built, are not there any more",
-                )
-                .value(built.display())
-                .remedy("say where they are: --bondstone FOLDER, or --bondstone URL of a git repository")),
+                Ok(root) if has_sources(&root) => Ok(Source::Folder(root)),
+                _ => Err(Diagnostic::new("the sources of Bondstone that this program was built from do not exist")
+                    .value(built.display())
+                    .remedy("specify them: --bondstone FOLDER, or --bondstone URL of a git repository")),
             };
         };
         if given.contains("://") {
             return match given.contains(['"', '\\']) || given.chars().any(char::is_control) {
-                true => Err(Diagnostic::new("is no URL").value(given).remedy("write it without quotes")),
+                true => Err(Diagnostic::new("invalid URL").value(given).remedy("remove quotes and control characters")),
                 false => Ok(Source::Git(given.clone())),
             };
         }
         match Path::new(given).canonicalize() {
-            Ok(root) if is_there(&root) => Ok(Source::Folder(root)),
+            Ok(root) if has_sources(&root) => Ok(Source::Folder(root)),
             _ => {
-                let fault = Diagnostic::new("holds no sources of Bondstone").value(given);
-                // as git writes them: git@host:path
-                Err(fault.remedy(match given.split_once(':') {
-                    Some((host, path)) => format!("a URL has a scheme: ssh://{host}/{path}"),
-                    None => {
-                        "name the folder that has crates/bondstone-cli in it, or the URL of a git repository".to_owned()
-                    }
+                let error = Diagnostic::new("contains no sources of Bondstone").value(given);
+                // scp-like syntax of git: git@host:path
+                Err(error.remedy(match given.split_once(':') {
+                    Some((host, path)) => format!("use a URL with a scheme: ssh://{host}/{path}"),
+                    None => "specify the folder that contains crates/bondstone-cli, or the URL of a git repository"
+                        .to_owned(),
                 }))
             }
         }
@@ -122,7 +119,7 @@ impl New {
 }
 
 impl Source {
-    /// How a manifest names one of its crates.
+    /// Returns the dependency on one of its crates in a manifest.
     fn dependency(&self, name: &str) -> String {
         match self {
             Source::Folder(root) => format!("path = {:?}", root.join("crates").join(name).display().to_string()),
@@ -137,37 +134,37 @@ fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
         Source::Git(url) => url.clone(),
     };
     let depends = CRATES.map(|name| (format!("@{name}@"), source.dependency(name)));
-    let marks = depends.iter().map(|(mark, value)| (mark.as_str(), value.as_str()));
-    let marks: Vec<_> = marks.chain(name.marks()).chain([("@home@", home.as_str())]).collect();
+    let placeholders = depends.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let placeholders: Vec<_> = placeholders.chain(name.placeholders()).chain([("@home@", home.as_str())]).collect();
     for (file, template, _) in FILES {
         let path = dir.join(file);
-        let made = match (file, source) {
+        let text = match (file, source) {
             ("in.pcap", _) => {
                 sample::write(&path)?;
                 continue;
             }
-            // the versions that Bondstone is tested with; Cargo takes out what is not needed
+            // the versions that Bondstone is tested with; Cargo removes unused ones
             ("Cargo.lock", Source::Folder(root)) => {
                 let lock = root.join(file);
                 if lock.is_file() {
-                    fs::copy(&lock, &path).with_context(|| format!("{} cannot be copied", lock.display()))?;
+                    fs::copy(&lock, &path).with_context(|| format!("cannot copy {}", lock.display()))?;
                 }
                 continue;
             }
             ("Cargo.lock", Source::Git(_)) => continue,
-            _ => fill(template, &marks),
+            _ => fill(template, &placeholders),
         };
         fs::create_dir_all(path.parent().unwrap_or(dir))
-            .and_then(|()| fs::write(&path, made))
-            .with_context(|| format!("{} cannot be written", path.display()))?;
+            .and_then(|()| fs::write(&path, text))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-fn told(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
+fn print_summary(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     let (package, dir) = (&name.package, dir.display());
-    writeln!(out, "{package}: a crate with an NF that limits the packets of each source, in {dir}\n")?;
+    writeln!(out, "created {package} in {dir}: a crate with an NF that limits the packets of each source\n")?;
     for (file, _, about) in FILES.iter().filter(|(.., about)| !about.is_empty()) {
         writeln!(out, "  {file:<26}{about}")?;
     }
@@ -177,14 +174,14 @@ fn told(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
          Next:\n  \
          cd {dir}\n  \
          cargo test                    # unit, property and capture tests; the first build takes minutes\n  \
-         cargo run -- run chain.toml   # beside the shipped NFs; needs no rights\n  \
+         cargo run -- run chain.toml   # with shipped NFs; needs no privileges\n  \
          cargo bench                   # cycles per packet\n  \
-         cargo run -- lint             # unsafe code in what it depends on"
+         cargo run -- lint             # unsafe code in its dependencies"
     )?;
     if let Source::Folder(root) = source {
         writeln!(
             out,
-            "\nIt depends on the sources in {}. For CI and others, name a git repository in Cargo.toml instead:\n  \
+            "\nIt depends on the sources in {}. For CI and other hosts, use a git repository in Cargo.toml:\n  \
              bondstone = {{ git = \"https://...\" }}",
             root.display()
         )?;

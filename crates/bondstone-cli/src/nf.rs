@@ -4,23 +4,23 @@ use crate::exit::Exit;
 use crate::table::Table;
 use anyhow::anyhow;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildContext, Kind, Registry, Spread};
+use graph::{BuildContext, NfKind, Registry, Spread};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Nf {
-    /// Lists the kinds of network function.
+    /// Lists the kinds of NFs.
     #[command(after_help = "Example:\n  bondstone nf list")]
     List {
         /// Prints JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Explains one: what it does, its settings with types and defaults, inputs, outputs, drop reasons, an example.
+    /// Describes an NF: settings with types and defaults, inputs, outputs, drop reasons, an example.
     #[command(after_help = "Example:\n  bondstone nf show tee")]
     Show {
-        /// Its name.
+        /// Kind of NF.
         name: String,
         /// Prints JSON, with the JSON Schema of the settings.
         #[arg(long)]
@@ -36,7 +36,7 @@ impl Nf {
                 writeln!(stdout(), "{:#}", Value::from(all))?;
             }
             Nf::List { json: false } => {
-                let mut table = Table::new(&["nf", "what it does"]);
+                let mut table = Table::new(&["nf", "description"]);
                 registry.iter().for_each(|k| table.row([k.name.to_owned(), k.about.to_owned()]));
                 write!(stdout(), "{table}")?;
             }
@@ -47,7 +47,7 @@ impl Nf {
                         Some(near) => format!("did you mean {near:?}?"),
                         None => format!("use one of {}", known.join(", ")),
                     };
-                    let d = Diagnostic::new("there is no such kind of NF").value(name).remedy(remedy);
+                    let d = Diagnostic::new("unknown kind of NF").value(name).remedy(remedy);
                     return Err(Diagnostics(vec![d]).into());
                 };
                 if *json {
@@ -57,19 +57,19 @@ impl Nf {
                 }
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
-/// Its drop reasons, which a built one knows.
-fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
+/// Builds the example and returns its drop reasons.
+fn drops(kind: &NfKind) -> anyhow::Result<Vec<&'static str>> {
     let table = toml_table(kind.example)?;
     let node = kind
-        .read(table)?
+        .parse(table)?
         .build(&BuildContext::default())
-        .map_err(|d| anyhow!("the example of {} is wrong: {d}", kind.name))?;
+        .map_err(|d| anyhow!("invalid example of {}: {d}", kind.name))?;
     let mut drops: Vec<_> = vec![];
-    // operators that stand in several branches name theirs several times
+    // operators in several branches repeat their drop reasons
     node.drops().iter().for_each(|d| {
         if !drops.contains(d) {
             drops.push(*d)
@@ -78,16 +78,16 @@ fn drops(kind: &Kind) -> anyhow::Result<Vec<&'static str>> {
     Ok(drops)
 }
 
-/// The interfaces that its example has.
-fn interfaces(kind: &Kind) -> anyhow::Result<Vec<String>> {
-    Ok(kind.read(toml_table(kind.example)?)?.interfaces())
+/// Returns the interfaces of its example.
+fn interfaces(kind: &NfKind) -> anyhow::Result<Vec<String>> {
+    Ok(kind.parse(toml_table(kind.example)?)?.interfaces())
 }
 
 fn toml_table(text: &str) -> anyhow::Result<config::Settings<'_>> {
     Ok(config::settings(text)?)
 }
 
-fn document(kind: &Kind) -> anyhow::Result<Value> {
+fn document(kind: &NfKind) -> anyhow::Result<Value> {
     Ok(json!({
         "name": kind.name,
         "about": kind.about,
@@ -101,7 +101,7 @@ fn document(kind: &Kind) -> anyhow::Result<Value> {
     }))
 }
 
-fn page(kind: &Kind) -> anyhow::Result<String> {
+fn page(kind: &NfKind) -> anyhow::Result<String> {
     let mut out = format!("{}: {}\n\n", kind.name, kind.about);
     let schema = kind.schema();
     let mut settings = Table::new(&["setting", "type", "default", "meaning"]);
@@ -111,42 +111,36 @@ fn page(kind: &Kind) -> anyhow::Result<String> {
         let about = s["description"].as_str().unwrap_or_default().replace('\n', " ");
         settings.row([name.clone(), type_of(s), default, about]);
     }
-    out += &if settings.is_empty() { "  It has no settings.\n".to_owned() } else { settings.to_string() };
-    let own = if interfaces(kind)?.is_empty() { None } else { Some("one for each interface") };
-    let list = |names: &[&str], own: Option<&'static str>| {
-        let all: Vec<_> = names.iter().copied().chain(own).collect();
+    out += &if settings.is_empty() { "  No settings.\n".to_owned() } else { settings.to_string() };
+    let per_interface = if interfaces(kind)?.is_empty() { None } else { Some("one for each interface") };
+    let list = |names: &[&str], more: Option<&'static str>| {
+        let all: Vec<_> = names.iter().copied().chain(more).collect();
         if all.is_empty() { "none".to_owned() } else { all.join(", ") }
     };
     out += &format!(
         "\n  inputs   {}\n  outputs  {}\n  drops    {}\n",
-        list(kind.inputs, own),
-        list(kind.outputs, own),
+        list(kind.inputs, per_interface),
+        list(kind.outputs, per_interface),
         list(&drops(kind)?, None)
     );
     let spread = match kind.spread {
-        Spread::Any => "any packet may go to any core",
-        Spread::Flow => "a flow stays on one core",
-        Spread::Symmetric => "both directions of a flow stay on one core",
-        Spread::Hosts => "all packets between two hosts stay on one core",
-        Spread::Custom => "it spreads packets over cores itself",
+        Spread::Any => "any packet on any core",
+        Spread::Flow => "all packets of a flow on one core",
+        Spread::Symmetric => "both directions of a flow on one core",
+        Spread::Hosts => "all packets between two hosts on one core",
+        Spread::Custom => "distributes packets over cores itself",
     };
     out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
     Ok(out)
 }
 
-/// A setting's type in words.
+/// Describes the type of a setting.
 fn type_of(s: &Value) -> String {
-    let one = |t: &str| match t {
-        "integer" => "whole number".to_owned(),
-        "boolean" => "true or false".to_owned(),
-        "string" => "text".to_owned(),
-        "array" => "list".to_owned(),
-        other => other.to_owned(),
-    };
+    let name = |t: &str| if t == "array" { "list".to_owned() } else { t.to_owned() };
     match &s["type"] {
-        Value::String(t) => one(t),
+        Value::String(t) => name(t),
         Value::Array(ts) => {
-            ts.iter().filter_map(Value::as_str).filter(|t| *t != "null").map(one).collect::<Vec<_>>().join(" or ")
+            ts.iter().filter_map(Value::as_str).filter(|t| *t != "null").map(name).collect::<Vec<_>>().join(" or ")
         }
         _ => match s["anyOf"].as_array() {
             Some(any) => any.iter().map(type_of).filter(|t| t != "null").collect::<Vec<_>>().join(" or "),
@@ -157,8 +151,8 @@ fn type_of(s: &Value) -> String {
     }
 }
 
-/// A chain file that shows it at work.
-fn example(kind: &Kind, interfaces: &[String]) -> String {
+/// Returns an example chain file.
+fn example(kind: &NfKind, interfaces: &[String]) -> String {
     let name = kind.name;
     if !interfaces.is_empty() {
         let ports = interfaces.iter().map(|i| format!("\n[port.{i}]\ndevice = \"tap:{i}0\"\n"));
@@ -172,7 +166,7 @@ fn example(kind: &Kind, interfaces: &[String]) -> String {
     if !kind.example.is_empty() {
         out += &format!("{}\n", kind.example);
     }
-    let [path, edge] = match kind.outputs {
+    let [path, edges] = match kind.outputs {
         [] => ["[\"in\", \"tee\", \"out\"]".to_owned(), format!("\n[[edge]]\nfrom = \"tee.copy\"\nto = \"{name}\"\n")],
         [_] => [format!("[\"in\", \"{name}\", \"out\"]"), String::new()],
         [_, rest @ ..] => {
@@ -180,5 +174,5 @@ fn example(kind: &Kind, interfaces: &[String]) -> String {
             [format!("[\"in\", \"{name}\", \"out\"]"), edges.collect()]
         }
     };
-    out + format!("\n[[chain]]\npath = {path}\n{edge}").as_str()
+    out + format!("\n[[chain]]\npath = {path}\n{edges}").as_str()
 }

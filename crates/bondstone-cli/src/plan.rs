@@ -11,20 +11,20 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Says on which CPUs a chain file would run, and why.
+/// Shows on which CPUs a chain file would run, and why.
 ///
-/// Nothing is opened and nothing runs.
+/// Opens no ports and runs nothing.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Chains that name CPUs (cores = [1, 2]) run there. For the others CPUs are chosen, by default near their devices and each on a
-core of its own while there are some; the first CPU is left to control where there are more.
+Chains with cores = [1, 2] run on these CPUs. For others, CPUs are chosen: by default near their devices and on separate cores
+while there are enough; the first of several CPUs is reserved for control.
 
 Examples:
   bondstone plan edge.toml
   bondstone plan edge.toml --place worst
   bondstone run edge.toml --place random --seed 7")]
 pub(crate) struct Plan {
-    /// The chain file.
+    /// Chain file.
     chain: PathBuf,
     #[command(flatten)]
     placing: Placing,
@@ -33,38 +33,38 @@ pub(crate) struct Plan {
     json: bool,
 }
 
-/// How CPUs are chosen.
+/// Options of CPU placement.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Placing {
-    /// How CPUs are chosen for chains that name none.
-    #[arg(long, value_enum, default_value_t = Way::Local)]
-    place: Way,
-    /// Of random places: the same number, the same places.
+    /// Placement of chains without cores.
+    #[arg(long, value_enum, default_value_t = PlacementStrategy::Local)]
+    place: PlacementStrategy,
+    /// Seed of random placement.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Way {
-    /// Near the chain's devices, each on a core of its own.
+enum PlacementStrategy {
+    /// Near the devices of the chain, on separate cores.
     Local,
-    /// Anywhere.
+    /// On random CPUs.
     Random,
-    /// Far from the chain's devices, on cores that others have.
+    /// Far from the devices of the chain, on shared cores.
     Worst,
 }
 
 impl Placing {
     pub(crate) fn strategy(&self) -> Strategy {
         match self.place {
-            Way::Local => Strategy::Local,
-            Way::Random => Strategy::Random(self.seed),
-            Way::Worst => Strategy::Worst,
+            PlacementStrategy::Local => Strategy::Local,
+            PlacementStrategy::Random => Strategy::Random(self.seed),
+            PlacementStrategy::Worst => Strategy::Worst,
         }
     }
 }
 
-/// What is printed as JSON.
+/// The plan as JSON.
 #[derive(Serialize)]
 struct Printed<'a> {
     file: String,
@@ -80,7 +80,7 @@ struct Row<'a> {
     cpus: &'a [usize],
     nodes: Vec<Option<usize>>,
     why: &'a str,
-    /// How packets come to these CPUs.
+    /// Distribution of packets to these CPUs.
     packets: String,
 }
 
@@ -88,44 +88,44 @@ impl Plan {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let whole = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         let (topology, allowed) = (Topology::read(), runtime::allowed_cpus());
-        let absent = whole.absent_cpus(&allowed);
-        if !absent.is_empty() {
-            return Err(Diagnostics(absent).into());
+        let unavailable = whole.unavailable_cpus(&allowed);
+        if !unavailable.is_empty() {
+            return Err(Diagnostics(unavailable).into());
         }
-        let (walls, (own, behind)) = (whole.walls.clone(), sandbox::places(&whole, &allowed));
-        let file = match &walls[..] {
+        let (sandboxes, (own, sandbox_cpus)) = (whole.sandboxes.clone(), sandbox::choose_cpus(&whole, &allowed));
+        let file = match &sandboxes[..] {
             [] => whole,
-            _ => whole.switch(Path::new("/run"), &own, &BTreeMap::new(), registry).map_err(Diagnostics)?,
+            _ => whole.host_side(Path::new("/run"), &own, &BTreeMap::new(), registry).map_err(Diagnostics)?,
         };
-        let placed = runtime::place(&file, &topology, &allowed, self.placing.strategy(), Path::new("/sys"));
+        let placed = runtime::place_chains(&file, &topology, &allowed, self.placing.strategy(), Path::new("/sys"));
         let row = |(n, p): (usize, &'_ Placement)| (n, p.clone());
         let placed: Vec<(usize, Placement)> = placed.iter().enumerate().map(row).collect();
         let rows = placed.iter().map(|(n, p)| Row {
             chain: &file.chains[*n].name,
             cpus: &p.cpus,
             nodes: p.cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
-            why: if own.is_empty() { &p.why } else { "left by the walls" },
+            why: if own.is_empty() { &p.reason } else { "not used by sandboxes" },
             packets: packets(&file, *n, &p.cpus),
         });
-        let names: Vec<String> = walls.iter().map(|wall| format!("wall {}", wall.name)).collect();
-        let of_walls = walls.iter().zip(&names).zip(&behind).map(|((wall, name), cpus)| Row {
+        let names: Vec<String> = sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.name)).collect();
+        let of_sandboxes = sandboxes.iter().zip(&names).zip(&sandbox_cpus).map(|((sandbox, name), cpus)| Row {
             chain: name,
             cpus,
             nodes: cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
-            why: if wall.cores.is_empty() { "free of chains, where one is" } else { "as the file says" },
-            packets: wall
+            why: if sandbox.cores.is_empty() { "not used by chains, if possible" } else { "configured" },
+            packets: sandbox
                 .ports()
-                .chain(wall.own.iter().map(String::as_str))
+                .chain(sandbox.passthrough.iter().map(String::as_str))
                 .map(|port| format!("by {port}"))
                 .collect::<Vec<_>>()
                 .join(", "),
         });
-        let rows: Vec<Row<'_>> = rows.chain(of_walls).collect();
+        let rows: Vec<Row<'_>> = rows.chain(of_sandboxes).collect();
         if self.json {
             let file = file.file.display().to_string();
             let printed = Printed { file, nodes: &topology.nodes, cores: &topology.cores, chains: rows };
             println!("{}", serde_json::to_string_pretty(&printed)?);
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         let list = |all: &[usize]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let mut table = Table::new(&["chain", "CPU", "NUMA node", "why", "packets"]);
@@ -145,11 +145,11 @@ impl Plan {
             if topology.nodes.len() == 1 { "" } else { "s" },
             if shared == 0 { "none".to_owned() } else { format!("{} cores' CPUs", shared) }
         );
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
-/// How packets come to the CPUs of a chain.
+/// Describes the distribution of packets to the CPUs of a chain.
 fn packets(file: &ChainFile, n: usize, cpus: &[usize]) -> String {
     let chain = &file.chains[n];
     match (chain.from, cpus) {
@@ -157,11 +157,11 @@ fn packets(file: &ChainFile, n: usize, cpus: &[usize]) -> String {
         (Start::Port(port), [first, ..]) => {
             let name = &file.ports[port].name;
             match file.spread(port) {
-                Spread::Hosts => format!("{first} polls {name} and hands each pair of hosts to its CPU by a ring"),
-                Spread::Custom => format!("{first} polls {name} and hands packets to CPUs by rings, as the NF says"),
-                Spread::Symmetric => format!("{first} polls {name} and hands each flow to its CPU by a ring"),
+                Spread::Hosts => format!("{first} polls {name} and distributes host pairs by rings"),
+                Spread::Custom => format!("{first} polls {name} and distributes packets by rings, steered by the NF"),
+                Spread::Symmetric => format!("{first} polls {name} and distributes flows by rings"),
                 _ => {
-                    format!("queues of {name} where it has as many, else {first} polls it and hands flows on by rings")
+                    format!("queues of {name} if it has as many, else {first} polls it and distributes flows by rings")
                 }
             }
         }

@@ -5,22 +5,25 @@ mod native;
 mod show;
 
 use crate::exit::Exit;
-use crate::measuring::{Desk, Keep, Measured, Rounds, Task, task};
+use crate::session::{CliSession, OutputOptions};
 use crate::table::Table;
 use bench::Scenario;
-use bench::scenario::{Lacking, Measure, Missing, Observation, judge};
+use bench::method::{self, LoadChoice, MethodInfo};
+use bench::scenario::{Metric, Missing, MissingPart, Observation, evaluate};
+use bench::session::{CellResult, SessionCell};
 use diagnostics::Diagnostics;
 use graph::Registry;
-use native::Ran;
+use native::NativeOutcome;
 use report::LimitedBy;
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 
-/// Measures what a study measured, and judges each of its findings: reproduced, contradicted, not testable here.
+/// Repeats the measurements of a study and reports a verdict on each of its claims: reproduced, contradicted, not
+/// testable here.
 ///
-/// A scenario says what to run, what was published, and what of it can be tested on any machine. Chains run on wires in
-/// memory as with `bench`; ratios to C come from native-bench. Each finding stands beside what was measured here, and the
-/// study's machine beside this one. A finding that is contradicted is an answer, not a failure.
+/// A scenario lists the measurements, the published results and the claims that can be tested on any machine. Chains
+/// run in memory as with `bench`; native-bench measures ratios to C. The output compares published and measured values,
+/// and the test environments. A contradicted claim is a result, not a failure: the exit status is 0.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,29 +32,30 @@ Examples:
   bondstone reproduce netbricks --report netbricks.html
   bondstone reproduce scenarios/netbricks/ttl.toml --json")]
 pub(crate) struct Reproduce {
-    /// A scenario, such as netbricks/lpm; a study, for all of its scenarios; or a scenario's file. Without, all are listed.
+    /// Scenario such as netbricks/lpm, study for all of its scenarios, or path of a scenario file; without it,
+    /// scenarios are listed
     scenario: Option<String>,
-    /// Lists the scenarios there are.
+    /// List all scenarios
     #[arg(long)]
     list: bool,
-    /// CPU of the generator; by default the last that no chain uses.
+    /// CPU of the generator; by default the last one that no chain uses
     #[arg(long)]
     core: Option<usize>,
-    /// Goes on with the last run, if it was interrupted: what it measured is not measured again.
+    /// Resume the last run if it was interrupted, without repeating finished measurements
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
-    keep: Keep,
-    /// Prints findings and verdicts as JSON.
+    output: OutputOptions,
+    /// Print findings and verdicts as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What was measured of a scenario.
+/// Measurements of a scenario.
 #[derive(Default)]
-struct Run {
+struct Measurements {
     results: Vec<report::Result>,
-    seen: Vec<Observation>,
+    observations: Vec<Observation>,
     missing: Vec<Missing>,
     exit: Exit,
 }
@@ -61,49 +65,49 @@ impl Reproduce {
         let Some(name) = self.scenario.as_ref().filter(|_| !self.list) else {
             return self.list();
         };
-        let (mut scenarios, mut faults) = (vec![], vec![]);
-        for file in find::named(name)? {
+        let (mut scenarios, mut errors) = (vec![], vec![]);
+        for file in find::select(name)? {
             match Scenario::read(&file, registry) {
                 Ok(scenario) => scenarios.push(scenario),
-                Err(found) => faults.extend(found),
+                Err(diagnostics) => errors.extend(diagnostics),
             }
         }
-        if !faults.is_empty() {
-            return Err(Diagnostics(faults).into());
+        if !errors.is_empty() {
+            return Err(Diagnostics(errors).into());
         }
-        let mut desk = Desk::open(&self.keep, self.core, registry)?;
-        let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Done);
+        let mut session = CliSession::open(&self.output, self.core, registry)?;
+        let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Success);
         for scenario in &scenarios {
             eprintln!("{}: {}", scenario.name, scenario.title);
-            let run = measure(scenario, &mut desk, self.resume)?;
-            match run.exit {
-                Exit::Done | Exit::NotMet => {}
-                ended => exit = ended,
+            let measurements = measure(scenario, &mut session, self.resume)?;
+            match measurements.exit {
+                Exit::Success | Exit::NotMet => {}
+                failed => exit = failed,
             }
             if exit == Exit::Interrupted {
-                results.extend(run.results);
+                results.extend(measurements.results);
                 break;
             }
-            let judged = judge(scenario, &run.seen, &run.missing);
-            let environment = match run.results.last() {
+            let findings = evaluate(scenario, &measurements.observations, &measurements.missing);
+            let environment = match measurements.results.last() {
                 Some(result) => result.environment.clone(),
-                None => bench::environment(&[], "nothing: no chain ran"),
+                None => bench::environment(&[], "none: no chain ran"),
             };
-            let ours = show::here(scenario, &environment);
+            let local = show::local_environment(scenario, &environment);
             if self.json {
-                documents.push(show::document(scenario, &judged, &ours, &run.results));
+                documents.push(show::document(scenario, &findings, &local, &measurements.results));
             } else {
-                write!(stdout(), "{}", show::text(scenario, &judged, &ours))?;
+                write!(stdout(), "{}", show::text(scenario, &findings, &local))?;
             }
-            results.extend(run.results);
+            results.extend(measurements.results);
         }
         if self.json {
             writeln!(stdout(), "{:#}", serde_json::Value::Array(documents))?;
         }
         if !results.is_empty() {
-            let page = desk.page(&results, name.trim_end_matches(".toml").trim_matches('/'))?;
+            let page = session.write_page(&results, name.trim_end_matches(".toml").trim_matches('/'))?;
             if !self.json {
-                writeln!(stdout(), "\nresults  {}\nreport   {}", desk.db().display(), page.display())?;
+                writeln!(stdout(), "\nresults  {}\nreport   {}", session.location(), page.display())?;
             }
         }
         Ok(exit)
@@ -111,104 +115,112 @@ impl Reproduce {
 
     fn list(&self) -> anyhow::Result<Exit> {
         let folder = find::folder()?;
-        let mut table = Table::new(&["scenario", "what it is about"]);
+        let mut table = Table::new(&["scenario", "title"]);
         let mut all = vec![];
-        for found in find::all(&folder)? {
-            match Scenario::title(&found.file) {
+        for scenario in find::all(&folder)? {
+            match Scenario::title(&scenario.file) {
                 Ok(title) => {
-                    all.push(serde_json::json!({ "scenario": found.name, "title": title, "file": found.file }));
-                    table.row([found.name, title]);
+                    all.push(serde_json::json!({ "scenario": scenario.name, "title": title, "file": scenario.file }));
+                    table.row([scenario.name, title]);
                 }
-                Err(fault) => eprintln!("warning: {fault}"),
+                Err(error) => eprintln!("warning: {error}"),
             }
         }
         if self.json {
             writeln!(stdout(), "{:#}", serde_json::Value::Array(all))?;
         } else if table.is_empty() {
-            writeln!(stdout(), "{} has no scenarios", folder.display())?;
+            writeln!(stdout(), "no scenarios in {}", folder.display())?;
         } else {
             write!(stdout(), "{table}")?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
-/// Measures native rows and cells.
-fn measure(scenario: &Scenario, desk: &mut Desk, resume: bool) -> anyhow::Result<Run> {
-    let mut run = Run::default();
+/// Runs native-bench and measures the cells of a scenario.
+fn measure(scenario: &Scenario, session: &mut CliSession, resume: bool) -> anyhow::Result<Measurements> {
+    let mut run = Measurements::default();
     if let Some(native) = &scenario.native {
-        let why = match native::run(native, || desk.is_interrupted()) {
-            Ran::Rows(rows) => {
-                run.seen = rows;
+        let reason = match native::run(native, || session.is_cancelled()) {
+            NativeOutcome::Measured(rows) => {
+                run.observations = rows;
                 None
             }
-            Ran::Doubtful(rows, why) => {
-                run.seen = rows;
-                Some(why)
+            NativeOutcome::Unreliable(rows, reason) => {
+                run.observations = rows;
+                Some(reason)
             }
-            Ran::Nothing(why) => Some(why),
-            Ran::Interrupted => return Ok(Run { exit: Exit::Interrupted, ..run }),
+            NativeOutcome::Failed(reason) => Some(reason),
+            NativeOutcome::Interrupted => return Ok(Measurements { exit: Exit::Interrupted, ..run }),
         };
-        if let Some(why) = why {
-            eprintln!("{why}");
-            run.missing.push(Missing { native: true, what: Lacking::All, facts: BTreeMap::new(), why });
+        if let Some(reason) = reason {
+            eprintln!("warning: {reason}");
+            let (part, labels) = (MissingPart::All, BTreeMap::new());
+            run.missing.push(Missing { native: true, part, labels, reason });
         }
     }
-    let tasks: Vec<Task<'_>> = scenario.cells.iter().map(|cell| task(scenario, cell)).collect();
-    let rounds = Rounds { rounds: scenario.how.repeat, resume };
-    run.exit = desk.measure_all(&tasks, rounds, |task, came| match came {
+    let cells = SessionCell::of_scenario(scenario);
+    run.exit = session.run(&cells, scenario.settings.repeat, resume, |cell, results| match results {
         Ok(measured) => {
-            for Measured { frames, result } in measured {
-                let mut facts = result.cell.clone();
-                facts.insert("frames".to_owned(), frames.clone());
-                observe(result, facts, &mut run);
+            for CellResult { frames, result } in measured {
+                let mut labels = result.cell.clone();
+                labels.insert("frames".to_owned(), frames.clone());
+                observe(result, labels, &mut run);
                 run.results.push(result.clone());
             }
         }
-        Err(why) => run.missing.push(Missing { native: false, what: Lacking::All, facts: task.cell.clone(), why }),
+        Err(reason) => run.missing.push(Missing {
+            native: false,
+            part: MissingPart::All,
+            labels: cell.parameters.clone(),
+            reason: reason.to_owned(),
+        }),
     })?;
     Ok(run)
 }
 
-/// The numbers of a result, of a method that finds a rate.
-fn observe(result: &report::Result, facts: BTreeMap<String, String>, run: &mut Run) {
-    if !matches!(&*result.method.name, "throughput" | "load") {
+/// Adds the values of a result, if its method measures a rate.
+fn observe(result: &report::Result, labels: BTreeMap<String, String>, run: &mut Measurements) {
+    let has_rate = |method: &MethodInfo| method.properties.is_throughput || method.properties.load == LoadChoice::Given;
+    if !method::find(&result.method.name).is_ok_and(has_rate) {
         return;
     }
-    let mut miss = |what: Lacking, why: &str| {
-        run.missing.push(Missing { native: false, what, facts: facts.clone(), why: why.to_owned() });
+    let mut miss = |part: MissingPart, reason: &str| {
+        run.missing.push(Missing { native: false, part, labels: labels.clone(), reason: reason.to_owned() });
     };
     let summary = result.summary;
     match result.limited_by {
-        LimitedBy::Machine if summary.lower_pps <= 0.0 => {
-            return miss(Lacking::All, "the machine took cores away in every try: no rate could be judged");
+        LimitedBy::HostInterference if summary.lower_pps <= 0.0 => {
+            return miss(MissingPart::All, "every attempt was invalidated by host interference");
         }
-        _ if summary.lower_pps <= 0.0 => return miss(Lacking::All, "no rate met the goal"),
-        LimitedBy::Generator | LimitedBy::Load => {
-            miss(Lacking::Upper, "the generator ended the search, not the chain: what the chain can do is not known")
+        _ if summary.lower_pps <= 0.0 => return miss(MissingPart::All, "no rate met the goal"),
+        LimitedBy::Generator | LimitedBy::MaxLoad => {
+            miss(MissingPart::UpperBound, "the generator limited the search: the throughput of the chain may be higher")
         }
-        LimitedBy::Budget => {
-            miss(Lacking::Upper, "the search ran out of trials or time before its bounds were near enough")
-        }
-        LimitedBy::Machine => {
-            miss(Lacking::Upper, "the machine took cores away for too long: what the chain can do is not known")
-        }
-        LimitedBy::Dut | LimitedBy::Wire => {}
+        LimitedBy::Budget => miss(
+            MissingPart::UpperBound,
+            "the search ended before its bounds converged: it reached its limit of trials or time",
+        ),
+        LimitedBy::HostInterference => miss(
+            MissingPart::UpperBound,
+            "host interference limited the search: the throughput of the chain may be higher",
+        ),
+        LimitedBy::Dut | LimitedBy::LineRate => {}
     }
-    let mut number = |measure, value, bounds| {
-        run.seen.push(Observation { measure, facts: facts.clone(), value, bounds });
+    let mut add = |metric, value, bounds| {
+        run.observations.push(Observation { metric, labels: labels.clone(), value, bounds });
     };
-    number(Measure::Throughput, summary.lower_pps, summary.upper_pps.map(|upper| (summary.lower_pps, upper)));
+    add(Metric::Throughput, summary.lower_pps, summary.upper_pps.map(|upper| (summary.lower_pps, upper)));
     let line = result.traffic.line_pps();
     let bounds = summary.upper_pps.map(|upper| (summary.lower_pps / line, upper / line));
-    number(Measure::LineShare, summary.lower_pps / line, bounds);
-    let latency = result.latency.first().filter(|latency| !latency.machine);
-    if result.latency.first().is_some_and(|l| l.machine) {
-        miss(Lacking::Latency, "the machine was in the way of every measurement of latency");
+    add(Metric::LineShare, summary.lower_pps / line, bounds);
+    let latency = result.latency.first().filter(|latency| !latency.host_interference);
+    if result.latency.first().is_some_and(|l| l.host_interference) {
+        miss(MissingPart::Latency, "every latency measurement was invalidated by host interference");
     }
     if let Some(latency) = latency {
-        number(Measure::P50, latency.p50_ns, None);
-        number(Measure::P99, latency.p99_ns, None);
-        number(Measure::P999, latency.p999_ns, None);
+        add(Metric::P50, latency.p50_ns, None);
+        add(Metric::P99, latency.p99_ns, None);
+        add(Metric::P999, latency.p999_ns, None);
     }
 }

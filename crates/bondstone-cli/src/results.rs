@@ -4,20 +4,20 @@ mod compare;
 mod export;
 mod import;
 mod list;
-pub(crate) mod pick;
 mod rm;
+pub(crate) mod select;
 mod show;
 mod tag;
 
 use crate::exit::Exit;
 use diagnostics::{Diagnostic, Diagnostics};
-pub(crate) use pick::{pick_all, whole};
-use results::{Place, Store};
+use results::{Location, Store};
+pub(crate) use select::{load, select_all};
 
-/// Lists, compares, exports and imports what was measured.
+/// Lists, compares, exports and imports results of measurements.
 ///
-/// Results are documents in a database: a SQLite file, or a PostgreSQL database that several people share. Nothing changes a
-/// document once it is there; tags are kept beside it.
+/// Results are documents in a database: a SQLite file, or a shared PostgreSQL database. Stored documents never change;
+/// tags are stored separately.
 #[derive(clap::Subcommand)]
 #[command(after_help = SELECTION)]
 pub(crate) enum Results {
@@ -30,23 +30,23 @@ pub(crate) enum Results {
     Tag(tag::Tag),
 }
 
-/// How results are named; what the help of every command ends with.
+/// Explains how results are selected; the end of the help of each command.
 pub(crate) const SELECTION: &str = "\
-Which results: the beginning of an id, as 3fa85f; a tag, as nightly; or what they have in common, as
-dut=native,frame=64. Keys: id, study, dut, version, frame, method, tool, tag, since, until, cell.NAME.";
+SELECTION: the beginning of an id (3fa85f), a tag (nightly), or a filter (dut=native,frame=64).
+Keys of a filter: id, study, dut, version, frame, method, tool, tag, since, until, cell.NAME.";
 
-/// Where results are.
+/// Location of the database.
 #[derive(clap::Args)]
 pub(crate) struct Db {
-    /// Database: a SQLite file, or postgres://USER@HOST/DATABASE. By default $BONDSTONE_DB, else the user's file.
-    #[arg(long, value_name = "FILE-or-URL")]
+    /// Database: a SQLite file, or postgres://USER@HOST/DATABASE [default: $BONDSTONE_DB, else the file of the user].
+    #[arg(long, value_name = "FILE|URL")]
     db: Option<String>,
 }
 
 impl Db {
     pub(crate) fn open(&self) -> anyhow::Result<Store> {
-        let place = self.db.as_ref().map_or_else(Place::usual, |text| Ok(Place::of(text)))?;
-        Ok(Store::open(place)?)
+        let location = self.db.as_ref().map_or_else(Location::from_env, |text| Ok(Location::parse(text)))?;
+        Ok(Store::open(location)?)
     }
 }
 
@@ -64,18 +64,18 @@ impl Results {
     }
 }
 
-/// Wrong input, as an error.
-pub(crate) fn wrong(problem: impl std::fmt::Display) -> anyhow::Error {
+/// Returns an input error.
+pub(crate) fn input_error(problem: impl std::fmt::Display) -> anyhow::Error {
     Diagnostics(vec![Diagnostic::new(problem.to_string())]).into()
 }
 
-/// An id, short enough for a table and long enough to name it.
+/// Truncates an id for tables.
 pub(crate) fn short(id: &str) -> String {
     id.chars().take(12).collect()
 }
 
-/// A value in the unit that people read.
-pub(crate) fn human(value: f64, unit: &str) -> String {
+/// Formats a value with a readable unit.
+pub(crate) fn with_unit(value: f64, unit: &str) -> String {
     let (value, unit) = match unit {
         "pps" => (value / 1e6, "Mpps"),
         "bps" => (value / 1e9, "Gbit/s"),

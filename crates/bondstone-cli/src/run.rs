@@ -2,59 +2,49 @@
 
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
-use crate::kept;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
 use diagnostics::Diagnostics;
 use graph::Registry;
 use runtime::{Cycles, Name, Options, PortSummary, Summary};
-use sandbox::Walled;
+use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Runs a chain file: opens its ports, takes packets along its chains, counts every one of them.
+/// Runs a chain file: opens its ports, forwards packets along its chains, and counts every packet.
 ///
-/// Counts appear each second; a summary follows when all captures are read, when the time given is over, or on Ctrl-C.
+/// Prints rates every second, and a summary when all captures are read, after the given time, or on Ctrl-C.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Ports (device = \"...\" in the file; what follows a comma goes to DPDK's driver):
+Ports (device = \"...\" in the file; text after a comma is passed to the DPDK driver):
   pcap:FILE           a capture, read (pcap, pcapng, gzipped) or written; repeat = N reads it N times (0: until stopped),
-                      timed = true keeps its gaps
-  null                blank 64-byte frames in, nothing out        ring:NAME         a queue in memory, out and in
-  tap:NAME            a new kernel interface                      af_packet:IF      a kernel interface
-  af_xdp:IF           the same, by AF_XDP                         memif:SOCKET      shared memory with one trusted process
-  vhost:SOCKET        the switch's side of a VM or container      virtio-user:SOCKET  the other side
-  0000:01:00.0        a NIC by PCI address                        sriov:IF          a virtual function of a NIC
-  net_null0,size=9    any device that DPDK has a driver for
+                      timed = true retains its gaps
+  null                receives blank frames, discards sent ones    ring:NAME         an in-memory queue
+  tap:NAME            a new kernel interface                       af_packet:IF      a kernel interface
+  af_xdp:IF           the same, through AF_XDP                     memif:SOCKET      shared memory with a trusted process
+  vhost:SOCKET        the switch side of a VM or container         virtio-user:SOCKET  the other side
+  0000:01:00.0        a NIC by PCI address                         sriov:IF          a virtual function of a NIC
+  net_null0,size=9    any other DPDK device
 
 Examples:
   bondstone run examples/demo.toml
-  bondstone run edge.toml --for 10s --json > result.json
-  bondstone run edge.toml --restart")]
+  bondstone run edge.toml --for 10s --json > result.json")]
 pub(crate) struct Run {
-    /// The chain file.
+    /// Chain file.
     chain: PathBuf,
-    /// Stops after this long, such as 10s, 500ms or 2m.
+    /// Stops after this time, such as 10s, 500ms or 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
-    /// Ends the run, and names the NF that has most, when the process has more memory than this, such as 2GiB; huge pages do
-    /// not count [default: four fifths of the machine's, or the container's].
+    /// Stops when the process uses more memory than this, such as 2GiB, and names the NF that uses most; huge pages do
+    /// not count [default: 80 % of the memory of the machine or container].
     #[arg(long, value_name = "BYTES")]
     memory: Option<ByteSize>,
     #[command(flatten)]
     placing: crate::plan::Placing,
-    /// Runs in a process of its own, and starts that again when it is killed or crashes: after 10 ms, and after twice as long
-    /// each time that it ends again, up to 5 s.
-    #[arg(long, conflicts_with = "time")]
-    restart: bool,
-    /// In that process: who keeps it.
-    #[arg(long, hide = true, requires = "restart")]
-    kept: Option<i32>,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -65,15 +55,7 @@ enum Event {
 }
 
 impl Run {
-    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        match (self.restart, self.kept) {
-            (true, None) => kept::keep(),
-            (false, None) => self.here(registry).map(Into::into),
-            (_, Some(keeper)) => kept::end_with(keeper).and_then(|()| self.here(registry)).map(kept::ended),
-        }
-    }
-
-    fn here(&self, registry: &Registry) -> anyhow::Result<Exit> {
+    pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
@@ -81,16 +63,18 @@ impl Run {
         let (interrupt, events) = channel();
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
-        let options = Options { strategy: self.placing.strategy(), memory, ..Options::default() };
-        let chains = Walled::start(&file, registry, options)?;
+        let options = Options { strategy: self.placing.strategy(), memory_limit: memory, ..Options::default() };
+        let chains = SandboxedEngine::start(&file, registry, options)?;
         for note in chains.notes() {
             eprintln!("note: {note}");
         }
         let mut before = chains.snapshot();
-        for wall in &before.walls {
-            let idle = if wall.sleeps { ", sleeps while nothing comes" } else { "" };
-            let runtime::WallSummary { name, isolation, by, transport, began_ms, .. } = wall;
-            eprintln!("wall {name}: a {isolation} ({by}) by {transport}, ready after {began_ms:.0} ms{idle}");
+        for sandbox in &before.sandboxes {
+            let idle = if sandbox.sleeps { ", sleeps when idle" } else { "" };
+            let runtime::SandboxSummary { name, isolation, runtime, transport, startup_ms, .. } = sandbox;
+            eprintln!(
+                "sandbox {name}: {isolation} ({runtime}), transport {transport}, ready after {startup_ms:.0} ms{idle}"
+            );
         }
         for (cpu, chains) in &before.workers {
             eprintln!("CPU {cpu} runs {}", chains.join(", "));
@@ -98,8 +82,8 @@ impl Run {
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
-        // packets may have moved before the first look, so the first line counts from none
-        let mut counted = false;
+        // packets may have moved before the first snapshot, so the first line counts from the start
+        let mut has_printed = false;
         while !chains.is_finished() {
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
@@ -107,13 +91,14 @@ impl Run {
             }
             if elapsed >= next {
                 let now = chains.snapshot();
-                eprintln!("{}", live(counted.then_some(&before), &now));
-                counted = true;
-                tell_links(&before, &now);
-                tell_walls(&before, &now);
-                let told = |fault: &&String| before.faults.iter().any(|old| once(old) == once(fault));
-                let new = now.faults.iter().filter(|fault| !told(fault));
-                new.for_each(|fault| eprintln!("warning: {fault}"));
+                eprintln!("{}", rates_line(has_printed.then_some(&before), &now));
+                has_printed = true;
+                print_link_changes(&before, &now);
+                print_restarts(&before, &now);
+                let is_known =
+                    |error: &&String| before.errors.iter().any(|old| without_count(old) == without_count(error));
+                let new = now.errors.iter().filter(|error| !is_known(error));
+                new.for_each(|error| eprintln!("warning: {error}"));
                 before = now;
                 next += Duration::from_secs(1);
             }
@@ -134,26 +119,26 @@ impl Run {
         } else {
             write!(out, "{}", text(&summary))?;
         }
-        for fault in &summary.faults {
-            eprintln!("error: {fault}");
+        for error in &summary.errors {
+            eprintln!("error: {error}");
         }
         Ok(match () {
             () if !summary.balanced && summary.stuck.is_empty() => {
-                eprintln!("error: the counts of packets do not add up; this is a bug in Bondstone");
+                eprintln!("error: packet counts do not add up: this is a bug in Bondstone");
                 Exit::Failed
             }
-            () if !summary.faults.is_empty() => Exit::Failed,
+            () if !summary.errors.is_empty() => Exit::Failed,
             () if interrupted => Exit::Interrupted,
-            () => Exit::Done,
+            () => Exit::Success,
         })
     }
 }
 
-/// Rows of an NF's table that are printed.
-const SHOWN: usize = 20;
+/// Maximum number of rows that are printed of an NF's table.
+const MAX_ROWS: usize = 20;
 
-/// The time since `before`, or since the start, in one line.
-fn live(before: Option<&Summary>, now: &Summary) -> String {
+/// Returns a line with the rates since `before`, or since the start.
+fn rates_line(before: Option<&Summary>, now: &Summary) -> String {
     let seconds = (now.seconds - before.map_or(0.0, |b| b.seconds)).max(1e-9);
     let per_second = |of: &dyn Fn(&Summary) -> u64| rate(of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds);
     let port = |(n, port): (usize, &PortSummary)| {
@@ -165,32 +150,32 @@ fn live(before: Option<&Summary>, now: &Summary) -> String {
     format!("{:>5.0} s  {}  dropped {dropped}pps", now.seconds, ports.join("  "))
 }
 
-/// Says when a port's other side comes or goes.
-fn tell_links(before: &Summary, now: &Summary) {
+/// Prints changes of link states.
+fn print_link_changes(before: &Summary, now: &Summary) {
     for (b, n) in before.ports.iter().zip(&now.ports) {
         match (b.link, n.link) {
-            (Some(true), Some(false)) => eprintln!("warning: port {:?} ({}) has lost its link", n.name, n.device),
-            (Some(false), Some(true)) => eprintln!("note: port {:?} ({}) has its link", n.name, n.device),
+            (Some(true), Some(false)) => eprintln!("warning: port {:?} ({}): link down", n.name, n.device),
+            (Some(false), Some(true)) => eprintln!("note: port {:?} ({}): link up", n.name, n.device),
             _ => {}
         }
     }
 }
 
-/// A fault without how often it came.
-fn once(fault: &str) -> &str {
-    fault.strip_suffix(" times)").and_then(|rest| rest.rsplit_once(" (")).map_or(fault, |(once, _)| once)
+/// Returns an error without the number of its occurrences.
+fn without_count(error: &str) -> &str {
+    error.strip_suffix(" times)").and_then(|rest| rest.rsplit_once(" (")).map_or(error, |(text, _)| text)
 }
 
-/// Says when what is behind a wall comes or goes.
-fn tell_walls(before: &Summary, now: &Summary) {
-    for (b, n) in before.walls.iter().zip(&now.walls) {
+/// Prints restarts of sandboxes.
+fn print_restarts(before: &Summary, now: &Summary) {
+    for (b, n) in before.sandboxes.iter().zip(&now.sandboxes) {
         if n.up && (!b.up || n.starts != b.starts) {
-            eprintln!("note: wall {:?}: its process runs again, {:.0} ms after its start", n.name, n.began_ms);
+            eprintln!("note: sandbox {:?}: restarted in {:.0} ms", n.name, n.startup_ms);
         }
     }
 }
 
-/// The summary for people.
+/// Returns the summary as text.
 fn text(s: &Summary) -> String {
     let t = &s.totals;
     let mut out = format!("\n{}: {:.2} s on {}\n\n", s.file, s.seconds, s.memory);
@@ -213,7 +198,7 @@ fn text(s: &Summary) -> String {
     }
     out += &format!("{ports}\n");
 
-    let mut chains = Table::new(&["chain", "packets", "cycles per packet", "share of cycles", "put off"]);
+    let mut chains = Table::new(&["chain", "packets", "cycles per packet", "share of cycles", "throttled"]);
     let all: u64 = s.chains.iter().map(|c| c.cycles).sum();
     for c in &s.chains {
         chains.row([
@@ -221,22 +206,22 @@ fn text(s: &Summary) -> String {
             count(c.packets),
             if c.packets == 0 { "-".to_owned() } else { format!("{:.1}", c.cycles as f64 / c.packets as f64) },
             format!("{:.0} %", 100.0 * c.cycles as f64 / all.max(1) as f64),
-            count(c.put_off),
+            count(c.throttled),
         ]);
     }
     if !chains.is_empty() {
         out += &format!("{chains}\n");
     }
 
-    let mut links = Table::new(&["to other cores", "handed", "taken", "cycles in", "cycles out", "dropped"]);
+    let mut links = Table::new(&["to other cores", "sent", "received", "cycles in", "cycles out", "dropped"]);
     for l in &s.links {
         let cycles = |c: &Cycles| c.per_packet().map_or("-".to_owned(), |c| format!("{c:.1}"));
         links.row([
             l.name.clone(),
-            count(l.handed),
-            count(l.taken),
-            cycles(&l.hand),
-            cycles(&l.take),
+            count(l.sent),
+            count(l.received),
+            cycles(&l.send),
+            cycles(&l.receive),
             reasons(&l.drops),
         ]);
     }
@@ -244,38 +229,38 @@ fn text(s: &Summary) -> String {
         out += &format!("{links}\n");
     }
 
-    let mut walls = Table::new(&[
-        "wall",
+    let mut sandboxes = Table::new(&[
+        "sandbox",
         "isolation",
         "CPUs",
         "starts",
-        "handed",
-        "returned",
+        "sent",
+        "received",
         "cycles in",
         "cycles out",
         "dropped",
     ]);
-    for w in &s.walls {
+    for w in &s.sandboxes {
         let cycles = |c: &Cycles| c.per_packet().map_or("-".to_owned(), |c| format!("{c:.1}"));
-        walls.row([
+        sandboxes.row([
             w.name.clone(),
             w.isolation.to_string(),
             w.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             count(w.starts),
-            count(w.handed),
-            count(w.returned),
-            cycles(&w.hand),
-            cycles(&w.take),
+            count(w.sent),
+            count(w.received),
+            cycles(&w.send),
+            cycles(&w.receive),
             reasons(&w.drops),
         ]);
     }
-    if !walls.is_empty() {
-        out += &format!("{walls}\n");
+    if !sandboxes.is_empty() {
+        out += &format!("{sandboxes}\n");
     }
 
-    let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counts"]);
+    let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counters"]);
     for n in &s.nfs {
-        let restarts = (n.restarts != 0).then(|| format!("built anew {}", count(n.restarts)));
+        let restarts = (n.restarts != 0).then(|| format!("rebuilt {}", count(n.restarts)));
         let counters = n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c)));
         let memory = (n.memory >= 1 << 20).then(|| format!("memory {} MiB", count(n.memory >> 20)));
         let counters: Vec<_> = restarts.into_iter().chain(memory).chain(counters).collect();
@@ -301,7 +286,7 @@ fn text(s: &Summary) -> String {
         if let Some(shown) = n.table.as_ref().filter(|t| !t.rows.is_empty()) {
             let columns: Vec<&str> = shown.columns.iter().map(AsRef::as_ref).collect();
             let mut table = Table::new(&columns);
-            shown.rows.iter().take(SHOWN).for_each(|row| table.row(row.clone()));
+            shown.rows.iter().take(MAX_ROWS).for_each(|row| table.row(row.clone()));
             out += &format!("{table}\n");
         }
     }
@@ -330,20 +315,21 @@ fn text(s: &Summary) -> String {
         count(t.sent),
         count(t.held),
         count(t.dropped),
-        if s.balanced { "" } else { "   (DOES NOT ADD UP)" }
+        if s.balanced { "" } else { "   (MISMATCH)" }
     );
     for (reason, n) in &s.drops {
         out += &format!("    {reason} {}\n", count(*n));
     }
     for p in s.ports.iter().filter(|p| p.held + p.missed + p.send_errors != 0) {
         out += &format!(
-            "  port {}: {} left in its queue, {} missed by the device, {} not sent by it\n",
+            "  port {}: {} left in the queue, {} missed by the device, {} send errors\n",
             p.name, p.held, p.missed, p.send_errors
         );
     }
     out
 }
 
+/// Returns drop counts as text.
 fn reasons(drops: &BTreeMap<Name, u64>) -> String {
     if drops.is_empty() {
         return "0".to_owned();

@@ -1,4 +1,4 @@
-//! Every Rust block of the book and of the README, as a documentation test.
+//! Documentation tests: all Rust code blocks of the book and the README.
 
 macro_rules! chapters {
     ($($name:ident $file:literal)*) => {$(
@@ -9,18 +9,18 @@ macro_rules! chapters {
 
 chapters! {
     readme "README.md"
-    concepts "docs/concepts.md"
-    cycles "docs/cycles.md"
-    devices "docs/devices.md"
-    exact "docs/exact.md"
-    isolation "docs/isolation.md"
-    methods "docs/methods.md"
-    nodes "docs/nodes.md"
-    operators "docs/operators.md"
-    streams "docs/streams.md"
-    porting "docs/porting.md"
-    results "docs/results.md"
-    state_and_cores "docs/state-and-cores.md"
-    testing "docs/testing.md"
-    writing_nfs "docs/writing-nfs.md"
+    concepts "docs/explanation/concepts.md"
+    cycles "docs/how-to/find-cycles.md"
+    devices "docs/reference/duts.md"
+    exact "docs/reference/nfs/exact-match.md"
+    isolation "docs/explanation/isolation.md"
+    methods "docs/reference/methods.md"
+    nodes "docs/reference/nodes.md"
+    operators "docs/reference/operators.md"
+    streams "docs/reference/streams.md"
+    porting "docs/how-to/port-an-nf.md"
+    results "docs/reference/results.md"
+    state_and_cores "docs/explanation/state-and-cores.md"
+    testing "docs/how-to/test-an-nf.md"
+    writing_nfs "docs/tutorials/first-nf.md"
 }

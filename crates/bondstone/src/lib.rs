@@ -1,22 +1,22 @@
-//! Everything that a network function (NF) is written with, under one name.
+//! The API for authors of network functions (NFs), re-exported from the crates of Bondstone.
 //!
 //! ```
 //! use bondstone::prelude::*;
 //!
-//! /// Counts packets and passes them on.
-//! struct Counting;
+//! /// Forwards Ethernet frames.
+//! struct Forwarder;
 //!
-//! impl Nf for Counting {
+//! impl Nf for Forwarder {
 //!     type Settings = NoSettings;
-//!     const KIND: &'static str = "counting";
-//!     const ABOUT: &'static str = "Counts packets and passes them on.";
+//!     const KIND: &'static str = "forwarder";
+//!     const ABOUT: &'static str = "Forwards Ethernet frames.";
 //!     fn build(_: &NoSettings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
 //!         Ok(frame().parse::<Ethernet>().compose())
 //!     }
 //! }
 //! ```
 //!
-//! With the feature `program`, which is on by default, [`main`] is the whole command line with a registry of your own:
+//! With the feature `program`, enabled by default, [`main`] runs the command line with a registry of NFs:
 //!
 //! ```no_run
 //! # #[cfg(feature = "program")]
@@ -27,7 +27,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! The feature `measure` adds the commands that measure, with a database and reports.
+//! The feature `measure` adds the measurement commands `bench`, `reproduce`, `results` and `trend`.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
@@ -39,10 +39,13 @@ pub use bondstone_cli::{Memory, main};
 pub use nf;
 pub use {diagnostics, graph, packet, streams, tables, wire};
 
-/// The types and traits that most NFs need: `use bondstone::prelude::*`.
+/// Types and traits that most NFs use: `use bondstone::prelude::*`.
 pub mod prelude {
     pub use diagnostics::Diagnostic;
-    pub use graph::{BuildContext, Counter, Context, HoldQueue, Nf, NoSettings, Node, Operator, Registry, Spread, frame};
+    pub use graph::{
+        BuildContext, Context, Counter, Counters, HoldQueue, Named, Nf, NoSettings, Node, Operator, Registry, Spread,
+        frame, named_enum,
+    };
     pub use packet::{Batch, Packet};
     pub use wire::{Ethernet, Ipv4, Ipv6, Tcp, Udp};
 }

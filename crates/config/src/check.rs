@@ -1,85 +1,80 @@
-//! Reading a chain file and finding everything that is wrong with it.
+//! Parses and checks a chain file.
 
+mod checker;
 mod paths;
-mod walls;
+mod sandboxes;
 
-use crate::Device;
+use crate::device::Device;
 use crate::file::{self, File};
-use crate::locate::{Source, nearest};
-use crate::plan::{ChainFile, NfUse, Port};
+use crate::plan::{ChainFile, NfConfig, NfSettings, Port};
+use crate::renamed::new_name;
+use crate::source::{Source, nearest, read};
+use checker::{Checker, Errors};
 use diagnostics::Diagnostic;
 use graph::Registry;
 use paths::Builder;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Component, Path};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Ports that a file may have (DPDK's `RTE_MAX_ETHPORTS`).
-const MOST_PORTS: usize = 32;
-
-/// Faults that are reported of a file. To place one, and to guess what was meant, takes as long as the file is large.
-const MOST_FAULTS: usize = 100;
-
-type Faults = Vec<Diagnostic>;
-
-/// Reads a file; one side of its walls may have no chain, if it is not `whole`.
-pub(crate) fn check(text: &str, path: &Path, registry: &Registry, whole: bool) -> Result<ChainFile, Faults> {
-    let source = Source { text, file: path };
-    let mut table = DeTable::parse(text).map_err(|e| vec![source.toml(&e)])?;
-    let nfs = file::take_nfs(table.get_mut());
-    let mut checker = Checker { source, registry, faults: vec![], warnings: vec![] };
-    checker.shapes(table.get_ref());
-    if !checker.faults.is_empty() {
-        return Err(checker.faults);
+impl ChainFile {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// All errors of the file (at most 100), each with its location, the value and a remedy.
+    pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let text = read(file, "chain file").map_err(|d| vec![d])?;
+        Self::parse(&text, file, registry)
     }
-    let file = File::deserialize(table.into_deserializer()).map_err(|e| vec![checker.source.toml(&e)])?;
 
-    checker.version(&file);
-    let ports = checker.ports(&file);
-    let nfs = checker.nfs(nfs, &file, &ports);
-    if whole && file.chain.is_empty() && checker.faults.is_empty() {
-        let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
-        checker.fault(0..0, "chain", "there is no chain: nothing would run", format!("add {example}"));
+    /// Parses and checks the text of a file; relative paths in it refer to the folder of `file`.
+    ///
+    /// # Errors
+    /// As [`ChainFile::read`].
+    pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let source = Source { text, file };
+        let mut table = DeTable::parse(text).map_err(|e| vec![source.toml_error(&e)])?;
+        let nfs = file::take_nfs(table.get_mut());
+        let mut checker = Checker::new(source, registry);
+        checker.check_top_level(table.get_ref());
+        if !checker.errors.is_empty() {
+            return Err(checker.errors);
+        }
+        let parsed = File::deserialize(table.into_deserializer()).map_err(|e| vec![source.toml_error(&e)])?;
+
+        checker.check_version(&parsed);
+        let ports = checker.ports(&parsed);
+        let nfs = checker.nfs(nfs, &parsed, &ports);
+        if parsed.chain.is_empty() && checker.errors.is_empty() {
+            let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
+            checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));
+        }
+        let built = Builder::new(checker, ports, nfs).build(&parsed);
+        built.map(|built| ChainFile { file: file.to_owned(), text: text.to_owned(), ..built })
     }
-    let built = Builder::new(checker, ports, nfs).build(&file);
-    built.map(|built| ChainFile { file: path.to_owned(), text: text.to_owned(), ..built })
 }
 
-struct Checker<'a> {
-    source: Source<'a>,
-    registry: &'a Registry,
-    faults: Faults,
-    warnings: Faults,
+/// Checks a partition of a chain file; `text` is the part of the file in which errors are located.
+pub(crate) fn check_partition(
+    parsed: &File,
+    ports: Vec<Port>,
+    nfs: &[NfSettings],
+    text: &str,
+    file: &Path,
+    registry: &Registry,
+) -> Result<ChainFile, Errors> {
+    let mut checker = Checker::new(Source { text, file }, registry);
+    let nfs = nfs.iter().filter_map(|nf| checker.nf_of_settings(nf)).collect();
+    let built = Builder::new(checker, ports, nfs).build(parsed);
+    built.map(|built| ChainFile { file: file.to_owned(), text: text.to_owned(), ..built })
 }
 
 impl Checker<'_> {
-    fn fault(&mut self, span: Range<usize>, value: &str, problem: impl Into<String>, remedy: impl Into<String>) {
-        if !self.enough() {
-            let d = Diagnostic::new(problem).value(value).remedy(remedy);
-            self.faults.push(self.source.at(span, d));
-        }
-    }
-
-    /// A fault for each of these CPUs, should it turn out not to be there.
-    fn absent(&self, cores: &[Spanned<usize>]) -> Vec<(usize, Diagnostic)> {
-        let problem = "this CPU is not there, or this process may not use it";
-        let fault = |core: &Spanned<usize>| {
-            let d = Diagnostic::new(problem).value(core.get_ref());
-            (*core.get_ref(), self.source.at(core.span(), d))
-        };
-        cores.iter().map(fault).collect()
-    }
-
-    fn enough(&self) -> bool {
-        self.faults.len() >= MOST_FAULTS
-    }
-
-    /// Whether the file's few top-level keys are the tables that they have to be.
-    fn shapes(&mut self, table: &DeTable<'_>) {
+    /// Checks that the top-level keys are tables or arrays of tables.
+    fn check_top_level(&mut self, table: &DeTable<'_>) {
         let port = "write [port.NAME] and below it device = \"...\"";
         for (key, list, remedy) in
             [("port", false, port), ("chain", true, "write [[chain]]"), ("edge", true, "write [[edge]]")]
@@ -92,37 +87,28 @@ impl Checker<'_> {
             };
             if !right {
                 let wrong = self.source.text.get(value.span()).unwrap_or(key).to_owned();
-                self.fault(value.span(), &wrong, format!("{key} is not written so"), remedy);
+                self.error(value.span(), &wrong, format!("{key} has the wrong type"), remedy);
             }
         }
     }
 
-    fn version(&mut self, file: &File) {
+    fn check_version(&mut self, file: &File) {
         match &file.bondstone {
-            None => self.fault(
+            None => self.error(
                 0..0,
                 "bondstone",
-                "the file does not say which format it has",
-                "begin it with: bondstone = 1",
+                "the file does not state its format version",
+                "begin the file with: bondstone = 1",
             ),
             Some(v) if *v.get_ref() != 1 => {
-                self.fault(v.span(), &v.get_ref().to_string(), "this format is not known", "write bondstone = 1");
+                self.error(v.span(), &v.get_ref().to_string(), "unknown format version", "write bondstone = 1");
             }
             Some(_) => {}
         }
     }
 
-    fn name(&mut self, span: Range<usize>, name: &str) {
-        if name.is_empty()
-            || name.len() > 32
-            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        {
-            self.fault(span, name, "is not a name", "use up to 32 letters, digits, - and _");
-        }
-    }
-
-    /// One text for all names of a capture: to write what is being read would destroy it.
-    fn same_file(&self, name: &str) -> String {
+    /// Returns an identity that is the same for all names of a capture: writing a file that is read would destroy it.
+    fn capture_identity(&self, name: &str) -> String {
         let path = self.source.file.parent().unwrap_or(Path::new("")).join(name);
         let plain = || path.components().filter(|c| *c != Component::CurDir).collect();
         format!("pcap:{}", path.canonicalize().unwrap_or_else(|_| plain()).display())
@@ -133,26 +119,26 @@ impl Checker<'_> {
         let mut opened: BTreeMap<String, String> = BTreeMap::new();
         let mut in_order: Vec<_> = file.port.keys().collect();
         in_order.sort_by_key(|name| name.span().start);
-        if let Some(name) = in_order.get(MOST_PORTS) {
-            let problem = format!("is one port too many; {MOST_PORTS} are allowed");
-            self.fault(name.span(), name.get_ref(), problem, "split the file");
+        if let Some(name) = in_order.get(Port::MAX) {
+            let problem = format!("the file has more than {} ports", Port::MAX);
+            self.error(name.span(), name.get_ref(), problem, "split the file");
         }
         for (name, port) in &file.port {
-            self.name(name.span(), name.get_ref());
+            self.check_name(name.span(), name.get_ref());
             let (written, span) = (port.device.get_ref(), port.device.span());
             let device = match Device::parse(written, name.get_ref()) {
                 Ok(device) => device,
                 Err((problem, remedy)) => {
-                    self.fault(span, written, problem, remedy);
+                    self.error(span, written, problem, remedy);
                     continue;
                 }
             };
             let identity = match &device {
-                Device::Pcap(file) => self.same_file(file),
+                Device::Pcap(file) => self.capture_identity(file),
                 Device::Dpdk { .. } | Device::Queue { .. } | Device::Rings { .. } => device.identity(),
             };
             if let Some(other) = opened.insert(identity, name.get_ref().clone()) {
-                self.fault(
+                self.error(
                     span.clone(),
                     written,
                     format!("port {other:?} already has this device"),
@@ -164,57 +150,52 @@ impl Checker<'_> {
                 [("repeat", port.repeat.as_ref().map(Spanned::span)), ("timed", port.timed.as_ref().map(Spanned::span))]
             {
                 if let (Some(span), false) = (span, is_pcap) {
-                    self.fault(span, key, format!("{key} is for captures, and {written:?} is none"), "remove it");
+                    self.error(span, key, format!("{key} is for captures, which {written:?} is not"), "remove it");
                 }
             }
             if let Some(d) = &port.descriptors
                 && *d.get_ref() < 32
             {
-                self.fault(
+                self.error(
                     d.span(),
                     &d.get_ref().to_string(),
-                    "is too few descriptors for a burst",
-                    "write 32 or more, or leave it out",
+                    "is fewer descriptors than a burst has packets",
+                    "write 32 or more, or remove the key",
                 );
             }
             ports.push(Port {
                 name: name.get_ref().clone(),
                 device,
-                descriptors: port.descriptors.as_ref().map_or(1024, |d| *d.get_ref()),
+                descriptors: port.descriptors.as_ref().map_or(Port::DESCRIPTORS, |d| *d.get_ref()),
                 repeat: port.repeat.as_ref().map_or(1, |r| *r.get_ref()),
                 timed: port.timed.as_ref().is_some_and(|t| *t.get_ref()),
                 received_from: false,
                 sent_to: false,
-                wall: None,
-                behind: port.wall.as_ref().map(|wall| wall.get_ref().clone()),
+                crossing_side: None,
+                sandbox: port.sandbox.as_ref().map(|sandbox| sandbox.get_ref().clone()),
             });
         }
         ports
     }
 
-    /// The declared NFs, and those that paths and edges name by their kind alone.
-    fn nfs(&mut self, tables: Option<Spanned<DeValue<'_>>>, file: &File, ports: &[Port]) -> Vec<NfUse> {
+    /// Returns the NFs with tables, and those that paths and edges name by their kind.
+    fn nfs(&mut self, tables: Option<Spanned<DeValue<'_>>>, file: &File, ports: &[Port]) -> Vec<NfConfig> {
         let mut nfs = vec![];
         if let Some(tables) = tables {
             let span = tables.span();
             match tables.into_inner() {
                 DeValue::Table(tables) => {
                     for (name, value) in tables {
-                        self.name(name.span(), name.get_ref());
+                        self.check_name(name.span(), name.get_ref());
                         if ports.iter().any(|p| p.name == *name.get_ref()) {
-                            self.fault(
-                                name.span(),
-                                name.get_ref(),
-                                "is the name of a port as well",
-                                "rename one of them",
-                            );
+                            self.error(name.span(), name.get_ref(), "is also the name of a port", "rename one of them");
                         }
                         nfs.extend(self.nf(&name, value));
                     }
                 }
                 _ => {
                     let wrong = self.source.text.get(span.clone()).unwrap_or("nf").to_owned();
-                    self.fault(span, &wrong, "nf is not a table", "write [nf.NAME] and below it kind = \"...\"");
+                    self.error(span, &wrong, "nf is not a table", "write [nf.NAME] and below it kind = \"...\"");
                 }
             }
         }
@@ -225,22 +206,23 @@ impl Checker<'_> {
             .chain(file.edge.iter().flat_map(|e| [&e.from, &e.to]));
         for element in named {
             let name = element.get_ref().split([':', '.']).next().unwrap_or_default();
-            let known = nfs.iter().any(|nf: &NfUse| nf.name == name) || file.port.keys().any(|p| p.get_ref() == name);
+            let known =
+                nfs.iter().any(|nf: &NfConfig| nf.name == name) || file.port.keys().any(|p| p.get_ref() == name);
             if !known
                 && let Some(kind) = self.registry.get(name)
-                && let Ok(factory) = kind.read(Spanned::new(0..0, DeTable::new()))
+                && let Ok(factory) = kind.parse(Spanned::new(0..0, DeTable::new()))
             {
-                let places = vec![("".into(), element.span())];
-                nfs.push(NfUse::new(name.to_owned(), kind.clone(), factory, places, None));
+                let (settings, spans) = (serde_json::json!({}), vec![(String::new(), element.span())]);
+                nfs.push(NfConfig::new(name.to_owned(), kind.clone(), factory, settings, spans, None));
             }
         }
         nfs
     }
 
-    fn nf(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, value: Spanned<DeValue<'_>>) -> Option<NfUse> {
+    fn nf(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, value: Spanned<DeValue<'_>>) -> Option<NfConfig> {
         let span = value.span();
         let DeValue::Table(mut table) = value.into_inner() else {
-            self.fault(
+            self.error(
                 span,
                 name.get_ref(),
                 "an NF is a table",
@@ -251,10 +233,10 @@ impl Checker<'_> {
         let kinds: Vec<_> = self.registry.iter().map(|k| k.name).collect();
         let kind = match table.remove("kind") {
             None => {
-                self.fault(
+                self.error(
                     name.span(),
                     name.get_ref(),
-                    "does not say what kind of NF it is",
+                    "has no kind",
                     format!("add kind = one of {}", kinds.join(", ")),
                 );
                 return None;
@@ -264,27 +246,32 @@ impl Checker<'_> {
                 None => {
                     let written = self.source.text.get(kind.span()).unwrap_or_default();
                     let wrong = kind.get_ref().as_str().unwrap_or(written).to_owned();
-                    let remedy = nearest(&wrong, kinds.iter().copied()).map_or_else(
+                    let near =
+                        new_name(&wrong, kinds.iter().copied()).or_else(|| nearest(&wrong, kinds.iter().copied()));
+                    let remedy = near.map_or_else(
                         || format!("use one of {}", kinds.join(", ")),
                         |near| format!("did you mean {near:?}?"),
                     );
-                    self.fault(kind.span(), &wrong, "there is no such kind of NF", remedy);
+                    self.error(kind.span(), &wrong, "unknown kind of NF", remedy);
                     return None;
                 }
             },
         };
-        let isolation = table.remove("isolation").and_then(|word| {
-            let written = word.get_ref().as_str().unwrap_or_default().to_owned();
-            self.isolation(word.span(), &written)
+        let isolation = table.remove("isolation").and_then(|value| {
+            let written = value.get_ref().as_str().unwrap_or_default().to_owned();
+            self.isolation(value.span(), &written)
         });
-        let mut places = vec![(String::new(), name.span())];
-        places.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
-        match kind.read(Spanned::new(span, table)) {
-            Ok(factory) => Some(NfUse::new(name.get_ref().to_string(), kind, factory, places, isolation)),
+        let mut spans = vec![(String::new(), name.span())];
+        spans.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
+        let settings = serde_json::Value::deserialize(Spanned::new(span.clone(), table.clone()).into_deserializer());
+        match kind.parse(Spanned::new(span, table)).and_then(|factory| Ok((factory, settings?))) {
+            Ok((factory, settings)) => {
+                Some(NfConfig::new(name.get_ref().to_string(), kind, factory, settings, spans, isolation))
+            }
             Err(e) => {
-                if !self.enough() {
-                    let d = self.source.toml(&e);
-                    self.faults.push(d);
+                if !self.is_full() {
+                    let d = self.source.toml_error(&e);
+                    self.errors.push(d);
                 }
                 None
             }
@@ -297,13 +284,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_nothing_but_faults_is_refused_soon() {
+    fn bounds_the_time_for_a_file_with_many_errors() {
         let nfs: String = (0..10_000).map(|i| format!("[nf.nf{i}]\nkind = \"tee\"\n")).collect();
         let path: Vec<_> = (0..10_000).map(|i| format!("\"unknown{i}\"")).collect();
         let text = format!("bondstone = 1\n[port.p]\ndevice = \"null\"\n{nfs}[[chain]]\npath = [{}]\n", path.join(","));
-        let begun = std::time::Instant::now();
-        let faults = check(&text, Path::new("many.toml"), &nf::registry(), true).err().expect("it has faults");
-        assert_eq!(faults.len(), MOST_FAULTS);
-        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+        let start = std::time::Instant::now();
+        let errors = ChainFile::parse(&text, Path::new("many.toml"), &nf::registry()).err().expect("errors");
+        assert_eq!(errors.len(), checker::MAX_ERRORS);
+        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn names_the_new_word_for_a_renamed_key() {
+        let text = "bondstone = 1\n[port.p]\ndevice = \"null\"\n[wall.x]\ncores = [1]\n";
+        let errors = ChainFile::parse(text, Path::new("old.toml"), &nf::registry()).err().expect("errors");
+        let error = &errors[0];
+        assert_eq!((error.line, error.remedy.as_deref()), (Some(4), Some("it was renamed: write `sandbox`")));
     }
 }

@@ -1,13 +1,13 @@
-//! The file as it is written, every value with its place.
+//! Syntax of the chain file: every value with its span.
 
-use crate::wall::{Idle, Over};
-use serde::Deserialize;
+use crate::sandbox::{Idle, SpreadBy};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// All of the file but its `[nf]` tables, which each kind of NF reads by itself.
-#[derive(Deserialize)]
+/// The file except its `[nf]` tables, which are parsed by the kinds of NF.
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) bondstone: Option<Spanned<i64>>,
@@ -19,7 +19,7 @@ pub(crate) struct File {
     pub(crate) edge: Vec<Edge>,
     pub(crate) traffic: Option<Spanned<Traffic>>,
     #[serde(default)]
-    pub(crate) wall: BTreeMap<Spanned<String>, Wall>,
+    pub(crate) sandbox: BTreeMap<Spanned<String>, Sandbox>,
 }
 
 #[derive(Deserialize)]
@@ -29,7 +29,13 @@ pub(crate) struct Port {
     pub(crate) descriptors: Option<Spanned<u16>>,
     pub(crate) repeat: Option<Spanned<u64>>,
     pub(crate) timed: Option<Spanned<bool>>,
-    pub(crate) wall: Option<Spanned<String>>,
+    pub(crate) sandbox: Option<Spanned<String>>,
+}
+
+impl Port {
+    pub(crate) fn new(device: Spanned<String>) -> Port {
+        Port { device, descriptors: None, repeat: None, timed: None, sandbox: None }
+    }
 }
 
 #[derive(Deserialize)]
@@ -49,10 +55,26 @@ pub(crate) struct Chain {
     pub(crate) isolation: Option<Spanned<String>>,
 }
 
-/// What a wall's process may have.
+impl Chain {
+    pub(crate) fn new(name: Spanned<String>, path: Spanned<Vec<Spanned<String>>>) -> Chain {
+        Chain {
+            name: Some(name),
+            path,
+            cores: vec![],
+            on_panic: OnPanic::default(),
+            shuffle: None,
+            priority: 0,
+            share: None,
+            rate: None,
+            isolation: None,
+        }
+    }
+}
+
+/// Resources and interfaces of a sandbox.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wall {
+pub(crate) struct Sandbox {
     #[serde(default)]
     pub(crate) cores: Vec<Spanned<usize>>,
     pub(crate) memory_mib: Option<Spanned<u64>>,
@@ -61,28 +83,28 @@ pub(crate) struct Wall {
     pub(crate) interfaces: Option<Spanned<usize>>,
     pub(crate) queues: Option<Spanned<usize>>,
     #[serde(default)]
-    pub(crate) spread: Over,
+    pub(crate) spread: SpreadBy,
 }
 
-/// How the packets of a chain that begins with an NF's output are spread over its cores.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+/// Distribution of the packets of a chain that begins with an NF's output over its cores.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Shuffle {
-    /// Both directions of a flow to one core.
+    /// Both directions of a flow go to one core.
     #[default]
     Flow,
-    /// To the core of the number that the NF has noted ([`graph::ShuffleTo`]).
-    Noted,
+    /// To the core that an NF chose by the operator `shuffle` ([`graph::ShuffleTo`]).
+    Metadata,
 }
 
-/// What becomes of the packets that come to an NF which has panicked, until it has been built anew.
-#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+/// Treatment of packets that reach an NF in quarantine.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OnPanic {
-    /// They are dropped.
+    /// Packets are dropped.
     #[default]
     Closed,
-    /// They pass.
+    /// Packets bypass the NF.
     Open,
 }
 
@@ -93,27 +115,27 @@ pub(crate) struct Edge {
     pub(crate) to: Spanned<String>,
 }
 
-/// What a benchmark sends: the `[traffic]` table, which a plain run leaves alone. Every key may be left out.
+/// Traffic of a benchmark: the `[traffic]` table, which `bondstone run` ignores. All keys are optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Traffic {
-    /// Port that packets go into; the first chain's, if left out.
+    /// Port that receives the packets; by default that of the first chain.
     pub into: Option<String>,
     /// Source MAC address of the frames.
     pub src_mac: Option<String>,
-    /// Destination MAC address of the frames: that of a router's interface, where there is one.
+    /// Destination MAC address of the frames, such as that of a router's interface.
     pub dst_mac: Option<String>,
-    /// Source addresses, a prefix.
+    /// Prefix of the source addresses.
     pub src: Option<String>,
-    /// Destination addresses, prefixes.
+    /// Prefixes of the destination addresses.
     pub dst: Vec<String>,
-    /// A file whose first words are further prefixes of destinations, plain or gzipped: a router's file of routes.
+    /// File of further destination prefixes, the first word of each line, plain or gzipped; such as a file of routes.
     pub prefixes: Option<String>,
     /// Destination port.
     pub dst_port: Option<u16>,
 }
 
-/// The `[nf]` tables, taken out of the rest.
+/// Removes the `[nf]` tables from a file and returns them.
 pub(crate) fn take_nfs<'i>(table: &mut DeTable<'i>) -> Option<Spanned<toml::de::DeValue<'i>>> {
     table.remove("nf")
 }

@@ -1,4 +1,4 @@
-//! The chain file: ports, network functions, chains and edges.
+//! The chain file: ports, NFs, chains, edges and sandboxes.
 //!
 //! ```toml
 //! bondstone = 1                                # version of the format
@@ -11,7 +11,7 @@
 //! [port.log]
 //! device = "pcap:copies.pcap"
 //!
-//! [nf.guard]                                   # an NF: its kind, then its settings
+//! [nf.guard]                                   # an NF: kind and settings
 //! kind = "ttl"
 //!
 //! [nf.probe]
@@ -19,43 +19,44 @@
 //!
 //! [[chain]]
 //! path = ["lan", "guard", "probe", "wan"]      # port, NFs (`nf:input` for another input than the first), port
-//! cores = [1]                                  # one copy of the chain on each; chosen when left out
-//!                                              # a path may also begin with "NF.OUTPUT" of an NF with which another
-//!                                              # ends: its packets are shuffled over this chain's cores
+//! cores = [1]                                  # a copy of the chain runs on each; chosen by default
+//!                                              # a path may also begin with "NF.OUTPUT" of the last NF of another path:
+//!                                              # its packets are distributed over the cores of this chain
 //!
 //! [[edge]]
-//! from = "probe.copy"                          # any output but the one along the path
+//! from = "probe.copy"                          # an output that the path does not follow
 //! to = "log"                                   # an NF (`nf:input`) or a port
 //! ```
 //!
-//! [`ChainFile::read`] reads and checks all that does not depend on the machine, and reports every fault it finds (the
-//! first hundred of a file that has more) with line, value and remedy.
+//! [`ChainFile::read`] parses a file, checks everything that does not depend on the machine, and reports up to 100
+//! errors with line, value and remedy. A file with sandboxes is then split into a typed [`Partition`] for each side.
 #![forbid(unsafe_code)]
 
 mod check;
 mod device;
 mod file;
-mod function;
-mod locate;
+mod partition;
 mod plan;
-mod split;
-mod wall;
+mod renamed;
+mod sandbox;
+mod source;
+mod virtual_function;
 
-pub use device::{Device, whole_address};
+pub use device::{Device, full_pci_address};
 pub use file::{Shuffle, Traffic};
-pub use function::Function;
-pub use locate::{Source, nearest, read};
-pub use plan::{Chain, ChainFile, Class, Link, NfUse, Port, Rate, Start, WorkerPlan};
-pub use split::Part;
-pub use wall::{Crossing, Idle, Isolation, Over, Side, Transport, Wall, Way};
+pub use partition::Partition;
+pub use plan::{Chain, ChainFile, Link, NfConfig, Port, Rate, ServiceClass, Start, WorkerPlan};
+pub use sandbox::{Crossing, CrossingKind, Idle, Isolation, Sandbox, Side, SpreadBy, Transport};
+pub use source::{Source, nearest, read};
+pub use virtual_function::VirtualFunction;
 
-/// The settings of one NF, as read from a file, each with its place.
+/// Settings of an NF with their spans in the file.
 pub type Settings<'a> = toml::Spanned<toml::de::DeTable<'a>>;
 
-/// Reads settings alone, as they stand below `kind` in a file.
+/// Parses the settings of an NF without the rest of a file.
 ///
 /// # Errors
-/// When the text is not TOML.
+/// The text is not TOML.
 pub fn settings(text: &str) -> Result<Settings<'_>, toml::de::Error> {
     toml::de::DeTable::parse(text)
 }

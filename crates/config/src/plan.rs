@@ -1,126 +1,181 @@
-//! What a checked file says.
+//! The plan of a checked chain file.
 
-use crate::{Device, Isolation, Shuffle, Side, Traffic, Wall};
+use crate::device::Device;
+use crate::file::{OnPanic, Shuffle, Traffic};
+use crate::sandbox::{Isolation, Sandbox, Side};
+use crate::source::Source;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Factory, Hop, HopPlan, Kind, Lane, NodePlan, Registry, Spread, Target};
+use graph::{Blueprint, Factory, Hop, HopPlan, NfKind, NodePlan, Spread, SteerFn, Target};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A chain file, read and checked.
+/// A parsed and checked chain file.
 pub struct ChainFile {
-    /// Where it came from.
+    /// Path of the file.
     pub file: PathBuf,
-    /// All of its text.
+    /// Text of the file.
     pub text: String,
-    /// The ports, by name.
+    /// Ports, sorted by name.
     pub ports: Vec<Port>,
-    /// The NFs, by name.
-    pub nfs: Vec<NfUse>,
-    /// The chains, in the file's order.
+    /// NFs: first those with a table, in its order, then those that paths name by their kind.
+    pub nfs: Vec<NfConfig>,
+    /// Chains, in the order of the file.
     pub chains: Vec<Chain>,
-    /// What is allowed but probably not meant.
+    /// Warnings about settings that are valid but probably unintended.
     pub warnings: Vec<Diagnostic>,
-    /// What a benchmark sends.
+    /// Traffic that a benchmark sends.
     pub traffic: Traffic,
-    /// Outputs with which chains begin. Where packets go by the `n`th of them, [`Target::Port`] says `n` more than there are
-    /// ports.
+    /// Outputs with which chains begin. The target of the `n`th is [`Target::Port`] with the number of ports plus `n`.
     pub links: Vec<Link>,
-    /// Walls that some of the NFs are behind.
-    pub walls: Vec<Wall>,
-    /// All visits to NFs, of all chains.
+    /// Sandboxes.
+    pub sandboxes: Vec<Sandbox>,
+    /// Hops of all chains.
     pub(crate) hops: Vec<HopPlan>,
-    /// For each NF, where its outputs lead; the first is not used.
+    /// Targets of the outputs of each NF; the first is unused.
     pub(crate) edges: Vec<Vec<Target>>,
+    /// Edges as the file names them.
+    pub(crate) edge_names: Vec<Edge>,
+}
+
+/// An edge from an output `NF.OUTPUT` to an NF, `NF:INPUT` or a port.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Edge {
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+impl Edge {
+    /// Returns the name of the NF whose output it is.
+    pub(crate) fn nf(&self) -> &str {
+        self.from.split('.').next().unwrap_or_default()
+    }
 }
 
 /// A port of the file.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is.
+    /// Device.
     pub device: Device,
-    /// Descriptors in each of its queues.
+    /// Descriptors of each queue.
     pub descriptors: u16,
-    /// How often a capture is read; 0: until stopped.
+    /// Number of times that a capture is read; 0: until the run is stopped.
     pub repeat: u64,
-    /// Whether a capture is read at the pace at which it was taken.
+    /// True if packets of a capture are received at the times at which they were captured.
     pub timed: bool,
-    /// Whether packets enter by it.
+    /// True if a chain begins with the port.
     pub received_from: bool,
-    /// Whether packets leave by it.
+    /// True if packets leave by the port.
     pub sent_to: bool,
-    /// On which side of a wall it is, if it is a way through one.
-    pub wall: Option<Side>,
-    /// The wall behind which it is opened, if its device is handed to what is there.
-    pub behind: Option<String>,
+    /// Side of the sandbox boundary, if the port is an end of a crossing.
+    pub crossing_side: Option<Side>,
+    /// Sandbox to which the device is passed through.
+    pub sandbox: Option<String>,
 }
+
+impl Port {
+    /// Descriptors of a queue by default.
+    pub(crate) const DESCRIPTORS: u16 = 1024;
+    /// Ports of a file (`RTE_MAX_ETHPORTS` of DPDK).
+    pub(crate) const MAX: usize = 32;
+}
+
+/// Spans in the file of an NF's name (key `""`) and settings.
+pub(crate) type SettingSpans = Vec<(String, Range<usize>)>;
 
 /// An NF of the file.
-pub struct NfUse {
-    /// Its name.
+pub struct NfConfig {
+    /// Name.
     pub name: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Its settings, ready to make copies.
+    /// Kind.
+    pub kind: NfKind,
+    /// Parsed settings, from which nodes are built.
     pub factory: Arc<dyn Factory>,
-    /// Names of its inputs.
+    /// Names of the inputs.
     pub inputs: Vec<String>,
-    /// Names of its outputs.
+    /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// What its own table says of it.
+    /// Value of its key `isolation`.
     pub isolation: Option<Isolation>,
-    /// The bytes of the file that hold each setting, to place what building finds.
-    pub(crate) places: Vec<(String, std::ops::Range<usize>)>,
+    /// Settings as written.
+    pub(crate) settings: serde_json::Value,
+    /// Spans of the settings, to locate errors that building finds.
+    pub(crate) setting_spans: SettingSpans,
 }
 
-impl NfUse {
+impl NfConfig {
     pub(crate) fn new(
         name: String,
-        kind: Kind,
+        kind: NfKind,
         factory: Box<dyn Factory>,
-        places: Vec<(String, std::ops::Range<usize>)>,
+        settings: serde_json::Value,
+        setting_spans: SettingSpans,
         isolation: Option<Isolation>,
     ) -> Self {
         let interfaces = factory.interfaces();
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
         let (inputs, outputs) = (and(kind.inputs), and(kind.outputs));
-        NfUse { inputs, outputs, name, kind, factory: factory.into(), places, isolation }
+        NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
     }
 
-    /// Whether its settings give it interfaces, so that paths may end with it.
+    /// Returns true if the settings define interfaces; paths may end with such an NF.
     pub(crate) fn has_interfaces(&self) -> bool {
         self.outputs.len() > self.kind.outputs.len()
     }
 }
 
-/// An output of an NF with which a chain begins, most likely on other cores.
+/// An NF as it is sent to another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NfSettings {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) settings: serde_json::Value,
+    pub(crate) spans: SettingSpans,
+}
+
+impl NfSettings {
+    pub(crate) fn of(nf: &NfConfig) -> NfSettings {
+        NfSettings {
+            name: nf.name.clone(),
+            kind: nf.kind.name.to_owned(),
+            settings: nf.settings.clone(),
+            spans: nf.setting_spans.clone(),
+        }
+    }
+}
+
+/// An output of an NF with which a chain begins, usually on other cores.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// `NF.OUTPUT`.
     pub name: String,
-    /// Number of the chain.
+    /// Index of the chain.
     pub chain: usize,
 }
 
-/// How a chain is served beside others on one worker.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Class {
-    /// Chains of a higher one go first, while they have packets.
+/// Service that a chain gets beside others on the same worker.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceClass {
+    /// Priority; chains with packets and a higher priority run first.
     pub priority: u8,
-    /// Of the cycles that chains of this priority get, for each worker.
+    /// Share of the cycles of the chains with the same priority, on each worker.
     pub share: u32,
-    /// At most, on all workers together.
+    /// Maximum rate on all workers together.
     pub rate: Option<Rate>,
 }
 
-impl Class {
-    /// What a chain has that says nothing.
-    pub const PLAIN: Class = Class { priority: 0, share: 1, rate: None };
+impl ServiceClass {
+    /// Service class of a chain without the keys `priority`, `share` and `rate`.
+    pub const DEFAULT: ServiceClass = ServiceClass { priority: 0, share: 1, rate: None };
 }
 
-/// How much may pass in a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A limit per second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Rate {
     /// Packets.
     Packets(f64),
@@ -131,7 +186,7 @@ pub enum Rate {
 impl std::str::FromStr for Rate {
     type Err = ();
 
-    /// `500 kpps`, `1.5Mpps`, `2 Gbit`.
+    /// Parses a rate such as `500 kpps`, `1.5Mpps` or `2 Gbit`.
     fn from_str(text: &str) -> Result<Rate, ()> {
         let at = text.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or(())?;
         let number: f64 = text[..at].parse().map_err(|_| ())?;
@@ -155,109 +210,94 @@ impl std::str::FromStr for Rate {
     }
 }
 
-/// Where a chain's packets come from.
+/// Source of a chain's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The port of this number.
+    /// Index of a port.
     Port(usize),
-    /// The link of this number.
+    /// Index of a link.
     Link(usize),
 }
 
 /// A chain of the file.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Where packets come from.
+    /// Source of its packets.
     pub from: Start,
-    /// How packets of a link are spread over the cores.
+    /// Distribution of the packets of a link over the cores.
     pub shuffle: Shuffle,
-    /// How it is served on a worker that has other chains as well.
-    pub class: Class,
-    /// Where they go from there.
+    /// Service beside other chains on the same worker.
+    pub class: ServiceClass,
+    /// Target of the received packets.
     pub entry: Target,
-    /// The path as written.
+    /// Path as written.
     pub path: Vec<String>,
-    /// CPUs that run a copy of it; empty: to be chosen.
+    /// CPUs that run a copy of it; empty: chosen at the start.
     pub cores: Vec<usize>,
-    /// Each CPU as a fault of the file, for when it turns out not to be there.
-    pub(crate) absent: Vec<(usize, Diagnostic)>,
+    /// Treatment of packets whose NF has panicked.
+    pub(crate) on_panic: OnPanic,
+    /// Error for each CPU, for CPUs that do not exist.
+    pub(crate) cpu_errors: Vec<(usize, Diagnostic)>,
 }
 
 /// The part of a file that one worker runs.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerPlan {
-    /// Its graph; port numbers are those of [`ChainFile::ports`].
+    /// Graph; ports are indices of [`ChainFile::ports`].
     pub blueprint: Blueprint,
-    /// For each node of the graph, the number of its NF.
+    /// Index of the NF of each node.
     pub nfs: Vec<usize>,
-    /// For each chain asked for, in order, where its packets enter.
+    /// Target of the received packets of each requested chain, in order.
     pub entries: Vec<Target>,
 }
 
 impl ChainFile {
-    /// What the chains that begin with a port come to.
-    fn behind(&self, port: usize) -> WorkerPlan {
+    /// Returns the plan of the chains that begin with a port.
+    fn worker_of_port(&self, port: usize) -> WorkerPlan {
         let from = Start::Port(port);
         let chains = self.chains.iter().enumerate().filter(|(_, c)| c.from == from).map(|(n, _)| n);
         self.worker(&chains.collect::<Vec<_>>())
     }
 
-    /// The strictest spreading that an NF behind a port asks for.
+    /// Returns the strictest spreading requirement of the NFs that packets of a port reach.
     pub fn spread(&self, port: usize) -> Spread {
-        let nfs = self.behind(port).nfs;
+        let nfs = self.worker_of_port(port).nfs;
         nfs.iter().map(|&nf| self.nfs[nf].factory.spread()).max().unwrap_or(Spread::Any)
     }
 
-    /// How the first NF behind a port that spreads packets itself does so over `copies` copies, and its input at which they
-    /// arrive.
-    pub fn lane(&self, port: usize, copies: usize) -> Option<(Lane, u8)> {
-        let WorkerPlan { blueprint, nfs, entries } = self.behind(port);
-        let mut seen = vec![false; blueprint.hops.len()];
+    /// Returns the steering function over `copies` copies of the first NF with [`Spread::Custom`] that packets of a
+    /// port reach, and the input by which they arrive.
+    pub fn custom_steering(&self, port: usize, copies: usize) -> Option<(SteerFn, u8)> {
+        let WorkerPlan { blueprint, nfs, entries } = self.worker_of_port(port);
+        let mut visited = vec![false; blueprint.hops.len()];
         let mut next: std::collections::VecDeque<Target> = entries.into();
         while let Some(target) = next.pop_front() {
             let Target::Hop(Hop(hop)) = target else { continue };
-            if std::mem::replace(&mut seen[usize::from(hop)], true) {
+            if std::mem::replace(&mut visited[usize::from(hop)], true) {
                 continue;
             }
             let HopPlan { node, input, next: first, .. } = blueprint.hops[usize::from(hop)];
             let nf = &self.nfs[nfs[usize::from(node)]];
             if nf.factory.spread() == Spread::Custom {
-                return nf.factory.lane(copies).map(|lane| (lane, input));
+                return nf.factory.steering(copies).map(|steer| (steer, input));
             }
             next.extend([first].iter().chain(blueprint.nodes[usize::from(node)].edges.iter().skip(1)));
         }
         None
     }
 
-    /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// Every fault found, each with its place, the value and a remedy.
-    pub fn read(file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        let text = crate::read(file, "chain file").map_err(|d| vec![d])?;
-        crate::check::check(&text, file, registry, true)
-    }
-
-    /// Reads and checks the text of a file; relative paths in it count from the folder of `file`.
-    ///
-    /// # Errors
-    /// As [`ChainFile::read`].
-    pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        crate::check::check(text, file, registry, true)
-    }
-
-    /// Chains that have a part on this side of the walls.
-    pub fn chains_here(&self) -> impl Iterator<Item = &Chain> {
-        let crossings = || self.walls.iter().flat_map(|wall| &wall.crossings);
-        let is_behind = move |n: usize| {
-            crossings().any(|of| of.ports.is_empty() && of.way.inwards().is_some_and(|(own, _)| own == n))
+    /// Returns the chains that have a part on the host side.
+    pub fn host_chains(&self) -> impl Iterator<Item = &Chain> {
+        let crossings = || self.sandboxes.iter().flat_map(|sandbox| &sandbox.crossings);
+        let is_sandboxed = move |n: usize| {
+            crossings().any(|of| of.ports.is_empty() && of.kind.inbound().is_some_and(|(own, _)| own == n))
         };
-        self.chains.iter().enumerate().filter(move |(n, _)| !is_behind(*n)).map(|(_, chain)| chain)
+        self.chains.iter().enumerate().filter(move |(n, _)| !is_sandboxed(*n)).map(|(_, chain)| chain)
     }
 
-    /// The folder from which relative paths in the file count.
+    /// Returns the folder that relative paths in the file refer to.
     pub fn folder(&self) -> &Path {
         match self.file.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -265,7 +305,7 @@ impl ChainFile {
         }
     }
 
-    /// The part of the graph that the chains of these numbers can reach.
+    /// Returns the part of the graph that the chains with these indices reach.
     pub fn worker(&self, chains: &[usize]) -> WorkerPlan {
         let mut plan = WorkerPlan::default();
         let mut hop_of = vec![None::<u16>; self.hops.len()];
@@ -299,21 +339,22 @@ impl ChainFile {
         plan
     }
 
-    /// A fault for every CPU that the file names and `allowed` lacks.
-    pub fn absent_cpus(&self, allowed: &[usize]) -> Vec<Diagnostic> {
-        let all = self.chains.iter().flat_map(|c| &c.absent).chain(self.walls.iter().flat_map(|w| &w.absent));
-        let absent = all.filter(|(cpu, _)| !allowed.contains(cpu));
+    /// Returns an error for each CPU that the file names and `allowed` does not contain.
+    pub fn unavailable_cpus(&self, allowed: &[usize]) -> Vec<Diagnostic> {
+        let all =
+            self.chains.iter().flat_map(|c| &c.cpu_errors).chain(self.sandboxes.iter().flat_map(|w| &w.cpu_errors));
+        let unavailable = all.filter(|(cpu, _)| !allowed.contains(cpu));
         let list = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        absent.map(|(_, d)| d.clone().remedy(format!("use some of: {list}"))).collect()
+        unavailable.map(|(_, d)| d.clone().remedy(format!("use CPUs of: {list}"))).collect()
     }
 
-    /// Puts a fault that building an NF found in its place in the file.
-    pub fn place(&self, nf: usize, mut d: Diagnostic) -> Diagnostic {
+    /// Returns an error from building an NF with its location in the file.
+    pub fn locate(&self, nf: usize, mut d: Diagnostic) -> Diagnostic {
         let nf = &self.nfs[nf];
-        let place = d.key.and_then(|key| nf.places.iter().find(|(k, _)| k == key)).or(nf.places.first());
+        let span = d.key.and_then(|key| nf.setting_spans.iter().find(|(k, _)| k == key)).or(nf.setting_spans.first());
         d.problem = format!("nf {:?} ({}): {}", nf.name, nf.kind.name, d.problem);
-        match place {
-            Some((_, span)) => crate::Source { text: &self.text, file: &self.file }.at(span.clone(), d),
+        match span {
+            Some((_, span)) => Source { text: &self.text, file: &self.file }.locate(span.clone(), d),
             None => Diagnostic { file: Some(self.file.clone()), ..d },
         }
     }

@@ -1,54 +1,54 @@
-//! Who brought the process down.
+//! Crash reports: which activity ended the process.
 //!
-//! Safe code can still end the process that it shares with others: by a stack that overflows, by `abort`, by a panic while
-//! another unwinds, by `exit`. None of that can be contained; here it is **named**. A thread says by [`within`] what it is
-//! doing, in a way that can be asked at any moment; when the process dies in that thread, the last line on standard error
-//! says who it was and what happened, and the exit status is that of a failure, [`FAILED`], whatever the culprit asked for.
+//! Safe code can end the process that it shares with others: by a stack overflow, by `abort`, by a panic during
+//! unwinding, by `exit`. None of these can be contained, but the cause can be **attributed**. A thread declares its
+//! activity with [`with_activity`]; if the process dies in that thread, the last line on standard error names the
+//! activity and the cause, and the exit status is [`EXIT_STATUS`], whatever status the code passed to `exit`.
 //!
-//! One such fault is not that of a thread: memory that is shared with another process, which makes its file shorter. It reads as
-//! zeros from then on.
+//! One such fault has an external cause: another process truncates memory that it shares with this one. The lost pages
+//! are replaced by zeros.
 //!
-//! Memory without bound is the same kind of fault, only slower. With [`Counting`] as the allocator of the program, what a
-//! thread allocates is booked to what it was doing ([`Doing::book`]), and [`resident`] tells how much the process has.
+//! Unbounded allocation also ends a process. With [`CountingAllocator`] as the global allocator, the bytes that a
+//! thread allocates are recorded with its activity ([`Activity::record_allocation`]), and [`resident_bytes`] returns
+//! the total.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
 //! struct Polling;
-//! impl crash::Doing for Polling {
-//!     fn now(&self) -> Option<&str> {
+//! impl crash::Activity for Polling {
+//!     fn description(&self) -> Option<&str> {
 //!         Some("nf \"lookup\" on CPU 3")
 //!     }
 //! }
 //!
 //! crash::install();
-//! let packets = crash::within(Arc::new(Polling), || 32);
+//! let packets = crash::with_activity(Arc::new(Polling), || 32);
 //! # assert_eq!(packets, 32);
 //! ```
-//! Should that thread's stack overflow meanwhile, the process ends with status 4 and
-//! `error: nf "lookup" on CPU 3 overflowed its stack: the process has ended, and everything in it`.
+//! If that thread's stack overflows, the process ends with status 4 and
+//! `error: nf "lookup" on CPU 3 overflowed its stack: the whole process has ended`.
 
-mod here;
-mod last_words;
-mod memory;
-mod shrunk;
+mod activity;
+mod allocator;
+mod report;
+mod sigbus;
 
-pub use here::within;
-pub use last_words::install;
-pub use memory::{Counting, is_counting, resident};
+pub use activity::with_activity;
+pub use allocator::{CountingAllocator, is_counting, resident_bytes};
+pub use report::install;
 
-/// Exit status of a process that was brought down.
-pub const FAILED: i32 = 4;
+/// Exit status of a process that ended with a crash report.
+pub const EXIT_STATUS: i32 = 4;
 
-/// What a thread is doing. It is asked while the process dies, in a signal handler: no method may allocate, lock, panic or
-/// wait.
-pub trait Doing: Send + Sync {
-    /// Who runs at this moment, such as `nf "lookup" on CPU 3`; `None` while it is nobody to blame.
-    fn now(&self) -> Option<&str>;
+/// The activity of a thread. Signal handlers and the allocator call these methods, so they must not allocate, lock,
+/// panic or block.
+pub trait Activity: Send + Sync {
+    /// Returns what runs at this moment, such as `nf "lookup" on CPU 3`; `None` if a fault could not be attributed.
+    fn description(&self) -> Option<&str>;
 
-    /// Books bytes that were allocated, or given back when negative, to who runs at this moment. It is called from the
-    /// allocator.
-    fn book(&self, bytes: i64) {
+    /// Records bytes that were allocated, or freed if negative, by what runs at this moment.
+    fn record_allocation(&self, bytes: i64) {
         let _ = bytes;
     }
 }

@@ -1,4 +1,4 @@
-//! The environment abstraction layer: started once, in the mode that this machine and user allow.
+//! The environment abstraction layer (EAL): started once per process, in the mode that machine and user allow.
 
 use crate::{Error, Result, check, layout};
 use core::marker::PhantomData;
@@ -7,46 +7,55 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Proof that the EAL runs. It starts at most once per process, so every caller shares it.
+/// Proof that the EAL has been started. It starts at most once per process; all callers share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eal {
     memory: Memory,
-    /// Whether it uses devices of the machine.
-    devices: bool,
+    /// True if it uses PCI devices.
+    uses_devices: bool,
 }
 
-/// What packets are kept in.
+/// The kind of memory that packet pools are allocated from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// 2 MiB pages: one TLB entry for a thousand packets.
+    /// Huge pages of 2 MiB: one TLB entry covers a thousand packets.
     Huge,
-    /// Ordinary pages: needs nothing, works everywhere, slower with large tables.
+    /// Ordinary pages: available everywhere; slower with large tables.
     Ordinary,
 }
 
-/// Megabytes that the EAL takes at start without huge pages; and with devices, for which each packet lies in a page of its own.
+/// MiB that the EAL allocates at start without huge pages: without PCI devices, and with them, as each packet then lies
+/// within one page.
 const ORDINARY_MB: [usize; 2] = [512, 768];
-/// Huge pages (2 MiB) for what DPDK and its drivers keep beside packets.
-const ENOUGH_PAGES: usize = 48;
+/// Huge pages (2 MiB) for the memory of DPDK and its drivers besides packets.
+const DRIVER_PAGES: usize = 48;
 
-/// Where the memory of a process is that borrows; DPDK's own choice is 4 GiB, from where it keeps half a TiB for itself.
-const APART: u64 = 0x2000_0000_0000;
+/// Base address of the EAL's memory in a ring client. DPDK's default is 4 GiB, from which it reserves half a TiB.
+const CLIENT_BASE_VIRTADDR: u64 = 0x2000_0000_0000;
 
 static EAL: OnceLock<core::result::Result<Eal, (i32, String)>> = OnceLock::new();
 
 impl Memory {
-    /// Huge pages where enough are free for drivers' rings and a pool of `packets`, ordinary ones elsewhere.
+    /// Returns `Huge` if enough huge pages are free for drivers and a pool of `packets`, otherwise `Ordinary`.
     pub fn best_for(packets: u32) -> Memory {
-        let needed = ENOUGH_PAGES + packets as usize * 2432 / (2 << 20);
+        let needed = DRIVER_PAGES + packets as usize * 2432 / (2 << 20);
         if Self::free_huge_pages() >= needed { Memory::Huge } else { Memory::Ordinary }
     }
 
-    /// Huge pages where enough are free for a small pool, ordinary ones elsewhere.
+    /// Returns `Huge` if enough huge pages are free for a small pool, otherwise `Ordinary`.
     pub fn best() -> Memory {
         Self::best_for((1 << 13) - 1)
     }
 
-    /// Free 2 MiB pages on this machine.
+    /// Returns the name that summaries show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Memory::Huge => "huge pages",
+            Memory::Ordinary => "ordinary pages",
+        }
+    }
+
+    /// Returns the number of free 2 MiB pages on this machine.
     pub fn free_huge_pages() -> usize {
         let dir = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
         std::fs::read_to_string(dir.join("free_hugepages")).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0)
@@ -54,28 +63,28 @@ impl Memory {
 }
 
 impl Eal {
-    /// Starts the EAL, or joins the one that this process has already started (in whatever mode that was).
-    /// `pci` lists the addresses of the PCI devices that it may use; no other is touched.
+    /// Starts the EAL, or returns the one that this process has already started, in whatever mode.
+    /// `pci` lists the addresses of the PCI devices that it may use.
     ///
     /// # Errors
-    /// What `rte_eal_init` refused. It is not tried again: DPDK cannot be started twice in one process.
+    /// `rte_eal_init` failed. Every later call returns the same error: DPDK cannot be started twice in one process.
     pub fn start(memory: Memory, pci: &[String]) -> Result<Eal> {
-        Eal::begin(memory, pci, None)
+        Eal::start_once(memory, pci, None)
     }
 
-    /// As [`Eal::start`], without PCI devices, and with its memory where it leaves room for that of a process whose packets this
-    /// one will [borrow](crate::Borrower).
+    /// Starts the EAL without PCI devices, and with its memory at an address that leaves room for the memory of a
+    /// [`RingServer`](crate::RingServer).
     ///
     /// # Errors
-    /// As of [`Eal::start`].
-    pub fn start_apart(memory: Memory) -> Result<Eal> {
-        Eal::begin(memory, &[], Some(APART))
+    /// As for [`Eal::start`].
+    pub fn start_ring_client(memory: Memory) -> Result<Eal> {
+        Eal::start_once(memory, &[], Some(CLIENT_BASE_VIRTADDR))
     }
 
-    fn begin(memory: Memory, pci: &[String], base: Option<u64>) -> Result<Eal> {
+    fn start_once(memory: Memory, pci: &[String], base: Option<u64>) -> Result<Eal> {
         let started = EAL.get_or_init(|| {
             let affinity = Affinity::get();
-            let eal = Eal { memory, devices: !pci.is_empty() };
+            let eal = Eal { memory, uses_devices: !pci.is_empty() };
             let result = init(memory, pci, base).map(|()| eal).map_err(|rc| (-rc, take_log()));
             affinity.restore();
             result
@@ -86,42 +95,42 @@ impl Eal {
         }
     }
 
-    /// Whether devices of the machine may read and write packets by themselves.
-    pub(crate) fn devices(self) -> bool {
-        self.devices
+    /// Returns true if devices may read and write packets by DMA.
+    pub(crate) fn uses_devices(self) -> bool {
+        self.uses_devices
     }
 
-    /// What packets are kept in.
+    /// Returns the kind of memory that pools are allocated from.
     pub fn memory(self) -> Memory {
         self.memory
     }
 
-    /// Makes the calling thread an lcore, which gives it packet caches of its own. Without, everything works, slower.
+    /// Registers the calling thread as an lcore, which gives it its own packet caches; other threads are slower.
     ///
     /// # Errors
-    /// When all lcore ids are taken.
+    /// All lcore ids are in use.
     pub fn register_thread(self) -> Result<LcoreGuard> {
-        // SAFETY: plain calls; LCORE_ID_ANY says that this thread has none yet.
-        let fresh = unsafe { sys::bs_lcore_id() } == u32::MAX;
-        if fresh {
-            // SAFETY: as above; undone by the guard, on this same thread.
+        // SAFETY: plain calls; u32::MAX is LCORE_ID_ANY, the id of an unregistered thread.
+        let registered = unsafe { sys::bs_lcore_id() } == u32::MAX;
+        if registered {
+            // SAFETY: as above; the guard undoes it on the same thread.
             let rc = unsafe { sys::rte_thread_register() };
             // SAFETY: reads this thread's errno.
             check(|| "registering a worker thread".into(), if rc < 0 { -unsafe { sys::bs_errno() } } else { 0 })?;
         }
-        Ok(LcoreGuard { fresh, _stays_on_its_thread: PhantomData })
+        Ok(LcoreGuard { registered, _stays_on_its_thread: PhantomData })
     }
 }
 
-/// While it lives, its thread is an lcore.
+/// Keeps its thread registered as an lcore while it lives.
 pub struct LcoreGuard {
-    fresh: bool,
+    registered: bool,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
 impl Drop for LcoreGuard {
     fn drop(&mut self) {
-        if self.fresh {
+        if self.registered {
             // SAFETY: this thread registered itself.
             unsafe { sys::rte_thread_unregister() }
         }
@@ -147,43 +156,43 @@ fn init(memory: Memory, pci: &[String], base: Option<u64>) -> core::result::Resu
         args.extend(["-a".into(), address.clone()]);
     }
     args.extend(["--lcores".into(), format!("0@{}", first_allowed_cpu())]);
-    // rte_eal_init keeps and permutes argv: strings and array stay for ever
+    // rte_eal_init keeps and permutes argv: strings and array are leaked
     let argv: Vec<_> = args.into_iter().map(|a| CString::new(a).expect("no NUL in our arguments").into_raw()).collect();
     let argv = argv.leak();
-    // SAFETY: argv lives for ever, and this is the process's only call.
+    // SAFETY: argv is leaked, and this is the only call in the process.
     let rc = unsafe { sys::bs_eal_init(argv.len() as i32, argv.as_mut_ptr()) };
     if rc < 0 {
         return Err(rc);
     }
-    // SAFETY: the EAL is up, and no pool exists yet; the field is ours by layout.rs's offsets.
+    // SAFETY: the EAL is up, and no pool exists yet; layout.rs proves that the field is unused by DPDK.
     let rc = unsafe {
-        let [stamped, noted] = [packet::TIMESTAMPED, packet::NOTED].map(u64::trailing_zeros);
-        sys::bs_reserve_dynamic(layout::CAPTURE_OFFSET, layout::CAPTURE_SIZE, stamped, noted)
+        let [timestamp_bit, metadata_bit] = [packet::TIMESTAMP_FLAG, packet::METADATA_FLAG].map(u64::trailing_zeros);
+        sys::bs_reserve_dynamic(layout::DYNFIELD_OFFSET, layout::DYNFIELD_SIZE, timestamp_bit, metadata_bit)
     };
     if rc < 0 {
         return Err(rc);
     }
     packet::set_free_hook(|at, n| {
-        // SAFETY: the packet crate hands over n owned buffers that name their pools; NonNull<Mbuf> is an rte_mbuf pointer.
+        // SAFETY: the packet crate passes n owned buffers that name their pools; NonNull<Mbuf> is an rte_mbuf pointer.
         unsafe { sys::bs_free(at.cast(), n) }
     });
     Ok(())
 }
 
-/// What DPDK has logged since it was last asked, at most 4 KiB of it.
+/// Returns what DPDK has logged since the last call, at most 4 KiB.
 pub(crate) fn take_log() -> String {
     let mut text = [0u8; 4096];
-    // SAFETY: the buffer and its size match; the result excludes the NUL.
+    // SAFETY: pointer and size describe the buffer; the result excludes the NUL.
     let n = unsafe { sys::bs_log_take(text.as_mut_ptr().cast(), text.len()) };
     String::from_utf8_lossy(&text[..n]).into_owned()
 }
 
-/// rte_eal_init pins its caller; the caller here is the control thread, which shall stay where it was.
+/// The CPU affinity of the calling thread: rte_eal_init pins its caller, which is the control thread here.
 struct Affinity(libc::cpu_set_t);
 
 impl Affinity {
     fn get() -> Self {
-        // SAFETY: cpu_set_t is plain bits, and the size is its own.
+        // SAFETY: cpu_set_t is plain data, and the size is its own.
         unsafe {
             let mut set = core::mem::zeroed();
             libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
@@ -202,13 +211,13 @@ fn first_allowed_cpu() -> usize {
     (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).unwrap_or(0)
 }
 
-/// Closes all that this process has open but the three standard ones. DPDK lets programs that its process starts inherit its
-/// memory and its sockets; one that is not to have them calls this first, before it has opened anything itself.
+/// Closes all file descriptors except standard input, output and error. DPDK's memory and sockets are inherited by the
+/// programs that a process starts; a program that must not have access to them calls this before it opens any file.
 ///
 /// # Errors
-/// Linux before 5.9 has no such call.
-pub fn close_inherited() -> std::io::Result<()> {
-    // SAFETY: nobody owns these yet.
+/// Linux before 5.9 lacks `close_range`.
+pub fn close_inherited_fds() -> std::io::Result<()> {
+    // SAFETY: no owner of a descriptor exists yet.
     match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),

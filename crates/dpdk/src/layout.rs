@@ -1,4 +1,4 @@
-//! Proof, at build time and for the release that is linked, that `packet::Mbuf` is an `rte_mbuf`.
+//! Build-time proof, for the linked DPDK release, that `packet::Mbuf` has the layout of `rte_mbuf`.
 
 use core::mem::offset_of;
 use dpdk_sys as sys;
@@ -29,7 +29,7 @@ const _: () = {
     assert!(offset_of!(Mbuf, dynfield) == sys::BS_OFF_DYNFIELD as usize);
 };
 
-/// Where our part of DPDK's dynamic fields begins, in bytes.
-pub(crate) const CAPTURE_OFFSET: usize = offset_of!(Mbuf, timestamp);
-/// How long it is, in bytes.
-pub(crate) const CAPTURE_SIZE: usize = size_of::<Mbuf>() - CAPTURE_OFFSET;
+/// Offset in bytes of Bondstone's dynamic field.
+pub(crate) const DYNFIELD_OFFSET: usize = offset_of!(Mbuf, timestamp);
+/// Size in bytes of Bondstone's dynamic field.
+pub(crate) const DYNFIELD_SIZE: usize = size_of::<Mbuf>() - DYNFIELD_OFFSET;

@@ -1,8 +1,8 @@
-//! DPDK behind safe types.
+//! Safe types for DPDK.
 //!
-//! [`Eal`] is started once per process and chooses its own mode; [`Mempool`] makes packets; [`Port`] opens any device that
-//! DPDK has a driver for and hands out its queues, each with one owner. A pool outlives its packets, and a port its queues,
-//! by construction. No privilege is needed: without huge pages everything works, slower.
+//! [`Eal`] is started once per process; [`Mempool`] allocates packets; [`Port`] opens any device for which DPDK has a
+//! driver and returns its queues, each with one owner. A pool outlives its packets, and a port its queues, by
+//! construction. No privileges are required: everything works without huge pages, slower.
 //!
 //! ```
 //! use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
@@ -19,42 +19,44 @@
 //! # Ok::<(), dpdk::Error>(())
 //! ```
 
+mod driver;
 mod eal;
-pub mod kernel;
 mod layout;
-mod listener;
-mod loan;
+pub mod netdev;
 mod pool;
 mod port;
+mod shared_ring;
+mod vhost_listener;
 
-pub use eal::{Eal, LcoreGuard, Memory, close_inherited};
-pub use loan::{Borrowed, Borrower, Lender, Lending, Returned, Returning};
+pub use driver::Driver;
+pub use eal::{Eal, LcoreGuard, Memory, close_inherited_fds};
 pub use pool::Mempool;
 pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
+pub use shared_ring::{ClientRx, ClientTx, RingClient, RingServer, ServerRx, ServerTx};
 
 use core::ffi::CStr;
 
-/// What DPDK refused, why, and what it logged meanwhile.
+/// A failed DPDK operation, with its error code and what DPDK logged meanwhile.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {}{}", reason(*errno), tail(log))]
+#[error("{what}: {}{}", error_text(*errno), log_tail(log))]
 pub struct Error {
-    /// What was attempted.
+    /// The operation that failed.
     pub what: String,
-    /// The positive `errno` it gave.
+    /// The positive `errno`.
     pub errno: i32,
-    /// What DPDK logged during the attempt; may be empty.
+    /// DPDK's log messages of the operation; may be empty.
     pub log: String,
 }
 
-/// What DPDK calls return, made ours.
+/// The result of a DPDK operation.
 pub type Result<T> = core::result::Result<T, Error>;
 
-fn reason(errno: i32) -> String {
+fn error_text(errno: i32) -> String {
     // SAFETY: rte_strerror returns a NUL-terminated per-thread buffer for any number.
     unsafe { CStr::from_ptr(dpdk_sys::rte_strerror(errno)) }.to_string_lossy().into_owned()
 }
 
-fn tail(log: &str) -> String {
+fn log_tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|l| !l.trim().is_empty()).collect();
     let last = lines[lines.len().saturating_sub(3)..].join("; ");
     if last.is_empty() { last } else { format!(" (DPDK: {last})") }
@@ -67,7 +69,7 @@ fn check(what: impl FnOnce() -> String, rc: i32) -> Result<i32> {
     Err(Error { what: what(), errno: -rc, log: eal::take_log() })
 }
 
-/// Release of the libdpdk in use, such as `DPDK 22.11.11`.
+/// Returns the release of the linked DPDK, such as `DPDK 22.11.11`.
 pub fn version() -> String {
     // SAFETY: a static string.
     unsafe { CStr::from_ptr(dpdk_sys::rte_version()) }.to_string_lossy().into_owned()

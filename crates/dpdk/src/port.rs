@@ -1,6 +1,6 @@
 //! Ports and their queues.
 
-use crate::{Eal, Mempool, Result, check, listener};
+use crate::{Driver, Eal, Mempool, Result, check, vhost_listener};
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use dpdk_sys as sys;
@@ -16,37 +16,38 @@ pub struct Port {
     device: Device,
 }
 
-/// What a device is and can do.
+/// The properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// DPDK's name of the driver.
-    pub driver: String,
-    /// Receive queues it can have.
+    /// The driver.
+    pub driver: Driver,
+    /// Most receive queues.
     pub max_rx_queues: u16,
-    /// Transmit queues it can have.
+    /// Most transmit queues.
     pub max_tx_queues: u16,
-    /// Whether it spreads flows over its receive queues by itself.
+    /// True if the device distributes flows over its receive queues (RSS).
     pub rss: bool,
-    /// NUMA node, or -1.
+    /// NUMA node of the device, or -1.
     pub socket: i32,
 }
 
-/// How a port is started.
+/// The configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Receive queues.
+    /// Number of receive queues.
     pub rx_queues: u16,
-    /// Transmit queues.
+    /// Number of transmit queues.
     pub tx_queues: u16,
-    /// Descriptors in each queue; the driver rounds to what it can.
+    /// Descriptors of each queue; the driver adjusts the number.
     pub descriptors: u16,
-    /// Whether receive queues have bells ([`RxQueue::bell`]); of software ports `virtio-user` alone has them.
-    pub bells: bool,
+    /// True to enable rx interrupts ([`RxQueue::rx_interrupt`]); of the software ports only `virtio-user` supports
+    /// them.
+    pub rx_interrupts: bool,
 }
 
 impl Default for PortConfig {
     fn default() -> Self {
-        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024, bells: false }
+        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024, rx_interrupts: false }
     }
 }
 
@@ -56,17 +57,17 @@ pub struct Queues {
     pub rx: Vec<RxQueue>,
     /// Transmit queues.
     pub tx: Vec<TxQueue>,
-    /// The port itself, to watch it.
+    /// The port itself, for monitoring.
     pub port: PortHandle,
 }
 
-/// A started port, for whoever watches it.
+/// A handle to monitor a started port.
 #[derive(Clone)]
 pub struct PortHandle {
     device: Arc<Device>,
 }
 
-/// The driver's own counts since the port started.
+/// Counts since the port was started, by the driver except where noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Packets received.
@@ -77,30 +78,29 @@ pub struct PortStats {
     pub rx_bytes: u64,
     /// Bytes sent, without FCS.
     pub tx_bytes: u64,
-    /// Packets that the device lost because its queue was full.
+    /// Packets that the device dropped because its queue was full.
     pub rx_missed: u64,
-    /// Packets received broken.
+    /// Erroneous packets received.
     pub rx_errors: u64,
-    /// Packets accepted for sending that did not leave.
+    /// Packets accepted for sending and not sent.
     pub tx_errors: u64,
-    /// Times the pool had no packet for the device.
+    /// Failed buffer allocations of the receive queues.
     pub rx_no_buffer: u64,
-    /// Packets that came in several segments, or in a buffer that somebody else holds as well, and were copied into one of
-    /// their own. Counted here, not by the driver.
+    /// Packets received in several segments or in a shared buffer and copied into one buffer; counted by [`RxQueue`].
     pub rx_copied: u64,
 }
 
-/// The rings between two ports. They go with the second of them, and what nobody has taken out of them goes home.
+/// The rings between two ports, freed with the last of them; packets left in the rings return to their pool.
 struct Wire([*mut sys::rte_ring; 2]);
 
-// SAFETY: nobody reads the rings but who drops the wire; the ports' drivers have them, each with its one thread for each end.
+// SAFETY: only the destructor uses the rings here; the ports' drivers use them with one thread at each end.
 unsafe impl Send for Wire {}
 // SAFETY: as above.
 unsafe impl Sync for Wire {}
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // SAFETY: each port has a handle of this, let go only when it has closed.
+        // SAFETY: each port has a reference to this and drops it after it has closed.
         unsafe { sys::bs_wire_free(self.0.as_mut_ptr()) };
     }
 }
@@ -108,35 +108,35 @@ impl Drop for Wire {
 struct Device {
     id: u16,
     name: String,
-    // goes before the pool, after the port has closed
+    // dropped before the pool and after the port has closed
     _wire: Option<Arc<Wire>>,
-    // what the driver holds in its rings goes home when it closes, so the pool has to be there then
+    // the driver returns the packets in its rings when it closes, so the pool must exist until then
     pool: Option<Arc<Mempool>>,
     copied: AtomicU64,
-    /// Whether it is memif's side that listens.
+    /// True if this is the server side of a memif port.
     is_server: bool,
 }
 
-/// Bytes of the longest packet that memif's server sends, which is what a buffer has room for: a descriptor that has said once
-/// that its packet goes on in the next says so for ever (DPDK 22.11).
-const LONGEST_BY_SERVER: u32 = 2048;
+/// Longest packet in bytes that a memif server sends, which is the room of a buffer. In DPDK 22.11 a descriptor that
+/// was used for a packet of several segments keeps its NEXT flag for ever.
+const MEMIF_SERVER_MAX_FRAME: u32 = 2048;
 
-/// Numbers of the ports that are open.
-static OPEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+/// Numbers of the open ports.
+static OPEN_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: no queue handle is left, so no thread polls the port.
         unsafe { sys::bs_port_stop(self.id) };
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
 }
 
 impl Port {
-    /// Opens a device: a driver's virtual one (`net_null0`, with its arguments) or a PCI address.
+    /// Opens a device: a virtual device (`net_null0`, with its arguments) or a PCI address.
     ///
     /// # Errors
-    /// The driver's reason, with what it logged.
+    /// The driver's error, with what it logged.
     pub fn open(_: Eal, name: &str, arguments: &str) -> Result<Port> {
         let what = || format!("opening device {name:?} ({arguments:?})");
         let string = if arguments.is_empty() { name.to_owned() } else { format!("{name},{arguments}") };
@@ -146,8 +146,8 @@ impl Port {
         crate::eal::take_log();
         // SAFETY: both strings are NUL-terminated; the EAL runs.
         let id = check(what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
-        // DPDK gives the same port for a device that is open already
-        if !OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
+        // DPDK returns the same port for a device that is already open
+        if !OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
             check(what, -libc::EBUSY)?;
         }
         let mut device = Device::new(id as u16, name.to_owned(), None);
@@ -155,11 +155,11 @@ impl Port {
         Ok(Port { device })
     }
 
-    /// Two ports joined by a wire in memory: what one sends the other receives. In each direction `depth` packets may be
-    /// under way; what is still there when both ports are closed goes back to its pool.
+    /// Creates two ports joined by a pair of rings of `depth` packets: each receives what the other sends. Packets left
+    /// in the rings return to their pool when both ports are closed.
     ///
     /// # Errors
-    /// Without memory for it.
+    /// There is not enough memory.
     pub fn wire(_: Eal, depth: u32) -> Result<(Port, Port)> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -167,30 +167,30 @@ impl Port {
         let [a, b] = names.clone().map(|name| CString::new(name).expect("no NUL"));
         let mut ids = [0; 2];
         let mut rings = [core::ptr::null_mut(); 2];
-        // SAFETY: both names are NUL-terminated, there is room for two numbers and two rings, and the EAL runs.
+        // SAFETY: both names are NUL-terminated, the arrays have two elements, and the EAL runs.
         let rc = unsafe { sys::bs_wire(a.as_ptr(), b.as_ptr(), depth, ids.as_mut_ptr(), rings.as_mut_ptr()) };
-        check(|| format!("making a wire for {depth} packets"), rc)?;
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
+        check(|| format!("creating a wire of {depth} packets"), rc)?;
+        OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
         let wire = Arc::new(Wire(rings));
         let [a, b] = names;
         let port = |id, name| Port { device: Device::new(id, name, Some(wire.clone())) };
         Ok((port(ids[0], a), port(ids[1], b)))
     }
 
-    /// What it is and can do.
+    /// Returns the properties of the device.
     ///
     /// # Errors
-    /// When the device has gone.
+    /// The device has been removed.
     pub fn info(&self) -> Result<PortInfo> {
         // SAFETY: the structure is plain data, filled by the call.
         unsafe {
             let mut info: sys::bs_port_info = core::mem::zeroed();
             check(
-                || format!("asking device {:?} what it is", self.device.name),
+                || format!("reading the properties of device {:?}", self.device.name),
                 sys::bs_port_info(self.device.id, &mut info),
             )?;
             Ok(PortInfo {
-                driver: CStr::from_ptr(info.driver.as_ptr()).to_string_lossy().into_owned(),
+                driver: Driver::from_name(&CStr::from_ptr(info.driver.as_ptr()).to_string_lossy()),
                 max_rx_queues: info.max_rx_queues,
                 max_tx_queues: info.max_tx_queues,
                 rss: info.rss != 0,
@@ -199,32 +199,33 @@ impl Port {
         }
     }
 
-    /// Configures and starts it. Each queue's only handle is in what returns.
+    /// Configures and starts the port. Each returned queue is the only handle to it.
     ///
     /// # Errors
-    /// The driver's reason, with what it logged.
+    /// The driver's error, with what it logged.
     pub fn start(mut self, config: &PortConfig, pool: &Arc<Mempool>) -> Result<Queues> {
-        let PortConfig { rx_queues, tx_queues, descriptors, bells } = *config;
+        let PortConfig { rx_queues, tx_queues, descriptors, rx_interrupts } = *config;
         let info = self.info()?;
         let rss = info.rss && rx_queues > 1;
         self.device.pool = Some(pool.clone());
         let (id, raw) = (self.device.id, pool.raw());
-        // SAFETY: the pool is live and stays so while the device is; queue counts are checked by the driver.
+        // SAFETY: the pool lives as long as the device; the driver checks the queue counts.
         let start = || unsafe {
-            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss.into(), bells.into(), raw)
+            let (rss, interrupts) = (rss.into(), rx_interrupts.into());
+            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss, interrupts, raw)
         };
-        let rc = if info.driver == "net_vhost" { listener::told_of(start) } else { start() };
+        let rc = if info.driver == Driver::Vhost { vhost_listener::start_and_wake(start) } else { start() };
         let what = || {
             format!("starting device {:?} with {rx_queues} receive and {tx_queues} transmit queues", self.device.name)
         };
         check(what, rc)?;
-        if info.driver == "net_memif" {
-            let longest = if self.device.is_server { LONGEST_BY_SERVER } else { u32::MAX };
-            // SAFETY: the port is started, and nobody polls it yet.
-            check(what, unsafe { sys::bs_gate(id, rx_queues, tx_queues, longest) })?;
+        if info.driver == Driver::Memif {
+            let max_len = if self.device.is_server { MEMIF_SERVER_MAX_FRAME } else { u32::MAX };
+            // SAFETY: the port is started, and no worker polls it yet.
+            check(what, unsafe { sys::bs_memif_guard(id, rx_queues, tx_queues, max_len) })?;
         }
-        // it hands on what it was given; what every other driver brings is checked packet by packet
-        let plain = info.driver == "net_ring";
+        // a ring delivers packets as they were sent; packets of every other driver are validated
+        let trusted = info.driver == Driver::Ring;
         let device = Arc::new(self.device);
         Ok(Queues {
             rx: (0..rx_queues)
@@ -232,16 +233,18 @@ impl Port {
                     ops: Ops::of(device.id),
                     device: device.clone(),
                     queue,
-                    plain,
+                    trusted,
                     // SAFETY: the port is started.
-                    bell: bells.then(|| unsafe { sys::bs_rx_bell(device.id, queue) }).filter(|fd| *fd >= 0),
+                    rx_interrupt: rx_interrupts
+                        .then(|| unsafe { sys::bs_rx_interrupt_fd(device.id, queue) })
+                        .filter(|fd| *fd >= 0),
                     too_long: 0,
                     unusable: 0,
                     bytes: 0,
                 })
                 .collect(),
             tx: (0..tx_queues)
-                .map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, plain, bytes: 0 })
+                .map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, trusted, bytes: 0 })
                 .collect(),
             port: PortHandle { device },
         })
@@ -279,45 +282,45 @@ impl Device {
     }
 }
 
-/// A receive queue's only handle.
+/// The only handle to a receive queue.
 pub struct RxQueue {
     ops: Ops,
     device: Arc<Device>,
     queue: u16,
-    plain: bool,
-    /// A descriptor of the driver's.
-    bell: Option<i32>,
+    trusted: bool,
+    /// File descriptor of the rx interrupt, owned by the driver.
+    rx_interrupt: Option<i32>,
     too_long: u64,
     unusable: u64,
     bytes: u64,
 }
 
-/// A transmit queue's only handle.
+/// The only handle to a transmit queue.
 pub struct TxQueue {
     ops: Ops,
     device: Arc<Device>,
     queue: u16,
-    plain: bool,
+    trusted: bool,
     bytes: u64,
 }
 
-/// Takes out what no driver can give back to a pool.
+/// Removes packets on the heap, which a driver cannot return to a pool.
 #[cold]
 #[inline(never)]
 fn drop_heap_packets(batch: &mut Batch) {
     batch.extract_if(|packet| packet.is_heap().then_some(()), |(), packet| drop(packet));
 }
 
-/// Bytes in packets.
-pub(crate) fn total(packets: &[Packet]) -> u64 {
+/// Returns the bytes in packets.
+pub(crate) fn total_bytes(packets: &[Packet]) -> u64 {
     packets.iter().map(|p| p.len() as u64).sum()
 }
 
-/// A port's row in the function table that DPDK's inline burst functions read.
+/// A port's entry in the table of burst functions that DPDK's inline functions read.
 #[derive(Clone, Copy)]
 struct Ops(*const sys::rte_eth_fp_ops);
 
-// SAFETY: the table is static; DPDK writes a row only while its port is being started or stopped.
+// SAFETY: the table is static; DPDK writes an entry only while its port is being started or stopped.
 unsafe impl Send for Ops {}
 // SAFETY: as above.
 unsafe impl Sync for Ops {}
@@ -329,12 +332,13 @@ impl Ops {
 }
 
 impl RxQueue {
-    /// Receives what is there, up to the room in the batch; how many came.
+    /// Appends received packets to the batch until it is full; returns their number.
     #[inline(always)]
     pub fn receive(&mut self, batch: &mut Batch) -> usize {
         let have = batch.len();
-        // SAFETY: rte_eth_rx_burst's body: the port is started while a handle lives, `&mut self` makes this the only
-        // poller, and the slots behind `have` are free. Buffers that are not plain do not get past `tidy`.
+        // SAFETY: the body of rte_eth_rx_burst. The port is started while a handle lives, `&mut self` makes this the
+        // only poller, and the slots behind `have` are free. `validate` accepts only direct, single-segment, unshared
+        // buffers.
         unsafe {
             let at = batch.buffers().add(have);
             let room = (BURST - have) as u16;
@@ -346,7 +350,7 @@ impl RxQueue {
             if !callbacks.is_null() {
                 n = self.callbacks(at.cast(), n, room, callbacks.cast());
             }
-            let n = if self.plain || n == 0 { n as usize } else { self.tidy(at.cast(), n) };
+            let n = if self.trusted || n == 0 { n as usize } else { self.validate(at.cast(), n) };
             batch.set_len(have + n);
             n
         }
@@ -355,76 +359,77 @@ impl RxQueue {
     #[cold]
     #[inline(never)]
     unsafe fn callbacks(&self, at: *mut *mut sys::rte_mbuf, n: u16, room: u16, callbacks: *mut c_void) -> u16 {
-        // SAFETY: the caller's burst, and the chain that the table named.
+        // SAFETY: the arguments of the burst, and the callback list of the table.
         unsafe { sys::rte_eth_call_rx_callbacks(self.device.id, self.queue, at, n, room, callbacks) }
     }
 
-    /// Makes sure that every buffer is one segment, held once and owns its bytes; counts bytes on the way.
+    /// Ensures that every buffer is direct, single-segment and unshared, and counts bytes.
     #[inline]
-    unsafe fn tidy(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
-        /// RTE_MBUF_F_INDIRECT and RTE_MBUF_F_EXTERNAL.
-        const BORROWED: u64 = 1 << 62 | 1 << 61;
-        // whatever differs from a plain buffer leaves a bit, looked at once for the burst
-        let (mut counts, mut flags, mut lengths, mut beyond, mut bytes) = (0, 0, 0, 0, 0);
+    unsafe fn validate(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
+        /// `RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL`.
+        const SHARED: u64 = 1 << 62 | 1 << 61;
+        // deviations are accumulated as bits and tested once per burst
+        let (mut counts, mut flags, mut lengths, mut slack, mut bytes) = (0, 0, 0, 0, 0);
         for i in 0..n as usize {
             // SAFETY: the driver wrote n buffer pointers; layout.rs proves the cast.
             let m = unsafe { &*(*at.add(i)).cast::<packet::Mbuf>() };
             counts |= (m.nb_segs ^ 1) | (m.refcnt ^ 1);
             flags |= m.ol_flags;
-            // a peer's driver may believe its peer about lengths
+            // a driver may take lengths from its peer unchecked
             lengths |= m.pkt_len ^ u32::from(m.data_len);
-            beyond |= i32::from(m.buf_len) - i32::from(m.data_off) - i32::from(m.data_len);
+            slack |= i32::from(m.buf_len) - i32::from(m.data_off) - i32::from(m.data_len);
             bytes += u64::from(m.pkt_len);
         }
         self.bytes += bytes;
-        if counts == 0 && flags & BORROWED == 0 && lengths == 0 && beyond >= 0 {
+        if counts == 0 && flags & SHARED == 0 && lengths == 0 && slack >= 0 {
             return n as usize;
         }
-        self.copy_odd(at, n)
+        self.linearize(at, n)
     }
 
-    /// Copies what came in several segments or borrowed into a buffer of its own, and drops what has no place in one.
+    /// Copies segmented or shared buffers into one buffer of the pool, and drops packets that cannot be copied.
     #[cold]
     #[inline(never)]
-    fn copy_odd(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
+    fn linearize(&mut self, at: *mut *mut sys::rte_mbuf, n: u16) -> usize {
         let pool = self.device.pool.as_ref().expect("a started port has one").raw();
-        // SAFETY: n buffers from the driver and the port's own pool.
-        let sys::bs_tidied { kept, copied, too_long } = unsafe { sys::bs_tidy(at, n.into(), pool) };
+        // SAFETY: n buffers of the driver, and the pool of the port.
+        let sys::bs_linearized { kept, copied, too_long } = unsafe { sys::bs_linearize(at, n.into(), pool) };
         self.device.copied.fetch_add(copied.into(), Ordering::Relaxed);
         self.too_long += u64::from(too_long);
         self.unusable += u64::from(u32::from(n) - kept - too_long);
         kept as usize
     }
 
-    /// What can be read once the other side has rung, which it does for a packet that comes while [`RxQueue::ring`] is on. None
-    /// where the port has no bells.
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the driver closes it with the device, of which this is a handle.
-        self.bell.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    /// Returns the descriptor that becomes readable when a packet arrives while the rx interrupt is enabled
+    /// ([`RxQueue::enable_rx_interrupt`]); `None` if the port has no rx interrupts.
+    pub fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the driver closes it with the device, to which this is a handle.
+        self.rx_interrupt.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether the other side is to ring for the next packet. It may not for one that came before: look once more.
-    pub fn ring(&mut self, on: bool) {
-        if self.bell.is_some() {
-            // SAFETY: the port is started, and nobody else polls this queue. Errors: drivers with bells have none.
-            unsafe { sys::bs_rx_ring(self.device.id, self.queue, on.into()) };
+    /// Enables or disables the rx interrupt. Packets that arrived before may not raise one: poll once more after
+    /// enabling.
+    pub fn enable_rx_interrupt(&mut self, on: bool) {
+        if self.rx_interrupt.is_some() {
+            // SAFETY: the port is started, and this is the only poller. Errors: drivers with rx interrupts return none.
+            unsafe { sys::bs_rx_interrupt_enable(self.device.id, self.queue, on.into()) };
         }
     }
 
-    /// Packets, since the start, that came in several segments, longer than a buffer together, and were dropped.
+    /// Returns the number of segmented packets that were dropped because they exceed a buffer.
     #[inline(always)]
     pub fn too_long(&self) -> u64 {
         self.too_long
     }
 
-    /// Packets, since the start, that had to be copied and for which the pool had no buffer, or whose lengths contradict
-    /// each other; they were dropped.
+    /// Returns the number of packets that were dropped because the pool had no buffer to copy them into, or because
+    /// their lengths are inconsistent.
     #[inline(always)]
     pub fn unusable(&self) -> u64 {
         self.unusable
     }
 
-    /// Bytes received since the start, without FCS. Rings are not counted: what goes over them has been counted.
+    /// Returns the bytes received, without FCS; 0 for rings, whose packets are counted elsewhere.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -432,31 +437,31 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Sends what the driver takes, from the front; how many. The others stay in the batch, in order.
+    /// Sends packets from the front of the batch; returns how many the driver accepted. The others stay, in order.
     #[inline(always)]
     pub fn send(&mut self, batch: &mut Batch) -> usize {
-        // SAFETY: rte_eth_tx_burst's body: the port is started while a handle lives and `&mut self` makes this the only
-        // sender; the driver owns the buffers that it says it took.
+        // SAFETY: the body of rte_eth_tx_burst. The port is started while a handle lives, `&mut self` makes this the
+        // only sender, and the driver owns the buffers that it accepted.
         unsafe {
             let ops = self.ops.0;
             let queue = self.queue as usize;
-            if packet::heap_packets_possible() {
+            if packet::heap_packets_exist() {
                 drop_heap_packets(batch);
             }
             let mut n = batch.len() as u16;
             let at = batch.buffers().cast();
             let callbacks = *(*ops).txq.clbk.add(queue);
             if !callbacks.is_null() {
-                // a callback may have freed some; what it left stands at the front
+                // a callback may have freed packets; the remaining ones are at the front
                 n = self.callbacks(at, n, callbacks.cast());
                 batch.set_len(n as usize);
             }
-            let offered = if self.plain { 0 } else { total(batch.as_slice()) };
+            let offered = if self.trusted { 0 } else { total_bytes(batch.as_slice()) };
             let send = (*ops).tx_pkt_burst.unwrap_unchecked();
             let n = send(*(*ops).txq.data.add(queue), at, n) as usize;
             batch.forget_front(n);
-            if !self.plain {
-                self.bytes += offered - total(batch.as_slice());
+            if !self.trusted {
+                self.bytes += offered - total_bytes(batch.as_slice());
             }
             n
         }
@@ -465,11 +470,11 @@ impl TxQueue {
     #[cold]
     #[inline(never)]
     unsafe fn callbacks(&self, at: *mut *mut sys::rte_mbuf, n: u16, callbacks: *mut c_void) -> u16 {
-        // SAFETY: the caller's burst, and the chain that the table named.
+        // SAFETY: the arguments of the burst, and the callback list of the table.
         unsafe { sys::rte_eth_call_tx_callbacks(self.device.id, self.queue, at, n, callbacks) }
     }
 
-    /// Bytes sent since the start, without FCS. Rings are not counted: what goes over them has been counted.
+    /// Returns the bytes sent, without FCS; 0 for rings, whose packets are counted elsewhere.
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -477,24 +482,24 @@ impl TxQueue {
 }
 
 impl PortHandle {
-    /// DPDK's number of the port.
+    /// Returns DPDK's number of the port.
     pub fn id(&self) -> u16 {
         self.device.id
     }
 
-    /// The driver's own counts for the whole port.
+    /// Returns the counts of the whole port.
     pub fn stats(&self) -> PortStats {
         self.device.stats()
     }
 
-    /// The port's MAC address, where it has one.
+    /// Returns the MAC address of the port, if it has one.
     pub fn mac(&self) -> Option<[u8; 6]> {
         let mut mac = [0; 6];
-        // SAFETY: six bytes, as the call writes.
+        // SAFETY: the call writes six bytes.
         (unsafe { sys::bs_port_mac(self.device.id, mac.as_mut_ptr()) } == 0).then_some(mac)
     }
 
-    /// Whether the other side is there.
+    /// Returns true if the link is up.
     pub fn link_up(&self) -> bool {
         // SAFETY: the port is started.
         unsafe { sys::bs_port_link(self.device.id) == 1 }

@@ -1,4 +1,4 @@
-//! Ports and pools as any user has them: no root, no devices.
+//! Ports and pools without privileges or hardware.
 
 use dpdk::{Eal, Memory, Mempool, Port, PortConfig, Queues};
 use packet::{BURST, Batch, HeapPool, Pool};
@@ -9,7 +9,7 @@ fn eal() -> Eal {
 }
 
 #[test]
-fn packets_go_home_from_any_thread_and_in_any_company() {
+fn packets_return_to_their_pool_from_any_thread_and_from_mixed_batches() {
     let eal = eal();
     let pool = Mempool::new(eal, 511).unwrap();
     let mut batch = Batch::new();
@@ -20,7 +20,7 @@ fn packets_go_home_from_any_thread_and_in_any_company() {
     std::thread::spawn(move || drop(half)).join().unwrap();
     assert_eq!(pool.in_use(), 0);
 
-    // two pools and the heap in one batch
+    // packets of two pools and of the heap in one batch
     let (other, heap) = (Mempool::new(eal, 511).unwrap(), HeapPool::new(8));
     for n in 0..BURST {
         let packet = match n % 3 {
@@ -35,7 +35,7 @@ fn packets_go_home_from_any_thread_and_in_any_company() {
 }
 
 #[test]
-fn an_empty_pool_says_so() {
+fn an_empty_pool_allocates_nothing() {
     let pool = Mempool::new(eal(), 63).unwrap();
     let all: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
     assert_eq!(all.len(), pool.size());
@@ -44,7 +44,7 @@ fn an_empty_pool_says_so() {
 }
 
 #[test]
-fn what_is_sent_to_a_ring_comes_back_whole_and_in_order() {
+fn a_ring_preserves_packets_and_order() {
     let eal = eal();
     let pool = Mempool::new(eal, 2047).unwrap();
     let mut ring = Port::open(eal, "net_ring_order", "").unwrap().start(&PortConfig::default(), &pool).unwrap();
@@ -58,7 +58,7 @@ fn what_is_sent_to_a_ring_comes_back_whole_and_in_order() {
     let tags: Vec<_> = batch.iter().map(|p| p.data()[59]).collect();
     assert_eq!(tags, (0..BURST as u8).collect::<Vec<_>>());
 
-    // a full ring takes no more, and what it does not take stays
+    // a full ring accepts no more, and the remaining packets stay in the batch
     let mut sent = ring.tx[0].send(&mut batch);
     loop {
         while !batch.is_full() {
@@ -76,7 +76,7 @@ fn what_is_sent_to_a_ring_comes_back_whole_and_in_order() {
 }
 
 #[test]
-fn a_device_opens_once() {
+fn a_device_cannot_be_opened_twice() {
     let eal = eal();
     let first = Port::open(eal, "net_null_once", "").unwrap();
     let again = Port::open(eal, "net_null_once", "").unwrap_err();
@@ -88,7 +88,7 @@ fn a_device_opens_once() {
 }
 
 #[test]
-fn heap_packets_do_not_reach_a_driver() {
+fn heap_packets_are_not_passed_to_a_driver() {
     let eal = eal();
     let (pool, heap) = (Mempool::new(eal, 511).unwrap(), HeapPool::new(8));
     let mut null = Port::open(eal, "net_null_heap", "").unwrap().start(&PortConfig::default(), &pool).unwrap();
@@ -100,31 +100,32 @@ fn heap_packets_do_not_reach_a_driver() {
 }
 
 #[test]
-fn a_pool_is_handed_out_again_once_all_its_packets_are_home() {
+fn a_pool_is_reused_once_all_its_packets_are_returned() {
     let eal = eal();
-    // no other test asks for as many
+    // no other test uses a pool of this size
     let pool = Mempool::new(eal, 4095).unwrap();
     let late = pool.alloc().unwrap();
     drop(pool);
     let other = Mempool::new(eal, 4095).unwrap();
     assert_eq!((other.in_use(), other.alloc().is_some()), (0, true));
     drop((late, other));
-    // 24 GiB, were they all kept apart
+    // 24 GiB if pools were not reused
     for _ in 0..2500 {
         assert_eq!(Mempool::new(eal, 4095).unwrap().in_use(), 0);
     }
 }
 
-/// A frame longer than a buffer's room behind the headroom, of which drivers make two segments.
+/// Length of a frame that exceeds a buffer, so that drivers receive it in two segments.
 const LONG: usize = 2100;
 
-/// Sends long frames and short ones from one port to the other: which of them are received, and dropped as too long.
-fn between(pool: &Mempool, mut from: Queues, mut to: Queues) -> (Vec<usize>, u64) {
+/// Sends long and short frames from one port to another; returns the lengths received and the number dropped as too
+/// long.
+fn transfer(pool: &Mempool, mut from: Queues, mut to: Queues) -> (Vec<usize>, u64) {
     let began = Instant::now();
-    let waited = |what: &str| assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+    let check_timeout = |what: &str| assert!(began.elapsed() < Duration::from_secs(60), "{what}");
     let mut batch = Batch::new();
     while !(from.port.link_up() && to.port.link_up()) {
-        waited("no link");
+        check_timeout("no link");
         std::thread::sleep(Duration::from_millis(5));
     }
     for n in 0..16 {
@@ -136,13 +137,13 @@ fn between(pool: &Mempool, mut from: Queues, mut to: Queues) -> (Vec<usize>, u64
         batch.push(packet).unwrap();
     }
     while !batch.is_empty() {
-        waited("not all is sent");
+        check_timeout("not all packets are sent");
         from.tx[0].send(&mut batch);
     }
     let mut lengths = vec![];
     while lengths.len() + (to.rx[0].too_long() as usize) < 16 {
-        waited("not all is received");
-        // what is sent also comes home by polling
+        check_timeout("not all packets are received");
+        // polling also returns sent packets to the pool
         from.tx[0].send(&mut Batch::new());
         to.rx[0].receive(&mut batch);
         lengths.extend(batch.iter().map(packet::Packet::len));
@@ -152,7 +153,7 @@ fn between(pool: &Mempool, mut from: Queues, mut to: Queues) -> (Vec<usize>, u64
 }
 
 #[test]
-fn drivers_that_make_segments_bring_no_packet_in_parts() {
+fn segmented_packets_are_received_whole_or_dropped() {
     let eal = eal();
     let pool = Mempool::new(eal, 8191).unwrap();
     let folder = std::env::temp_dir().join(format!("bondstone-ports-{}", std::process::id()));
@@ -165,11 +166,11 @@ fn drivers_that_make_segments_bring_no_packet_in_parts() {
     let (memif, vhost) = (memif.display(), vhost.display());
     let server = open("net_memif_long_a", &format!("role=server,socket-abstract=no,socket={memif}"));
     let client = open("net_memif_long_b", &format!("role=client,socket-abstract=no,socket={memif}"));
-    let (lengths, too_long) = between(&pool, client, server);
+    let (lengths, too_long) = transfer(&pool, client, server);
     assert_eq!((lengths, too_long), (vec![60; 12], 4));
     let switch = open("net_vhost_long", &format!("iface={vhost}"));
     let user = open("net_virtio_user_long", &format!("path={vhost},queues=1,mrg_rxbuf=1"));
-    let (lengths, too_long) = between(&pool, user, switch);
+    let (lengths, too_long) = transfer(&pool, user, switch);
     assert_eq!((lengths, too_long), (vec![60; 12], 4));
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,232 +1,267 @@
-//! What a node may do besides changing its batch.
+//! Operations that a node performs on packets while it runs.
 
-use crate::graph::Lost;
-use crate::{Counter, Hop, NodeStats, Running};
+mod hold_queue;
+
+pub use hold_queue::HoldQueue;
+pub(crate) use hold_queue::LostCount;
+
+use crate::hop::{CurrentHop, Hop, PathId};
+use crate::named_enum::Numbered;
+use crate::stats::{CommonDrop, Counter, NodeStats};
 use packet::{Batch, Packet, Pool};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node's way to drop, emit and make packets.
+/// The operations of a running node: drop, emit, hold and create packets, and read the time.
+///
+/// The graph passes it to [`Node::process`](crate::Node::process) and [`Node::on_timer`](crate::Node::on_timer).
+/// Packets that stay in the batch leave by the first output; every other packet goes through one of these methods, so
+/// that each is counted exactly once.
+///
+/// ```
+/// use graph::{Context, Named, Node};
+/// use packet::Batch;
+///
+/// graph::named_enum! {
+///     enum Drop { Runt = "runt" }
+/// }
+/// graph::named_enum! {
+///     enum Output { Out = "out", Jumbo = "jumbo" }
+/// }
+///
+/// /// Drops runts and separates frames of more than 1514 bytes.
+/// struct BySize;
+/// impl Node for BySize {
+///     fn drops(&self) -> &[&'static str] {
+///         Drop::NAMES
+///     }
+///     fn outputs(&self) -> &[&'static str] {
+///         Output::NAMES
+///     }
+///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+///         for packet in batch.drain() {
+///             match packet.len() {
+///                 ..60 => cx.drop(Drop::Runt, packet),
+///                 60..=1514 => cx.emit(Output::Out, packet),
+///                 _ => cx.emit(Output::Jumbo, packet),
+///             }
+///         }
+///     }
+/// }
+/// ```
 pub struct Context<'a> {
-    pub(crate) desk: &'a mut BatchState,
+    pub(crate) state: &'a mut BatchState,
     pub(crate) outbox: &'a mut [Vec<Packet>],
     pub(crate) stats: &'a NodeStats,
-    pub(crate) lost: &'a Lost,
-    /// The node's first hop by each input.
-    pub(crate) ways: &'a [Option<Hop>],
+    pub(crate) lost: &'a LostCount,
+    /// First hop of the node by each input.
+    pub(crate) first_hops: &'a [Option<Hop>],
 }
 
-/// One of the paths in which a node stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathId(pub(crate) Hop);
-
-/// What the nodes of a graph share, and what the one that runs has done to packets during its batch.
+/// State that the nodes of a graph share, and the effects of the running node on packets outside its batch.
 pub(crate) struct BatchState {
     pub(crate) pool: Arc<dyn Pool + Send + Sync>,
-    pub(crate) gone: Batch,
+    /// Dropped packets, freed together.
+    pub(crate) to_free: Batch,
     pub(crate) dropped: usize,
     pub(crate) emitted: usize,
     pub(crate) created: usize,
     pub(crate) held: usize,
     pub(crate) released: usize,
-    /// Output by which the batch goes on.
-    pub(crate) leave: u8,
-    /// Whether any of the above is not 0.
-    pub(crate) touched: bool,
-    /// Time since the graph was made.
+    /// Output by which the batch leaves.
+    pub(crate) output: u8,
+    /// True if any of the counts above is not 0.
+    pub(crate) changed: bool,
+    /// Time since the graph was created.
     pub(crate) now: Duration,
-    /// The hop that runs.
-    pub(crate) running: Running,
-    /// Packets that leave by the first output of another hop of the node that runs.
-    pub(crate) strays: Vec<(PathId, Packet)>,
+    pub(crate) current_hop: CurrentHop,
+    /// Packets that leave by the first output of another hop of the running node.
+    pub(crate) rerouted: Vec<(PathId, Packet)>,
 }
 
-/// Packets that a node keeps for later: a bounded queue, first in, first out. They count as held as long as they are in
-/// it; [`Cx::hold`] puts them in, [`Cx::release`] takes them out. Those that are in it when it is dropped count as
-/// `vanished`.
-pub struct HoldQueue {
-    packets: VecDeque<(PathId, Packet)>,
-    most: usize,
-    /// The copy of the node whose packets they are, as soon as there are some.
-    of: Option<Lost>,
-}
-
-impl Drop for HoldQueue {
-    fn drop(&mut self) {
-        if let Some(of) = &self.of {
-            of.add(self.packets.len());
+impl BatchState {
+    pub(crate) fn new(pool: Arc<dyn Pool + Send + Sync>) -> Self {
+        BatchState {
+            pool,
+            to_free: Batch::new(),
+            dropped: 0,
+            emitted: 0,
+            created: 0,
+            held: 0,
+            released: 0,
+            output: 0,
+            changed: false,
+            now: Duration::ZERO,
+            current_hop: CurrentHop::default(),
+            rerouted: vec![],
         }
     }
-}
 
-impl HoldQueue {
-    /// A queue for `most` packets.
-    pub fn new(most: usize) -> Self {
-        HoldQueue { packets: VecDeque::with_capacity(most.min(64)), most, of: None }
-    }
-
-    /// Packets in it.
-    pub fn len(&self) -> usize {
-        self.packets.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
-    /// The packets, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Packet> {
-        self.packets.iter().map(|(_, packet)| packet)
+    /// Resets the counts.
+    #[inline(always)]
+    pub(crate) fn reset(&mut self) {
+        (self.dropped, self.emitted, self.created, self.held, self.released) = (0, 0, 0, 0, 0);
+        self.changed = false;
     }
 }
 
 impl Context<'_> {
-    /// Drops a packet for the node's reason number `reason` (its place in [`crate::Node::drops`]).
+    /// Drops a packet and counts it under `reason`, an index into [`Node::drops`](crate::Node::drops).
     #[inline]
-    pub fn drop(&mut self, reason: u8, packet: Packet) {
+    pub fn drop(&mut self, reason: impl Numbered, packet: Packet) {
+        let reason = reason.number();
         match self.stats.drops.get(reason as usize) {
             Some(count) => count.add(1),
-            None => self.stats.drop_every(crate::stats::VANISHED, 1),
+            None => self.stats.count_common_drops(CommonDrop::Vanished, 1),
         }
-        self.desk.dropped += 1;
-        self.desk.touched = true;
-        if let Err(packet) = self.desk.gone.push(packet) {
-            self.desk.gone.clear();
-            drop(self.desk.gone.push(packet));
+        self.state.dropped += 1;
+        self.state.changed = true;
+        if let Err(packet) = self.state.to_free.push(packet) {
+            self.state.to_free.clear();
+            drop(self.state.to_free.push(packet));
         }
     }
 
-    /// Sends a packet out of output number `output` (its place in [`crate::Nf::OUTPUTS`]; 0 is where the batch goes).
+    /// Sends a packet to `output`, an index into [`Nf::OUTPUTS`](crate::Nf::OUTPUTS). Output 0 is the one that the
+    /// batch leaves by.
     #[inline]
-    pub fn emit(&mut self, output: u8, packet: Packet) {
-        self.desk.emitted += 1;
-        self.desk.touched = true;
+    pub fn emit(&mut self, output: impl Numbered, packet: Packet) {
+        let output = output.number();
+        self.state.emitted += 1;
+        self.state.changed = true;
         match self.outbox.get_mut(output as usize) {
             Some(out) => out.push(packet),
             None => {
-                self.stats.drop_every(crate::stats::NO_EDGE, 1);
-                self.desk.gone.push(packet).unwrap_or_else(drop);
+                self.stats.count_common_drops(CommonDrop::NoEdge, 1);
+                self.state.to_free.push(packet).unwrap_or_else(drop);
             }
         }
     }
 
-    /// Sends a packet that was held out of output number `output`, on the path by which it had come: the first output of a
-    /// node that stands in several paths leads on along each of them.
-    pub fn emit_from(&mut self, way: PathId, output: u8, packet: Packet) {
-        if output != 0 || self.path() == way {
+    /// Sends a packet that arrived on `path` to `output`. The first output of a node that is on several paths continues
+    /// along each of them, so a released packet has to be sent along the path that [`release`](Context::release)
+    /// returns.
+    pub fn emit_on_path(&mut self, path: PathId, output: impl Numbered, packet: Packet) {
+        let output = output.number();
+        if output != 0 || self.path() == path {
             return self.emit(output, packet);
         }
-        self.desk.emitted += 1;
-        self.desk.touched = true;
-        self.desk.strays.push((way, packet));
+        self.state.emitted += 1;
+        self.state.changed = true;
+        self.state.rerouted.push((path, packet));
     }
 
-    /// The path by which the batch has come. In [`Node::wake`](crate::Node::wake) the node's first.
+    /// Returns the path that the batch arrived on; in [`Node::on_timer`](crate::Node::on_timer) the first path of the
+    /// node.
     pub fn path(&self) -> PathId {
-        PathId(self.desk.running.hop().unwrap_or(Hop(0)))
+        PathId(self.state.current_hop.hop().unwrap_or(Hop(0)))
     }
 
-    /// Keeps a packet in a queue of the node's; gives it back when that is full.
+    /// Returns the first path that enters the node by `input`, or `None` if there is none. For packets that a node
+    /// sends back in the other direction.
+    pub fn path_from_input(&self, input: u8) -> Option<PathId> {
+        self.first_hops.get(usize::from(input)).copied().flatten().map(PathId)
+    }
+
+    /// Appends a packet to a queue of the node.
     ///
     /// # Errors
-    /// The packet.
+    /// Returns the packet if the queue is full.
     pub fn hold(&mut self, queue: &mut HoldQueue, packet: Packet) -> Result<(), Packet> {
-        self.hold_from(self.path(), queue, packet)
+        self.hold_on_path(self.path(), queue, packet)
     }
 
-    /// As [`hold`](Cx::hold), a packet that had come by this path, such as one that was released and has to wait longer.
+    /// Appends a packet that arrived on `path` to a queue of the node, such as one that was released too early.
     ///
     /// # Errors
-    /// The packet.
-    pub fn hold_from(&mut self, way: PathId, queue: &mut HoldQueue, packet: Packet) -> Result<(), Packet> {
-        if queue.packets.len() >= queue.most {
+    /// Returns the packet if the queue is full.
+    pub fn hold_on_path(&mut self, path: PathId, queue: &mut HoldQueue, packet: Packet) -> Result<(), Packet> {
+        if queue.packets.len() >= queue.capacity {
             return Err(packet);
         }
-        if !queue.of.as_ref().is_some_and(|of| of.is(self.lost)) {
-            // what is in it already is another node's, or one's that was built anew
-            let before = queue.of.replace(self.lost.clone());
-            before.iter().for_each(|of| of.add(queue.packets.len()));
-            self.desk.created += queue.packets.len();
+        if !queue.owner.as_ref().is_some_and(|owner| owner.is_same(self.lost)) {
+            // the packets in it were held by another node, or by this one before it was rebuilt
+            let before = queue.owner.replace(self.lost.clone());
+            before.iter().for_each(|owner| owner.add(queue.packets.len()));
+            self.state.created += queue.packets.len();
             self.stats.created.add(queue.packets.len() as u64);
-            self.desk.held += queue.packets.len();
+            self.state.held += queue.packets.len();
             self.stats.held.add(queue.packets.len() as u64);
         }
-        queue.packets.push_back((way, packet));
-        self.desk.held += 1;
-        self.desk.touched = true;
+        queue.packets.push_back((path, packet));
+        self.state.held += 1;
+        self.state.changed = true;
         self.stats.held.add(1);
         Ok(())
     }
 
-    /// The first path that comes by an input, for a packet that turns round; `None` if no path does.
-    pub fn path_by_input(&self, input: u8) -> Option<PathId> {
-        self.ways.get(usize::from(input)).copied().flatten().map(PathId)
-    }
-
-    /// Takes out the packet that has waited longest, with the path by which it had come, for [`emit_from`](Cx::emit_from).
+    /// Removes the oldest packet from a queue of the node and returns it with the path that it arrived on, for
+    /// [`emit_on_path`](Context::emit_on_path).
     pub fn release(&mut self, queue: &mut HoldQueue) -> Option<(PathId, Packet)> {
         let packet = queue.packets.pop_front()?;
-        self.desk.touched = true;
-        if queue.of.as_ref().is_some_and(|of| of.is(self.lost)) {
-            self.desk.released += 1;
+        self.state.changed = true;
+        if queue.owner.as_ref().is_some_and(|owner| owner.is_same(self.lost)) {
+            self.state.released += 1;
             self.stats.held.set(self.stats.held.get() - 1);
         } else {
-            // held by another node, or by one that was built anew: it is lost there, and new here
-            queue.of.iter().for_each(|of| of.add(1));
-            self.desk.created += 1;
+            // held by another node, or by this one before it was rebuilt: lost there and created here
+            queue.owner.iter().for_each(|owner| owner.add(1));
+            self.state.created += 1;
             self.stats.created.add(1);
         }
         Some(packet)
     }
 
-    /// Says by which output the batch goes on, this time, instead of the first.
+    /// Makes the whole batch leave by `output` instead of the first one. Applies to the current batch only.
     #[inline]
-    pub fn leave_by(&mut self, output: u8) {
-        self.desk.leave = output;
+    pub fn set_output(&mut self, output: impl Numbered) {
+        self.state.output = output.number();
     }
 
-    /// Shows other counts than [`Node::counters`](crate::Node::counters) has named, from now on:
-    /// after rules have changed, say. Gives back those that were shown. Takes a lock; not for every batch.
-    pub fn show_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
-        self.stats.show_counters(counters)
+    /// Replaces the counters that [`Node::counters`](crate::Node::counters) reported, for instance after rules were
+    /// reloaded, and returns the previous ones. Takes a lock: do not call it for every batch.
+    pub fn replace_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
+        self.stats.replace_counters(counters)
     }
 
-    /// Time since the graph was made, to about a millisecond.
+    /// Returns the time since the graph was created, with a resolution of about a millisecond.
     #[inline]
     pub fn now(&self) -> Duration {
-        self.desk.now
+        self.state.now
     }
 
-    /// An empty packet, or `None` when the pool has no more. The node has to emit it, push it into its batch, or drop it.
+    /// Allocates an empty packet; returns `None` if the buffer pool is exhausted. The node has to emit it, hold it,
+    /// drop it or push it into its batch.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
-        let packet = self.desk.pool.alloc()?;
-        self.desk.created += 1;
-        self.desk.touched = true;
-        self.stats.created.add(1);
+        let packet = self.state.pool.alloc()?;
+        self.count_created();
         Some(packet)
     }
 
-    /// A packet with these bytes, or `None` when the pool has no more or they do not fit in a buffer. As for
-    /// [`alloc`](Cx::alloc), the node has to do something with it.
-    pub fn make(&mut self, bytes: &[u8]) -> Option<Packet> {
-        let packet = self.desk.pool.alloc_from(bytes)?;
-        self.desk.created += 1;
-        self.desk.touched = true;
-        self.stats.created.add(1);
+    /// Allocates a packet with a copy of `bytes`; returns `None` if the buffer pool is exhausted or `bytes` does not
+    /// fit in a buffer. The node has to emit it, hold it, drop it or push it into its batch.
+    pub fn alloc_from(&mut self, bytes: &[u8]) -> Option<Packet> {
+        let packet = self.state.pool.alloc_from(bytes)?;
+        self.count_created();
         Some(packet)
     }
 
-    /// A packet of its own with the same bytes, or `None` when the pool has no more.
+    #[inline]
+    fn count_created(&mut self) {
+        self.state.created += 1;
+        self.state.changed = true;
+        self.stats.created.add(1);
+    }
+
+    /// Allocates a packet with the bytes and metadata of another; returns `None` if the buffer pool is exhausted.
     pub fn copy(&mut self, packet: &Packet) -> Option<Packet> {
-        let mut copy = self.make(packet.data())?;
+        let mut copy = self.alloc_from(packet.data())?;
         copy.meta_mut().set_port(packet.meta().port());
-        if let Some(stamp) = packet.meta().stamp() {
-            copy.meta_mut().set_stamp(stamp);
+        if let Some(info) = packet.meta().capture_info() {
+            copy.meta_mut().set_capture_info(info);
         }
-        copy.meta_mut().copy_note(packet.meta());
+        copy.meta_mut().copy_metadata(packet.meta());
         Some(copy)
     }
 }

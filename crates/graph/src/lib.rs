@@ -1,44 +1,57 @@
-//! What a network function (NF) is written in.
+//! Network functions (NFs) as graphs of typed packet operators.
 //!
-//! An [`Nf`] names itself, its settings, inputs and outputs, and builds a [`Node`], which processes batches. Most nodes are
-//! chains of operators: [`frame`] begins one, [`parse`](Operator::parse), [`transform`](Operator::transform),
-//! [`filter`](Operator::filter), [`group_by`](Operator::group_by) and the others extend it, [`compose`](Operator::compose)
-//! makes it a node. Operators are fused by the compiler into one loop over the batch; between nodes there is one dynamic
-//! call per batch. A [`Graph`] runs nodes along chains, and every packet ends as sent or dropped with a reason.
+//! | to | use |
+//! |---|---|
+//! | define an NF: its kind, settings, inputs and outputs | [`Nf`], [`BuildContext`] |
+//! | process packets with parsed headers | a chain of [`Operator`]s, started by [`frame`]; closures receive a [`View`] |
+//! | process batches by hand: several outputs, held packets, timers | [`Node`], [`Context`], [`HoldQueue`] |
+//! | name drop reasons, outputs and counters | [`named_enum!`], [`Counters`] |
+//! | keep state of one core or share it between cores | [`PerCore`], [`Bounded`], [`Strict`] (see [`state`]) |
+//! | schedule timeouts | [`Timers`] |
+//! | publish counters and tables | [`Counter`], [`StatsTable`], [`NodeStats`] |
+//! | make NFs available in chain files | [`Registry`] |
+//! | run nodes | [`Graph`], planned by a [`Blueprint`] |
+//!
+//! An [`Nf`] builds one [`Node`] for each core. The compiler fuses the operators of a node into one loop over the
+//! batch; a [`Graph`] makes one dynamic call per node and batch. Every packet ends as sent, held, or dropped with a
+//! reason.
 //!
 //! ```
-//! use graph::{Graph, Nf, Node, Operator, frame};
+//! use diagnostics::Diagnostic;
+//! use graph::{BuildContext, Nf, Node, Operator, frame};
 //! use wire::{Ethernet, Ipv4};
 //!
-//! /// Drops what has crossed too many routers.
-//! struct HopGuard;
+//! /// Drops packets that have crossed too many routers.
+//! struct TtlGuard;
+//!
 //! #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
 //! #[serde(default, deny_unknown_fields)]
 //! struct Settings {
-//!     /// Smallest time to live that may pass.
-//!     least: u8,
+//!     /// Smallest accepted time to live.
+//!     min_ttl: u8,
 //! }
-//! impl Nf for HopGuard {
+//!
+//! impl Nf for TtlGuard {
 //!     type Settings = Settings;
-//!     const KIND: &'static str = "hop-guard";
-//!     const ABOUT: &'static str = "Drops packets whose time to live is below a bound.";
-//!     fn build(settings: &Settings, _: &graph::BuildContext) -> Result<impl Node + 'static, diagnostics::Diagnostic> {
-//!         let least = settings.least;
+//!     const KIND: &'static str = "ttl-guard";
+//!     const ABOUT: &'static str = "Drops packets whose time to live is below a limit.";
+//!     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+//!         let min_ttl = settings.min_ttl;
 //!         Ok(frame()
 //!             .parse::<Ethernet>()
 //!             .parse::<Ipv4>()
-//!             .filter("too_far", move |ip| ip.header().ttl() >= least)
+//!             .filter("ttl_too_small", move |ip| ip.header().ttl() >= min_ttl)
 //!             .compose())
 //!     }
 //! }
 //! ```
 //!
-//! Headers come in order; asking for one before what carries it does not compile:
+//! Headers are parsed in order. A chain that parses a header before the one that carries it does not compile:
 //! ```compile_fail,E0277
 //! use graph::{Operator, frame};
 //! frame().parse::<wire::Ethernet>().parse::<wire::Tcp>();
 //! ```
-//! Nor does keeping a header beyond its packet's turn:
+//! A header cannot be kept beyond the call of the closure:
 //! ```compile_fail
 //! use graph::{Operator, frame};
 //! let mut kept = None;
@@ -46,26 +59,32 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod board;
-pub mod caught;
 mod context;
 mod graph;
+mod headers;
+mod hop;
+mod named_enum;
 mod nf;
+mod node;
 mod ops;
+pub mod panics;
+mod registry;
 pub mod state;
 mod stats;
 mod timers;
-mod view;
 
-pub use board::{StatsTable, Row};
-pub use context::{Context, HoldQueue, PathId};
-pub use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Panicked, Ready, Running, Sink, Target};
-pub use nf::{BuildContext, Common, Either, Factory, Kind, Lane, Nf, NoSettings, Node, Registry, Spread};
+pub use context::{Context, HoldQueue};
+pub use graph::{Blueprint, Graph, HopPlan, NodePanic, NodePlan, PreparedNode, Sink};
+pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
+pub use hop::{CurrentHop, Hop, PathId, Target};
+pub use named_enum::{Counters, Named, Numbered};
+pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn};
+pub use node::{Either, Node};
 pub use ops::{
-    Branches, Composed, Count, Deparse, Divert, Exit, Filter, GroupBy, Operator, Parse, ParseIf, Reasons, Reject,
+    Branches, Composed, Count, Deparse, DropIf, EmitIf, Exit, Filter, GroupBy, Operator, OperatorNames, Parse, ParseIf,
     Shuffle, ShuffleTo, Start, Transform, frame,
 };
+pub use registry::{Factory, NfKind, Registry};
 pub use state::{Bounded, PerCore, Strict};
-pub use stats::{Counter, NodeStats};
-pub use timers::{Fired, NoRoom, TimerId, Timers};
-pub use view::{Has, Here, Layered, On, Over, Raw, Stack, There, View};
+pub use stats::{CommonDrop, Counter, NodeStats, Row, StatsTable};
+pub use timers::{FiredTimer, TimerId, Timers, TimersFull};

@@ -1,61 +1,63 @@
-//! Operators: each does one thing to one packet; a chain of them is one fused loop over a batch.
+//! Operators, which process one packet each and are fused into one loop over the batch.
 
 mod compose;
 mod count;
 mod deparse;
-mod divert;
+mod drop_if;
+mod emit_if;
 mod filter;
 mod group_by;
 mod parse;
-mod reject;
 mod shuffle;
 mod transform;
 
 pub use compose::Composed;
 pub use count::Count;
 pub use deparse::Deparse;
-pub use divert::Divert;
+pub use drop_if::DropIf;
+pub use emit_if::EmitIf;
 pub use filter::Filter;
 pub use group_by::{Branches, GroupBy};
 pub use parse::{Parse, ParseIf};
-pub use reject::Reject;
 pub use shuffle::{Shuffle, ShuffleTo};
 pub use transform::Transform;
 
-use crate::{Counter, Layered, On, Raw, Stack, View};
+use crate::headers::{HeaderStack, NextHeader, NonEmptyStack, Raw, View};
+use crate::named_enum::Named;
+use crate::stats::Counter;
 use core::marker::PhantomData;
 use std::sync::Arc;
 
-/// How a packet leaves a chain of operators early.
+/// The result of an operator that ends the processing of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Goes on with the batch, past the remaining operators.
+    /// The packet skips the remaining operators and stays in the batch.
     Pass,
-    /// Is dropped, for the reason of this number.
+    /// The packet is dropped for the reason with this index.
     Drop(u8),
-    /// Leaves by the output of this number.
+    /// The packet is emitted to the output with this index.
     Emit(u8),
 }
 
-/// The way out for a reason. A call, and one of its own for each `Site`, so that what only dropped packets need takes no
-/// registers from the others.
+/// Returns the exit for a drop reason. A cold function, instantiated for each `Site`, so that code for dropped packets
+/// takes no registers from the common case.
 #[cold]
 #[inline(never)]
-#[allow(clippy::extra_unused_type_parameters, reason = "it makes a function for each site")]
+#[allow(clippy::extra_unused_type_parameters, reason = "instantiates the function for each site")]
 fn dropped<Site>(reason: u8) -> Exit {
     Exit::Drop(reason)
 }
 
-/// The names that a chain's operators give to drop reasons and outputs, whose places are their numbers, and to counters.
+/// The drop reasons, outputs and counters of a chain of operators.
 #[derive(Debug, Default)]
-pub struct Reasons {
+pub struct OperatorNames {
     pub(crate) drops: Vec<&'static str>,
     pub(crate) outputs: Vec<&'static str>,
     pub(crate) counters: Vec<(&'static str, Arc<Counter>)>,
 }
 
-impl Reasons {
-    /// Adds a drop reason. Two operators may give the same name; their counts are added up where they are shown.
+impl OperatorNames {
+    /// Adds a drop reason. Operators may share a name; reports show the sum of their counts.
     pub fn drop(&mut self, name: &'static str) {
         self.drops.push(name);
     }
@@ -65,37 +67,53 @@ impl Reasons {
         self.counters.push((name, counter.clone()));
     }
 
-    /// The number of the output `name`.
+    /// Adds an output if there is none of this name, and returns its index.
     pub fn output(&mut self, name: &'static str) -> u8 {
-        let at = self.outputs.iter().position(|n| *n == name).unwrap_or_else(|| {
+        let index = self.outputs.iter().position(|n| *n == name).unwrap_or_else(|| {
             self.outputs.push(name);
             self.outputs.len() - 1
         });
-        u8::try_from(at).expect("a chain of operators has fewer than 256 outputs")
+        u8::try_from(index).expect("a chain of operators has fewer than 256 outputs")
     }
 }
 
-/// A chain of operators: takes a packet seen through the headers `I`, leaves it seen through [`Operator::Output`].
+/// A chain of operators, which processes a packet with the parsed headers `I` and leaves it with those of
+/// [`Operator::Output`].
 ///
-/// A packet's way through it is inlined: three operators cost as much as one closure that does all three.
-pub trait Operator<I: Stack = Raw>: Send {
-    /// The headers known behind it.
-    type Output: Stack;
+/// Start a chain with [`frame`], extend it with the methods of this trait, and turn it into a node with
+/// [`compose`](Operator::compose). Operators are inlined: a chain of three costs as much as one closure that does the
+/// work of all three.
+///
+/// ```
+/// # use graph::{Node, Operator, frame};
+/// # use wire::{Ethernet, Ipv4};
+/// let node = frame()
+///     .parse::<Ethernet>()
+///     .parse::<Ipv4>()
+///     .filter("ttl_expired", |ip| ip.header().ttl() > 1)
+///     .transform(|ip| ip.header_mut().decrement_ttl())
+///     .compose();
+/// assert_eq!(node.drops().last(), Some(&"ttl_expired"));
+/// ```
+pub trait Operator<I: HeaderStack = Raw>: Send {
+    /// The headers that are parsed after this chain.
+    type Output: HeaderStack;
 
-    /// Drop reasons that the chain has.
-    const REASONS: u8;
+    /// Number of drop reasons of the chain.
+    const DROP_REASONS: u8;
 
-    /// Names the drop reasons and outputs of the chain: [`REASONS`](Operator::REASONS) of them, in their order.
-    fn name(&mut self, names: &mut Reasons);
+    /// Adds the names of the chain: [`DROP_REASONS`](Operator::DROP_REASONS) drop reasons in order, outputs and
+    /// counters.
+    fn register(&mut self, names: &mut OperatorNames);
 
-    /// Takes one packet through the chain, whose drop reasons are numbered from `first`.
+    /// Processes one packet. The drop reasons of the chain are numbered from `first`.
     ///
     /// # Errors
-    /// The way out of a packet that does not go through to the end.
+    /// The exit of a packet that does not reach the end of the chain.
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit>;
 
-    /// Parses `H` behind the headers parsed so far. A packet that announces something else is dropped as `not_h`, one
-    /// whose `H` is cut short or contradicts itself as `malformed_h`.
+    /// Parses `H` after the headers parsed so far. Packets with another next header are dropped as `not_<h>`, packets
+    /// whose `H` is truncated or inconsistent as `malformed_<h>`.
     ///
     /// ```
     /// # use graph::{Operator, frame};
@@ -103,30 +121,30 @@ pub trait Operator<I: Stack = Raw>: Send {
     /// let tcp_only = frame().parse::<Ethernet>().parse::<Ipv4>().parse::<Tcp>().compose();
     /// ```
     #[inline(always)]
-    fn parse<H: On<Self::Output>>(self) -> Parse<H, Self>
+    fn parse<H: NextHeader<Self::Output>>(self) -> Parse<H, Self>
     where
         Self: Sized,
     {
         Parse::new(self)
     }
 
-    /// As [`parse`](Operator::parse), but a packet that announces something else passes the remaining operators
-    /// untouched.
+    /// Parses `H` like [`parse`](Operator::parse), but packets with another next header skip the remaining operators
+    /// unchanged.
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use wire::{Ethernet, Ipv4};
-    /// let leaves_arp_alone = frame().parse::<Ethernet>().parse_if::<Ipv4>().transform(|ip| ip.header_mut().set_ttl(9));
+    /// let skips_arp = frame().parse::<Ethernet>().parse_if::<Ipv4>().transform(|ip| ip.header_mut().set_ttl(9));
     /// ```
     #[inline(always)]
-    fn parse_if<H: On<Self::Output>>(self) -> ParseIf<H, Self>
+    fn parse_if<H: NextHeader<Self::Output>>(self) -> ParseIf<H, Self>
     where
         Self: Sized,
     {
         ParseIf::new(self)
     }
 
-    /// Steps back out of the innermost header.
+    /// Returns from the innermost header to the one before it. The bytes do not change.
     ///
     /// ```
     /// # use graph::{Operator, frame};
@@ -137,17 +155,18 @@ pub trait Operator<I: Stack = Raw>: Send {
     fn deparse(self) -> Deparse<Self>
     where
         Self: Sized,
-        Self::Output: Layered,
+        Self::Output: NonEmptyStack,
     {
         Deparse::new(self)
     }
 
-    /// Changes headers, payload or metadata.
+    /// Calls `f` to change headers, payload or metadata.
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use wire::{Ethernet, Ipv4};
-    /// let one_hop_on = frame().parse::<Ethernet>().parse::<Ipv4>().transform(|ip| ip.header_mut().decrement_ttl());
+    /// let ipv4 = frame().parse::<Ethernet>().parse::<Ipv4>();
+    /// let decrements_ttl = ipv4.transform(|ip| ip.header_mut().decrement_ttl());
     /// ```
     #[inline(always)]
     fn transform<F>(self, f: F) -> Transform<Self, F>
@@ -158,12 +177,12 @@ pub trait Operator<I: Stack = Raw>: Send {
         Transform::new(self, f)
     }
 
-    /// Keeps the packets for which `f` holds; the others are dropped for `reason`.
+    /// Keeps the packets for which `f` returns true and drops the others for `reason`.
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use wire::{Ethernet, Ipv4};
-    /// let fresh = frame().parse::<Ethernet>().parse::<Ipv4>().filter("ttl_expired", |ip| ip.header().ttl() > 1);
+    /// let not_expired = frame().parse::<Ethernet>().parse::<Ipv4>().filter("ttl_expired", |ip| ip.header().ttl() > 1);
     /// ```
     #[inline(always)]
     fn filter<F>(self, reason: &'static str, f: F) -> Filter<Self, F>
@@ -174,37 +193,45 @@ pub trait Operator<I: Stack = Raw>: Send {
         Filter::new(self, reason, f)
     }
 
-    /// Drops the packets for which `f` gives a reason, by its place in `reasons` (the last one for any higher place): one
-    /// decision, which may have a state of its own.
+    /// Drops the packets for which `f` returns a reason, a variant of an enum declared by
+    /// [`named_enum!`](crate::named_enum).
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use std::collections::HashMap;
     /// # use wire::{Ethernet, Ipv4};
-    /// let mut left = HashMap::from([([10, 0, 0, 1], 5)]);
-    /// let quota = frame().parse::<Ethernet>().parse::<Ipv4>().reject(["unknown", "used_up"], move |ip| {
-    ///     let Some(left) = left.get_mut(&ip.header().src().octets()) else { return Some(0) };
+    /// graph::named_enum! {
+    ///     enum Drop {
+    ///         UnknownSource = "unknown_source",
+    ///         OverQuota = "over_quota",
+    ///     }
+    /// }
+    ///
+    /// let mut quota = HashMap::from([([10, 0, 0, 1], 5)]);
+    /// let limit = frame().parse::<Ethernet>().parse::<Ipv4>().drop_if(move |ip| {
+    ///     let Some(left) = quota.get_mut(&ip.header().src().octets()) else { return Some(Drop::UnknownSource) };
     ///     let over = *left == 0;
     ///     *left -= u32::from(!over);
-    ///     over.then_some(1)
+    ///     over.then_some(Drop::OverQuota)
     /// });
     /// ```
     #[inline(always)]
-    fn reject<const N: usize, F>(self, reasons: [&'static str; N], f: F) -> Reject<N, Self, F>
+    fn drop_if<R: Named, F>(self, f: F) -> DropIf<R, Self, F>
     where
         Self: Sized,
-        F: FnMut(&View<'_, Self::Output>) -> Option<usize> + Send,
+        F: FnMut(&View<'_, Self::Output>) -> Option<R> + Send,
     {
-        Reject::new(self, reasons, f)
+        DropIf::new(self, f)
     }
 
-    /// Counts the packets for which `f` holds, under `name` among the NF's counters. Two operators may count under one name.
+    /// Counts the packets for which `f` returns true in the counter `name` of the node. Operators may share a counter
+    /// name.
     ///
     /// ```
     /// # use graph::{Node, Operator, frame};
     /// # use wire::{Ethernet, Ipv4};
-    /// let old = frame().parse::<Ethernet>().parse_if::<Ipv4>().count("nearly_expired", |ip| ip.header().ttl() < 3);
-    /// assert_eq!(old.compose().counters()[0].0, "nearly_expired");
+    /// let counts = frame().parse::<Ethernet>().parse_if::<Ipv4>().count("nearly_expired", |ip| ip.header().ttl() < 3);
+    /// assert_eq!(counts.compose().counters()[0].0, "nearly_expired");
     /// ```
     #[inline(always)]
     fn count<F>(self, name: &'static str, f: F) -> Count<Self, F>
@@ -215,32 +242,32 @@ pub trait Operator<I: Stack = Raw>: Send {
         Count::new(self, name, f)
     }
 
-    /// Sends the packets for which `f` holds out of `output`, to whatever an edge of the chain file joins to it.
+    /// Emits the packets for which `f` returns true to `output`, one of [`Nf::OUTPUTS`](crate::Nf::OUTPUTS).
     ///
     /// ```
     /// # use graph::{Node, Operator, frame};
     /// # use wire::{Ethernet, IpProtocol, Ipv4};
     /// let ip = frame().parse::<Ethernet>().parse_if::<Ipv4>();
-    /// let pings_apart = ip.divert("pings", |ip| ip.header().protocol() == IpProtocol::ICMPV4).compose();
-    /// assert_eq!(pings_apart.outputs(), ["out", "pings"]);
+    /// let separates_pings = ip.emit_if("pings", |ip| ip.header().protocol() == IpProtocol::ICMPV4).compose();
+    /// assert_eq!(separates_pings.outputs(), ["out", "pings"]);
     /// ```
     #[inline(always)]
-    fn divert<F>(self, output: &'static str, f: F) -> Divert<Self, F>
+    fn emit_if<F>(self, output: &'static str, f: F) -> EmitIf<Self, F>
     where
         Self: Sized,
         F: FnMut(&View<'_, Self::Output>) -> bool + Send,
     {
-        Divert::new(self, output, f)
+        EmitIf::new(self, output, f)
     }
 
-    /// Says to which core each packet goes: `f` gives a number, of which the remainder by the number of cores counts. Behind
-    /// the NF the chain file begins another path with its output, on the cores of that path and with `shuffle = "noted"`;
-    /// packets of one number keep their order.
+    /// Chooses the core of each packet: core number `f(packet) % cores` of the path that continues from the output of
+    /// the NF with `shuffle = "metadata"` in the chain file. Packets with the same number stay in order.
     ///
     /// ```
     /// # use graph::{Operator, frame};
     /// # use wire::{Ethernet, Ipv4};
-    /// let by_customer = frame().parse::<Ethernet>().parse::<Ipv4>().shuffle(|ip| (ip.header().src_bits() >> 8) as usize);
+    /// let ipv4 = frame().parse::<Ethernet>().parse::<Ipv4>();
+    /// let by_customer = ipv4.shuffle(|ip| (ip.header().src_bits() >> 8) as usize);
     /// ```
     #[inline(always)]
     fn shuffle<F>(self, f: F) -> Shuffle<Self, F>
@@ -251,9 +278,9 @@ pub trait Operator<I: Stack = Raw>: Send {
         Shuffle::new(self, f)
     }
 
-    /// Takes each packet through the branch whose number `f` gives (the last one for any higher number); behind it the
-    /// branches are merged, and packets keep their order. `branches` makes two to eight of them, each from a start that
-    /// knows the headers parsed so far.
+    /// Processes each packet with branch number `f(packet)`, or the last branch for larger numbers. The branches merge
+    /// after the operator and packets stay in order. `branches` returns a tuple of two to eight chains, each built on
+    /// the start that it is given.
     ///
     /// ```
     /// # use graph::{Operator, frame};
@@ -277,7 +304,7 @@ pub trait Operator<I: Stack = Raw>: Send {
         GroupBy::new(self, f, branches(Start::default()))
     }
 
-    /// Makes the chain a node. What comes after it owns its packets alone.
+    /// Turns the chain into a node.
     #[inline]
     fn compose(self) -> Composed<Self>
     where
@@ -287,7 +314,7 @@ pub trait Operator<I: Stack = Raw>: Send {
     }
 }
 
-/// The beginning of a chain, or of a branch: changes nothing.
+/// The start of a chain or branch, which changes nothing.
 pub struct Start<S>(PhantomData<fn(S)>);
 
 impl<S> Clone for Start<S> {
@@ -303,15 +330,15 @@ impl<S> Default for Start<S> {
     }
 }
 
-/// Begins a chain of operators on whole frames.
+/// Starts a chain of operators on whole frames. See [`Operator`].
 pub fn frame() -> Start<Raw> {
     Start::default()
 }
 
-impl<S: Stack> Operator<S> for Start<S> {
+impl<S: HeaderStack> Operator<S> for Start<S> {
     type Output = S;
-    const REASONS: u8 = 0;
-    fn name(&mut self, _: &mut Reasons) {}
+    const DROP_REASONS: u8 = 0;
+    fn register(&mut self, _: &mut OperatorNames) {}
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, S>, _: u8) -> Result<View<'p, S>, Exit> {
         Ok(view)

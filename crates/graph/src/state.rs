@@ -1,25 +1,26 @@
-//! State of network functions that run on several cores.
+//! State of NFs that run on several cores.
 //!
-//! | | who reads | what is read | who writes | a read costs |
+//! | type | readers | a read returns | writers | cost of a read |
 //! |---|---|---|---|---|
-//! | [`PerCore`] | its core | what was written | its core | nothing |
-//! | [`Bounded<N>`](Bounded) | every copy, each from its own [`Reader`] | what stood at the beginning of the batch, or at most `N` updates before it | one copy, by the [`Writer`] | what a hash table costs |
-//! | [`Strict`] | every copy | what was written | every copy | a lock and a hash table |
+//! | [`PerCore`] | its core | the last write | its core | none |
+//! | [`Bounded<N>`](Bounded) | every copy, by a [`Reader`] | the state at most `N` updates before the batch | one copy, by the [`Writer`] | a lookup |
+//! | [`Strict`] | every copy | the last write | every copy | a lock and a lookup |
 //!
-//! They are the three of NetBricks (Panda et al., OSDI'16, §3): no external access, bounded inconsistency, strict. Take
-//! the first that serves: state of a flow is [`PerCore`] when the NF asks for flows to be spread so
-//! ([`crate::Spread`]), what one copy learns and all use is [`Bounded`], and what several copies change is [`Strict`].
-//! The copies of an NF find what they share by [`BuildContext::common`](crate::BuildContext::common).
+//! These are the consistency levels of NetBricks (Panda et al., OSDI'16, §3): no external access, bounded inconsistency
+//! and strict. Choose the first one that is sufficient: [`PerCore`] for the state of flows, if the NF declares that
+//! flows must be spread ([`crate::Spread`]); [`Bounded`] for what one copy learns and all use; [`Strict`] for what
+//! several copies change. The copies of an NF share a map through
+//! [`BuildContext::shared`](crate::BuildContext::shared).
 //!
-//! Median cycles for a read of one of 1000 keys at random, by `make bench` (Sapphire Rapids, 2.7 GHz counter): by one thread
-//! alone, beside a core that writes a million times a second, and beside one that writes as fast as it can. With a million
-//! keys all of them wait for memory first.
+//! Median cycles to read one of 1000 random keys, by `make bench` (Sapphire Rapids, 2.7 GHz TSC): by a single thread,
+//! beside a core that writes a million times per second, and beside one that writes as fast as it can. With a million
+//! keys, cache misses dominate in all of them.
 //!
-//! | | alone | beside a writer | beside one flat out |
+//! | | single thread | 10⁶ writes per second | maximum write rate |
 //! |---|---|---|---|
 //! | `HashMap` | 8 | | |
 //! | `PerCore<HashMap>` | 8 | | |
-//! | `Bounded<16>`, catching up included | 8 | 8 | 57 |
+//! | `Bounded<16>`, including `catch_up` | 8 | 8 | 57 |
 //! | `Strict` | 36 | 40 | 102 |
 //! | `Mutex<HashMap>` | 34 | 50 | 947 |
 
@@ -30,15 +31,15 @@ mod table;
 
 pub use bounded::{Bounded, Reader, Writer};
 pub use per_core::{PerCore, Share};
-pub use strict::{Locked, Strict};
+pub use strict::{LockedKeys, Strict};
 
-/// Hashes keys: fast, with a seed of its own for each map.
+/// Hash function for keys, with a random seed for each map.
 type Hasher = foldhash::fast::RandomState;
 
-/// No room for another entry: the value was not taken.
+/// Error: the map is full and the key is new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("all {capacity} entries are taken; make the capacity larger, or remove what is no longer needed")]
+#[error("all {capacity} entries are in use; increase the capacity or remove unused entries")]
 pub struct Full {
-    /// Entries there can be.
+    /// Maximum number of entries.
     pub capacity: usize,
 }

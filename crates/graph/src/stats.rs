@@ -1,140 +1,112 @@
-//! Counters with one writer and any number of readers.
+//! Statistics of one node on one worker.
 
-use crate::{StatsTable, Node};
-use core::sync::atomic::{AtomicU64, Ordering};
+mod counter;
+mod table;
+
+pub use counter::Counter;
+pub use table::{Row, StatsTable};
+
+use crate::named_enum::{Named, Numbered};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A monotone count. One thread adds, any thread reads; neither waits.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `n`. Only ever called from the one thread that owns the count.
-    #[inline(always)]
-    pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-    }
-
-    /// Puts `n` in its place, for what also goes down. Only from the thread that owns it.
-    #[inline(always)]
-    pub fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
-
-    /// The count so far.
-    #[inline(always)]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Counts by their names, as [`Node::counters`] gives them.
-    #[must_use]
-    pub fn named<'a>(all: impl IntoIterator<Item = (&'a str, &'a Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
-        all.into_iter().map(|(name, count)| (name.to_owned(), count.clone())).collect()
+crate::named_enum! {
+    /// Drop reasons that every node has in addition to its own.
+    pub enum CommonDrop {
+        /// The packet was lost in a panic of the node, or arrived while the node was quarantined.
+        NfPanic = "nf_panic",
+        /// The node neither emitted, held nor dropped the packet, or lost the queue that held it.
+        Vanished = "vanished",
+        /// The packet left by an output that no edge connects.
+        NoEdge = "no_edge",
     }
 }
 
-/// What one node on one core has done. Packets are always counted; cycles are measured on a sample of the batches.
+/// Statistics of one node on one worker. Packets are always counted; cycles are measured on a sample of the batches.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct NodeStats {
-    /// Packets that came in.
+    /// Packets received.
     pub packets: Counter,
-    /// Packets that the node made.
+    /// Packets that the node created.
     pub created: Counter,
-    /// Packets that the node keeps for later, now.
+    /// Packets that the node holds now (a gauge).
     pub held: Counter,
-    /// Cycles spent on the batches that were timed.
+    /// Cycles spent on the timed batches.
     pub timed_cycles: Counter,
-    /// Packets in the batches that were timed.
+    /// Packets in the timed batches.
     pub timed_packets: Counter,
-    /// Batches that were timed.
+    /// Number of timed batches.
     pub timed_batches: Counter,
-    /// Times that the node was built anew, after a panic.
+    /// Number of times that the node was rebuilt after a panic.
     pub restarts: Counter,
-    /// Names of the reasons for which packets are dropped: the node's own, then those of [`NodeStats::EVERY`].
+    /// Names of the drop reasons: those of the node, then those of [`CommonDrop`].
     pub reasons: Box<[&'static str]>,
     /// Packets dropped, by reason.
     pub drops: Box<[Counter]>,
-    shown: Mutex<Shown>,
+    published: Mutex<Published>,
 }
 
-/// What a node shows besides. Another after it was built anew.
+/// The counters and the table that a node publishes; replaced when the node is rebuilt.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
-    counters: Vec<(String, Arc<Counter>)>,
-    board: Option<Arc<StatsTable>>,
-}
-
-impl Shown {
-    pub(crate) fn of(node: &dyn Node) -> Self {
-        Shown { counters: node.counters(), board: node.stats_table() }
-    }
+pub(crate) struct Published {
+    pub(crate) counters: Vec<(String, Arc<Counter>)>,
+    pub(crate) table: Option<Arc<StatsTable>>,
 }
 
 impl NodeStats {
-    /// Reasons that every node has behind its own: lost in a panic, let go by the node without a word, left by an output
-    /// that leads nowhere.
-    pub const EVERY: [&'static str; 3] = ["nf_panic", "vanished", "no_edge"];
-
-    /// Zeroed counts for a node.
-    pub fn new(node: &dyn Node) -> Self {
-        let reasons = node.drops();
-        let reasons: Box<[_]> = reasons.iter().copied().chain(Self::EVERY).collect();
+    /// Returns zeroed statistics for a node with these drop reasons.
+    pub(crate) fn new(drops: &[&'static str], published: Published) -> Self {
+        let reasons: Box<[_]> = drops.iter().chain(CommonDrop::NAMES).copied().collect();
         let drops = reasons.iter().map(|_| Counter::default()).collect();
-        let stats = NodeStats { reasons, drops, ..Default::default() };
-        stats.show(Shown::of(node));
-        stats
+        NodeStats { reasons, drops, published: Mutex::new(published), ..Default::default() }
     }
 
-    /// Books packets that were held, and are gone with the queue they were in.
-    pub(crate) fn lose_held(&self, packets: u64) {
+    /// Counts packets as vanished that were held by a queue that no longer exists.
+    pub(crate) fn count_lost_held(&self, packets: u64) {
         if packets != 0 {
             self.held.set(self.held.get().saturating_sub(packets));
-            self.drop_every(VANISHED, packets);
+            self.count_common_drops(CommonDrop::Vanished, packets);
         }
     }
 
-    /// Shows what a node shows.
-    pub(crate) fn show(&self, shown: Shown) {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+    /// Replaces the counters and the table of the node.
+    pub(crate) fn publish(&self, published: Published) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
     }
 
-    /// Shows other counts of the node's own.
-    pub(crate) fn show_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        core::mem::replace(&mut shown.counters, counters)
+    /// Replaces the counters of the node and returns the previous ones.
+    pub(crate) fn replace_counters(&self, counters: Vec<(String, Arc<Counter>)>) -> Vec<(String, Arc<Counter>)> {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        core::mem::replace(&mut published.counters, counters)
     }
 
-    /// The node's own counts.
+    /// Returns the counters that the node publishes, with their names.
     pub fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).counters.clone()
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).counters.clone()
     }
 
-    /// The node's table.
-    pub fn board(&self) -> Option<Arc<StatsTable>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).board.clone()
+    /// Returns the table that the node publishes, if it has one.
+    pub fn table(&self) -> Option<Arc<StatsTable>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).table.clone()
     }
 
-    /// Counts packets dropped for one of the reasons in [`NodeStats::EVERY`].
-    pub(crate) fn drop_every(&self, every: usize, n: u64) {
-        self.drops[self.drops.len() - Self::EVERY.len() + every].add(n);
+    /// Returns the position of a common reason in [`drops`](NodeStats::drops).
+    pub(crate) fn common_index(&self, reason: CommonDrop) -> usize {
+        self.drops.len() - CommonDrop::NAMES.len() + usize::from(reason.number())
     }
 
-    /// Packets that the node has let go of without a word: neither sent, nor dropped, nor held.
+    /// Counts `n` packets dropped for a common reason.
+    pub(crate) fn count_common_drops(&self, reason: CommonDrop, n: u64) {
+        self.drops[self.common_index(reason)].add(n);
+    }
+
+    /// Returns the number of unaccounted packets: neither emitted, dropped nor held by the node.
     pub fn vanished(&self) -> u64 {
-        self.drops[self.drops.len() - Self::EVERY.len() + VANISHED].get()
+        self.drops[self.common_index(CommonDrop::Vanished)].get()
     }
 
-    /// Packets dropped for all reasons.
+    /// Returns the number of packets dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.drops.iter().map(Counter::get).sum()
     }
 }
-
-/// Index in [`NodeStats::EVERY`].
-pub(crate) const NF_PANIC: usize = 0;
-/// Index in [`NodeStats::EVERY`].
-pub(crate) const VANISHED: usize = 1;
-/// Index in [`NodeStats::EVERY`].
-pub(crate) const NO_EDGE: usize = 2;

@@ -1,4 +1,5 @@
-//! `Bounded<N>` under every interleaving and every reordering that the memory model allows, up to three preemptions.
+//! Model check of `Bounded<N>`: all interleavings and reorderings that the memory model allows, with up to three
+//! preemptions.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p bondstone-graph --test state_loom`
 #![allow(unexpected_cfgs, reason = "`cfg(loom)` is set by hand")]
@@ -16,16 +17,16 @@ fn check(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Update `u`, from 1, puts `u` at key `u % 2`, so that what stands after an update is known.
+/// Update `u`, from 1, inserts `u` at key `u % 2`, so that the state after each update is known.
 fn write<const N: usize>(writer: &mut Writer<N, u64, u64>, updates: u64, completed: &AtomicU64) {
     for u in 1..=updates {
-        writer.insert(u % 2, u).expect("there is room for two keys");
+        writer.insert(u % 2, u).expect("room for two keys");
         completed.store(u, Ordering::Release);
     }
 }
 
-/// The state after the update up to which the reader has come.
-fn is_right(reader: &Reader<u64, u64>) {
+/// Checks that the reader has the state after its last update.
+fn check_state(reader: &Reader<u64, u64>) {
     let version = reader.version();
     let last = |key: u64| (1..=version).rev().find(|u| u % 2 == key);
     for key in 0..2 {
@@ -33,11 +34,11 @@ fn is_right(reader: &Reader<u64, u64>) {
     }
 }
 
-fn contract<const N: usize>(updates: u64, looks: usize) {
+fn check_contract<const N: usize>(updates: u64, reads: usize) {
     check(move || {
         let bounded = Bounded::<N, u64, u64>::new(2);
-        let mut writer = bounded.writer().expect("the first");
-        // as the copies of an NF are built: before anything is written
+        let mut writer = bounded.take_writer().expect("the first");
+        // created before any update, like the copies of an NF
         let mut reader = bounded.reader();
         let completed = Arc::new(AtomicU64::new(0));
         let writing = {
@@ -47,73 +48,73 @@ fn contract<const N: usize>(updates: u64, looks: usize) {
                 writer
             })
         };
-        for _ in 0..looks {
-            let least = completed.load(Ordering::Acquire);
+        for _ in 0..reads {
+            let min = completed.load(Ordering::Acquire);
             reader.catch_up();
-            assert!(reader.version() + N as u64 >= least, "{} of {least}", reader.version());
-            is_right(&reader);
+            assert!(reader.version() + N as u64 >= min, "{} of {min}", reader.version());
+            check_state(&reader);
         }
-        let mut writer = writing.join().expect("it does not panic");
+        let mut writer = writing.join().expect("no panic");
         assert!(reader.catch_up() <= updates && reader.version() + N as u64 >= updates);
-        is_right(&reader);
+        check_state(&reader);
         writer.flush();
         reader.catch_up();
         assert_eq!(reader.version(), updates);
-        is_right(&reader);
+        check_state(&reader);
     });
 }
 
 #[test]
-fn every_completed_update_is_seen() {
-    contract::<0>(4, 3);
+fn sees_every_completed_update() {
+    check_contract::<0>(4, 3);
 }
 
 #[test]
-fn at_most_one_is_not_seen() {
-    contract::<1>(7, 3);
+fn lacks_at_most_one_update() {
+    check_contract::<1>(7, 3);
 }
 
-/// With two keys a pile of two is high: a copy of everything takes its place at the third and the sixth update.
+/// With a capacity of two, a queue of two updates starts a full copy, at the third and the sixth update.
 #[test]
-fn a_copy_takes_the_place_of_the_pile() {
-    contract::<0>(6, 2);
+fn a_full_copy_replaces_queued_updates() {
+    check_contract::<0>(6, 2);
 }
 
-/// A reader that comes while the writer writes has nothing, or all up to some update.
+/// A reader created while the writer writes has no entries, or the state after some update.
 #[test]
-fn a_reader_comes_late() {
+fn synchronises_a_late_reader() {
     check(|| {
         let bounded = Bounded::<0, u64, u64>::new(2);
-        let mut writer = bounded.writer().expect("the first");
+        let mut writer = bounded.take_writer().expect("the first");
         let writing = thread::spawn(move || {
             write(&mut writer, 3, &AtomicU64::new(0));
             writer
         });
         let mut reader = bounded.reader();
         reader.catch_up();
-        assert!(reader.joined() || reader.is_empty());
-        is_right(&reader);
-        let mut writer = writing.join().expect("it does not panic");
+        assert!(reader.is_synced() || reader.is_empty());
+        check_state(&reader);
+        let mut writer = writing.join().expect("no panic");
         writer.flush();
         reader.catch_up();
-        assert!(reader.joined() && reader.version() == 3);
-        is_right(&reader);
+        assert!(reader.is_synced() && reader.version() == 3);
+        check_state(&reader);
     });
 }
 
-/// A reader leaves while the writer writes, who forgets it.
+/// The writer forgets a reader that is dropped while it writes.
 #[test]
-fn a_reader_leaves() {
+fn forgets_a_dropped_reader() {
     check(|| {
         let bounded = Bounded::<0, u64, u64>::new(2);
-        let mut writer = bounded.writer().expect("the first");
+        let mut writer = bounded.take_writer().expect("the first");
         let reader = bounded.reader();
         let writing = thread::spawn(move || {
             write(&mut writer, 3, &AtomicU64::new(0));
             writer
         });
         drop(reader);
-        let mut writer = writing.join().expect("it does not panic");
+        let mut writer = writing.join().expect("no panic");
         writer.flush();
         assert_eq!(writer.readers(), 0);
     });

@@ -1,107 +1,109 @@
-//! How much unsafe code there is in a crate that may have some.
+//! Counting unsafe code in dependencies.
 
-use crate::look::{ASSEMBLY, LINKER, plain};
+use crate::scan::{ASSEMBLY_MACROS, LINKER_ATTRIBUTES, ident_name};
 use crate::source::read;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-/// What there is in the sources of a crate. Counted by token: sources may be of any edition, and use what no parser knows yet.
+/// Unsafe code in the sources of a crate. UnsafeCount by tokens: sources may be of any edition and use syntax unknown
+/// to the parser.
 #[derive(Default, Debug)]
-pub(crate) struct Counted {
+pub(crate) struct UnsafeCount {
     pub(crate) unsafe_code: usize,
     pub(crate) in_macros: usize,
-    pub(crate) unread: usize,
-    /// Macros by example, by name; what a `use` gives another name is as one that invokes what it was.
-    defined: HashMap<String, Defined>,
+    pub(crate) unreadable_files: usize,
+    /// Declarative macros by name; a `use ... as` counts as a macro that invokes the original.
+    macros: HashMap<String, MacroFacts>,
 }
 
-/// A macro by example: what in it `forbid(unsafe_code)` does not see, and what it invokes.
+/// Facts about a declarative macro.
 #[derive(Default, Debug)]
-struct Defined {
+struct MacroFacts {
     exported: bool,
-    has: Option<&'static str>,
+    /// Code in it that `forbid(unsafe_code)` does not cover.
+    forbidden: Option<&'static str>,
     invokes: HashSet<String>,
-    /// Whether it invokes what it is given the name of.
-    calls: bool,
-    /// Whether it puts things side by side that it is given: one may be a name, and the next `!`.
-    joins: bool,
+    /// True if it invokes a macro whose name is an argument.
+    invokes_argument: bool,
+    /// True if it emits two arguments in a row: one may be a name, and the next `!`.
+    joins_arguments: bool,
 }
 
-impl Counted {
-    pub(crate) fn of(files: &[PathBuf]) -> Self {
-        let mut counted = Counted::default();
+impl UnsafeCount {
+    pub(crate) fn count(files: &[PathBuf]) -> Self {
+        let mut counted = UnsafeCount::default();
         for file in files {
             match read(file).ok().and_then(|text| text.trim_start_matches('\u{feff}').parse::<TokenStream>().ok()) {
                 Some(tokens) => counted.walk(tokens, None),
-                None => counted.unread += 1,
+                None => counted.unreadable_files += 1,
             }
-            // the places of this file are not asked for any more
+            // frees the source text kept for spans
             proc_macro2::extra::invalidate_current_thread_spans();
         }
         counted
     }
 
-    /// What the exported macro `name` has in it that `forbid(unsafe_code)` does not see, if it does; see [`spread`].
-    pub(crate) fn hides(&self, name: &str) -> Option<&'static str> {
-        self.defined.get(name).filter(|defined| defined.exported).and_then(|defined| defined.has)
+    /// Returns the code in the exported macro `name` that `forbid(unsafe_code)` does not cover; see [`propagate`].
+    pub(crate) fn forbidden_in(&self, name: &str) -> Option<&'static str> {
+        self.macros.get(name).filter(|facts| facts.exported).and_then(|facts| facts.forbidden)
     }
 
-    /// Names of its macros that invoke what they are given the name of; see [`spread`].
-    pub(crate) fn calling(&self) -> impl Iterator<Item = &String> {
-        self.defined.iter().filter(|(_, defined)| defined.calls).map(|(name, _)| name)
+    /// Returns the macros that invoke a macro named by an argument; see [`propagate`].
+    pub(crate) fn argument_invokers(&self) -> impl Iterator<Item = &String> {
+        self.macros.iter().filter(|(_, facts)| facts.invokes_argument).map(|(name, _)| name)
     }
 
-    /// Takes its macros for such as are there to hide something.
+    /// Treats macros that join arguments as macros that invoke an argument.
     pub(crate) fn distrust(&mut self) {
-        self.defined.values_mut().for_each(|defined| defined.calls |= defined.joins);
+        self.macros.values_mut().for_each(|facts| facts.invokes_argument |= facts.joins_arguments);
     }
 
-    /// Forgets its macros: they may be used.
+    /// Removes its macros, which allows their use.
     pub(crate) fn trust(&mut self) {
-        self.defined.clear();
+        self.macros.clear();
     }
 
-    /// Notes what the macro `within` has.
-    fn note(&mut self, within: Option<&str>, has: &'static str) {
+    /// Records forbidden code in the macro `within`.
+    fn record(&mut self, within: Option<&str>, forbidden: &'static str) {
         if let Some(within) = within {
-            self.defined.entry(within.to_owned()).or_default().has.get_or_insert(has);
+            self.macros.entry(within.to_owned()).or_default().forbidden.get_or_insert(forbidden);
         }
     }
 
-    /// Notes that a macro, or a `use` that gives another name, leads to the macro `to`.
-    fn leads(&mut self, from: &str, to: String) {
+    /// Records that a macro, or a `use ... as`, invokes the macro `to`.
+    fn record_invocation(&mut self, from: &str, to: String) {
         if to == "include" {
-            self.note(Some(from), "an include!");
-        } else if ASSEMBLY.contains(&to.as_str()) {
-            self.note(Some(from), "assembly");
+            self.record(Some(from), "an include!");
+        } else if ASSEMBLY_MACROS.contains(&to.as_str()) {
+            self.record(Some(from), "assembly");
         }
-        self.defined.entry(from.to_owned()).or_default().invokes.insert(to);
+        self.macros.entry(from.to_owned()).or_default().invokes.insert(to);
     }
 
-    /// A word of the language, and what follows it.
-    fn word(&mut self, word: &str, rest: &[TokenTree], within: Option<&str>) {
+    /// Processes a keyword and the tokens after it.
+    fn keyword(&mut self, word: &str, rest: &[TokenTree], within: Option<&str>) {
         match (word, rest) {
-            // not that of `impl Trait + use<'a>`
+            // not the `use` of `impl Trait + use<'a>`
             ("use", [first, ..]) if !matches!(first, TokenTree::Punct(open) if open.as_char() == '<') => {
                 let mut found = vec![];
-                renames(rest, &mut found);
+                collect_renames(rest, &mut found);
                 for (is, was) in found {
-                    self.defined.entry(is.clone()).or_default().exported = true;
-                    self.leads(&is, was);
+                    self.macros.entry(is.clone()).or_default().exported = true;
+                    self.record_invocation(&is, was);
                 }
             }
             ("mod", [TokenTree::Ident(_), TokenTree::Punct(end), ..]) if end.as_char() == ';' => {
-                self.note(within, "a module of a file");
+                self.record(within, "an external module");
             }
             ("mod", [TokenTree::Punct(_), TokenTree::Ident(_), TokenTree::Punct(end), ..]) if end.as_char() == ';' => {
-                self.note(within, "a module of a file");
+                self.record(within, "an external module");
             }
             _ => {}
         }
     }
 
-    /// Counts in tokens, which are within the macro `within`.
+    /// Counts unsafe code in tokens, which are inside the macro `within`.
     fn walk(&mut self, tokens: TokenStream, within: Option<&str>) {
         let trees: Vec<TokenTree> = tokens.into_iter().collect();
         let word = |at: usize| match trees.get(at) {
@@ -115,14 +117,14 @@ impl Counted {
             match tree {
                 TokenTree::Ident(ident) => {
                     let name = ident.to_string();
-                    self.word(&name, &trees[n + 1..], within);
-                    // `unsafe extern "C" fn`: where the kind of thing is said
+                    self.keyword(&name, &trees[n + 1..], within);
+                    // `unsafe extern "C" fn`: the position after the ABI
                     let mut at = n + 1;
                     if name == "unsafe" && word(at).as_deref() == Some("extern") {
                         at += 1 + usize::from(literal(at + 1));
                     }
                     let counts = match name.as_str() {
-                        // a pointer to a function has no name, and an attribute has no code
+                        // not a function pointer, which has no name, nor an attribute
                         "unsafe" => match word(at).as_deref() {
                             Some("fn") => !group(at + 1),
                             _ => {
@@ -139,36 +141,36 @@ impl Counted {
                     if counts {
                         self.unsafe_code += 1;
                         self.in_macros += usize::from(within.is_some());
-                        self.note(within, "unsafe code");
+                        self.record(within, "unsafe code");
                     }
-                    let name = plain(ident);
+                    let name = ident_name(ident);
                     if let Some(within) = within.filter(|_| n > 0 && punct(n - 1, '$')) {
-                        let defined = self.defined.entry(within.to_owned()).or_default();
-                        defined.calls |= punct(n + 1, '!') && !punct(n + 2, '=');
-                        defined.joins |= punct(n + 1, '$');
+                        let facts = self.macros.entry(within.to_owned()).or_default();
+                        facts.invokes_argument |= punct(n + 1, '!') && !punct(n + 2, '=');
+                        facts.joins_arguments |= punct(n + 1, '$');
                     }
-                    if LINKER.contains(&name.as_str()) {
-                        self.note(within, "an attribute for the linker");
+                    if LINKER_ATTRIBUTES.contains(&name.as_str()) {
+                        self.record(within, "a linker attribute");
                     }
                     if let Some(within) = within.filter(|_| punct(n + 1, '!') && (group(n + 2) || punct(n + 2, '$'))) {
-                        self.leads(within, name);
+                        self.record_invocation(within, name);
                     }
                 }
                 TokenTree::Group(inner) => {
                     if let Some(within) = within.filter(|_| n > 0 && punct(n - 1, '$')) {
-                        // $(...)* and what follows, behind a separator
+                        // $(...)* with an optional separator, and the next token
                         let after = (n + 1..n + 4).find(|&at| ['*', '+', '?'].iter().any(|&c| punct(at, c)));
                         let after = after.map_or(n + 1, |at| at + 1);
-                        let defined = self.defined.entry(within.to_owned()).or_default();
-                        defined.calls |= punct(after, '!') && !punct(after + 1, '=');
-                        defined.joins |= punct(after, '$');
+                        let facts = self.macros.entry(within.to_owned()).or_default();
+                        facts.invokes_argument |= punct(after, '!') && !punct(after + 1, '=');
+                        facts.joins_arguments |= punct(after, '$');
                     }
                     // macro_rules! name { ... }
                     let defines = n > 2 && punct(n - 2, '!') && word(n - 3).as_deref() == Some("macro_rules");
                     let name =
                         if defines { word(n - 1).map(|name| name.trim_start_matches("r#").to_owned()) } else { None };
-                    if let Some(name) = name.as_ref().filter(|_| exported(&trees[..n - 3])) {
-                        self.defined.entry(name.clone()).or_default().exported = true;
+                    if let Some(name) = name.as_ref().filter(|_| is_exported(&trees[..n - 3])) {
+                        self.macros.entry(name.clone()).or_default().exported = true;
                     }
                     self.walk(inner.stream(), name.as_deref().or(within));
                 }
@@ -178,53 +180,54 @@ impl Counted {
     }
 }
 
-/// Spreads what macros have in them to those that invoke them, in whatever crate, since a macro may name one that only
-/// whoever invokes it has.
-pub(crate) fn spread<'a>(crates: impl Iterator<Item = &'a mut Counted>) {
-    let mut crates: Vec<&mut Counted> = crates.collect();
+/// Propagates facts from macros to the macros that invoke them, across all crates, because a macro may name one that
+/// only its caller has.
+pub(crate) fn propagate<'a>(crates: impl Iterator<Item = &'a mut UnsafeCount>) {
+    let mut crates: Vec<&mut UnsafeCount> = crates.collect();
     loop {
-        let known = |counted: &Counted, all: bool| -> HashMap<String, &'static str> {
-            let those = counted.defined.iter().filter(|(_, d)| all || d.exported);
-            those.filter_map(|(name, d)| Some((name.clone(), d.has?))).collect()
+        let forbidden_macros = |counted: &UnsafeCount, all: bool| -> HashMap<String, &'static str> {
+            let those = counted.macros.iter().filter(|(_, d)| all || d.exported);
+            those.filter_map(|(name, d)| Some((name.clone(), d.forbidden?))).collect()
         };
-        let exported: HashMap<_, _> = crates.iter().flat_map(|counted| known(counted, false)).collect();
-        let calling: HashSet<String> = crates.iter().flat_map(|counted| counted.calling().cloned()).collect();
-        let mut more = false;
+        let exported: HashMap<_, _> = crates.iter().flat_map(|counted| forbidden_macros(counted, false)).collect();
+        let argument_invokers: HashSet<String> =
+            crates.iter().flat_map(|counted| counted.argument_invokers().cloned()).collect();
+        let mut changed = false;
         for counted in &mut crates {
-            let own = known(counted, true);
-            for defined in counted.defined.values_mut().filter(|d| !d.calls) {
-                defined.calls = !defined.invokes.is_disjoint(&calling);
-                more |= defined.calls;
+            let own = forbidden_macros(counted, true);
+            for facts in counted.macros.values_mut().filter(|d| !d.invokes_argument) {
+                facts.invokes_argument = !facts.invokes.is_disjoint(&argument_invokers);
+                changed |= facts.invokes_argument;
             }
-            for defined in counted.defined.values_mut().filter(|d| d.has.is_none()) {
-                defined.has = defined.invokes.iter().find_map(|name| own.get(name).or(exported.get(name)).copied());
-                more |= defined.has.is_some();
+            for facts in counted.macros.values_mut().filter(|d| d.forbidden.is_none()) {
+                facts.forbidden = facts.invokes.iter().find_map(|name| own.get(name).or(exported.get(name)).copied());
+                changed |= facts.forbidden.is_some();
             }
         }
-        if !more {
+        if !changed {
             break;
         }
     }
 }
 
-/// The names that a `use` gives, each with what it was, in the tokens behind the word.
-fn renames(trees: &[TokenTree], found: &mut Vec<(String, String)>) {
+/// Collects the renames of a `use` from the tokens after it: new name, original name.
+fn collect_renames(trees: &[TokenTree], found: &mut Vec<(String, String)>) {
     for (n, tree) in trees.iter().enumerate() {
         match (tree, trees.get(n + 1), trees.get(n + 2)) {
             (TokenTree::Ident(was), Some(TokenTree::Ident(word)), Some(TokenTree::Ident(is)))
                 if word == "as" && is != "_" =>
             {
-                found.push((plain(is), plain(was)));
+                found.push((ident_name(is), ident_name(was)));
             }
-            (TokenTree::Group(group), ..) => renames(&group.stream().into_iter().collect::<Vec<_>>(), found),
+            (TokenTree::Group(group), ..) => collect_renames(&group.stream().into_iter().collect::<Vec<_>>(), found),
             (TokenTree::Punct(end), ..) if end.as_char() == ';' => break,
             _ => {}
         }
     }
 }
 
-/// Whether `#[macro_export]` is among the attributes at the end of these tokens.
-fn exported(before: &[TokenTree]) -> bool {
+/// Returns true if these tokens end with attributes that include `#[macro_export]`.
+fn is_exported(before: &[TokenTree]) -> bool {
     before
         .rchunks(2)
         .map_while(|pair| match pair {
@@ -238,18 +241,18 @@ fn exported(before: &[TokenTree]) -> bool {
 mod tests {
     use super::*;
 
-    fn counted(text: &str) -> Counted {
+    fn counted(text: &str) -> UnsafeCount {
         let path = std::env::temp_dir().join(format!("lint-count-{}-{}.rs", std::process::id(), text.len()));
         std::fs::write(&path, text).unwrap();
-        let mut counted = Counted::of(&[path.clone(), "nowhere.rs".into()]);
-        spread([&mut counted].into_iter());
+        let mut counted = UnsafeCount::count(&[path.clone(), "nowhere.rs".into()]);
+        propagate([&mut counted].into_iter());
         std::fs::remove_file(path).unwrap();
-        assert_eq!(counted.unread, 1);
+        assert_eq!(counted.unreadable_files, 1);
         counted
     }
 
     #[test]
-    fn each_kind_counts_once() {
+    fn each_construct_counts_once() {
         let text = r#"
             unsafe fn a() {}
             fn b() { unsafe { a() } }
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn macros_are_told_also_those_that_invoke_others() {
+    fn finds_macros_that_invoke_unsafe_macros() {
         let text = r#"
             macro_rules! inner { ($p:expr) => { unsafe { *$p } } }
             macro_rules! middle { ($p:expr) => { inner!($p) } }
@@ -284,7 +287,8 @@ mod tests {
         "#;
         let all = counted(text);
         assert_eq!((all.unsafe_code, all.in_macros), (2, 2));
-        let hide: Vec<_> = ["inner", "middle", "outer", "safe", "other"].map(|name| all.hides(name).is_some()).into();
-        assert_eq!(hide, [false, false, true, false, true]);
+        let forbidden: Vec<_> =
+            ["inner", "middle", "outer", "safe", "other"].map(|name| all.forbidden_in(name).is_some()).into();
+        assert_eq!(forbidden, [false, false, true, false, true]);
     }
 }

@@ -1,73 +1,73 @@
-//! The source files of a crate, one leading to the next.
+//! Following the source files of a crate through modules and includes.
 
 use crate::Finding;
-use crate::look::{Include, Looked, MODULE_CURE, Module, look};
+use crate::scan::{Include, MODULE_REMEDY, Module, Scan, scan};
 use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Largest source file that is read, bytes.
-const LARGEST: u64 = 16 << 20;
-/// Files that are read for a crate at most.
-const MOST: usize = 20_000;
+/// Maximum size of a source file, bytes.
+const MAX_BYTES: u64 = 16 << 20;
+/// Maximum number of source files of a crate.
+const MAX_FILES: usize = 20_000;
 
-/// Where the sources of a target begin.
+/// The root file of a target.
 pub(crate) struct Root {
     pub(crate) file: PathBuf,
-    /// Whether it has to have `#![forbid(unsafe_code)]`.
+    /// True if it must contain `#![forbid(unsafe_code)]`.
     pub(crate) forbids: bool,
-    /// Whether it is a build script.
+    /// True for a build script.
     pub(crate) script: bool,
 }
 
-/// What was found in the sources of a crate.
+/// Findings and macros of the sources of a crate.
 #[derive(Default)]
 pub(crate) struct Followed {
     pub(crate) files: usize,
     pub(crate) findings: Vec<Finding>,
-    /// Names of macros that are invoked, with the place of each.
+    /// Invoked macros with their positions.
     pub(crate) macros: Vec<(String, Finding)>,
-    /// Words in the tokens of macros that call what they are given, with the place of each.
-    pub(crate) words: Vec<(String, Finding)>,
+    /// Identifiers that may become the name of a macro, with their positions.
+    pub(crate) possible_macros: Vec<(String, Finding)>,
 }
 
-/// A file to be read.
-struct Next {
+/// A file to scan.
+struct Pending {
     file: PathBuf,
-    /// Whether modules of it lie beside it, as those of `mod.rs`, and not in a folder of its name.
-    beside: bool,
-    /// What names it, when somebody has to be told that it is not there.
+    /// True if its modules are in the same folder, as those of `mod.rs`, and not in a folder with its name.
+    same_folder: bool,
+    /// The position of the `include!`, for the error if it cannot be read.
     from: Option<Finding>,
 }
 
-/// Reads a text, or says why not.
+/// Reads a source file.
 pub(crate) fn read(file: &Path) -> Result<String, String> {
     let mut text = String::new();
-    let opened = std::fs::File::open(file).and_then(|f| f.take(LARGEST + 1).read_to_string(&mut text));
+    let opened = std::fs::File::open(file).and_then(|f| f.take(MAX_BYTES + 1).read_to_string(&mut text));
     opened.map_err(|e| format!("cannot be read: {e}"))?;
-    if text.len() as u64 > LARGEST {
-        return Err(format!("has more than {LARGEST} bytes"));
+    if text.len() as u64 > MAX_BYTES {
+        return Err(format!("exceeds {MAX_BYTES} bytes"));
     }
     Ok(text)
 }
 
-/// All files with Rust in a folder and below.
+/// Returns all Rust files in a folder and its subfolders.
 pub(crate) fn sources_under(dir: &Path) -> Vec<PathBuf> {
-    let (mut found, mut waiting) = (vec![], vec![dir.to_owned()]);
-    let mut seen = HashSet::new();
-    while let Some(dir) = waiting.pop() {
-        // links could lead round for ever
-        if seen.len() >= MOST || !seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
+    let (mut found, mut pending) = (vec![], vec![dir.to_owned()]);
+    let mut visited = HashSet::new();
+    while let Some(dir) = pending.pop() {
+        // symbolic links may form a cycle
+        if visited.len() >= MAX_FILES || !visited.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
             continue;
         }
         for entry in dir.read_dir().into_iter().flatten().flatten() {
             let path = entry.path();
             match path.is_dir() {
-                true => waiting.push(path),
+                true => pending.push(path),
                 false if path.extension().is_some_and(|e| e == "rs") => found.push(path),
                 false => {}
             }
-            if found.len() >= MOST {
+            if found.len() >= MAX_FILES {
                 return found;
             }
         }
@@ -76,120 +76,130 @@ pub(crate) fn sources_under(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files below a folder, as if each were a module.
-fn all_below(dir: &Path) -> impl Iterator<Item = Next> {
+/// Returns the files in a folder and its subfolders as modules.
+fn all_below(dir: &Path) -> impl Iterator<Item = Pending> {
     let modules = |file: &PathBuf| file.file_name().is_some_and(|n| n == "mod.rs");
-    sources_under(dir).into_iter().map(move |file| Next { beside: modules(&file), file, from: None })
+    sources_under(dir).into_iter().map(move |file| Pending { same_folder: modules(&file), file, from: None })
 }
 
-/// Reads the sources of the crate `name` from their roots on, through modules and includes, and what else lies beside them.
-/// Macros of the names `calling` invoke what they are given the name of.
-pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> Followed {
+/// Scans the sources of the crate `name` from their roots through modules and includes, and other files in the same
+/// folders. Macros in `argument_invokers` invoke macros that are named by their arguments.
+pub(crate) fn follow(roots: &[Root], name: &str, argument_invokers: &HashSet<String>) -> Followed {
     let mut found = Followed::default();
-    let mut seen = HashSet::new();
-    let mut waiting: Vec<Next> =
-        roots.iter().map(|root| Next { file: root.file.clone(), beside: true, from: None }).collect();
-    // what only a macro names as a module
-    let beside = roots.iter().filter(|root| root.forbids).filter_map(|root| root.file.parent());
-    let mut swept: Vec<PathBuf> = beside
+    let mut visited = HashSet::new();
+    let mut pending: Vec<Pending> =
+        roots.iter().map(|root| Pending { file: root.file.clone(), same_folder: true, from: None }).collect();
+    // includes files that only macros declare as modules
+    let source_folders = roots.iter().filter(|root| root.forbids).filter_map(|root| root.file.parent());
+    let mut scanned_folders: Vec<PathBuf> = source_folders
         .filter(|dir| dir.file_name().is_some_and(|n| n == "src"))
         .filter_map(|dir| dir.canonicalize().ok())
         .collect();
-    waiting.splice(0..0, swept.iter().flat_map(|dir| all_below(dir)));
-    // modules that macros name, and folders in which such may lie
+    pending.splice(0..0, scanned_folders.iter().flat_map(|dir| all_below(dir)));
+    // modules declared by macros, and folders that may contain them
     let (mut macro_modules, mut paths, mut folders): (Vec<Finding>, Vec<Finding>, Vec<PathBuf>) = Default::default();
     loop {
-        let Some(Next { file, beside, from }) = waiting.pop() else {
-            // macros are invoked in any file, and name what lies beside it
+        let Some(Pending { file, same_folder, from }) = pending.pop() else {
+            // a macro may be invoked in any file and declare modules in its folder
             let Some(dir) = folders.pop().filter(|_| !macro_modules.is_empty()) else { break };
-            if swept.iter().any(|swept| dir.starts_with(swept)) {
+            if scanned_folders.iter().any(|scanned| dir.starts_with(scanned)) {
                 continue;
             }
-            // beside the manifest there is everything
+            // the folder of the manifest contains unrelated files
             if dir.join("Cargo.toml").exists() {
                 found.findings.extend(macro_modules.iter().cloned());
                 continue;
             }
-            waiting.extend(all_below(&dir));
-            swept.push(dir);
+            pending.extend(all_below(&dir));
+            scanned_folders.push(dir);
             continue;
         };
         let known = file.canonicalize().unwrap_or_else(|_| file.clone());
-        if !seen.insert(known) {
+        if !visited.insert(known) {
             continue;
         }
-        let at = |line, column, what: String, remedy: &str| Finding {
+        let at = |line, column, problem: String, remedy: &str| Finding {
             name: name.to_owned(),
             file: file.clone(),
             line,
             column,
-            what,
+            problem,
             remedy: remedy.to_owned(),
         };
-        if seen.len() > MOST {
-            let what = format!("is the last of more than {MOST} source files");
-            found.findings.push(at(1, 1, what, "is this one crate?"));
+        if visited.len() > MAX_FILES {
+            let problem = format!("more than {MAX_FILES} source files");
+            found.findings.push(at(1, 1, problem, "split the crate"));
             break;
         }
         let text = match read(&file) {
             Ok(text) => text,
             Err(why) => {
-                let there = from.unwrap_or_else(|| at(1, 1, String::new(), ""));
-                let what = format!("the source {} {why}", file.display());
-                found.findings.push(Finding { what, remedy: "make it readable".to_owned(), ..there });
+                let position = from.unwrap_or_else(|| at(1, 1, String::new(), ""));
+                let problem = format!("the source {} {why}", file.display());
+                found.findings.push(Finding { problem, remedy: "make it readable".to_owned(), ..position });
                 continue;
             }
         };
         found.files += 1;
-        let Looked { findings, modules, includes, macros, words, macro_modules: in_macros, macro_paths, forbids } =
-            look(&text, calling);
-        let place = |(line, column): (usize, usize)| (line, column + 1);
-        for (spot, what, remedy) in findings {
-            let (line, column) = place(spot);
-            found.findings.push(at(line, column, what, remedy));
+        let Scan {
+            findings,
+            modules,
+            includes,
+            macros,
+            possible_macros,
+            macro_modules: in_macros,
+            macro_paths,
+            forbids,
+        } = scan(&text, argument_invokers);
+        let one_based = |(line, column): (usize, usize)| (line, column + 1);
+        for (position, problem, remedy) in findings {
+            let (line, column) = one_based(position);
+            found.findings.push(at(line, column, problem, remedy));
         }
         if roots.iter().any(|root| root.forbids && root.file == file) && !forbids {
-            let what = "a crate root without #![forbid(unsafe_code)]".to_owned();
-            found.findings.push(at(1, 1, what, "write #![forbid(unsafe_code)] at its top"));
+            let problem = "a crate root without #![forbid(unsafe_code)]".to_owned();
+            found.findings.push(at(1, 1, problem, "add #![forbid(unsafe_code)] at its top"));
         }
-        for (macro_name, spot) in macros {
-            let (line, column) = place(spot);
+        for (macro_name, position) in macros {
+            let (line, column) = one_based(position);
             found.macros.push((macro_name, at(line, column, String::new(), "")));
         }
-        for (word, spot) in words {
-            let (line, column) = place(spot);
-            found.words.push((word, at(line, column, String::new(), "")));
+        for (ident, position) in possible_macros {
+            let (line, column) = one_based(position);
+            found.possible_macros.push((ident, at(line, column, String::new(), "")));
         }
-        for spot in in_macros {
-            let (line, column) = place(spot);
-            let what = "a module in a macro, whose file is not looked for beside Cargo.toml".to_owned();
-            macro_modules.push(at(line, column, what, MODULE_CURE));
+        for position in in_macros {
+            let (line, column) = one_based(position);
+            let problem = "a module in a macro in the folder of Cargo.toml, where its file is not followed".to_owned();
+            macro_modules.push(at(line, column, problem, MODULE_REMEDY));
         }
-        for spot in macro_paths {
-            let (line, column) = place(spot);
-            let what = "path = in a macro, in a crate in which macros name modules".to_owned();
-            paths.push(at(line, column, what, MODULE_CURE));
+        for position in macro_paths {
+            let (line, column) = one_based(position);
+            let problem = "`path =` in a macro, in a crate whose macros declare modules".to_owned();
+            paths.push(at(line, column, problem, MODULE_REMEDY));
         }
         let dir = file.parent().unwrap_or(Path::new(""));
-        // a build script runs on its own, and is not contained anyway
+        // a build script is a separate program and not isolated
         if !roots.iter().any(|root| root.script && root.file == file) {
             folders.push(dir.canonicalize().unwrap_or_else(|_| dir.to_owned()));
         }
         for module in modules {
-            waiting.extend(module_files(dir, &file, beside, &module).into_iter().map(|(file, beside)| Next {
-                file,
-                beside,
-                from: None,
-            }));
+            pending.extend(
+                module_files(dir, &file, same_folder, &module).into_iter().map(|(file, same_folder)| Pending {
+                    file,
+                    same_folder,
+                    from: None,
+                }),
+            );
         }
-        for Include { path, at: spot } in includes {
-            let (line, column) = place(spot);
+        for Include { path, at: position } in includes {
+            let (line, column) = one_based(position);
             let from = at(line, column, String::new(), "");
             match path {
-                Some(path) => waiting.push(Next { file: dir.join(path), beside: true, from: Some(from) }),
+                Some(path) => pending.push(Pending { file: dir.join(path), same_folder: true, from: Some(from) }),
                 None => found.findings.push(Finding {
-                    what: "an include! whose file cannot be told".to_owned(),
-                    remedy: "keep the file in the crate and name it in a literal: include!(\"file.rs\")".to_owned(),
+                    problem: "an include! whose file cannot be determined".to_owned(),
+                    remedy: "keep the file in the crate and use a literal: include!(\"file.rs\")".to_owned(),
                     ..from
                 }),
             }
@@ -201,16 +211,16 @@ pub(crate) fn follow(roots: &[Root], name: &str, calling: &HashSet<String>) -> F
     found
 }
 
-/// The files that a module may be in, those that are there.
-fn module_files(dir: &Path, file: &Path, beside: bool, module: &Module) -> Vec<(PathBuf, bool)> {
+/// Returns the existing files that may contain a module.
+fn module_files(dir: &Path, file: &Path, same_folder: bool, module: &Module) -> Vec<(PathBuf, bool)> {
     let mut base = dir.to_owned();
-    if !beside {
+    if !same_folder {
         base.push(file.file_stem().unwrap_or_default());
     }
-    base.extend(&module.inside);
+    base.extend(&module.parents);
     let plain = [(base.join(format!("{}.rs", module.name)), false), (base.join(&module.name).join("mod.rs"), true)];
     let written = module.paths.iter().map(|path| {
-        let from = if module.inside.is_empty() { dir } else { &base };
+        let from = if module.parents.is_empty() { dir } else { &base };
         (from.join(path), true)
     });
     plain.into_iter().chain(written).filter(|(file, _)| file.is_file()).collect()

@@ -1,20 +1,20 @@
-//! Captures in, captures out, and what differs between them.
+//! Reading, writing and comparing captures.
 //!
 //! ```
 //! use testkit::{capture, wire::build};
 //!
-//! let folder = std::env::temp_dir().join(format!("kit-{}", std::process::id()));
-//! std::fs::create_dir_all(&folder)?;
+//! let dir = std::env::temp_dir().join(format!("testkit-{}", std::process::id()));
+//! std::fs::create_dir_all(&dir)?;
 //! let sent = [build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 53).payload(b"question").to_vec()];
-//! capture::write(folder.join("sent.pcap"), &sent)?;
-//! assert_eq!(capture::read(folder.join("sent.pcap"))?, sent);
+//! capture::write(dir.join("sent.pcap"), &sent)?;
+//! assert_eq!(capture::read(dir.join("sent.pcap"))?, sent);
 //!
 //! let mut got = sent.clone();
-//! got[0][22] = 63; // one off its time to live
+//! got[0][22] = 63; // time to live decremented
 //! let difference = capture::compare(&sent, &got).unwrap_err();
-//! let said = "frame 1 differs from byte 22 on: expected 40 11 66 c7 0a 00 00 01, got 3f 11 66 c7 0a 00 00 01";
-//! assert_eq!(difference.to_string(), said);
-//! # std::fs::remove_dir_all(&folder)?;
+//! let message = "frame 1 differs at byte 22: expected 40 11 66 c7 0a 00 00 01, got 3f 11 66 c7 0a 00 00 01";
+//! assert_eq!(difference.to_string(), message);
+//! # std::fs::remove_dir_all(&dir)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -23,35 +23,35 @@ use pcap::{LinkType, Reader, Writer};
 use std::fmt;
 use std::path::Path;
 
-/// Bytes of frames that are read at most.
-pub const MOST: usize = 1 << 30;
+/// Maximum number of bytes of frames that are read.
+pub const MAX_BYTES: usize = 1 << 30;
 
-/// Why a capture could not be read or written.
+/// An error of reading or writing a capture.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What the file's reader or writer found.
+    /// The file cannot be read or written.
     #[error(transparent)]
     Capture(#[from] pcap::Error),
-    /// It has no Ethernet frames.
-    #[error("{file}: frame {frame} is {link}, not Ethernet; an NF is fed Ethernet frames")]
+    /// A frame is not an Ethernet frame.
+    #[error("{file}: frame {frame} has link type {link}, not Ethernet")]
     Link {
-        /// The capture.
+        /// File name of the capture.
         file: String,
         /// Number of the frame, from 1.
         frame: usize,
-        /// What it starts with.
+        /// Link type of the frame.
         link: LinkType,
     },
-    /// It is larger than what is held in memory.
-    #[error("{0}: has more than {MOST} bytes of frames; cut it first: editcap -r IN OUT 1-100000")]
-    Large(String),
+    /// The capture has more than [`MAX_BYTES`] bytes.
+    #[error("{0}: more than {MAX_BYTES} bytes of frames; shorten it with editcap -r IN OUT 1-100000")]
+    TooLarge(String),
 }
 
-/// The frames of a capture: pcap or pcapng, plain or gzipped; of a frame that was cut, what is there.
+/// Reads the frames of a capture: pcap or pcapng, plain or gzipped. Truncated frames are returned as captured.
 ///
 /// # Errors
-/// When it is no capture of Ethernet frames, is damaged, or has more than [`MOST`] bytes.
+/// If the file is not a capture of Ethernet frames, is damaged, or has more than [`MAX_BYTES`] bytes.
 pub fn read(path: impl AsRef<Path>) -> Result<Frames, Error> {
     let mut reader = Reader::open(&path)?;
     let name = || path.as_ref().display().to_string();
@@ -61,18 +61,18 @@ pub fn read(path: impl AsRef<Path>) -> Result<Frames, Error> {
             return Err(Error::Link { file: name(), frame: frames.len() + 1, link: record.link_type });
         }
         bytes += record.frame.len() + size_of::<Vec<u8>>();
-        if bytes > MOST {
-            return Err(Error::Large(name()));
+        if bytes > MAX_BYTES {
+            return Err(Error::TooLarge(name()));
         }
         frames.push(record.frame.to_vec());
     }
     Ok(frames)
 }
 
-/// Writes frames as a capture, a microsecond apart; gzipped when the name ends in `.gz`.
+/// Writes frames to a pcap file, with time stamps 1 µs apart; gzipped if the name ends in `.gz`.
 ///
 /// # Errors
-/// When the file cannot be written, or a frame is longer than [`pcap::MAX_FRAME`].
+/// If the file cannot be written, or a frame is longer than [`pcap::MAX_FRAME`].
 pub fn write(path: impl AsRef<Path>, frames: &[impl AsRef<[u8]>]) -> Result<(), Error> {
     let mut writer = Writer::create(path, LinkType::ETHERNET)?;
     for (n, frame) in frames.iter().enumerate() {
@@ -82,54 +82,55 @@ pub fn write(path: impl AsRef<Path>, frames: &[impl AsRef<[u8]>]) -> Result<(), 
     Ok(())
 }
 
-/// The first difference between frames that were expected and those that came.
+/// The first difference between expected and received frames.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// A frame has other bytes.
-    #[error("frame {frame} differs from byte {offset} on: expected {}, got {}", Bytes(.expected), Bytes(.got))]
+    /// The bytes of a frame differ.
+    #[error("frame {frame} differs at byte {offset}: expected {}, got {}", Bytes(.expected), Bytes(.got))]
     Bytes {
-        /// Its number, from 1.
+        /// Number of the frame, from 1.
         frame: usize,
-        /// The first byte that differs, from 0; where one frame is longer, the length of the other.
+        /// Offset of the first byte that differs, from 0; the length of the shorter frame if it is a prefix of the
+        /// other.
         offset: usize,
-        /// What was expected from there on, to the end of the frame.
+        /// Expected bytes from this offset to the end of the frame.
         expected: Vec<u8>,
-        /// What is there.
+        /// Received bytes from this offset.
         got: Vec<u8>,
     },
-    /// There are fewer frames, all like those expected.
-    #[error("{expected} frames were expected, and {got} came: the last ones are missing")]
+    /// The last frames are missing.
+    #[error("expected {expected} frames, got {got}: the last ones are missing")]
     Missing {
-        /// Frames expected.
+        /// Number of expected frames.
         expected: usize,
-        /// Frames that came.
+        /// Number of received frames.
         got: usize,
     },
-    /// There are more frames, and all that were expected.
-    #[error("{expected} frames were expected, and {got} came: there are others behind them")]
+    /// There are frames after the expected ones.
+    #[error("expected {expected} frames, got {got}: there are more after them")]
     More {
-        /// Frames expected.
+        /// Number of expected frames.
         expected: usize,
-        /// Frames that came.
+        /// Number of received frames.
         got: usize,
     },
 }
 
-/// The first bytes, in hexadecimal.
+/// Displays the first bytes in hexadecimal.
 struct Bytes<'a>(&'a [u8]);
 
 impl fmt::Display for Bytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
+        const MAX_SHOWN: usize = 8;
         if self.0.is_empty() {
-            return f.write_str("its end");
+            return f.write_str("the end of the frame");
         }
-        let bytes: Vec<_> = self.0.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+        let bytes: Vec<_> = self.0.iter().take(MAX_SHOWN).map(|byte| format!("{byte:02x}")).collect();
         f.write_str(&bytes.join(" "))
     }
 }
 
-/// Compares frames, byte by byte and in order; times do not count.
+/// Compares frames in order and byte by byte; time stamps are ignored.
 ///
 /// # Errors
 /// The first difference.
@@ -150,15 +151,15 @@ pub fn compare(expected: &[impl AsRef<[u8]>], got: &[impl AsRef<[u8]>]) -> Resul
     }
 }
 
-/// Asserts that the frames that came are those of a capture.
+/// Asserts that the received frames are those of a capture.
 ///
 /// # Panics
-/// When they are not, with the first difference; when the capture cannot be read, with why.
+/// If they differ, with the first difference, or if the capture cannot be read.
 #[track_caller]
-pub fn assert_same(expected: impl AsRef<Path>, got: &[impl AsRef<[u8]>]) {
+pub fn assert_matches(expected: impl AsRef<Path>, got: &[impl AsRef<[u8]>]) {
     let path = expected.as_ref();
     let expected = read(path).unwrap_or_else(|e| panic!("{e}"));
     if let Err(difference) = compare(&expected, got) {
-        panic!("not the frames of {}: {difference}", path.display());
+        panic!("frames differ from {}: {difference}", path.display());
     }
 }

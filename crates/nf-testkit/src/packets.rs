@@ -1,88 +1,87 @@
-//! Random packets for property tests: well formed, and not.
+//! Strategies for random packets in property tests, valid and malformed.
 //!
 //! ```
 //! use testkit::{packets, proptest::prelude::*};
-//! # struct Quiet;
-//! # impl graph::Nf for Quiet {
-//! #     type Settings = Settings;
-//! #     const KIND: &'static str = "quiet";
-//! #     const ABOUT: &'static str = "Lets everything pass.";
-//! #     fn build(_: &Settings, _: &graph::BuildContext) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
+//! # struct Pass;
+//! # impl graph::Nf for Pass {
+//! #     type Settings = graph::NoSettings;
+//! #     const KIND: &'static str = "pass";
+//! #     const ABOUT: &'static str = "Forwards every packet unchanged.";
+//! #     fn build(
+//! #         _: &graph::NoSettings,
+//! #         _: &graph::BuildContext,
+//! #     ) -> Result<impl graph::Node + 'static, diagnostics::Diagnostic> {
 //! #         Ok(graph::Operator::compose(graph::frame()))
 //! #     }
 //! # }
-//! # #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
-//! # #[serde(default, deny_unknown_fields)]
-//! # struct Settings {}
-//! use testkit::Bench;
+//! use testkit::Harness;
 //!
-//! // whatever comes, nothing panics and nothing is lost: the bench sees to that
+//! // no panic and no lost packet on any input: the harness checks that
 //! proptest!(|(frames in packets::mixed(100))| {
-//!     Bench::of::<Quiet>("").feed(&frames);
+//!     Harness::new::<Pass>("").feed(&frames);
 //! });
 //! ```
 //!
-//! Addresses and ports are of any value. Where a property needs few of them, so that flows meet again, build frames
-//! from small ranges:
+//! Addresses and ports are random. For a property that needs several packets of a flow, build frames from small ranges:
 //! ```
 //! use testkit::{proptest::prelude::*, wire::build};
 //!
-//! let few = (0..4u8, 0..4u16)
+//! let few_flows = (0..4u8, 0..4u16)
 //!     .prop_map(|(host, port)| build::udp4([10, 0, 0, host], [10, 1, 0, 1], 1000 + port, 53).to_vec());
-//! # let _ = few;
+//! # let _ = few_flows;
 //! ```
 
-mod spoil;
-mod upper;
+mod malformed;
+mod transport;
 
 use crate::Frames;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use upper::Upper;
+use transport::TransportPacket;
 use wire::build::{self, Frame, Network, SRC_MAC, Transport};
 use wire::options::OptionBytes;
 use wire::{EtherType, IpProtocol, MacAddr, arp as arp_packet, ipv4 as v4};
 
-pub use spoil::malformed;
+pub use malformed::malformed;
 
-/// Any of the frames below, with up to two VLAN tags, padded to 60 bytes or not.
+/// Valid frames of all kinds below, with up to two VLAN tags, padded to 60 bytes or not.
 pub fn well_formed() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![1 => arp(), 5 => ipv4(), 5 => ipv6()]
 }
 
 /// UDP over IPv4 without options, tags or fragments.
 pub fn udp4() -> impl Strategy<Value = Vec<u8>> {
-    plain4(upper::udp())
+    plain_ipv4(transport::udp())
 }
 
 /// TCP over IPv4 without IP options, tags or fragments.
 pub fn tcp4() -> impl Strategy<Value = Vec<u8>> {
-    plain4(upper::tcp())
+    plain_ipv4(transport::tcp())
 }
 
-/// ICMP over IPv4 without options, tags or fragments: echoes and errors.
+/// ICMP over IPv4 without options, tags or fragments: echo messages and errors.
 pub fn icmp4() -> impl Strategy<Value = Vec<u8>> {
-    plain4(upper::icmp())
+    plain_ipv4(transport::icmp())
 }
 
 /// UDP over IPv6 without extension headers, tags or fragments.
 pub fn udp6() -> impl Strategy<Value = Vec<u8>> {
-    plain6(upper::udp())
+    plain_ipv6(transport::udp())
 }
 
 /// TCP over IPv6 without extension headers, tags or fragments.
 pub fn tcp6() -> impl Strategy<Value = Vec<u8>> {
-    plain6(upper::tcp())
+    plain_ipv6(transport::tcp())
 }
 
-/// ICMPv6 without extension headers, tags or fragments: echoes and errors.
+/// ICMPv6 without extension headers, tags or fragments: echo messages and errors.
 pub fn icmp6() -> impl Strategy<Value = Vec<u8>> {
-    plain6(upper::icmp())
+    plain_ipv6(transport::icmp())
 }
 
-/// An address of a host, now and then of documentation (RFC 5737) or private use.
+/// Host addresses: any unicast address, private addresses (RFC 1918) and documentation addresses (RFC 5737).
 pub fn address4() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![
         (1..=223u8, any::<[u8; 3]>()).prop_map(|(first, [b, c, d])| [if first == 127 { 10 } else { first }, b, c, d]),
@@ -92,7 +91,7 @@ pub fn address4() -> impl Strategy<Value = Ipv4Addr> {
     .prop_map(Ipv4Addr::from)
 }
 
-/// A global address, mostly of documentation (RFC 3849), or one of the link.
+/// Host addresses: documentation addresses (RFC 3849), other global addresses and link-local addresses.
 pub fn address6() -> impl Strategy<Value = Ipv6Addr> {
     let head = select(vec![[0x20, 1, 0x0d, 0xb8], [0x26, 0, 0, 1], [0xfe, 0x80, 0, 0]]);
     (head, any::<[u8; 12]>(), any::<u8>()).prop_map(|(head, mut rest, last)| {
@@ -107,9 +106,9 @@ pub fn address6() -> impl Strategy<Value = Ipv6Addr> {
     })
 }
 
-/// What is around a network packet.
+/// The link layer of a frame: Ethernet addresses, VLAN tags, padding.
 #[derive(Clone, Debug)]
-struct Link {
+struct LinkLayer {
     src: MacAddr,
     dst: MacAddr,
     tags: Vec<(EtherType, u8, bool, u16)>,
@@ -117,7 +116,7 @@ struct Link {
 }
 
 fn mac() -> impl Strategy<Value = MacAddr> {
-    // a station's: the group bit is clear, and it is not zero
+    // locally administered unicast addresses
     any::<[u8; 6]>().prop_map(|[first, b, c, d, e, f]| MacAddr([first & 0xfe | 2, b, c, d, e, f]))
 }
 
@@ -130,13 +129,13 @@ fn tags() -> impl Strategy<Value = Vec<(EtherType, u8, bool, u16)>> {
     ]
 }
 
-fn link() -> impl Strategy<Value = Link> {
+fn link() -> impl Strategy<Value = LinkLayer> {
     let dst = prop_oneof![6 => mac(), 1 => Just(MacAddr::BROADCAST)];
-    (mac(), dst, tags(), any::<bool>()).prop_map(|(src, dst, tags, padded)| Link { src, dst, tags, padded })
+    (mac(), dst, tags(), any::<bool>()).prop_map(|(src, dst, tags, padded)| LinkLayer { src, dst, tags, padded })
 }
 
-impl Link {
-    fn around<N: Network, T: Transport<N>>(&self, frame: Frame<N, T>) -> Vec<u8> {
+impl LinkLayer {
+    fn wrap<N: Network, T: Transport<N>>(&self, frame: Frame<N, T>) -> Vec<u8> {
         self.tagged(frame.src_mac(self.src).dst_mac(self.dst))
     }
 
@@ -156,41 +155,41 @@ pub fn arp() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Which fragment of a packet comes.
+/// The part of a packet that a frame carries.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+enum Fragment {
     Whole,
     First(Index),
     Last(Index),
 }
 
-fn cut() -> impl Strategy<Value = Cut> {
+fn fragment() -> impl Strategy<Value = Fragment> {
     prop_oneof![
-        6 => Just(Cut::Whole),
-        1 => any::<Index>().prop_map(Cut::First),
-        1 => any::<Index>().prop_map(Cut::Last),
+        6 => Just(Fragment::Whole),
+        1 => any::<Index>().prop_map(Fragment::First),
+        1 => any::<Index>().prop_map(Fragment::Last),
     ]
 }
 
-impl Cut {
-    /// Offset, whether more follows, and the bytes; `None` for a whole packet. The first fragment has at least `header`
-    /// bytes: a segment too short for that stays whole.
-    fn part<'s>(&self, segment: &'s [u8], header: usize) -> Option<(u16, bool, &'s [u8])> {
-        let least = header.next_multiple_of(8).max(8);
-        let places = segment.len().checked_sub(least)?.div_ceil(8);
-        let at = |index: &Index| least + 8 * index.index(places);
+impl Fragment {
+    /// Returns the offset, the more-fragments flag and the bytes of the fragment; `None` for a whole packet. The first
+    /// fragment has at least `header` bytes; shorter segments are not fragmented.
+    fn slice<'s>(&self, segment: &'s [u8], header: usize) -> Option<(u16, bool, &'s [u8])> {
+        let min_len = header.next_multiple_of(8).max(8);
+        let positions = segment.len().checked_sub(min_len)?.div_ceil(8);
+        let at = |index: &Index| min_len + 8 * index.index(positions);
         match self {
-            _ if places == 0 => None,
-            Cut::Whole => None,
-            Cut::First(index) => Some((0, true, &segment[..at(index)])),
-            Cut::Last(index) => Some((at(index) as u16, false, &segment[at(index)..])),
+            _ if positions == 0 => None,
+            Fragment::Whole => None,
+            Fragment::First(index) => Some((0, true, &segment[..at(index)])),
+            Fragment::Last(index) => Some((at(index) as u16, false, &segment[at(index)..])),
         }
     }
 }
 
 fn options4() -> impl Strategy<Value = OptionBytes> {
     use v4::Ipv4Option::{RecordRoute, RouterAlert, Unknown};
-    let list = |list: &[v4::Ipv4Option<'_>]| v4::options(list).expect("they are short");
+    let list = |list: &[v4::Ipv4Option<'_>]| v4::options(list).expect("short options");
     prop_oneof![
         4 => Just(OptionBytes::EMPTY),
         1 => Just(list(&[RouterAlert(0)])),
@@ -199,40 +198,46 @@ fn options4() -> impl Strategy<Value = OptionBytes> {
     ]
 }
 
-/// IPv4 with UDP, TCP, ICMP and other protocols; with options; fragments, first and last.
+/// IPv4 with UDP, TCP, ICMP and other protocols, with options, as whole packets and first and last fragments.
 pub fn ipv4() -> impl Strategy<Value = Vec<u8>> {
     let header = (address4(), address4(), 0..=255u8, 0..64u8, 0..4u8, any::<u16>(), options4());
-    (link(), header, upper::each(), cut()).prop_map(|(link, (src, dst, ttl, dscp, ecn, id, options), upper, cut)| {
-        let segment = upper.over4(src, dst);
-        let frame =
-            build::ipv4(src, dst, upper.protocol(false)).ttl(ttl).dscp(dscp).ecn(ecn).id(id).ip_options(options);
-        link.around(match cut.part(&segment, upper.header()) {
-            Some((offset, more, part)) => frame.fragment(offset, more).payload(part),
-            None => frame.payload(&segment),
-        })
-    })
+    (link(), header, transport::any_protocol(), fragment()).prop_map(
+        |(link, (src, dst, ttl, dscp, ecn, id, options), transport, fragment)| {
+            let segment = transport.to_bytes_over_ipv4(src, dst);
+            let frame = build::ipv4(src, dst, transport.protocol(false))
+                .ttl(ttl)
+                .dscp(dscp)
+                .ecn(ecn)
+                .id(id)
+                .ip_options(options);
+            link.wrap(match fragment.slice(&segment, transport.header_len()) {
+                Some((offset, more, part)) => frame.fragment(offset, more).payload(part),
+                None => frame.payload(&segment),
+            })
+        },
+    )
 }
 
-/// IPv6 with UDP, TCP, ICMPv6 and other protocols; with extension headers in the order of RFC 8200 §4.1; fragments,
-/// first, last and atomic ones (RFC 6946).
+/// IPv6 with UDP, TCP, ICMPv6 and other protocols, with extension headers in the order of RFC 8200 §4.1, as whole
+/// packets and first, last and atomic fragments (RFC 6946).
 pub fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     let header = (address6(), address6(), 0..=255u8, any::<u8>(), 0..1u32 << 20, any::<[bool; 4]>(), any::<u32>());
-    (link(), header, upper::each(), cut(), any::<u8>()).prop_map(
-        |(link, (src, dst, hops, class, label, [hop, routing, destination, ah], id), upper, cut, plain)| {
-            let segment = upper.over6(src, dst);
+    (link(), header, transport::any_protocol(), fragment(), any::<u8>()).prop_map(
+        |(link, (src, dst, hops, class, label, [hop, routing, destination, ah], id), transport, fragment, plain)| {
+            let segment = transport.to_bytes_over_ipv6(src, dst);
             let mut frame =
-                build::ipv6(src, dst, upper.protocol(true)).ttl(hops).traffic_class(class).flow_label(label);
+                build::ipv6(src, dst, transport.protocol(true)).ttl(hops).traffic_class(class).flow_label(label);
             // one in two has no extension header
-            let with = |wanted: bool| wanted && plain & 1 == 0;
+            let with = |extension: bool| extension && plain & 1 == 0;
             if with(hop) {
                 frame = frame.extension(IpProtocol::HOP_BY_HOP, &[5, 2, 0, 0, 1, 0]);
             }
             if with(routing) {
                 frame = frame.extension(IpProtocol::ROUTING, &[253, 0, 0, 0, 0, 0]);
             }
-            match cut.part(&segment, upper.header()) {
-                Some((offset, more, part)) => return link.around(frame.fragment(offset, more, id).payload(part)),
-                None if matches!(cut, Cut::First(_)) => frame = frame.fragment(0, false, id),
+            match fragment.slice(&segment, transport.header_len()) {
+                Some((offset, more, part)) => return link.wrap(frame.fragment(offset, more, id).payload(part)),
+                None if matches!(fragment, Fragment::First(_)) => frame = frame.fragment(0, false, id),
                 None => {}
             }
             if with(ah) {
@@ -241,41 +246,32 @@ pub fn ipv6() -> impl Strategy<Value = Vec<u8>> {
             if with(destination) {
                 frame = frame.extension(IpProtocol::DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0]);
             }
-            link.around(frame.payload(&segment))
+            link.wrap(frame.payload(&segment))
         },
     )
 }
 
-fn plain4(upper: impl Strategy<Value = Upper>) -> impl Strategy<Value = Vec<u8>> {
-    (mac(), address4(), address4(), 0..=255u8, any::<u16>(), upper).prop_map(|(mac, src, dst, ttl, id, upper)| {
-        let frame = build::ipv4(src, dst, upper.protocol(false)).ttl(ttl).id(id).payload(&upper.over4(src, dst));
+fn plain_ipv4(transport: impl Strategy<Value = TransportPacket>) -> impl Strategy<Value = Vec<u8>> {
+    (mac(), address4(), address4(), 0..=255u8, any::<u16>(), transport).prop_map(
+        |(mac, src, dst, ttl, id, transport)| {
+            let frame = build::ipv4(src, dst, transport.protocol(false))
+                .ttl(ttl)
+                .id(id)
+                .payload(&transport.to_bytes_over_ipv4(src, dst));
+            frame.src_mac(SRC_MAC).dst_mac(mac).pad_to(60).to_vec()
+        },
+    )
+}
+
+fn plain_ipv6(transport: impl Strategy<Value = TransportPacket>) -> impl Strategy<Value = Vec<u8>> {
+    (mac(), address6(), address6(), 0..=255u8, transport).prop_map(|(mac, src, dst, hops, transport)| {
+        let frame =
+            build::ipv6(src, dst, transport.protocol(true)).ttl(hops).payload(&transport.to_bytes_over_ipv6(src, dst));
         frame.src_mac(SRC_MAC).dst_mac(mac).pad_to(60).to_vec()
     })
 }
 
-fn plain6(upper: impl Strategy<Value = Upper>) -> impl Strategy<Value = Vec<u8>> {
-    (mac(), address6(), address6(), 0..=255u8, upper).prop_map(|(mac, src, dst, hops, upper)| {
-        let frame = build::ipv6(src, dst, upper.protocol(true)).ttl(hops).payload(&upper.over6(src, dst));
-        frame.src_mac(SRC_MAC).dst_mac(mac).pad_to(60).to_vec()
-    })
-}
-
-/// Bytes of an application's, mostly few.
-fn payload() -> impl Strategy<Value = Vec<u8>> {
-    // a number instead of bytes: there is little to shrink in a payload, but its length
-    (prop_oneof![4 => 0..64usize, 1 => 64..1300usize], any::<u64>()).prop_map(|(length, seed)| {
-        let mut state = seed | 1;
-        let next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        };
-        std::iter::repeat_with(next).take(length).collect()
-    })
-}
-
-/// Up to `most` frames, well formed but for one in four.
-pub fn mixed(most: usize) -> impl Strategy<Value = Frames> {
-    vec(prop_oneof![3 => well_formed(), 1 => malformed(well_formed())], 0..=most)
+/// Up to `max` frames, a quarter of them malformed.
+pub fn mixed(max: usize) -> impl Strategy<Value = Frames> {
+    vec(prop_oneof![3 => well_formed(), 1 => malformed(well_formed())], 0..=max)
 }

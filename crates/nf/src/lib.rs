@@ -1,58 +1,40 @@
-//! The network functions that Bondstone ships, one per file.
+//! The network functions that Bondstone ships, one per module.
 #![forbid(unsafe_code)]
 
-mod bridge;
-mod cells;
-mod count;
-mod discard;
-mod exact;
+// network functions
 mod firewall;
-mod fragments;
-mod impair;
-pub mod import;
-mod l2fwd;
+mod l2;
 mod l3fwd;
-mod lines;
-mod mac;
 mod maglev;
 mod monitor;
-mod nat44;
-mod nat64;
-mod net;
-mod ports;
-mod spread;
+mod nat;
 mod substitute;
-mod tee;
-mod ttl;
-mod work;
+mod util;
 
-pub use bridge::Bridge;
-pub use cells::Cells;
-pub use count::Count;
-pub use discard::Discard;
-pub use firewall::Firewall;
-pub use impair::Impair;
-pub use l2fwd::L2fwd;
+// shared by several of them
+mod fragment_queue;
+mod large_table;
+mod link;
+mod rate_limiter;
+mod settings;
+
+pub use firewall::{Firewall, import};
+pub use l2::{Bridge, L2fwd};
 pub use l3fwd::L3fwd;
-pub use mac::Mac;
 pub use maglev::Maglev;
 pub use monitor::Monitor;
-pub use nat44::Nat44;
-pub use nat64::Nat64;
-pub use net::Net;
-pub use spread::Spread;
+pub use nat::{Nat44, Nat64};
+pub use settings::{Mac, Net};
 pub use substitute::Substitute;
-pub use tee::Tee;
-pub use ttl::{Ttl, age};
-pub use work::Work;
+pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
 
-/// All of them.
+/// Returns the registry of all kinds.
 pub fn registry() -> graph::Registry {
     graph::Registry::new()
         .with::<Bridge>()
         .with::<Cells>()
         .with::<Count>()
-        .with::<Discard>()
+        .with::<DropAll>()
         .with::<Firewall>()
         .with::<Impair>()
         .with::<L2fwd>()
@@ -71,22 +53,22 @@ pub fn registry() -> graph::Registry {
 #[cfg(test)]
 mod tests {
     use testkit::proptest::prelude::*;
-    use testkit::{Setup, packets};
+    use testkit::{HarnessBuilder, packets};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn every_kind_survives_whatever_comes_and_loses_nothing(frames in packets::mixed(100)) {
+        fn every_kind_survives_arbitrary_frames_and_accounts_for_them(frames in packets::mixed(100)) {
             for kind in crate::registry().iter() {
-                let mut bench = Setup::of_kind(kind, kind.example).build().unwrap();
-                (0..bench.inputs()).for_each(|input| drop(bench.feed_by(input, &frames)));
+                let mut bench = HarnessBuilder::from_kind(kind, kind.example).build().unwrap();
+                (0..bench.inputs()).for_each(|input| drop(bench.feed_input(input, &frames)));
                 bench.advance(std::time::Duration::from_millis(5));
             }
         }
     }
 
     #[test]
-    fn every_kind_documents_its_settings_and_refuses_unknown_ones() {
+    fn every_kind_documents_its_settings_and_rejects_unknown_ones() {
         for kind in crate::registry().iter() {
             let schema = kind.schema();
             assert_eq!(schema["additionalProperties"], false, "{}", kind.name);

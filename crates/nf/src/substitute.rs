@@ -1,10 +1,10 @@
-//! Other bytes in TCP streams.
+//! Replacement of bytes in TCP streams.
 
 mod pattern;
 mod rules;
 
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Counter, Context, Nf, Node, Spread};
+use graph::{BuildContext, Context, Counter, Nf, Node, Spread};
 use packet::Batch;
 use pattern::Pattern;
 use rules::Rules;
@@ -14,51 +14,51 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::packetize::{self, Flow, Packetized, Rewrite};
 
-/// `substitute`: puts other bytes in the place of some in what TCP connections carry.
+/// `substitute`: replaces bytes in the payload of TCP connections.
 pub struct Substitute;
 
 /// Settings of [`Substitute`].
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Server ports whose connections are looked at; all, if none is named.
+    /// Server ports whose connections are processed; empty: all.
     ports: Vec<u16>,
-    /// What is looked for and what takes its place: { find, replace }, at most 64 of them. \xNN is the byte NN, \\ is \. What
-    /// begins first is replaced; of what begins at the same place, the first in this list.
+    /// Replacements { find, replace }, at most 64. \xNN is the byte NN, \\ is \. Of overlapping matches the leftmost is
+    /// replaced; of matches at the same position, the first in this list.
     rules: Vec<Rule>,
-    /// In which direction: "both", "to_server" or "to_client".
-    direction: Which,
-    /// How connections are kept.
+    /// Direction: both, to_server or to_client.
+    direction: Directions,
+    /// Handling of TCP connections.
     tcp: packetize::Settings,
 }
 
-/// A rule.
+/// A replacement.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// 1 to 255 bytes.
+    /// Bytes to find, 1 to 255.
     find: Pattern,
-    /// 4096 bytes at most.
+    /// Bytes to insert, at most 4096.
     replace: Pattern,
 }
 
-/// Directions that are looked at.
+/// Directions that are processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Which {
-    /// Both.
+enum Directions {
+    /// Both directions.
     #[default]
     Both,
-    /// What clients send.
+    /// Data sent by clients.
     ToServer,
-    /// What servers send.
+    /// Data sent by servers.
     ToClient,
 }
 
 impl Nf for Substitute {
     type Settings = Settings;
     const KIND: &'static str = "substitute";
-    const ABOUT: &'static str = "Replaces bytes in what TCP connections carry, also where segments part them, and keeps both ends in step when \
+    const ABOUT: &'static str = "Replaces bytes in the payload of TCP connections, also across segment boundaries, and adjusts sequence numbers when \
          the length changes.";
     const SPREAD: Spread = Spread::Symmetric;
     const EXAMPLE: &'static str = "ports = [80]\nrules = [{ find = \"colour\", replace = \"color\" }]";
@@ -70,29 +70,29 @@ impl Nf for Substitute {
         tcp.ports.clone_from(&settings.ports);
         tcp.growth = rules.growth();
         tcp.withheld = tcp.withheld.max(rules.longest());
-        let which = Replacing { rules, direction: settings.direction, replaced: replaced.clone() };
-        let node = packetize::packetize_with(&tcp, which)?;
-        Ok(Substituting { node, replaced })
+        let replacer = Replacer { rules, direction: settings.direction, replaced: replaced.clone() };
+        let node = packetize::packetize_with(&tcp, replacer)?;
+        Ok(SubstituteNode { node, replaced })
     }
 }
 
-/// What is done to streams.
-struct Replacing {
+/// Stream rewriter that applies the rules.
+struct Replacer {
     rules: Rules,
-    direction: Which,
+    direction: Directions,
     replaced: Arc<Counter>,
 }
 
-impl Rewrite for Replacing {
+impl Rewrite for Replacer {
     type State = ();
 
     fn rewrite(&mut self, flow: &Flow<'_>, (): &mut (), bytes: &[u8], more: bool, out: &mut Vec<u8>) -> usize {
-        let looks = match self.direction {
-            Which::Both => true,
-            Which::ToServer => flow.direction() == packetize::Direction::ToServer,
-            Which::ToClient => flow.direction() == packetize::Direction::ToClient,
+        let selected = match self.direction {
+            Directions::Both => true,
+            Directions::ToServer => flow.direction() == packetize::Direction::ToServer,
+            Directions::ToClient => flow.direction() == packetize::Direction::ToClient,
         };
-        if !looks {
+        if !selected {
             out.extend_from_slice(bytes);
             return bytes.len();
         }
@@ -102,13 +102,13 @@ impl Rewrite for Replacing {
     }
 }
 
-/// The node, with a count of its own.
-struct Substituting {
-    node: Packetized<Replacing>,
+/// The node, which adds a counter to those of [`Packetized`].
+struct SubstituteNode {
+    node: Packetized<Replacer>,
     replaced: Arc<Counter>,
 }
 
-impl Node for Substituting {
+impl Node for SubstituteNode {
     fn drops(&self) -> &[&'static str] {
         self.node.drops()
     }

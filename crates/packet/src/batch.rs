@@ -1,24 +1,38 @@
-//! Up to a burst of packets, owned together.
+//! Batches of packets.
 
-use crate::mbuf::{self, Mbuf};
-use crate::{HEADROOM, Packet};
+use crate::buffer::{self, HEADROOM};
+use crate::mbuf::Mbuf;
+use crate::packet::Packet;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-/// Packets that a batch holds at most, and that a port is asked for at a time.
+/// Maximum number of packets in a batch, and in a burst received from a port.
 pub const BURST: usize = 32;
 
-/// Packets ahead of the current one whose bytes are fetched.
-const AHEAD: usize = 8;
+/// Number of packets by which prefetching is ahead of processing.
+const PREFETCH_DISTANCE: usize = 8;
 
-/// Up to [`BURST`] owned packets, in order. Dropping it sends them home together.
+/// A batch: up to [`BURST`] packets in order. Dropping it frees all of them with one call for each pool.
+///
+/// ```
+/// use packet::{Batch, HeapPool, Pool};
+///
+/// let pool = HeapPool::new(64);
+/// let mut batch: Batch = Batch::new();
+/// for n in 0..4 {
+///     batch.push(pool.alloc_from(&[n; 60]).unwrap()).unwrap();
+/// }
+/// let mut odd = vec![];
+/// batch.extract_if(|packet| (packet.data()[0] % 2 == 1).then_some(()), |(), packet| odd.push(packet));
+/// assert_eq!((batch.len(), odd.len()), (2, 2));
+/// ```
 #[repr(C, align(64))]
 pub struct Batch {
     slots: [MaybeUninit<Packet>; BURST],
     len: u32,
-    /// Whether nobody has looked at the packets since a driver put them in.
-    fresh: bool,
+    /// True until the packets that a driver has added are visited for the first time.
+    unread: bool,
 }
 
 impl Default for Batch {
@@ -35,31 +49,34 @@ impl Drop for Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     #[inline(always)]
     pub const fn new() -> Self {
-        Batch { slots: [const { MaybeUninit::uninit() }; BURST], len: 0, fresh: false }
+        Batch { slots: [const { MaybeUninit::uninit() }; BURST], len: 0, unread: false }
     }
 
-    /// Packets in it.
+    /// Returns the number of packets.
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there is none.
+    /// Returns true if the batch is empty.
     #[inline(always)]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether there is no room for another.
+    /// Returns true if the batch is full.
     #[inline(always)]
     pub const fn is_full(&self) -> bool {
         self.len as usize == BURST
     }
 
-    /// Adds a packet at the end, or gives it back when the batch is full.
+    /// Appends a packet.
+    ///
+    /// # Errors
+    /// Returns the packet if the batch is full.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         match self.slots.get_mut(self.len as usize) {
@@ -72,12 +89,12 @@ impl Batch {
         }
     }
 
-    /// Takes as many packets from the front of `from` as there is room for.
+    /// Moves packets from the front of `from` to the end of the batch until it is full or `from` is empty.
     #[inline]
     pub fn fill_from(&mut self, from: &mut Vec<Packet>) {
         let at = self.len();
         let (n, left) = (from.len().min(BURST - at), from.len().saturating_sub(BURST - at));
-        // SAFETY: n packets are there, as many slots are free, and `from` forgets the n, whose places the others take.
+        // SAFETY: `from` has n packets and n slots are free; the n packets are moved and the others take their places.
         unsafe {
             core::ptr::copy_nonoverlapping(from.as_ptr(), self.slots[at..].as_mut_ptr().cast(), n);
             from.set_len(left);
@@ -86,7 +103,7 @@ impl Batch {
         self.len += n as u32;
     }
 
-    /// Takes the last packet.
+    /// Removes and returns the last packet.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Packet> {
         self.len = self.len.checked_sub(1)?;
@@ -94,52 +111,52 @@ impl Batch {
         Some(unsafe { self.slots[self.len as usize].assume_init_read() })
     }
 
-    /// Sends all packets home.
+    /// Frees all packets.
     #[inline]
     pub fn clear(&mut self) {
         let n = core::mem::take(&mut self.len);
         if n != 0 {
-            // SAFETY: the first n slots hold packets, which the batch has just forgotten.
-            unsafe { mbuf::free(self.buffers(), n) }
+            // SAFETY: the first n slots hold packets, which the batch no longer owns.
+            unsafe { buffer::free(self.buffers(), n) }
         }
     }
 
-    /// The packets, in order.
+    /// Returns the packets in order.
     #[inline(always)]
     pub const fn as_slice(&self) -> &[Packet] {
         // SAFETY: slots below the length hold packets.
         unsafe { core::slice::from_raw_parts(self.slots.as_ptr().cast(), self.len as usize) }
     }
 
-    /// The packets, in order, to change them.
+    /// Returns the packets in order, mutably.
     #[inline(always)]
     pub const fn as_mut_slice(&mut self) -> &mut [Packet] {
         // SAFETY: slots below the length hold packets.
         unsafe { core::slice::from_raw_parts_mut(self.slots.as_mut_ptr().cast(), self.len as usize) }
     }
 
-    /// The packets, in order.
+    /// Returns an iterator over the packets in order.
     #[inline(always)]
     pub fn iter(&self) -> core::slice::Iter<'_, Packet> {
         self.as_slice().iter()
     }
 
-    /// Takes every packet out, in order. What the iterator has not yielded when it is dropped goes home.
+    /// Removes all packets and returns an iterator over them in order. Dropping it frees the packets that are left.
     #[inline]
     pub fn drain(&mut self) -> Drain {
         Drain { batch: core::mem::take(self), at: 0 }
     }
 
-    /// Begins to fetch the bytes of the first packets, for a visit that follows soon.
+    /// Prefetches the bytes of the first packets, for a visit that follows soon.
     #[inline(always)]
     pub fn prefetch(&self) {
-        match self.as_slice().first_chunk::<AHEAD>() {
+        match self.as_slice().first_chunk::<PREFETCH_DISTANCE>() {
             Some(first) => first.iter().for_each(prefetch),
             None => self.iter().for_each(prefetch),
         }
     }
 
-    /// Visits every packet; fetches their bytes together before, when nobody has yet.
+    /// Calls `f` for every packet in order, with prefetching on the first visit.
     #[inline(always)]
     pub fn for_each(&mut self, mut f: impl FnMut(&mut Packet)) {
         self.extract_if(
@@ -153,107 +170,108 @@ impl Batch {
         );
     }
 
-    /// Visits every packet, as [`for_each`](Self::for_each) does; one for which `f` returns a way out leaves the batch, in
-    /// order, through `out`. The others keep their order. Should `f` panic, every packet is still in the batch.
+    /// Calls `f` for every packet in order. Packets for which it returns a tag are removed and passed to `out` with the
+    /// tag, in order; the others stay in order. If `f` panics, every packet is still in the batch.
     #[inline(always)]
-    pub fn extract_if<W: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<W>, mut out: impl FnMut(W, Packet)) {
-        let mut gone = 0u32;
-        let mut ways = [const { MaybeUninit::<W>::uninit() }; BURST];
-        let fresh = core::mem::take(&mut self.fresh);
+    pub fn extract_if<T: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<T>, mut out: impl FnMut(T, Packet)) {
+        let mut mask = 0u32;
+        let mut tags = [const { MaybeUninit::<T>::uninit() }; BURST];
+        let unread = core::mem::take(&mut self.unread);
         let packets = self.as_mut_slice();
         let mut next = 0;
-        if fresh {
-            while let Some(ahead) = packets.get(next + AHEAD) {
+        if unread {
+            while let Some(ahead) = packets.get(next + PREFETCH_DISTANCE) {
                 prefetch(ahead);
-                if let Some(way) = f(&mut packets[next]) {
-                    ways[next].write(way);
-                    gone |= 1 << next;
+                if let Some(tag) = f(&mut packets[next]) {
+                    tags[next].write(tag);
+                    mask |= 1 << next;
                 }
                 next += 1;
             }
         }
-        // the end of a short loop is easier to foresee than that of a long one: some 10 cycles less for a batch of 32
+        // the branch at the end of a short loop is predicted better: about 10 cycles less for a batch of 32
         while let Some(eight) = packets.get_mut(next..next + 8) {
             for packet in eight {
-                if let Some(way) = f(packet) {
-                    ways[next].write(way);
-                    gone |= 1 << next;
+                if let Some(tag) = f(packet) {
+                    tags[next].write(tag);
+                    mask |= 1 << next;
                 }
                 next += 1;
             }
         }
         while next < packets.len() {
-            if let Some(way) = f(&mut packets[next]) {
-                ways[next].write(way);
-                gone |= 1 << next;
+            if let Some(tag) = f(&mut packets[next]) {
+                tags[next].write(tag);
+                mask |= 1 << next;
             }
             next += 1;
         }
-        if gone != 0 {
+        if mask != 0 {
             self.extract_mask(
-                gone,
+                mask,
                 #[inline(always)]
-                // SAFETY: a bit in `gone` says that its way was written.
-                |i, packet| out(unsafe { ways[i].assume_init() }, packet),
+                // SAFETY: for every bit in the mask the tag was written.
+                |i, packet| out(unsafe { tags[i].assume_init() }, packet),
             );
         }
     }
 
-    /// Takes out the packets whose bit is set in `which`, in order, closes the gaps, and hands them to `out` with the places
-    /// at which they stood. Should that panic, those that are left are in the batch, at its end.
+    /// Removes the packets whose bit is set in `mask` and passes them to `out` with their index, in order. If `out`
+    /// panics, the remaining ones return to the end of the batch.
     #[inline]
-    pub fn extract_mask(&mut self, which: u32, mut out: impl FnMut(usize, Packet)) {
+    pub fn extract_mask(&mut self, mask: u32, mut out: impl FnMut(usize, Packet)) {
         let n = core::mem::take(&mut self.len) as usize;
-        let mut leaving = Leaving { batch: self, slots: [const { MaybeUninit::uninit() }; BURST], next: 0, n: 0 };
-        let mut places = [0u8; BURST];
-        let Leaving { batch, slots, n: gone, .. } = &mut leaving;
+        let mut extraction =
+            Extraction { batch: self, packets: [const { MaybeUninit::uninit() }; BURST], next: 0, count: 0 };
+        let mut indices = [0u8; BURST];
+        let Extraction { batch, packets, count: extracted, .. } = &mut extraction;
         let mut kept = 0;
-        // who leaves is hard to foresee: each is written to both, and counts in one
+        // without unpredictable branches: each packet is written to both arrays and counted in one
         for i in 0..n {
-            // SAFETY: i < n; the packet is in one of the two places below, and the other is written over or never read.
+            // SAFETY: i < n; one of the two copies below is overwritten or never read.
             let packet = unsafe { core::ptr::read(&raw const batch.slots[i]) };
-            let leaves = which >> i & 1;
-            // SAFETY: as many as have been seen are in both together at most, so that there is a slot in each.
+            let extract = mask >> i & 1;
+            // SAFETY: both counts are at most i < BURST.
             unsafe {
-                *slots.get_unchecked_mut(*gone) = core::ptr::read(&raw const packet);
-                *places.get_unchecked_mut(*gone) = i as u8;
+                *packets.get_unchecked_mut(*extracted) = core::ptr::read(&raw const packet);
+                *indices.get_unchecked_mut(*extracted) = i as u8;
                 *batch.slots.get_unchecked_mut(kept) = packet;
             }
-            *gone += leaves as usize;
-            kept += 1 - leaves as usize;
+            *extracted += extract as usize;
+            kept += 1 - extract as usize;
         }
         batch.len = kept as u32;
-        while leaving.next < leaving.n {
-            let at = leaving.next;
-            leaving.next += 1;
+        while extraction.next < extraction.count {
+            let at = extraction.next;
+            extraction.next += 1;
             // SAFETY: at < n, and each slot is read once.
-            let packet = unsafe { leaving.slots[at].assume_init_read() };
-            out(usize::from(places[at]), packet);
+            let packet = unsafe { extraction.packets[at].assume_init_read() };
+            out(usize::from(indices[at]), packet);
         }
     }
 
-    /// Where the buffer pointers stand: `BURST` slots, of which the first [`len`](Self::len) hold packets.
-    /// For drivers, which fill and empty bursts of pointers.
+    /// Returns a pointer to the array of buffer pointers: [`BURST`] slots, of which the first [`len`](Self::len) hold
+    /// packets. For drivers, which fill and empty bursts of pointers.
     #[inline(always)]
     pub const fn buffers(&mut self) -> *mut NonNull<Mbuf> {
         self.slots.as_mut_ptr().cast()
     }
 
-    /// Says how many slots hold packets now, of which some may be new.
+    /// Sets the number of packets after a driver has changed the [`buffers`](Self::buffers).
     ///
     /// # Safety
-    /// The first `n` slots hold packets under the terms of [`Packet::from_raw`], `n <= BURST`; whatever else the
-    /// slots held is somebody else's now.
+    /// The first `n` slots hold packets that fulfil the contract of [`Packet::from_raw`], `n <= BURST`, and packets
+    /// that the other slots held are owned by the caller.
     #[inline(always)]
     pub const unsafe fn set_len(&mut self, n: usize) {
         self.len = n as u32;
-        self.fresh = true;
+        self.unread = true;
     }
 
-    /// Forgets the first `n` packets, which a driver has taken, and moves the others to the front.
+    /// Removes the first `n` packets, which a driver has taken over, and moves the others to the front.
     ///
     /// # Safety
-    /// `n <= len`, and the first `n` buffers are somebody else's now.
+    /// `n <= len`, and the first `n` buffers are owned by the caller.
     #[inline(always)]
     pub unsafe fn forget_front(&mut self, n: usize) {
         let left = self.len as usize - n;
@@ -266,23 +284,23 @@ impl Batch {
     }
 }
 
-/// Packets that leave a batch. Whatever happens meanwhile, the rest are in it afterwards.
-struct Leaving<'b> {
+/// Packets that are being extracted from a batch. On a panic, the remaining ones return to it.
+struct Extraction<'b> {
     batch: &'b mut Batch,
-    slots: [MaybeUninit<Packet>; BURST],
-    /// The one that leaves next, of `n`.
+    packets: [MaybeUninit<Packet>; BURST],
+    /// Index of the next packet, below `count`.
     next: usize,
-    n: usize,
+    count: usize,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Extraction<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        while self.next < self.n {
-            // SAFETY: slots next .. n hold packets that nobody has read.
-            let packet = unsafe { self.slots[self.next].assume_init_read() };
+        while self.next < self.count {
+            // SAFETY: packets next .. count hold packets that were not read.
+            let packet = unsafe { self.packets[self.next].assume_init_read() };
             self.next += 1;
-            // there is room for all that were in it
+            // the packets came from this batch, so that it has room
             if let Err(packet) = self.batch.push(packet) {
                 drop(packet);
             }
@@ -290,14 +308,14 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Fetches the first line of a packet's bytes, assuming the standard headroom so as not to wait for the header.
+/// Prefetches the first cache line of the data, at the standard headroom so as not to wait for the header.
 #[inline(always)]
 fn prefetch(packet: &Packet) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let header = core::ptr::from_ref(packet).cast::<*const i8>();
-        // SAFETY: a Packet is a pointer; a prefetch of any address has no effect but on the cache.
+        // SAFETY: a Packet is a pointer; prefetching any address only affects the cache.
         unsafe {
             let header = *header;
             _mm_prefetch::<_MM_HINT_T0>(header);
@@ -314,7 +332,7 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// Packets on their way out of a batch.
+/// Iterator over packets removed from a batch, returned by [`Batch::drain`].
 pub struct Drain {
     batch: Batch,
     at: usize,
@@ -359,17 +377,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_gives_the_packet_back() {
+    fn push_to_a_full_batch_returns_the_packet() {
         let pool = HeapPool::new(BURST + 1);
         let mut b = batch(&pool, BURST);
         assert!(b.is_full());
-        let back = b.push(pool.alloc_from(b"late").unwrap()).unwrap_err();
-        assert_eq!(back.data(), b"late");
+        let returned = b.push(pool.alloc_from(b"late").unwrap()).unwrap_err();
+        assert_eq!(returned.data(), b"late");
         assert_eq!(b.pop().unwrap().data()[0], BURST as u8 - 1);
     }
 
     #[test]
-    fn what_a_drain_leaves_goes_home() {
+    fn dropping_a_drain_frees_the_rest() {
         let pool = HeapPool::new(BURST);
         let mut b = batch(&pool, 10);
         let first: Vec<_> = b.drain().take(3).collect();
@@ -377,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_sifting_loses_no_packet() {
+    fn a_panic_in_extract_if_loses_no_packet() {
         let pool = HeapPool::new(BURST);
         let mut b = batch(&pool, 10);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -390,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_packets_are_taken_out_loses_none_that_stay() {
+    fn a_panic_in_out_loses_no_remaining_packet() {
         let pool = HeapPool::new(BURST);
         let mut b = batch(&pool, 10);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -408,24 +426,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sifts_like_partition(n in 0..=BURST, mask: u32) {
+        fn extract_if_is_a_partition(n in 0..=BURST, mask: u32) {
             let pool = HeapPool::new(BURST);
             let mut b = batch(&pool, n);
             let mut out = vec![];
             b.extract_if(
                 |p| (mask >> p.data()[0] & 1 == 1).then_some(p.data()[0]),
-                |way, p| { assert_eq!(way, p.data()[0]); out.push(p) },
+                |tag, p| { assert_eq!(tag, p.data()[0]); out.push(p) },
             );
-            let (gone, kept): (Vec<u8>, Vec<u8>) = (0..n as u8).partition(|i| mask >> i & 1 == 1);
+            let (extracted, kept): (Vec<u8>, Vec<u8>) = (0..n as u8).partition(|i| mask >> i & 1 == 1);
             prop_assert_eq!(tags(&b), kept);
-            prop_assert_eq!(out.iter().map(|p| p.data()[0]).collect::<Vec<_>>(), gone);
+            prop_assert_eq!(out.iter().map(|p| p.data()[0]).collect::<Vec<_>>(), extracted);
             prop_assert_eq!(pool.in_use(), n);
             drop((b, out));
             prop_assert_eq!(pool.in_use(), 0);
         }
 
         #[test]
-        fn pulls_as_many_as_there_is_room_for(n in 0..=BURST, waiting in 0..=2 * BURST) {
+        fn fill_from_moves_until_full(n in 0..=BURST, waiting in 0..=2 * BURST) {
             let pool = HeapPool::new(3 * BURST);
             let mut b = batch(&pool, n);
             let mut from: Vec<_> = (n..n + waiting).map(|i| pool.alloc_from(&[i as u8]).unwrap()).collect();
@@ -438,17 +456,17 @@ mod tests {
         }
 
         #[test]
-        fn forgets_the_front(n in 0..=BURST, sent in 0..=BURST) {
+        fn forget_front_removes_taken_packets(n in 0..=BURST, sent in 0..=BURST) {
             let sent = sent.min(n);
             let pool = HeapPool::new(BURST);
             let mut b = batch(&pool, n);
             // SAFETY: the first `sent` slots hold packets.
             let taken: Vec<_> = (0..sent).map(|i| unsafe { *b.buffers().add(i) }).collect();
-            // SAFETY: `taken` has them now.
+            // SAFETY: `taken` owns them now.
             unsafe { b.forget_front(sent) };
             prop_assert_eq!(tags(&b), (sent as u8..n as u8).collect::<Vec<_>>());
             for m in taken {
-                // SAFETY: each was forgotten above.
+                // SAFETY: the batch no longer owns it.
                 drop(unsafe { Packet::from_raw(m) });
             }
             prop_assert_eq!(pool.in_use(), n - sent);

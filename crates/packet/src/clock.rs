@@ -1,9 +1,10 @@
-//! The cycle counter, and what a cycle is worth.
+//! The cycle counter and its frequency.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The time-stamp counter now, not serialising: good for spans of a batch and longer. On machines without one, nanoseconds.
+/// Reads the time-stamp counter without serialisation, for durations of a batch and longer. On other architectures than
+/// x86-64, returns nanoseconds.
 #[inline(always)]
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -13,25 +14,25 @@ pub fn cycles() -> u64 {
     return nanoseconds();
 }
 
-/// Counter cycles a second: measured once, over 20 ms, against the monotonic clock.
+/// Returns the frequency of the counter in Hz, measured once over 20 ms against the monotonic clock.
 pub fn hz() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();
     *HZ.get_or_init(|| {
         if !cfg!(target_arch = "x86_64") {
             return 1_000_000_000;
         }
-        let (start, from) = both();
+        let (start, from) = read_both();
         while start.elapsed() < Duration::from_millis(20) {
             core::hint::spin_loop();
         }
-        let (end, to) = both();
+        let (end, to) = read_both();
         (u128::from(to - from) * 1_000_000_000 / (end - start).as_nanos()) as u64
     })
 }
 
-/// The monotonic clock and the counter at the same moment: the closest of some pairs, as the system may give the core to
-/// others between the two.
-fn both() -> (Instant, u64) {
+/// Reads the monotonic clock and the counter at the same moment: the closest of 9 pairs, because the thread may be
+/// preempted between the two reads.
+fn read_both() -> (Instant, u64) {
     let pair = || {
         let (before, now) = (cycles(), Instant::now());
         (cycles().saturating_sub(before), now, before)

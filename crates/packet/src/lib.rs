@@ -1,10 +1,16 @@
-//! Packets with one owner.
+//! Packets and batches with one owner.
 //!
-//! A [`Packet`] is an owned message buffer: laid out as DPDK's `rte_mbuf`, it *is* one when it came from a DPDK pool, and
-//! a plain heap allocation when it came from a [`HeapPool`]. It is neither `Clone` nor `Copy`: who has sent a packet can
-//! no longer reach it, and a packet that goes out of scope goes home to its pool. A [`Batch`] owns up to [`BURST`] of them.
+//! | type | purpose |
+//! |---|---|
+//! | [`Packet`] | one packet: a buffer that its owner can read, change, extend and send |
+//! | [`Batch`] | up to [`BURST`] packets that are processed together |
+//! | [`Pool`], [`HeapPool`] | sources of packets; `dpdk` has the pools of NICs |
+//! | [`Meta`], [`MetaMut`] | the buffer header: port, hash, time stamp |
+//! | [`Metadata`] | a typed value that one node stores with a packet for a later one |
 //!
-//! Nothing here needs DPDK: tests, fuzzers and miri run on heap packets.
+//! A [`Packet`] has the layout of DPDK's `rte_mbuf`. One from a DPDK pool *is* an mbuf, one from a [`HeapPool`] is a
+//! heap allocation. It is neither `Clone` nor `Copy`: code that has sent a packet can no longer access it, and dropping
+//! a packet frees its buffer to the pool. This crate does not need DPDK: tests, fuzzers and Miri run on heap packets.
 //!
 //! ```
 //! use packet::{Batch, HeapPool, Pool};
@@ -17,7 +23,7 @@
 //! assert_eq!(pool.in_use(), 0);
 //! ```
 //!
-//! A packet that was sent is gone:
+//! A packet cannot be used after it was sent:
 //! ```compile_fail,E0382
 //! use packet::{Batch, HeapPool, Pool};
 //! let (pool, mut batch) = (HeapPool::new(1), Batch::new());
@@ -25,14 +31,14 @@
 //! batch.push(packet).unwrap();
 //! packet.data();
 //! ```
-//! A packet cannot be copied behind its owner's back:
+//! A packet cannot be cloned:
 //! ```compile_fail,E0599
 //! use packet::{HeapPool, Pool};
 //! let pool = HeapPool::new(1);
 //! let packet = pool.alloc().unwrap();
-//! let twin = packet.clone();
+//! let copy = packet.clone();
 //! ```
-//! What was borrowed from a packet does not outlive the batch that holds it:
+//! References into a packet do not outlive the batch that holds it:
 //! ```compile_fail,E0502
 //! use packet::{Batch, HeapPool, Pool};
 //! let (pool, mut batch) = (HeapPool::new(1), Batch::new());
@@ -43,32 +49,18 @@
 //! ```
 
 mod batch;
+mod buffer;
 pub mod clock;
-mod heap;
-mod lanes;
 mod mbuf;
-mod note;
+mod metadata;
 mod packet;
+mod permute;
+mod pool;
 
 pub use batch::{BURST, Batch, Drain};
-pub use heap::{HeapPool, heap_packets_possible};
-pub use lanes::permute16;
-pub use mbuf::{FreeHook, Mbuf, NOTED, TIMESTAMPED, set_free_hook};
-pub use note::{NOTE_MOST, Note};
-pub use packet::{Meta, MetaMut, Packet, Stamp};
-
-/// Where packets come from.
-pub trait Pool: Sync {
-    /// An empty packet with [`HEADROOM`] bytes before its data, or `None` when all are in use.
-    fn alloc(&self) -> Option<Packet>;
-
-    /// A packet with a copy of `frame`, or `None` when all are in use or `frame` does not fit.
-    fn alloc_from(&self, frame: &[u8]) -> Option<Packet> {
-        let mut packet = self.alloc()?;
-        packet.append(frame.len())?.copy_from_slice(frame);
-        Some(packet)
-    }
-}
-
-/// Bytes that a fresh packet keeps free before its data (DPDK's `RTE_PKTMBUF_HEADROOM`).
-pub const HEADROOM: usize = 128;
+pub use buffer::{FreeHook, HEADROOM, set_free_hook};
+pub use mbuf::{METADATA_FLAG, Mbuf, TIMESTAMP_FLAG};
+pub use metadata::{METADATA_MAX, Metadata};
+pub use packet::{CaptureInfo, Meta, MetaMut, Packet};
+pub use permute::permute16;
+pub use pool::{HeapPool, Pool, heap_packets_exist};

@@ -1,49 +1,62 @@
-//! One packet, one owner.
+//! Packets: owned buffers.
 
-use crate::mbuf::{self, Mbuf, TIMESTAMPED};
+use crate::buffer;
+use crate::mbuf::{Mbuf, TIMESTAMP_FLAG};
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
+/// DPDK's `RTE_MBUF_F_RX_RSS_HASH`.
 const RSS_HASH: u64 = 1 << 1;
 
-/// Sole owner of one message buffer: one segment, one reference. Dropping it sends the buffer home.
+/// A packet: the only owner of a buffer with one segment. Dropping it frees the buffer to its pool.
+///
+/// ```
+/// use packet::{HeapPool, Pool};
+///
+/// let mut packet = HeapPool::new(1).alloc_from(b"payload").unwrap();
+/// packet.prepend(2).unwrap().copy_from_slice(b"> ");
+/// assert_eq!(packet.data(), b"> payload");
+/// packet.meta_mut().set_port(3);
+/// assert_eq!(packet.meta().port(), 3);
+/// ```
 #[repr(transparent)]
 pub struct Packet(NonNull<Mbuf>);
 
-// SAFETY: the packet is its buffer's only owner, and pools take buffers back from any thread.
+// SAFETY: the packet is the only owner of its buffer, and pools accept buffers from any thread.
 unsafe impl Send for Packet {}
 // SAFETY: `&Packet` gives only shared access to plain memory.
 unsafe impl Sync for Packet {}
 
-/// What is known of a packet besides its bytes: a handle on the header, which nobody can move out of its place.
+/// Read access to the buffer header of a packet, beside its bytes.
 #[derive(Clone, Copy)]
 pub struct Meta<'p> {
     header: NonNull<Mbuf>,
     packet: PhantomData<&'p Packet>,
 }
 
-/// As [`Meta`], to change it.
+/// Write access to the buffer header of a packet, beside its bytes. A handle rather than a reference, so that the
+/// header cannot be moved or swapped.
 pub struct MetaMut<'p> {
     header: NonNull<Mbuf>,
     packet: PhantomData<&'p mut Packet>,
 }
 
-/// When and how a frame was captured.
+/// Time stamp and truncation of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct CaptureInfo {
     /// Nanoseconds since the Unix epoch.
     pub ns: u64,
-    /// Bytes at the end of the frame that the capture left out.
-    pub cut: u32,
+    /// Number of bytes that the capture cut off at the end of the frame.
+    pub truncated: u32,
 }
 
 impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the packet owns its buffer and is gone after this.
-        unsafe { mbuf::free(&raw mut self.0, 1) }
+        // SAFETY: the packet owns its buffer and is not used after this.
+        unsafe { buffer::free(&raw mut self.0, 1) }
     }
 }
 
@@ -51,15 +64,16 @@ impl Packet {
     /// Takes ownership of a buffer.
     ///
     /// # Safety
-    /// `mbuf` is live, has one segment and one reference, owns its buffer (neither indirect nor external),
-    /// `data_off + data_len <= buf_len`, `pkt_len == data_len`, all `buf_len` bytes at `buf_addr` are initialised, and
-    /// nobody else uses it. Its pool outlives it; a null pool means that [`crate::HeapPool`] made it.
+    /// `mbuf` is live, has one segment and one reference, and contains its buffer (neither indirect nor external);
+    /// `data_off + data_len <= buf_len`, `pkt_len == data_len`, and all `buf_len` bytes at `buf_addr` are initialised.
+    /// It is not used by other code. Its pool outlives it; a null pool means that [`HeapPool`](crate::HeapPool)
+    /// allocated it.
     #[inline(always)]
     pub const unsafe fn from_raw(mbuf: NonNull<Mbuf>) -> Self {
         Packet(mbuf)
     }
 
-    /// Gives up ownership: the caller now has to free the buffer.
+    /// Returns the buffer, which the caller then has to free.
     #[inline(always)]
     pub fn into_raw(self) -> NonNull<Mbuf> {
         ManuallyDrop::new(self).0
@@ -67,7 +81,7 @@ impl Packet {
 
     #[inline(always)]
     const fn header(&self) -> &Mbuf {
-        // SAFETY: a packet's header is live and only reached through it.
+        // SAFETY: the header of a packet is live and only accessed through it.
         unsafe { self.0.as_ref() }
     }
 
@@ -77,14 +91,14 @@ impl Packet {
         unsafe { self.0.as_mut() }
     }
 
-    /// Length in bytes, without FCS.
+    /// Returns the length in bytes, without FCS.
     #[inline(always)]
-    #[allow(clippy::len_without_is_empty, reason = "no packet is empty for long")]
+    #[allow(clippy::len_without_is_empty, reason = "a packet is only empty between allocation and filling")]
     pub const fn len(&self) -> usize {
         self.header().data_len as usize
     }
 
-    /// The packet's bytes.
+    /// Returns the bytes of the packet.
     #[inline(always)]
     pub const fn data(&self) -> &[u8] {
         let m = self.header();
@@ -92,7 +106,7 @@ impl Packet {
         unsafe { core::slice::from_raw_parts(m.buf_addr.add(m.data_off as usize), m.data_len as usize) }
     }
 
-    /// The packet's bytes, to change them.
+    /// Returns the bytes of the packet, mutably.
     #[inline(always)]
     pub const fn data_mut(&mut self) -> &mut [u8] {
         let m = self.header_mut();
@@ -100,44 +114,45 @@ impl Packet {
         unsafe { core::slice::from_raw_parts_mut(m.buf_addr.add(m.data_off as usize), m.data_len as usize) }
     }
 
-    /// The packet's bytes and what is known besides, both to change.
+    /// Returns the header and the bytes of the packet, both mutably.
     #[inline(always)]
     pub const fn split_mut(&mut self) -> (MetaMut<'_>, &mut [u8]) {
         let header = self.0;
         (MetaMut { header, packet: PhantomData }, self.data_mut())
     }
 
-    /// What is known of the packet besides its bytes.
+    /// Returns read access to the buffer header.
     #[inline(always)]
     pub const fn meta(&self) -> Meta<'_> {
         Meta { header: self.0, packet: PhantomData }
     }
 
-    /// What is known of the packet besides its bytes, to change it.
+    /// Returns write access to the buffer header.
     #[inline(always)]
     pub const fn meta_mut(&mut self) -> MetaMut<'_> {
         MetaMut { header: self.0, packet: PhantomData }
     }
 
-    /// Whether it came from a heap pool.
+    /// Returns true if the packet was allocated by a [`HeapPool`](crate::HeapPool).
     pub const fn is_heap(&self) -> bool {
         self.header().pool.is_null()
     }
 
-    /// Bytes free before the data.
+    /// Returns the number of free bytes before the data.
     #[inline]
     pub const fn headroom(&self) -> usize {
         self.header().data_off as usize
     }
 
-    /// Bytes free behind the data.
+    /// Returns the number of free bytes after the data.
     #[inline]
     pub const fn tailroom(&self) -> usize {
         let m = self.header();
         m.buf_len as usize - m.data_off as usize - m.data_len as usize
     }
 
-    /// Grows the packet by `n` bytes at its front and returns them, with whatever they held; `None` without room.
+    /// Extends the packet by `n` bytes at the front and returns them with unspecified contents; returns `None` and
+    /// changes nothing if the headroom is too small.
     #[inline]
     pub const fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.headroom() {
@@ -150,7 +165,8 @@ impl Packet {
         Some(self.data_mut().split_at_mut(n).0)
     }
 
-    /// Grows the packet by `n` bytes at its end and returns them, with whatever they held; `None` without room.
+    /// Extends the packet by `n` bytes at the end and returns them with unspecified contents; returns `None` and
+    /// changes nothing if the tailroom is too small.
     #[inline]
     pub const fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() {
@@ -163,7 +179,7 @@ impl Packet {
         Some(self.data_mut().split_at_mut(old).1)
     }
 
-    /// Takes `n` bytes off the front; false, and no change, when there are fewer.
+    /// Removes `n` bytes from the front; returns false and changes nothing if the packet is shorter.
     #[inline]
     pub const fn trim_front(&mut self, n: usize) -> bool {
         if n > self.len() {
@@ -176,7 +192,7 @@ impl Packet {
         true
     }
 
-    /// Cuts the packet to its first `n` bytes; false, and no change, when there are fewer.
+    /// Shortens the packet to its first `n` bytes; returns false and changes nothing if it is shorter.
     #[inline]
     pub const fn truncate(&mut self, n: usize) -> bool {
         if n > self.len() {
@@ -198,72 +214,76 @@ impl fmt::Debug for Packet {
 impl Meta<'_> {
     #[inline(always)]
     pub(crate) const fn header(&self) -> &Mbuf {
-        // SAFETY: the packet is borrowed and so is alive; no `&mut` to its header exists outside a call of these methods.
+        // SAFETY: the packet is borrowed and so live; no `&mut` to its header exists outside a call of these methods.
         unsafe { self.header.as_ref() }
     }
 
-    /// Number of the port that the packet came in by.
+    /// Returns the number of the port that received the packet.
     #[inline(always)]
     pub const fn port(&self) -> u16 {
         self.header().port
     }
 
-    /// The receive-side-scaling hash, where the device computed one.
+    /// Returns the receive-side-scaling hash, if the device computed one.
     #[inline(always)]
     pub const fn rss_hash(&self) -> Option<u32> {
         let header = self.header();
         if header.ol_flags & RSS_HASH != 0 { Some(header.rss) } else { None }
     }
 
-    /// When and how the frame was captured, where that is known.
-    pub const fn stamp(&self) -> Option<Stamp> {
+    /// Returns the time stamp and truncation of a captured frame, if known.
+    pub const fn capture_info(&self) -> Option<CaptureInfo> {
         let header = self.header();
-        if header.ol_flags & TIMESTAMPED != 0 { Some(Stamp { ns: header.timestamp, cut: header.cut }) } else { None }
+        if header.ol_flags & TIMESTAMP_FLAG != 0 {
+            Some(CaptureInfo { ns: header.timestamp, truncated: header.truncated })
+        } else {
+            None
+        }
     }
 }
 
 impl MetaMut<'_> {
     #[inline(always)]
     pub(crate) const fn header(&mut self) -> &mut Mbuf {
-        // SAFETY: the packet is borrowed for change by this handle alone, and its bytes lie elsewhere.
+        // SAFETY: only this handle borrows the packet mutably, and the bytes are outside the header.
         unsafe { self.header.as_mut() }
     }
 
-    /// The same, to read.
+    /// Returns read access.
     #[inline(always)]
-    pub const fn get(&self) -> Meta<'_> {
+    pub const fn as_meta(&self) -> Meta<'_> {
         Meta { header: self.header, packet: PhantomData }
     }
 
-    /// Says by which port the packet came in.
+    /// Sets the number of the port that received the packet.
     #[inline(always)]
     pub const fn set_port(&mut self, port: u16) {
         self.header().port = port;
     }
 
-    /// Says when and how the frame was captured.
-    pub const fn set_stamp(&mut self, stamp: Stamp) {
+    /// Sets the time stamp and truncation of a captured frame.
+    pub const fn set_capture_info(&mut self, info: CaptureInfo) {
         let header = self.header();
-        header.timestamp = stamp.ns;
-        header.cut = stamp.cut;
-        header.ol_flags |= TIMESTAMPED;
+        header.timestamp = info.ns;
+        header.truncated = info.truncated;
+        header.ol_flags |= TIMESTAMP_FLAG;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{HEADROOM, HeapPool, Packet, Pool, Stamp};
+    use crate::{CaptureInfo, HEADROOM, HeapPool, Packet, Pool};
     use proptest::prelude::*;
 
     #[test]
     fn metadata_does_not_touch_bytes() {
         let mut p = HeapPool::new(1).alloc_from(&[7; 60]).unwrap();
-        assert_eq!((p.meta().stamp(), p.meta().rss_hash()), (None, None));
+        assert_eq!((p.meta().capture_info(), p.meta().rss_hash()), (None, None));
         let (mut meta, bytes) = p.split_mut();
         meta.set_port(3);
-        meta.set_stamp(Stamp { ns: 5, cut: 1 });
+        meta.set_capture_info(CaptureInfo { ns: 5, truncated: 1 });
         bytes[0] = 8;
-        assert_eq!((p.meta().port(), p.meta().stamp()), (3, Some(Stamp { ns: 5, cut: 1 })));
+        assert_eq!((p.meta().port(), p.meta().capture_info()), (3, Some(CaptureInfo { ns: 5, truncated: 1 })));
         assert_eq!((p.len(), p.data()[0], p.data()[1]), (60, 8, 7));
     }
 
@@ -285,7 +305,7 @@ mod tests {
         ]
     }
 
-    /// A slow, obvious model: the bytes, and how many are free on either side.
+    /// A simple model: the bytes and the free space on both sides.
     struct Model {
         bytes: Vec<u8>,
         head: usize,

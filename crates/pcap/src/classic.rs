@@ -5,7 +5,7 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::input::{Input, Order};
-use crate::reader::Found;
+use crate::record::RecordSpan;
 use crate::{LinkType, MAX_FRAME};
 
 /// Magic number of files with microseconds.
@@ -75,9 +75,9 @@ impl Classic {
         Ok(Self { order, unit_ns, link_type: LinkType(link as u16), unordered_lengths: minor < VERSION[1] })
     }
 
-    /// The next record, or `None` at the end.
+    /// Returns the next record, or `None` at the end.
     #[inline]
-    pub(crate) fn next<R: Read>(&self, input: &mut Input<R>) -> Result<Option<Found>, Fault> {
+    pub(crate) fn next<R: Read>(&self, input: &mut Input<R>) -> Result<Option<RecordSpan>, Fault> {
         input.mark();
         let Some(header) = input.array::<RECORD_HEADER>()? else {
             return if input.available().is_empty() { Ok(None) } else { Err(Fault::Cut) };
@@ -92,7 +92,7 @@ impl Classic {
         if !input.ensure(length as usize)? {
             return Err(Fault::Cut);
         }
-        Ok(Some(Found {
+        Ok(Some(RecordSpan {
             timestamp_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns,
             original_len,
             link_type: self.link_type,

@@ -1,4 +1,4 @@
-//! What can be wrong with a capture.
+//! Errors of reading and writing captures.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use crate::MAX_FRAME;
 pub struct FileName(Option<PathBuf>);
 
 impl FileName {
-    /// The path, where there is one.
+    /// Returns the path, where there is one.
     pub fn path(&self) -> Option<&Path> {
         self.0.as_deref()
     }
@@ -32,7 +32,7 @@ impl fmt::Display for FileName {
     }
 }
 
-/// Why a capture could not be read or written.
+/// Error of reading or writing a capture.
 ///
 /// Offsets are bytes from the start of the capture, after decompression, and point at the record or block at fault.
 /// `record` counts from 1; `records_read` is how many were returned before.
@@ -55,7 +55,7 @@ pub enum Error {
          fetch the file again"
     )]
     Gzip { file: FileName, offset: u64, records_read: u64, reason: io::Error },
-    /// Not a capture, or a kind of capture this crate does not read.
+    /// Not a capture, or a format that this crate does not read.
     #[error("{file}: {problem}; {remedy}")]
     Format { file: FileName, offset: u64, problem: String, remedy: &'static str },
     /// The capture ends in the middle of a header, block or record. What came before is good.
@@ -70,7 +70,7 @@ pub enum Error {
          file is not damaged, shorten its frames: editcap -s {MAX_FRAME} IN OUT"
     )]
     FrameTooLong { file: FileName, record: u64, offset: u64, length: u32 },
-    /// The file contradicts its format.
+    /// The file violates its format.
     #[error("{file}: damaged at byte {offset}, after {records_read} records: {problem}")]
     Corrupt { file: FileName, offset: u64, records_read: u64, problem: String },
     /// The record cannot be expressed in the file; nothing was written, the writer can go on.
@@ -82,7 +82,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The file the error is about.
+    /// Returns the file the error is about.
     pub fn file(&self) -> &FileName {
         match self {
             Self::Open { file, .. }
@@ -99,12 +99,12 @@ impl Error {
     }
 }
 
-/// An error before the reader has added file, offset and record.
+/// An error without file, offset and record, which the reader adds.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Read(io::Error),
     Gzip(io::Error),
-    /// The input ends where more was promised.
+    /// The input ends inside a header, block or record.
     Cut,
     /// Captured length, bytes.
     TooLong(u32),

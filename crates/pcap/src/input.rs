@@ -1,4 +1,4 @@
-//! Bytes in: a fixed window over a plain or gzipped stream.
+//! Input: a fixed window over a plain or gzipped stream.
 
 use std::io::{self, BufReader, Chain, Cursor, Read};
 
@@ -106,7 +106,7 @@ impl<R: Read> Input<R> {
         &self.window[at..at + n]
     }
 
-    /// Bytes available without reading.
+    /// Returns the number of bytes available without reading.
     pub(crate) fn available(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }
@@ -117,7 +117,7 @@ impl<R: Read> Input<R> {
         self.mark = self.base + self.start as u64;
     }
 
-    /// Offset of the record or block begun last, bytes after decompression.
+    /// Returns the offset of the record or block begun last, bytes after decompression.
     pub(crate) fn marked(&self) -> u64 {
         self.mark
     }
@@ -163,7 +163,7 @@ impl Order {
         if self == Self::Little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) }
     }
 
-    /// The words of `bytes`, whose length is `4 * N`.
+    /// Returns the words of `bytes`, whose length is `4 * N`.
     #[inline]
     pub(crate) fn words<const N: usize>(self, bytes: &[u8]) -> [u32; N] {
         let (words, _) = bytes.as_chunks::<4>();

@@ -1,10 +1,10 @@
 //! Capture files in and out.
 //!
 //! [`Reader`] streams classic pcap (µs and ns, both byte orders) and pcapng (both byte orders, any number of sections
-//! and interfaces), plain or gzipped; which of them a file is, its first bytes say, not its name. [`Writer`] writes
+//! and interfaces), plain or gzipped; the first bytes decide the format, not the name. [`Writer`] writes
 //! classic pcap with nanoseconds, gzipped when the path ends in `.gz`.
 //!
-//! Files may be larger than memory and come from strangers: a reader holds one fixed buffer (320 KiB) and at most
+//! Files may be larger than memory and are untrusted: a reader holds one fixed buffer (320 KiB) and at most
 //! 65,536 interface descriptions, refuses frames longer than [`MAX_FRAME`], skips blocks it does not know without
 //! holding them, and never panics on what it reads. A file cut short is [`Error::Truncated`], after every record
 //! before the cut has been returned.
@@ -31,19 +31,21 @@
 
 mod classic;
 mod error;
-#[cfg(test)]
-mod hostile;
 mod input;
 mod link_type;
+#[cfg(test)]
+mod malformed;
 mod ng;
 mod reader;
+mod record;
 #[cfg(test)]
 mod testing;
 mod writer;
 
 pub use error::{Error, FileName};
 pub use link_type::LinkType;
-pub use reader::{Reader, Record};
+pub use reader::Reader;
+pub use record::Record;
 pub use writer::Writer;
 
 /// Longest frame read or written, bytes: the largest snapshot length libpcap and Wireshark use.

@@ -1,4 +1,4 @@
-//! What a frame starts with.
+//! Link types.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl LinkType {
     /// Linux "cooked" capture, version 2.
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// The registry's name, where this crate knows it.
+    /// Returns the registry's name, where this crate knows it.
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::NULL => "NULL",

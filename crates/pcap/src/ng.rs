@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::error::Fault;
 use crate::input::{Input, Order};
-use crate::reader::Found;
+use crate::record::RecordSpan;
 use crate::{LinkType, MAX_FRAME};
 
 /// Type of the section header block, the same in both byte orders (§4.1).
@@ -24,7 +24,7 @@ const OPT_END: u16 = 0;
 const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 
-/// Interfaces described in one section; a file with more is hostile or broken.
+/// Interfaces described in one section; a file with more is refused.
 const MAX_INTERFACES: usize = 65_536;
 
 /// The section being read, and where in a block the input stands.
@@ -48,14 +48,14 @@ struct Interface {
 }
 
 impl Section {
-    /// A file before its first section header.
+    /// Creates the state before the first section header.
     pub(crate) fn before_first() -> Self {
         Self { order: Order::Little, interfaces: Vec::new(), total: 0, rest: 0 }
     }
 
-    /// The next packet, or `None` at the end. Other blocks are skipped.
+    /// Returns the next packet, or `None` at the end. Other blocks are skipped.
     #[inline]
-    pub(crate) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<Found>, Fault> {
+    pub(crate) fn next<R: Read>(&mut self, input: &mut Input<R>) -> Result<Option<RecordSpan>, Fault> {
         loop {
             self.close_block(input)?;
             input.mark();
@@ -100,7 +100,7 @@ impl Section {
         Ok(())
     }
 
-    /// Interface description (§4.2).
+    /// Parses an interface description (§4.2).
     fn interface<R: Read>(&mut self, input: &mut Input<R>) -> Result<(), Fault> {
         if self.interfaces.len() == MAX_INTERFACES {
             return Err(Fault::Corrupt(format!("more than {MAX_INTERFACES} interfaces in a section")));
@@ -138,14 +138,14 @@ impl Section {
 
     /// Enhanced packet (§4.3) or its obsolete form (appendix A), which differ in how they number the interface.
     #[inline]
-    fn packet<R: Read>(&mut self, input: &mut Input<R>, kind: u32) -> Result<Found, Fault> {
+    fn packet<R: Read>(&mut self, input: &mut Input<R>, kind: u32) -> Result<RecordSpan, Fault> {
         let fields: [u8; 20] = self.array(input)?;
         let [word, high, low, length, original_len] = self.order.words(&fields);
         let number = if kind == PACKET { u32::from(self.order.u16([fields[0], fields[1]])) } else { word };
         let ticks = u64::from(high) << 32 | u64::from(low);
         let at = self.frame(input, length)?;
         let interface = self.described(number)?;
-        Ok(Found {
+        Ok(RecordSpan {
             timestamp_ns: interface.clock.ns(ticks),
             original_len,
             link_type: interface.link_type,
@@ -155,14 +155,14 @@ impl Section {
         })
     }
 
-    /// Simple packet (§4.4): of interface 0, without time; its captured length follows from the other two.
-    fn simple_packet<R: Read>(&mut self, input: &mut Input<R>) -> Result<Found, Fault> {
+    /// Parses a simple packet (§4.4): interface 0, no time; the captured length follows from the other two.
+    fn simple_packet<R: Read>(&mut self, input: &mut Input<R>) -> Result<RecordSpan, Fault> {
         let original_len = self.order.u32(self.array(input)?);
         let interface = self.described(0)?;
         let link_type = interface.link_type;
         let length = if interface.snaplen == 0 { original_len } else { original_len.min(interface.snaplen) };
         let at = self.frame(input, length)?;
-        Ok(Found { timestamp_ns: 0, original_len, link_type, interface: 0, at, length: length as usize })
+        Ok(RecordSpan { timestamp_ns: 0, original_len, link_type, interface: 0, at, length: length as usize })
     }
 
     #[inline]
@@ -267,7 +267,7 @@ impl Clock {
         Self { unit, offset_s }
     }
 
-    /// Nanoseconds since the epoch, rounded down; the nearest u64 for times before 1970 or after 2554.
+    /// Returns the nanoseconds since the epoch, rounded down; the nearest u64 for times before 1970 or after 2554.
     #[inline]
     fn ns(&self, ticks: u64) -> u64 {
         let ns = match self.unit {

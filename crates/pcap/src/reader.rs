@@ -1,41 +1,15 @@
-//! Captures in.
+//! Reading captures.
 
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::LinkType;
 use crate::classic::Classic;
 use crate::error::{Error, Fault, FileName};
 use crate::input::Input;
 use crate::ng::{SECTION_HEADER, Section};
-
-/// One captured frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Nanoseconds since the Unix epoch, rounded down; the nearest `u64` for times outside 1970–2554; 0 for a simple
-    /// packet block of pcapng, which has no time.
-    pub timestamp_ns: u64,
-    /// Bytes of the frame before it was cut for the capture; never below `frame.len()`, whatever the file says.
-    pub original_len: u32,
-    /// What the frame starts with.
-    pub link_type: LinkType,
-    /// Number of the interface in its section of a pcapng file; 0 in classic pcap.
-    pub interface: u32,
-    /// The captured bytes, at most [`MAX_FRAME`](crate::MAX_FRAME).
-    pub frame: &'a [u8],
-}
-
-/// Where in the input's window a record is.
-pub(crate) struct Found {
-    pub(crate) timestamp_ns: u64,
-    pub(crate) original_len: u32,
-    pub(crate) link_type: LinkType,
-    pub(crate) interface: u32,
-    pub(crate) at: usize,
-    pub(crate) length: usize,
-}
+use crate::record::{Record, RecordSpan};
 
 enum Format {
     Classic(Classic),
@@ -91,7 +65,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next record, or `None` at a clean end. The frame is valid until the next call.
+    /// Returns the next record, or `None` at a clean end. The frame is valid until the next call.
     ///
     /// After an error the reader is finished: it returns `None`.
     #[inline]
@@ -103,7 +77,7 @@ impl<R: Read> Reader<R> {
             Format::Finished => return Ok(None),
         };
         match found {
-            Ok(Some(Found { timestamp_ns, original_len, link_type, interface, at, length })) => {
+            Ok(Some(RecordSpan { timestamp_ns, original_len, link_type, interface, at, length })) => {
                 self.records_read += 1;
                 let original_len = original_len.max(length as u32);
                 let frame = self.input.bytes(at, length);
@@ -129,7 +103,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Which format the stream has, by its first bytes.
+/// Detects the format of the stream from its first bytes.
 fn recognise<R: Read>(input: &mut Input<R>) -> Result<Format, Fault> {
     let enough = input.ensure(4)?;
     let Some(&magic) = input.available().first_chunk::<4>().filter(|_| enough) else {

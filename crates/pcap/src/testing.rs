@@ -15,7 +15,7 @@ pub(crate) struct Owned {
     pub(crate) frame: Vec<u8>,
 }
 
-/// All records, and the error that ended the reading, if one did. Asserts that the reader stays finished.
+/// Returns all records and the error that ended reading, if any. Asserts that the reader stays finished.
 pub(crate) fn read_all(file: &[u8]) -> (Vec<Owned>, Option<Error>) {
     let mut reader = match Reader::new(file) {
         Ok(reader) => reader,
@@ -43,7 +43,7 @@ pub(crate) fn read_all(file: &[u8]) -> (Vec<Owned>, Option<Error>) {
 /// Fields of a classic record: seconds, fraction, captured length, original length, frame.
 pub(crate) type Fields<'a> = (u32, u32, u32, u32, &'a [u8]);
 
-/// A classic pcap file, lengths as told, right or wrong.
+/// Builds a classic pcap file with the given lengths, valid or not.
 pub(crate) fn classic(big: bool, magic: u32, link: u32, records: &[Fields<'_>]) -> Vec<u8> {
     let mut b = Bytes { big, bytes: Vec::new() };
     b.u32(magic).u16(2).u16(4).u32(0).u32(0).u32(65535).u32(link);
@@ -81,7 +81,7 @@ impl Bytes {
         self
     }
 
-    /// A pcapng block with the body that `fill` writes, padded.
+    /// Builds a pcapng block with the body that `fill` writes, padded.
     pub(crate) fn block(&mut self, kind: u32, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let mut body = Self { big: self.big, bytes: Vec::new() };
         fill(&mut body);
@@ -90,14 +90,14 @@ impl Bytes {
         self.u32(kind).u32(total).raw(&body.bytes).u32(total)
     }
 
-    /// Section header.
+    /// Builds a section header.
     pub(crate) fn section(&mut self) -> &mut Self {
         self.block(0x0a0d_0d0a, |b| {
             b.u32(0x1a2b_3c4d).u16(1).u16(0).u64(u64::MAX);
         })
     }
 
-    /// Interface description; `options` writes its options.
+    /// Builds an interface description; `options` writes its options.
     pub(crate) fn interface(&mut self, link: u16, snaplen: u32, options: impl FnOnce(&mut Self)) -> &mut Self {
         self.block(1, |b| {
             b.u16(link).u16(0).u32(snaplen);
@@ -105,7 +105,7 @@ impl Bytes {
         })
     }
 
-    /// Enhanced packet without options.
+    /// Builds an enhanced packet without options.
     pub(crate) fn packet(&mut self, interface: u32, ticks: u64, original_len: u32, frame: &[u8]) -> &mut Self {
         self.block(6, |b| {
             b.u32(interface).u32((ticks >> 32) as u32).u32(ticks as u32).u32(frame.len() as u32);
@@ -114,7 +114,7 @@ impl Bytes {
     }
 }
 
-/// A valid pcapng file with every block the reader knows and some it does not.
+/// Returns a valid pcapng file with every block the reader knows and some it does not.
 pub(crate) fn every_block(big: bool) -> Vec<u8> {
     let mut b = Bytes { big, bytes: Vec::new() };
     b.section();

@@ -1,10 +1,10 @@
-//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`; the documents
-//! instead, with FILE.json.
-//! With `one`, `chain` or `again` before the file: of one result, of a study of longer chains, of the same measured often.
+//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`;
+//! the documents instead, with FILE.json. With `one`, `chain` or `again` before the file: of one result, of a study of
+//! longer chains, of the same measured often.
 
-mod made_up;
+mod samples;
 
-use report::{Frames, NfUse, Result};
+use report::{Frames, NfInstance, Result};
 use std::error::Error;
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
@@ -16,7 +16,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     };
     let results = match which {
         "all" => sizes(),
-        "one" => vec![made_up::result("bondstone", Frames::FrameBytes(64), 210.0)],
+        "one" => vec![samples::result("bondstone", Frames::FrameBytes(64), 210.0)],
         "chain" => chains()?,
         "again" => again()?,
         other => return Err(format!("`{other}` is none of all, one, chain, again").into()),
@@ -35,7 +35,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
 
 fn sizes() -> Vec<Result> {
     let of =
-        |kind: &'static str, cycles: f64| made_up::sizes().into_iter().map(move |f| made_up::result(kind, f, cycles));
+        |kind: &'static str, cycles: f64| samples::sizes().into_iter().map(move |f| samples::result(kind, f, cycles));
     of("bondstone", 208.0).chain(of("native", 196.0)).collect()
 }
 
@@ -44,11 +44,11 @@ fn chains() -> std::result::Result<Vec<Result>, report::Error> {
     let mut out = Vec::new();
     for (isolation, first, each) in [("inproc", 180.0, 32.0), ("process", 320.0, 260.0), ("vm", 420.0, 480.0)] {
         for length in 1..=8u32 {
-            let mut r = made_up::result("bondstone", Frames::FrameBytes(64), first + each * f64::from(length - 1));
+            let mut r = samples::result("bondstone", Frames::FrameBytes(64), first + each * f64::from(length - 1));
             r.cell.insert("isolation".to_owned(), isolation.to_owned());
             r.cell.insert("chain length".to_owned(), length.to_string());
-            r.dut.nfs = vec![NfUse { name: "guard".to_owned(), kind: "ttl".to_owned() }];
-            r.seal()?;
+            r.dut.nfs = vec![NfInstance { name: "guard".to_owned(), kind: "ttl".to_owned() }];
+            r.assign_id()?;
             out.push(r);
         }
     }
@@ -62,9 +62,9 @@ fn again() -> std::result::Result<Vec<Result>, report::Error> {
         for (kind, cycles) in [("bondstone", 310.0), ("native", 290.0)] {
             for bytes in [64, 512] {
                 let noise = f64::from(n * 5 % 7) * if kind == "native" { 2.0 } else { 5.0 };
-                let mut r = made_up::result(kind, Frames::FrameBytes(bytes), cycles + noise);
+                let mut r = samples::result(kind, Frames::FrameBytes(bytes), cycles + noise);
                 r.environment.date = format!("2026-03-{:02}T12:00:00Z", n + 1);
-                r.seal()?;
+                r.assign_id()?;
                 out.push(r);
             }
         }

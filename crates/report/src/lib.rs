@@ -1,55 +1,30 @@
-//! What a measurement says: the [`Result`] document, its JSON Schema, the report for people.
+//! The result document of a measurement: its types, JSON Schema and content hash, and reports of it as text and HTML.
 //!
-//! A producer fills a [`Result`] and [seals](Result::seal) it; a reader [reads](Document::read) its text. [`table`]
-//! shows results in a terminal, [`html`] in a page that needs nothing else.
+//! A producer fills a [`Result`] and calls [`Result::assign_id`]; a reader parses text with [`Document::read`].
+//! [`table`] renders results for a terminal, [`html`] as a self-contained page.
 #![forbid(unsafe_code)]
 
-mod calibration;
 mod check;
-mod dut;
-mod environment;
+mod content_hash;
+mod document;
 mod error;
-mod format;
-mod goal;
 pub mod hdr;
-mod html;
-mod latency;
 pub mod limit;
-mod method;
-mod node;
-mod profile;
-mod quantity;
 pub mod rate;
+mod render;
 mod result;
 mod schema;
-mod seal;
-mod streams;
-mod summary;
-mod table;
-mod tool;
-mod traffic;
-mod trial;
-mod words;
 
-pub use calibration::Calibration;
-pub use dut::{Dut, NfUse, Port};
-pub use environment::{Environment, now, rfc3339, unix_seconds};
+pub use content_hash::{is_hash, sha256};
+pub use document::Document;
 pub use error::Error;
-pub use goal::Goal;
 pub use hdrhistogram::Histogram;
 #[cfg(feature = "png")]
-pub use html::png;
-pub use html::{Figure, figures, html};
-pub use latency::Latency;
-pub use method::Method;
-pub use node::Node;
-pub use profile::{Profile, Stream, StreamLatency};
-pub use quantity::{Axis, Quantity, Series, Spread};
-pub use result::{LimitedBy, Result, Version};
+pub use render::png;
+pub use render::{Figure, figures, html, table};
+pub use result::{
+    Axis, Calibration, Dut, Environment, Frames, Goal, Latency, LimitedBy, Method, Mix, MixPart, NfInstance, Node,
+    Phase, Port, Profile, Quantity, Result, Series, Spread, Stream, StreamLatency, Summary, Tool, Trace, Traffic,
+    Trial, Version, now, rfc3339, unix_seconds,
+};
 pub use schema::schema;
-pub use seal::{Document, is_hash, sha256};
-pub use summary::Summary;
-pub use table::table;
-pub use tool::Tool;
-pub use traffic::{Frames, Mix, MixPart, Trace, Traffic};
-pub use trial::{Phase, Trial};

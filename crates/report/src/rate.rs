@@ -1,21 +1,21 @@
-//! Packets and bits a second.
+//! Packet and bit rates of Ethernet.
 
-/// Bits a second of 10-Gigabit Ethernet.
+/// Bit rate of 10-Gigabit Ethernet, bits per second.
 pub const TEN_GBE_BPS: f64 = 10e9;
-/// Bytes that a frame takes on the wire besides itself: preamble, start delimiter, smallest gap (IEEE 802.3).
+/// Bytes per frame on the wire besides the frame: preamble, start delimiter, minimum gap (IEEE 802.3).
 pub const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
-/// Bits a second on the wire: `pps · 8 · (frame + 20)`; the frame with its FCS.
+/// Returns the layer-1 rate, bits per second: `pps · 8 · (frame + 20)`, the frame with its FCS.
 pub fn l1_bps(pps: f64, frame_bytes: f64) -> f64 {
     pps * 8.0 * (frame_bytes + WIRE_OVERHEAD_BYTES)
 }
 
-/// Bits a second in frames: `pps · 8 · frame`; the frame with its FCS.
+/// Returns the layer-2 rate, bits per second: `pps · 8 · frame`, the frame with its FCS.
 pub fn l2_bps(pps: f64, frame_bytes: f64) -> f64 {
     pps * 8.0 * frame_bytes
 }
 
-/// Most frames a second on a link of `link_bps`.
+/// Returns the line rate of a link of `link_bps`, frames per second.
 pub fn line_pps(link_bps: f64, frame_bytes: f64) -> f64 {
     link_bps / (8.0 * (frame_bytes + WIRE_OVERHEAD_BYTES))
 }

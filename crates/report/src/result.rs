@@ -1,18 +1,35 @@
 //! The document of one measurement.
 
-use crate::{
-    Calibration, Dut, Environment, Goal, Latency, Method, Node, Quantity, Series, Stream, Summary, Tool, Traffic,
-    Trial, limit,
-};
+mod dut;
+mod environment;
+mod goal;
+mod latency;
+mod node;
+mod profile;
+mod quantity;
+mod traffic;
+mod trial;
+
+pub use dut::{Dut, NfInstance, Port};
+pub use environment::{Calibration, Environment, Tool, now, rfc3339, unix_seconds};
+pub use goal::{Goal, Method, Summary};
+pub use latency::Latency;
+pub use node::Node;
+pub use profile::{Profile, Stream, StreamLatency};
+pub use quantity::{Axis, Quantity, Series, Spread};
+pub use traffic::{Frames, Mix, MixPart, Trace, Traffic};
+pub use trial::{Phase, Trial};
+
+use crate::limit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One measurement: one device under test (DUT), one traffic, one goal, and every trial that was made.
+/// One measurement: one device under test (DUT), one traffic, one goal, and all trials.
 ///
 /// Units stand in the names. Frame sizes include the FCS (RFC 2544 §9), so a frame takes 20 bytes more on the wire.
-/// Rates are those of one direction. Numbers are finite, none is negative or more than 2^53 - 1.
-/// A member that is not known is left out: there are no nulls.
+/// Rates are those of one direction. Numbers are finite and between 0 and 2^53 - 1, both included.
+/// Unknown members are left out; a document contains no nulls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Result {
@@ -21,11 +38,11 @@ pub struct Result {
     /// SHA-256, hexadecimal, of the document in canonical form (RFC 8785) without this member.
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub id: String,
-    /// What measured.
+    /// Program that made the measurement.
     pub tool: Tool,
-    /// The study that the measurement belongs to, as `netbricks/fig7`; else the name of the file that was measured.
+    /// The study that the measurement belongs to, such as `netbricks/fig7`; else the name of the measured file.
     pub study: String,
-    /// Parameters that tell this measurement from the others of the study, by name, but for the frame size.
+    /// Parameters that distinguish this measurement from the others of the study, by name, without the frame size.
     #[serde(
         default,
         deserialize_with = "limit::map::<_, _, { limit::FACTS }>",
@@ -33,23 +50,23 @@ pub struct Result {
     )]
     #[schemars(extend("maxProperties" = limit::FACTS))]
     pub cell: BTreeMap<String, String>,
-    /// How it was measured.
+    /// Method of the measurement.
     #[serde(default)]
     pub method: Method,
-    /// What was measured.
+    /// Device under test.
     pub dut: Dut,
-    /// What it was offered.
+    /// Traffic offered to the DUT.
     pub traffic: Traffic,
-    /// What counts as a throughput.
+    /// Goal of the search.
     pub goal: Goal,
-    /// Where and when.
+    /// Host, and time of the measurement.
     pub environment: Environment,
-    /// What the generator does by itself on this machine.
+    /// Measurement of the generator alone on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
-    /// What kept the throughput from being higher.
+    /// Limiting factor of the throughput.
     pub limited_by: LimitedBy,
-    /// Where the measurement departs from its method.
+    /// Deviations from the method.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::DEVIATIONS }>",
@@ -57,13 +74,13 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::DEVIATIONS))]
     pub deviations: Vec<String>,
-    /// Every trial, in the order made.
+    /// All trials, in the order in which they were made.
     #[serde(deserialize_with = "limit::list::<_, _, { limit::TRIALS }>")]
     #[schemars(length(max = limit::TRIALS))]
     pub trials: Vec<Trial>,
-    /// What the trials say of the goal.
+    /// Bounds of the throughput.
     pub summary: Summary,
-    /// Latency, at the loads at which it was measured.
+    /// Latency, at each load at which it was measured.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::LATENCIES }>",
@@ -71,7 +88,7 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::LATENCIES))]
     pub latency: Vec<Latency>,
-    /// What else the method comes to.
+    /// Other numbers that the method produces.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::QUANTITIES }>",
@@ -79,7 +96,7 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::QUANTITIES))]
     pub quantities: Vec<Quantity>,
-    /// Its curves.
+    /// Curves that the method produces.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::SERIES }>",
@@ -87,7 +104,7 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::SERIES))]
     pub series: Vec<Series>,
-    /// The streams of a profile.
+    /// Streams of a profile.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::STREAMS }>",
@@ -95,7 +112,7 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::STREAMS))]
     pub streams: Vec<Stream>,
-    /// The nodes of the DUT, in the order in which packets visit them, where it can be looked into.
+    /// Nodes of the DUT, in the order in which packets visit them; empty for a DUT that cannot be inspected.
     #[serde(
         default,
         deserialize_with = "limit::list::<_, _, { limit::NODES }>",
@@ -106,70 +123,80 @@ pub struct Result {
 }
 
 /// Version of the format.
+///
+/// Version 2 renames members and values of version 1. Documents of version 1 are read: each renamed member carries its
+/// old name as a serde alias. Their text and their id do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Version {
-    /// The first.
+    /// The current version.
     #[default]
-    #[serde(rename = "bondstone.result/1")]
-    V1,
+    #[serde(rename = "bondstone.result/2", alias = "bondstone.result/1")]
+    V2,
 }
 
 impl Version {
-    /// Its name, as in the document.
+    /// Names of the versions that can be read.
+    pub const READABLE: [&str; 2] = ["bondstone.result/1", "bondstone.result/2"];
+
+    /// Returns its name in documents.
     pub const fn name(self) -> &'static str {
         match self {
-            Version::V1 => "bondstone.result/1",
+            Version::V2 => "bondstone.result/2",
         }
     }
 }
 
-/// What kept a throughput from being higher.
+/// Limiting factor of a throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
-    /// The device under test: at a higher load it lost packets.
+    /// The device under test: it lost packets at a higher load.
     Dut,
     /// The generator: it could not keep its schedule at a higher load.
     Generator,
-    /// The medium: no more frames fit on it.
-    Wire,
-    /// The machine: losses that coincide with a core that was taken away.
-    Machine,
-    /// The search: its trials or its time ran out before its bounds were near enough.
+    /// The line rate of the medium.
+    #[serde(alias = "wire")]
+    LineRate,
+    /// Host interference: losses that coincide with CPU preemption.
+    #[serde(alias = "machine")]
+    HostInterference,
+    /// The budget of the search: its trials or its time ran out before its bounds were close enough.
     Budget,
-    /// The load: no higher one was offered.
-    Load,
+    /// The highest load that was offered.
+    #[serde(alias = "load")]
+    MaxLoad,
 }
 
 impl LimitedBy {
-    /// Its name, as in the document.
+    /// Returns its name in documents.
     pub const fn name(self) -> &'static str {
         match self {
             LimitedBy::Dut => "dut",
             LimitedBy::Generator => "generator",
-            LimitedBy::Wire => "wire",
-            LimitedBy::Machine => "machine",
+            LimitedBy::LineRate => "line_rate",
+            LimitedBy::HostInterference => "host_interference",
             LimitedBy::Budget => "budget",
-            LimitedBy::Load => "load",
+            LimitedBy::MaxLoad => "max_load",
         }
     }
 }
 
 impl Result {
-    /// Share of the packets that were lost at the lower bound, over all trials there that the machine did not disturb;
-    /// none without such a trial.
+    /// Returns the share of packets lost at the lower bound over all trials there without host interference; `None`
+    /// without such a trial.
     pub fn loss_ratio(&self) -> Option<f64> {
-        let at = self.trials.iter().filter(|t| t.load_pps == self.summary.lower_pps && !t.machine);
-        let (missing, intended) = at.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
+        let at_lower = self.trials.iter().filter(|t| t.load_pps == self.summary.lower_pps && !t.host_interference);
+        let (missing, intended) =
+            at_lower.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
         (intended > 0.0).then(|| missing / intended)
     }
 
-    /// A quantity by its name.
+    /// Returns the quantity with this name.
     pub fn quantity(&self, name: &str) -> Option<&Quantity> {
         self.quantities.iter().find(|q| q.name == name)
     }
 
-    /// The measurement of latency at the highest load.
+    /// Returns the latency at the highest load at which it was measured.
     pub fn highest_latency(&self) -> Option<&Latency> {
         self.latency.iter().max_by(|a, b| a.load_pps.total_cmp(&b.load_pps))
     }

@@ -1,58 +1,60 @@
-//! The JSON Schema of the document.
+//! The JSON Schema of documents.
 
 use crate::{Result, limit};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-/// The JSON Schema (2020-12) of [`Result`]. It is strict where reading is lenient: members that are not known
-/// are refused.
+/// Returns the JSON Schema (2020-12) of [`Result`]. It rejects unknown members, which
+/// [`Document::read`](crate::Document::read) accepts.
 pub fn schema() -> Value {
     let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Result>().to_value();
     if let Some(members) = schema.as_object_mut() {
-        members.insert("$id".to_owned(), json!("urn:bondstone:result:1"));
+        members.insert("$id".to_owned(), json!("urn:bondstone:result:2"));
     }
-    tighten(&mut schema, "");
+    add_limits(&mut schema, "");
     schema
 }
 
-/// Adds the bounds that hold for all numbers and texts.
-fn tighten(schema: &mut Value, member: &str) {
+/// Adds the limits of all numbers and strings.
+fn add_limits(schema: &mut Value, member: &str) {
     let Some(schema) = schema.as_object_mut() else { return };
-    without_null(schema);
-    let kind = schema.get("type").and_then(Value::as_str).map(str::to_owned);
-    match kind.as_deref() {
+    remove_null(schema);
+    let value_type = schema.get("type").and_then(Value::as_str).map(str::to_owned);
+    match value_type.as_deref() {
         Some("number" | "integer") => {
-            let most = if schema.get("format") == Some(&json!("uint32")) { u32::MAX.into() } else { limit::COUNT };
-            bound(schema, "minimum", json!(0));
-            bound(schema, "maximum", json!(most));
+            let maximum = if schema.get("format") == Some(&json!("uint32")) { u32::MAX.into() } else { limit::COUNT };
+            set_default(schema, "minimum", json!(0));
+            set_default(schema, "maximum", json!(maximum));
         }
         Some("string") if !schema.contains_key("const") && !schema.contains_key("enum") => {
-            bound(schema, "maxLength", json!(limit::text(member)));
+            set_default(schema, "maxLength", json!(limit::text(member)));
         }
         _ => {}
     }
     if schema.get("additionalProperties").is_some_and(Value::is_object) {
-        bound(schema, "propertyNames", json!({"maxLength": limit::NAME}));
+        set_default(schema, "propertyNames", json!({"maxLength": limit::NAME}));
     }
     for (name, inner) in schema.iter_mut() {
         match (name.as_str(), inner) {
             ("properties" | "$defs", Value::Object(members)) => {
-                members.iter_mut().for_each(|(name, inner)| tighten(inner, name));
+                members.iter_mut().for_each(|(name, inner)| add_limits(inner, name));
             }
-            ("items" | "additionalProperties", inner) => tighten(inner, member),
-            ("oneOf" | "anyOf", Value::Array(choices)) => choices.iter_mut().for_each(|inner| tighten(inner, member)),
+            ("items" | "additionalProperties", inner) => add_limits(inner, member),
+            ("oneOf" | "anyOf", Value::Array(choices)) => {
+                choices.iter_mut().for_each(|inner| add_limits(inner, member))
+            }
             _ => {}
         }
     }
 }
 
-/// What is not known is left out, it is never null.
-fn without_null(schema: &mut Map<String, Value>) {
-    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
-        kinds.retain(|kind| kind != "null");
-        if let [kind] = kinds.as_slice() {
-            let kind = kind.clone();
-            schema.insert("type".to_owned(), kind);
+/// Removes null from the types: unknown members are left out.
+fn remove_null(schema: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [single] = types.as_slice() {
+            let single = single.clone();
+            schema.insert("type".to_owned(), single);
         }
     }
     let null = json!({"type": "null"});
@@ -69,6 +71,6 @@ fn without_null(schema: &mut Map<String, Value>) {
     }
 }
 
-fn bound(schema: &mut Map<String, Value>, name: &str, value: Value) {
+fn set_default(schema: &mut Map<String, Value>, name: &str, value: Value) {
     schema.entry(name).or_insert(value);
 }

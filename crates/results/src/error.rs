@@ -1,116 +1,118 @@
-//! What can go wrong with a database.
+//! Errors of a database of results.
 
 use rusqlite::ErrorCode;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why results were not kept or found.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the fields are told by the messages")]
+#[expect(missing_docs, reason = "the messages describe the fields")]
 pub enum Error {
-    /// Nothing says where results are to be kept.
-    #[error("no place for results: set BONDSTONE_DB to a file, or HOME to a folder")]
-    NoPlace,
-    /// The folder of the file cannot be made.
-    #[error("{}: cannot make the folder: {reason}; name another file with BONDSTONE_DB", folder.display())]
+    /// The location of the database is unknown.
+    #[error("no database of results: set BONDSTONE_DB to a file, or HOME to a folder")]
+    NoLocation,
+    /// The folder of the file cannot be created.
+    #[error("{}: cannot create the folder: {reason}; set BONDSTONE_DB to another file", folder.display())]
     Folder { folder: PathBuf, reason: io::Error },
     /// The file cannot be opened.
-    #[error("{}: cannot open: {reason}; see that it is a file in a folder that you may write in", file.display())]
+    #[error("{}: cannot open: {reason}; check that it is a file in a writable folder", file.display())]
     Open { file: PathBuf, reason: rusqlite::Error },
     /// The file cannot be written.
     #[error(
-        "{}: read-only; allow yourself to write to the file and its folder, or name another with BONDSTONE_DB",
+        "{}: read-only; make the file and its folder writable, or set BONDSTONE_DB to another file",
         file.display()
     )]
     ReadOnly { file: PathBuf },
-    /// The file is none of SQLite.
-    #[error("{}: not a database; name another file, this one was left as it is", file.display())]
+    /// The file is not a SQLite database.
+    #[error("{}: not a database; it was not changed; name another file", file.display())]
     NotADatabase { file: PathBuf },
     /// The database belongs to another program.
-    #[error("{}: a database, but not of results; name another file, this one was left as it is", file.display())]
+    #[error("{}: a database of another program; it was not changed; name another file", file.display())]
     Foreign { file: PathBuf },
     /// The database was written by a newer program.
     #[error(
-        "{}: of version {found}, this program knows up to {known}; use the program that wrote it, or another file",
+        "{}: version {found} is not supported, the newest supported is {supported}; use the program that wrote it, or another file",
         file.display()
     )]
-    Newer { file: PathBuf, found: i64, known: i64 },
-    /// Another program holds the database for too long.
+    Newer { file: PathBuf, found: i64, supported: i64 },
+    /// Another program locks the database for too long.
     #[error(
-        "{}: locked by another program for longer than {seconds} s; wait until it is done, or end it",
+        "{}: locked by another program for more than {seconds} s; wait for it, or stop it",
         file.display()
     )]
     Locked { file: PathBuf, seconds: u64 },
-    /// No space is left.
-    #[error("{}: the disk is full; nothing was added; free some space and try again", file.display())]
+    /// The disk is full.
+    #[error("{}: the disk is full; nothing was added; free some space and retry", file.display())]
     Full { file: PathBuf },
     /// The file is damaged.
     #[error(
-        "{}: damaged: {reason}; put a copy in its place, or save what can be read with sqlite3 FILE .recover",
+        "{}: damaged: {reason}; restore a backup, or recover readable data with sqlite3 FILE .recover",
         file.display()
     )]
     Damaged { file: PathBuf, reason: String },
-    /// A document in the database is not what was put there.
-    #[error("{}: the document {id} was changed: {reason}; delete it, and add the original", file.display())]
+    /// A document in the database was changed.
+    #[error("{}: the document {id} was changed: {reason}; delete it and add the original", file.display())]
     Changed { file: PathBuf, id: String, reason: report::Error },
-    /// The document is not fit to be kept.
+    /// The document is invalid.
     #[error("not added: {0}")]
     Refused(#[from] report::Error),
-    /// A URL that is none of PostgreSQL.
-    #[error("{place}: not the URL of a PostgreSQL database: {reason}; write it as postgres://USER@HOST/DATABASE")]
-    Url { place: String, reason: String },
-    /// The server is not there, or lets this user not in.
+    /// The URL is not one of PostgreSQL.
+    #[error("{location}: not a PostgreSQL URL: {reason}; use postgres://USER@HOST/DATABASE")]
+    Url { location: String, reason: String },
+    /// The server cannot be reached, or refuses this user.
+    #[error("{location}: cannot connect: {reason}; check with `psql {location}`")]
+    Unreachable { location: String, reason: String },
+    /// The user lacks a privilege.
     #[error(
-        "{place}: cannot connect: {reason}; see that the server runs, has the database, and lets this user in (psql {place})"
+        "{location}: not allowed: {reason}; ask the owner of the database for the privilege, or set BONDSTONE_DB to another"
     )]
-    Unreachable { place: String, reason: String },
-    /// The server does not allow it.
-    #[error("{place}: not allowed: {reason}; let the database's owner grant it, or name another with BONDSTONE_DB")]
-    Forbidden { place: String, reason: String },
-    /// Anything else that a server reports.
-    #[error("{place}: {reason}")]
-    Server { place: String, reason: String },
-    /// A column holds what was not put there.
-    #[error("the database is damaged: column {column} holds {found}, not {wanted}; put a copy in its place")]
-    Column { column: usize, found: String, wanted: String },
-    /// A filter that cannot be read.
+    Forbidden { location: String, reason: String },
+    /// Any other error of a server.
+    #[error("{location}: {reason}")]
+    Server { location: String, reason: String },
+    /// A column contains a value of another type.
+    #[error("the database is damaged: column {column} contains {found}, expected {expected}; restore a backup")]
+    Column { column: usize, found: String, expected: String },
+    /// An invalid filter.
     #[error("{value}: {problem}")]
     Filter { value: String, problem: String },
-    /// A text that cannot be a tag.
+    /// An invalid tag.
     #[error("tag {tag}: {problem}")]
     Tag { tag: String, problem: String },
-    /// A file of another program that cannot be read.
-    #[error("{}{place}: {problem}", file.display())]
-    Import { file: PathBuf, place: String, problem: String },
-    /// There is no such result.
-    #[error("{id}: no such result; `bondstone results list` shows those there are")]
+    /// A file that cannot be imported.
+    #[error("{}{path}: {problem}", file.display())]
+    Import { file: PathBuf, path: String, problem: String },
+    /// The result does not exist.
+    #[error("{id}: no such result; `bondstone results list` lists them")]
     NoResult { id: String },
-    /// Anything else that SQLite reports.
+    /// Any other error of SQLite.
     #[error("{}: {reason}", file.display())]
     Other { file: PathBuf, reason: rusqlite::Error },
 }
 
-/// Seconds that a lock of another program is waited for.
-pub(crate) const PATIENCE_S: u64 = 10;
+/// Time to wait for a lock of another program, seconds.
+pub(crate) const LOCK_TIMEOUT_S: u64 = 10;
 
 impl Error {
-    /// What SQLite reports about a file, by what can be done about it.
-    pub(crate) fn of(file: &Path, reason: rusqlite::Error) -> Self {
+    /// Classifies an error of SQLite by its remedy.
+    pub(crate) fn from_sqlite(file: &Path, reason: rusqlite::Error) -> Self {
         let file = file.to_owned();
         match reason.sqlite_error_code() {
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Error::ReadOnly { file },
             Some(ErrorCode::NotADatabase) => Error::NotADatabase { file },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { file, seconds: PATIENCE_S },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Error::Locked { file, seconds: LOCK_TIMEOUT_S }
+            }
             Some(ErrorCode::DiskFull) => Error::Full { file },
             Some(ErrorCode::DatabaseCorrupt) => Error::Damaged { file, reason: reason.to_string() },
             Some(ErrorCode::CannotOpen) => Error::Open { file, reason },
-            None if is_of_another_type(&reason) => Error::Damaged { file, reason: reason.to_string() },
+            None if is_wrong_type(&reason) => Error::Damaged { file, reason: reason.to_string() },
             _ => Error::Other { file, reason },
         }
     }
 
-    /// Whether what was given is wrong, a name, a file or its content; else the machine or a server is in the way.
+    /// Returns true if the input is invalid: a name, a file or its content. Otherwise the environment is the cause.
     pub fn is_input(&self) -> bool {
         match self {
             Error::NotADatabase { .. }
@@ -125,7 +127,7 @@ impl Error {
             | Error::Tag { .. }
             | Error::Import { .. }
             | Error::NoResult { .. } => true,
-            Error::NoPlace
+            Error::NoLocation
             | Error::Folder { .. }
             | Error::Open { .. }
             | Error::ReadOnly { .. }
@@ -138,14 +140,14 @@ impl Error {
         }
     }
 
-    /// Whether another program was in the way.
+    /// Returns true if another program holds a lock.
     pub(crate) fn is_busy(reason: &rusqlite::Error) -> bool {
         matches!(reason.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 }
 
-/// Whether a value in the file is none that was put there.
-fn is_of_another_type(reason: &rusqlite::Error) -> bool {
+/// Returns true if a value in the file has an unexpected type.
+fn is_wrong_type(reason: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     matches!(reason, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..))
 }
@@ -156,22 +158,23 @@ mod tests {
     use rusqlite::ffi;
 
     #[test]
-    fn what_sqlite_reports_has_a_cure() {
-        let of =
-            |code| Error::of(Path::new("/x/y.sqlite"), rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
-        for (code, said) in [
-            (ffi::SQLITE_READONLY, "read-only; allow"),
-            (ffi::SQLITE_READONLY_DIRECTORY, "read-only; allow"),
-            (ffi::SQLITE_PERM, "read-only; allow"),
-            (ffi::SQLITE_NOTADB, "not a database; name"),
+    fn sqlite_errors_have_a_remedy() {
+        let error = |code| {
+            Error::from_sqlite(Path::new("/x/y.sqlite"), rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+        };
+        for (code, expected) in [
+            (ffi::SQLITE_READONLY, "read-only; make"),
+            (ffi::SQLITE_READONLY_DIRECTORY, "read-only; make"),
+            (ffi::SQLITE_PERM, "read-only; make"),
+            (ffi::SQLITE_NOTADB, "not a database; it"),
             (ffi::SQLITE_BUSY, "locked by another program"),
             (ffi::SQLITE_FULL, "full; nothing was added; free"),
             (ffi::SQLITE_CORRUPT, "damaged: "),
             (ffi::SQLITE_CANTOPEN, "cannot open: "),
             (ffi::SQLITE_IOERR, "I/O"),
         ] {
-            let message = of(code).to_string();
-            assert!(message.starts_with("/x/y.sqlite: ") && message.contains(said), "{message}");
+            let message = error(code).to_string();
+            assert!(message.starts_with("/x/y.sqlite: ") && message.contains(expected), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Results for other programs and for people.
+//! Export of results: CSV, JUnit XML, Markdown.
 
 pub mod csv;
 pub mod junit;

@@ -1,10 +1,10 @@
-//! Results kept in a database, a SQLite file or one of PostgreSQL, that holds documents whole, and in columns what is
-//! searched.
+//! A database of results: a SQLite file or a PostgreSQL database that stores documents as written, with columns for
+//! searching.
 //!
 //! ```no_run
-//! use results::{Filter, Store};
-//! # fn keep(result: &report::Result) -> Result<(), results::Error> {
-//! let mut store = Store::open(&results::default_path()?)?;
+//! use results::{Filter, Location, Store};
+//! # fn add(result: &report::Result) -> Result<(), results::Error> {
+//! let mut store = Store::open(Location::from_env()?)?;
 //! store.add(result)?;
 //! for entry in store.list(&Filter { study: Some("netbricks/fig7".to_owned()), ..Filter::default() })? {
 //!     println!("{} {} {}", entry.date, entry.frame, entry.lower_pps);
@@ -13,32 +13,17 @@
 //! # }
 //! ```
 //!
-//! The file is in order for other programs too: `sqlite3 results.sqlite 'select * from result_trial'`.
+//! Other programs can read the file: `sqlite3 results.sqlite 'select * from result_trial'`.
 #![forbid(unsafe_code)]
 
-mod backend;
-pub mod cell;
-mod columns;
-pub mod compare;
-mod entry;
+mod analysis;
 mod error;
 pub mod export;
-mod filter;
 pub mod import;
-pub mod jumps;
-pub mod metric;
-mod migrate;
-mod path;
-mod place;
-pub mod stats;
+mod location;
 mod store;
-mod tag;
-pub mod threshold;
-pub mod trend;
 
-pub use entry::Entry;
+pub use analysis::{change_points, compare, conditions, metric, stats, threshold, trend};
 pub use error::Error;
-pub use filter::Filter;
-pub use path::default_path;
-pub use place::Place;
-pub use store::{Added, Copied, Store};
+pub use location::Location;
+pub use store::{Added, Copied, Entry, Filter, Store};

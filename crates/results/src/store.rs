@@ -1,109 +1,115 @@
 //! The database.
 
-use crate::backend::{Backend, File, Row, Server, Value};
-use crate::{Entry, Error, Filter, Place, columns, migrate, tag};
+pub(crate) mod backend;
+mod entry;
+mod filter;
+pub(crate) mod migrate;
+mod rows;
+mod tag;
+
+pub use entry::Entry;
+pub use filter::Filter;
+pub use rows::Added;
+
+use crate::{Error, Location};
+use backend::{Backend, File, Row, Server, Value};
 use report::Document;
 
-/// A database of results: a SQLite file or a PostgreSQL database. Any number of programs and threads may have it open, each
-/// its own `Store`; in a file one writes at a time, the others wait for it, readers do not.
+/// A database of results: a SQLite file or a PostgreSQL database. Any number of programs and threads may open it, each
+/// with its own `Store`. Writers of a file wait for each other; readers do not wait.
 #[derive(Debug)]
 pub struct Store {
     db: Backend,
-    place: Place,
+    location: Location,
 }
 
-/// What became of a document that was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Added {
-    /// It is in the database now.
-    New,
-    /// It was there before.
-    Known,
-}
-
-/// What became of the documents of another database.
+/// Outcome of copying documents from another database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Documents that are in the database now.
+    /// Documents inserted.
     pub new: u64,
-    /// Documents that were there before.
-    pub known: u64,
+    /// Documents that were in the database already.
+    pub existing: u64,
 }
 
 impl Store {
-    /// Opens a database; makes a file and its folder when it is not there, and brings older tables up to date. A text that
-    /// begins with `postgres://` is the URL of a PostgreSQL database, which has to be there; see [`Place`].
+    /// Opens a database and upgrades older tables. A missing SQLite file is created with its folder; a PostgreSQL
+    /// database has to exist.
     ///
     /// # Errors
-    /// When the file cannot be made, opened or written; when it is no database, one of another program, or of a newer
-    /// version; when it is damaged, or locked for more than ten seconds; when a server is not there or lets nobody in.
-    pub fn open(place: impl Into<Place>) -> Result<Self, Error> {
-        let store = Store::connect(place.into())?;
-        migrate::migrate(&store.db, migrate::KNOWN)?;
+    /// If the file cannot be created, opened or written; is not a database, belongs to another program or a newer
+    /// version; is damaged, or locked for more than ten seconds; if the server cannot be reached or refuses access.
+    pub fn open(location: impl Into<Location>) -> Result<Self, Error> {
+        let store = Store::connect(location.into())?;
+        migrate::migrate(&store.db, migrate::CURRENT)?;
         if let Backend::File(file) = &store.db {
-            file.settle()?;
+            file.configure()?;
         }
         Ok(store)
     }
 
-    fn connect(place: Place) -> Result<Self, Error> {
-        let db = match &place {
-            Place::File(file) => Backend::File(File::open(file)?),
-            Place::Server(url) => Backend::Server(Server::open(url)?),
+    fn connect(location: Location) -> Result<Self, Error> {
+        let db = match &location {
+            Location::File(file) => Backend::File(File::open(file)?),
+            Location::Server(url) => Backend::Server(Server::open(url)?),
         };
-        Ok(Store { db, place })
+        Ok(Store { db, location })
     }
 
     /// Version of the tables that this program writes.
-    pub const VERSION: i64 = migrate::KNOWN;
+    pub const VERSION: i64 = migrate::CURRENT;
 
-    /// Brings the tables of a database to an earlier version, for an earlier program; 0 leaves nothing. Documents stay as they
-    /// are from version 1 on; tags are gone below version 2.
+    /// Downgrades the tables to an earlier version, for an earlier program; version 0 removes them. Documents do not
+    /// change; versions below 2 have no tags, and programs that write versions below 3 read documents of schema 1 only.
     ///
     /// # Errors
-    /// As [`Store::open`]; when `version` is negative or newer than [`Store::VERSION`].
-    pub fn downgrade(place: impl Into<Place>, version: i64) -> Result<(), Error> {
-        let place = place.into();
-        if !(0..=migrate::KNOWN).contains(&version) {
-            return Err(Error::Newer { file: place.to_string().into(), found: version, known: migrate::KNOWN });
+    /// As [`Store::open`]; if `version` is negative or newer than [`Store::VERSION`].
+    pub fn downgrade(location: impl Into<Location>, version: i64) -> Result<(), Error> {
+        let location = location.into();
+        if !(0..=migrate::CURRENT).contains(&version) {
+            return Err(Error::Newer {
+                file: location.to_string().into(),
+                found: version,
+                supported: migrate::CURRENT,
+            });
         }
-        let store = Store::connect(place)?;
+        let store = Store::connect(location)?;
         if let Backend::File(file) = &store.db {
-            file.settle()?;
+            file.configure()?;
         }
         migrate::migrate(&store.db, version)
     }
 
-    /// Where it is.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// Returns its location.
+    pub fn location(&self) -> &Location {
+        &self.location
     }
 
-    /// Adds a result that was sealed; one that is there already stays as it is.
+    /// Adds a result with an id; an existing one is left unchanged.
     ///
     /// # Errors
-    /// When the result does not [verify](report::Result::verify), or the database cannot be written.
+    /// If [`verify`](report::Result::verify) fails, or the database cannot be written.
     pub fn add(&mut self, result: &report::Result) -> Result<Added, Error> {
         self.add_document(&result.verify()?)
     }
 
-    /// Adds a document as it was written, with members that this version does not know.
+    /// Adds a document with its text, which may contain unknown members.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// If the database cannot be written.
     pub fn add_document(&mut self, document: &Document) -> Result<Added, Error> {
-        self.db.transaction(|| columns::insert(&self.db, document))
+        self.db.transaction(|| rows::insert(&self.db, document))
     }
 
-    /// The result of an id.
+    /// Returns the result with this id.
     ///
     /// # Errors
-    /// When the database cannot be read, or the document in it was changed.
+    /// If the database cannot be read, or the document does not match its id.
     pub fn get(&self, id: &str) -> Result<Option<report::Result>, Error> {
         Ok(self.document(id)?.map(Document::into_result))
     }
 
-    /// The document of an id, with its text.
+    /// Returns the document with this id.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -111,7 +117,7 @@ impl Store {
         let mut found = self.db.query("SELECT document FROM result WHERE id = ?1", &[Value::text(id)])?;
         let Some(row) = found.first_mut() else { return Ok(None) };
         let text = row.text(0)?;
-        let changed = |reason| Error::Changed { file: self.place.to_string().into(), id: id.to_owned(), reason };
+        let changed = |reason| Error::Changed { file: self.location.to_string().into(), id: id.to_owned(), reason };
         let document = Document::read(&text).map_err(changed)?;
         if document.result().id != id {
             let (found, expected) = (id.to_owned(), document.result().id.clone());
@@ -120,14 +126,14 @@ impl Store {
         Ok(Some(document))
     }
 
-    /// Results that a filter lets through, the newest first.
+    /// Returns the entries of results that match a filter, the newest first.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Entry>, Error> {
         let (condition, mut values) = filter.condition();
         values.push(Value::Int(filter.limit()));
-        // no tag has a line feed
+        // tags contain no line feed
         let joined = match &self.db {
             Backend::File(_) => "group_concat(tag, char(10))",
             Backend::Server(_) => "string_agg(tag, chr(10))",
@@ -142,31 +148,31 @@ impl Store {
         self.db.query(&sql, &values)?.iter_mut().map(entry).collect()
     }
 
-    /// The results that a filter lets through, whole, the oldest first.
+    /// Returns the results that match a filter, the oldest first.
     ///
     /// # Errors
     /// As [`Store::get`].
     pub fn select(&self, filter: &Filter) -> Result<Vec<report::Result>, Error> {
         let mut out = vec![];
         for entry in self.list(filter)?.iter().rev() {
-            // one that somebody deletes meanwhile is none of those
+            // skips results that another program deletes meanwhile
             out.extend(self.get(&entry.id)?);
         }
         Ok(out)
     }
 
-    /// Deletes a result; false when there is none of that id.
+    /// Deletes a result; returns false if it does not exist.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// If the database cannot be written.
     pub fn delete(&mut self, id: &str) -> Result<bool, Error> {
         Ok(self.db.execute("DELETE FROM result WHERE id = ?1", &[Value::text(id)])? > 0)
     }
 
-    /// Gives a result a tag; false when it has it. The document stays as it is.
+    /// Adds a tag to a result; returns false if it has the tag. The document does not change.
     ///
     /// # Errors
-    /// When the tag is none, the result is not there or has 64 already, or the database cannot be written.
+    /// If the tag is invalid, the result does not exist or has 64 tags, or the database cannot be written.
     pub fn tag(&mut self, id: &str, name: &str) -> Result<bool, Error> {
         tag::check(name)?;
         self.db.transaction(|| {
@@ -176,37 +182,37 @@ impl Store {
             }
             let sql = "INSERT INTO tag VALUES (?1, ?2) ON CONFLICT DO NOTHING";
             let new = self.db.execute(sql, &[Value::text(id), Value::text(name)])? > 0;
-            if self.tags(id)?.len() > tag::MOST {
-                let problem = format!("the result has {} tags already, and no more are kept; remove one", tag::MOST);
+            if self.tags(id)?.len() > tag::MAX_TAGS {
+                let problem = format!("the result has {} tags, the limit; remove one", tag::MAX_TAGS);
                 return Err(Error::Tag { tag: name.to_owned(), problem });
             }
             Ok(new)
         })
     }
 
-    /// Takes a tag from a result; false when it does not have it.
+    /// Removes a tag from a result; returns false if it does not have the tag.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// If the database cannot be written.
     pub fn untag(&mut self, id: &str, name: &str) -> Result<bool, Error> {
         let sql = "DELETE FROM tag WHERE result = ?1 AND tag = ?2";
         Ok(self.db.execute(sql, &[Value::text(id), Value::text(name)])? > 0)
     }
 
-    /// The tags of a result, in order.
+    /// Returns the tags of a result, sorted.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn tags(&self, id: &str) -> Result<Vec<String>, Error> {
         let mut rows = self.db.query("SELECT tag FROM tag WHERE result = ?1", &[Value::text(id)])?;
         let tags: Result<Vec<String>, Error> = rows.iter_mut().map(|row| row.text(0)).collect();
         tags.map(sorted)
     }
 
-    /// Copies every document, with its tags, to another database; what is there stays.
+    /// Copies all documents with their tags to another database; existing documents are left unchanged.
     ///
     /// # Errors
-    /// When one cannot be read, or the other not be written; documents up to then are there.
+    /// If this database cannot be read or the other not be written; documents copied before stay there.
     pub fn copy_to(&self, other: &mut Store) -> Result<Copied, Error> {
         let mut copied = Copied::default();
         for mut row in self.db.query("SELECT id FROM result ORDER BY date_s, id", &[])? {
@@ -214,7 +220,7 @@ impl Store {
             let Some(document) = self.document(&id)? else { continue };
             match other.add_document(&document)? {
                 Added::New => copied.new += 1,
-                Added::Known => copied.known += 1,
+                Added::Existing => copied.existing += 1,
             }
             for tag in self.tags(&id)? {
                 other.tag(&id, &tag)?;
@@ -235,7 +241,7 @@ fn entry(row: &mut Row) -> Result<Entry, Error> {
     Ok(Entry {
         id: row.text(0)?,
         study: row.text(1)?,
-        // a list is for finding: a cell that somebody spoilt is shown as empty, `get` tells
+        // a damaged cell is listed as empty; `get` reports the error
         cell: serde_json::from_str(&cell).unwrap_or_default(),
         dut: row.text(3)?,
         frame: row.text(4)?,

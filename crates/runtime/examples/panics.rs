@@ -1,28 +1,28 @@
-//! What another chain feels of an NF that panics a thousand times a second.
+//! Effect on another chain of an NF that panics a thousand times per second.
 //!
-//! Two chains on one core. One forwards at four fifths of the highest rate it was seen to carry. Through the other a frame
-//! goes each millisecond, and in every second half second that frame makes its NF panic. What the first chain loses, and its
-//! longest pause between two batches, are told for both kinds of half seconds.
+//! Two chains share a core. The first forwards at 80 % of its highest rate. The second forwards one frame per
+//! millisecond, which makes its NF panic in every other interval of half a second. Loss and longest pause between two
+//! batches of the first chain are reported for both kinds of intervals.
 //!
-//! `--seconds N` of panics, 10 by default; `--judge` ends with status 1 when panics make it worse.
+//! `--seconds N` (default 10) of panics; `--judge` exits with status 1 if panics have an effect.
 
 use config::ChainFile;
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, Nf, Node};
 use packet::{BURST, Batch, Pool, clock};
-use runtime::{End, Engine, allowed_cpus, pin};
+use runtime::{Engine, PortQueues, allowed_cpus, pin};
 use std::path::Path;
 use std::process::ExitCode;
 use traffic::{Pace, Pacer};
 
-/// Panics at a frame that begins with this.
+/// First byte of frames on which the NF panics.
 const BOMB: u8 = 0xbb;
-/// Length of a slot, s.
+/// Length of a slot in seconds.
 const SLOT_S: f64 = 0.5;
-/// Frames on a wire.
+/// Depth of a wire in frames.
 const DEPTH: u32 = 4096;
-/// Slots for a rate to begin with.
-const TRIES: usize = 5;
+/// Slots for finding the highest rate.
+const RATE_SLOTS: usize = 5;
 
 struct Bomb;
 
@@ -30,47 +30,48 @@ struct Bomb;
 #[serde(default, deny_unknown_fields)]
 struct Settings {}
 
-struct Armed;
+struct BombNode;
 
 impl Nf for Bomb {
     type Settings = Settings;
     const KIND: &'static str = "bomb";
     const ABOUT: &'static str = "Panics at some frames.";
     fn build(_: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        Ok(Armed)
+        Ok(BombNode)
     }
 }
 
-impl Node for Armed {
+impl Node for BombNode {
     fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
         assert!(batch.iter().all(|p| p.data()[0] != BOMB), "on purpose");
     }
 }
 
-/// What a slot showed of the chain that does not panic.
+/// The results of a slot for the chain that does not panic.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     sent: u64,
     received: u64,
-    /// Frames that the generator did not get to send.
+    /// Frames that the generator did not send in time.
     unsent: u64,
-    /// Longest time between two batches that came back, µs.
+    /// Longest time between two received batches, in µs.
     pause_us: f64,
     panics: u64,
 }
 
-struct Rig {
+struct Fixture {
     engine: Engine,
-    ends: Vec<End>,
+    ends: Vec<PortQueues>,
     frame: Vec<u8>,
 }
 
-impl Rig {
+impl Fixture {
     fn restarts(&self) -> u64 {
         self.engine.snapshot().nfs.iter().map(|nf| nf.restarts).sum()
     }
 
-    /// Sends at `rate` packets a second for a slot, or as fast as it can; every millisecond one frame into the other chain.
+    /// Sends `rate` packets per second for a slot, or as many as possible, and one frame per millisecond to the other
+    /// chain.
     fn slot(&mut self, rate: Option<f64>, bombs: bool) -> Slot {
         let hz = clock::hz();
         let millisecond = hz / 1000;
@@ -104,7 +105,7 @@ impl Rig {
                 let n = self.ends[0].tx.send(&mut batch);
                 slot.sent += n as u64;
                 if let Some(pacer) = &mut pacer {
-                    // what the wire does not take is lost on it
+                    // frames that the wire does not accept are lost
                     slot.sent += batch.len() as u64;
                     pacer.sent(due, now);
                 }
@@ -132,7 +133,7 @@ impl Rig {
             }
             self.ends[3].rx.receive(&mut back);
             back.clear();
-            // what is under way gets 20 ms
+            // wait 20 ms for frames in transit
             if now >= end && now > quiet_from + 20 * millisecond {
                 break;
             }
@@ -151,7 +152,7 @@ fn main() -> ExitCode {
     let seconds: f64 = value("--seconds").unwrap_or(10.0);
     let pairs = ((seconds / SLOT_S).ceil() as usize).max(1);
     let judges = arguments.iter().any(|a| a == "--judge");
-    assert!(!judges || pairs >= 20, "to judge takes 10 seconds or more");
+    assert!(!judges || pairs >= 20, "--judge needs at least 10 seconds");
 
     let cpus = allowed_cpus();
     let (&own, &worker) = (cpus.first().expect("a CPU"), cpus.last().expect("a CPU"));
@@ -165,23 +166,23 @@ fn main() -> ExitCode {
     let (engine, ends) = Engine::start_on_wires(&file, DEPTH).unwrap_or_else(|e| panic!("{e}"));
     pin(own).expect("an allowed CPU");
     let frame = wire::build::udp4([198, 18, 0, 1], [198, 18, 0, 2], 1000, 53).pad_to(60).to_vec();
-    let mut rig = Rig { engine, ends, frame };
+    let mut fixture = Fixture { engine, ends, frame };
 
-    let best = (0..TRIES).map(|_| rig.slot(None, false).received).max().unwrap_or_default() as f64 / SLOT_S;
+    let best = (0..RATE_SLOTS).map(|_| fixture.slot(None, false).received).max().unwrap_or_default() as f64 / SLOT_S;
     let rate = 0.8 * best;
     println!(
-        "two chains on CPU {worker}, generator on CPU {own}: at most {:.2} Mpps, so {:.2} Mpps from now on",
+        "two chains on CPU {worker}, generator on CPU {own}: highest rate {:.2} Mpps, offered {:.2} Mpps",
         best / 1e6,
         rate / 1e6
     );
     let mut slots = [vec![], vec![]];
     for pair in 0..pairs {
-        // which of the two comes first changes
+        // alternate the order
         for bombs in [pair % 2 == 0, pair % 2 != 0] {
-            slots[usize::from(bombs)].push(rig.slot(Some(rate), bombs));
+            slots[usize::from(bombs)].push(fixture.slot(Some(rate), bombs));
         }
     }
-    let Rig { engine, ends, .. } = rig;
+    let Fixture { engine, ends, .. } = fixture;
     let summary = engine.stop();
     drop(ends);
 
@@ -204,10 +205,11 @@ fn main() -> ExitCode {
         |of: fn(&Slot) -> f64| slots[1].iter().zip(&slots[0]).filter(|(with, without)| of(with) > of(without)).count();
     let loss = worse(|s| s.sent.saturating_sub(s.received) as f64);
     let pause = worse(|s| s.pause_us);
-    // sign test, one-sided: by chance each of the two goes beyond this about once in a hundred runs
-    let most = (pairs as f64 / 2.0 + 2.33 * (pairs as f64).sqrt() / 2.0).floor() as usize;
+    // one-sided sign test: by chance, each count exceeds this in about one run of a hundred
+    let limit = (pairs as f64 / 2.0 + 2.33 * (pairs as f64).sqrt() / 2.0).floor() as usize;
     println!(
-        "\n  of {pairs} pairs more is lost with panics in {loss}, the pause is longer in {pause}; chance explains up to {most}"
+        "\n  of {pairs} pairs, loss is higher with panics in {loss}, and the pause longer in {pause}; \
+         up to {limit} is chance"
     );
     let panics: u64 = slots[1].iter().map(|s| s.panics).sum();
     println!(
@@ -216,8 +218,8 @@ fn main() -> ExitCode {
     );
     assert!(summary.balanced, "{summary:?}");
     assert!(panics > 0 && summary.drops.get("nf_panic").is_some_and(|&n| n >= panics), "{summary:?}");
-    if judges && (loss > most || pause > most) {
-        eprintln!("error: the other chain feels the panics");
+    if judges && (loss > limit || pause > limit) {
+        eprintln!("error: panics affect the other chain");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

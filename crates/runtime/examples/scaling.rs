@@ -1,9 +1,10 @@
-//! One chain on one core, on two, and so on up to all that this process may use: how much of the sum is left.
+//! Scaling of one chain from one core to all cores that this process may use.
 //!
-//! Every core takes blank frames from a queue of its own, changes and counts them, and gives them back; nothing is shared
-//! but the memory's bandwidth and the processor's power. Rounds take turns, so that a busy machine slows all alike.
+//! Each core receives frames from a null port of its own, rewrites and counts them, and sends them. The cores share
+//! only memory bandwidth and the power budget of the processor. Rounds are interleaved, so that other load affects all
+//! alike.
 //!
-//! `--rounds N`, 5 by default, of 0.3 s for each number of cores; `--json FILE` writes the figures.
+//! `--rounds N` (default 5) rounds of 0.3 s for each number of cores; `--json FILE` writes the results.
 
 use config::ChainFile;
 use runtime::{Engine, Topology, allowed_cpus};
@@ -15,12 +16,13 @@ const ROUND: Duration = Duration::from_millis(300);
 #[derive(serde::Serialize)]
 struct Row {
     cores: usize,
-    /// Median over the rounds.
+    /// Median over all rounds.
     mpps: f64,
-    /// Of the slowest core in that round, and of the fastest.
-    least_mpps: f64,
-    most_mpps: f64,
-    /// Of as many times what one core does.
+    /// Rate of the slowest core in the median round.
+    min_mpps: f64,
+    /// Rate of the fastest core in the median round.
+    max_mpps: f64,
+    /// Ratio to the rate of one core times the number of cores.
     efficiency: f64,
 }
 
@@ -30,37 +32,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds: usize = after("--rounds").map_or(Ok(5), |n| n.parse())?;
     let cpus = allowed_cpus();
     let siblings = Topology::read().cores.iter().filter(|core| core.len() > 1).count();
-    println!("{} CPUs seen; {siblings} of the cores behind them have more than one", cpus.len());
-    let mut seen: Vec<Vec<(f64, f64, f64)>> = vec![vec![]; cpus.len()];
+    println!("{} CPUs; {siblings} cores have more than one of them", cpus.len());
+    let mut results: Vec<Vec<(f64, f64, f64)>> = vec![vec![]; cpus.len()];
     for _ in 0..rounds {
-        for (cores, seen) in (1..=cpus.len()).zip(&mut seen) {
-            seen.push(round(&cpus[..cores])?);
+        for (cores, results) in (1..=cpus.len()).zip(&mut results) {
+            results.push(round(&cpus[..cores])?);
         }
     }
-    let median = |seen: &[(f64, f64, f64)]| {
-        let mut seen = seen.to_vec();
-        seen.sort_by(|a, b| a.0.total_cmp(&b.0));
-        seen[seen.len() / 2]
+    let median = |rounds: &[(f64, f64, f64)]| {
+        let mut sorted = rounds.to_vec();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        sorted[sorted.len() / 2]
     };
-    let one = median(&seen[0]).0;
-    println!("\n  cores      Mpps  slowest core  fastest  of one core's times n");
+    let one = median(&results[0]).0;
+    println!("\n  cores      Mpps  slowest core  fastest  efficiency");
     let mut rows = vec![];
-    for (n, seen) in seen.iter().enumerate() {
-        let (cores, (mpps, least_mpps, most_mpps)) = (n + 1, median(seen));
+    for (n, rounds) in results.iter().enumerate() {
+        let (cores, (mpps, min_mpps, max_mpps)) = (n + 1, median(rounds));
         let efficiency = mpps / (one * cores as f64);
-        println!("  {cores:>5}{mpps:>10.2}{least_mpps:>14.2}{most_mpps:>9.2}{:>22.0} %", efficiency * 100.0);
-        rows.push(Row { cores, mpps, least_mpps, most_mpps, efficiency });
+        println!("  {cores:>5}{mpps:>10.2}{min_mpps:>14.2}{max_mpps:>9.2}{:>10.0} %", efficiency * 100.0);
+        rows.push(Row { cores, mpps, min_mpps, max_mpps, efficiency });
     }
     if let Some(file) = after("--json") {
         std::fs::write(file, serde_json::to_string_pretty(&serde_json::json!({ "cpus": cpus, "rows": rows }))?)?;
-        println!("\nwritten {file}");
+        println!("\nwrote {file}");
     }
     Ok(())
 }
 
-/// Mpps of all these cores, and of the slowest and the fastest of them.
+/// Measures the rate of all these cores together, and of the slowest and fastest core, in Mpps.
 fn round(cpus: &[usize]) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
-    // a chain for each core, so that each is counted apart
+    // one chain per core, so that each is counted separately
     let mut text = "bondstone = 1\n".to_owned();
     for cpu in cpus {
         text += &format!(
@@ -83,9 +85,9 @@ fn round(cpus: &[usize]) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> 
     let (to, after) = sent(&engine);
     let summary = engine.stop();
     if !summary.balanced {
-        return Err("the counts of packets do not add up".into());
+        return Err("the packet counts do not balance".into());
     }
     let mpps: Vec<f64> = before.iter().zip(&after).map(|(b, a)| (a - b) as f64 / (to - from) / 1e6).collect();
-    let least = mpps.iter().copied().fold(f64::INFINITY, f64::min);
-    Ok((mpps.iter().sum(), least, mpps.iter().copied().fold(0.0, f64::max)))
+    let min = mpps.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok((mpps.iter().sum(), min, mpps.iter().copied().fold(0.0, f64::max)))
 }

@@ -1,76 +1,47 @@
-//! From a chain file to running workers, and back.
+//! The engine: starts the workers of a chain file, reports on them, and stops them.
 
 mod memory;
-mod opening;
+mod planned_worker;
+mod port_setup;
 
-pub use memory::MOST_PACKETS;
-use memory::memory;
-pub(crate) use memory::{environment_of_dpdk, words_of};
-pub use opening::End;
-use opening::Opening;
+pub use memory::MAX_POOL_PACKETS;
+use memory::start_dpdk;
+use planned_worker::{PlannedWorker, plan_workers};
+use port_setup::PortSetup;
 
-use crate::blame::{self, Blame, Ledger};
-use crate::cpus::{allowed_cpus, pin};
-use crate::faults::Faults;
-use crate::placement::{self, Strategy};
-use crate::ports::{self, CaptureWriter, Watch};
-use crate::renew::{self, Recipe, Renewals, Renewing};
-use crate::schedule::{Schedule, Served};
-use crate::sriov::{Functions, Kernel, Linux};
+use crate::cpu::{Strategy, allowed_cpus, pin};
+use crate::error::{Error, thread_error};
+use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
+use crate::faults::run_errors::RunErrors;
+use crate::faults::watchdog::{self, WatchedWorker};
+use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
+use crate::ports::{self, CaptureWriter, PortDrop, PortMonitor, PortQueues};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
-use crate::watchdog::{self, Watched};
-use crate::worker::RETURN;
-use crate::{Gaps, Input, LinkStats, Output, Topology, Worker};
-use config::{Chain, ChainFile, Class, Rate, Start, WorkerPlan};
+use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
+use crate::worker::schedule::{ChainUsage, Schedule};
+use crate::worker::{IdlePolicy, RELEASE_TIMEOUT};
+use crate::{LinkStats, Output, PollGaps, Worker};
+use config::{Chain, ChainFile, Rate, ServiceClass, Start};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildContext, Common, Graph, Hop, NodeStats, caught};
+use graph::{BuildContext, Graph, Hop, Named, NodeStats, SharedState, panics};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Why a chain file does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Something in the file.
-    #[error(transparent)]
-    Input(#[from] Diagnostics),
-    /// Something about this machine, or what this user may do on it.
-    #[error("{problem}\n  help: {remedy}")]
-    Environment {
-        /// What failed.
-        problem: String,
-        /// What mends it.
-        remedy: String,
-    },
-}
-
-/// How a chain file is run, where it does not say so itself.
+/// Settings of a run that a chain file does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How CPUs are chosen for chains that name none.
+    /// Placement of chains for which the file names no CPUs.
     pub strategy: Strategy,
-    /// Bytes of memory, huge pages apart, at which the run is ended and the NF named that has most; by default four fifths
-    /// of what the machine has, or the container.
-    pub memory: Option<u64>,
-    /// What workers do while nothing comes.
-    pub idle: Idle,
-}
-
-/// What a worker does while nothing comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Idle {
-    /// It looks again.
-    #[default]
-    Poll,
-    /// It lets others on its CPU go first, and looks again.
-    Yield,
-    /// It gives its CPU away until who sends wakes it.
-    Sleep,
+    /// Bytes of memory, without huge pages, above which the run is stopped and the NF with the largest share is named.
+    /// Defaults to four fifths of the memory of the machine or container.
+    pub memory_limit: Option<u64>,
+    /// Behaviour of workers while no packets arrive.
+    pub idle: IdlePolicy,
 }
 
 /// A running chain file.
@@ -79,299 +50,294 @@ pub struct Engine {
     names: Names,
     started: Instant,
     stop: Arc<AtomicBool>,
-    /// Set once nothing comes back from behind walls any more.
-    returned: Arc<AtomicBool>,
-    faults: Faults,
-    workers: Vec<Running>,
-    handles: Vec<(usize, Watch)>,
-    /// Receive queues of rings, which may hold packets that no chain takes out.
+    /// Set when sandboxes return no more packets.
+    released: Arc<AtomicBool>,
+    errors: RunErrors,
+    workers: Vec<WorkerHandle>,
+    monitors: Vec<(usize, PortMonitor)>,
+    /// Receive queues of rings that no chain polls, and which may contain packets.
     rings: Vec<(usize, RxQueue)>,
     captures: Vec<CaptureWriter>,
     pool: Arc<Mempool>,
-    /// Packet buffers that drivers may keep for good.
-    drivers_own: usize,
+    /// Packet buffers that drivers may retain after closing.
+    driver_buffers: usize,
     eal: Eal,
     notes: Vec<String>,
-    /// Packets that had come when last asked whether all is done.
-    seen: AtomicU64,
-    /// Builds NFs anew after a panic.
-    renewing: Option<Renewing>,
+    /// Packets received at the last call of [`Engine::is_finished`].
+    last_received: AtomicU64,
+    /// Rebuilds NFs after a panic.
+    rebuilder: Option<Rebuilder>,
     watchdog: Option<JoinHandle<()>>,
-    hangs: Arc<AtomicBool>,
-    ledger: Ledger,
-    /// Last, as the ports on them have to be closed before.
-    functions: Functions,
+    stuck: Arc<AtomicBool>,
+    accounts: MemoryAccounts,
+    /// Dropped last, as ports that use them have to be closed before.
+    functions: VirtualFunctions,
 }
 
 struct Names {
     ports: Vec<(String, String)>,
     links: Vec<String>,
-    /// And on how many cores each runs.
+    /// Names of the chains, and on how many cores each runs.
     chains: Vec<(String, usize)>,
     nfs: Vec<(String, &'static str)>,
 }
 
-struct Running {
+struct WorkerHandle {
     cpu: usize,
     chains: Vec<String>,
     nodes: Vec<(usize, Arc<NodeStats>)>,
     received: Vec<(usize, Arc<LinkStats>)>,
     sent: Vec<(usize, Arc<LinkStats>)>,
-    /// What each chain has had, where they are not simply served in turn.
-    served: Vec<(usize, Arc<Served>)>,
-    watched: Watched,
-    dry: Arc<AtomicBool>,
-    gaps: Arc<Gaps>,
+    /// Usage of each chain, if the worker schedules its chains.
+    usage: Vec<(usize, Arc<ChainUsage>)>,
+    watched: WatchedWorker,
+    drained: Arc<AtomicBool>,
+    gaps: Arc<PollGaps>,
     thread: Option<JoinHandle<Worker>>,
-}
-
-/// A worker before it runs.
-struct Placed {
-    cpu: usize,
-    chains: Vec<usize>,
-    plan: WorkerPlan,
-    inputs: Vec<(usize, Input)>,
-    outputs: Vec<Option<Output>>,
 }
 
 impl Engine {
     /// Opens the ports, builds the NFs and starts the workers.
     ///
     /// # Errors
-    /// A setting that an NF refuses, a CPU that is not there, a port that does not open.
+    /// An NF rejects a setting, a CPU does not exist, or a port cannot be opened.
     pub fn start(file: &ChainFile) -> Result<Engine, Error> {
         Engine::start_with(file, Options::default())
     }
 
-    /// As [`Engine::start`], in this way.
+    /// Starts as [`Engine::start`] does, with these options.
     ///
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_with(file: &ChainFile, options: Options) -> Result<Engine, Error> {
-        Engine::start_around(file, options, || Ok(()))
+        Engine::start_with_hook(file, options, || Ok(()))
     }
 
-    /// As [`Engine::start_with`]; `opened` is called when the ports are there and nothing moves yet.
+    /// Starts as [`Engine::start_with`] does, and calls `opened` when the ports are open and no worker runs yet.
     ///
     /// # Errors
     /// As for [`Engine::start`], and those of `opened`.
-    pub fn start_around(
+    pub fn start_with_hook(
         file: &ChainFile,
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Engine, Error> {
-        Ok(Engine::begin(file, None, options, &Linux, opened)?.0)
+        Ok(Engine::start_inner(file, None, options, &Linux, opened)?.0)
     }
 
-    /// As [`Engine::start`], with a wire in the place of every port, on which `depth` packets may be under way in each
-    /// direction; whoever has the far ends sends to the chains and receives from them.
+    /// Starts with a wire of `depth` packets in each direction instead of every port; the caller sends to the chains
+    /// and receives from them at the far ends.
     ///
     /// # Errors
     /// As for [`Engine::start`].
-    pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<End>), Error> {
-        Engine::start_on_wires_around(file, depth, Options::default(), || Ok(()))
+    pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<PortQueues>), Error> {
+        Engine::start_on_wires_with_hook(file, depth, Options::default(), || Ok(()))
     }
 
-    /// As [`Engine::start_on_wires`], in this way; ways through walls are what they are, and `opened` is called when they are
-    /// there.
+    /// Starts as [`Engine::start_on_wires`] does, with these options. Sandbox ports are opened as usual, and `opened`
+    /// is called when they are open.
     ///
     /// # Errors
-    /// As for [`Engine::start_around`].
-    pub fn start_on_wires_around(
+    /// As for [`Engine::start_with_hook`].
+    pub fn start_on_wires_with_hook(
         file: &ChainFile,
         depth: u32,
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(Engine, Vec<End>), Error> {
-        Engine::begin(file, Some(depth), options, &Linux, opened)
+    ) -> Result<(Engine, Vec<PortQueues>), Error> {
+        Engine::start_inner(file, Some(depth), options, &Linux, opened)
     }
 
-    /// `kernel` is told to make virtual functions.
-    pub(crate) fn begin(
+    /// Starts an engine; `kernel` creates the virtual functions.
+    pub(crate) fn start_inner(
         file: &ChainFile,
         wires: Option<u32>,
         options: Options,
         kernel: &dyn Kernel,
         opened: impl FnOnce() -> Result<(), Error>,
-    ) -> Result<(Engine, Vec<End>), Error> {
+    ) -> Result<(Engine, Vec<PortQueues>), Error> {
         crash::install();
         let allowed = allowed_cpus();
-        let absent = file.absent_cpus(&allowed);
-        if !absent.is_empty() {
-            return Err(Error::Input(Diagnostics(absent)));
+        let unavailable = file.unavailable_cpus(&allowed);
+        if !unavailable.is_empty() {
+            return Err(Error::Input(Diagnostics(unavailable)));
         }
-        // goes after the ports, whatever fails
+        // declared first, to be dropped after the ports on every path
         let functions;
-        let mut workers = place(file, &allowed, options.strategy);
-        // NFs first: a setting that makes no sense is told before any device is touched
-        let ledger = Ledger::new(file.nfs.len());
-        let (mut nodes, recipes) = build(file, &workers, &ledger)?;
+        let mut workers = plan_workers(file, &allowed, options.strategy);
+        // NFs first, so that invalid settings are reported before any device is opened
+        let accounts = MemoryAccounts::new(file.nfs.len());
+        let (mut nodes, builders) = build_nodes(file, &workers, &accounts)?;
         let ports = file.ports.iter().filter(|_| wires.is_none());
-        functions = Functions::make(kernel, ports.map(|port| (port.name.as_str(), &port.device)))?;
-        let (eal, pool) = memory(file, &workers, wires, &functions)?;
-        let mut opening = Opening {
+        functions = VirtualFunctions::create(kernel, ports.map(|port| (port.name.as_str(), &port.device)))?;
+        let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
+        let mut setup = PortSetup {
             file,
             functions: &functions,
             eal,
             pool: pool.clone(),
             stop: Arc::default(),
-            faults: Faults::default(),
-            handles: vec![],
+            errors: RunErrors::default(),
+            monitors: vec![],
             rings: vec![],
             captures: vec![],
-            drivers_own: 0,
-            walls: ports::Rings::default(),
-            notes: memory::notes(eal).into_iter().chain(functions.notes().iter().cloned()).collect(),
-            bells: options.idle == Idle::Sleep,
+            driver_buffers: 0,
+            shared_rings: ports::SharedRings::default(),
+            notes: memory::memory_note(eal).into_iter().chain(functions.notes().iter().cloned()).collect(),
+            rx_interrupts: options.idle == IdlePolicy::Sleep,
         };
-        let ends = match wires {
-            Some(depth) => opening.wires(depth, &mut workers)?,
+        let far_ends = match wires {
+            Some(depth) => setup.open_wires(depth, &mut workers)?,
             None => {
-                opening.all(&mut workers)?;
+                setup.open_all(&mut workers)?;
                 vec![]
             }
         };
-        opening.links(&mut workers)?;
+        setup.connect_links(&mut workers)?;
         opened()?;
-        let Opening { stop, faults, handles, rings, captures, drivers_own, walls, notes, .. } = opening;
-        let drivers_own = drivers_own + walls.lent();
-        let (ways, renewing) = renew::start(recipes, faults.clone()).map_err(no_thread)?;
-        // whatever else it would be: on a wire it is no ring, out of which comes what went in
-        let on_wire = |port: &config::Port| wires.is_some() && port.wall.is_none();
+        let PortSetup { stop, errors, monitors, rings, captures, driver_buffers, shared_rings, notes, .. } = setup;
+        let (rebuild_clients, rebuilder) = rebuild::start(builders, errors.clone()).map_err(thread_error)?;
+        // a wire is no ring, whatever device the file names: it does not return what is sent to it
+        let on_wire = |port: &config::Port| wires.is_some() && port.crossing_side.is_none();
         let device = |port: &config::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
-        let holders = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
+        let cores = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
         let mut engine = Engine {
             file: file.file.display().to_string(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), device(p))).collect(),
                 links: file.links.iter().map(|l| l.name.clone()).collect(),
-                chains: file.chains.iter().enumerate().map(|(n, chain)| (chain.name.clone(), holders(n))).collect(),
+                chains: file.chains.iter().enumerate().map(|(n, chain)| (chain.name.clone(), cores(n))).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
             },
             started: Instant::now(),
             stop,
-            returned: Arc::default(),
-            faults,
+            released: Arc::default(),
+            errors,
             workers: vec![],
-            handles,
+            monitors,
             rings,
             captures,
             eal,
             pool,
-            drivers_own,
+            driver_buffers: driver_buffers + shared_rings.max_outstanding(),
             notes,
-            seen: AtomicU64::new(u64::MAX),
-            renewing: Some(renewing),
+            last_received: AtomicU64::new(u64::MAX),
+            rebuilder: Some(rebuilder),
             watchdog: None,
-            hangs: Arc::default(),
-            ledger,
+            stuck: Arc::default(),
+            accounts,
             functions,
         };
-        for (placed, renewals) in workers.into_iter().zip(ways) {
-            let graph = Graph::new(&placed.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.launch(file, eal, placed, graph, renewals, options.idle)?;
+        for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
+            let graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
+            engine.spawn_worker(file, eal, planned, graph, rebuild, options.idle)?;
         }
-        let watch = watchdog::Watch {
+        let watchdog = watchdog::Watchdog {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
             nodes: engine.nodes(),
-            names: engine.nfs(),
+            names: engine.nf_names(),
             pool: engine.pool.clone(),
-            ledger: engine.ledger.clone(),
-            enough: options.memory.unwrap_or_else(blame::enough),
+            accounts: engine.accounts.clone(),
+            memory_limit: options.memory_limit.unwrap_or_else(attribution::default_memory_limit),
             stop: engine.stop.clone(),
-            hangs: engine.hangs.clone(),
-            faults: engine.faults.clone(),
+            stuck: engine.stuck.clone(),
+            errors: engine.errors.clone(),
         };
-        engine.watchdog = Some(watchdog::start(watch).map_err(no_thread)?);
-        Ok((engine, ends))
+        engine.watchdog = Some(watchdog::start(watchdog).map_err(thread_error)?);
+        Ok((engine, far_ends))
     }
 
-    fn launch(
+    fn spawn_worker(
         &mut self,
         file: &ChainFile,
         eal: Eal,
-        placed: Placed,
+        planned: PlannedWorker,
         graph: Graph,
-        renewals: Renewals,
-        idle: Idle,
+        rebuild: RebuildClient,
+        idle: IdlePolicy,
     ) -> Result<(), Error> {
-        let Placed { cpu, chains, plan, inputs, outputs } = placed;
+        let PlannedWorker { cpu, chains, plan, inputs, outputs } = planned;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
         let received: Vec<_> = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();
         let sent = outputs.iter().enumerate().filter_map(|(p, o)| Some((p, o.as_ref()?.stats.clone()))).collect();
-        let kept = |(p, o): (usize, &Option<Output>)| Some((p, o.as_ref()?.local.as_ref()?.stats.clone()));
-        let kept: Vec<_> = outputs.iter().enumerate().filter_map(kept).collect();
-        let received = received.into_iter().chain(kept).collect();
-        let served = scheduled(file, &chains);
-        let of = |chain: &Chain| match chain.from {
+        let local = |(p, o): (usize, &Option<Output>)| Some((p, o.as_ref()?.local.as_ref()?.stats.clone()));
+        let local: Vec<_> = outputs.iter().enumerate().filter_map(local).collect();
+        let received = received.into_iter().chain(local).collect();
+        let usage = chain_usage(file, &chains);
+        let source = |chain: &Chain| match chain.from {
             Start::Port(port) => port,
             Start::Link(link) => file.ports.len() + link,
         };
-        let from = |&c: &usize| (0..inputs.len()).filter(|&i| inputs[i].0 == of(&file.chains[c])).collect();
-        let inputs_of: Vec<Vec<usize>> = chains.iter().map(from).collect();
+        let of_chain = |&c: &usize| (0..inputs.len()).filter(|&i| inputs[i].0 == source(&file.chains[c])).collect();
+        let chain_inputs: Vec<Vec<usize>> = chains.iter().map(of_chain).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
-        worker.wait_for(self.returned.clone());
+        worker.set_released(self.released.clone());
         worker.set_idle(idle);
-        if !served.is_empty() {
-            // a rate is the chain's on all its cores
-            let class = |(chain, served): &(usize, Arc<Served>)| {
+        if !usage.is_empty() {
+            // the rate of a chain is shared by its cores
+            let class = |(chain, usage): &(usize, Arc<ChainUsage>)| {
                 let cores = self.names.chains[*chain].1 as f64;
                 let class = file.chains[*chain].class;
                 let rate = class.rate.map(|rate| match rate {
                     Rate::Packets(n) => Rate::Packets(n / cores),
                     Rate::Bits(n) => Rate::Bits(n / cores),
                 });
-                (Class { rate, ..class }, served.clone())
+                (ServiceClass { rate, ..class }, usage.clone())
             };
-            let classes: Vec<_> = served.iter().map(class).collect();
-            worker.schedule(Schedule::new(&classes, clock::hz()), inputs_of);
+            let classes: Vec<_> = usage.iter().map(class).collect();
+            worker.set_schedule(Schedule::new(&classes, clock::hz()), chain_inputs);
         }
-        let (dry, gaps) = (worker.dry(), worker.gaps());
+        let (drained, gaps) = (worker.drained(), worker.poll_gaps());
         let hops = plan.blueprint.hops.iter().enumerate().map(|(hop, of)| {
-            let name = worker.graph().name(Hop(hop as u16)).to_owned();
-            let blame = Blame::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(of.node)], &self.ledger);
-            (name, blame)
+            let name = worker.graph().node_name(Hop(hop as u16)).to_owned();
+            let activity =
+                NfActivity::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(of.node)], &self.accounts);
+            (name, activity)
         });
-        let watched =
-            Watched { cpu, beat: worker.beat(), running: worker.graph().running().clone(), hops: hops.collect() };
-        let faults = self.faults.clone();
-        let doing = Arc::new(watched.clone());
+        let watched = WatchedWorker {
+            cpu,
+            heartbeat: worker.heartbeat(),
+            running: worker.graph().current_hop().clone(),
+            hops: hops.collect(),
+        };
+        let errors = self.errors.clone();
+        let activity = Arc::new(watched.clone());
         let stop = self.stop.clone();
         let run = move || {
-            caught::be_quiet();
+            panics::suppress_output();
             if let Err(e) = pin(cpu) {
-                faults.report(format!("a worker could not be kept on CPU {cpu}: {e}"));
+                errors.report(format!("the worker cannot be pinned to CPU {cpu}: {e}"));
             }
-            // without an lcore of its own it works, slower
+            // optional: a thread that is no lcore works, slower
             let lcore = eal.register_thread();
             if let Err(e) = &lcore {
-                faults.report(e.to_string());
+                errors.report(e.to_string());
             }
-            if let Err(message) = crash::within(doing, || worker.run(renewals, &faults)) {
-                faults.report(format!("the worker on CPU {cpu} died, and its chains with it: {message}"));
+            if let Err(message) = crash::with_activity(activity, || worker.run(rebuild, &errors)) {
+                errors.report(format!("the worker on CPU {cpu} and its chains ended by a panic: {message}"));
                 stop.store(true, Ordering::Relaxed);
             }
             worker
         };
-        let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(no_thread)?;
+        let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(thread_error)?;
         let chains = chains.iter().map(|&c| file.chains[c].name.clone()).collect();
-        self.workers.push(Running {
+        self.workers.push(WorkerHandle {
             cpu,
             chains,
             nodes,
             received,
             sent,
-            served,
+            usage,
             watched,
-            dry,
+            drained,
             gaps,
             thread: Some(thread),
         });
         Ok(())
     }
 
-    fn nfs(&self) -> Vec<String> {
+    fn nf_names(&self) -> Vec<String> {
         self.names.nfs.iter().map(|(name, _)| name.clone()).collect()
     }
 
@@ -379,32 +345,32 @@ impl Engine {
         self.workers.iter().flat_map(|w| w.nodes.iter().cloned()).collect()
     }
 
-    /// Whether all is done: every worker has come to its end by itself, as when all captures are read, or waits for others
-    /// that wait too, and nothing has moved since this was last asked; or the watchdog has ended the run.
+    /// Returns true if the run is complete: every worker has ended, as when all captures are read, or waits for others
+    /// that wait too and no packet was received since the last call; or the watchdog has stopped the run.
     pub fn is_finished(&self) -> bool {
-        if self.is_ended() {
+        if self.is_stopping() {
             return true;
         }
-        let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let ended = |w: &WorkerHandle| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
         if self.workers.iter().all(ended) {
             return true;
         }
         let received: u64 = self.workers.iter().flat_map(|w| &w.received).map(|(_, s)| s.packets.get()).sum();
-        let still = self.seen.swap(received, Ordering::Relaxed) == received;
-        still && self.workers.iter().all(|w| ended(w) || w.dry.load(Ordering::Relaxed))
+        let quiet = self.last_received.swap(received, Ordering::Relaxed) == received;
+        quiet && self.workers.iter().all(|w| ended(w) || w.drained.load(Ordering::Relaxed))
     }
 
-    /// Whether it was told to stop, or had to.
-    pub fn is_ended(&self) -> bool {
+    /// Returns true if the run is being stopped, by the caller or by the watchdog.
+    pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether an NF has had a batch for so long that it is told: only the end of the process ends that.
-    pub fn hangs(&self) -> bool {
-        self.hangs.load(Ordering::Relaxed)
+    /// Returns true if an NF exceeds the time limit of a batch, which only the end of the process resolves.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
     }
 
-    /// What has been done so far.
+    /// Returns the counts so far.
     pub fn snapshot(&self) -> Summary {
         let ports = self.names.ports.iter().map(|(name, device)| PortSummary {
             name: name.clone(),
@@ -420,107 +386,107 @@ impl Engine {
         let mut s = Summary {
             file: self.file.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
-            memory: words_of(self.eal.memory()).into(),
+            memory: self.eal.memory().name().into(),
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
             workers: self.workers.iter().map(|w| (w.cpu, w.chains.clone())).collect(),
-            faults: self.faults.told(),
+            errors: self.errors.messages(),
             ..Default::default()
         };
         for worker in &self.workers {
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
-            for (chain, served) in &worker.served {
+            for (chain, usage) in &worker.usage {
                 let name = &self.names.chains[*chain].0;
                 match s.chains.iter_mut().find(|c| c.name == *name) {
-                    Some(chain) => chain.add(served),
-                    None => s.chains.push(ChainSummary::of(name, served)),
+                    Some(chain) => chain.add(usage),
+                    None => s.chains.push(ChainSummary::of(name, usage)),
                 }
             }
             for (port, stats) in &worker.sent {
                 match port.checked_sub(self.names.ports.len()) {
                     None => s.ports[*port].add_sent(stats),
-                    Some(link) => s.links[link].add_handed(stats),
+                    Some(link) => s.links[link].add_sent(stats),
                 }
             }
             for (port, stats) in &worker.received {
                 match port.checked_sub(self.names.ports.len()) {
                     None => s.ports[*port].add_received(stats),
-                    Some(link) => s.links[link].add_taken(stats),
+                    Some(link) => s.links[link].add_received(stats),
                 }
             }
         }
-        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.ledger.peak(nf));
-        for (port, handle) in &self.handles {
-            let (stats, port) = (handle.port.stats(), &mut s.ports[*port]);
+        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.accounts.peak(nf));
+        for (port, monitor) in &self.monitors {
+            let (stats, port) = (monitor.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
             port.copied = stats.rx_copied;
             port.send_errors = stats.tx_errors;
-            port.link = handle.link();
-            port.drop_received("rx_unusable", handle.dropped(&stats));
+            port.link = monitor.link();
+            port.drop_received(PortDrop::RxUnusable.name(), monitor.rx_dropped(&stats));
         }
-        s.total();
+        s.compute_totals();
         s
     }
 
-    /// The longest time that a worker was away from its ports since this was last asked, to about 50 µs, and the sum of
-    /// such times over 100 µs of the worker that has most of them. Workers that let others go first ([`Idle::Yield`]) have
-    /// none: nobody can tell who took the CPU.
-    pub fn gaps(&self) -> (Duration, Duration) {
+    /// Returns the longest poll gap of all workers since the last call, with a resolution of about 50 µs, and the
+    /// largest sum of a worker's gaps over 100 µs. Workers under [`IdlePolicy::Yield`] report none, as preemption
+    /// cannot be told from yielding.
+    pub fn take_poll_gaps(&self) -> (Duration, Duration) {
         let time = |cycles: u64| Duration::from_secs_f64(cycles as f64 / clock::hz() as f64);
-        let most = |of: fn(&Gaps) -> &AtomicU64| {
-            self.workers.iter().map(|w| of(&w.gaps).swap(0, Ordering::Relaxed)).max().unwrap_or(0)
+        let max = |value: fn(&PollGaps) -> &AtomicU64| {
+            self.workers.iter().map(|w| value(&w.gaps).swap(0, Ordering::Relaxed)).max().unwrap_or(0)
         };
-        (time(most(|g| &g.longest)), time(most(|g| &g.sum)))
+        (time(max(|g| &g.longest)), time(max(|g| &g.sum)))
     }
 
-    /// DPDK, for threads besides the workers that send and receive.
+    /// Returns the EAL, for further threads that send and receive.
     pub fn eal(&self) -> Eal {
         self.eal
     }
 
-    /// Where packets come from.
+    /// Returns the packet pool.
     pub fn pool(&self) -> &Arc<Mempool> {
         &self.pool
     }
 
-    /// What the user may want to know about how it runs.
+    /// Returns notes for the user about how the chain file runs.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Workers that do not end although they have been told to. Waits for the others.
-    fn stuck(&self) -> Vec<usize> {
-        /// How long a worker may take for what is no NF's, such as closing its ports.
-        const CLOSING: Duration = Duration::from_secs(10);
-        /// How long an NF may take for its batch, or its end, on a machine that gives its CPU to others.
-        const PARTING: Duration = Duration::from_secs(5);
-        let ended = |w: &Running| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let mut seen: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now())).collect();
+    /// Waits for the workers to stop; returns those that do not.
+    fn wait_for_workers(&self) -> Vec<usize> {
+        /// Time limit without progress outside of NFs, such as for closing ports.
+        const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+        /// Time limit without progress within an NF, on a machine with other load.
+        const NF_TIMEOUT: Duration = Duration::from_secs(5);
+        let ended = |w: &WorkerHandle| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let mut progress: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now())).collect();
         loop {
             let mut waits = false;
             let mut stuck = vec![];
-            for (n, (worker, (before, since))) in self.workers.iter().zip(&mut seen).enumerate() {
+            for (n, (worker, (before, since))) in self.workers.iter().zip(&mut progress).enumerate() {
                 let watched = &worker.watched;
-                let now = (watched.beat.load(Ordering::Relaxed), watched.running.turn());
+                let now = (watched.heartbeat.load(Ordering::Relaxed), watched.running.sequence());
                 if ended(worker) {
                     continue;
                 }
                 if now != *before {
                     (*before, *since) = (now, Instant::now());
                 }
-                let patience = if watched.nf().is_some() { PARTING } else { CLOSING };
-                if since.elapsed() < patience { waits = true } else { stuck.push(n) }
+                let timeout = if watched.current_nf().is_some() { NF_TIMEOUT } else { CLOSE_TIMEOUT };
+                if since.elapsed() < timeout { waits = true } else { stuck.push(n) }
             }
             if !waits {
                 for &n in &stuck {
-                    let Watched { cpu, .. } = self.workers[n].watched;
-                    let where_it_is = match self.workers[n].watched.nf() {
-                        Some(nf) => format!("nf {nf:?} has not given its batch back"),
+                    let WatchedWorker { cpu, .. } = self.workers[n].watched;
+                    let position = match self.workers[n].watched.current_nf() {
+                        Some(nf) => format!("nf {nf:?} has not finished its batch"),
                         None => "it is in no NF".to_owned(),
                     };
-                    self.faults.report(format!(
-                        "the worker on CPU {cpu} does not end: {where_it_is}; what it holds is not counted"
+                    self.errors.report(format!(
+                        "the worker on CPU {cpu} does not stop: {position}; the packets that it holds are not counted"
                     ));
                 }
                 return stuck;
@@ -529,45 +495,45 @@ impl Engine {
         }
     }
 
-    /// Stops receiving, lets run out what is inside, closes everything, and adds up.
+    /// Stops receiving, drains the chains, closes everything, and returns the final counts.
     pub fn stop(self) -> Summary {
-        self.stop_once(|_| true)
+        self.stop_when_drained(|_| true)
     }
 
-    /// Takes nothing more from outside; what comes through walls is taken until [`Engine::stop`].
-    pub fn close(&self) {
+    /// Stops receiving from ports; packets that return from sandboxes are received until [`Engine::stop`].
+    pub fn stop_receiving(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// As [`Engine::stop`]; workers go on taking what comes back from behind walls until `returned` says of what has been
-    /// done so far that all is back, at most for three seconds.
-    pub fn stop_once(mut self, mut returned: impl FnMut(&Summary) -> bool) -> Summary {
-        self.close();
-        let end = Instant::now() + RETURN;
-        while !returned(&self.snapshot()) && Instant::now() < end {
+    /// Stops as [`Engine::stop`] does, and receives packets that return from sandboxes until `drained` returns true for
+    /// the counts so far, for at most three seconds.
+    pub fn stop_when_drained(mut self, mut drained: impl FnMut(&Summary) -> bool) -> Summary {
+        self.stop_receiving();
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
+        while !drained(&self.snapshot()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.returned.store(true, Ordering::Relaxed);
+        self.released.store(true, Ordering::Relaxed);
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut ended = vec![];
         drop(self.watchdog.take().map(JoinHandle::join));
-        let stuck = self.stuck();
-        for (n, running) in self.workers.iter_mut().enumerate() {
+        let stuck = self.wait_for_workers();
+        for (n, handle) in self.workers.iter_mut().enumerate() {
             if stuck.contains(&n) {
-                // it is left to itself, with all that it holds
-                running.thread = None;
+                // abandoned, with all that it holds
+                handle.thread = None;
                 continue;
             }
-            match running.thread.take().map(JoinHandle::join) {
+            match handle.thread.take().map(JoinHandle::join) {
                 Some(Ok(worker)) => {
-                    ended.push((worker, running.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
+                    ended.push((worker, handle.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
                 }
-                Some(Err(_)) => self.faults.report(format!("the worker on CPU {} died", running.cpu)),
+                Some(Err(_)) => self.errors.report(format!("the worker on CPU {} ended by a panic", handle.cpu)),
                 None => {}
             }
         }
         for (worker, ports) in &mut ended {
-            for (input, n) in worker.empty_queues() {
+            for (input, n) in worker.discard_queued() {
                 *held.entry(ports[input]).or_default() += n;
             }
         }
@@ -579,32 +545,34 @@ impl Engine {
             }
         }
         self.captures.iter().for_each(CaptureWriter::finish);
-        // the last way to it goes, and it says what it has to say
-        ended.iter_mut().for_each(|(worker, _)| worker.part());
-        if let Some(renewing) = self.renewing.take().filter(|_| stuck.is_empty()) {
-            renewing.end(&self.faults);
+        // the rebuilder ends when the last client disconnects, and reports its errors
+        ended.iter_mut().for_each(|(worker, _)| worker.disconnect_rebuilder());
+        if let Some(rebuilder) = self.rebuilder.take().filter(|_| stuck.is_empty()) {
+            rebuilder.join(&self.errors);
         }
         let mut summary = self.snapshot();
-        // what is left between cores is counted as handed over and not taken
+        // packets left between cores are already counted as sent and not received by the link
         for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
-            summary.hold(port, n);
+            summary.add_held(port, n);
         }
-        // with the last queue handle a port closes and gives back what its driver held
-        drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.handles)));
-        // a worker that is left to itself may have a port on one
-        summary.faults.extend(if stuck.is_empty() { self.functions.end() } else { self.functions.leave() });
-        summary.left = !stuck.is_empty();
-        summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.nf().map(str::to_owned)).collect();
+        // a port closes with its last queue handle, and returns the packets that its driver held
+        drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.monitors)));
+        // an abandoned worker may still have a port on a virtual function
+        summary.errors.extend(if stuck.is_empty() {
+            self.functions.release()
+        } else {
+            self.functions.release_at_exit()
+        });
+        summary.abandoned = !stuck.is_empty();
+        summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.current_nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
-            let who = watchdog::culprits(&self.nfs(), &self.nodes(), false);
+            let who = watchdog::describe_holders(&self.nf_names(), &self.nodes(), false);
             let leaked = self.pool.in_use();
-            match (leaked > self.drivers_own, who.is_empty()) {
-                (true, true) => summary.faults.push(format!("{leaked} packet buffers were not given back")),
-                (true, false) => summary.faults.push(format!("{leaked} packet buffers were not given back: {who}")),
+            match (leaked > self.driver_buffers, who.is_empty()) {
+                (true, true) => summary.errors.push(format!("{leaked} packet buffers leaked")),
+                (true, false) => summary.errors.push(format!("{leaked} packet buffers leaked: {who}")),
                 (false, true) => {}
-                (false, false) => {
-                    summary.faults.push(format!("{who}: neither sent, nor dropped for a reason, nor held"))
-                }
+                (false, false) => summary.errors.push(who),
             }
         }
         summary
@@ -612,84 +580,67 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Stops workers that nobody has stopped, so that none polls a port that closes.
+    /// Stops workers that are still running, so that none polls a closed port.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let stuck = self.stuck();
-        for (n, running) in self.workers.iter_mut().enumerate() {
-            let thread = running.thread.take().filter(|_| !stuck.contains(&n));
+        let stuck = self.wait_for_workers();
+        for (n, handle) in self.workers.iter_mut().enumerate() {
+            let thread = handle.thread.take().filter(|_| !stuck.contains(&n));
             drop(thread.map(JoinHandle::join));
         }
         drop(self.watchdog.take().map(JoinHandle::join));
-        if let Some(renewing) = self.renewing.take().filter(|_| stuck.is_empty()) {
-            renewing.end(&self.faults);
+        if let Some(rebuilder) = self.rebuilder.take().filter(|_| stuck.is_empty()) {
+            rebuilder.join(&self.errors);
         }
         if !stuck.is_empty() {
-            drop(self.functions.leave());
+            drop(self.functions.release_at_exit());
         }
     }
 }
 
-fn no_thread(e: std::io::Error) -> Error {
-    Error::Environment {
-        problem: format!("a thread does not start: {e}"),
-        remedy: "raise the limit of threads: ulimit -u".into(),
-    }
-}
-
-/// Counts for each chain of a worker, if they are not all served in turn.
-fn scheduled(file: &ChainFile, chains: &[usize]) -> Vec<(usize, Arc<Served>)> {
-    if chains.iter().all(|&c| file.chains[c].class == Class::PLAIN) {
+/// Returns a usage counter for each chain of a worker, or nothing if they are served in turn.
+fn chain_usage(file: &ChainFile, chains: &[usize]) -> Vec<(usize, Arc<ChainUsage>)> {
+    if chains.iter().all(|&c| file.chains[c].class == ServiceClass::DEFAULT) {
         return vec![];
     }
     chains.iter().map(|&c| (c, Arc::default())).collect()
 }
 
-/// What runs where.
-fn place(file: &ChainFile, allowed: &[usize], strategy: Strategy) -> Vec<Placed> {
-    let mut by_cpu: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let placed = placement::place(file, &Topology::read(), allowed, strategy, Path::new("/sys"));
-    for (n, placement) in placed.iter().enumerate() {
-        placement.cpus.iter().for_each(|&cpu| by_cpu.entry(cpu).or_default().push(n));
-    }
-    let placed = by_cpu.into_iter().map(|(cpu, chains)| {
-        let plan = file.worker(&chains);
-        let outputs = (0..file.ports.len() + file.links.len()).map(|_| None).collect();
-        Placed { cpu, chains, plan, inputs: vec![], outputs }
-    });
-    placed.collect()
-}
-
-/// For each worker, its nodes.
+/// The nodes of each worker.
 type Nodes = Vec<Vec<Box<dyn graph::Node>>>;
 
-/// One copy of each NF for each worker that has it, and how to build it again.
-fn build(file: &ChainFile, workers: &[Placed], ledger: &Ledger) -> Result<(Nodes, Vec<Vec<Recipe>>), Error> {
-    let common = Common::default();
-    let mut faults = vec![];
-    let (mut all, mut all_recipes) = (vec![], vec![]);
+/// Builds a copy of each NF for each worker that runs it; returns the nodes, and what is needed to rebuild them.
+fn build_nodes(
+    file: &ChainFile,
+    workers: &[PlannedWorker],
+    accounts: &MemoryAccounts,
+) -> Result<(Nodes, Vec<Vec<NodeBuilder>>), Error> {
+    let shared = SharedState::default();
+    let mut diagnostics = vec![];
+    let (mut all, mut all_builders) = (vec![], vec![]);
     for (w, worker) in workers.iter().enumerate() {
-        let (mut nodes, mut recipes) = (vec![], vec![]);
+        let (mut nodes, mut builders) = (vec![], vec![]);
         for &nf in &worker.plan.nfs {
-            let holders = |ws: &[Placed]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
-            let cx = BuildContext {
+            let copies = |ws: &[PlannedWorker]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
+            let context = BuildContext {
                 name: file.nfs[nf].name.clone(),
-                folder: file.folder().to_owned(),
-                copy: (holders(&workers[..w]), holders(workers)),
-                common: common.clone(),
-                checks: false,
+                base_dir: file.folder().to_owned(),
+                copy: (copies(&workers[..w]), copies(workers)),
+                shared: shared.clone(),
+                check_only: false,
             };
             let factory = file.nfs[nf].factory.clone();
-            let blame = Arc::new(Blame::new(format!("nf {:?}, while it was built,", cx.name), nf, ledger));
-            match crash::within(blame.clone(), || factory.build(&cx)) {
+            let activity = format!("nf {:?}, while it was built,", context.name);
+            let activity = Arc::new(NfActivity::new(activity, nf, accounts));
+            match crash::with_activity(activity.clone(), || factory.build(&context)) {
                 Ok(node) => nodes.push(node),
-                Err(d) => faults.push(file.place(nf, d)),
+                Err(d) => diagnostics.push(file.locate(nf, d)),
             }
-            recipes.push(Recipe { factory, cx, blame });
+            builders.push(NodeBuilder { factory, context, activity });
         }
         all.push(nodes);
-        all_recipes.push(recipes);
+        all_builders.push(builders);
     }
-    faults.dedup();
-    if faults.is_empty() { Ok((all, all_recipes)) } else { Err(Error::Input(Diagnostics(faults))) }
+    diagnostics.dedup();
+    if diagnostics.is_empty() { Ok((all, all_builders)) } else { Err(Error::Input(Diagnostics(diagnostics))) }
 }

@@ -1,36 +1,53 @@
-//! What the kernel says of PCI devices that programs are to drive.
+//! PCI devices that are used by programs: their drivers and IOMMU groups.
+
+pub(crate) mod sriov;
 
 use std::fs::{read_dir, read_link};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// The driver of the kernel's that hands a device to a program.
-pub const HANDING: &str = "vfio-pci";
-/// Drivers that leave the rest of an IOMMU group to a program.
-const HARMLESS: [&str; 2] = ["pci-stub", "pcieport"];
+/// The kernel driver that gives a program access to a device.
+pub const VFIO_DRIVER: &str = "vfio-pci";
+/// Drivers of devices that may share an IOMMU group with a device used by a program.
+const NON_BLOCKING_DRIVERS: [&str; 2] = ["pci-stub", "pcieport"];
 
-fn named(link: &Path) -> Option<String> {
+fn link_target_name(link: &Path) -> Option<String> {
     Some(read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
 }
 
-/// The driver that has a device, given by its folder in `/sys`.
+/// Returns the driver of a device, given by its sysfs directory.
 #[must_use]
 pub fn driver(device: &Path) -> Option<String> {
-    named(&device.join("driver"))
+    link_target_name(&device.join("driver"))
 }
 
-/// The number of a device's IOMMU group; `None` where no IOMMU is, or it is switched off.
+/// Returns the number of a device's IOMMU group; `None` if there is no IOMMU, or it is disabled.
 #[must_use]
-pub fn group(device: &Path) -> Option<String> {
-    named(&device.join("iommu_group"))
+pub fn iommu_group(device: &Path) -> Option<String> {
+    link_target_name(&device.join("iommu_group"))
 }
 
-/// A device in the same IOMMU group, and its driver, for which the group cannot be handed to a program: who opens it has all
-/// of it. Not looked at are devices that are `ours`.
+/// Returns a device in the same IOMMU group, with its driver, that prevents use of the group by a program, which always
+/// gets the whole group. Devices for which `ours` returns true are ignored.
 #[must_use]
-pub fn in_the_way(device: &Path, ours: impl Fn(&Path) -> bool) -> Option<(String, String)> {
+pub fn group_conflict(device: &Path, ours: impl Fn(&Path) -> bool) -> Option<(String, String)> {
     let all = read_dir(device.join("iommu_group/devices")).into_iter().flatten().flatten();
     all.map(|other| other.path()).filter(|other| !ours(other)).find_map(|other| {
-        let driver = driver(&other).filter(|driver| !HARMLESS.contains(&driver.as_str()))?;
+        let driver = driver(&other).filter(|driver| !NON_BLOCKING_DRIVERS.contains(&driver.as_str()))?;
         Some((other.file_name()?.to_string_lossy().into_owned(), driver))
     })
+}
+
+/// Returns the PCI address of a NIC, given by its address or by the name of its interface.
+pub(crate) fn resolve_address(sys: &Path, nic: &str) -> Option<String> {
+    Some(sysfs_dir(sys, nic).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Returns the sysfs directory of a NIC, given by its PCI address or by the name of its interface.
+pub(crate) fn sysfs_dir(sys: &Path, nic: &str) -> io::Result<PathBuf> {
+    // interface names contain no colon
+    let is_address = nic.contains(':');
+    let device =
+        if is_address { sys.join("bus/pci/devices").join(nic) } else { sys.join("class/net").join(nic).join("device") };
+    device.canonicalize()
 }

@@ -1,14 +1,18 @@
-//! The kinds of port.
+//! Ports: devices, captures, rings, and software steering.
 
 mod capture;
 mod device;
-mod rings;
+mod external;
+pub(crate) mod io;
+mod shared_ring;
 mod shuffle;
-mod spread;
+mod steering;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
-pub(crate) use device::{Shared, Watch, claim_socket, remedy, drivers_own, note};
-pub(crate) use rings::{Ends, Rings};
-pub(crate) use shuffle::link;
+pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, note, remedy};
+pub use external::ExternalPorts;
+pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort};
+pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;
-pub(crate) use spread::{By, spread};
+pub(crate) use shuffle::shuffle_rings;
+pub(crate) use steering::{SteeringKey, steer};

@@ -1,93 +1,93 @@
-//! What a run has done, in numbers that add up.
+//! The summary of a run: packet counts that balance.
 
-use crate::LinkStats;
-use crate::schedule::Served;
-use graph::{StatsTable, NodeStats};
+use crate::ports::io::{LinkStats, PortDrop};
+use crate::worker::schedule::ChainUsage;
+use graph::{Named, NodeStats, StatsTable};
 use packet::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// A name that is known at build time, unless it comes from another process.
+/// A name: static in this process, owned if it was received from another one.
 pub type Name = Cow<'static, str>;
 
-/// What a run has done so far. While it runs, packets on their way make `received + created` run ahead.
+/// The counts of a run so far. During the run `received + created` includes packets in transit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Chain file.
     pub file: String,
     /// Seconds since the start.
     pub seconds: f64,
-    /// Where packets are kept: `huge pages` or `ordinary pages`.
+    /// Memory of the packet pool: `huge pages` or `ordinary pages`.
     pub memory: Name,
-    /// Cycles of the time-stamp counter in a second; all cycles here are of this counter.
+    /// Frequency of the time-stamp counter, in which all cycles are given.
     pub cycles_per_second: u64,
-    /// All packets.
+    /// Sums over all ports, NFs and sandboxes.
     pub totals: Totals,
-    /// Whether `received + created = sent + held + dropped`. Certain only at the end.
+    /// True if `received + created = sent + held + dropped`; conclusive only at the end.
     pub balanced: bool,
-    /// Packets dropped, by reason, everywhere.
+    /// Packets dropped, by reason.
     pub drops: BTreeMap<Name, u64>,
-    /// By port, in the order of their names.
+    /// Ports, ordered by name.
     pub ports: Vec<PortSummary>,
-    /// By output with which a chain begins: what went to other cores.
+    /// Links between chains, named after the output at which a chain begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkSummary>,
-    /// By chain, where they are not simply served in turn.
+    /// Chains, if they are scheduled and not served in turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainSummary>,
-    /// By NF, in the order of their names.
+    /// NFs, ordered by name.
     pub nfs: Vec<NfSummary>,
-    /// By wall.
+    /// Sandboxes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub walls: Vec<WallSummary>,
-    /// CPUs with a worker, and the chains on each.
+    pub sandboxes: Vec<SandboxSummary>,
+    /// Names of the chains on each CPU that runs a worker.
     pub workers: BTreeMap<usize, Vec<String>>,
-    /// What went wrong while running.
-    pub faults: Vec<String>,
-    /// NFs that never gave their batch back: what their workers hold is in no count.
+    /// Errors that occurred during the run.
+    pub errors: Vec<String>,
+    /// NFs that did not finish their batch; packets held by their workers are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<String>,
-    /// Whether a worker was left to itself, with all that it has.
+    /// True if a worker did not stop and was abandoned.
     #[serde(skip)]
-    pub left: bool,
+    pub abandoned: bool,
 }
 
 /// Counts of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Came in by a port.
+    /// Packets received by ports.
     pub received: u64,
-    /// Were made by NFs.
+    /// Packets created by NFs.
     pub created: u64,
-    /// Were accepted by a port.
+    /// Packets accepted by ports for sending.
     pub sent: u64,
-    /// Were left in queues: in rings in memory, between cores, and in NFs.
+    /// Packets left in rings, between cores, and in NFs.
     pub held: u64,
-    /// Were dropped.
+    /// Packets dropped.
     pub dropped: u64,
 }
 
 impl Totals {
-    /// Whether every packet is accounted for.
+    /// Returns true if every packet is accounted for.
     pub fn balanced(&self) -> bool {
         self.received + self.created == self.sent + self.held + self.dropped
     }
 }
 
-/// Cycles on the batches that were timed.
+/// Cycles spent on timed batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cycles {
     /// Cycles spent.
     pub cycles: u64,
-    /// Packets that they were spent on.
+    /// Packets in these batches.
     pub packets: u64,
-    /// Batches that these came in; counted for NFs.
+    /// Number of batches; counted for NFs only.
     pub batches: u64,
 }
 
 impl Cycles {
-    /// Cycles per packet, when any was timed.
+    /// Returns the cycles per packet, if any packet was timed.
     pub fn per_packet(&self) -> Option<f64> {
         (self.packets != 0).then(|| self.cycles as f64 / self.packets as f64)
     }
@@ -97,20 +97,20 @@ impl Cycles {
         self.packets += packets.get();
     }
 
-    /// Adds others.
-    pub fn join(&mut self, more: Cycles) {
-        self.cycles += more.cycles;
-        self.packets += more.packets;
-        self.batches += more.batches;
+    /// Adds other cycles.
+    pub fn merge(&mut self, other: Cycles) {
+        self.cycles += other.cycles;
+        self.packets += other.packets;
+        self.batches += other.batches;
     }
 }
 
 /// One port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PortSummary {
-    /// Its name.
+    /// Name of the port.
     pub name: String,
-    /// Its device.
+    /// Device of the port.
     pub device: String,
     /// Packets received.
     pub received: u64,
@@ -120,124 +120,124 @@ pub struct PortSummary {
     pub sent: u64,
     /// Bytes sent, without FCS; 0 for rings.
     pub sent_bytes: u64,
-    /// Packets left in its queue at the end; counted as received.
+    /// Packets left in the queue at the end; included in `received`.
     pub held: u64,
-    /// Packets dropped at it, by reason.
+    /// Packets dropped at the port, by reason.
     pub drops: BTreeMap<Name, u64>,
-    /// Packets that the device lost before anybody received them; outside the totals.
+    /// Packets that the device dropped before they were received; not part of the totals.
     pub missed: u64,
-    /// Packets that came in several segments, or in a borrowed buffer, and were copied into one buffer; received like others.
+    /// Packets received in several segments or in a shared buffer and copied into one buffer; included in `received`.
     pub copied: u64,
-    /// Packets that the device accepted and failed to send.
+    /// Packets that the device accepted and did not send.
     pub send_errors: u64,
     /// Cycles spent receiving.
     pub receive: Cycles,
     /// Cycles spent sending.
     pub send: Cycles,
-    /// Whether the other side is there, for devices that can tell.
+    /// Link state, if the device reports it.
     pub link: Option<bool>,
 }
 
-/// One chain on workers that have a choice of which to serve.
+/// One chain, on workers that schedule their chains.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChainSummary {
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// Packets that were taken for it.
+    /// Packets received for the chain.
     pub packets: u64,
-    /// Cycles that they took.
+    /// Cycles spent on these packets.
     pub cycles: u64,
-    /// Times that its rate had it wait.
-    pub put_off: u64,
+    /// Number of visits postponed because of the rate.
+    pub throttled: u64,
 }
 
 impl ChainSummary {
-    pub(crate) fn of(name: &str, served: &Served) -> Self {
+    pub(crate) fn of(name: &str, usage: &ChainUsage) -> Self {
         let mut of = ChainSummary { name: name.to_owned(), ..Default::default() };
-        of.add(served);
+        of.add(usage);
         of
     }
 
-    pub(crate) fn add(&mut self, served: &Served) {
-        self.packets += served.packets.get();
-        self.cycles += served.cycles.get();
-        self.put_off += served.put_off.get();
+    pub(crate) fn add(&mut self, usage: &ChainUsage) {
+        self.packets += usage.packets.get();
+        self.cycles += usage.cycles.get();
+        self.throttled += usage.throttled.get();
     }
 }
 
-/// One output with which a chain begins, and the rings from it to the chain's cores.
+/// One link between chains: the rings from an output to the cores of the next chain.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LinkSummary {
-    /// Its name, `NF.OUTPUT`.
+    /// Name of the link, `NF.OUTPUT`.
     pub name: String,
-    /// Packets that were put into the rings.
-    pub handed: u64,
-    /// Packets that were taken out; the others are held.
-    pub taken: u64,
-    /// Packets dropped because a ring had no room, by reason.
+    /// Packets sent into the rings.
+    pub sent: u64,
+    /// Packets received from the rings; the others are held.
+    pub received: u64,
+    /// Packets dropped because a ring was full, by reason.
     pub drops: BTreeMap<Name, u64>,
-    /// Cycles spent putting in.
-    pub hand: Cycles,
-    /// Cycles spent taking out.
-    pub take: Cycles,
+    /// Cycles spent sending.
+    pub send: Cycles,
+    /// Cycles spent receiving.
+    pub receive: Cycles,
 }
 
 impl LinkSummary {
-    pub(crate) fn add_handed(&mut self, stats: &LinkStats) {
-        self.handed += stats.packets.get();
-        self.hand.add(&stats.timed_cycles, &stats.timed_packets);
-        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+    pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
+        self.sent += stats.packets.get();
+        self.send.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
     }
 
-    pub(crate) fn add_taken(&mut self, stats: &LinkStats) {
-        self.taken += stats.packets.get();
-        self.take.add(&stats.timed_cycles, &stats.timed_packets);
+    pub(crate) fn add_received(&mut self, stats: &LinkStats) {
+        self.received += stats.packets.get();
+        self.receive.add(&stats.timed_cycles, &stats.timed_packets);
     }
 }
 
-/// One wall, and what it did with packets besides the NFs behind it.
+/// One sandbox, without the NFs in it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct WallSummary {
-    /// Its name.
+pub struct SandboxSummary {
+    /// Name of the sandbox.
     pub name: String,
-    /// What it is made of.
+    /// Kind of isolation.
     pub isolation: Name,
-    /// What runs it, with its version.
-    pub by: Name,
-    /// By what packets go through it.
+    /// Container runtime or hypervisor that runs it, with its version.
+    pub runtime: Name,
+    /// Transport of packets across the sandbox boundary.
     pub transport: Name,
-    /// CPUs of its process.
+    /// CPUs of the sandboxed process.
     pub cpus: Vec<usize>,
-    /// Whether its process sleeps while nothing comes, and is woken by who sends.
+    /// True if the process sleeps while no packets arrive, and is woken by rx interrupts.
     pub sleeps: bool,
-    /// Times that its process was started.
+    /// Number of starts of the process.
     pub starts: u64,
-    /// Milliseconds from its process's start, the last one, until it was ready to forward.
-    pub began_ms: f64,
-    /// Whether its process is there and runs.
+    /// Milliseconds from the last start of the process until it was ready to forward.
+    pub startup_ms: f64,
+    /// True if the process is running.
     pub up: bool,
-    /// Packets that went behind it, and that came back.
-    pub handed: u64,
-    /// Packets that came back.
-    pub returned: u64,
-    /// Packets that came back and never went: those that NFs made whose process ended before it said so.
+    /// Packets sent into the sandbox.
+    pub sent: u64,
+    /// Packets received from the sandbox.
+    pub received: u64,
+    /// Packets received in excess of those sent: created by NFs whose process ended before it reported them.
     pub created: u64,
-    /// Packets dropped at it, by reason: `wall_full` if its process took no more, or was not there; `return_full` if nobody
-    /// took them back; `wall_lost` if its process has ended with them.
+    /// Packets dropped at the boundary, by reason: `sandbox_full` if the process accepted no more or was not running,
+    /// `sandbox_return_full` if the host side accepted no more, `sandbox_lost` if the process ended with them.
     pub drops: BTreeMap<Name, u64>,
-    /// Cycles spent on packets that went behind it.
-    pub hand: Cycles,
-    /// Cycles spent on packets that came back.
-    pub take: Cycles,
-    /// Cycles that its process has spent on packets that came to it, by what it says.
-    pub inner_take: Cycles,
-    /// Cycles that its process has spent on packets that it gave back, by what it says.
-    pub inner_hand: Cycles,
+    /// Cycles spent sending into the sandbox.
+    pub send: Cycles,
+    /// Cycles spent receiving from the sandbox.
+    pub receive: Cycles,
+    /// Cycles that the process reports for receiving.
+    pub inner_receive: Cycles,
+    /// Cycles that the process reports for sending.
+    pub inner_send: Cycles,
 }
 
-impl WallSummary {
-    /// Counts packets that were dropped at it.
-    pub fn drop_as(&mut self, reason: &str, packets: u64) {
+impl SandboxSummary {
+    /// Adds packets dropped at the boundary.
+    pub fn add_drops(&mut self, reason: &str, packets: u64) {
         if packets != 0 {
             *self.drops.entry(reason.to_owned().into()).or_default() += packets;
         }
@@ -247,35 +247,35 @@ impl WallSummary {
 /// One NF.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NfSummary {
-    /// Its name.
+    /// Name of the NF.
     pub name: String,
-    /// Its kind.
+    /// Kind of the NF.
     pub kind: Name,
-    /// Packets that came in.
+    /// Packets processed.
     pub packets: u64,
-    /// Packets that it made.
+    /// Packets created.
     pub created: u64,
-    /// Packets that it keeps for later.
+    /// Packets held for later.
     pub held: u64,
-    /// Packets that it dropped, by reason.
+    /// Packets dropped, by reason.
     pub drops: BTreeMap<Name, u64>,
-    /// Times that it was built anew, after a panic.
+    /// Number of rebuilds after a panic.
     pub restarts: u64,
-    /// Most bytes of memory that it has had, in all its copies, to 64 KiB for each thread; 0 where the program's allocator
-    /// does not count (`bondstone::Memory` does).
+    /// Peak memory of all copies in bytes, with a resolution of 64 KiB per thread; 0 unless `bondstone::Memory` is the
+    /// global allocator.
     pub memory: u64,
-    /// Its own counts; those of a copy that was built anew begin at 0.
+    /// The NF's own counters; those of a rebuilt copy start at 0.
     pub counters: BTreeMap<String, u64>,
-    /// Its table, if it shows one.
+    /// The NF's statistics table, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub table: Option<Shown>,
-    /// Cycles spent in it.
+    pub table: Option<TableSnapshot>,
+    /// Cycles spent in the NF.
     pub cycles: Cycles,
 }
 
-/// The table that an NF shows; of several copies, the largest rows of all.
+/// The statistics table of an NF, with the largest rows of all copies.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Shown {
+pub struct TableSnapshot {
     /// Names of the columns.
     pub columns: Vec<Name>,
     /// Rows, largest first.
@@ -284,46 +284,46 @@ pub struct Shown {
     weights: Vec<u64>,
 }
 
-impl Shown {
-    fn add(&mut self, board: &StatsTable) {
+impl TableSnapshot {
+    fn add(&mut self, table: &StatsTable) {
         let own = self.weights.drain(..).zip(self.rows.drain(..));
-        let mut all: Vec<_> = own.chain(board.rows()).collect();
+        let mut all: Vec<_> = own.chain(table.rows()).collect();
         all.sort_by(|a, b| b.cmp(a));
-        all.truncate(board.most());
-        self.columns = board.columns().iter().map(|column| Cow::Borrowed(*column)).collect();
+        all.truncate(table.max_rows());
+        self.columns = table.columns().iter().map(|column| Cow::Borrowed(*column)).collect();
         (self.weights, self.rows) = all.into_iter().unzip();
     }
 }
 
 impl PortSummary {
-    /// Whether all that was sent to a ring came out of it, as it has to be at the end; true for other ports.
-    pub(crate) fn ring_is_whole(&self) -> bool {
+    /// Returns false if the port is a ring from which not all packets were received.
+    pub(crate) fn ring_balanced(&self) -> bool {
         !self.device.starts_with("ring") || self.sent == self.received
     }
 
-    /// Adds what another process has done at the same port.
-    pub fn join(&mut self, more: &PortSummary) {
+    /// Adds the counts of another process for the same port.
+    pub fn merge(&mut self, other: &PortSummary) {
         let pairs = [
-            (&mut self.received, more.received),
-            (&mut self.received_bytes, more.received_bytes),
-            (&mut self.sent, more.sent),
-            (&mut self.sent_bytes, more.sent_bytes),
-            (&mut self.held, more.held),
-            (&mut self.missed, more.missed),
-            (&mut self.copied, more.copied),
-            (&mut self.send_errors, more.send_errors),
+            (&mut self.received, other.received),
+            (&mut self.received_bytes, other.received_bytes),
+            (&mut self.sent, other.sent),
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.held, other.held),
+            (&mut self.missed, other.missed),
+            (&mut self.copied, other.copied),
+            (&mut self.send_errors, other.send_errors),
         ];
         pairs.into_iter().for_each(|(to, n)| *to = to.saturating_add(n));
-        for (reason, n) in &more.drops {
+        for (reason, n) in &other.drops {
             let all = self.drops.entry(reason.clone()).or_default();
             *all = all.saturating_add(*n);
         }
-        self.receive.join(more.receive);
-        self.send.join(more.send);
-        self.link = more.link;
+        self.receive.merge(other.receive);
+        self.send.merge(other.send);
+        self.link = other.link;
     }
 
-    /// Books packets that came and were dropped before anybody had them.
+    /// Adds packets that were received and dropped by the driver.
     pub(crate) fn drop_received(&mut self, reason: &'static str, n: u64) {
         if n != 0 {
             self.received += n;
@@ -335,14 +335,14 @@ impl PortSummary {
         self.received += stats.packets.get();
         self.received_bytes += stats.bytes.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
-        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+        add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
     }
 
     pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
         self.sent += stats.packets.get();
         self.sent_bytes += stats.bytes.get();
         self.send.add(&stats.timed_cycles, &stats.timed_packets);
-        add_drops(&mut self.drops, &LinkStats::REASONS, &stats.drops);
+        add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
     }
 }
 
@@ -354,8 +354,8 @@ impl NfSummary {
         self.held += stats.held.get();
         self.cycles.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, &stats.reasons, &stats.drops);
-        if let Some(board) = stats.board() {
-            self.table.get_or_insert_default().add(&board);
+        if let Some(table) = stats.table() {
+            self.table.get_or_insert_default().add(&table);
         }
         self.restarts += stats.restarts.get();
         for (name, count) in stats.counters() {
@@ -365,13 +365,13 @@ impl NfSummary {
 }
 
 impl NfSummary {
-    /// Adds what the same NF did in an earlier process, whose packets are gone that it held.
-    pub fn join(&mut self, earlier: &NfSummary) {
+    /// Adds the counts of an earlier process of the same NF; the packets that it held are lost.
+    pub fn merge(&mut self, earlier: &NfSummary) {
         self.packets += earlier.packets;
         self.created += earlier.created;
         self.restarts += earlier.restarts;
         self.memory = self.memory.max(earlier.memory);
-        self.cycles.join(earlier.cycles);
+        self.cycles.merge(earlier.cycles);
         for (reason, n) in &earlier.drops {
             *self.drops.entry(reason.clone()).or_default() += n;
         }
@@ -390,35 +390,35 @@ fn add_drops(to: &mut BTreeMap<Name, u64>, reasons: &[&'static str], counts: &[g
 }
 
 impl Summary {
-    /// Books packets that were left in the queue of a port.
-    pub(crate) fn hold(&mut self, port: usize, n: u64) {
+    /// Adds packets that were left in the queue of a port.
+    pub(crate) fn add_held(&mut self, port: usize, n: u64) {
         self.ports[port].held += n;
         self.ports[port].received += n;
         self.totals.held += n;
         self.totals.received += n;
-        self.balanced = self.totals.balanced() && self.ports.iter().all(PortSummary::ring_is_whole);
+        self.balanced = self.totals.balanced() && self.ports.iter().all(PortSummary::ring_balanced);
     }
 
-    /// Adds up ports, NFs and walls.
-    pub fn total(&mut self) {
+    /// Computes the totals over ports, NFs, links and sandboxes.
+    pub fn compute_totals(&mut self) {
         self.cycles_per_second = clock::hz();
         self.drops.clear();
         let (ports, nfs, links) = (&self.ports, &self.nfs, &self.links);
         let drops = ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops));
-        for drops in drops.chain(links.iter().map(|l| &l.drops)).chain(self.walls.iter().map(|w| &w.drops)) {
+        for drops in drops.chain(links.iter().map(|l| &l.drops)).chain(self.sandboxes.iter().map(|w| &w.drops)) {
             for (reason, n) in drops {
                 *self.drops.entry(reason.clone()).or_default() += n;
             }
         }
         self.totals = Totals {
             received: ports.iter().map(|p| p.received).sum(),
-            created: nfs.iter().map(|n| n.created).chain(self.walls.iter().map(|w| w.created)).sum(),
+            created: nfs.iter().map(|n| n.created).chain(self.sandboxes.iter().map(|w| w.created)).sum(),
             sent: ports.iter().map(|p| p.sent).sum(),
             held: ports
                 .iter()
                 .map(|p| p.held)
                 .chain(nfs.iter().map(|n| n.held))
-                .chain(links.iter().map(|l| l.handed.saturating_sub(l.taken)))
+                .chain(links.iter().map(|l| l.sent.saturating_sub(l.received)))
                 .sum(),
             dropped: self.drops.values().sum(),
         };

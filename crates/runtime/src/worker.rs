@@ -1,351 +1,282 @@
-//! One core's loop.
+//! The packet loop of one core.
 
-mod rest;
+mod idle;
+pub(crate) mod rebuild;
+pub(crate) mod schedule;
 
-use crate::engine::Idle;
-use crate::faults::Faults;
-use crate::renew::Renewals;
-use crate::schedule::Schedule;
-use crate::{LinkStats, Receive, Transmit};
-use dpdk::{RxQueue, TxQueue};
-use graph::{Graph, Sink, Target, caught};
+use crate::faults::run_errors::RunErrors;
+use crate::ports::io::{LinkStats, Receive, RxPort, Transmit, TxPort};
+use graph::{Graph, Sink, Target, panics};
 use packet::{BURST, Batch, clock};
+use rebuild::RebuildClient;
+use schedule::Schedule;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One batch in so many is timed, per worker: a time-stamp costs as much as forwarding a packet or two.
-const TIMED: u32 = 128;
-/// Rounds after which a busy worker looks at the clock, at the latest.
-const ROUNDS: u32 = 32;
-/// Polls in vain after which a worker begins to sleep between polls: about a millisecond.
-const PATIENCE: u32 = 1 << 14;
-/// The same of one that is to give its CPU away: about a microsecond.
-const SLEEPY: u32 = 1 << 6;
-/// How long it then sleeps, and may have slept when it comes back: what is more is the system's doing.
-const NAP: Duration = Duration::from_micros(50);
-const NAPPED: Duration = Duration::from_micros(200);
-/// And at the most where somebody wakes it: as often it tells the graph the time.
-const SLEEP: Duration = Duration::from_millis(1);
-/// How long a stopped worker lets run out what is inside, and what is behind walls.
-const DRAIN: Duration = Duration::from_millis(300);
-pub(crate) const RETURN: Duration = Duration::from_secs(3);
-/// How long a batch from a source that can wait is offered to a port that takes none of it.
-const OFFER: Duration = Duration::from_millis(100);
+/// Every n-th batch of a worker is timed; reading the time-stamp counter costs as much as forwarding one or two
+/// packets.
+const TIMING_INTERVAL: u32 = 128;
+/// Most polls between two reads of the clock.
+const MAX_CLOCK_STRIDE: u32 = 32;
+/// Empty polls after which a worker sleeps between polls: about a millisecond.
+const IDLE_POLLS: u32 = 1 << 14;
+/// The same under [`IdlePolicy::Sleep`]: about a microsecond.
+const IDLE_POLLS_SLEEP: u32 = 1 << 6;
+/// Sleep between polls of an idle worker.
+const IDLE_SLEEP: Duration = Duration::from_micros(50);
+/// Longest such sleep that is not reported as a poll gap.
+const IDLE_SLEEP_MAX: Duration = Duration::from_micros(200);
+/// Longest wait for an rx interrupt: the interval at which timers run.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_millis(1);
+/// Longest time that a stopped worker polls its remaining inputs.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
+/// The same for inputs that drain [until released](DrainPolicy::UntilReleased).
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest time for which a batch is offered to a full port under backpressure.
+const BACKPRESSURE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A port that a worker polls.
 pub struct Input {
-    /// Where packets come from.
-    pub from: Source,
-    /// Where they go.
+    /// The port.
+    pub rx: RxPort,
+    /// The position in the graph at which received packets enter.
     pub entry: Target,
-    /// What has come.
+    /// Counts of received packets.
     pub stats: Arc<LinkStats>,
-    /// Whether the source can wait: then a full port is waited for, and nothing is dropped as `tx_full`.
-    pub patient: bool,
-    /// Whose packets they are, for a stop to know what to wait for.
-    pub origin: Origin,
+    /// True if the source can wait: the worker then waits for a full output instead of dropping packets as `tx_full`.
+    pub backpressure: bool,
+    /// Treatment of the input after a stop.
+    pub drain: DrainPolicy,
 }
 
-/// Where an input's packets come from.
+/// The end of polling of an input after its worker was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// From outside: polling ends with a stop.
-    Outside,
-    /// From a ring in memory: what is in it when stopped is let run out, unless it goes round.
-    Ring,
-    /// From another core of the same chain: polled until that core has ended.
-    Core,
-    /// Back from behind a wall: polled until nothing is there any more.
-    Wall,
-    /// From before a wall, on the other side of it: the same, and there is always more to come.
-    Switch,
+pub enum DrainPolicy {
+    /// The input is not polled after the stop; packets arrive as long as it is open.
+    Stop,
+    /// The input is polled until it is quiet: a ring that stays in the process and in which packets may circulate.
+    UntilQuiet,
+    /// The input is polled until its sender, such as another core, has finished.
+    UntilFinished,
+    /// The input is polled until the engine releases the worker.
+    UntilReleased {
+        /// True if packets arrive as long as the input is open.
+        endless: bool,
+    },
 }
 
-impl Origin {
-    fn is_wall(self) -> bool {
-        matches!(self, Origin::Wall | Origin::Switch)
+impl DrainPolicy {
+    /// Returns true if packets may arrive as long as the input is open.
+    fn is_endless(self) -> bool {
+        matches!(self, DrainPolicy::Stop | DrainPolicy::UntilReleased { endless: true })
     }
 }
 
 /// A port that a worker sends to.
 pub struct Output {
-    /// Where packets go.
-    pub to: Drain,
-    /// What has gone.
+    /// The port.
+    pub tx: TxPort,
+    /// Counts of sent packets.
     pub stats: Arc<LinkStats>,
-    /// Packets that had gone when it last took nothing for a whole [`OFFER`].
+    /// Value of the packet count when the port last accepted nothing for [`BACKPRESSURE_TIMEOUT`].
     gave_up: Option<u64>,
-    /// Whether it leads to a ring that the same worker empties: waiting for room there would be for ever.
-    pub(crate) own: bool,
-    /// Whether it leads behind a wall.
-    pub(crate) wall: bool,
-    /// Where packets go on that stay on this core.
-    pub(crate) local: Option<Local>,
+    /// True if the same worker empties the port, so that waiting for room would never end.
+    pub(crate) self_consumed: bool,
+    /// True if the worker yields its CPU once before it drops packets: the receiver may be waiting for this CPU.
+    pub(crate) yields_when_full: bool,
+    /// Entry of packets that stay on this core.
+    pub(crate) local: Option<LocalEntry>,
 }
 
-/// The part of a link that stays on its core.
-pub(crate) struct Local {
-    /// Where they enter the graph again.
+/// The part of a link between chains that stays on its core.
+pub(crate) struct LocalEntry {
+    /// The position in the graph at which packets enter again.
     pub(crate) entry: Target,
-    /// What has entered.
+    /// Counts of packets that entered.
     pub(crate) stats: Arc<LinkStats>,
 }
 
 impl Output {
-    /// An output that has not sent anything yet.
-    pub fn new(to: Drain) -> Self {
-        Output { to, stats: Arc::default(), gave_up: None, own: false, wall: false, local: None }
+    /// Creates an output without any counts.
+    pub fn new(tx: TxPort) -> Self {
+        Output { tx, stats: Arc::default(), gave_up: None, self_consumed: false, yields_when_full: false, local: None }
     }
 }
 
-/// What an input polls. A device's queue, the common case, costs no dynamic call.
-pub enum Source {
-    /// A device's queue.
-    Queue(RxQueue),
-    /// Anything else.
-    Other(Box<dyn Receive>),
+/// The behaviour of a worker while no packets arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePolicy {
+    /// Poll continuously.
+    #[default]
+    Poll,
+    /// Yield the CPU to other threads between polls.
+    Yield,
+    /// Sleep until an rx interrupt.
+    Sleep,
 }
 
-/// What an output sends to.
-pub enum Drain {
-    /// A device's queue.
-    Queue(TxQueue),
-    /// Anything else.
-    Other(Box<dyn Transmit>),
-}
-
-impl Receive for Source {
-    #[inline(always)]
-    fn receive(&mut self, batch: &mut Batch) -> usize {
-        match self {
-            Source::Queue(queue) => queue.receive(batch),
-            Source::Other(other) => other.receive(batch),
-        }
-    }
-    fn bytes(&self) -> u64 {
-        match self {
-            Source::Queue(queue) => queue.bytes(),
-            Source::Other(other) => other.bytes(),
-        }
-    }
-    fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        match self {
-            Source::Queue(queue) => {
-                each("too_long", queue.too_long());
-                each("rx_unusable", queue.unusable());
-            }
-            Source::Other(other) => other.dropped(each),
-        }
-    }
-    fn idle(&self) -> bool {
-        match self {
-            Source::Queue(_) => true,
-            Source::Other(other) => other.idle(),
-        }
-    }
-    fn finished(&self) -> bool {
-        match self {
-            Source::Queue(_) => false,
-            Source::Other(other) => other.finished(),
-        }
-    }
-    fn close(&mut self) {
-        if let Source::Other(other) = self {
-            other.close();
-        }
-    }
-}
-
-impl Transmit for Drain {
-    #[inline(always)]
-    fn send(&mut self, batch: &mut Batch) -> usize {
-        match self {
-            Drain::Queue(queue) => queue.send(batch),
-            Drain::Other(other) => other.send(batch),
-        }
-    }
-    fn bytes(&self) -> u64 {
-        match self {
-            Drain::Queue(queue) => queue.bytes(),
-            Drain::Other(other) => other.bytes(),
-        }
-    }
-    fn refusal(&self) -> &'static str {
-        match self {
-            Drain::Queue(_) => "tx_full",
-            Drain::Other(other) => other.refusal(),
-        }
-    }
-    fn close(&mut self) {
-        if let Drain::Other(other) = self {
-            other.close();
-        }
-    }
-    fn take_kept(&mut self, batch: &mut Batch) {
-        if let Drain::Other(other) = self {
-            other.take_kept(batch);
-        }
-    }
-    fn tend(&mut self) {
-        if let Drain::Other(other) = self {
-            other.tend();
-        }
-    }
-}
-
-/// Times that a worker was away from its ports, cycles: because the system gave its core to others, or a batch took long.
-/// Whoever reads them may begin anew at 0.
+/// Times between two polls of a worker, in cycles, caused by preemption or by batches that took long. A reader may
+/// reset the values to 0.
 #[derive(Debug, Default)]
-pub struct Gaps {
-    /// The longest, to about 50 µs.
+pub struct PollGaps {
+    /// The longest gap, with a resolution of about 50 µs.
     pub longest: AtomicU64,
-    /// Sum of those longer than 100 µs.
+    /// Sum of the gaps longer than 100 µs.
     pub sum: AtomicU64,
 }
 
-/// One core's inputs, graph and outputs. Its loop takes a batch from each input in turn and runs it to completion.
+/// The inputs, graph and outputs of one core. The loop takes a batch from each input in turn and runs it to completion.
 pub struct Worker {
     inputs: Vec<Input>,
     graph: Graph,
     outputs: Outputs,
     batch: Batch,
-    tick: u32,
-    began: Instant,
-    woken: u64,
-    /// Cycles in one.
-    millisecond: u64,
-    /// When it last looked at the clock.
-    looked: u64,
-    /// From one look to the next, on average, in cycles.
-    usual: u64,
-    /// Polls until the next look, and from one to the next.
-    rounds: u32,
-    stride: u32,
-    /// Polls in vain before it sleeps.
-    patience: u32,
-    /// Whether others on its CPU go first meanwhile.
+    /// Batches processed, of which every [`TIMING_INTERVAL`]-th is timed.
+    batches: u32,
+    started: Instant,
+    /// Time at which timers last ran, in cycles.
+    last_timer: u64,
+    cycles_per_ms: u64,
+    /// Time at which the clock was last read, in cycles.
+    last_clock: u64,
+    /// Moving average of the time between two reads of the clock, in cycles.
+    mean_gap: u64,
+    /// Polls until the next read of the clock.
+    polls_to_clock: u32,
+    /// Polls between two reads of the clock.
+    clock_stride: u32,
+    /// Empty polls after which the worker sleeps.
+    idle_polls: u32,
+    /// True under [`IdlePolicy::Yield`].
     yields: bool,
-    gaps: Arc<Gaps>,
-    dry: Arc<AtomicBool>,
-    renewals: Option<Renewals>,
+    poll_gaps: Arc<PollGaps>,
+    /// Set when no more packets can arrive except from other cores and rings in the process.
+    drained: Arc<AtomicBool>,
+    rebuild: Option<RebuildClient>,
     scheduled: Option<Scheduled>,
-    /// Counts on with every look at the clock.
-    beat: Arc<AtomicU64>,
-    /// Set once nothing comes back from behind walls any more.
-    returned: Arc<AtomicBool>,
+    /// Time of the last read of the clock, in cycles.
+    heartbeat: Arc<AtomicU64>,
+    /// Set to end [`DrainPolicy::UntilReleased`].
+    released: Arc<AtomicBool>,
 }
 
-/// The order in which chains are served, where it is not simply in turn.
+/// The schedule of chains that are not served in turn.
 struct Scheduled {
     schedule: Schedule,
-    /// Numbers of each chain's inputs, the next one first.
+    /// Indices of the inputs of each chain, the next one first.
     inputs: Vec<Vec<usize>>,
 }
 
 struct Outputs {
     ports: Vec<Option<Output>>,
     stop: Arc<AtomicBool>,
-    patient: bool,
-    /// Whether a link may have kept packets for this core.
-    kept: bool,
-    /// Batches of such packets, of which some are timed.
-    tick: u32,
+    backpressure: bool,
+    /// True if a link may have packets for this core.
+    local_pending: bool,
+    /// Batches of such packets, of which every [`TIMING_INTERVAL`]-th is timed.
+    local_batches: u32,
 }
 
 impl Worker {
-    /// A worker. `outputs` are indexed by port number, as the graph's targets are; `stop` ends its loop.
+    /// Creates a worker. `outputs` are indexed by port number, as the targets of the graph are; `stop` ends its loop.
     pub fn new(inputs: Vec<Input>, graph: Graph, outputs: Vec<Option<Output>>, stop: Arc<AtomicBool>) -> Self {
-        let outputs = Outputs { ports: outputs, stop, patient: false, kept: false, tick: 0 };
+        let outputs = Outputs { ports: outputs, stop, backpressure: false, local_pending: false, local_batches: 0 };
         Worker {
             inputs,
             graph,
             outputs,
             batch: Batch::new(),
-            tick: 0,
-            began: Instant::now(),
-            woken: 0,
-            millisecond: clock::hz() / 1000,
-            looked: clock::cycles(),
-            usual: 0,
-            rounds: ROUNDS,
-            stride: ROUNDS,
-            patience: PATIENCE,
+            batches: 0,
+            started: Instant::now(),
+            last_timer: 0,
+            cycles_per_ms: clock::hz() / 1000,
+            last_clock: clock::cycles(),
+            mean_gap: 0,
+            polls_to_clock: MAX_CLOCK_STRIDE,
+            clock_stride: MAX_CLOCK_STRIDE,
+            idle_polls: IDLE_POLLS,
             yields: false,
-            gaps: Arc::default(),
-            dry: Arc::default(),
-            renewals: None,
+            poll_gaps: Arc::default(),
+            drained: Arc::default(),
+            rebuild: None,
             scheduled: None,
-            beat: Arc::default(),
-            returned: Arc::default(),
+            heartbeat: Arc::default(),
+            released: Arc::default(),
         }
     }
 
-    /// What counts on while it is alive.
-    pub(crate) fn beat(&self) -> Arc<AtomicU64> {
-        self.beat.clone()
+    /// Returns the counter that changes while the worker polls.
+    pub(crate) fn heartbeat(&self) -> Arc<AtomicU64> {
+        self.heartbeat.clone()
     }
 
-    /// Once it is stopped, it waits for this if something is behind walls.
-    pub(crate) fn wait_for(&mut self, returned: Arc<AtomicBool>) {
-        self.returned = returned;
+    /// Sets the flag that ends [`DrainPolicy::UntilReleased`].
+    pub(crate) fn set_released(&mut self, released: Arc<AtomicBool>) {
+        self.released = released;
     }
 
-    /// What it does while nothing comes.
-    pub(crate) fn set_idle(&mut self, idle: Idle) {
-        self.patience = if idle == Idle::Sleep { SLEEPY } else { PATIENCE };
-        self.yields = idle == Idle::Yield;
+    /// Sets the behaviour while no packets arrive.
+    pub(crate) fn set_idle(&mut self, idle: IdlePolicy) {
+        self.idle_polls = if idle == IdlePolicy::Sleep { IDLE_POLLS_SLEEP } else { IDLE_POLLS };
+        self.yields = idle == IdlePolicy::Yield;
     }
 
-    /// Serves chains as `schedule` says, each with the inputs of these numbers.
-    pub(crate) fn schedule(&mut self, schedule: Schedule, inputs: Vec<Vec<usize>>) {
+    /// Sets a schedule, and for each of its chains the indices of the inputs.
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule, inputs: Vec<Vec<usize>>) {
         self.scheduled = Some(Scheduled { schedule, inputs });
     }
 
-    /// The graph that it runs.
+    /// Returns the graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Set once nothing will ever come from outside again: what may still come is in rings, or with other cores.
-    pub fn dry(&self) -> Arc<AtomicBool> {
-        self.dry.clone()
+    /// Returns the flag that is set when no more packets can arrive except from other cores and rings in the process.
+    pub fn drained(&self) -> Arc<AtomicBool> {
+        self.drained.clone()
     }
 
-    /// Takes one batch from each input to its end, and looks at the clock now and then; how many packets came.
+    /// Processes one batch from each input, and reads the clock at intervals; returns the number of packets received.
     #[inline]
     pub fn poll(&mut self) -> usize {
-        self.rounds -= 1;
-        if self.rounds == 0 {
-            self.wake();
+        self.polls_to_clock -= 1;
+        if self.polls_to_clock == 0 {
+            self.check_clock();
         }
         if self.scheduled.is_some() {
-            return self.serve();
+            return self.poll_scheduled();
         }
-        self.round(|_| true)
+        self.poll_inputs(|_| true)
     }
 
-    /// Takes one batch of the chain that is next, or finds that none has any; how many packets came.
+    /// Processes one batch of the chain that is due, if any has packets; returns the number of packets received.
     #[inline(never)]
-    fn serve(&mut self) -> usize {
+    fn poll_scheduled(&mut self) -> usize {
         let Some(Scheduled { schedule, inputs }) = &mut self.scheduled else { return 0 };
-        schedule.begin();
+        schedule.start_round();
         let mut now = clock::cycles();
         while let Some(chain) = schedule.next(now) {
-            let (mut n, mut bytes) = (0, schedule.weighs(chain).then_some(0));
+            let (mut n, mut bytes) = (0, schedule.counts_bytes(chain).then_some(0));
             let own = &mut inputs[chain];
             for _ in 0..own.len() {
                 let input = &mut self.inputs[own[0]];
                 own.rotate_left(1);
-                n = input.take(&mut self.tick, &mut self.graph, &mut self.outputs, &mut self.batch, &mut bytes);
+                n = input.process_batch(
+                    &mut self.batches,
+                    &mut self.graph,
+                    &mut self.outputs,
+                    &mut self.batch,
+                    &mut bytes,
+                );
                 if n != 0 {
                     break;
                 }
             }
             let end = clock::cycles();
-            schedule.visited(chain, n as u64, bytes.unwrap_or_default(), end.wrapping_sub(now));
+            schedule.charge(chain, n as u64, bytes.unwrap_or_default(), end.wrapping_sub(now));
             now = end;
             if n != 0 {
                 return n;
@@ -355,185 +286,190 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn round(&mut self, which: impl Fn(&Input) -> bool) -> usize {
+    fn poll_inputs(&mut self, selected: impl Fn(&Input) -> bool) -> usize {
         let mut all = 0;
         for input in &mut self.inputs {
-            if !which(input) {
+            if !selected(input) {
                 continue;
             }
-            all += input.take(&mut self.tick, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None);
+            all +=
+                input.process_batch(&mut self.batches, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None);
         }
         all
     }
 
-    /// Polls until stopped or until no input will ever bring anything more, then lets run out what is inside, and drops the
-    /// NFs. One that panics is taken out, and put in again by `renewals`.
+    /// Polls until the worker is stopped or all inputs have finished, drains the remaining inputs, and drops the NFs.
+    /// An NF that panics is quarantined until `rebuild` has built it again.
     ///
     /// # Errors
-    /// What was said by a panic that was no NF's: nothing runs any more then.
-    pub(crate) fn run(&mut self, renewals: Renewals, faults: &Faults) -> Result<(), String> {
-        self.renewals = Some(renewals);
-        while let Err(thrown) = catch_unwind(AssertUnwindSafe(|| self.spin())) {
-            match (self.graph.contain(&mut self.batch, thrown), &mut self.renewals) {
-                (Ok(panicked), Some(renewals)) => renewals.ask(panicked),
+    /// A panic that no NF caused, which ends the worker.
+    pub(crate) fn run(&mut self, rebuild: RebuildClient, errors: &RunErrors) -> Result<(), String> {
+        self.rebuild = Some(rebuild);
+        while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.poll_loop())) {
+            match (self.graph.quarantine(&mut self.batch, payload), &mut self.rebuild) {
+                (Ok(panicked), Some(rebuild)) => rebuild.request(panicked),
                 (Ok(panicked), None) => return Err(panicked.message),
-                // no NF's doing, so nothing that another copy would mend
-                (Err(thrown), _) => return Err(caught::message(thrown)),
+                // not caused by an NF, so a rebuild would not help
+                (Err(payload), _) => return Err(panics::message(payload)),
             }
-            // it looks for the new copy with every poll
-            self.rounds = 1;
+            // check for the rebuilt NF with every poll
+            self.polls_to_clock = 1;
         }
-        let told = self.finish().into_iter().map(|(nf, what)| (nf, "ended", what));
-        for (nf, when, what) in told.chain(self.graph.retire().into_iter().map(|(nf, what)| (nf, "was dropped", what)))
-        {
-            faults.report(format!("nf {nf:?} panicked when it {when}: {what}"));
+        let finishing = self.finish().into_iter().map(|(nf, message)| (nf, "finished", message));
+        let dropping = self.graph.drop_nodes().into_iter().map(|(nf, message)| (nf, "was dropped", message));
+        for (nf, when, message) in finishing.chain(dropping) {
+            errors.report(format!("nf {nf:?} panicked when it {when}: {message}"));
         }
         Ok(())
     }
 
-    /// Asks for no new copies any more.
-    pub(crate) fn part(&mut self) {
-        self.renewals = None;
+    /// Closes the connection to the rebuilder.
+    pub(crate) fn disconnect_rebuilder(&mut self) {
+        self.rebuild = None;
     }
 
-    /// Settles the counts, closes what it takes from, and tells the NFs that nothing more will come; the names of those that
-    /// panicked at that, and what they said.
+    /// Updates the counts, closes inputs and outputs, and finishes the NFs. Returns the names and messages of those
+    /// that panicked.
     pub fn finish(&mut self) -> Vec<(String, String)> {
-        self.inputs.iter_mut().for_each(Input::settle);
-        self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
-        self.inputs.iter_mut().for_each(|input| input.from.close());
-        self.outputs.ports.iter_mut().flatten().for_each(|output| output.to.close());
+        self.inputs.iter_mut().for_each(Input::update_counts);
+        self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
+        self.inputs.iter_mut().for_each(|input| input.rx.close());
+        self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.close());
         self.graph.finish()
     }
 
-    /// Takes out and counts what is left in rings in memory and in queues from other cores; by number of the input.
-    pub fn empty_queues(&mut self) -> Vec<(usize, u64)> {
-        let mut found = vec![];
-        for (n, input) in self.inputs.iter_mut().enumerate().filter(|(_, i)| i.origin != Origin::Outside) {
-            let mut held = 0;
-            while input.from.receive(&mut self.batch) != 0 {
-                held += self.batch.len() as u64;
+    /// Discards what is left in rings in the process and in queues from other cores; returns the number of packets by
+    /// index of the input.
+    pub fn discard_queued(&mut self) -> Vec<(usize, u64)> {
+        let mut discarded = vec![];
+        for (n, input) in self.inputs.iter_mut().enumerate().filter(|(_, i)| i.drain != DrainPolicy::Stop) {
+            let mut packets = 0;
+            while input.rx.receive(&mut self.batch) != 0 {
+                packets += self.batch.len() as u64;
                 self.batch.clear();
             }
-            found.push((n, held));
+            discarded.push((n, packets));
         }
-        found
+        discarded
     }
 
-    /// How long it was away from its ports.
-    pub fn gaps(&self) -> Arc<Gaps> {
-        self.gaps.clone()
+    /// Returns the poll gaps.
+    pub fn poll_gaps(&self) -> Arc<PollGaps> {
+        self.poll_gaps.clone()
     }
 
-    /// Looks at the clock, and tells the graph the time, once a millisecond.
-    fn wake(&mut self) {
+    /// Reads the clock, records poll gaps, and runs timers once a millisecond.
+    fn check_clock(&mut self) {
         let now = clock::cycles();
-        self.beat.store(now, Ordering::Relaxed);
-        let away = now.wrapping_sub(core::mem::replace(&mut self.looked, now));
-        // work takes its time as well, and much the same each time
-        // who shares its CPU cannot tell what the others took from what the machine did
+        self.heartbeat.store(now, Ordering::Relaxed);
+        let gap = now.wrapping_sub(core::mem::replace(&mut self.last_clock, now));
+        // a worker that yields its CPU cannot tell preemption from yielding
         let known = !self.yields;
-        if known && away > self.millisecond / 10 && away > 4 * self.usual {
-            self.gaps.sum.fetch_add(away, Ordering::Relaxed);
+        // batches take time too, about the same each time
+        if known && gap > self.cycles_per_ms / 10 && gap > 4 * self.mean_gap {
+            self.poll_gaps.sum.fetch_add(gap, Ordering::Relaxed);
         }
-        self.usual = (15 * self.usual + away.min(4 * self.usual + self.millisecond / 100)) / 16;
-        self.gaps.longest.fetch_max(if known { away } else { 0 }, Ordering::Relaxed);
-        // often enough to tell it from the work in between
-        if away > self.millisecond / 40 {
-            self.stride = (self.stride / 2).max(1);
-        } else if away < self.millisecond / 160 {
-            self.stride = (self.stride * 2).min(ROUNDS);
+        self.mean_gap = (15 * self.mean_gap + gap.min(4 * self.mean_gap + self.cycles_per_ms / 100)) / 16;
+        self.poll_gaps.longest.fetch_max(if known { gap } else { 0 }, Ordering::Relaxed);
+        // read often enough to tell a gap from the batches between two reads
+        if gap > self.cycles_per_ms / 40 {
+            self.clock_stride = (self.clock_stride / 2).max(1);
+        } else if gap < self.cycles_per_ms / 160 {
+            self.clock_stride = (self.clock_stride * 2).min(MAX_CLOCK_STRIDE);
         }
-        self.rounds = self.stride;
-        if let Some(renewals) = self.renewals.as_mut().filter(|r| r.is_pending()) {
-            renewals.settle(&mut self.graph);
-            self.rounds = if renewals.is_pending() { 1 } else { self.stride };
+        self.polls_to_clock = self.clock_stride;
+        if let Some(rebuild) = self.rebuild.as_mut().filter(|r| r.is_pending()) {
+            rebuild.install(&mut self.graph);
+            self.polls_to_clock = if rebuild.is_pending() { 1 } else { self.clock_stride };
         }
-        if now.wrapping_sub(self.woken) >= self.millisecond {
-            self.woken = now;
-            self.outputs.patient = false;
-            self.outputs.ports.iter_mut().flatten().for_each(|output| output.to.tend());
-            self.graph.wake(self.began.elapsed(), &mut self.outputs);
-            self.outputs.go_on(&mut self.graph);
-            // what NFs do now is no absence
-            self.looked = clock::cycles();
+        if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
+            self.last_timer = now;
+            self.outputs.backpressure = false;
+            self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
+            self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
+            self.outputs.run_local(&mut self.graph);
+            // the time spent in timers is no gap
+            self.last_clock = clock::cycles();
         }
     }
 
-    fn spin(&mut self) {
-        let (mut idle, patience) = (0u32, self.patience);
-        self.looked = clock::cycles();
+    fn poll_loop(&mut self) {
+        let (mut idle, idle_polls) = (0u32, self.idle_polls);
+        self.last_clock = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
-            if idle >= patience {
-                self.wake();
+            if idle >= idle_polls {
+                self.check_clock();
             }
-            if self.poll() != 0 || !self.inputs.iter().all(|i| i.from.idle()) {
+            if self.poll() != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
                 idle = 0;
                 continue;
             }
-            if self.inputs.iter().all(|i| i.from.finished()) {
+            if self.inputs.iter().all(|i| i.rx.finished()) {
                 break;
             }
-            let goes_on = |i: &Input| matches!(i.origin, Origin::Outside | Origin::Switch) && !i.from.finished();
-            if idle == patience && !self.inputs.iter().any(goes_on) {
-                self.dry.store(true, Ordering::Relaxed);
+            let may_receive = |i: &Input| i.drain.is_endless() && !i.rx.finished();
+            if idle == idle_polls && !self.inputs.iter().any(may_receive) {
+                self.drained.store(true, Ordering::Relaxed);
             }
             idle += 1;
-            if idle < patience {
+            if idle < idle_polls {
                 if self.yields {
-                    idle = (idle + self.give_way()).min(patience);
+                    idle = (idle + self.yield_cpu()).min(idle_polls);
                 }
                 core::hint::spin_loop();
             } else {
-                idle = patience;
-                self.inputs.iter_mut().for_each(Input::settle);
-                self.outputs.ports.iter_mut().flatten().for_each(Output::settle);
+                idle = idle_polls;
+                self.inputs.iter_mut().for_each(Input::update_counts);
+                self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
                 let from = clock::cycles();
-                let most = if self.wait_for_bells() { SLEEP } else { Duration::ZERO } + NAPPED;
-                // it went of its own will, but not for longer than that
-                self.looked = clock::cycles().min(from + self.millisecond * most.as_micros() as u64 / 1000);
+                let limit =
+                    if self.wait_for_interrupts() { INTERRUPT_TIMEOUT } else { Duration::ZERO } + IDLE_SLEEP_MAX;
+                // a sleep of the worker's own is no gap, unless it exceeds the limit
+                self.last_clock = clock::cycles().min(from + self.cycles_per_ms * limit.as_micros() as u64 / 1000);
             }
         }
-        // what other cores and memory rings still bring, unless it goes round for ever
-        let walls = self.inputs.iter().any(|i| i.origin.is_wall());
-        let deadline = Instant::now() + if walls { RETURN } else { DRAIN };
+        // drain the remaining inputs; a time limit, as packets may circulate for ever
+        let awaits_release = self.inputs.iter().any(|i| matches!(i.drain, DrainPolicy::UntilReleased { .. }));
+        let deadline = Instant::now() + if awaits_release { RELEASE_TIMEOUT } else { DRAIN_TIMEOUT };
         let mut quiet = 0;
-        let returned = self.returned.clone();
-        let open = |i: &Input| match i.origin {
-            Origin::Core => !i.from.finished(),
-            Origin::Wall | Origin::Switch => !returned.load(Ordering::Relaxed),
-            Origin::Outside | Origin::Ring => false,
+        let released = self.released.clone();
+        let open = |i: &Input| match i.drain {
+            DrainPolicy::UntilFinished => !i.rx.finished(),
+            DrainPolicy::UntilReleased { .. } => !released.load(Ordering::Relaxed),
+            DrainPolicy::Stop | DrainPolicy::UntilQuiet => false,
         };
         while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {
-            self.beat.store(clock::cycles(), Ordering::Relaxed);
-            quiet = if self.round(|input| input.origin != Origin::Outside) == 0 { quiet + 1 } else { 0 };
+            self.heartbeat.store(clock::cycles(), Ordering::Relaxed);
+            quiet = if self.poll_inputs(|input| input.drain != DrainPolicy::Stop) == 0 { quiet + 1 } else { 0 };
         }
     }
 }
 
 impl Input {
-    /// Takes a batch to its end, timed where `tick`, which counts batches, says so; how many packets came.
+    /// Receives a batch and runs it to completion, timed if `batches` is a multiple of [`TIMING_INTERVAL`]; returns the
+    /// number of packets received.
     #[inline(always)]
-    fn take(
+    fn process_batch(
         &mut self,
-        tick: &mut u32,
+        batches: &mut u32,
         graph: &mut Graph,
         outputs: &mut Outputs,
         batch: &mut Batch,
         bytes: &mut Option<u64>,
     ) -> usize {
-        let n = if tick.is_multiple_of(TIMED) {
-            self.visit_timed(graph, outputs, batch, bytes)
+        let n = if batches.is_multiple_of(TIMING_INTERVAL) {
+            self.receive_and_run_timed(graph, outputs, batch, bytes)
         } else {
-            self.visit::<false>(graph, outputs, batch, bytes)
+            self.receive_and_run::<false>(graph, outputs, batch, bytes)
         };
-        *tick = tick.wrapping_add(u32::from(n != 0));
+        *batches = batches.wrapping_add(u32::from(n != 0));
         n
     }
 
-    /// Takes a batch to its end; how many packets came. Their bytes are added up where they are asked for.
+    /// Receives a batch and runs it to completion; returns the number of packets received. Adds up their bytes if
+    /// `bytes` is `Some`.
     #[inline(always)]
-    fn visit<const TIMED: bool>(
+    fn receive_and_run<const TIMED: bool>(
         &mut self,
         graph: &mut Graph,
         outputs: &mut Outputs,
@@ -541,7 +477,7 @@ impl Input {
         bytes: &mut Option<u64>,
     ) -> usize {
         let from = if TIMED { clock::cycles() } else { 0 };
-        let n = self.from.receive(batch);
+        let n = self.rx.receive(batch);
         if n == 0 {
             return 0;
         }
@@ -553,47 +489,47 @@ impl Input {
         if TIMED {
             self.stats.timed_cycles.add(clock::cycles() - from);
             self.stats.timed_packets.add(n as u64);
-            self.settle();
+            self.update_counts();
         }
-        outputs.patient = self.patient;
+        outputs.backpressure = self.backpressure;
         graph.run::<TIMED>(self.entry, batch, outputs);
-        if outputs.kept {
-            outputs.go_on(graph);
+        if outputs.local_pending {
+            outputs.run_local(graph);
         }
         n
     }
 
     #[cold]
     #[inline(never)]
-    fn visit_timed(
+    fn receive_and_run_timed(
         &mut self,
         graph: &mut Graph,
         outputs: &mut Outputs,
         batch: &mut Batch,
         bytes: &mut Option<u64>,
     ) -> usize {
-        self.visit::<true>(graph, outputs, batch, bytes)
+        self.receive_and_run::<true>(graph, outputs, batch, bytes)
     }
 
-    fn bell(&self) -> Option<BorrowedFd<'_>> {
-        match &self.from {
-            Source::Queue(queue) => queue.bell(),
-            Source::Other(_) => None,
+    fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        match &self.rx {
+            RxPort::Device(queue) => queue.rx_interrupt(),
+            RxPort::Other(_) => None,
         }
     }
 
-    fn ring(&mut self, on: bool) {
-        if let Source::Queue(queue) = &mut self.from {
-            queue.ring(on);
+    fn enable_rx_interrupt(&mut self, on: bool) {
+        if let RxPort::Device(queue) = &mut self.rx {
+            queue.enable_rx_interrupt(on);
         }
     }
 
-    /// Books what the source counts itself.
-    fn settle(&mut self) {
-        self.stats.bytes.add(self.from.bytes() - self.stats.bytes.get());
+    /// Updates the counts that the port keeps itself.
+    fn update_counts(&mut self) {
+        self.stats.bytes.add(self.rx.bytes() - self.stats.bytes.get());
         let stats = &self.stats;
-        self.from.dropped(&mut |reason, n| {
-            // it was received, and goes no further
+        self.rx.for_each_drop(&mut |reason, n| {
+            // counted as received and as dropped
             let new = n - stats.count(reason).get();
             stats.count(reason).add(new);
             stats.packets.add(new);
@@ -602,30 +538,30 @@ impl Input {
 }
 
 impl Output {
-    fn settle(&mut self) {
-        self.stats.bytes.add(self.to.bytes() - self.stats.bytes.get());
+    fn update_counts(&mut self) {
+        self.stats.bytes.add(self.tx.bytes() - self.stats.bytes.get());
     }
 }
 
 impl Outputs {
-    /// Takes packets that links have kept through the chains behind them.
+    /// Runs packets that links between chains keep on this core through the following chains.
     #[inline(never)]
-    fn go_on(&mut self, graph: &mut Graph) {
-        while core::mem::take(&mut self.kept) {
+    fn run_local(&mut self, graph: &mut Graph) {
+        while core::mem::take(&mut self.local_pending) {
             for at in 0..self.ports.len() {
                 while let Some(output) = &mut self.ports[at]
                     && let Some(local) = &output.local
                 {
                     let mut batch = Batch::new();
-                    output.to.take_kept(&mut batch);
+                    output.tx.take_local(&mut batch);
                     if batch.is_empty() {
                         break;
                     }
                     local.stats.packets.add(batch.len() as u64);
-                    // should it panic, the others are still to be taken on
-                    self.kept = true;
-                    self.tick = self.tick.wrapping_add(1);
-                    if self.tick.is_multiple_of(TIMED) {
+                    // set again, so that the other links are still served if this batch panics
+                    self.local_pending = true;
+                    self.local_batches = self.local_batches.wrapping_add(1);
+                    if self.local_batches.is_multiple_of(TIMING_INTERVAL) {
                         graph.run::<true>(local.entry, &mut batch, self);
                     } else {
                         graph.run::<false>(local.entry, &mut batch, self);
@@ -640,49 +576,49 @@ impl Sink for Outputs {
     #[inline(always)]
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
         let Some(Some(output)) = self.ports.get_mut(port as usize) else {
-            unreachable!("the plan gives every target a port");
+            unreachable!("the plan has a port for every target");
         };
         let from = if TIMED { clock::cycles() } else { 0 };
-        let n = output.to.send(batch);
+        let n = output.tx.send(batch);
         output.stats.packets.add(n as u64);
-        self.kept |= output.local.is_some();
+        self.local_pending |= output.local.is_some();
         if TIMED {
             output.stats.timed_cycles.add(clock::cycles() - from);
             output.stats.timed_packets.add(n as u64);
-            output.settle();
+            output.update_counts();
         }
         if !batch.is_empty() {
-            refused(output, batch, self.patient, &self.stop);
+            retry_or_drop(output, batch, self.backpressure, &self.stop);
         }
     }
 }
 
-/// Offers the rest again where the source can wait, and drops what is left. A port that took nothing for as long as that
-/// is not waited for again until it has taken something.
+/// Offers the remaining packets again under backpressure, and drops what the port does not accept. A port that accepted
+/// nothing for [`BACKPRESSURE_TIMEOUT`] is not waited for until it has accepted packets again.
 #[cold]
 #[inline(never)]
-fn refused(output: &mut Output, batch: &mut Batch, patient: bool, stop: &AtomicBool) {
-    if output.wall && output.gave_up != Some(output.stats.packets.get()) {
-        // who is behind it may wait for this CPU
+fn retry_or_drop(output: &mut Output, batch: &mut Batch, backpressure: bool, stop: &AtomicBool) {
+    if output.yields_when_full && output.gave_up != Some(output.stats.packets.get()) {
+        // the receiver may be waiting for this CPU
         std::thread::yield_now();
-        output.stats.packets.add(output.to.send(batch) as u64);
+        output.stats.packets.add(output.tx.send(batch) as u64);
     }
-    let mut until = Instant::now() + OFFER;
-    let taken = output.stats.packets.get();
-    let offer = patient && !output.own && output.gave_up != Some(taken);
-    while offer && !batch.is_empty() && Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        let n = output.to.send(batch);
+    let mut deadline = Instant::now() + BACKPRESSURE_TIMEOUT;
+    let accepted = output.stats.packets.get();
+    let retry = backpressure && !output.self_consumed && output.gave_up != Some(accepted);
+    while retry && !batch.is_empty() && Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
+        let n = output.tx.send(batch);
         if n == 0 {
             std::thread::yield_now();
         } else {
             output.stats.packets.add(n as u64);
-            until = Instant::now() + OFFER;
+            deadline = Instant::now() + BACKPRESSURE_TIMEOUT;
         }
     }
     if !batch.is_empty() {
         output.gave_up = Some(output.stats.packets.get());
     }
-    output.stats.count(output.to.refusal()).add(batch.len() as u64);
+    output.stats.count(output.tx.drop_reason()).add(batch.len() as u64);
     batch.clear();
 }
 

@@ -1,16 +1,16 @@
-//! Chains on one worker that do not cost each other more than they may.
+//! Shares, priorities and rates of chains on one worker.
 
 use config::ChainFile;
 use runtime::{Engine, Summary};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Cores are few.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Serialises the tests, as cores are few.
+static SERIAL_LOCK: Mutex<()> = Mutex::new(());
 
-/// Lets two chains of a worker run for a while, from captures that never end; what came of it.
+/// Runs two chains on one worker for `time`, from endless captures; returns the summary.
 fn overload(slow: &str, quick: &str, time: Duration) -> Summary {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let last = runtime::allowed_cpus().pop().unwrap();
     let folder = std::env::temp_dir().join(format!("bondstone-shares-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -40,17 +40,17 @@ fn packets(summary: &Summary, nf: &str) -> f64 {
 }
 
 #[test]
-fn in_turn_a_slow_nf_takes_the_other_chain_along_and_with_shares_it_does_not() {
+fn a_slow_nf_delays_the_other_chain_in_turn_but_not_with_shares() {
     let time = Duration::from_millis(400);
     let turn = overload("", "", time);
     assert!(turn.chains.is_empty());
     let in_turn = packets(&turn, "quick") / packets(&turn, "slow");
     assert!(in_turn < 2.0, "{in_turn} quick packets for a slow one");
     let shares = overload("share = 1", "share = 1", time);
-    assert_eq!(shares.chains.len(), 0, "a share of 1 is what a chain has anyway");
+    assert_eq!(shares.chains.len(), 0, "1 is the default share");
     let shares = overload("share = 2", "share = 2", time);
-    let parted = packets(&shares, "quick") / packets(&shares, "slow");
-    assert!(parted > 10.0, "{parted} quick packets for a slow one");
+    let ratio = packets(&shares, "quick") / packets(&shares, "slow");
+    assert!(ratio > 10.0, "{ratio} quick packets for a slow one");
     let of = |name: &str| shares.chains.iter().find(|c| c.name == name).unwrap();
     let cycles = of("quick").cycles as f64 / of("slow").cycles as f64;
     assert!((0.3..3.0).contains(&cycles), "{cycles} times the cycles");
@@ -58,14 +58,14 @@ fn in_turn_a_slow_nf_takes_the_other_chain_along_and_with_shares_it_does_not() {
 }
 
 #[test]
-fn priorities_and_rates() {
+fn priorities_and_rates_are_respected() {
     let time = Duration::from_millis(400);
     let first = overload("", "priority = 1", time);
     assert!(packets(&first, "quick") > 20.0 * packets(&first, "slow"), "{first:?}");
     let limited = overload("", "rate = \"50 kpps\"\npriority = 1", time);
-    let most = |run: &Summary| 50_000.0 * run.seconds + 100.0;
-    assert!(packets(&limited, "quick") <= most(&limited) && packets(&limited, "slow") > 0.0, "{limited:?}");
-    assert!(limited.chains.iter().find(|c| c.name == "quick").unwrap().put_off > 0);
+    let limit = |run: &Summary| 50_000.0 * run.seconds + 100.0;
+    assert!(packets(&limited, "quick") <= limit(&limited) && packets(&limited, "slow") > 0.0, "{limited:?}");
+    assert!(limited.chains.iter().find(|c| c.name == "quick").unwrap().throttled > 0);
     let bits = overload("", "rate = \"24 Mbit\"\npriority = 1", time);
-    assert!(packets(&bits, "quick") <= most(&bits) && packets(&bits, "slow") > 0.0, "{bits:?}");
+    assert!(packets(&bits, "quick") <= limit(&bits) && packets(&bits, "slow") > 0.0, "{bits:?}");
 }

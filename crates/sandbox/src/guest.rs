@@ -1,10 +1,10 @@
-//! The first program of a guest, and its only one.
+//! The first process of a guest.
 
-use crate::host::{forward, say};
-use crate::image::CHAIN;
-use crate::initramfs::{MODULES, ORDER};
-use crate::order::{Order, Word};
-use config::Wall;
+use crate::image::CHAIN_PATH;
+use crate::image::initramfs::{LAUNCH_SPEC, MODULES};
+use crate::launch::{GUEST_COMMAND, LaunchSpec, Message};
+use crate::process::{send, serve};
+use config::Sandbox;
 use graph::Registry;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::fs::{File, read_to_string, write};
@@ -13,54 +13,54 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// How often a guest says what it has done, over a line of characters.
-const OFTEN: Duration = Duration::from_millis(200);
+/// Interval of reports, which use a serial line.
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs as the first program of a guest, which makes it ready, starts itself again as `inner`, and switches the machine off
-/// when that ends, however it does. That opens its ports and forwards until told to stop; in a guest that stands alone it is the
-/// subcommand `run`.
-pub fn guest(registry: &Registry, inner: bool) -> ExitCode {
+/// Runs as the first process of a guest: prepares the kernel, starts itself as `inner`, and switches the machine off
+/// when that ends. The inner process opens its ports and forwards until it is stopped; in a standalone guest it is the
+/// command `run`.
+pub fn run_guest(registry: &Registry, inner: bool) -> ExitCode {
     if inner {
-        let done = speak().map_err(|e| format!("its line: {e}")).and_then(|mut to| {
-            let said = order().and_then(|order| within(registry, &order, &to));
-            // errors: nobody listens
-            said.inspect_err(|fault| drop(say(&mut to, &Word::Fault(fault.clone()))))
+        let done = open_serial().map_err(|e| format!("serial line: {e}")).and_then(|mut to| {
+            let result = read_launch_spec().and_then(|spec| serve_on(registry, &spec, &to));
+            // errors: the supervisor is gone
+            result.inspect_err(|error| drop(send(&mut to, &Message::Error(error.clone()))))
         });
         return if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(3) };
     }
-    let done = begin().and_then(|()| {
+    let done = prepare_kernel().and_then(|()| {
         let mut own = Command::new("/init");
-        match read_to_string(CHAIN) {
+        match read_to_string(CHAIN_PATH) {
             Ok(chain) => own.args(["run", &chain]),
-            Err(_) => own.args([crate::GUEST, "--inner"]),
+            Err(_) => own.args([GUEST_COMMAND, "--inner"]),
         };
         own.status().map_err(|e| format!("/init: {e}"))
     });
     match done {
         Ok(status) if status.success() => {}
         Ok(status) => eprintln!("  ({status})"),
-        Err(fault) => eprintln!("{fault}"),
+        Err(error) => eprintln!("error: {error}"),
     }
-    // errors: there is nothing else to be done
+    // errors: nothing else can be done
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
     ExitCode::from(4)
 }
 
-fn order() -> Result<Order, String> {
-    let text = read_to_string(ORDER).map_err(|e| format!("{ORDER}: {e}"))?;
-    serde_json::from_str(&text).map_err(|e| format!("{ORDER}: {e}"))
+fn read_launch_spec() -> Result<LaunchSpec, String> {
+    let text = read_to_string(LAUNCH_SPEC).map_err(|e| format!("{LAUNCH_SPEC}: {e}"))?;
+    serde_json::from_str(&text).map_err(|e| format!("{LAUNCH_SPEC}: {e}"))
 }
 
-fn within(registry: &Registry, order: &Order, line: &File) -> Result<(), String> {
+fn serve_on(registry: &Registry, spec: &LaunchSpec, line: &File) -> Result<(), String> {
     let end = || line.try_clone().map_err(|e| e.to_string());
-    let done = forward(registry, order, (end()?, end()?), OFTEN, || Ok(()));
-    // errors: what was said last is on its way
+    let done = serve(registry, spec, (end()?, end()?), REPORT_INTERVAL, || Ok(()));
+    // errors: the last message is already sent
     let _ = rustix::termios::tcdrain(line);
     done
 }
 
-/// Makes of a kernel what DPDK needs.
-fn begin() -> Result<(), String> {
+/// Mounts the file systems, loads the modules and binds the devices that DPDK needs.
+fn prepare_kernel() -> Result<(), String> {
     use nix::mount::{MsFlags, mount};
     const NONE: Option<&str> = None;
     for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")] {
@@ -70,10 +70,10 @@ fn begin() -> Result<(), String> {
         let file = File::open(module).map_err(|e| format!("{module}: {e}"))?;
         rustix::system::finit_module(&file, c"", 0).map_err(|e| format!("{module}: {e}"))?;
     }
-    for n in 0..Wall::MOST_SLOTS {
-        let device = Wall::address(n);
+    for n in 0..Sandbox::MAX_SLOTS {
+        let device = Sandbox::pci_address(n);
         let folder = Path::new("/sys/bus/pci/devices").join(&device);
-        // 2: a network interface
+        // class 2: network controller
         if read_to_string(folder.join("class")).is_ok_and(|class| class.starts_with("0x02")) {
             let put = |file: &Path, text: &str| write(file, text).map_err(|e| format!("{}: {e}", file.display()));
             put(&folder.join("driver_override"), "uio_pci_generic")?;
@@ -83,12 +83,12 @@ fn begin() -> Result<(), String> {
     Ok(())
 }
 
-/// The line to whoever has started the guest, which carries bytes as they are.
-fn speak() -> io::Result<File> {
+/// Opens the serial line to the supervisor in raw mode.
+fn open_serial() -> io::Result<File> {
     let line = File::options().read(true).write(true).open("/dev/ttyS1")?;
-    let mut how = tcgetattr(&line)?;
-    how.make_raw();
-    how.set_speed(115_200)?;
-    tcsetattr(&line, OptionalActions::Now, &how)?;
+    let mut attributes = tcgetattr(&line)?;
+    attributes.make_raw();
+    attributes.set_speed(115_200)?;
+    tcsetattr(&line, OptionalActions::Now, &attributes)?;
     Ok(line)
 }

@@ -1,8 +1,9 @@
-//! Virtual machines: their kernel, what runs them, and how fast they begin.
+//! Virtual machines: kernel, accelerator and QEMU command.
 
-use crate::image::VmImage;
-use crate::program::Files;
-use crate::{initramfs, lacks};
+use crate::error::environment_error;
+use crate::image::initramfs;
+use crate::image::program::ImageFiles;
+use crate::launch::GUEST_COMMAND;
 use runtime::Error;
 use std::fmt;
 use std::io::Read;
@@ -10,46 +11,46 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Who runs a machine.
+/// Program that runs guests.
 const QEMU: &str = "qemu-system-x86_64";
-/// MiB that QEMU may have besides its guest's memory.
-pub(crate) const BESIDES_MIB: u64 = 512;
-/// MiB of memory of a guest that stands alone.
-const MEMORY_MIB: u64 = 1024;
-/// The open file to which a guest's kernel prints.
-pub(crate) const CONSOLE: i32 = 100;
-/// How long a kernel may take to come to its first program where the CPU runs it by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// And where it is emulated.
-const LONG: Duration = Duration::from_secs(60);
+/// Memory of QEMU in MiB, in addition to that of the guest.
+pub(crate) const QEMU_MEMORY_MIB: u64 = 512;
+/// Memory of a standalone guest in MiB.
+const STANDALONE_MEMORY_MIB: u64 = 1024;
+/// File descriptor of the console of a guest's kernel.
+pub(crate) const CONSOLE_FD: i32 = 100;
+/// Time for a kernel to start its first process with KVM.
+const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a kernel to start its first process with emulation.
+const TCG_BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A kernel of a distribution's, with the modules by which programs get at network interfaces.
+/// A distribution kernel with the modules for user-space network drivers.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The kernel.
+    /// Path of the kernel.
     pub image: PathBuf,
-    /// `uio` and `uio_pci_generic`.
+    /// Paths of `uio` and `uio_pci_generic`.
     pub(crate) modules: Vec<PathBuf>,
-    /// Its version.
+    /// Version.
     pub version: String,
 }
 
 impl Kernel {
-    /// The one that [`Kernel::fetch`] has brought, or that of this machine.
+    /// Returns the kernel that [`Kernel::fetch`] has downloaded, or a kernel of this machine.
     ///
     /// # Errors
-    /// There is none.
+    /// No kernel has the modules.
     pub fn find() -> Result<Kernel, Error> {
-        let found = [cache(), PathBuf::from("/")].iter().find_map(|root| Kernel::below(root));
-        found.ok_or_else(|| {
-            lacks(
-                "no kernel with the modules uio and uio_pci_generic is there for VMs",
+        let kernel = [cache_folder(), PathBuf::from("/")].iter().find_map(|root| Kernel::find_below(root));
+        kernel.ok_or_else(|| {
+            environment_error(
+                "no kernel for VMs with the modules uio and uio_pci_generic",
                 "run bondstone image vm --fetch",
             )
         })
     }
 
-    fn below(root: &Path) -> Option<Kernel> {
+    fn find_below(root: &Path) -> Option<Kernel> {
         let all = std::fs::read_dir(root.join("boot")).ok()?.flatten();
         let mut images: Vec<PathBuf> = all.map(|entry| entry.path()).collect();
         images.sort();
@@ -61,169 +62,169 @@ impl Kernel {
         })
     }
 
-    /// Brings one from the distribution's packages (Debian), without installing it and without rights, unless that has been done.
+    /// Downloads a kernel package of Debian without installing it, unless it was downloaded before.
     ///
     /// # Errors
-    /// There is no such package, or nothing to fetch it with.
+    /// The package or a tool does not exist.
     pub fn fetch() -> Result<Kernel, Error> {
         const META: &str = "linux-image-cloud-amd64";
         let remedy = "install a kernel with the modules uio and uio_pci_generic below /boot and /lib/modules";
-        let to = cache();
-        if let Some(there) = Kernel::below(&to) {
+        let to = cache_folder();
+        if let Some(there) = Kernel::find_below(&to) {
             return Ok(there);
         }
-        let wrong = |what: &str, e: &dyn fmt::Display| lacks(format!("{what}: {e}"), remedy);
-        std::fs::create_dir_all(&to).map_err(|e| wrong(&to.display().to_string(), &e))?;
+        let error = |what: &str, e: &dyn fmt::Display| environment_error(format!("{what}: {e}"), remedy);
+        std::fs::create_dir_all(&to).map_err(|e| error(&to.display().to_string(), &e))?;
         let run = |program: &str, args: &[&str]| {
-            let done = Command::new(program).args(args).current_dir(&to).output().map_err(|e| wrong(program, &e))?;
-            let said = String::from_utf8_lossy(&done.stdout).into_owned();
+            let done = Command::new(program).args(args).current_dir(&to).output().map_err(|e| error(program, &e))?;
+            let output = String::from_utf8_lossy(&done.stdout).into_owned();
             match done.status.success() {
-                true => Ok(said),
-                false => Err(wrong(program, &String::from_utf8_lossy(&done.stderr).trim())),
+                true => Ok(output),
+                false => Err(error(program, &String::from_utf8_lossy(&done.stderr).trim())),
             }
         };
-        let said = run("apt-cache", &["depends", META])?;
-        let mut named = said.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let output = run("apt-cache", &["depends", META])?;
+        let mut named = output.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
         let package = named.rfind(|name| name.starts_with("linux-image-"));
-        let package = package.ok_or_else(|| wrong(META, &"there is no such package"))?;
+        let package = package.ok_or_else(|| error(META, &"no such package"))?;
         run("apt-get", &["-q", "download", package])?;
         let archive = std::fs::read_dir(&to).into_iter().flatten().flatten().map(|entry| entry.path());
         let archive = archive.filter(|path| path.extension().is_some_and(|e| e == "deb")).last();
-        let archive = archive.ok_or_else(|| wrong(package, &"nothing was brought"))?;
+        let archive = archive.ok_or_else(|| error(package, &"no package was downloaded"))?;
         let at = archive.display().to_string();
         run("dpkg-deb", &["-x", &at, "."])?;
-        // errors: it takes room
+        // errors: the archive stays
         let _ = std::fs::remove_file(archive);
-        Kernel::below(&to).ok_or_else(|| wrong(package, &"it has no modules uio and uio_pci_generic"))
+        Kernel::find_below(&to).ok_or_else(|| error(package, &"it lacks the modules uio and uio_pci_generic"))
     }
 }
 
-/// Where a kernel is kept.
-fn cache() -> PathBuf {
+/// Returns the folder of downloaded kernels.
+fn cache_folder() -> PathBuf {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
     folder.unwrap_or_else(std::env::temp_dir).join("bondstone/kernel")
 }
 
-/// What runs a guest's instructions.
+/// Accelerator of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accel {
-    /// The CPU.
+pub enum Accelerator {
+    /// Hardware virtualisation.
     Kvm,
-    /// A translator: right, and many times slower.
+    /// Emulation: many times slower.
     Tcg,
 }
 
-impl Accel {
-    /// What QEMU is told.
+impl Accelerator {
+    /// Returns the arguments for QEMU.
     fn args(self) -> [&'static str; 4] {
         match self {
-            Accel::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            Accel::Tcg => ["-accel", "tcg,tb-size=64", "-cpu", "max"],
+            Accelerator::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            Accelerator::Tcg => ["-accel", "tcg,tb-size=64", "-cpu", "max"],
         }
     }
 }
 
-impl fmt::Display for Accel {
+impl fmt::Display for Accelerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Accel::Kvm => "KVM",
-            Accel::Tcg => "TCG, an emulated CPU",
+            Accelerator::Kvm => "KVM",
+            Accelerator::Tcg => "TCG, an emulated CPU",
         })
     }
 }
 
-/// What every guest is started with.
-fn common(accel: Accel) -> Vec<String> {
+/// Returns the arguments for all guests.
+fn common_arguments(accel: Accelerator) -> Vec<String> {
     let mut args: Vec<String> = vec!["-nodefaults".into(), "-no-user-config".into(), "-no-reboot".into()];
-    const SHUT: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-    args.extend(["-display", "none", "-sandbox", SHUT].map(str::to_owned));
+    const SECCOMP: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+    args.extend(["-display", "none", "-sandbox", SECCOMP].map(str::to_owned));
     args.extend(accel.args().map(str::to_owned));
     args
 }
 
-/// What a kernel is told: `more`, to be quiet, to end the machine when it fails, to believe that timers work (a busy machine
-/// lets QEMU miss a tick), and not to clear what is cleared already.
-fn boot(more: &str) -> String {
+/// Returns a kernel command line with `more`: few messages, no hang after a panic, no timer check (a busy host delays
+/// ticks), no second clearing of memory.
+fn kernel_command_line(more: &str) -> String {
     format!("console=ttyS0 quiet panic=-1 no_timer_check init_on_alloc=0 {more}")
 }
 
-/// Whether the CPU runs guests by itself, which a device for it does not say: a kernel is started with a limit of time.
-/// Asked once, as long as this machine runs.
+/// Returns the accelerator. `/dev/kvm` may exist and not work, so a kernel is started with a time limit; the result is
+/// cached until the next boot.
 #[must_use]
-pub fn accel(kernel: &Kernel) -> Accel {
+pub fn detect_accelerator(kernel: &Kernel) -> Accelerator {
     let usable = rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
     if !usable {
-        return Accel::Tcg;
+        return Accelerator::Tcg;
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let known = cache().join("kvm");
-    let asked = format!("{} {}", boot.trim(), kernel.version);
-    if let Ok(text) = std::fs::read_to_string(&known)
-        && let Some(answer) = text.strip_prefix(&asked)
+    let cached = cache_folder().join("kvm");
+    let key = format!("{} {}", boot.trim(), kernel.version);
+    if let Ok(text) = std::fs::read_to_string(&cached)
+        && let Some(answer) = text.strip_prefix(&key)
     {
-        return if answer.trim() == "yes" { Accel::Kvm } else { Accel::Tcg };
+        return if answer.trim() == "yes" { Accelerator::Kvm } else { Accelerator::Tcg };
     }
-    // of what is not there nothing is learned
+    // without QEMU there is nothing to test
     if version().is_err() {
-        return Accel::Tcg;
+        return Accelerator::Tcg;
     }
-    let works = time_to_init(kernel, Accel::Kvm).is_ok();
-    // errors: it is asked again
-    let _ = std::fs::create_dir_all(cache());
-    let _ = std::fs::write(known, format!("{asked} {}", if works { "yes" } else { "no" }));
-    if works { Accel::Kvm } else { Accel::Tcg }
+    let works = measure_boot_time(kernel, Accelerator::Kvm).is_ok();
+    // errors: it is tested again
+    let _ = std::fs::create_dir_all(cache_folder());
+    let _ = std::fs::write(cached, format!("{key} {}", if works { "yes" } else { "no" }));
+    if works { Accelerator::Kvm } else { Accelerator::Tcg }
 }
 
-/// The time that a kernel takes to come to a first program that does nothing.
+/// Measures the time until a kernel runs its first process, which does nothing.
 ///
 /// # Errors
-/// It does not come there in time.
-pub fn time_to_init(kernel: &Kernel, accel: Accel) -> Result<Duration, Error> {
-    /// What the first program says.
-    const HERE: &str = "bondstone: here";
-    let initrd = cache().join("empty");
-    let files: Files = vec![("/init".into(), 0o755, sayer(HERE))];
-    let folder = std::fs::create_dir_all(cache());
+/// The kernel does not start in time.
+pub fn measure_boot_time(kernel: &Kernel, accel: Accelerator) -> Result<Duration, Error> {
+    /// Output of the first process.
+    const HELLO: &str = "bondstone: hello";
+    let initrd = cache_folder().join("empty");
+    let files: ImageFiles = vec![("/init".into(), 0o755, hello_program(HELLO))];
+    let folder = std::fs::create_dir_all(cache_folder());
     let written = folder.and_then(|()| initramfs::write(std::fs::File::create(&initrd)?, &files));
-    written.map_err(|e| lacks(format!("{}: {e}", initrd.display()), "make room for it"))?;
-    // it ends with this program, however that ends
+    written.map_err(|e| environment_error(format!("{}: {e}", initrd.display()), "free disk space"))?;
+    // it ends with this process
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", QEMU]);
-    command.args(common(accel)).args(["-m", "256", "-machine", "q35", "-serial", "stdio"]);
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initrd).arg("-append").arg(boot(""));
+    command.args(common_arguments(accel)).args(["-m", "256", "-machine", "q35", "-serial", "stdio"]);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initrd).arg("-append").arg(kernel_command_line(""));
     let started = Instant::now();
     let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(no_qemu)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(qemu_missing)?;
     let mut out = child.stdout.take();
-    let (say, heard) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
-        let (mut text, mut some) = (String::new(), [0; 4096]);
-        while let Some(Ok(n @ 1..)) = out.as_mut().map(|out| out.read(&mut some)) {
-            text.push_str(&String::from_utf8_lossy(&some[..n]));
-            if text.contains(HERE) {
-                // errors: nobody waits
-                let _ = say.send(started.elapsed());
+        let (mut text, mut buffer) = (String::new(), [0; 4096]);
+        while let Some(Ok(n @ 1..)) = out.as_mut().map(|out| out.read(&mut buffer)) {
+            text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+            if text.contains(HELLO) {
+                // errors: the time limit has passed
+                let _ = sender.send(started.elapsed());
                 return;
             }
         }
     });
-    let limit = if accel == Accel::Kvm { PATIENCE } else { LONG };
-    let took = heard.recv_timeout(limit);
-    // errors: it has ended
+    let limit = if accel == Accelerator::Kvm { KVM_BOOT_TIMEOUT } else { TCG_BOOT_TIMEOUT };
+    let took = receiver.recv_timeout(limit);
+    // errors: the process has ended
     let _ = child.kill();
     let _ = child.wait();
     drop(reader.join());
     took.map_err(|_| {
-        lacks(
-            format!("a kernel comes to no program within {limit:?} ({accel})"),
-            "look at what QEMU says of it by hand",
+        environment_error(
+            format!("a kernel starts no process within {limit:?} ({accel})"),
+            "run QEMU by hand and check its output",
         )
     })
 }
 
-/// A program that says something and then waits: an ELF file of one segment, and 36 bytes of x86-64.
-fn sayer(what: &str) -> Vec<u8> {
+/// Returns a program that prints a text and pauses: an ELF file with one segment and 36 bytes of x86-64 code.
+fn hello_program(text: &str) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
     const CODE: u64 = 36;
@@ -232,9 +233,9 @@ fn sayer(what: &str) -> Vec<u8> {
     code.extend([0xb8, 1, 0, 0, 0, 0xbf, 1, 0, 0, 0, 0x48, 0xbe]);
     code.extend((BASE + HEADERS + CODE).to_le_bytes());
     code.push(0xba);
-    code.extend((what.len() as u32).to_le_bytes());
+    code.extend((text.len() as u32).to_le_bytes());
     code.extend([0x0f, 0x05]);
-    // for ever: pause()
+    // loop: pause()
     code.extend([0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7]);
     let mut elf: Vec<u8> = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     elf.extend(2u16.to_le_bytes());
@@ -245,101 +246,125 @@ fn sayer(what: &str) -> Vec<u8> {
     elf.extend(0u64.to_le_bytes());
     elf.extend(0u32.to_le_bytes());
     elf.extend([64u16, 56, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
-    let size = HEADERS + CODE + what.len() as u64;
+    let size = HEADERS + CODE + text.len() as u64;
     elf.extend(1u32.to_le_bytes());
     elf.extend(5u32.to_le_bytes());
     elf.extend([0, BASE, BASE, size, size, 4096].map(u64::to_le_bytes).concat());
     elf.extend(code);
-    elf.extend(what.as_bytes());
+    elf.extend(text.as_bytes());
     elf
 }
 
-fn no_qemu(e: std::io::Error) -> Error {
-    lacks(format!("{QEMU}: {e}"), "install it: apt-get install qemu-system-x86")
+fn qemu_missing(e: std::io::Error) -> Error {
+    environment_error(format!("{QEMU}: {e}"), "install it: apt-get install qemu-system-x86")
 }
 
-/// The version of QEMU.
+/// Returns the version of QEMU.
 ///
 /// # Errors
-/// It is not there.
+/// QEMU is not installed.
 pub(crate) fn version() -> Result<String, Error> {
-    let said = Command::new(QEMU).arg("--version").output().map_err(no_qemu)?;
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let output = Command::new(QEMU).arg("--version").output().map_err(qemu_missing)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("?").to_owned())
 }
 
-/// A guest, as it is to be started.
+/// Configuration of a guest.
 pub(crate) struct Guest<'a> {
-    pub(crate) accel: Accel,
+    pub(crate) accel: Accelerator,
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: &'a Path,
     pub(crate) memory_mib: u64,
-    /// Whether that is huge pages.
+    /// True for memory of huge pages.
     pub(crate) huge: bool,
     pub(crate) cpus: usize,
-    /// Sockets of the interfaces of its wall, and how many queues each has.
-    pub(crate) ways: Vec<(PathBuf, usize)>,
-    /// PCI addresses of devices that it is handed, which come after these.
+    /// Sockets of the crossing interfaces, with their numbers of queues.
+    pub(crate) interfaces: Vec<(PathBuf, usize)>,
+    /// PCI addresses of passthrough devices, which follow the interfaces.
     pub(crate) devices: Vec<String>,
-    /// Descriptors of a queue of each of them, in all.
+    /// Total number of descriptors of one queue of each device.
     pub(crate) descriptors: usize,
 }
 
 impl Guest<'_> {
-    /// The command for one behind a wall. Its first serial line is standard error, its second standard input and output.
+    /// Returns the command for a guest in a sandbox. Its first serial line is standard error, its second standard input
+    /// and output.
     pub(crate) fn command(&self) -> Vec<String> {
         let lines = [
-            format!("-add-fd fd={CONSOLE},set=1 -chardev file,id=console,path=/dev/fdset/1,append=on"),
+            format!("-add-fd fd={CONSOLE_FD},set=1 -chardev file,id=console,path=/dev/fdset/1,append=on"),
             "-serial chardev:console -serial stdio".to_owned(),
         ];
         let huge = if self.huge { ",hugetlb=on,hugetlbsize=2M" } else { "" };
-        self.with(&lines.join(" "), huge)
+        self.command_with(&lines.join(" "), huge)
     }
 
-    fn with(&self, lines: &str, huge: &str) -> Vec<String> {
+    fn command_with(&self, lines: &str, huge: &str) -> Vec<String> {
         let mut all = vec![QEMU.to_owned()];
-        all.extend(common(self.accel));
+        all.extend(common_arguments(self.accel));
         all.extend(lines.split(' ').map(str::to_owned));
         let mut add = |key: &str, value: String| all.extend([key.to_owned(), value]);
         add("-m", self.memory_mib.to_string());
         add("-smp", self.cpus.to_string());
         add("-machine", "q35,memory-backend=memory".into());
         add("-object", format!("memory-backend-memfd,id=memory,size={}M,share=on{huge}", self.memory_mib));
-        for (n, (socket, queues)) in self.ways.iter().enumerate() {
-            let slot = config::Wall::slot(n);
-            add("-chardev", format!("socket,id=way{n},path={}", socket.display()));
-            add("-netdev", format!("vhost-user,id=net{n},chardev=way{n},queues={queues}"));
-            let queue = config::Wall::QUEUE;
+        for (n, (socket, queues)) in self.interfaces.iter().enumerate() {
+            let slot = config::Sandbox::pci_slot(n);
+            add("-chardev", format!("socket,id=interface{n},path={}", socket.display()));
+            add("-netdev", format!("vhost-user,id=net{n},chardev=interface{n},queues={queues}"));
+            let queue = config::Sandbox::QUEUE_SIZE;
             let many = if *queues > 1 { "on" } else { "off" };
             let rings = format!("rx_queue_size={queue},tx_queue_size={queue},mq={many}");
-            // QEMU 7.2 falls over interrupts of its own for these, and nobody here waits for any
+            // MSI-X crashes QEMU 7.2 here, and polling needs no interrupts
             add("-device", format!("virtio-net-pci,netdev=net{n},addr={slot:#x},romfile=,vectors=0,{rings}"));
         }
-        for (n, address) in (self.ways.len()..).zip(&self.devices) {
-            add("-device", format!("vfio-pci,host={address},addr={:#x},rombar=0", config::Wall::slot(n)));
+        for (n, address) in (self.interfaces.len()..).zip(&self.devices) {
+            add("-device", format!("vfio-pci,host={address},addr={:#x},rombar=0", config::Sandbox::pci_slot(n)));
         }
         add("-kernel", self.kernel.display().to_string());
         add("-initrd", self.initrd.display().to_string());
-        // pages of 2 MiB for packets, for what DPDK keeps beside them, and for tables; each costs time at the start
-        let waiting = config::Wall::QUEUE * (self.ways.len() + 1) + self.descriptors;
-        let further: usize = self.ways.iter().map(|(_, queues)| 2 * config::Wall::QUEUE * (queues - 1)).sum();
-        let packets = (2 * (self.cpus + 1) * waiting + further).next_power_of_two().min(runtime::MOST_PACKETS);
+        // pages of 2 MiB for packets, other memory of DPDK, and tables; each page delays the start
+        let queued = config::Sandbox::QUEUE_SIZE * (self.interfaces.len() + 1) + self.descriptors;
+        let further_queues: usize =
+            self.interfaces.iter().map(|(_, queues)| 2 * config::Sandbox::QUEUE_SIZE * (queues - 1)).sum();
+        let packets =
+            (2 * (self.cpus + 1) * queued + further_queues).next_power_of_two().min(runtime::MAX_POOL_PACKETS);
         let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
-        add("-append", boot(&format!("hugepages={pages} -- {}", crate::GUEST)));
+        add("-append", kernel_command_line(&format!("hugepages={pages} -- {}", GUEST_COMMAND)));
         all
     }
 }
 
-/// The command that starts a guest from its image, with a vhost-user socket for each of its ports; its console is the terminal.
-#[must_use]
-pub fn vm_command(image: &VmImage, accel: Accel, ways: Vec<PathBuf>) -> Vec<String> {
-    let ways = ways.into_iter().map(|socket| (socket, 1)).collect();
-    let (kernel, initrd) = (&image.kernel, &image.initramfs);
-    Guest { accel, kernel, initrd, memory_mib: MEMORY_MIB, huge: false, cpus: 1, ways, devices: vec![], descriptors: 0 }
-        .with("-serial stdio", "")
+/// A VM image that was written.
+pub struct VmImage {
+    /// Path of the kernel.
+    pub kernel: PathBuf,
+    /// Path of the initramfs.
+    pub initramfs: PathBuf,
+    /// Sizes of both in bytes.
+    pub bytes: [u64; 2],
 }
 
-/// MiB of huge pages of 2 MiB that nobody has.
+/// Returns the command that starts a guest from its image, with a vhost-user socket for each port; the console is the
+/// terminal.
+#[must_use]
+pub fn standalone_command(image: &VmImage, accel: Accelerator, sockets: Vec<PathBuf>) -> Vec<String> {
+    let interfaces = sockets.into_iter().map(|socket| (socket, 1)).collect();
+    let (kernel, initrd) = (&image.kernel, &image.initramfs);
+    Guest {
+        accel,
+        kernel,
+        initrd,
+        memory_mib: STANDALONE_MEMORY_MIB,
+        huge: false,
+        cpus: 1,
+        interfaces,
+        devices: vec![],
+        descriptors: 0,
+    }
+    .command_with("-serial stdio", "")
+}
+
+/// Returns the MiB of free huge pages of 2 MiB.
 pub(crate) fn free_huge_mib() -> u64 {
     let text = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
     text.trim().parse::<u64>().map_or(0, |pages| pages * 2)

@@ -63,9 +63,9 @@ impl Row {
         let back = build::tcp4(B, A, 80, 40_000).window(60_000);
         let graph = node.map(|node| {
             let blueprint = Blueprint {
-                nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Nowhere] }],
+                nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Unconnected] }],
                 hops: (0..2)
-                    .map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false })
+                    .map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false })
                     .collect(),
             };
             let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());

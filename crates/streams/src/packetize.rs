@@ -1,45 +1,47 @@
-//! Byte streams changed, and made packets again.
+//! Rewriting of TCP byte streams.
 //!
-//! [`packetize`] makes a node that gives the bytes of each TCP stream, in order, to a closure, and sends what the closure makes
-//! of them, which may be longer or shorter. Both ends stay in step: what is made is cut to what the receiver takes and to no
-//! longer packets than the sender's own, with sequence and acknowledgment numbers, windows, timestamps and checksums of its
-//! own; who sends is told that its bytes have arrived when the receiver has acknowledged all that was made of them.
+//! [`packetize`] creates a node that passes the bytes of each TCP stream, in order, to a closure and sends the bytes
+//! that the closure returns, which may be more or fewer. Both ends stay consistent: output is segmented to the
+//! receiver's maximum segment size and never into longer packets than the sender's own, with sequence and
+//! acknowledgment numbers, windows, timestamps and checksums of the rewritten stream; the sender's bytes are
+//! acknowledged when the receiver has acknowledged their whole output.
 //!
-//! The two ends keep their one connection, and the sender drives it. When it sends something again, what was made of that is
-//! sent again; no byte goes through the closure twice. What comes before its turn is kept, and the sender is told by
-//! duplicate acknowledgments; those of the receiver are passed on. Windows, zero windows and questions about them, keep-alives,
-//! half-closed connections, resets, ECN and windows scaled work from end to end. There is one exception: bytes that the closure
-//! leaves for later are acknowledged after 40 ms, so that a sender may go on that waits for it; from then on they are sent
-//! again from here, if need be.
+//! The two ends keep one connection, driven by the sender. A retransmission of the sender retransmits the output of
+//! the same bytes; no byte passes the closure twice. Segments out of order are kept and the sender gets duplicate
+//! acknowledgments; those of the receiver are forwarded. Windows, zero-window probes, keep-alives, half-closed
+//! connections, resets, ECN and window scaling work end to end, with one exception: bytes that the closure leaves
+//! unused are acknowledged after 40 ms, so that a sender that waits for this can continue; from then on the node
+//! retransmits them.
 //!
-//! A SYN loses the options that would speak of other numbers, or change what a segment is: SACK, fast open, multipath and all
-//! that are not known. Urgent data is sent in line. Connections whose beginning was not seen, or that are signed (TCP MD5,
-//! TCP-AO), pass unmodified and are counted. While connections are rewritten, fragments, malformed packets and those with a
-//! wrong checksum are dropped: nobody knows whose they are, and what is made anew has a right checksum. ICMP passes as it is;
-//! what it quotes of a rewritten stream has the numbers of the other side, so a host may disregard a "packet too big"; that is
-//! why no packet is made that is longer than the sender's own.
+//! Options that carry sequence numbers or change the meaning of a segment are removed from a SYN: SACK, fast open,
+//! multipath TCP and all unknown ones. Urgent data is sent in line. Connections whose start was not seen, or that are
+//! signed (TCP MD5, TCP-AO), pass unmodified and are counted. While connections are rewritten, fragments, malformed
+//! packets and packets with a wrong checksum are dropped: their connection is unknown, and output always has a correct
+//! checksum. ICMP passes unmodified; the packets that it quotes have the sequence numbers of the other side, so a host
+//! may ignore a "packet too big". This is why output packets are never longer than the sender's.
 //!
-//! A segment is looked at as its receiver would, before anything of it is taken over: timestamps (RFC 7323 §5.3), sequence
-//! number (RFC 9293 §3.10.7.4), a reset only where it is exact (RFC 5961 §3.2), acknowledgment (RFC 5961 §5.2). What fails is
-//! dropped, and answered where these say so. A SYN alone changes nothing; one that is answered begins anew. A connection that
-//! was reset or given up never goes on: what comes of it is answered by a reset.
+//! A segment is checked as its receiver would check it, before any state changes: timestamps (RFC 7323 §5.3), sequence
+//! number (RFC 9293 §3.10.7.4), an exact sequence number for a reset (RFC 5961 §3.2), acknowledgment (RFC 5961 §5.2).
+//! A segment that fails is dropped, and answered where these sections require it. A SYN alone changes no state; a SYN
+//! that is answered starts a new connection. A connection that was reset or given up never continues: its packets are
+//! answered by a reset.
 //!
-//! All memory is bounded, for each direction and in total, and what happens at a bound is counted. Where less than half is
-//! free all connections are promised the same; where all is taken, the one makes way whose receiver has taken nothing for
-//! longest. Besides [`Settings::memory`] a connection takes at most 1.5 KiB, as much again for a SYN that may take its place,
-//! and 8 bytes for each segment that is not acknowledged, 16 KiB for each direction at most. Every packet that comes is sent
-//! on with other bytes, or dropped as `taken` when its bytes, or what it acknowledges, go on in other packets; it leads to 200
-//! packets at most.
+//! All memory is bounded, per direction and in total, and the action taken at a bound is counted. When less than half
+//! is free, all connections advertise the same window; when none is free, the connection whose receiver has made no
+//! progress for longest is evicted. Beyond [`Settings::memory`] a connection takes at most 1.5 KiB, as much again for
+//! a SYN that may replace it, and 8 bytes for each unacknowledged segment, at most 16 KiB per direction. Each received
+//! packet is sent with other bytes, or dropped as `taken` when its bytes or its acknowledgment continue in other
+//! packets; it causes at most 200 packets.
 //!
-//! Limits: a connection that is forgotten, since it was idle for [`Settings::idle`] or made way during its handshake, passes
-//! unmodified from then on, whatever [`Settings::full`] says. One of which only one direction comes by does not come about.
-//! An end that knows both numbers can do all that the other can. Timestamps are verified, but what they echo is not. Memory
-//! that is full is freed after half a second at the earliest; until then what comes is dropped. Windows that were promised
-//! while memory was free stay, and may be more than there is.
+//! Limits: a connection that was removed, because it was idle for [`Settings::idle`] or evicted during its handshake,
+//! passes unmodified from then on, regardless of [`Settings::full`]. A connection of which only one direction passes
+//! the node is not established. An end that knows both sequence numbers can do all that the other can. Timestamps are
+//! verified, their echo replies are not. Full memory is freed after half a second at the earliest; until then packets
+//! are dropped. Windows announced while memory was free remain valid and may exceed the free memory.
 //!
-//! Both directions of a connection have to come to one copy of the node: an NF made of it is
-//! [`Spread::Symmetric`](graph::Spread). It stands in two paths, one for each direction, and what it makes for a direction
-//! goes on along the path by which that came last.
+//! Both directions of a connection must reach the same instance of the node: an NF built on it has
+//! [`Spread::Symmetric`](graph::Spread). It is on two paths, one per direction, and output follows the path of the
+//! last packet of its direction.
 //!
 //! ```
 //! use streams::packetize::Settings;
@@ -48,7 +50,7 @@
 //! use std::sync::Arc;
 //! use wire::{TcpFlags, build};
 //!
-//! // writes one number out; it waits for the end of a line to see it whole
+//! // spells out one number; waits for the end of a line to see all of it
 //! let settings = Settings { growth: 4, ..Settings::default() };
 //! let node = streams::packetize(&settings, |_flow, bytes, more, out| {
 //!     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -60,8 +62,8 @@
 //! })?;
 //!
 //! # let blueprint = Blueprint {
-//! #     nodes: vec![NodePlan { name: "numbers".into(), edges: vec![Target::Nowhere] }],
-//! #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+//! #     nodes: vec![NodePlan { name: "numbers".into(), edges: vec![Target::Unconnected] }],
+//! #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
 //! # };
 //! # struct Out(Vec<Packet>);
 //! # impl Sink for Out {
@@ -79,7 +81,7 @@
 //!     back.clone().flags(TcpFlags::SYN_ACK).seq(4999).ack(1000).to_vec(),
 //!     there.clone().flags(TcpFlags::ACK | TcpFlags::PSH).seq(1000).ack(5000).payload(b"9\n1").to_vec(),
 //!     there.clone().flags(TcpFlags::ACK | TcpFlags::PSH).seq(1003).ack(5000).payload(b"0\n").to_vec(),
-//!     // the receiver has it all
+//!     // the receiver acknowledges everything
 //!     back.clone().flags(TcpFlags::ACK).seq(5000).ack(1006).to_vec(),
 //! ] {
 //!     batch.push(pool.alloc_from(&frame).unwrap()).unwrap();
@@ -88,23 +90,23 @@
 //! graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
 //! let payloads: Vec<_> = out.0.iter().map(|packet| &packet.data()[54..]).collect();
 //! assert_eq!(payloads[2..], [&b"9\n"[..], b"ten\n", b""]);
-//! // six bytes are five to who sent them
+//! // the sender sees its five bytes acknowledged
 //! assert_eq!(out.0[4].data()[42..46], 1005u32.to_be_bytes());
 //! # Ok::<(), diagnostics::Diagnostic>(())
 //! ```
 
 mod buffer;
-mod conn;
+mod connection;
 mod counts;
 mod flows;
-mod head;
-mod hello;
-mod lane;
+mod half_connection;
+mod header_template;
 mod node;
-mod out;
+mod output;
 mod send;
+mod sequence_map;
 mod settings;
-mod trail;
+mod syn;
 
 pub use crate::window::{Direction, Flow};
 pub use node::Packetized;
@@ -112,41 +114,43 @@ pub use settings::{Settings, WhenFull};
 
 use diagnostics::Diagnostic;
 
-/// Drop reasons, in the order of [`DROPS`].
-const TAKEN: u8 = 0;
-const STALE: u8 = 1;
-const BEYOND: u8 = 2;
-const UNREADABLE: u8 = 3;
-const MALFORMED: u8 = 4;
-const NO_MEMORY: u8 = 5;
-const NOT_TAKEN: u8 = 6;
-const OTHER_VLAN: u8 = 7;
-const NO_TIMESTAMP: u8 = 8;
-const GIVEN_UP: u8 = 9;
-const DROPS: [&str; 10] = [
-    "taken",
-    "stale",
-    "out_of_window",
-    "unreadable",
-    "malformed",
-    "no_memory",
-    "not_taken",
-    "other_vlan",
-    "no_timestamp",
-    "given_up",
-];
+graph::named_enum! {
+    /// Drop reasons of a rewriting node.
+    enum Drop {
+        /// Bytes or acknowledgment continue in other packets.
+        Taken = "taken",
+        /// Old timestamp, or acknowledgment of bytes that were never sent or are long acknowledged.
+        Stale = "stale",
+        /// Outside the window, before the end of the handshake, or an inexact reset.
+        OutOfWindow = "out_of_window",
+        /// A fragment, or a wrong checksum.
+        Unreadable = "unreadable",
+        /// Malformed headers.
+        Malformed = "malformed",
+        /// Out of memory.
+        NoMemory = "no_memory",
+        /// No room for another connection, with [`WhenFull::Drop`].
+        TableFull = "table_full",
+        /// VLAN tags differ from those of the SYN.
+        OtherVlan = "other_vlan",
+        /// No timestamp although both ends use them.
+        NoTimestamp = "no_timestamp",
+        /// The connection was reset.
+        GivenUp = "given_up",
+    }
+}
 
-/// A node that rewrites the byte streams of TCP connections; see the [module](mod@crate::packetize), and
-/// [`Rewrite::rewrite`] for what the closure has to do.
+/// Creates a node that rewrites the byte streams of TCP connections; see the [module](mod@crate::packetize) and
+/// [`Rewrite::rewrite`], which the closure implements.
 ///
-/// It drops packets for the reasons `taken` (what it held goes on in others), `stale` (its timestamp is of long ago, or it
-/// acknowledges what was never sent, or what was long ago), `out_of_window` (also what comes before the handshake is over, and
-/// a reset that is not exact), `unreadable` (a fragment, or a wrong checksum), `malformed`, `no_memory`, `other_vlan` (other
-/// tags than those of the SYN), `no_timestamp` (where both ends use them), `given_up` (of a connection that was reset) and,
-/// with [`WhenFull::Drop`], `not_taken`.
+/// Drop reasons: `taken` (bytes or acknowledgment continue in other packets), `stale` (old timestamp, or acknowledgment of
+/// bytes that were never sent or are long acknowledged), `out_of_window` (also before the end of the handshake, and an inexact
+/// reset), `unreadable` (a fragment, or a wrong checksum), `malformed`, `no_memory`, `other_vlan` (tags differ from those of the
+/// SYN), `no_timestamp` (although both ends use them), `given_up` (the connection was reset) and, with [`WhenFull::Drop`],
+/// `table_full`.
 ///
 /// # Errors
-/// A setting that makes no sense, or more connections than there is memory for.
+/// A setting out of range, or more connections than fit in memory.
 pub fn packetize<F>(settings: &Settings, rewrite: F) -> Result<Packetized<impl Rewrite + use<F>>, Diagnostic>
 where
     F: FnMut(&Flow<'_>, &[u8], bool, &mut Vec<u8>) -> usize + Send + 'static,
@@ -154,12 +158,12 @@ where
     packetize_with(settings, Stateless(rewrite))
 }
 
-/// As [`packetize`], for what keeps a state for each connection.
+/// Creates a node as [`packetize`] does, with state for each connection.
 ///
 /// ```
 /// use streams::packetize::{Direction, Flow, Rewrite, Settings, packetize_with};
 ///
-/// /// Greets in the name of the client, once.
+/// /// Inserts a greeting at the start of the client's stream.
 /// struct Greeting;
 /// impl Rewrite for Greeting {
 ///     type State = bool;
@@ -181,17 +185,17 @@ pub fn packetize_with<R: Rewrite>(settings: &Settings, rewrite: R) -> Result<Pac
     Packetized::new(settings, rewrite)
 }
 
-/// What makes a stream of another.
+/// A rewriting of byte streams with state for each connection.
 pub trait Rewrite: Send + 'static {
-    /// What is kept for each connection, both directions together; a new one begins with the default.
+    /// State of a connection, both directions together; starts as the default.
     type State: Default + Send;
 
-    /// Takes the next bytes of a direction and adds to `out` what is to be sent for them. Returns how many it has used, from
-    /// the first on; the others are shown again, with what comes behind them. No byte is used twice, whatever is sent again.
+    /// Appends to `out` the output of the next bytes of a direction and returns the number of bytes used, from the first on; the
+    /// others are passed again with the bytes that follow. No byte is used twice, whatever is retransmitted.
     ///
-    /// `more` is false when nothing more is waited for: at the end of the stream, also when `bytes` is empty then, when the
-    /// rest has waited for [`Settings::timeout`], or is longer than [`Settings::withheld`]. Bytes that are left then pass as
-    /// they are. [`Flow::offset`] counts bytes that were used before.
+    /// `more` is false when nothing more is waited for: at the end of the stream (also with empty `bytes`), when unused bytes
+    /// have waited for [`Settings::timeout`], or exceed [`Settings::withheld`]. Bytes left unused then pass unmodified.
+    /// [`Flow::offset`] counts bytes used before.
     fn rewrite(
         &mut self,
         flow: &Flow<'_>,

@@ -1,26 +1,27 @@
-//! Byte streams from packets.
+//! Reassembly of byte streams from packets.
 //!
-//! [`window`] makes a node that puts the bytes of each TCP stream, or the datagrams of each UDP flow, in order, and shows
-//! them to a closure with the [`Flow`] they are of. The closure sees [`Window`]s: as the bytes come, or of a fixed
-//! [`size`](Settings::size) that slides on by an [`increment`](Settings::increment), so that nothing that is shorter than
-//! `size - increment` escapes it across a border. It answers with a [`Verdict`].
+//! [`window`] creates a node that puts the bytes of each TCP stream, or the datagrams of each UDP flow, in order and
+//! passes them with their [`Flow`] to a closure. The closure receives [`Window`]s: the bytes as they arrive, or
+//! windows of a fixed [`size`](Settings::size) that advance by an [`increment`](Settings::increment), so that a
+//! pattern of up to `size - increment` bytes is never split by a border. It returns a [`Verdict`].
 //!
-//! Packets are not changed. They pass at once, or, with [`hold`](Settings::hold), are kept until the closure has seen their
-//! bytes. What comes out of order waits for what is missing; a gap that cannot be filled is shown as an [`Event::Gap`],
-//! never joined over in silence: when the receiver acknowledges bytes behind it, when it has waited for
-//! [`timeout`](Settings::timeout) (where the receiver is not heard, or packets are held), when there is no room for more,
-//! or at the end. Retransmissions and keep-alives are left out, sequence numbers wrap, overlaps are decided as
-//! [`Overlap`] says. Flows may begin in the middle, have one direction only, end by FIN or RST (both directions), or by
+//! Packets are not modified. They are forwarded at once or, with [`hold`](Settings::hold), kept until the closure has
+//! inspected their bytes. Segments out of order wait for the missing bytes. A gap that cannot be filled is reported as
+//! an [`Event::Gap`] and never joined silently: when the receiver acknowledges bytes behind it, after
+//! [`timeout`](Settings::timeout) (if the receiver is not seen, or packets are held), when there is no room for more,
+//! or at the end. Retransmissions and keep-alives are skipped, sequence numbers wrap, overlaps follow [`Overlap`].
+//! Flows may start in midstream, have one direction only, and end by FIN, RST (both directions) or
 //! [`idle`](Settings::idle) time.
 //!
-//! All memory is bounded, for each flow and in total, and what happens at a bound is counted. Bytes in order are shown where
-//! they lie in the packet, and cost no memory.
+//! All memory is bounded, per flow and in total, and the action taken at a bound is counted. Bytes in order are
+//! inspected in place and take no memory.
 //!
-//! What one who looks on cannot know, or is left to others: fragments of IP are not put together; bytes that were shown are
-//! gone, so a retransmission is not compared with them; urgent data is taken in line; old timestamps (PAWS) and hop limits
-//! are not looked at, checksums only on demand ([`checksums`](Settings::checksums)).
+//! Not covered: IP fragments are not reassembled; bytes already inspected are not kept, so retransmissions are not
+//! compared with them; urgent data is treated as in line; old timestamps (PAWS) and hop limits are not checked,
+//! checksums only on demand ([`checksums`](Settings::checksums)).
 //!
-//! Both directions of a flow have to come to one copy of the node: an NF made of it is [`Spread::Symmetric`](graph::Spread).
+//! Both directions of a flow must reach the same instance of the node: an NF built on it has
+//! [`Spread::Symmetric`](graph::Spread).
 //!
 //! ```
 //! use streams::window::{Event, Settings, Verdict};
@@ -29,7 +30,7 @@
 //! use std::sync::Arc;
 //! use wire::{Tcp, TcpFlags, build};
 //!
-//! // drops flows in which the word comes, however it is cut into segments
+//! // drops flows that contain the word, however it is segmented
 //! const WORD: &[u8] = b"forbidden";
 //! let settings = Settings { size: WORD.len() as u32 - 1, ..Settings::default() };
 //! let node = streams::window::<Tcp, _>(&settings, |_flow, event| match event {
@@ -38,8 +39,8 @@
 //! })?;
 //!
 //! # let blueprint = Blueprint {
-//! #     nodes: vec![NodePlan { name: "guard".into(), edges: vec![Target::Nowhere] }],
-//! #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+//! #     nodes: vec![NodePlan { name: "guard".into(), edges: vec![Target::Unconnected] }],
+//! #     hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
 //! # };
 //! # struct Count(usize);
 //! # impl Sink for Count {
@@ -51,7 +52,7 @@
 //! let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());
 //! let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 40_000, 80).flags(TcpFlags::ACK);
 //! let mut batch = Batch::new();
-//! // the second comes before the first
+//! // out of order
 //! for (seq, payload) in [(1, &b"it is "[..]), (11, b"idden"), (7, b"forb"), (16, b"no more")] {
 //!     let frame = segment.clone().seq(seq).payload(payload).to_vec();
 //!     batch.push(pool.alloc_from(&frame).unwrap()).unwrap();
@@ -63,8 +64,11 @@
 //! # Ok::<(), diagnostics::Diagnostic>(())
 //! ```
 
+pub(crate) mod block;
 mod counts;
 mod datagram;
+mod event_sink;
+
 mod flows;
 pub(crate) mod frame;
 pub(crate) mod hold;
@@ -72,44 +76,47 @@ pub(crate) mod index;
 pub(crate) mod memory;
 mod node;
 pub(crate) mod order;
+mod overlap;
+pub(crate) mod piece;
 pub(crate) mod pieces;
 mod settings;
-mod slide;
-pub(crate) mod stream;
-mod tell;
+mod sliding_window;
+mod stream;
+pub(crate) mod stream_state;
 mod transport;
 
 pub use node::Windowed;
-pub use settings::{Fail, Overlap, Settings, WhenFull};
+pub use overlap::Overlap;
+pub use settings::{Fail, Settings, WhenFull};
 pub use transport::Transport;
 
 use diagnostics::Diagnostic;
 use wire::flow::FiveTuple;
 
-/// A node that shows the bytes of every flow of the transport `T` to `look`; see the [module](mod@crate::window).
+/// Creates a node that passes the bytes of every flow of transport `T` to `look`; see the [module](mod@crate::window).
 ///
-/// It drops packets for the reasons `verdict` (the closure said so) and, with [`hold`](Settings::hold) and
+/// Drop reasons: `verdict` (of the closure) and, with [`hold`](Settings::hold) and
 /// [`Fail::Closed`], `hold_full`, `hold_timeout` and `unseen`.
 ///
 /// # Errors
-/// A setting that makes no sense, or more flows than there is memory for.
+/// A setting out of range, or more flows than fit in memory.
 pub fn window<T: Transport, F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static>(
     settings: &Settings,
     look: F,
-) -> Result<Windowed<T, impl Look + use<T, F>>, Diagnostic> {
+) -> Result<Windowed<T, impl Inspect + use<T, F>>, Diagnostic> {
     window_with(settings, Stateless(look))
 }
 
-/// As [`window`], for what keeps a state for each flow.
+/// Creates a node as [`window`] does, with state for each flow.
 ///
 /// ```
-/// use streams::window::{Event, Flow, Look, Settings, Verdict};
+/// use streams::window::{Event, Flow, Inspect, Settings, Verdict};
 ///
-/// /// Forwards the rest of a flow unseen once it has sent enough.
+/// /// Forwards the rest of a flow without inspection after 1 MiB.
 /// struct Enough;
-/// impl Look for Enough {
+/// impl Inspect for Enough {
 ///     type State = u64;
-///     fn look(&mut self, _: &Flow<'_>, bytes: &mut u64, event: Event<'_>) -> Verdict {
+///     fn inspect(&mut self, _: &Flow<'_>, bytes: &mut u64, event: Event<'_>) -> Verdict {
 ///         if let Event::Window(window) = event {
 ///             *bytes += window.fresh().len() as u64;
 ///         }
@@ -122,27 +129,27 @@ pub fn window<T: Transport, F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + '
 ///
 /// # Errors
 /// As those of [`window`].
-pub fn window_with<T: Transport, L: Look>(settings: &Settings, look: L) -> Result<Windowed<T, L>, Diagnostic> {
+pub fn window_with<T: Transport, L: Inspect>(settings: &Settings, look: L) -> Result<Windowed<T, L>, Diagnostic> {
     Windowed::new(settings, look)
 }
 
-/// What looks at streams.
-pub trait Look: Send + 'static {
-    /// What is kept for each flow, both directions together; a new flow begins with the default.
+/// An inspection of byte streams with state for each flow.
+pub trait Inspect: Send + 'static {
+    /// State of a flow, both directions together; starts as the default.
     type State: Default + Send;
 
-    /// Looks at what comes next in one direction of a flow.
-    fn look(&mut self, flow: &Flow<'_>, state: &mut Self::State, event: Event<'_>) -> Verdict;
+    /// Inspects the next event in one direction of a flow.
+    fn inspect(&mut self, flow: &Flow<'_>, state: &mut Self::State, event: Event<'_>) -> Verdict;
 }
 
 /// A closure without state.
 struct Stateless<F>(F);
 
-impl<F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static> Look for Stateless<F> {
+impl<F: FnMut(&Flow<'_>, Event<'_>) -> Verdict + Send + 'static> Inspect for Stateless<F> {
     type State = ();
 
     #[inline(always)]
-    fn look(&mut self, flow: &Flow<'_>, (): &mut (), event: Event<'_>) -> Verdict {
+    fn inspect(&mut self, flow: &Flow<'_>, (): &mut (), event: Event<'_>) -> Verdict {
         (self.0)(flow, event)
     }
 }
@@ -159,59 +166,59 @@ pub struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// Addresses, ports and protocol, as in the packets of this direction.
+    /// Returns addresses, ports and protocol as in the packets of this direction.
     pub fn tuple(&self) -> FiveTuple {
         if self.back { self.tuple.reversed() } else { *self.tuple }
     }
 
-    /// Number of the flow, the same for both directions; below twice [`Settings::flows`] plus [`packet::BURST`], and given
-    /// anew when the flow is forgotten.
+    /// Returns the number of the flow, the same for both directions; below twice [`Settings::flows`] plus [`packet::BURST`]; reused
+    /// after the flow is removed.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Which of the two directions.
+    /// Returns the direction.
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Whether the beginning of this direction was not seen.
+    /// Returns true if the start of this direction was not seen.
     pub fn is_midstream(&self) -> bool {
         self.midstream
     }
 
-    /// Bytes of this direction before the new ones of the window, before the gap or before the end; those of gaps count.
+    /// Returns the number of bytes before the new ones of the window, the gap or the end, gaps included.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From who began the flow: who sent the SYN or, where none was seen, the first packet.
+    /// From the initiator: the sender of the SYN or, if none was seen, of the first packet.
     ToServer,
-    /// To who began it.
+    /// To the initiator.
     ToClient,
 }
 
-/// What comes next in one direction of a flow.
+/// The next event in one direction of a flow.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// Bytes.
     Window(Window<'a>),
-    /// Bytes that are missing. What comes behind is not shown together with what came before.
+    /// Missing bytes. No window spans them.
     Gap {
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
-        /// Why they are given up.
+        /// Reason for giving them up.
         why: Lost,
     },
-    /// Nothing more should come; it is told once. What a sender sends after a reset is shown all the same.
+    /// End of the direction, reported once. Bytes sent after a reset are still inspected.
     End(End),
 }
 
-/// Bytes of a stream without a gap, some of which may have been shown before.
+/// Contiguous bytes of a stream, some of which may have been in an earlier window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
     bytes: &'a [u8],
@@ -219,62 +226,62 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// All of them.
+    /// Returns all bytes.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Those that were not shown before.
+    /// Returns the bytes that were not in an earlier window.
     #[inline(always)]
     pub fn fresh(&self) -> &'a [u8] {
         self.bytes.get(self.old..).unwrap_or_default()
     }
 
-    /// Those at the front that were shown before.
+    /// Returns the bytes at the front that were in an earlier window.
     #[inline(always)]
-    pub fn seen(&self) -> &'a [u8] {
+    pub fn repeated(&self) -> &'a [u8] {
         self.bytes.get(..self.old).unwrap_or_default()
     }
 }
 
-/// Why missing bytes are given up.
+/// Reason for giving up missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lost {
     /// The receiver has acknowledged bytes behind them.
     Acknowledged,
-    /// Bytes behind them have waited for long enough.
+    /// Bytes behind them have waited for the timeout.
     TimedOut,
-    /// There is no room for more bytes behind them.
+    /// The buffer for bytes behind them is full.
     NoRoom,
-    /// The stream ends, or is forgotten.
+    /// The stream ends or is removed.
     Ended,
 }
 
-/// Why a direction of a flow ends.
+/// Reason for the end of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
-    /// Its sender said so (FIN).
+    /// FIN of its sender.
     Finished,
-    /// It was reset, by either side.
+    /// Reset by either side.
     Reset,
     /// Another connection has the same addresses and ports.
     Replaced,
-    /// Nothing came for long.
+    /// Idle timeout.
     Idle,
-    /// It made way for others. What comes after that begins as a new one, in the middle.
+    /// Evicted for other flows. Later packets start a new flow in midstream.
     Evicted,
-    /// The node ends.
+    /// The node stops.
     Stopped,
 }
 
-/// What is to happen to a flow, both directions of it.
+/// Decision about a flow, for both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It goes on.
+    /// Forward its packets.
     Forward,
-    /// It goes on, and the closure sees no more of it.
+    /// Forward its packets without further inspection.
     Pass,
-    /// Its packets are dropped, this one and what is held first.
+    /// Drop its packets, including this one and held ones.
     Drop,
 }

@@ -23,8 +23,8 @@ const SEQ: usize = 14 + 20 + 4;
 fn allocations(settings: &Settings, order: [u32; 8]) -> (u64, u64) {
     let node = streams::window::<Tcp, _>(settings, |_, _| Verdict::Forward).unwrap();
     let blueprint = Blueprint {
-        nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
-        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+        nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Unconnected] }],
+        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
     };
     let pool = Arc::new(HeapPool::new(1000));
     let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());

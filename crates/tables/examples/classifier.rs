@@ -197,7 +197,7 @@ fn shaped(shape: &Shape, random: &mut Random, n: usize) -> Vec<Rule> {
     rules
 }
 
-/// Whether whatever matches `b` matches `a`.
+/// Returns true if every packet that matches `b` matches `a`.
 fn hides(a: &Rule, b: &Rule) -> bool {
     let (Addresses::V4 { src: a_src, dst: a_dst }, Addresses::V4 { src: b_src, dst: b_dst }) =
         (a.addresses, b.addresses)

@@ -8,7 +8,7 @@
 use core::hint::black_box;
 use packet::clock::cycles;
 use std::time::{Duration, Instant};
-use tables::flow::{FlowKey, FlowTable, Found, Full, Prepared, Settings, Tuple4, Tuple6};
+use tables::flow::{FlowKey, FlowTable, Lookup, Full, Prepared, Settings, Tuple4, Tuple6};
 
 const BURST: usize = 32;
 /// Bursts in a sample: about 0.2 ms.
@@ -66,7 +66,7 @@ fn count<K: Numbered>(table: &mut Table<K>, keys: &[Prepared<K>; BURST], now: u3
         now,
         |_, _| {},
         |_, found| {
-            if let Found::Known([packets, bytes]) | Found::New([packets, bytes]) = found {
+            if let Lookup::Known([packets, bytes]) | Lookup::New([packets, bytes]) = found {
                 *packets += 1;
                 *bytes += 60;
             }

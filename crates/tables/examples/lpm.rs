@@ -1,4 +1,4 @@
-//! What a look-up costs: `cargo run --release -p bondstone-tables --example lpm [hugetlb|transparent|ordinary]`.
+//! Cost of a lookup: `cargo run --release -p bondstone-tables --example lpm [hugetlb|transparent|ordinary]`.
 //!
 //! Bursts of 32 over 1k, 64k and 4M destinations, each drawn from a random route and random within it; samples of about
 //! 0.3 ms; the 5th percentile and the median. Cycles are of the time-stamp counter. The real table is `data/routes`.

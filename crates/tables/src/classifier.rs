@@ -49,6 +49,7 @@ mod region;
 mod rule;
 mod search;
 mod tree;
+mod trees;
 
 pub use changing::{Changing, Fold, Folded};
 pub use error::{Error, Fault};
@@ -59,35 +60,13 @@ use block::LANES;
 use patch::Patch;
 use region::Region;
 pub use search::BURST;
-use search::Simd;
+use search::{Simd, words4};
 use std::sync::Arc;
 use tree::{Entry, Tree};
+use trees::Trees;
 
-/// No rule.
-const NONE: u32 = u32::MAX;
 /// Most rules of a classifier: 65,528.
 pub const MAX_RULES: usize = Entry::BLOCKS_MOST * LANES;
-
-/// Trees of either version.
-#[derive(Default)]
-struct Trees {
-    v4: Vec<Tree<1>>,
-    v6: Vec<Tree<4>>,
-}
-
-impl Trees {
-    fn v4(&self) -> &[Tree<1>] {
-        &self.v4
-    }
-
-    fn v6(&self) -> &[Tree<4>] {
-        &self.v6
-    }
-
-    fn bytes(&self) -> usize {
-        self.v4.iter().map(Tree::bytes).sum::<usize>() + self.v6.iter().map(Tree::bytes).sum::<usize>()
-    }
-}
 
 /// Ordered rules, made ready for look-up; never changes. A clone is the same one.
 ///
@@ -95,7 +74,7 @@ impl Trees {
 #[derive(Clone)]
 pub struct Classifier {
     trees: Arc<Trees>,
-    /// What has changed since the trees were made.
+    /// Changes since the trees were built.
     patch: Option<Arc<Patch>>,
     rules: usize,
     simd: Simd,
@@ -125,7 +104,7 @@ impl Classifier {
     pub fn classify4(&self, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
         assert!(keys.len() <= BURST, "at most a burst");
         if let Some(patch) = &self.patch {
-            return patch.classify4(self, keys, found);
+            return patch.classify4(&self.trees, self.simd, keys, found);
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(rules) = Tree::only_flat(&self.trees.v4) {
@@ -149,7 +128,7 @@ impl Classifier {
     pub fn classify6(&self, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
         assert!(keys.len() <= BURST, "at most a burst");
         if let Some(patch) = &self.patch {
-            return patch.classify6(self, keys, found);
+            return patch.classify6(&self.trees, self.simd, keys, found);
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(rules) = Tree::only_flat(&self.trees.v6) {
@@ -164,18 +143,18 @@ impl Classifier {
         search::search(&self.trees.v6, self.simd, Key6::words(keys), found)
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     pub fn rules(&self) -> usize {
         self.rules
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.trees.bytes() + self.patch.as_ref().map_or(0, |patch| patch.bytes())
     }
 }
 
-/// The regions of rules, for each version those that have some, by rank.
+/// Returns the regions of rules, for each version those that have some, by rank.
 fn compile(rules: &[Rule]) -> Result<(Vec<Region>, Vec<Region>), Error> {
     if rules.len() > MAX_RULES {
         return Err(Error::TooMany { given: rules.len() });
@@ -187,16 +166,6 @@ fn compile(rules: &[Rule]) -> Result<(Vec<Region>, Vec<Region>), Error> {
         v6.extend(regions.1);
     }
     Ok((v4, v6))
-}
-
-/// Keys as the search reads them.
-#[inline(always)]
-fn words4(keys: &[Key4]) -> [[u32; 4]; BURST] {
-    let mut words = [[0; 4]; BURST];
-    for (words, key) in words.iter_mut().zip(keys) {
-        *words = key.words();
-    }
-    words
 }
 
 impl core::fmt::Debug for Classifier {

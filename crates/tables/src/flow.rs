@@ -51,7 +51,7 @@ pub use settings::{CAPACITY_MOST, Error, Full, Settings};
 use crate::Backing;
 use core::fmt;
 use core::ops::Range;
-use store::{Entry, Seen, Store, WAYS};
+use store::{Entry, LastSeen, Store, WAYS};
 
 /// Keys looked up together.
 const BURST: usize = 32;
@@ -62,7 +62,7 @@ const SLOTS: usize = 2;
 /// More flows away from a home than are counted.
 const MANY: u8 = u8::MAX;
 
-/// What a table has counted since it was made: `len = inserted - evicted - expired - removed`.
+/// Counters of a table: `len = inserted - evicted - expired - removed`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
     /// Flows inserted.
@@ -79,9 +79,9 @@ pub struct Counters {
     pub moved: u64,
 }
 
-/// What a look-up that inserts has found.
+/// Result of a lookup that inserts.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Found<'a, V> {
+pub enum Lookup<'a, V> {
     /// The value of a flow that was there.
     Known(&'a mut V),
     /// The value of a flow that is there from now on.
@@ -99,7 +99,7 @@ pub struct Prepared<K> {
 }
 
 impl<K: Copy> Prepared<K> {
-    /// The key itself.
+    /// Returns the key itself.
     #[inline(always)]
     pub fn key(&self) -> K {
         self.key
@@ -125,7 +125,7 @@ fn first_bucket(hash: u64, buckets: usize) -> usize {
     (((hash >> 32) * buckets as u64) >> 32) as usize
 }
 
-/// Two buckets, if there are two.
+/// Returns the two buckets, if there are two.
 #[inline(always)]
 fn both_buckets(hash: u64, buckets: usize) -> [usize; 2] {
     let first = first_bucket(hash, buckets);
@@ -151,7 +151,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         Ok(Self { store, away, seed, full, capacity, len: 0, sweep: 0, counters: Counters::default() })
     }
 
-    /// A key for look-up, hashed, and its home on its way from memory: for each packet, while parsing it say.
+    /// Hashes a key and prefetches its primary bucket, for example while a packet is parsed.
     ///
     /// Whatever happens to the table until the look-up, it is right.
     #[inline(always)]
@@ -162,7 +162,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         Prepared { key, home: home as u32 }
     }
 
-    /// The way of a bucket at which the home of a hash begins.
+    /// Returns the slot of a bucket at which the search for a hash starts.
     #[inline(always)]
     fn home(hash: u64) -> usize {
         hash as usize % WAYS / Entry::<K, V>::PER_LINE * Entry::<K, V>::PER_LINE
@@ -188,12 +188,12 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         keys: &[Prepared<K>],
         now: u32,
         mut lost: impl FnMut(&K, &V),
-        mut found: impl FnMut(usize, Found<'_, V>),
+        mut found: impl FnMut(usize, Lookup<'_, V>),
     ) {
         for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.touch_home(burst, now, |i, value| found(from + i, Found::Known(value)));
+            let missed = self.touch_home(burst, now, |i, value| found(from + i, Lookup::Known(value)));
             self.further(burst, missed, |table, i, key| match table.touch(key, now) {
-                Some(value) => found(from + i, Found::Known(value)),
+                Some(value) => found(from + i, Lookup::Known(value)),
                 None => found(from + i, table.insert(key, now, &mut lost)),
             });
         }
@@ -217,7 +217,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// result, and the line beside their home is on its way.
     #[inline(always)]
     fn touch_home(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
-        let (seen, mut missed) = (Seen::at(now), 0);
+        let (seen, mut missed) = (LastSeen::at(now), 0);
         for (i, key) in keys.iter().enumerate() {
             let home = key.home as usize;
             if let Some(entry) = self.store.at_home_mut(home, &key.key)
@@ -248,7 +248,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     fn touch(&mut self, key: &Prepared<K>, now: u32) -> Option<&mut V> {
         let slot = self.find(&key.key, key.key.flow_hash(&self.seed))?;
         let entry = self.store.get_mut(slot);
-        entry.seen = Seen::at(now);
+        entry.seen = LastSeen::at(now);
         Some(&mut entry.value)
     }
 
@@ -277,7 +277,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         self.slots(hash).skip(Entry::<K, V>::PER_LINE).find(|&slot| self.holds(slot, key))
     }
 
-    /// The first slot of a hash's home.
+    /// Returns the first preferred slot of a hash.
     #[inline(always)]
     fn home_of(&self, hash: u64) -> usize {
         first_bucket(hash, self.store.buckets()) * WAYS + Self::home(hash)
@@ -294,23 +294,23 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     /// Inserts a key that is not there.
     #[inline(never)]
-    fn insert(&mut self, key: &Prepared<K>, now: u32, lost: &mut impl FnMut(&K, &V)) -> Found<'_, V> {
+    fn insert(&mut self, key: &Prepared<K>, now: u32, lost: &mut impl FnMut(&K, &V)) -> Lookup<'_, V> {
         let key = key.key;
         let hash = key.flow_hash(&self.seed);
         let room = if self.len < self.capacity { self.vacant(hash).or_else(|| self.make_room(hash)) } else { None };
         let Some(slot) = room.or_else(|| self.evict(hash, now, lost)) else {
             self.counters.refused += 1;
-            return Found::Refused;
+            return Lookup::Refused;
         };
         self.count_away(slot, hash, true);
         self.len += 1;
         self.counters.inserted += 1;
         let entry = self.store.get_mut(slot);
-        *entry = Entry { key: key.pack(), seen: Seen::at(now), value: V::default() };
-        Found::New(&mut entry.value)
+        *entry = Entry { key: key.pack(), seen: LastSeen::at(now), value: V::default() };
+        Lookup::New(&mut entry.value)
     }
 
-    /// A free slot in one of the buckets.
+    /// Returns a free slot in one of the buckets.
     fn vacant(&self, hash: u64) -> Option<usize> {
         self.slots(hash).find(|&slot| !self.store.get(slot).seen.is_taken())
     }
@@ -351,7 +351,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         self.len -= 1;
     }
 
-    /// The value of a flow, which does not count as seen.
+    /// Returns the value of a flow without refreshing its time.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.find(key, key.flow_hash(&self.seed)).map(|slot| &self.store.get(slot).value)
     }
@@ -411,7 +411,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         before - self.len
     }
 
-    /// All flows of some buckets, in no order: for the greatest of them, say.
+    /// Returns all flows of some buckets, in no order: for the greatest of them, say.
     ///
     /// # Panics
     /// If `buckets` goes beyond [`buckets`](Self::buckets).
@@ -426,7 +426,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -443,12 +443,12 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         self.store.buckets()
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What memory it has, by kind of page.
+    /// Returns the memory by kind of page.
     pub fn backing(&self) -> Backing {
         self.store.backing()
     }

@@ -12,6 +12,9 @@
 
 mod address;
 mod groups;
+mod ipv4;
+mod ipv6;
+mod limits;
 mod look_up;
 mod look_up4;
 mod look_up6;
@@ -20,42 +23,18 @@ mod rules;
 mod words;
 mod writer;
 
-use crate::grace::{Grace, Pass};
-use crate::memory::{Backing, Pages};
+use crate::memory::Backing;
+use crate::qsbr::{QsbrDomain, QsbrReader};
+use limits::{GROUP, LINK, TOP};
 use std::sync::Arc;
 use words::{Words, either};
 
 pub use address::Address;
+pub use limits::{Limits, MAX_GROUPS, MAX_VALUE};
 pub use look_up::Isa;
 pub use writer::{Usage, Writer};
 
-/// Bits that index the first level.
-const TOP_BITS: u32 = 24;
-/// Words of the first level.
-const TOP: usize = 1 << TOP_BITS;
-/// Words of a group.
-const GROUP: usize = 256;
-/// Set in what a word holds that is no value: the other bits are the number of a group.
-const LINK: u32 = 1 << 31;
-
-/// The largest value of a route.
-pub const MAX_VALUE: u32 = LINK - 1;
-/// The most groups that a table can be made for: their words are indexed by 31 bits.
-pub const MAX_GROUPS: usize = (LINK as usize - TOP) / GROUP;
-
-/// How large a table may grow, and on which pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Routes at most. A route takes 10 to 40 bytes of the writer's memory.
-    pub routes: usize,
-    /// Groups of 256 words at most ([`MAX_GROUPS`] at most): each 512 B or 1 KiB of table and 258 bytes of the writer's,
-    /// taken when a route needs it. Of address space all are reserved at once.
-    pub groups: usize,
-    /// The best pages to try.
-    pub pages: Pages,
-}
-
-/// Why a route was not taken, or a table not made.
+/// Error of creating a table or adding a route.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -70,7 +49,7 @@ pub enum Error {
     /// The address has bits set behind the prefix.
     #[error("prefix {prefix}: bits set behind its length; write {instead}")]
     HostBits {
-        /// What was asked for.
+        /// Requested value.
         prefix: String,
         /// The same with those bits clear.
         instead: String,
@@ -113,17 +92,17 @@ pub enum Error {
     /// The system has no memory, or no address space.
     #[error("no memory for {what}: {source}; look at `ulimit -v`, cgroup limits and free memory")]
     Memory {
-        /// What it was for.
+        /// Purpose of the memory.
         what: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: std::io::Error,
     },
 }
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 struct Shared {
     words: Words,
-    grace: Grace,
+    grace: QsbrDomain,
 }
 
 /// A table that others write: where readers come from. Clones are the same table.
@@ -145,7 +124,7 @@ impl<A: Address> Table<A> {
         }
         let words = Words::reserve(*limits)
             .map_err(|e| Error::Memory { what: format!("a table of {} groups", limits.groups), source: e.into() })?;
-        Ok(Table { shared: Arc::new(Shared { words, grace: Grace::default() }), family: std::marker::PhantomData })
+        Ok(Table { shared: Arc::new(Shared { words, grace: QsbrDomain::default() }), family: std::marker::PhantomData })
     }
 
     /// A reader for one worker, with the widest instructions that the processor has and that were measured to pay.
@@ -154,7 +133,7 @@ impl<A: Address> Table<A> {
         self.reader_of(Isa::best())
     }
 
-    /// A reader that uses `isa`, or `None` where the processor does not have it.
+    /// Returns a reader that uses `isa`, or `None` where the processor does not have it.
     #[must_use]
     pub fn reader_with(&self, isa: Isa) -> Option<Reader<A>> {
         isa.is_here().then(|| self.reader_of(isa))
@@ -170,7 +149,7 @@ impl<A: Address> Table<A> {
         self.shared.grace.reader_count()
     }
 
-    /// What backs the table: reads a file of the kernel's, so not for the packet path.
+    /// Returns the kinds of pages that back the table. Reads a file of the kernel: not for the packet path.
     #[must_use]
     pub fn backing(&self) -> Backing {
         self.shared.words.backing()
@@ -180,7 +159,7 @@ impl<A: Address> Table<A> {
 /// One worker's way to look addresses up. Its clone is a further reader.
 pub struct Reader<A: Address> {
     table: Table<A>,
-    pass: Pass,
+    pass: QsbrReader,
     isa: Isa,
 }
 
@@ -189,7 +168,7 @@ impl<A: Address> Reader<A> {
     /// `values[i]`, or 0 where there is none. Any number of addresses; bursts of 32 and more are fastest.
     ///
     /// # Panics
-    /// When the slices differ in length.
+    /// If the slices differ in length.
     #[inline]
     pub fn look_up(&mut self, addresses: &[A], values: &mut [u32]) {
         assert_eq!(addresses.len(), values.len(), "one value for each address");
@@ -219,13 +198,13 @@ impl<A: Address> Reader<A> {
         self.pass.idle();
     }
 
-    /// The instructions it uses.
+    /// Returns the instructions it uses.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// The table it reads.
+    /// Returns the table it reads.
     #[must_use]
     pub fn table(&self) -> &Table<A> {
         &self.table

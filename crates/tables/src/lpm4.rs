@@ -45,10 +45,10 @@ pub type Table = lpm::Table<u32>;
 /// A reader of an IPv4 table.
 pub type Reader = lpm::Reader<u32>;
 
-/// What [`new`] makes room for: 4,194,304 routes and 65,536 groups (64 MiB beside the first level's 64 MiB).
+/// Limits used by [`new`]: 4,194,304 routes and 65,536 groups (64 MiB beside the first level's 64 MiB).
 pub const DEFAULT_LIMITS: Limits = Limits { routes: 1 << 22, groups: 1 << 16, pages: Pages::Hugetlb };
 
-/// An empty table for [`DEFAULT_LIMITS`], and its writer.
+/// Creates an empty table for [`DEFAULT_LIMITS`], and its writer.
 ///
 /// # Errors
 /// [`Error::Memory`] when the system has no address space for it.
@@ -56,7 +56,7 @@ pub fn new() -> Result<(Writer, Table), Error> {
     with(DEFAULT_LIMITS)
 }
 
-/// An empty table for `limits`, and its writer.
+/// Creates an empty table for `limits`, and its writer.
 ///
 /// # Errors
 /// [`Error::Limits`], and [`Error::Memory`] when the system has no address space for it.

@@ -48,7 +48,7 @@ pub type Reader = lpm::Reader<u128>;
 /// routes need them; the real table takes 38,096). A route takes at most 13 groups of its own.
 pub const DEFAULT_LIMITS: Limits = Limits { routes: 1 << 22, groups: 1 << 19, pages: Pages::Hugetlb };
 
-/// An empty table for [`DEFAULT_LIMITS`], and its writer.
+/// Creates an empty table for [`DEFAULT_LIMITS`], and its writer.
 ///
 /// # Errors
 /// [`Error::Memory`] when the system has no address space for it.
@@ -56,7 +56,7 @@ pub fn new() -> Result<(Writer, Table), Error> {
     with(DEFAULT_LIMITS)
 }
 
-/// An empty table for `limits`, and its writer.
+/// Creates an empty table for `limits`, and its writer.
 ///
 /// # Errors
 /// [`Error::Limits`], and [`Error::Memory`] when the system has no address space for it.

@@ -33,13 +33,13 @@ const NOBODY: u16 = u16::MAX;
 /// A backend of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member<'n> {
-    /// What its place in the ring follows from: two may not have the same.
+    /// Name, from which its permutation follows: must be unique.
     pub name: &'n str,
     /// Its share in proportion to the others', 0 to [`WEIGHT_MOST`]; with 0 it has none.
     pub weight: u32,
 }
 
-/// Why there is no ring.
+/// Error of building a ring.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// The number of slots is not prime, or too large.
@@ -58,9 +58,9 @@ pub enum Error {
     /// A weight that is none.
     #[error("{name:?} has the weight {weight}, and there are 0 to {WEIGHT_MOST}")]
     Weight {
-        /// Whose.
+        /// Name of the member.
         name: String,
-        /// Which.
+        /// Weight of the member.
         weight: u32,
     },
     /// Two backends of one name would want the same slots.
@@ -76,7 +76,7 @@ pub struct Ring {
     members: usize,
 }
 
-/// What changed from one ring to another.
+/// Differences between two rings.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Disruption {
     /// Slots that went to another backend although the one they had is still there.
@@ -88,7 +88,7 @@ pub struct Disruption {
 }
 
 impl Disruption {
-    /// Of the slots that need not have moved, the share that did.
+    /// Returns the share of slots that moved without need.
     #[must_use]
     pub fn share(&self) -> f64 {
         let kept = self.size - self.bereft;
@@ -96,7 +96,7 @@ impl Disruption {
     }
 }
 
-/// Where a backend's permutation of the slots begins, and how far it is to the next one of it.
+/// Start and step of a backend's permutation of the slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Permutation {
     offset: usize,
@@ -120,7 +120,7 @@ fn hash(name: &str, from: u64) -> u64 {
     hash ^ hash >> 33
 }
 
-/// Whether there is no divisor but one.
+/// Returns true if `n` is prime.
 #[must_use]
 pub fn is_prime(n: usize) -> bool {
     n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
@@ -153,12 +153,12 @@ impl Ring {
         }
         let turn = |at: u16| {
             let Member { name, weight } = members[at as usize];
-            Turn::new(at, weight, Permutation::of(name, size))
+            Candidate::new(at, weight, Permutation::of(name, size))
         };
         Ok(Self { slots: populate(size, order.into_iter().map(turn).collect()), members: members.len() })
     }
 
-    /// The backend of a hash, of which the upper half counts; `None` if there is none at all.
+    /// Returns the backend of a hash, of which the upper half counts; `None` if there is none at all.
     #[inline(always)]
     #[must_use]
     pub fn get(&self, hash: u64) -> Option<u16> {
@@ -166,13 +166,13 @@ impl Ring {
         self.slots.get(slot as usize).copied().filter(|member| *member != NOBODY)
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn size(&self) -> usize {
         self.slots.len()
     }
 
-    /// The places in `members` that slots belong to; 65,535 is nobody's.
+    /// Returns the member index of each slot; 65,535 for none.
     #[must_use]
     pub fn slots(&self) -> &[u16] {
         &self.slots
@@ -190,7 +190,8 @@ impl Ring {
         counts
     }
 
-    /// What changes when `next`, a ring of as many slots and of the same list of members, takes the place of this one.
+    /// Returns the changes when `next`, a ring with the same number of slots and the same list of members, replaces
+    /// this one.
     /// Backends come and go by their weights.
     #[must_use]
     pub fn disruption(&self, next: &Ring) -> Disruption {
@@ -208,7 +209,7 @@ impl Ring {
 }
 
 /// A backend while slots are given out.
-struct Turn {
+struct Candidate {
     member: u16,
     weight: u32,
     /// Turns that are due to it, in parts of the greatest weight.
@@ -218,14 +219,14 @@ struct Turn {
     skip: u32,
 }
 
-impl Turn {
+impl Candidate {
     fn new(member: u16, weight: u32, from: Permutation) -> Self {
-        Turn { member, weight, due: 0, at: from.offset as u32, skip: from.skip as u32 }
+        Candidate { member, weight, due: 0, at: from.offset as u32, skip: from.skip as u32 }
     }
 }
 
-/// Pseudocode 1 of the paper, with weights.
-fn populate(size: usize, mut turns: Vec<Turn>) -> Box<[u16]> {
+/// Returns the pseudocode 1 of the paper, with weights.
+fn populate(size: usize, mut turns: Vec<Candidate>) -> Box<[u16]> {
     let mut slots = vec![NOBODY; size].into_boxed_slice();
     turns.retain(|turn| turn.weight != 0);
     let Some(most) = turns.iter().map(|turn| turn.weight).max() else { return slots };

@@ -34,7 +34,7 @@ pub enum Pages {
     Hugetlb,
 }
 
-/// What backs a table now, in bytes, as the kernel says (`/proc/self/smaps`).
+/// Kinds of pages that back a table, in bytes (`/proc/self/smaps`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Backing {
     /// In huge pages that were set aside.
@@ -46,14 +46,14 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// All of it.
+    /// Returns all of it.
     #[must_use]
     pub fn total(&self) -> usize {
         self.hugetlb + self.transparent + self.ordinary
     }
 }
 
-/// What words may be.
+/// Types of words.
 ///
 /// # Safety
 /// An atomic integer: zeros are valid, loads of it are all right on pages that cannot be written.
@@ -121,7 +121,7 @@ impl<W: Zeroed> Memory<W> {
         Ok(Memory { base, words, reserved, reserved_bytes, best, backed, of: PhantomData })
     }
 
-    /// All words.
+    /// Returns all words.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[W] {
         // SAFETY: the words are mapped, at least for reading, as long as self lives; zeros are valid; nobody has them as
@@ -162,7 +162,7 @@ impl<W: Zeroed> Memory<W> {
         self.backed[slice].load(Ordering::Relaxed)
     }
 
-    /// Whether there was a giant page for what begins with this slice.
+    /// Returns true if a 1 GiB page was available for the range that starts with this slice.
     #[cold]
     fn back_giant(&self, slice: usize) -> Result<bool, Errno> {
         match huge_page(GIANT) {
@@ -171,7 +171,7 @@ impl<W: Zeroed> Memory<W> {
         }
     }
 
-    /// The words that can be written.
+    /// Returns the words that can be written.
     pub(crate) fn backed(&self) -> impl Iterator<Item = Range<usize>> {
         let slices = self.backed.iter().enumerate().filter(|(_, backed)| backed.load(Ordering::Relaxed));
         slices.map(|(slice, _)| slice * Self::WORDS..((slice + 1) * Self::WORDS).min(self.words))
@@ -228,7 +228,7 @@ impl<W: Zeroed> Memory<W> {
         zeros.map(|_| false)
     }
 
-    /// What backs the words now. Zeros where the kernel does not say.
+    /// Returns the kinds of pages that back the words. Zeros if the kernel does not report them.
     pub(crate) fn backing(&self) -> Backing {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let base = self.base.as_ptr().addr();

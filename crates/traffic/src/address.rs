@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Why a range is refused.
+/// Error of an address range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
@@ -39,7 +39,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// From `first` to `last`, both included.
+    /// Creates the range from `first` to `last`, both included.
     ///
     /// # Errors
     /// [`AddressError::Order`] unless both are of one version and in order.
@@ -50,7 +50,7 @@ impl AddressRange {
         Ok(Self { first, last })
     }
 
-    /// All addresses of a prefix; bits behind `len` in `address` do not matter.
+    /// Returns all addresses of a prefix; bits behind `len` in `address` do not matter.
     ///
     /// # Errors
     /// [`AddressError::Length`] if `len` is above 32 or 128.
@@ -64,22 +64,22 @@ impl AddressRange {
         Ok(Self { first: from_bits(address.is_ipv4(), first), last: from_bits(address.is_ipv4(), first | hosts) })
     }
 
-    /// First address.
+    /// Returns the first address.
     pub fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// Last address.
+    /// Returns the last address.
     pub fn last(&self) -> IpAddr {
         self.last
     }
 
-    /// Whether the addresses are IPv4.
+    /// Returns true if the addresses are IPv4.
     pub fn is_ipv4(&self) -> bool {
         self.first.is_ipv4()
     }
 
-    /// Number of addresses; 2¹²⁸−1 for all of IPv6.
+    /// Returns the number of addresses; 2¹²⁸−1 for all of IPv6.
     #[expect(clippy::len_without_is_empty, reason = "a range has at least one address")]
     pub fn len(&self) -> u128 {
         (bits(self.last) - bits(self.first)).saturating_add(1)

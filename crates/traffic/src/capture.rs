@@ -28,7 +28,7 @@ pub const PROBE_EVERY: u64 = 32;
 /// A probe goes no further behind than this, so that it is found also behind what functions add.
 const DEEPEST: usize = 200;
 
-/// What to do with the frames of a capture.
+/// Settings of a capture as traffic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureSettings {
     /// Most memory to use, bytes, at most 4 GiB. The first frames that fit are taken.
@@ -39,9 +39,9 @@ pub struct CaptureSettings {
     pub src_mac: Option<MacAddr>,
     /// Destination address for all frames; else their own.
     pub dst_mac: Option<MacAddr>,
-    /// What else is changed.
+    /// Further changes.
     pub rewrite: Rewrite,
-    /// Whether frames beyond the limit are read all the same, and counted.
+    /// True if frames beyond the limit are read and counted.
     pub count_all: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for CaptureSettings {
     }
 }
 
-/// Why a capture cannot be sent.
+/// Error of a capture as traffic.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -95,7 +95,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// These and those.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Skipped {
         }
     }
 
-    /// How many were left out.
+    /// Returns the number of skipped records.
     pub fn sum(&self) -> u64 {
         self.not_ethernet + self.cut + self.long + self.short + self.probes
     }
@@ -135,15 +135,15 @@ impl std::fmt::Display for Skipped {
 struct Entry {
     offset: u32,
     len: u16,
-    /// Where a probe goes; 0 for none.
+    /// Offset of the probe; 0 for none.
     probe: u16,
-    /// Where the checksum is that covers it.
+    /// Offset of the checksum that covers it.
     checksum: u16,
-    /// What that checksum sums beside the probe, native order.
+    /// Sum of the bytes other than the probe that this checksum covers, native order.
     sum: u16,
-    /// What the checksum is with a probe.
+    /// Kind of checksum over the probe.
     summed: Summed,
-    /// Whether it is sent with a probe every time, because it came with one that is not ours.
+    /// True if it always carries a probe, because it was captured with a foreign one.
     always: bool,
 }
 
@@ -177,7 +177,7 @@ pub struct Capture {
     rewritten: u64,
 }
 
-/// What became of a record.
+/// Result of adding a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admitted {
     Taken,
@@ -185,14 +185,14 @@ pub(crate) enum Admitted {
     Full,
 }
 
-/// Where a capture ends.
+/// Reason for the end of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// With the file.
     Whole,
-    /// Where the next frame would not have fitted into the limit.
+    /// The next frame exceeds the limit.
     Full,
-    /// Where the file breaks off.
+    /// The file is truncated.
     BreaksOff,
 }
 
@@ -255,7 +255,7 @@ impl Capture {
         }
     }
 
-    /// One without frames, to be filled.
+    /// Creates an empty capture.
     pub(crate) fn empty() -> Self {
         Self {
             bytes: Vec::new(),
@@ -344,7 +344,7 @@ impl Capture {
         true
     }
 
-    /// Number of frames; never 0.
+    /// Returns the number of frames; never 0.
     #[expect(clippy::len_without_is_empty, reason = "a capture without frames is refused")]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -355,17 +355,17 @@ impl Capture {
         self.beyond.0
     }
 
-    /// Where it ends, and so whether all of the file was taken.
+    /// Returns the reason why it ends.
     pub fn end(&self) -> End {
         self.end
     }
 
-    /// What was left out.
+    /// Returns the counts of skipped records.
     pub fn skipped(&self) -> Skipped {
         self.skipped
     }
 
-    /// Different five-tuples among the frames, in one direction each.
+    /// Returns the different five-tuples among the frames, in one direction each.
     pub fn flows(&self) -> usize {
         self.flows
     }
@@ -383,13 +383,13 @@ impl Capture {
         self.bytes.get(start..start + usize::from(entry.len)).unwrap_or(&[])
     }
 
-    /// Whether frame number `frame` has room for a probe.
+    /// Returns true if frame number `frame` has room for a probe.
     #[inline(always)]
     pub fn has_room(&self, frame: usize) -> bool {
         self.entries.get(frame).is_some_and(|entry| entry.probe != 0)
     }
 
-    /// Whether frame number `frame` is sent with a probe every time.
+    /// Returns true if frame number `frame` is sent with a probe every time.
     #[inline(always)]
     pub(crate) fn is_always(&self, frame: usize) -> bool {
         self.entries.get(frame).is_some_and(|entry| entry.always)
@@ -399,7 +399,7 @@ impl Capture {
         self.entries.is_empty()
     }
 
-    /// The first frame with room for a probe.
+    /// Returns the first frame with room for a probe.
     pub fn first_with_room(&self) -> Option<usize> {
         self.entries.iter().position(|entry| entry.probe != 0)
     }
@@ -415,22 +415,22 @@ impl Capture {
         Some(self.times.get(frame)? - self.times.first()?)
     }
 
-    /// When frame number `frame` was captured, by the capture's clock.
+    /// Returns the time of frame number `frame` by the capture's clock.
     pub(crate) fn stamp(&self, frame: usize) -> Option<u64> {
         self.times.get(frame).copied()
     }
 
-    /// Frames held that the rewriting has changed.
+    /// Returns the frames held that the rewriting has changed.
     pub fn rewritten(&self) -> u64 {
         self.rewritten
     }
 
-    /// When the first frame was captured, nanoseconds by the capture's clock.
+    /// Returns the time of the first frame in nanoseconds by the capture's clock.
     pub fn first_ns(&self) -> u64 {
         self.times.first().copied().unwrap_or(0)
     }
 
-    /// When the last frame was captured, by the same clock; of all of the file if they were to be counted.
+    /// Returns the time of the last frame by the same clock; of the whole file if it was counted.
     pub fn last_ns(&self) -> u64 {
         self.times.last().copied().unwrap_or(0).max(self.latest)
     }
@@ -459,8 +459,8 @@ impl Capture {
 
     /// Its frames one after the other, without end; probes come at random by `seed`, so that no pattern of the capture
     /// meets theirs (RFC 2330 §11.1).
-    pub fn turns(&self, seed: u64) -> Turns<'_> {
-        let mut turns = Turns { capture: self, next: 0, random: Random::new(seed), until: 0 };
+    pub fn turns(&self, seed: u64) -> FrameSequence<'_> {
+        let mut turns = FrameSequence { capture: self, next: 0, random: Random::new(seed), until: 0 };
         turns.until = turns.gap();
         turns
     }
@@ -483,7 +483,7 @@ impl Capture {
 
 /// The frames of a [`Capture`], in turn.
 #[derive(Clone, Debug)]
-pub struct Turns<'a> {
+pub struct FrameSequence<'a> {
     capture: &'a Capture,
     next: usize,
     random: Random,
@@ -491,22 +491,22 @@ pub struct Turns<'a> {
     until: u64,
 }
 
-/// Whose turn it is.
+/// The next frame to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn {
+pub struct NextFrame {
     /// Number of the frame.
     pub frame: usize,
-    /// Whether it is to carry a probe; it has room for it.
+    /// True if it carries a probe; it has room for it.
     pub probe: bool,
 }
 
-impl<'a> Turns<'a> {
-    /// The capture.
+impl<'a> FrameSequence<'a> {
+    /// Returns the capture.
     pub fn capture(&self) -> &'a Capture {
         self.capture
     }
 
-    /// Goes back to the first frame; which are to carry a probe stays random.
+    /// Restarts at the first frame; the choice of frames with a probe stays random.
     pub fn rewind(&mut self) {
         self.next = 0;
     }
@@ -521,18 +521,18 @@ impl<'a> Turns<'a> {
         self.next = ((self.next as u64 + frames) % self.capture.entries.len().max(1) as u64) as usize;
     }
 
-    /// The next frame. A probe whose turn it is waits for a frame that has room.
+    /// Returns the next frame. A probe whose turn it is waits for a frame that has room.
     #[inline(always)]
-    pub fn next_turn(&mut self) -> Turn {
+    pub fn next_turn(&mut self) -> NextFrame {
         let frame = self.next;
         self.next = if frame + 1 < self.capture.entries.len() { frame + 1 } else { 0 };
-        let Some(entry) = self.capture.entries.get(frame) else { return Turn { frame, probe: false } };
+        let Some(entry) = self.capture.entries.get(frame) else { return NextFrame { frame, probe: false } };
         self.until = self.until.saturating_sub(1);
         let due = self.until == 0 && entry.probe != 0;
         if due {
             self.until = self.gap();
         }
-        Turn { frame, probe: due || entry.always }
+        NextFrame { frame, probe: due || entry.always }
     }
 }
 
@@ -577,7 +577,7 @@ fn prepare(frame: &[u8], entry: &mut Entry) {
     entry.summed = if udp { Summed::Udp } else { Summed::Tcp };
 }
 
-/// The pseudo header of the packet, unless a routing header hides where it goes (RFC 8200 §8.1).
+/// Returns the pseudo header of the packet, unless a routing header hides where it goes (RFC 8200 §8.1).
 fn pseudo(frame: &[u8], place: &Payload) -> Option<Pseudo> {
     let packet = frame.get(place.network..place.end)?;
     let field = place.network.checked_sub(2)?;

@@ -1,4 +1,4 @@
-//! How far packets were displaced: reorder density, and how many arrived before one that should have been first.
+//! Packet reordering: reorder density (RFC 5236) and n-reordering (RFC 4737).
 //!
 //! ```
 //! use traffic::Density;
@@ -33,12 +33,12 @@ pub struct Density {
     recent: VecDeque<u64>,
     /// Arrivals in a row, each following the one before it.
     run: usize,
-    /// Whether window and recent arrivals are `place..place + THRESHOLD`, and nothing came early.
+    /// True if window and recent arrivals are `place..place + THRESHOLD`, without early packets.
     in_order: bool,
     seen: Displacements,
 }
 
-/// How many packets had which displacement.
+/// Number of packets by displacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Displacements {
     counts: [u64; 2 * THRESHOLD + 1],
@@ -50,7 +50,7 @@ pub struct Displacements {
 }
 
 impl Displacements {
-    /// Packets displaced by `places`: early ones below 0, late ones above; none beyond [`THRESHOLD`].
+    /// Returns the packets displaced by `places`: early ones below 0, late ones above; none beyond [`THRESHOLD`].
     pub fn count(&self, places: i32) -> u64 {
         let at = i64::from(places) + THRESHOLD as i64;
         usize::try_from(at).ok().and_then(|at| self.counts.get(at)).copied().unwrap_or(0)
@@ -61,12 +61,12 @@ impl Displacements {
         (-(THRESHOLD as i32)..).zip(self.counts)
     }
 
-    /// Packets in the density: those displaced by [`THRESHOLD`] or less.
+    /// Returns the packets in the density: those displaced by [`THRESHOLD`] or less.
     pub fn judged(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The reorder density RD\[`places`\]: a share of all packets judged, 0.0 where none was.
+    /// Returns the reorder density RD\[`places`\]: a share of all packets judged, 0.0 where none was.
     pub fn density(&self, places: i32) -> f64 {
         self.count(places) as f64 / self.judged().max(1) as f64
     }
@@ -79,7 +79,7 @@ impl Displacements {
 }
 
 impl Density {
-    /// For a stream that starts with number `first`.
+    /// Creates a measurement for a stream that starts with number `first`.
     pub fn new(first: u64) -> Self {
         let seen =
             Displacements { counts: [0; 2 * THRESHOLD + 1], beyond_early: 0, beyond_late: 0, before: [0; THRESHOLD] };
@@ -94,7 +94,7 @@ impl Density {
         }
     }
 
-    /// Takes note of a packet that arrived for the first time.
+    /// Records a packet that arrived for the first time.
     #[inline(always)]
     pub fn arrive(&mut self, number: u64) {
         if self.in_order && number == self.place + THRESHOLD as u64 {
@@ -168,7 +168,7 @@ impl Density {
         self.place += 1;
     }
 
-    /// What was seen so far, as if nothing came any more.
+    /// Returns the displacements so far, as if no more packets arrived.
     pub fn displacements(&self) -> Displacements {
         let mut end = self.clone();
         if end.in_order {

@@ -18,15 +18,15 @@ use crate::pace::PaceError;
 
 /// Most departures that wait in a schedule that is fed.
 pub const MAX_AHEAD: usize = 1 << 20;
-/// How many times as fast; what had a packet a day may become as many as a generator sends.
+/// Range of the speed factor: a capture with one packet per day can become as fast as a generator sends.
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-6..=1e12;
 
 /// When packets are due, nanoseconds from the start of a trial.
 #[derive(Clone, Debug)]
-pub struct Departures(pub(crate) Kind);
+pub struct Departures(pub(crate) Schedule);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Schedule {
     Looped { at: Arc<[u64]>, period: u64 },
     Fed { speed: f64 },
 }
@@ -45,10 +45,10 @@ impl Departures {
         let faster = |ns: u64| (ns as f64 / speed) as u64;
         let at: Arc<[u64]> = at.iter().map(|ns| faster(*ns)).collect();
         let last = at.last().copied().unwrap_or(0);
-        Ok(Self(Kind::Looped { at, period: faster(period_ns).max(last + 1) }))
+        Ok(Self(Schedule::Looped { at, period: faster(period_ns).max(last + 1) }))
     }
 
-    /// Packets of which [`Pacer::feed`](crate::Pacer::feed) tells when each is due, `speed` times as fast.
+    /// Creates a schedule whose times are passed to [`Pacer::feed`](crate::Pacer::feed), `speed` times as fast.
     ///
     /// # Errors
     /// [`PaceError::Departures`] if `speed` is not from 10⁻⁶ to 10¹².
@@ -56,21 +56,21 @@ impl Departures {
         if !SPEEDS.contains(&speed) {
             return Err(PaceError::Departures { count: 0, period_ns: 0, speed });
         }
-        Ok(Self(Kind::Fed { speed }))
+        Ok(Self(Schedule::Fed { speed }))
     }
 
-    /// Packets a second on average; none where that is not known.
+    /// Returns the packets a second on average; none where that is not known.
     pub fn mean_pps(&self) -> Option<f64> {
         match &self.0 {
-            Kind::Looped { at, period } => Some(at.len() as f64 / *period as f64 * 1e9),
-            Kind::Fed { .. } => None,
+            Schedule::Looped { at, period } => Some(at.len() as f64 / *period as f64 * 1e9),
+            Schedule::Fed { .. } => None,
         }
     }
 }
 
 /// A schedule of [`Departures`] under way, in ticks.
 #[derive(Clone, Debug)]
-pub(crate) enum Plan {
+pub(crate) enum DepartureSchedule {
     Looped {
         at: Box<[u64]>,
         period: u64,
@@ -86,22 +86,22 @@ pub(crate) enum Plan {
     },
 }
 
-impl Plan {
+impl DepartureSchedule {
     pub(crate) fn new(departures: &Departures, ticks_hz: u64, end: u64) -> Self {
         let ticks_per_ns = ticks_hz as f64 / 1e9;
         match &departures.0 {
-            Kind::Looped { at, period } => {
+            Schedule::Looped { at, period } => {
                 let at: Box<[u64]> = at.iter().map(|ns| (*ns as f64 * ticks_per_ns) as u64).collect();
                 let last = at.last().copied().unwrap_or(0);
                 Self::Looped { at, period: ((*period as f64 * ticks_per_ns) as u64).max(last + 1) }
             }
-            Kind::Fed { speed } => {
+            Schedule::Fed { speed } => {
                 Self::Fed { ahead: VecDeque::new(), gone: 0, ticks_per_ns: ticks_per_ns / speed, end, open: true }
             }
         }
     }
 
-    /// Packets due within `elapsed` ticks.
+    /// Returns the number of packets due within `elapsed` ticks.
     pub(crate) fn by(&self, elapsed: u64) -> u64 {
         match self {
             Self::Looped { at, period } => {
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// When packet number `packet` is due, ticks; far off where that is not known yet.
+    /// Returns the time of packet number `packet` in ticks; the far future while unknown.
     pub(crate) fn at(&self, packet: u64) -> u64 {
         match self {
             Self::Looped { at, period } => {

@@ -1,4 +1,4 @@
-//! Sets of flows: who talks to whom.
+//! Sets of flows.
 //!
 //! ```
 //! use traffic::{FlowSettings, Flows};
@@ -17,7 +17,7 @@ use wire::flow::FiveTuple;
 use wire::{IpProtocol, MacAddr, build};
 
 use crate::address::AddressRange;
-use crate::pick::{Alias, NotOrder, Order, Picker};
+use crate::order::{Alias, NotOrder, Order, Picker};
 use crate::random::scramble;
 
 /// Most flows in a set. A flow takes 16 bytes of memory, 38 over IPv6, 8 more in Zipf's order, 12 more where flows differ in
@@ -26,7 +26,7 @@ pub const MAX_FLOWS: u32 = 1 << 24;
 /// Most destination ranges: twice today's Internet table.
 pub const MAX_DESTINATIONS: usize = 1 << 21;
 
-/// What flows carry.
+/// Transport of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Transport {
     /// UDP; over IPv4 without a checksum (RFC 768 allows 0), over IPv6 with one.
@@ -37,12 +37,12 @@ pub enum Transport {
     Tcp,
 }
 
-/// What to make flows from.
+/// Parameters of a set of flows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowSettings {
-    /// How many, 1 to [`MAX_FLOWS`].
+    /// Number of flows, 1 to [`MAX_FLOWS`].
     pub count: u32,
-    /// What they carry.
+    /// Transport protocol.
     pub transport: Transport,
     /// Source addresses.
     pub src: AddressRange,
@@ -66,7 +66,7 @@ pub struct FlowSettings {
 }
 
 impl FlowSettings {
-    /// One flow of UDP in the test range of RFC 2544 appendix C, 198.18.0.0/15: the lower half talks to the
+    /// Returns the one flow of UDP in the test range of RFC 2544 appendix C, 198.18.0.0/15: the lower half talks to the
     /// upper.
     pub fn v4() -> Self {
         Self::between(
@@ -75,7 +75,7 @@ impl FlowSettings {
         )
     }
 
-    /// One flow of UDP in the test range of RFC 5180 §8, 2001:2::/48.
+    /// Returns the one flow of UDP in the test range of RFC 5180 §8, 2001:2::/48.
     pub fn v6() -> Self {
         let net = |net: u16| AddressRange::prefix([0x2001, 2, 0, net, 0, 0, 0, 0].into(), 64);
         Self::between(net(1), net(2))
@@ -110,7 +110,7 @@ pub struct Flow {
     pub tuple: FiveTuple,
 }
 
-/// Why a set of flows is refused.
+/// Error of a set of flows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
@@ -275,7 +275,7 @@ impl Flows {
         Self { settings: settings.into(), table, macs, alias: self.alias.clone() }
     }
 
-    /// The first `count` of them, in memory that is shared.
+    /// Returns the first `count` of them, in memory that is shared.
     ///
     /// # Errors
     /// [`FlowError::Count`] for none, or more than there are.
@@ -288,17 +288,17 @@ impl Flows {
         Ok(Self { settings: settings.into(), alias, ..self.clone() })
     }
 
-    /// What they were made from.
+    /// Returns the settings.
     pub fn settings(&self) -> &FlowSettings {
         &self.settings
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn count(&self) -> u32 {
         self.settings.count
     }
 
-    /// Whether they are IPv4.
+    /// Returns true if they are IPv4.
     pub fn is_ipv4(&self) -> bool {
         matches!(self.table, Table::V4(_))
     }
@@ -330,7 +330,7 @@ impl Flows {
         Picker::new(self.count(), self.settings.order, self.alias.clone(), self.settings.seed, lane, lanes)
     }
 
-    /// Source and destination address of the frames of flow number `flow`, if there is one.
+    /// Returns the source and destination address of the frames of flow number `flow`, if there is one.
     pub fn macs(&self, flow: u32) -> Option<(MacAddr, MacAddr)> {
         if flow >= self.count() {
             return None;
@@ -356,7 +356,7 @@ fn alias(order: Order, count: u32) -> Result<Option<Arc<Alias>>, NotOrder> {
     })
 }
 
-/// How many choices each field of a flow has.
+/// Number of values of each field of a flow.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     dst: u128,
@@ -366,7 +366,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Those of settings that make sense.
+    /// Builds flows from checked settings.
     pub(crate) fn of(settings: &FlowSettings) -> Result<Self, FlowError> {
         let FlowSettings { src, ref dst, .. } = *settings;
         if !(1..=MAX_DESTINATIONS).contains(&dst.len()) {
@@ -390,7 +390,7 @@ impl Places {
         })
     }
 
-    /// Different flows that they make.
+    /// Returns the number of distinct flows that they allow.
     pub(crate) fn all(&self) -> u128 {
         self.dst.saturating_mul(self.src).saturating_mul(self.src_ports * self.dst_ports)
     }
@@ -417,7 +417,7 @@ pub(crate) fn tuple(settings: &FlowSettings, places: &Places, flow: u64) -> (IpA
     (src, dst, src_port, dst_port)
 }
 
-/// What `bytes` add to an Internet checksum, in native order.
+/// Returns the contribution of `bytes` to an Internet checksum, in native order.
 pub(crate) fn native_sum(bytes: &[u8]) -> u16 {
     (!wire::checksum::of(bytes)).to_be()
 }

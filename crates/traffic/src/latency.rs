@@ -30,7 +30,7 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// No delays yet. Takes 200 KiB.
+    /// Creates an empty histogram of 200 KiB.
     pub fn new() -> Self {
         match Histogram::new_with_bounds(1, MAX_NS, DIGITS) {
             Ok(histogram) => Self { histogram },
@@ -62,22 +62,22 @@ impl Delays {
         self.histogram.len()
     }
 
-    /// The shortest, rounded down to what is told apart.
+    /// Returns the shortest delay, rounded down to the resolution.
     pub fn min_ns(&self) -> Option<u64> {
         (!self.histogram.is_empty()).then(|| self.histogram.min())
     }
 
-    /// The longest, rounded up to what is told apart.
+    /// Returns the longest delay, rounded up to the resolution.
     pub fn max_ns(&self) -> Option<u64> {
         (!self.histogram.is_empty()).then(|| self.histogram.max())
     }
 
-    /// The delay that a share of all, 0.0 to 1.0, does not exceed.
+    /// Returns the delay at quantile 0.0 to 1.0.
     pub fn quantile_ns(&self, share: f64) -> Option<u64> {
         (!self.histogram.is_empty()).then(|| self.histogram.value_at_quantile(share))
     }
 
-    /// The histogram, for whoever writes it down.
+    /// Returns the histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
     }
@@ -91,13 +91,13 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// For a counter of `ticks_hz` a second; 0 counts as 1.
+    /// Creates a conversion for a counter of `ticks_hz` per second; 0 counts as 1.
     pub fn new(ticks_hz: u64) -> Self {
         let ns = (1_000_000_000_u128 << 32) / u128::from(ticks_hz.max(1));
         Self { ns: u64::try_from(ns).unwrap_or(u64::MAX) }
     }
 
-    /// Nanoseconds of `ticks`, rounded to the nearest.
+    /// Returns the nanoseconds of `ticks`, rounded to the nearest.
     #[inline(always)]
     pub fn ns(self, ticks: u64) -> u64 {
         let ns = (u128::from(ticks) * u128::from(self.ns) + (1 << 31)) >> 32;

@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Most bins, in 32 MiB: 14 µs each in a trial of a minute.
 pub const MAX_BINS: usize = 1 << 22;
 
-/// How many of a trial's packets were received, in bins of equally many numbers in a row.
+/// Received packets of a trial in bins of equally many consecutive numbers.
 ///
 /// A bin is a span of numbers, not of time: at a steady rate number `k` left `k / rate` after the start, unless packets
 /// before it stayed unsent and took no number.
@@ -57,7 +57,7 @@ impl Losses {
         1 << self.shift
     }
 
-    /// Packets received of each bin, the first numbers first.
+    /// Returns the packets received of each bin, the first numbers first.
     pub fn received(&self) -> &[u64] {
         &self.received
     }
@@ -80,7 +80,7 @@ impl Losses {
         self.lost(sent).rposition(|lost| lost != 0).map(|bin| self.span(bin, sent))
     }
 
-    /// The packets of a bin, of `sent` ones.
+    /// Returns the packets of a bin, of `sent` ones.
     fn span(&self, bin: usize, sent: u64) -> Range<u64> {
         let sent = sent.min(self.intended);
         let start = ((bin as u64) << self.shift).min(sent);

@@ -81,7 +81,7 @@ pub enum Name {
     Gateway(u32),
 }
 
-/// What differs from flow to flow.
+/// Fields that vary between flows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Vary {
     /// The destination MAC address, suffix `e`.
@@ -90,7 +90,7 @@ pub enum Vary {
     Ip,
 }
 
-/// Which way frames go through the device.
+/// Direction of frames through the DUT.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Direction {
     /// From the first port to the second.
@@ -108,7 +108,7 @@ pub enum Direction {
 )]
 pub struct NotTrace(String);
 
-/// Where the frames of a direction come from and go to.
+/// Sources and destinations of the frames of a direction.
 struct Ends {
     src_mac: MacAddr,
     dst_mac: MacAddr,
@@ -133,7 +133,7 @@ impl Ends {
         }
     }
 
-    /// The address that does not vary of a network.
+    /// Returns the address that does not vary of a network.
     fn fixed(&self, [a, b]: [u8; 2]) -> Ipv4Addr {
         Ipv4Addr::new(a, b, self.host[0], self.host[1])
     }
@@ -148,19 +148,19 @@ impl Ends {
         MacAddr([2, 0, self.varied, d, e, f])
     }
 
-    /// A flow whose addresses do not vary.
+    /// Returns a flow whose addresses do not vary.
     fn flow(&self) -> Flow {
         udp(self.src_mac, self.dst_mac, self.fixed(self.src), self.fixed(self.dst), PORTS)
     }
 }
 
-/// A flow of UDP.
+/// Returns a flow of UDP.
 fn udp(src_mac: MacAddr, dst_mac: MacAddr, src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Flow {
     Flow { src_mac, dst_mac, tuple: FiveTuple::v4(src, dst, ports.0, ports.1, IpProtocol::UDP) }
 }
 
 impl Name {
-    /// Its flows, in their order.
+    /// Returns its flows, in their order.
     pub fn list(self, direction: Direction, seed: u64) -> Vec<Flow> {
         let ends = Ends::of(direction);
         let plain = ends.flow();
@@ -189,7 +189,7 @@ impl Name {
         }
     }
 
-    /// Its flows, to be sent in their order.
+    /// Returns its flows, to be sent in their order.
     ///
     /// # Errors
     /// [`FlowError::Count`] for a family with no entries.

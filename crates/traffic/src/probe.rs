@@ -1,4 +1,4 @@
-//! The signature in a packet's payload, by which the receiver knows it again.
+//! The probe in a packet's payload, by which the receiver identifies it.
 //!
 //! 18 bytes at the start of the UDP or TCP payload, so that a 64-byte frame of UDP over IPv4 has room for it
 //! (14 + 20 + 8 + 18 = 60, and 4 of frame check sequence). The smallest frames for the other stacks are
@@ -26,7 +26,7 @@ use crate::stack::{VXLAN_LEN, VXLAN_PORT};
 
 /// Bytes of a probe.
 pub const LEN: usize = 18;
-/// What a probe starts with, as bytes `BsPr`.
+/// First bytes of a probe: `BsPr`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"BsPr");
 /// Bits of a sequence number.
 pub const SEQUENCE_BITS: u32 = 40;
@@ -39,7 +39,7 @@ const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 /// Smallest frames with a probe, frame check sequence included: UDP over IPv4 and IPv6, TCP over IPv4 and IPv6.
 pub const MIN_SIZE: [u16; 4] = [64, 84, 76, 96];
 
-/// What a probe says.
+/// Contents of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Probe {
     /// Which stream of packets: numbers are given out for each by itself.
@@ -50,7 +50,7 @@ pub struct Probe {
     pub stamp: u64,
 }
 
-/// What bytes at a probe's place are.
+/// Result of parsing a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
     /// A probe.
@@ -62,7 +62,7 @@ pub enum Reading {
 }
 
 impl Probe {
-    /// The bytes of the probe, as two words and a half.
+    /// Returns the bytes of the probe, as two words and a half.
     #[inline(always)]
     pub(crate) fn words(self) -> (u64, u64, u16) {
         let identity = self.sequence & SEQUENCE_MASK | u64::from(self.stream) << SEQUENCE_BITS;
@@ -71,7 +71,7 @@ impl Probe {
         (first, identity >> 16 | stamp << 32, (stamp >> 32) as u16)
     }
 
-    /// Bytes to put in front of a payload.
+    /// Returns the bytes to put in front of a payload.
     #[inline(always)]
     pub fn to_bytes(self) -> [u8; LEN] {
         let (first, second, third) = self.words();
@@ -82,7 +82,7 @@ impl Probe {
         bytes
     }
 
-    /// What `bytes` are.
+    /// Parses a probe at the start of `bytes`.
     #[inline(always)]
     pub fn read(bytes: &[u8; LEN]) -> Reading {
         let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
@@ -135,8 +135,8 @@ impl Probe {
     }
 }
 
-/// Whether [`MAGIC`] stands anywhere in a frame where a payload may begin. Headers are multiples of four bytes, but for
-/// Ethernet's 14: a look at every fourth place is cheaper than to parse them.
+/// Returns true if [`MAGIC`] is at any offset of a frame where a payload may start. Headers are multiples of four bytes,
+/// except Ethernet's 14: checking every fourth offset is cheaper than parsing them.
 #[inline(always)]
 fn has_magic(frame: &[u8]) -> bool {
     /// Behind Ethernet, IPv4 and UDP.
@@ -238,7 +238,7 @@ pub(crate) struct Payload {
     pub(crate) tunnel: Option<usize>,
 }
 
-/// What a probe adds to a checksum over its payload: to be used where the payload starts at an even place.
+/// Returns the contribution of a probe to a checksum over its payload, if the payload starts at an even offset.
 #[inline(always)]
 pub(crate) fn sum((first, second, third): (u64, u64, u16)) -> u64 {
     // The words are little endian on every machine, the sum is native: on this side of the swap it is the same.
@@ -246,12 +246,12 @@ pub(crate) fn sum((first, second, third): (u64, u64, u16)) -> u64 {
     (first & 0xffff_ffff) + (first >> 32) + (second & 0xffff_ffff) + (second >> 32) + u64::from(third)
 }
 
-/// The sum of what is in `bytes`, to which [`Sum`] and this crate's sums add up.
+/// Returns the sum over `bytes`, to which [`Sum`] and this crate's sums add up.
 pub(crate) fn partial(sum: Sum) -> u16 {
     (!sum.finish()).to_be()
 }
 
-/// The checksum field, native order, for a sum below 2⁴⁸; see RFC 1071.
+/// Returns the checksum field, native order, for a sum below 2⁴⁸; see RFC 1071.
 #[inline(always)]
 pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);

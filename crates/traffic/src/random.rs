@@ -10,32 +10,32 @@ pub struct Random {
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// The numbers of `seed`.
+    /// Creates a generator from `seed`.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number, all 64 bits equally good.
+    /// Returns the next number, all 64 bits equally good.
     #[inline(always)]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         scramble(self.state)
     }
 
-    /// The next number below `bound`, 0 for a bound of 0. Uneven by at most `bound`/2⁶⁴.
+    /// Returns the next number below `bound`, 0 for a bound of 0. Uneven by at most `bound`/2⁶⁴.
     #[inline(always)]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// The next number in 0.0..1.0, a multiple of 2⁻⁵³.
+    /// Returns the next number in 0.0..1.0, a multiple of 2⁻⁵³.
     #[inline(always)]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// A number from 0 to 2⁶⁴−1 in which every bit of `value` has a say; different for different values.
+/// Mixes `value` into a number from 0 to 2⁶⁴−1 that depends on every bit; a bijection.
 #[inline(always)]
 pub(crate) const fn scramble(value: u64) -> u64 {
     let z = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! What of a capture's frames is changed before they are sent: IP addresses by prefix, VLAN tags.
+//! Changes to the frames of a capture before they are sent: IP addresses by prefix, VLAN tags.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ pub const MAX_MAPS: usize = 256;
 /// The highest VLAN.
 const MAX_VID: u16 = 4094;
 
-/// What to change.
+/// Changes to make.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rewrite {
     /// Of each source and destination address of IP the first that holds it counts; checksums of IPv4, UDP, TCP and
@@ -25,7 +25,7 @@ pub struct Rewrite {
     pub tagging: Tagging,
 }
 
-/// What becomes of VLAN tags.
+/// Treatment of VLAN tags.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Tagging {
     /// They stay.
@@ -105,7 +105,7 @@ impl FromStr for Tagging {
 }
 
 impl fmt::Display for Rewrite {
-    /// Its maps, separated by commas.
+    /// Returns its maps, separated by commas.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, map) in self.prefixes.iter().enumerate() {
             write!(f, "{}{map}", if n == 0 { "" } else { "," })?;
@@ -129,7 +129,7 @@ impl PrefixMap {
 }
 
 impl Rewrite {
-    /// Whether frames stay as they are.
+    /// Returns true if frames stay as they are.
     pub fn is_nothing(&self) -> bool {
         self.prefixes.is_empty() && self.tagging == Tagging::Keep
     }
@@ -155,7 +155,7 @@ impl Rewrite {
     }
 }
 
-/// Where what is behind Ethernet and tags starts.
+/// Returns the offset behind Ethernet header and tags.
 fn network(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..=wire::flow::MAX_TAGS {
@@ -206,7 +206,7 @@ fn v6(packet: &mut [u8], maps: &[PrefixMap]) -> Option<()> {
     if later { Some(()) } else { transport(packet, header, protocol, delta) }
 }
 
-/// The checksum of what is above IP, which covers the addresses.
+/// Returns the checksum of what is above IP, which covers the addresses.
 fn transport(packet: &mut [u8], header: usize, protocol: IpProtocol, delta: Delta) -> Option<()> {
     match protocol {
         IpProtocol::TCP => put(packet, header + 16, delta.apply(u16_at(packet, header + 16)?)),

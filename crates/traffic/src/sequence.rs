@@ -1,4 +1,4 @@
-//! What became of numbered packets: lost, duplicated, reordered.
+//! Tracking of sequence numbers: lost, duplicated, reordered.
 //!
 //! ```
 //! use traffic::sequence::{Arrival, Sequence};
@@ -16,7 +16,7 @@ pub const WINDOW: usize = 1 << 16;
 /// Most numbers that can be remembered, in 2 MiB.
 pub const MAX_WINDOW: usize = 1 << 24;
 
-/// What the arrival of a packet is.
+/// Classification of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Arrival {
     /// Above all numbers so far: in order, though perhaps behind a gap.
@@ -54,17 +54,17 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Packets lost of `sent`.
+    /// Returns the packets lost of `sent`.
     pub fn lost(&self, sent: u64) -> u64 {
         sent.saturating_sub(self.received)
     }
 
-    /// All arrivals.
+    /// Returns all arrivals.
     pub fn arrivals(&self) -> u64 {
         self.received + self.duplicate + self.late + self.stale + self.impossible
     }
 
-    /// These and those.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -93,7 +93,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// For numbers from `first` on, of which at most `intended` will be sent, and a window of [`WINDOW`].
+    /// Creates a tracker for at most `intended` numbers from `first` on, with a window of [`WINDOW`].
     pub fn new(first: u64, intended: u64) -> Self {
         Self::with_window(first, intended, WINDOW)
     }
@@ -112,7 +112,7 @@ impl Sequence {
         self.seen.len() as u64 * 64
     }
 
-    /// The first number of the trial.
+    /// Returns the first number of the trial.
     pub fn first(&self) -> u64 {
         self.first
     }
@@ -128,14 +128,14 @@ impl Sequence {
         self.next.saturating_add_signed(self.ahead(number))
     }
 
-    /// How far a number lies ahead of the highest seen and one.
+    /// Returns the distance of a number from the highest seen plus one.
     #[inline(always)]
     fn ahead(&self, number: u64) -> i64 {
         let unused = 64 - SEQUENCE_BITS;
         ((number.wrapping_sub(self.next) << unused) as i64) >> unused
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn totals(&self) -> Totals {
         self.totals
     }
@@ -256,7 +256,7 @@ mod tests {
         let mut model = Model { first, end: first + intended, next: first, window, seen: HashSet::new() };
         let (mut arrivals, mut stale, mut late, mut extra) = (0, 0, 0, 0);
         for number in numbers {
-            // What travels has 40 bits.
+            // Packets carry 40 bits.
             let arrival = sequence.arrive(number & ((1 << SEQUENCE_BITS) - 1));
             assert_eq!(arrival, model.arrive(number), "number {number}");
             arrivals += 1;

@@ -29,7 +29,7 @@ pub const MAX_SIZES: usize = 32;
 /// Longest cycle of a mix, frames: the sum of its weights, shortened.
 pub const MAX_PERIOD: usize = 4096;
 
-/// Why a size or a mix is refused.
+/// Error of a size or a mix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
@@ -65,7 +65,7 @@ impl FrameSize {
     /// The sizes of RFC 2544 §9.1.
     pub const RFC2544: [Self; 7] = [Self(64), Self(128), Self(256), Self(512), Self(1024), Self(1280), Self(1518)];
 
-    /// A size including the frame check sequence.
+    /// Returns a size including the frame check sequence.
     ///
     /// # Errors
     /// [`SizeError::Range`] outside 64 to 9216.
@@ -74,19 +74,19 @@ impl FrameSize {
         if (Self::MIN..=Self::MAX).contains(&size) { Ok(size) } else { Err(SizeError::Range(with_fcs.into())) }
     }
 
-    /// Bytes including the frame check sequence.
+    /// Returns the bytes including the frame check sequence.
     #[inline(always)]
     pub const fn with_fcs(self) -> u16 {
         self.0
     }
 
-    /// Bytes in a buffer: without the frame check sequence.
+    /// Returns the bytes in a buffer: without the frame check sequence.
     #[inline(always)]
     pub const fn without_fcs(self) -> usize {
         (self.0 - FCS) as usize
     }
 
-    /// Most frames a second, one direction: `link_bps / (8·(L + 20))`.
+    /// Returns the most frames a second, one direction: `link_bps / (8·(L + 20))`.
     pub fn max_pps(self, link_bps: u64) -> f64 {
         link_bps as f64 / (8.0 * f64::from(self.0 + WIRE_OVERHEAD))
     }
@@ -149,7 +149,7 @@ impl Mix {
         ("dc", "64:36,96:13,120:16,128:18,160:10,192:4,256:1,512:1,1518:1"),
     ];
 
-    /// All frames of one size.
+    /// Creates a mix of one size.
     pub fn fixed(size: FrameSize) -> Self {
         Self { entries: vec![(size, 1)], pattern: vec![0] }
     }
@@ -201,7 +201,7 @@ impl Mix {
         Self { entries, pattern }
     }
 
-    /// Frames in an order of their own, the genome of RFC 6985.
+    /// Creates a mix with an explicit order, the genome of RFC 6985.
     fn in_order(sizes: &[FrameSize]) -> Result<Self, SizeError> {
         let mut entries: Vec<(FrameSize, u32)> = Vec::new();
         let mut pattern = Vec::with_capacity(sizes.len());
@@ -224,43 +224,43 @@ impl Mix {
         &self.entries
     }
 
-    /// Frames after which the order repeats.
+    /// Returns the frames after which the order repeats.
     pub fn period(&self) -> usize {
         self.pattern.len()
     }
 
-    /// The mix's index for frame number `frame`, which is its place in [`entries`](Self::entries).
+    /// Returns the mix's index for frame number `frame`, which is its place in [`entries`](Self::entries).
     pub fn index_at(&self, frame: u64) -> usize {
         self.pattern[(frame % self.pattern.len() as u64) as usize].into()
     }
 
-    /// The order from its start, without a division for each frame.
+    /// Returns the order from its start, without a division for each frame.
     pub fn cycle(&self) -> Cycle {
         Cycle { pattern: self.pattern.clone().into(), next: 0 }
     }
 
-    /// The smallest size.
+    /// Returns the smallest size.
     pub fn smallest(&self) -> FrameSize {
         self.entries.iter().map(|(size, _)| *size).min().unwrap_or(FrameSize::MIN)
     }
 
-    /// The largest size.
+    /// Returns the largest size.
     pub fn largest(&self) -> FrameSize {
         self.entries.iter().map(|(size, _)| *size).max().unwrap_or(FrameSize::MIN)
     }
 
-    /// Mean size in bytes, frame check sequence included.
+    /// Returns the mean size in bytes, frame check sequence included.
     pub fn mean(&self) -> f64 {
         let bytes: u64 = self.entries.iter().map(|(size, weight)| u64::from(size.0) * u64::from(*weight)).sum();
         bytes as f64 / self.pattern.len() as f64
     }
 
-    /// Most frames a second on a link of `link_bps`, one direction.
+    /// Returns the most frames a second on a link of `link_bps`, one direction.
     pub fn max_pps(&self, link_bps: u64) -> f64 {
         link_bps as f64 / (8.0 * (self.mean() + f64::from(WIRE_OVERHEAD)))
     }
 
-    /// What `pps` frames a second of this mix are on a link of `link_bps`.
+    /// Returns the utilisation of a link of `link_bps` by `pps` frames of this mix per second.
     pub fn rates(&self, pps: f64, link_bps: u64) -> Rates {
         let l2_bps = 8.0 * self.mean() * pps;
         let l1_bps = 8.0 * (self.mean() + f64::from(WIRE_OVERHEAD)) * pps;
@@ -289,7 +289,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// The index of the next frame's size in [`Mix::entries`].
+    /// Returns the index of the next frame's size in [`Mix::entries`].
     #[inline(always)]
     pub fn next_index(&mut self) -> usize {
         let index = self.pattern[self.next];

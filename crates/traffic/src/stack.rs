@@ -53,7 +53,7 @@ impl Tags {
         outer.map(|vid| (EtherType::QINQ, vid)).into_iter().chain(inner.map(|vid| (EtherType::VLAN, vid)))
     }
 
-    /// Bytes that they add to a frame.
+    /// Returns the bytes that they add to a frame.
     pub const fn len(self) -> usize {
         match self {
             Self::None => 0,
@@ -62,7 +62,7 @@ impl Tags {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if it is empty.
     pub const fn is_empty(self) -> bool {
         matches!(self, Self::None)
     }
@@ -82,7 +82,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Bytes in front of the frame within.
+    /// Returns the bytes in front of the frame within.
     pub const fn len(&self) -> usize {
         14 + self.tags.len() + if self.src.is_ipv4() { 20 } else { 40 } + 8 + VXLAN_LEN
     }
@@ -93,7 +93,7 @@ impl Tunnel {
     }
 }
 
-/// What frames consist of.
+/// Headers of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Stack {
     /// The tunnel that the frames are in.
@@ -115,13 +115,13 @@ pub struct Stack {
 pub struct NotStack(String);
 
 impl Stack {
-    /// The same from the other side: the tunnel's endpoints swapped.
+    /// Returns the same from the other side: the tunnel's endpoints swapped.
     #[must_use]
     pub fn reversed(self) -> Self {
         Self { tunnel: self.tunnel.map(|tunnel| Tunnel { src: tunnel.dst, dst: tunnel.src, ..tunnel }), ..self }
     }
 
-    /// Bytes that tags and tunnel add to a frame.
+    /// Returns the bytes that tags and tunnel add to a frame.
     pub const fn overhead(&self) -> usize {
         let tunnel = match &self.tunnel {
             Some(tunnel) => tunnel.len(),
@@ -130,7 +130,7 @@ impl Stack {
         tunnel + self.tags.len()
     }
 
-    /// Whether it is no more than Ethernet, IP and transport.
+    /// Returns true if it is no more than Ethernet, IP and transport.
     pub const fn is_plain(&self) -> bool {
         self.overhead() == 0
     }
@@ -192,7 +192,7 @@ impl fmt::Display for Tags {
 }
 
 impl fmt::Display for Stack {
-    /// Text that parses to the same stack.
+    /// Returns the text that parses to the same stack.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Tunnel { tags, vni, src, dst }) = self.tunnel {
             if !tags.is_empty() {
@@ -248,7 +248,7 @@ fn plain(text: &str) -> Option<Stack> {
     front.starts_with("eth").then_some(Stack { tunnel: None, tags: tags?, ipv6, tcp })
 }
 
-/// The tags of `eth/vlan/X`, if they are some, and `X`; `X` may stand alone.
+/// Returns the tags of `eth/vlan/X`, if they are some, and `X`; `X` may stand alone.
 fn layers(text: &str) -> (Option<Tags>, &str) {
     let (front, last) = text.rsplit_once('/').map_or(("eth", text), |(front, last)| (front, last));
     (tags(front), last)

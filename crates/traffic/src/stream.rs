@@ -36,24 +36,24 @@ use std::time::Duration;
 
 use pcap::Reader;
 
-use crate::capture::{Admitted, Capture, CaptureError, CaptureSettings, PROBE_EVERY, Skipped, Turn};
-use crate::pace::Pacer;
+use crate::capture::{Admitted, Capture, CaptureError, CaptureSettings, NextFrame, PROBE_EVERY, Skipped};
+use crate::pacer::Pacer;
 use crate::probe::Probe;
 use crate::random::Random;
 
 /// Departures that [`Stream::feed`] tells ahead.
 const AHEAD: u64 = 256;
 
-/// How a capture is read and sent.
+/// Settings of reading and sending a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamSettings {
-    /// What is changed, and the longest frame; its `max_bytes` does not matter.
+    /// Changes, and the longest frame; its `max_bytes` is ignored.
     pub capture: CaptureSettings,
     /// Bytes of a buffer, 64 KiB to 64 MiB.
     pub chunk_bytes: usize,
     /// Buffers, 2 to 1024.
     pub chunks: usize,
-    /// How often the file is read; over and over if none.
+    /// Number of times that the file is read; unlimited if none.
     pub rounds: Option<u64>,
     /// For the places of probes.
     pub seed: u64,
@@ -81,10 +81,10 @@ impl Default for StreamSettings {
 /// Frames in a row.
 struct Chunk {
     frames: Capture,
-    /// What is taken from the capture's clock, and put in its place.
+    /// Offset between the capture's clock and the schedule.
     first: u64,
     start: u64,
-    /// What has been left out since the file began.
+    /// Counts of skipped records since the start of the file.
     skipped: Skipped,
     round: u64,
 }
@@ -168,7 +168,7 @@ impl Stream {
         self.is_ready()
     }
 
-    /// Whether a frame is there. Never waits.
+    /// Returns true if a frame is available, without waiting.
     #[inline]
     pub fn is_ready(&mut self) -> bool {
         if self.current.as_ref().is_some_and(|chunk| self.next < chunk.frames.len()) {
@@ -210,7 +210,7 @@ impl Stream {
     /// The next frame; none if it has not been read yet, which counts as [`starved`](Self::starved), or at the end. Its number
     /// is good until the next call. A probe whose turn it is waits for a frame that has room.
     #[inline]
-    pub fn next_turn(&mut self) -> Option<Turn> {
+    pub fn next_turn(&mut self) -> Option<NextFrame> {
         if !self.is_ready() {
             self.starved += u64::from(!self.ended);
             return None;
@@ -224,7 +224,7 @@ impl Stream {
         if due {
             self.until = 1 + self.random.below(2 * PROBE_EVERY - 1);
         }
-        Some(Turn { frame, probe: due || always })
+        Some(NextFrame { frame, probe: due || always })
     }
 
     /// Leaves out frames that were to be sent and came too late.
@@ -262,23 +262,23 @@ impl Stream {
     }
 
     /// When a frame was captured, nanoseconds since the first; rounds follow one another after the mean gap.
-    pub fn time_ns(&self, turn: Turn) -> Option<u64> {
+    pub fn time_ns(&self, turn: NextFrame) -> Option<u64> {
         self.due_ns(turn.frame)
     }
 
-    /// Bytes of a frame, without frame check sequence.
+    /// Returns the bytes of a frame, without frame check sequence.
     #[inline]
-    pub fn frame_len(&self, turn: Turn) -> usize {
+    pub fn frame_len(&self, turn: NextFrame) -> usize {
         self.current.as_ref().map_or(0, |chunk| chunk.frames.frame(turn.frame).len())
     }
 
     /// As [`Capture::fill`].
     #[inline]
-    pub fn fill(&self, turn: Turn, probe: Option<Probe>, out: &mut [u8]) -> usize {
+    pub fn fill(&self, turn: NextFrame, probe: Option<Probe>, out: &mut [u8]) -> usize {
         self.current.as_ref().map_or(0, |chunk| chunk.frames.fill(turn.frame, probe, out))
     }
 
-    /// How often no frame was there when one was to be sent.
+    /// Returns the number of times that no frame was available when one was due.
     pub fn starved(&self) -> u64 {
         self.starved
     }
@@ -288,23 +288,23 @@ impl Stream {
         self.current.as_ref().map_or(0, |chunk| chunk.round)
     }
 
-    /// What has been left out of the file in the round under way.
+    /// Returns the counts of skipped records of the current round.
     pub fn skipped(&self) -> Skipped {
         self.skipped
     }
 
-    /// Whether no more frames will come.
+    /// Returns true if no more frames will come.
     pub fn is_ended(&mut self) -> bool {
         !self.is_ready() && self.ended
     }
 
-    /// Why reading came to an end before its time.
+    /// Returns the error that ended reading.
     pub fn failed(&self) -> Option<&CaptureError> {
         self.failed.as_ref()
     }
 }
 
-/// How often a file is read, and when its rounds begin.
+/// Rounds of reading a file, and their start times.
 #[derive(Clone, Copy)]
 struct Rounds {
     most: Option<u64>,
@@ -312,7 +312,7 @@ struct Rounds {
     period_ns: Option<u64>,
 }
 
-/// What the thread does. It ends when the stream is dropped, at the next buffer.
+/// Runs the reader thread, which ends at the next buffer after the stream is dropped.
 fn read(
     path: PathBuf,
     settings: &CaptureSettings,
@@ -333,7 +333,7 @@ fn read(
     }
 }
 
-/// One round; when the next one starts, unless nobody wants it.
+/// Reads one round; returns the start time of the next one unless the stream was dropped.
 fn read_once(
     path: &Path,
     settings: &CaptureSettings,

@@ -16,7 +16,7 @@ use crate::random::scramble;
 use crate::size::{FCS, FrameSize, Mix};
 use crate::stack::{FIRST_PORT, Stack};
 
-/// What a payload is filled with.
+/// Content of a payload.
 pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
     let mut bytes = [0; FrameSize::MAX.with_fcs() as usize];
     let mut at = 0;
@@ -38,13 +38,13 @@ pub struct TooSmall {
     pub size: FrameSize,
     /// The headers.
     pub stack: Stack,
-    /// Whether frames carry a probe.
+    /// True if frames carry a probe.
     pub probe: bool,
     /// Smallest size that will do, bytes including the frame check sequence.
     pub needed: u16,
 }
 
-/// Why there are no such frames.
+/// Error of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
@@ -56,12 +56,12 @@ pub enum TemplateError {
     Unlike {
         /// The stack asked for.
         stack: Stack,
-        /// What the flows are.
+        /// Kind of flow set.
         flows: Stack,
     },
 }
 
-/// Bytes in front of the payload; the longest are TCP over IPv6.
+/// Returns the bytes in front of the payload; the longest are TCP over IPv6.
 pub(crate) const fn headers(v4: bool, tcp: bool) -> usize {
     14 + if v4 { 20 } else { 40 } + if tcp { 20 } else { 8 }
 }
@@ -90,26 +90,26 @@ pub struct Template {
     sizes: Box<[Size]>,
     tcp: bool,
     probe: bool,
-    /// Where the payload starts.
+    /// Offset of the payload.
     payload: usize,
     /// Bytes that depend on flow and probe, or belong to the smallest frame.
     head: usize,
     extra: Option<Box<Extra>>,
 }
 
-/// What frames have beyond Ethernet, IP and transport.
+/// Headers beyond Ethernet, IP and transport.
 #[derive(Clone, Debug)]
 struct Extra {
     sizes: Box<[Size]>,
-    /// Where the frame of IP and transport starts, its MAC addresses then overwritten by what stands in front.
+    /// Offset of the frame with IP and transport, whose MAC addresses are then overwritten by the outer headers.
     shift: usize,
     /// For each size what stands in front.
     fronts: Box<[Box<[u8]>]>,
     /// Addresses of each flow, where they differ.
     macs: Option<Arc<[[u8; 12]]>>,
-    /// Where these go.
+    /// Their offset.
     macs_at: usize,
-    /// Where a tunnel has its source port.
+    /// Offset of the source port of a tunnel.
     port_at: Option<usize>,
 }
 
@@ -176,12 +176,12 @@ impl Template {
         })
     }
 
-    /// Where the payload starts, and so the probe.
+    /// Returns the offset of the payload, where the probe starts.
     pub fn probe_at(&self) -> usize {
         self.payload
     }
 
-    /// The flows.
+    /// Returns the flows.
     pub fn flows(&self) -> &Flows {
         &self.flows
     }
@@ -254,7 +254,7 @@ impl Template {
     }
 }
 
-/// What a set of flows is.
+/// Returns the kind of flow set.
 fn stack_of(flows: &Flows) -> Stack {
     let tcp = flows.settings().transport == Transport::Tcp;
     Stack { ipv6: !flows.is_ipv4(), tcp, ..Stack::default() }
@@ -321,7 +321,7 @@ pub(crate) fn v6<const N: usize, const PROBE: bool, const TCP: bool>(
 }
 
 impl Size {
-    /// A frame of no flow and no probe, and what it adds to the checksums.
+    /// Returns a frame of no flow and no probe, and what it adds to the checksums.
     pub(crate) fn new(settings: &FlowSettings, v4: bool, len: usize, probe: bool, flags: TcpFlags) -> Self {
         let tcp = settings.transport == Transport::Tcp;
         let at = headers(v4, tcp);

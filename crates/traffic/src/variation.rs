@@ -1,4 +1,4 @@
-//! How much delays vary, by each of the definitions in use, packet by packet and in bounded memory.
+//! Delay variation by each of the common definitions, per packet and in bounded memory.
 //!
 //! | quantity | definition |
 //! |---|---|
@@ -51,7 +51,7 @@ impl Default for Variation {
 }
 
 impl Variation {
-    /// Nothing yet. Takes 0.6 MiB.
+    /// Creates an empty measurement of 0.6 MiB.
     pub fn new() -> Self {
         Self {
             delays: Delays::new(),
@@ -102,22 +102,22 @@ impl Variation {
         }
     }
 
-    /// Packets taken note of.
+    /// Returns the number of packets recorded.
     pub fn count(&self) -> u64 {
         self.delays.count()
     }
 
-    /// Their delays.
+    /// Returns the delays.
     pub fn delays(&self) -> &Delays {
         &self.delays
     }
 
-    /// The smallest delay, exact.
+    /// Returns the smallest delay, exact.
     pub fn min_ns(&self) -> Option<u64> {
         (self.count() != 0).then_some(self.min_ns)
     }
 
-    /// The largest delay, exact.
+    /// Returns the largest delay, exact.
     pub fn max_ns(&self) -> Option<u64> {
         (self.count() != 0).then_some(self.max_ns)
     }
@@ -135,12 +135,12 @@ impl Variation {
         &self.ipdv
     }
 
-    /// The interarrival jitter as it stands after the last packet, nanoseconds; none before the second packet.
+    /// Returns the interarrival jitter as it stands after the last packet, nanoseconds; none before the second packet.
     pub fn jitter_ns(&self) -> Option<f64> {
         self.jitter
     }
 
-    /// Its largest value.
+    /// Returns the largest interarrival jitter.
     pub fn jitter_max_ns(&self) -> Option<f64> {
         self.jitter.map(|_| self.jitter_max)
     }
@@ -167,17 +167,17 @@ impl Difference {
         self.max = self.max.max(ns);
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The largest, nanoseconds.
+    /// Returns the largest value in nanoseconds.
     pub fn max_ns(&self) -> Option<u64> {
         (self.count != 0).then_some(self.max)
     }
 
-    /// Their mean, nanoseconds.
+    /// Returns the mean in nanoseconds.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count != 0).then(|| self.sum as f64 / self.count as f64)
     }
@@ -211,12 +211,12 @@ impl Signed {
         self.ends = Some((min.min(ns), max.max(ns)));
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.below.count() + self.zero + self.above.count()
     }
 
-    /// All of them without their signs.
+    /// Returns the absolute values.
     pub fn amounts(&self) -> Delays {
         let mut all = self.above.clone();
         all.add(&self.below);
@@ -224,27 +224,27 @@ impl Signed {
         all
     }
 
-    /// How many are above zero.
+    /// Returns the number of positive values.
     pub fn above(&self) -> u64 {
         self.above.count()
     }
 
-    /// The smallest, nanoseconds, exact.
+    /// Returns the smallest value in nanoseconds, exact.
     pub fn min_ns(&self) -> Option<i64> {
         self.ends.map(|(min, _)| min)
     }
 
-    /// The largest, nanoseconds, exact.
+    /// Returns the largest value in nanoseconds, exact.
     pub fn max_ns(&self) -> Option<i64> {
         self.ends.map(|(_, max)| max)
     }
 
-    /// Their mean, nanoseconds: what the delay grew by from packet to packet.
+    /// Returns the mean in nanoseconds: the growth of the delay from packet to packet.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.count() != 0).then(|| self.sum as f64 / self.count() as f64)
     }
 
-    /// The value that a share of all, 0.0 to 1.0, does not exceed, nanoseconds.
+    /// Returns the value at quantile 0.0 to 1.0 in nanoseconds.
     pub fn quantile_ns(&self, share: f64) -> Option<i64> {
         let (min, max) = self.ends?;
         let rank = ((share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64).max(1);

@@ -261,7 +261,7 @@ fn compare(bytes: &[u8]) {
     icmp(bytes);
 }
 
-/// Each sample from every offset at which a header may start.
+/// Returns each sample from every offset at which a header may start.
 fn layers(frame: &[u8]) -> impl Iterator<Item = &[u8]> {
     [0, 14, 18, 22, 34, 38, 54, 58].into_iter().filter_map(|at| frame.get(at..))
 }

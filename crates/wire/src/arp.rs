@@ -28,31 +28,31 @@ impl Arp {
     /// [`operation`](Self::operation) of a reply.
     pub const REPLY: u16 = 2;
 
-    /// What is asked or answered: 1 request, 2 reply.
+    /// Returns the operation: 1 request, 2 reply.
     #[inline(always)]
     pub fn operation(&self) -> u16 {
         self.operation.get()
     }
 
-    /// The sender's MAC address.
+    /// Returns the sender's MAC address.
     #[inline(always)]
     pub fn sender_mac(&self) -> MacAddr {
         self.sender_mac
     }
 
-    /// The sender's IPv4 address.
+    /// Returns the sender's IPv4 address.
     #[inline(always)]
     pub fn sender_ip(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.sender_ip.get())
     }
 
-    /// The target's MAC address; meaningless in a request.
+    /// Returns the target's MAC address; meaningless in a request.
     #[inline(always)]
     pub fn target_mac(&self) -> MacAddr {
         self.target_mac
     }
 
-    /// The target's IPv4 address.
+    /// Returns the target's IPv4 address.
     #[inline(always)]
     pub fn target_ip(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.target_ip.get())
@@ -136,10 +136,10 @@ impl Follows<Vlan> for Arp {
 /// A checked ARP packet.
 pub type Packet<'a> = View<'a, Arp>;
 
-/// What an ARP packet is for.
+/// Operation of an ARP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Who has the target address?
+    /// Asks for the MAC address of the target address.
     Request,
     /// The sender has the sender address.
     Reply,
@@ -161,7 +161,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The value of a checked packet.
+    /// Parses a checked packet.
     ///
     /// # Errors
     /// [`Malformed::Kind`] if it is neither request nor reply.
@@ -181,7 +181,7 @@ impl Repr {
         })
     }
 
-    /// The reply that tells the sender of this request that `mac` has the target address.
+    /// Returns the reply to this request, with `mac` as the owner of the target address.
     #[must_use]
     pub fn reply(&self, mac: MacAddr) -> Self {
         Self {
@@ -193,7 +193,7 @@ impl Repr {
         }
     }
 
-    /// Length of the packet in bytes.
+    /// Returns the length of the packet in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Arp>()

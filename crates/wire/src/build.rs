@@ -39,10 +39,10 @@ pub struct Frame<N, T> {
 
 /// The network layer of a [`Frame`]: [`ipv4::Repr`], [`V6`] or [`arp::Repr`].
 pub trait Network {
-    /// What announces it.
+    /// EtherType of the network layer.
     const ETHER_TYPE: EtherType;
 
-    /// Its header bytes in front of `payload_len` bytes.
+    /// Returns its header bytes in front of `payload_len` bytes.
     ///
     /// # Errors
     /// [`Malformed::Range`] if a field is too large.
@@ -51,13 +51,13 @@ pub trait Network {
 
 /// A network layer with addresses.
 pub trait Ip: Network {
-    /// What checksums above start from.
+    /// Returns the pseudo header of the checksums above.
     fn pseudo(&self) -> Pseudo;
 }
 
 /// The transport layer of a [`Frame`] over `N`: `()` for none.
 pub trait Transport<N> {
-    /// Its header followed by `payload`.
+    /// Returns its header followed by `payload`.
     ///
     /// # Errors
     /// [`Malformed::Range`] if a field is too large.
@@ -201,10 +201,10 @@ impl<N: Network, T: Transport<N>> Frame<N, T> {
         Self { pad_to: len, ..self }
     }
 
-    /// The bytes of the frame, without frame check sequence.
+    /// Returns the bytes of the frame, without frame check sequence.
     ///
     /// # Panics
-    /// Where [`try_to_vec`](Self::try_to_vec) has an error.
+    /// If [`try_to_vec`](Self::try_to_vec) returns an error.
     pub fn to_vec(&self) -> Vec<u8> {
         match self.try_to_vec() {
             Ok(frame) => frame,
@@ -212,7 +212,7 @@ impl<N: Network, T: Transport<N>> Frame<N, T> {
         }
     }
 
-    /// The bytes of the frame, without frame check sequence.
+    /// Returns the bytes of the frame, without frame check sequence.
     ///
     /// # Errors
     /// [`Malformed::Range`] if a value does not fit in its field, such as the length of the payload.
@@ -276,7 +276,7 @@ impl<T: Transport<ipv4::Repr>> Frame<ipv4::Repr, T> {
         self
     }
 
-    /// Makes it a fragment: `offset` in bytes, whether more follow.
+    /// Makes the packet a fragment at `offset` bytes; `more` sets the more-fragments flag.
     pub fn fragment(mut self, offset: u16, more: bool) -> Self {
         (self.network.fragment_offset, self.network.more_fragments) = (offset, more);
         self
@@ -377,17 +377,17 @@ fn v6<T: Transport<V6>>(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, t: T
     Frame::new(V6 { repr: ipv6::Repr::new(src, dst, protocol, 0), extensions: Vec::new() }, t)
 }
 
-/// IPv4 with any payload.
+/// Builds an IPv4 packet with any payload.
 pub fn ipv4(src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>, protocol: IpProtocol) -> Frame<ipv4::Repr, ()> {
     v4(src.into(), dst.into(), protocol, ())
 }
 
-/// IPv6 with any payload.
+/// Builds an IPv6 packet with any payload.
 pub fn ipv6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, protocol: IpProtocol) -> Frame<V6, ()> {
     v6(src.into(), dst.into(), protocol, ())
 }
 
-/// UDP over IPv4.
+/// Builds a UDP datagram over IPv4.
 pub fn udp4(
     src: impl Into<Ipv4Addr>,
     dst: impl Into<Ipv4Addr>,
@@ -397,12 +397,12 @@ pub fn udp4(
     v4(src.into(), dst.into(), IpProtocol::UDP, udp::Repr { src_port, dst_port, payload_len: 0 })
 }
 
-/// UDP over IPv6.
+/// Builds a UDP datagram over IPv6.
 pub fn udp6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, src_port: u16, dst_port: u16) -> Frame<V6, udp::Repr> {
     v6(src.into(), dst.into(), IpProtocol::UDP, udp::Repr { src_port, dst_port, payload_len: 0 })
 }
 
-/// TCP over IPv4, a SYN unless [`flags`](Frame::flags) says otherwise.
+/// Builds a TCP segment over IPv4: a SYN unless [`flags`](Frame::flags) is called.
 pub fn tcp4(
     src: impl Into<Ipv4Addr>,
     dst: impl Into<Ipv4Addr>,
@@ -412,12 +412,12 @@ pub fn tcp4(
     v4(src.into(), dst.into(), IpProtocol::TCP, tcp::Repr::new(src_port, dst_port))
 }
 
-/// TCP over IPv6, a SYN unless [`flags`](Frame::flags) says otherwise.
+/// Builds a TCP segment over IPv6: a SYN unless [`flags`](Frame::flags) is called.
 pub fn tcp6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, src_port: u16, dst_port: u16) -> Frame<V6, tcp::Repr> {
     v6(src.into(), dst.into(), IpProtocol::TCP, tcp::Repr::new(src_port, dst_port))
 }
 
-/// An ICMP message over IPv4.
+/// Builds an ICMP message over IPv4.
 pub fn icmp4(
     src: impl Into<Ipv4Addr>,
     dst: impl Into<Ipv4Addr>,
@@ -426,22 +426,22 @@ pub fn icmp4(
     v4(src.into(), dst.into(), IpProtocol::ICMPV4, message)
 }
 
-/// An ICMPv6 message.
+/// Builds an ICMPv6 message.
 pub fn icmp6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, message: icmpv6::Repr) -> Frame<V6, icmpv6::Repr> {
     v6(src.into(), dst.into(), IpProtocol::ICMPV6, message)
 }
 
-/// An ICMP echo request over IPv4.
+/// Builds an ICMP echo request over IPv4.
 pub fn echo4(src: impl Into<Ipv4Addr>, dst: impl Into<Ipv4Addr>, id: u16, seq: u16) -> Frame<ipv4::Repr, icmpv4::Repr> {
     icmp4(src, dst, icmpv4::Repr::EchoRequest { id, seq })
 }
 
-/// An ICMPv6 echo request.
+/// Builds an ICMPv6 echo request.
 pub fn echo6(src: impl Into<Ipv6Addr>, dst: impl Into<Ipv6Addr>, id: u16, seq: u16) -> Frame<V6, icmpv6::Repr> {
     icmp6(src, dst, icmpv6::Repr::EchoRequest { id, seq })
 }
 
-/// An ARP request, broadcast from [`SRC_MAC`]: who has `target`?
+/// Builds an ARP request for `target`, broadcast from [`SRC_MAC`].
 pub fn arp_request(sender: impl Into<Ipv4Addr>, target: impl Into<Ipv4Addr>) -> Frame<arp::Repr, ()> {
     arp(arp::Repr {
         operation: arp::Operation::Request,
@@ -452,7 +452,7 @@ pub fn arp_request(sender: impl Into<Ipv4Addr>, target: impl Into<Ipv4Addr>) -> 
     })
 }
 
-/// Any ARP packet, from its sender and, unless it is a request, to its target.
+/// Builds an ARP packet from its sender to its target, or to the broadcast address if it is a request.
 pub fn arp(packet: arp::Repr) -> Frame<arp::Repr, ()> {
     let dst = match packet.operation {
         arp::Operation::Request => MacAddr::BROADCAST,

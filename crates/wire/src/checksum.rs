@@ -64,7 +64,7 @@ impl Sum {
         Self(self.0.wrapping_add(value.to_be().into()))
     }
 
-    /// The checksum to store: the complement of the sum.
+    /// Returns the checksum to store: the complement of the sum.
     #[inline(always)]
     #[must_use]
     pub fn finish(self) -> u16 {
@@ -75,14 +75,14 @@ impl Sum {
         !u16::from_be(sum as u16)
     }
 
-    /// The checksum to store in a UDP header, where 0 means "none" and is sent as 0xffff (RFC 768).
+    /// Returns the checksum to store in a UDP header, where 0 means "none" and is sent as 0xffff (RFC 768).
     #[inline(always)]
     #[must_use]
     pub fn finish_udp(self) -> u16 {
         nonzero(self.finish())
     }
 
-    /// Whether a sum over data that includes its checksum field is right.
+    /// Returns true if a sum over data that includes its checksum field is right.
     #[inline(always)]
     #[must_use]
     pub fn is_valid(self) -> bool {
@@ -90,20 +90,20 @@ impl Sum {
     }
 }
 
-/// The other zero of one's complement arithmetic, for the protocol in which 0 is taken.
+/// Maps 0 to 0xffff, its other representation in one's complement, for UDP, where 0 means "no checksum".
 #[inline(always)]
 fn nonzero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// The checksum of `bytes`, in which the checksum field is zero.
+/// Returns the checksum of `bytes`, in which the checksum field is zero.
 #[inline]
 #[must_use]
 pub fn of(bytes: &[u8]) -> u16 {
     Sum::ZERO.bytes(bytes).finish()
 }
 
-/// Whether `bytes`, which include their checksum, add up.
+/// Returns true if the checksum contained in `bytes` is correct.
 #[inline]
 #[must_use]
 pub fn verify(bytes: &[u8]) -> bool {
@@ -118,14 +118,14 @@ pub struct Pseudo {
 }
 
 impl Pseudo {
-    /// Over IPv4 (RFC 9293 §3.1).
+    /// Creates the pseudo header of IPv4 (RFC 9293 §3.1).
     #[inline(always)]
     #[must_use]
     pub fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol) -> Self {
         Self { sum: Sum::ZERO.u32(src.to_bits()).u32(dst.to_bits()).u16(protocol.0.into()), v6: false }
     }
 
-    /// Over IPv6 (RFC 8200 §8.1).
+    /// Creates the pseudo header of IPv6 (RFC 8200 §8.1).
     ///
     /// `protocol` is the upper one, not an extension header; behind a routing header `dst` is the final destination.
     #[inline(always)]
@@ -134,14 +134,14 @@ impl Pseudo {
         Self { sum: Sum::ZERO.bytes(&src.octets()).bytes(&dst.octets()).u16(protocol.0.into()), v6: true }
     }
 
-    /// The sum over the whole pseudo header and `upper`, the upper header with its payload.
+    /// Returns the sum over the whole pseudo header and `upper`, the upper header with its payload.
     #[inline(always)]
     #[must_use]
     pub fn sum(self, upper: &[u8]) -> Sum {
         self.sum.u32(upper.len() as u32).bytes(upper)
     }
 
-    /// Whether UDP may leave its checksum out: over IPv4 (RFC 768), not over IPv6 (RFC 8200 §8.1).
+    /// Returns true if UDP may omit its checksum: over IPv4 (RFC 768), not over IPv6 (RFC 8200 §8.1).
     #[inline(always)]
     #[must_use]
     pub fn udp_checksum_optional(self) -> bool {
@@ -149,7 +149,7 @@ impl Pseudo {
     }
 }
 
-/// What a change of some fields does to a checksum over them (RFC 1624 eq. 3).
+/// The effect of changed fields on a checksum over them (RFC 1624 eq. 3).
 ///
 /// One `Delta` serves all checksums that cover the fields, as when NAT changes an address that both IP and TCP sum.
 ///
@@ -168,21 +168,21 @@ impl Delta {
         Self((sum & 0xffff) + (sum >> 16))
     }
 
-    /// A 16-bit field goes from `old` to `new`.
+    /// Adds the change of a 16-bit field from `old` to `new`.
     #[inline(always)]
     #[must_use]
     pub fn u16(self, old: u16, new: u16) -> Self {
         self.add(u32::from(!old) + u32::from(new))
     }
 
-    /// A 32-bit field goes from `old` to `new`.
+    /// Adds the change of a 32-bit field from `old` to `new`.
     #[inline(always)]
     #[must_use]
     pub fn u32(self, old: u32, new: u32) -> Self {
         self.add((!old >> 16) + (!old & 0xffff) + (new >> 16) + (new & 0xffff))
     }
 
-    /// An IPv6 address goes from `old` to `new`, both in network order.
+    /// Adds the change of an IPv6 address from `old` to `new`, both in network order.
     #[inline(always)]
     #[must_use]
     pub fn octets(self, old: [u8; 16], new: [u8; 16]) -> Self {
@@ -191,7 +191,7 @@ impl Delta {
         words.fold(self, |delta, (old, new)| delta.u32(u32::from_be_bytes(*old), u32::from_be_bytes(*new)))
     }
 
-    /// The checksum after the change that was `sum` before it.
+    /// Returns the checksum after the change, given the checksum `sum` before it.
     #[inline(always)]
     #[must_use]
     pub fn apply(self, sum: u16) -> u16 {
@@ -208,14 +208,14 @@ impl Delta {
     }
 }
 
-/// The checksum after one 16-bit field goes from `old` to `new` (RFC 1624 eq. 3); see [`Delta`].
+/// Updates a checksum for one 16-bit field that changes from `old` to `new` (RFC 1624 eq. 3); see [`Delta`].
 #[inline(always)]
 #[must_use]
 pub fn update16(sum: u16, old: u16, new: u16) -> u16 {
     Delta::ZERO.u16(old, new).apply(sum)
 }
 
-/// The checksum after one 32-bit field goes from `old` to `new` (RFC 1624 eq. 3); see [`Delta`].
+/// Updates a checksum for one 32-bit field that changes from `old` to `new` (RFC 1624 eq. 3); see [`Delta`].
 #[inline(always)]
 #[must_use]
 pub fn update32(sum: u16, old: u32, new: u32) -> u16 {
@@ -232,7 +232,7 @@ mod tests {
     /// Words on both sides of every carry.
     const EDGES: [u16; 12] = [0, 1, 2, 0x00ff, 0x0100, 0x5555, 0x7fff, 0x8000, 0xaaaa, 0xff00, 0xfffe, 0xffff];
 
-    /// RFC 1071 word by word.
+    /// Computes the checksum word by word, as in RFC 1071.
     fn slow(bytes: &[u8]) -> u16 {
         let mut sum = 0_u32;
         for pair in bytes.chunks(2) {
@@ -242,7 +242,7 @@ mod tests {
         !(sum as u16)
     }
 
-    /// A word that gives the data `[word, other]` the checksum `sum`, and the checksum, which cannot be 0xffff.
+    /// Returns a word that gives the data `[word, other]` the checksum `sum`, and the checksum, which cannot be 0xffff.
     fn complement(sum: u16, other: u16) -> u16 {
         let word = u32::from(!sum) + u32::from(!other);
         ((word & 0xffff) + (word >> 16)) as u16

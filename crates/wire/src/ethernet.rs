@@ -17,25 +17,25 @@ impl MacAddr {
     /// `00:00:00:00:00:00`
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether this is the all-ones address.
+    /// Returns true if this is the all-ones address.
     #[inline(always)]
     pub fn is_broadcast(self) -> bool {
         self == Self::BROADCAST
     }
 
-    /// Whether the group bit is set; the broadcast address is a multicast address.
+    /// Returns true if the group bit is set; the broadcast address is a multicast address.
     #[inline(always)]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether the address is neither a group's nor all zeros, so that it can be a station's.
+    /// Returns true if the address is neither a group address nor all zeros.
     #[inline(always)]
     pub fn is_unicast(self) -> bool {
         !self.is_multicast() && self != Self::ZERO
     }
 
-    /// Whether the locally-administered bit is set.
+    /// Returns true if the locally-administered bit is set.
     #[inline(always)]
     pub const fn is_local(self) -> bool {
         self.0[0] & 2 != 0
@@ -108,13 +108,13 @@ impl EtherType {
     /// IEEE 1588 precision time protocol
     pub const PTP: Self = Self(0x88f7);
 
-    /// Whether a VLAN tag comes next: 0x8100 or 0x88a8.
+    /// Returns true if a VLAN tag comes next: 0x8100 or 0x88a8.
     #[inline(always)]
     pub fn is_vlan(self) -> bool {
         self == Self::VLAN || self == Self::QINQ
     }
 
-    /// Whether the value is the length of an 802.3 frame, which announces no protocol.
+    /// Returns true if the value is the length of an 802.3 frame, which announces no protocol.
     #[inline(always)]
     pub fn is_length(self) -> bool {
         self < Self::MIN
@@ -143,19 +143,19 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     pub fn dst(&self) -> MacAddr {
         self.dst
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     pub fn src(&self) -> MacAddr {
         self.src
     }
 
-    /// What comes next.
+    /// Returns the EtherType that follows.
     #[inline(always)]
     pub fn ether_type(&self) -> EtherType {
         EtherType(self.ether_type.get())
@@ -203,7 +203,7 @@ impl Header for Ethernet {
     }
 }
 
-/// The EtherType of a checked Ethernet header.
+/// Returns the EtherType of a checked Ethernet header.
 #[inline(always)]
 pub(crate) fn announces(below: &[u8], wanted: EtherType) -> bool {
     fixed::<Ethernet>(below).is_ok_and(|header| header.ether_type() == wanted)
@@ -219,12 +219,12 @@ pub struct Repr {
     pub dst: MacAddr,
     /// Source address.
     pub src: MacAddr,
-    /// What comes next.
+    /// EtherType that follows.
     pub ether_type: EtherType,
 }
 
 impl Repr {
-    /// The value of a checked header.
+    /// Parses a checked header.
     ///
     /// # Errors
     /// None: every Ethernet header has a value.
@@ -233,7 +233,7 @@ impl Repr {
         Ok(Self { dst: header.dst(), src: header.src(), ether_type: header.ether_type() })
     }
 
-    /// Length of the header in bytes.
+    /// Returns the length of the header in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Ethernet>()

@@ -23,19 +23,19 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// A tuple of IPv4 addresses.
+    /// Returns a tuple of IPv4 addresses.
     #[inline(always)]
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16, protocol: IpProtocol) -> Self {
         Self { src: IpAddr::V4(src), dst: IpAddr::V4(dst), src_port, dst_port, protocol }
     }
 
-    /// A tuple of IPv6 addresses.
+    /// Returns a tuple of IPv6 addresses.
     #[inline(always)]
     pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16, dst_port: u16, protocol: IpProtocol) -> Self {
         Self { src: IpAddr::V6(src), dst: IpAddr::V6(dst), src_port, dst_port, protocol }
     }
 
-    /// The tuple of an Ethernet frame, looking behind up to [`MAX_TAGS`] VLAN tags.
+    /// Returns the tuple of an Ethernet frame, looking behind up to [`MAX_TAGS`] VLAN tags.
     ///
     /// `None` if the frame does not carry a well-formed IPv4 or IPv6 header. All fragments of a datagram, the first
     /// included, have the same tuple, with ports 0; so do packets too short for ports.
@@ -66,7 +66,7 @@ impl FiveTuple {
         }
     }
 
-    /// The tuple of a packet that starts with its IPv4 header; `None` if that is malformed.
+    /// Returns the tuple of a packet that starts with its IPv4 header; `None` if that is malformed.
     #[inline]
     pub fn of_ipv4(packet: &[u8]) -> Option<Self> {
         let len = Ipv4::check(packet).ok()?;
@@ -76,7 +76,7 @@ impl FiveTuple {
         Some(Self::v4(header.src(), header.dst(), src_port, dst_port, header.protocol()))
     }
 
-    /// The tuple of a packet that starts with its IPv6 header; `None` if that is malformed.
+    /// Returns the tuple of a packet that starts with its IPv6 header; `None` if that is malformed.
     #[inline]
     pub fn of_ipv6(packet: &[u8]) -> Option<Self> {
         let len = Ipv6::check(packet).ok()?;
@@ -87,14 +87,14 @@ impl FiveTuple {
         Some(Self::v6(header.src(), header.dst(), src_port, dst_port, protocol))
     }
 
-    /// The tuple of the opposite direction.
+    /// Returns the tuple of the opposite direction.
     #[inline(always)]
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self { src: self.dst, dst: self.src, src_port: self.dst_port, dst_port: self.src_port, ..self }
     }
 
-    /// A hash of all five fields, well spread in all its bits: take as few as needed, from either end.
+    /// Returns a hash of all five fields, well spread in all its bits: take as few as needed, from either end.
     ///
     /// Stable within one version of this crate only. Not keyed: whoever chooses the addresses can choose the hash.
     #[inline]
@@ -115,7 +115,7 @@ impl FiveTuple {
         }
     }
 
-    /// A hash that is the same for both directions of a flow, as good as [`hash`](Self::hash).
+    /// Returns a hash that is the same for both directions of a flow, as good as [`hash`](Self::hash).
     #[inline]
     #[must_use]
     pub fn symmetric_hash(&self) -> u32 {
@@ -134,7 +134,7 @@ impl FiveTuple {
     }
 }
 
-/// The [`FiveTuple::symmetric_hash`] of an Ethernet frame; 0 if that has no tuple.
+/// Returns the [`FiveTuple::symmetric_hash`] of an Ethernet frame; 0 if that has no tuple.
 ///
 /// ```
 /// use wire::{build, flow};
@@ -148,7 +148,7 @@ pub fn symmetric_hash(frame: &[u8]) -> u32 {
     plain4(frame).unwrap_or_else(|| hash_any(frame))
 }
 
-/// Which of `n` a hash falls to: 0 to `n - 1`, each as often as the others.
+/// Maps a hash uniformly to 0 to `n - 1`.
 #[inline(always)]
 pub const fn share(hash: u32, n: u32) -> u32 {
     ((hash as u64 * n as u64) >> 32) as u32
@@ -159,7 +159,7 @@ fn hash_any(frame: &[u8]) -> u32 {
     FiveTuple::of_frame(frame).map_or(0, |flow| flow.symmetric_hash())
 }
 
-/// The hash of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
+/// Returns the hash of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
 #[inline(always)]
 fn plain4(frame: &[u8]) -> Option<u32> {
     let h = frame.first_chunk::<38>()?;
@@ -177,19 +177,19 @@ fn plain4(frame: &[u8]) -> Option<u32> {
     plain.then(|| both(end4(one, protocol), end4(other, protocol)))
 }
 
-/// Of one end of a flow over IPv4: its address, then its port.
+/// Hashes one end of an IPv4 flow: address, then port.
 #[inline(always)]
 fn end4(end: u64, protocol: IpProtocol) -> u64 {
     mix(end, protocol.0.into(), KEYS[0])
 }
 
-/// The same whichever end is the first; both have been mixed.
+/// Combines the hashes of both ends, independent of their order.
 #[inline(always)]
 fn both(one: u64, other: u64) -> u32 {
     fold(mix(one.wrapping_add(other), 0, KEYS[3]))
 }
 
-/// The hash of a flow over IPv4: source and destination address, source and destination port, in this order.
+/// Returns the hash of a flow over IPv4: source and destination address, source and destination port, in this order.
 #[inline(always)]
 fn hash4(addresses: u64, ports: u64, protocol: IpProtocol) -> u32 {
     let rest = u64::from(protocol.0) << 32 | ports;
@@ -217,14 +217,14 @@ const KEYS: [[u64; 2]; 4] = [
     [0xc0ac_29b7_c97c_50dd, 0x3f84_d5b5_b547_0917],
 ];
 
-/// The two halves of a 128-bit product, folded: every input bit reaches every output bit.
+/// Folds the two halves of a 128-bit product, so that every input bit affects every output bit.
 #[inline(always)]
 fn mix(a: u64, b: u64, keys: [u64; 2]) -> u64 {
     let product = u128::from(a ^ keys[0]) * u128::from(b ^ keys[1]);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Source and destination port at the start of `upper`.
+/// Returns the source and destination port at the start of `upper`.
 #[inline(always)]
 fn ports(protocol: IpProtocol, fragment: bool, upper: &[u8]) -> (u16, u16) {
     match upper {

@@ -25,49 +25,49 @@ impl Icmpv4 {
     /// Code "fragmentation needed and don't-fragment set" of destination unreachable.
     pub const FRAGMENTATION_NEEDED: u8 = 4;
 
-    /// The message type.
+    /// Returns the message type.
     #[inline(always)]
     pub fn kind(&self) -> u8 {
         self.kind
     }
 
-    /// The code within the type.
+    /// Returns the code within the type.
     #[inline(always)]
     pub fn code(&self) -> u8 {
         self.code
     }
 
-    /// Checksum as stored.
+    /// Returns the checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Bytes 4 to 7, whose meaning depends on the type.
+    /// Returns the bytes 4 to 7, whose meaning depends on the type.
     #[inline(always)]
     pub fn rest(&self) -> [u8; 4] {
         self.rest
     }
 
-    /// Whether the message is an echo request or reply, so that [`id`](Self::id) and [`seq`](Self::seq) mean something.
+    /// Returns true for an echo request or reply, which have an [`id`](Self::id) and a [`seq`](Self::seq).
     #[inline(always)]
     pub fn is_echo(&self) -> bool {
         matches!(self.kind, Self::ECHO_REQUEST | Self::ECHO_REPLY)
     }
 
-    /// Whether the message reports an error and carries the offending packet (RFC 1122 §3.2.2).
+    /// Returns true if the message reports an error and carries the offending packet (RFC 1122 §3.2.2).
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         matches!(self.kind, 3 | 4 | 5 | 11 | 12)
     }
 
-    /// Identifier of an echo.
+    /// Returns the identifier of an echo.
     #[inline(always)]
     pub fn id(&self) -> u16 {
         u16::from_be_bytes([self.rest[0], self.rest[1]])
     }
 
-    /// Sequence number of an echo.
+    /// Returns the sequence number of an echo.
     #[inline(always)]
     pub fn seq(&self) -> u16 {
         u16::from_be_bytes([self.rest[2], self.rest[3]])
@@ -145,7 +145,7 @@ impl Follows<Ipv4> for Icmpv4 {
 pub type Message<'a> = View<'a, Icmpv4>;
 
 impl View<'_, Icmpv4> {
-    /// Whether the checksum over the whole message is right.
+    /// Returns true if the checksum over the whole message is right.
     pub fn checksum_ok(&self) -> bool {
         checksum::verify(self.bytes())
     }
@@ -186,7 +186,7 @@ pub enum Repr {
 }
 
 impl Repr {
-    /// The value of a message; whether its checksum is right is [`View::checksum_ok`].
+    /// Parses a message; the checksum is checked by [`View::checksum_ok`].
     ///
     /// # Errors
     /// [`Malformed::Kind`] if there is no value for its type, or for an echo with a code.
@@ -202,7 +202,7 @@ impl Repr {
         })
     }
 
-    /// Length in bytes, without the payload.
+    /// Returns the length in bytes, without the payload.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Icmpv4>()

@@ -32,49 +32,49 @@ impl Icmpv6 {
     /// Neighbor advertisement (RFC 4861 §4.4).
     pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
-    /// The message type.
+    /// Returns the message type.
     #[inline(always)]
     pub fn kind(&self) -> u8 {
         self.kind
     }
 
-    /// The code within the type.
+    /// Returns the code within the type.
     #[inline(always)]
     pub fn code(&self) -> u8 {
         self.code
     }
 
-    /// Checksum as stored.
+    /// Returns the checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Bytes 4 to 7, whose meaning depends on the type.
+    /// Returns the bytes 4 to 7, whose meaning depends on the type.
     #[inline(always)]
     pub fn rest(&self) -> [u8; 4] {
         self.rest
     }
 
-    /// Whether the message is an echo request or reply, so that [`id`](Self::id) and [`seq`](Self::seq) mean something.
+    /// Returns true for an echo request or reply, which have an [`id`](Self::id) and a [`seq`](Self::seq).
     #[inline(always)]
     pub fn is_echo(&self) -> bool {
         matches!(self.kind, Self::ECHO_REQUEST | Self::ECHO_REPLY)
     }
 
-    /// Whether the message reports an error: types below 128 (RFC 4443 §2.1).
+    /// Returns true if the message reports an error: types below 128 (RFC 4443 §2.1).
     #[inline(always)]
     pub fn is_error(&self) -> bool {
         self.kind < 128
     }
 
-    /// Identifier of an echo.
+    /// Returns the identifier of an echo.
     #[inline(always)]
     pub fn id(&self) -> u16 {
         u16::from_be_bytes([self.rest[0], self.rest[1]])
     }
 
-    /// Sequence number of an echo.
+    /// Returns the sequence number of an echo.
     #[inline(always)]
     pub fn seq(&self) -> u16 {
         u16::from_be_bytes([self.rest[2], self.rest[3]])
@@ -152,7 +152,7 @@ impl Follows<Ipv6> for Icmpv6 {
 pub type Message<'a> = View<'a, Icmpv6>;
 
 impl View<'_, Icmpv6> {
-    /// Whether the checksum over pseudo header and message is right.
+    /// Returns true if the checksum over pseudo header and message is right.
     pub fn checksum_ok(&self, pseudo: Pseudo) -> bool {
         pseudo.sum(self.bytes()).is_valid()
     }
@@ -207,7 +207,7 @@ pub enum Repr {
 }
 
 impl Repr {
-    /// The value of a message; whether its checksum is right is [`View::checksum_ok`].
+    /// Parses a message; the checksum is checked by [`View::checksum_ok`].
     ///
     /// # Errors
     /// [`Malformed::Kind`] if there is no value for its type, or for an echo with a code.
@@ -226,7 +226,7 @@ impl Repr {
         })
     }
 
-    /// Length in bytes, without the payload.
+    /// Returns the length in bytes, without the payload.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Icmpv6>()

@@ -40,7 +40,7 @@ impl IpProtocol {
     /// IPv6 mobility header
     pub const MOBILITY: Self = Self(135);
 
-    /// Whether this is one of the IPv6 extension headers that [`Ipv6`](crate::Ipv6) counts as part of the header:
+    /// Returns true if this is one of the IPv6 extension headers that [`Ipv6`](crate::Ipv6) counts as part of the header:
     /// hop-by-hop, routing, fragment, authentication, destination options and mobility.
     #[inline(always)]
     pub const fn is_extension(self) -> bool {

@@ -2,8 +2,8 @@
 
 use crate::checksum::{self, Pseudo};
 use crate::options::{self, OptionBytes, Tlvs};
-use crate::{EtherType, Ethernet, Follows, Header, IpProtocol, Ipv6, Malformed, View, Vlan};
-use crate::{ethernet, fixed, fixed_mut, ipv6, vlan};
+use crate::{EtherType, Ethernet, Follows, Header, IpProtocol, Malformed, View, Vlan};
+use crate::{ethernet, fixed, fixed_mut, vlan};
 use core::net::Ipv4Addr;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -37,31 +37,31 @@ impl Ipv4 {
         self.version_ihl >> 4
     }
 
-    /// Header length in bytes, options included: 20 to 60 once checked.
+    /// Returns the header length in bytes, options included: 20 to 60 once checked.
     #[inline(always)]
     pub fn header_len(&self) -> usize {
         usize::from(self.version_ihl & 0x0f) * 4
     }
 
-    /// Differentiated services code point, 0 to 63 (RFC 2474).
+    /// Returns the differentiated services code point, 0 to 63 (RFC 2474).
     #[inline(always)]
     pub fn dscp(&self) -> u8 {
         self.dscp_ecn >> 2
     }
 
-    /// Explicit congestion notification, 0 to 3 (RFC 3168).
+    /// Returns the explicit congestion notification, 0 to 3 (RFC 3168).
     #[inline(always)]
     pub fn ecn(&self) -> u8 {
         self.dscp_ecn & 3
     }
 
-    /// Length of header and payload in bytes.
+    /// Returns the length of header and payload in bytes.
     #[inline(always)]
     pub fn total_length(&self) -> u16 {
         self.total_length.get()
     }
 
-    /// Identification of the datagram a fragment belongs to.
+    /// Returns the identification of the datagram a fragment belongs to.
     #[inline(always)]
     pub fn id(&self) -> u16 {
         self.id.get()
@@ -79,61 +79,61 @@ impl Ipv4 {
         self.flags_offset.get() & MORE_FRAGMENTS != 0
     }
 
-    /// Where this fragment's payload stands in the datagram's, in bytes (a multiple of 8).
+    /// Returns the fragment offset in bytes (a multiple of 8).
     #[inline(always)]
     pub fn fragment_offset(&self) -> u16 {
         (self.flags_offset.get() & OFFSET) << 3
     }
 
-    /// Whether this is a fragment, the first included.
+    /// Returns true if this is a fragment, the first included.
     #[inline(always)]
     pub fn is_fragment(&self) -> bool {
         self.flags_offset.get() & (OFFSET | MORE_FRAGMENTS) != 0
     }
 
-    /// Whether this is a fragment other than the first, so that no transport header stands here.
+    /// Returns true if this is a fragment other than the first, which has no transport header.
     #[inline(always)]
     pub fn is_later_fragment(&self) -> bool {
         self.flags_offset.get() & OFFSET != 0
     }
 
-    /// Time to live in hops.
+    /// Returns the time to live in hops.
     #[inline(always)]
     pub fn ttl(&self) -> u8 {
         self.ttl
     }
 
-    /// What the payload is.
+    /// Returns the protocol of the payload.
     #[inline(always)]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(self.protocol)
     }
 
-    /// Header checksum as stored.
+    /// Returns the header checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     pub fn src(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.src.get())
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     pub fn dst(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.dst.get())
     }
 
-    /// Source address as [`Ipv4Addr::to_bits`] has it: `10.0.0.1` is `0x0a00_0001`.
+    /// Returns the source address as [`Ipv4Addr::to_bits`] has it: `10.0.0.1` is `0x0a00_0001`.
     #[inline(always)]
     pub fn src_bits(&self) -> u32 {
         self.src.get()
     }
 
-    /// Destination address as [`Ipv4Addr::to_bits`] has it.
+    /// Returns the destination address as [`Ipv4Addr::to_bits`] has it.
     #[inline(always)]
     pub fn dst_bits(&self) -> u32 {
         self.dst.get()
@@ -298,14 +298,7 @@ impl Follows<Ipv4> for Ipv4 {
     }
 }
 
-impl Follows<Ipv6> for Ipv4 {
-    #[inline(always)]
-    fn announced_by(below: &[u8]) -> bool {
-        ipv6::announces(below, IpProtocol::IPV4)
-    }
-}
-
-/// Whether the header of `wanted` stands right behind a checked IPv4 header: never in a later fragment.
+/// Returns true if a header of `wanted` follows a checked IPv4 header; false in later fragments.
 #[inline(always)]
 pub(crate) fn announces(below: &[u8], wanted: IpProtocol) -> bool {
     fixed::<Ipv4>(below).is_ok_and(|header| header.protocol() == wanted && !header.is_later_fragment())
@@ -315,18 +308,18 @@ pub(crate) fn announces(below: &[u8], wanted: IpProtocol) -> bool {
 pub type Packet<'a> = View<'a, Ipv4>;
 
 impl<'a> View<'a, Ipv4> {
-    /// The options, without "no operation", up to "end of list"; the first malformed one is the last item.
+    /// Returns the options, without "no operation", up to "end of list"; the first malformed one is the last item.
     pub fn options(&self) -> Options<'a> {
         Options(Tlvs { rest: self.variable_part() })
     }
 
-    /// Whether the header checksum is right.
+    /// Returns true if the header checksum is right.
     #[inline]
     pub fn checksum_ok(&self) -> bool {
         checksum::verify(self.header_bytes())
     }
 
-    /// What the checksum of a transport protocol in this packet starts from.
+    /// Returns the pseudo header for the transport checksum of this packet.
     #[inline]
     pub fn pseudo(&self) -> Pseudo {
         let header = self.header();
@@ -364,7 +357,7 @@ pub enum Ipv4Option<'a> {
     Unknown {
         /// Copied flag, class and number.
         kind: u8,
-        /// What follows kind and length.
+        /// Bytes behind kind and length.
         data: &'a [u8],
     },
 }
@@ -417,7 +410,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// Options for [`Repr::options`].
+/// Returns the options for [`Repr::options`].
 ///
 /// # Errors
 /// [`Malformed::Range`] if they take more than 40 bytes.
@@ -442,7 +435,7 @@ pub struct Repr {
     pub fragment_offset: u16,
     /// Time to live in hops.
     pub ttl: u8,
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: IpProtocol,
     /// Source address.
     pub src: Ipv4Addr,
@@ -455,7 +448,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// A header without options for a whole datagram, with TTL 64.
+    /// Returns a header without options for a whole datagram, with TTL 64.
     pub fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, payload_len: u16) -> Self {
         Self {
             dscp: 0,
@@ -473,7 +466,7 @@ impl Repr {
         }
     }
 
-    /// The value of a checked header; whether its checksum is right is [`View::checksum_ok`].
+    /// Parses a checked header; the checksum is checked by [`View::checksum_ok`].
     ///
     /// # Errors
     /// [`Malformed::Option`] if an option is.
@@ -496,13 +489,13 @@ impl Repr {
         })
     }
 
-    /// Length of the header in bytes, options included.
+    /// Returns the length of the header in bytes, options included.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Ipv4>() + self.options.len()
     }
 
-    /// What the checksum of the transport protocol starts from.
+    /// Returns the pseudo header for the transport checksum.
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::v4(self.src, self.dst, self.protocol)
     }

@@ -1,8 +1,8 @@
 //! IPv6 and its extension headers (RFC 8200).
 
 use crate::checksum::Pseudo;
-use crate::{EtherType, Ethernet, Follows, Header, IpProtocol, Ipv4, Malformed, View, Vlan};
-use crate::{ethernet, fixed, fixed_mut, ipv4, vlan};
+use crate::{EtherType, Ethernet, Follows, Header, IpProtocol, Malformed, View, Vlan};
+use crate::{ethernet, fixed, fixed_mut, vlan};
 use core::net::Ipv6Addr;
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -35,67 +35,67 @@ impl Ipv6 {
         (self.version_class_flow.get() >> 28) as u8
     }
 
-    /// Traffic class: six bits of DSCP, two of ECN.
+    /// Returns the traffic class: six bits of DSCP, two of ECN.
     #[inline(always)]
     pub fn traffic_class(&self) -> u8 {
         (self.version_class_flow.get() >> 20) as u8
     }
 
-    /// Differentiated services code point, 0 to 63 (RFC 2474).
+    /// Returns the differentiated services code point, 0 to 63 (RFC 2474).
     #[inline(always)]
     pub fn dscp(&self) -> u8 {
         self.traffic_class() >> 2
     }
 
-    /// Explicit congestion notification, 0 to 3 (RFC 3168).
+    /// Returns the explicit congestion notification, 0 to 3 (RFC 3168).
     #[inline(always)]
     pub fn ecn(&self) -> u8 {
         self.traffic_class() & 3
     }
 
-    /// Flow label, 20 bits (RFC 6437).
+    /// Returns the flow label, 20 bits (RFC 6437).
     #[inline(always)]
     pub fn flow_label(&self) -> u32 {
         self.version_class_flow.get() & FLOW_LABEL
     }
 
-    /// Length of extension headers and payload in bytes.
+    /// Returns the length of extension headers and payload in bytes.
     #[inline(always)]
     pub fn payload_length(&self) -> u16 {
         self.payload_length.get()
     }
 
-    /// What follows these 40 bytes: the payload or an extension header. See [`Ipv6::upper`].
+    /// Returns the protocol behind these 40 bytes: the payload or an extension header. See [`Ipv6::upper`].
     #[inline(always)]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(self.next_header)
     }
 
-    /// Hop limit.
+    /// Returns the hop limit.
     #[inline(always)]
     pub fn hop_limit(&self) -> u8 {
         self.hop_limit
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[inline(always)]
     pub fn src(&self) -> Ipv6Addr {
         Ipv6Addr::from(self.src)
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[inline(always)]
     pub fn dst(&self) -> Ipv6Addr {
         Ipv6Addr::from(self.dst)
     }
 
-    /// Source address in network order.
+    /// Returns the source address in network order.
     #[inline(always)]
     pub fn src_octets(&self) -> [u8; 16] {
         self.src
     }
 
-    /// Destination address in network order.
+    /// Returns the destination address in network order.
     #[inline(always)]
     pub fn dst_octets(&self) -> [u8; 16] {
         self.dst
@@ -173,8 +173,8 @@ impl Ipv6 {
         core::mem::swap(&mut self.src, &mut self.dst);
     }
 
-    /// What the payload behind the extension headers is, and whether this is a fragment other than the first, so that
-    /// the payload does not start with that protocol's header.
+    /// Returns the protocol of the payload behind the extension headers, and true if this is a fragment other than the
+    /// first, whose payload does not start with the header of that protocol.
     ///
     /// `whole` is a checked header with its extension headers; what follows them does not matter. Bytes that
     /// [`Header::check`] refuses announce [`IpProtocol::NO_NEXT`].
@@ -190,13 +190,13 @@ impl Ipv6 {
     }
 }
 
-/// Where the extension headers end.
+/// End of the extension headers.
 struct Walk {
     len: usize,
     upper: IpProtocol,
-    /// Whether a fragment header with an offset was met.
+    /// True if there was a fragment header with an offset.
     later: bool,
-    /// What the fragment header of a real fragment, the first included, names next.
+    /// Next header of the fragment header of a real fragment, the first included.
     fragment: Option<IpProtocol>,
 }
 
@@ -246,8 +246,8 @@ fn walk(first: IpProtocol, bytes: &[u8]) -> Result<Walk, Malformed> {
     Err(Malformed::Option)
 }
 
-/// Protocol of a checked header for telling flows apart, and whether it belongs to a fragment; the protocol is the same
-/// for all fragments of a datagram.
+/// Returns the protocol that identifies the flow of a checked header, the same for all fragments of a datagram, and true
+/// for a fragment.
 #[inline(always)]
 pub(crate) fn flow_protocol(whole: &[u8]) -> (IpProtocol, bool) {
     match fixed::<Ipv6>(whole) {
@@ -300,13 +300,6 @@ impl Follows<Vlan> for Ipv6 {
     }
 }
 
-impl Follows<Ipv4> for Ipv6 {
-    #[inline(always)]
-    fn announced_by(below: &[u8]) -> bool {
-        ipv4::announces(below, IpProtocol::IPV6)
-    }
-}
-
 impl Follows<Ipv6> for Ipv6 {
     #[inline(always)]
     fn announced_by(below: &[u8]) -> bool {
@@ -314,7 +307,7 @@ impl Follows<Ipv6> for Ipv6 {
     }
 }
 
-/// Whether the header of `wanted` stands right behind a checked IPv6 header: never in a later fragment.
+/// Returns true if a header of `wanted` follows a checked IPv6 header; false in later fragments.
 #[inline(always)]
 pub(crate) fn announces(below: &[u8], wanted: IpProtocol) -> bool {
     Ipv6::upper(below) == (wanted, false)
@@ -324,18 +317,18 @@ pub(crate) fn announces(below: &[u8], wanted: IpProtocol) -> bool {
 pub type Packet<'a> = View<'a, Ipv6>;
 
 impl<'a> View<'a, Ipv6> {
-    /// The extension headers.
+    /// Returns the extension headers.
     pub fn extensions(&self) -> Extensions<'a> {
         Extensions { kind: self.header().next_header(), rest: self.variable_part() }
     }
 
-    /// See [`Ipv6::upper`].
+    /// Returns the upper protocol; see [`Ipv6::upper`].
     #[inline]
     pub fn upper(&self) -> (IpProtocol, bool) {
         Ipv6::upper(self.header_bytes())
     }
 
-    /// What the checksum of a transport protocol in this packet starts from, for a packet at its final destination.
+    /// Returns the pseudo header for the transport checksum of this packet, at its final destination.
     #[inline]
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::v6(self.header().src(), self.header().dst(), self.upper().0)
@@ -352,12 +345,12 @@ pub struct Extension<'a> {
 }
 
 impl Extension<'_> {
-    /// What follows this extension header.
+    /// Returns the protocol that follows this extension header.
     pub fn next_header(&self) -> IpProtocol {
         self.bytes.first().map_or(IpProtocol::NO_NEXT, |next| IpProtocol(*next))
     }
 
-    /// What a fragment header says; `None` if this is not one.
+    /// Returns the fields of a fragment header; `None` if this is another extension header.
     pub fn fragment(&self) -> Option<Fragment> {
         match *self.bytes {
             [_, _, high, low, a, b, c, d] if self.kind == IpProtocol::FRAGMENT => Some(Fragment {
@@ -396,14 +389,14 @@ impl<'a> Iterator for Extensions<'a> {
 pub struct Fragment {
     /// Fragment offset in bytes, a multiple of 8.
     pub offset: u16,
-    /// Whether more fragments follow.
+    /// More-fragments flag.
     pub more: bool,
     /// Identification of the datagram.
     pub id: u32,
 }
 
 impl Fragment {
-    /// The header's bytes behind its next header field; the offset is rounded down to a multiple of 8.
+    /// Returns the bytes of a fragment header behind its next-header field; the offset is rounded down to a multiple of 8.
     pub fn body(&self) -> [u8; 7] {
         let [high, low] = (self.offset & !7 | u16::from(self.more)).to_be_bytes();
         let [a, b, c, d] = self.id.to_be_bytes();
@@ -418,7 +411,7 @@ pub struct Repr {
     pub traffic_class: u8,
     /// Flow label, below 2²⁰.
     pub flow_label: u32,
-    /// What follows: the payload or an extension header.
+    /// Protocol that follows: the payload or an extension header.
     pub next_header: IpProtocol,
     /// Hop limit.
     pub hop_limit: u8,
@@ -431,12 +424,12 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// A header with hop limit 64.
+    /// Returns a header with hop limit 64.
     pub fn new(src: Ipv6Addr, dst: Ipv6Addr, next_header: IpProtocol, payload_len: u16) -> Self {
         Self { traffic_class: 0, flow_label: 0, next_header, hop_limit: 64, src, dst, payload_len }
     }
 
-    /// The value of a checked header.
+    /// Parses a checked header.
     ///
     /// # Errors
     /// None: every checked header has a value.
@@ -453,13 +446,13 @@ impl Repr {
         })
     }
 
-    /// Length of the header in bytes, without extension headers.
+    /// Returns the length of the header in bytes, without extension headers.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         FIXED
     }
 
-    /// What the checksum of the transport protocol starts from if there are no extension headers.
+    /// Returns the pseudo header for the transport checksum of a packet without extension headers.
     pub fn pseudo(&self) -> Pseudo {
         Pseudo::v6(self.src, self.dst, self.next_header)
     }

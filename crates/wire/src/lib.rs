@@ -24,6 +24,7 @@ pub mod flow;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ip;
+mod ip_in_ip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ndp;
@@ -96,16 +97,15 @@ pub trait Header: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + 
     /// Drop reason when [`check`](Header::check) fails, e.g. `"malformed_ipv4"`.
     const MALFORMED: &'static str;
 
-    /// Length in bytes of the header at the start of `bytes`, options and extension headers included.
+    /// Returns the length in bytes of the header at the start of `bytes`, options and extension headers included.
     ///
     /// Always at least `size_of::<Self>()` and at most `bytes.len()`.
     ///
     /// # Errors
-    /// Why the bytes are not such a header.
+    /// The reason why the bytes are not a valid header.
     fn check(bytes: &[u8]) -> Result<usize, Malformed>;
 
-    /// How many of the bytes that start at this header belong to it and its payload: what lies behind, such as
-    /// Ethernet padding, does not.
+    /// Returns the length of header and payload, without bytes behind them such as Ethernet padding.
     ///
     /// Only meaningful after [`check`](Header::check) accepted the same bytes; then at least the length it returned and
     /// at most `bytes.len()`.
@@ -117,13 +117,13 @@ pub trait Header: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + 
 
 /// `Self` may stand directly above `Below`.
 pub trait Follows<Below: Header>: Header {
-    /// Whether the checked header `below` announces `Self` next.
+    /// Returns true if the checked header `below` announces `Self` next.
     ///
     /// `below` is the whole header, options included: exactly as long as [`Header::check`] returned.
     fn announced_by(below: &[u8]) -> bool;
 }
 
-/// The fixed part of a header at the start of `bytes`.
+/// Returns the fixed part of a header at the start of `bytes`.
 #[inline(always)]
 pub(crate) fn fixed<H: Header>(bytes: &[u8]) -> Result<&H, Malformed> {
     match H::ref_from_prefix(bytes) {

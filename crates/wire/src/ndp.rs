@@ -1,4 +1,4 @@
-//! Neighbor discovery (RFC 4861): who has an IPv6 address on this link?
+//! Neighbor discovery (RFC 4861): solicitations and advertisements.
 
 use crate::icmpv6::{self, Repr};
 use crate::{Icmpv6, MacAddr, Malformed, build};
@@ -19,20 +19,20 @@ pub const OVERRIDE: u8 = 0x20;
 /// A neighbor solicitation or advertisement as a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Neighbor {
-    /// Who has the target?
+    /// Neighbor solicitation: asks for the MAC address of the target.
     Solicitation {
-        /// The address asked for.
+        /// Target address.
         target: Ipv6Addr,
-        /// MAC address of who asks; absent while it has no address of its own (duplicate address detection).
+        /// MAC address of the sender; absent during duplicate address detection.
         source_mac: Option<MacAddr>,
     },
-    /// I have the target.
+    /// Neighbor advertisement: announces the MAC address of the target.
     Advertisement {
-        /// The address that is told of.
+        /// Target address.
         target: Ipv6Addr,
         /// [`ROUTER`], [`SOLICITED`] and [`OVERRIDE`].
         flags: u8,
-        /// Its MAC address; may be absent when the asker knew it.
+        /// MAC address of the target; may be absent in an answer to a unicast solicitation.
         target_mac: Option<MacAddr>,
     },
 }
@@ -60,7 +60,7 @@ impl Neighbor {
         }
     }
 
-    /// The whole frame that says it, from `src` to `dst`.
+    /// Builds the whole frame with this message, from `src` to `dst`.
     pub fn frame(&self, macs: (MacAddr, MacAddr), src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
         let (repr, target, option, mac) = match *self {
             Self::Solicitation { target, source_mac } => (Repr::NeighborSolicitation, target, SOURCE_MAC, source_mac),
@@ -77,7 +77,7 @@ impl Neighbor {
     }
 }
 
-/// The MAC address in the option of this kind.
+/// Returns the MAC address in the option of this kind.
 fn mac(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Malformed> {
     let mut found = None;
     while let [kind, units, ..] = *options {
@@ -97,25 +97,25 @@ fn mac(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Malformed> {
     if options.is_empty() { Ok(found) } else { Err(Malformed::Short) }
 }
 
-/// The multicast address by which an address is asked for (RFC 4291 §2.7.1).
+/// Returns the solicited-node multicast address of an address (RFC 4291 §2.7.1).
 pub fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from(b) << 8 | u16::from(c))
 }
 
-/// The MAC address of an IPv6 multicast address (RFC 2464 §7).
+/// Returns the MAC address of an IPv6 multicast address (RFC 2464 §7).
 pub fn multicast_mac(address: Ipv6Addr) -> MacAddr {
     let [.., a, b, c, d] = address.octets();
     MacAddr([0x33, 0x33, a, b, c, d])
 }
 
-/// The link-local address made of a MAC address (RFC 4291 appendix A).
+/// Returns the link-local address made of a MAC address (RFC 4291 appendix A).
 pub fn link_local(mac: MacAddr) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// Whether a message is one of these two.
+/// Returns true if the message is a neighbor solicitation or advertisement.
 pub fn is_neighbor(header: &Icmpv6) -> bool {
     matches!(header.kind(), Icmpv6::NEIGHBOR_SOLICITATION | Icmpv6::NEIGHBOR_ADVERTISEMENT)
 }

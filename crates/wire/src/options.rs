@@ -20,7 +20,7 @@ impl OptionBytes {
     /// No options.
     pub const EMPTY: Self = Self { bytes: [0; MAX], len: 0 };
 
-    /// Options as they stand in a header.
+    /// Returns the options as they stand in a header.
     ///
     /// # Errors
     /// [`Malformed::Range`] if there are more than 40 bytes.

@@ -4,7 +4,7 @@ use crate::build::*;
 use crate::tcp::{self, TcpOption};
 use crate::{EtherType, IpProtocol, TcpFlags, icmpv4, icmpv6, ipv4};
 
-/// An IPv6 address that ends in `last`.
+/// Returns an IPv6 address that ends in `last`.
 pub(crate) fn ip6(last: u8) -> [u8; 16] {
     [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]
 }
@@ -13,7 +13,7 @@ pub(crate) fn ip6(last: u8) -> [u8; 16] {
 pub(crate) const A: [u8; 4] = [10, 0, 0, 1];
 pub(crate) const B: [u8; 4] = [192, 168, 1, 2];
 
-/// One frame of each kind.
+/// Returns the one frame of each kind.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let (a6, b6) = (ip6(1), ip6(2));
     let sack = [tcp::SackBlock::new(1, 2), tcp::SackBlock::new(5, 9)];

@@ -35,31 +35,31 @@ impl TcpFlags {
     /// SYN and ACK.
     pub const SYN_ACK: Self = Self(0x12);
 
-    /// Whether every flag of `other` is set.
+    /// Returns true if every flag of `other` is set.
     #[inline(always)]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any flag of `other` is set.
+    /// Returns true if any flag of `other` is set.
     #[inline(always)]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The flags of either.
+    /// Returns the flags of either.
     #[inline(always)]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These flags without those of `other`.
+    /// Returns these flags without those of `other`.
     #[inline(always)]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether no flag is set.
+    /// Returns true if no flag is set.
     #[inline(always)]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -120,55 +120,55 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Source port.
+    /// Returns the source port.
     #[inline(always)]
     pub fn src_port(&self) -> u16 {
         self.src_port.get()
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[inline(always)]
     pub fn dst_port(&self) -> u16 {
         self.dst_port.get()
     }
 
-    /// Sequence number of the first payload byte, or of the SYN.
+    /// Returns the sequence number of the first payload byte, or of the SYN.
     #[inline(always)]
     pub fn seq(&self) -> u32 {
         self.seq.get()
     }
 
-    /// Next sequence number the sender expects, if [`TcpFlags::ACK`] is set.
+    /// Returns the next sequence number the sender expects, if [`TcpFlags::ACK`] is set.
     #[inline(always)]
     pub fn ack(&self) -> u32 {
         self.ack.get()
     }
 
-    /// Header length in bytes, options included: 20 to 60 once checked.
+    /// Returns the header length in bytes, options included: 20 to 60 once checked.
     #[inline(always)]
     pub fn header_len(&self) -> usize {
         usize::from(self.offset_reserved >> 4) * 4
     }
 
-    /// Control bits.
+    /// Returns the control bits.
     #[inline(always)]
     pub fn flags(&self) -> TcpFlags {
         TcpFlags(self.flags)
     }
 
-    /// Receive window as stored, before scaling.
+    /// Returns the receive window as stored, before scaling.
     #[inline(always)]
     pub fn window(&self) -> u16 {
         self.window.get()
     }
 
-    /// Checksum as stored.
+    /// Returns the checksum as stored.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
     }
 
-    /// Urgent pointer, an offset from [`seq`](Self::seq), if [`TcpFlags::URG`] is set.
+    /// Returns the urgent pointer, an offset from [`seq`](Self::seq), if [`TcpFlags::URG`] is set.
     #[inline(always)]
     pub fn urgent(&self) -> u16 {
         self.urgent.get()
@@ -272,12 +272,12 @@ impl Follows<Ipv6> for Tcp {
 pub type Segment<'a> = View<'a, Tcp>;
 
 impl<'a> View<'a, Tcp> {
-    /// The options, without "no operation", up to "end of list"; the first malformed one is the last item.
+    /// Returns the options, without "no operation", up to "end of list"; the first malformed one is the last item.
     pub fn options(&self) -> Options<'a> {
         Options(Tlvs { rest: self.variable_part() })
     }
 
-    /// Whether the checksum is right.
+    /// Returns true if the checksum is right.
     pub fn checksum_ok(&self, pseudo: Pseudo) -> bool {
         pseudo.sum(self.bytes()).is_valid()
     }
@@ -292,17 +292,17 @@ pub struct SackBlock {
 }
 
 impl SackBlock {
-    /// The block from `left` up to before `right`.
+    /// Returns the block from `left` up to before `right`.
     pub fn new(left: u32, right: u32) -> Self {
         Self { left: U32::new(left), right: U32::new(right) }
     }
 
-    /// First sequence number of the block.
+    /// Returns the first sequence number of the block.
     pub fn left(&self) -> u32 {
         self.left.get()
     }
 
-    /// Sequence number behind the block.
+    /// Returns the sequence number behind the block.
     pub fn right(&self) -> u32 {
         self.right.get()
     }
@@ -313,7 +313,7 @@ impl SackBlock {
 pub enum TcpOption<'a> {
     /// Maximum segment size in bytes (RFC 9293 §3.2).
     Mss(u16),
-    /// How many bits to shift window fields (RFC 7323 §2); more than 14 counts as 14.
+    /// Window scale in bits (RFC 7323 §2); values above 14 count as 14.
     WindowScale(u8),
     /// The sender understands [`Sack`](Self::Sack) (RFC 2018 §2).
     SackPermitted,
@@ -330,7 +330,7 @@ pub enum TcpOption<'a> {
     Unknown {
         /// Kind.
         kind: u8,
-        /// What follows kind and length.
+        /// Bytes behind kind and length.
         data: &'a [u8],
     },
 }
@@ -382,7 +382,7 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// Options for [`Repr::options`].
+/// Returns the options for [`Repr::options`].
 ///
 /// # Errors
 /// [`Malformed::Range`] if they take more than 40 bytes.
@@ -412,13 +412,13 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// A SYN without options.
+    /// Returns a SYN without options.
     pub fn new(src_port: u16, dst_port: u16) -> Self {
         let options = OptionBytes::EMPTY;
         Self { src_port, dst_port, seq: 0, ack: 0, flags: TcpFlags::SYN, window: 0xffff, urgent: 0, options }
     }
 
-    /// The value of a checked header; whether its checksum is right is [`View::checksum_ok`].
+    /// Parses a checked header; the checksum is checked by [`View::checksum_ok`].
     ///
     /// # Errors
     /// [`Malformed::Option`] if an option is.
@@ -437,7 +437,7 @@ impl Repr {
         })
     }
 
-    /// Length of the header in bytes, options included.
+    /// Returns the length of the header in bytes, options included.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Tcp>() + self.options.len()

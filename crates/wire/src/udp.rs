@@ -15,25 +15,25 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// Source port.
+    /// Returns the source port.
     #[inline(always)]
     pub fn src_port(&self) -> u16 {
         self.src_port.get()
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[inline(always)]
     pub fn dst_port(&self) -> u16 {
         self.dst_port.get()
     }
 
-    /// Length of header and payload in bytes.
+    /// Returns the length of header and payload in bytes.
     #[inline(always)]
     pub fn length(&self) -> u16 {
         self.length.get()
     }
 
-    /// Checksum as stored; 0 means that the sender computed none, which only IPv4 allows.
+    /// Returns the checksum as stored; 0 means that the sender computed none, which only IPv4 allows.
     #[inline(always)]
     pub fn checksum(&self) -> u16 {
         self.checksum.get()
@@ -113,7 +113,7 @@ impl Follows<Ipv6> for Udp {
 pub type Datagram<'a> = View<'a, Udp>;
 
 impl View<'_, Udp> {
-    /// Whether the checksum is right, or absent where that is allowed.
+    /// Returns true if the checksum is right, or absent where that is allowed.
     pub fn checksum_ok(&self, pseudo: Pseudo) -> bool {
         match self.header().checksum() {
             0 => pseudo.udp_checksum_optional(),
@@ -134,7 +134,7 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// The value of a checked header; whether its checksum is right is [`View::checksum_ok`].
+    /// Parses a checked header; the checksum is checked by [`View::checksum_ok`].
     ///
     /// # Errors
     /// None: every checked header has a value.
@@ -144,7 +144,7 @@ impl Repr {
         Ok(Self { src_port: header.src_port(), dst_port: header.dst_port(), payload_len })
     }
 
-    /// Length of the header in bytes.
+    /// Returns the length of the header in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Udp>()

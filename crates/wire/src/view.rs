@@ -17,7 +17,7 @@ impl<'a, H: Header> View<'a, H> {
     /// Checks the header at the start of `bytes`; what lies behind its payload is left out.
     ///
     /// # Errors
-    /// What [`Header::check`] found wrong.
+    /// The error of [`Header::check`].
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let len = H::check(bytes)?;
@@ -25,31 +25,31 @@ impl<'a, H: Header> View<'a, H> {
         Ok(Self { header: fixed(bytes)?, bytes, len })
     }
 
-    /// The fixed part of the header.
+    /// Returns the fixed part of the header.
     #[inline(always)]
     pub fn header(&self) -> &'a H {
         self.header
     }
 
-    /// The whole header, options and extension headers included.
+    /// Returns the whole header, options and extension headers included.
     #[inline(always)]
     pub fn header_bytes(&self) -> &'a [u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// What the header carries, without what lies behind it such as Ethernet padding.
+    /// Returns the payload, without bytes behind it such as Ethernet padding.
     #[inline(always)]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.len..).unwrap_or_default()
     }
 
-    /// The whole header and its payload.
+    /// Returns the whole header and its payload.
     #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The header behind its fixed part.
+    /// Returns the header behind its fixed part.
     #[inline(always)]
     pub(crate) fn variable_part(&self) -> &'a [u8] {
         self.header_bytes().get(size_of::<H>()..).unwrap_or_default()
@@ -62,7 +62,7 @@ mod tests {
     use crate::*;
     use proptest::prelude::*;
 
-    /// What every header promises about any bytes.
+    /// Asserts the contract of [`Header`] for arbitrary bytes.
     fn promises<H: Header>(bytes: &[u8]) {
         assert_eq!(H::NOT.strip_prefix("not_"), Some(H::NAME));
         assert_eq!(H::MALFORMED.strip_prefix("malformed_"), Some(H::NAME));
@@ -74,7 +74,7 @@ mod tests {
                 let view = view.expect("check accepted");
                 assert_eq!(view.header_bytes(), &bytes[..len]);
                 assert_eq!(view.payload(), &bytes[len..extent]);
-                // What belongs to the header is all the check needs, and trimming changes nothing.
+                // The check needs only the bytes of header and payload; trimming changes nothing.
                 assert_eq!(H::check(&bytes[..extent]), Ok(len));
             }
             Err(why) => assert_eq!(view.err(), Some(why)),

@@ -18,25 +18,25 @@ pub struct Vlan {
 }
 
 impl Vlan {
-    /// Priority code point, 0 to 7.
+    /// Returns the priority code point, 0 to 7.
     #[inline(always)]
     pub fn pcp(&self) -> u8 {
         (self.tci.get() >> 13) as u8
     }
 
-    /// Drop eligible indicator.
+    /// Returns the drop eligible indicator.
     #[inline(always)]
     pub fn dei(&self) -> bool {
         self.tci.get() & DEI != 0
     }
 
-    /// VLAN identifier, 0 to 4095; 0 is a priority tag, 4095 is reserved.
+    /// Returns the VLAN identifier, 0 to 4095; 0 is a priority tag, 4095 is reserved.
     #[inline(always)]
     pub fn vid(&self) -> u16 {
         self.tci.get() & VID
     }
 
-    /// What comes next.
+    /// Returns the EtherType that follows.
     #[inline(always)]
     pub fn ether_type(&self) -> EtherType {
         EtherType(self.ether_type.get())
@@ -93,7 +93,7 @@ impl Follows<Vlan> for Vlan {
     }
 }
 
-/// Whether a checked VLAN tag announces `wanted`.
+/// Returns true if a checked VLAN tag announces `wanted`.
 #[inline(always)]
 pub(crate) fn announces(below: &[u8], wanted: EtherType) -> bool {
     fixed::<Vlan>(below).is_ok_and(|header| header.ether_type() == wanted)
@@ -111,12 +111,12 @@ pub struct Repr {
     pub dei: bool,
     /// VLAN identifier, 0 to 4095.
     pub vid: u16,
-    /// What comes next.
+    /// EtherType that follows.
     pub ether_type: EtherType,
 }
 
 impl Repr {
-    /// The value of a checked tag.
+    /// Parses a checked tag.
     ///
     /// # Errors
     /// None: every tag has a value.
@@ -125,7 +125,7 @@ impl Repr {
         Ok(Self { pcp: header.pcp(), dei: header.dei(), vid: header.vid(), ether_type: header.ether_type() })
     }
 
-    /// Length of the tag in bytes.
+    /// Returns the length of the tag in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub fn len(&self) -> usize {
         size_of::<Vlan>()

@@ -1,17 +1,17 @@
-//! What is looked up, and memory to load lines from at random.
+//! Keys to look up, and memory of which random cache lines are loaded.
 
 use crate::sample::Work;
 use rustix::mm::{Advice, madvise};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tables::Pages;
-use tables::exact::{Key, Key48, Key64, Key144};
+use tables::cuckoo::{Key, Key48, Key64, Key144};
 
-/// xorshift64*.
+/// Random numbers by xorshift64*.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Another stream each time.
+    /// Returns a generator with another stream each time.
     pub(crate) fn new() -> Self {
         static STREAMS: AtomicU64 = AtomicU64::new(1);
         Self(STREAMS.fetch_add(2, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -26,18 +26,18 @@ impl Random {
     }
 }
 
-/// Entries by number, computed, so that only the table is fetched from memory.
+/// Keys and values that are computed from a number, so that only the table is loaded from memory.
 pub(crate) trait Numbered: Key {
     fn number(n: u64) -> Self;
     fn value_of(n: u64) -> Self::Value {
         Self::value((n % 1000) as u32)
     }
 
-    /// The key in eight bytes, where it fits.
+    /// Returns the key in eight bytes, if it fits.
     fn word(self) -> Option<u64>;
 }
 
-/// A million addresses in each of some routing instances.
+/// A million addresses in each VRF.
 impl Numbered for Key48 {
     #[inline(always)]
     fn number(n: u64) -> Self {
@@ -71,31 +71,31 @@ impl Numbered for Key144 {
     }
 }
 
-/// Keys drawn in advance for each kind of look-up: of so many the buckets do not stay in any cache.
+/// Number of keys drawn in advance for each kind of look-up, so many that their buckets do not fit in a cache.
 pub(crate) const STREAM: usize = 1 << 22;
 
-/// As much memory as a table has, in pages of the same kind, and what to look up.
+/// Memory of the size of a table, in pages of the same kind, and keys to look up.
 pub(crate) struct Inputs<K> {
     lines: Vec<[u64; 8]>,
-    /// Hits, misses, Zipf.
+    /// Keys of hits, misses and Zipf.
     keys: [Vec<K>; 3],
-    /// The same in eight bytes each, where they fit.
+    /// The same keys in eight bytes each, if they fit.
     words: [Vec<u64>; 3],
 }
 
-/// Memory that can be had without taking what others need: all but 5 GiB of what is available.
-fn spare() -> usize {
+/// Returns the available memory without a reserve of 5 GiB.
+fn spare_memory() -> usize {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available =
         info.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok());
     (available.unwrap_or(0usize) << 10).saturating_sub(5 << 30)
 }
 
-/// Has a line come near.
+/// Prefetches a cache line.
 #[inline(always)]
 fn prefetch(line: &[u64; 8]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address has no effect but on the cache.
+    // SAFETY: a prefetch of any address affects only the cache.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast());
     }
@@ -104,16 +104,16 @@ fn prefetch(line: &[u64; 8]) {
 }
 
 impl<K: Numbered> Inputs<K> {
-    /// Lines in so many bytes, or as many as can be had, and keys of so many entries.
+    /// Returns lines in `bytes` of memory, or less if not available, and keys of `entries` entries.
     pub(crate) fn new(bytes: usize, entries: u64, pages: Pages) -> Self {
-        let bytes = bytes.min(spare().max(64 << 20));
-        // aligned to a page at best: a line that is not aligned would be two
+        let bytes = bytes.min(spare_memory().max(64 << 20));
+        // an unaligned line would be two cache lines
         let mut lines: Vec<[u64; 8]> = Vec::with_capacity(bytes / 64 + (4 << 20) / 64);
         let (at, room) = (lines.as_mut_ptr(), lines.capacity() * 64);
         let front = at.addr().next_multiple_of(2 << 20) - at.addr();
         if pages > Pages::Ordinary && front < room {
             let whole = (room - front) / (2 << 20) * (2 << 20);
-            // SAFETY: within the vector's memory, which holds nothing yet; the advice changes nothing that can be seen.
+            // SAFETY: within the memory of the vector, which is empty; the advice does not change its contents.
             let _ = unsafe { madvise(at.cast::<u8>().add(front).cast(), whole, Advice::LinuxHugepage) };
         }
         lines.resize(lines.capacity(), [1; 8]);
@@ -121,35 +121,36 @@ impl<K: Numbered> Inputs<K> {
         let mut draw =
             |number: &dyn Fn(&mut Random) -> u64| (0..STREAM).map(|_| K::number(number(&mut random))).collect();
         let zipf = |random: &mut Random| {
-            let even = random.below(1 << 53) as f64 / (1u64 << 53) as f64;
-            ((entries as f64).powf(even) as u64).min(entries) - 1
+            let uniform = random.below(1 << 53) as f64 / (1u64 << 53) as f64;
+            ((entries as f64).powf(uniform) as u64).min(entries) - 1
         };
-        // misses are beyond what updates bring
+        // misses are beyond the keys that updates insert
         let keys: [Vec<K>; 3] =
             [draw(&|random| random.below(entries)), draw(&|random| 2 * entries + random.below(entries)), draw(&zipf)];
         let words = keys.each_ref().map(|keys| keys.iter().filter_map(|key| key.word()).collect());
         Self { lines, keys, words }
     }
 
-    /// Bytes of the lines.
+    /// Returns the size of the lines in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.len() * 64
     }
 
-    /// The keys for a kind of look-up.
+    /// Returns the keys for a kind of look-up.
     pub(crate) fn keys(&self, work: Work) -> &[K] {
-        &self.keys[place(work)]
+        &self.keys[key_index(work)]
     }
 
-    /// The same in eight bytes each; none of keys that are longer.
+    /// Returns the same keys in eight bytes each; none if keys are longer.
     pub(crate) fn words(&self, work: Work) -> &[u64] {
-        &self.words[place(work)]
+        &self.words[key_index(work)]
     }
 
-    /// Loads so many random lines: all fetched before the first is loaded; or, of more than 32, 64 in advance.
+    /// Loads `count` random lines: all of them are prefetched before the first is loaded, or 64 ahead if there are
+    /// more.
     #[inline(always)]
     pub(crate) fn load(&self, random: &mut Random, count: usize) {
-        // the vector begins in the middle of a line where the allocator keeps its own before it
+        // the vector starts in the middle of a cache line after the allocator's header
         let skip = (64 - self.lines.as_ptr().addr() % 64) % 64 / 8;
         let words = &self.lines.as_flattened()[skip..];
         let lines = words.as_chunks::<8>().0;
@@ -170,8 +171,8 @@ impl<K: Numbered> Inputs<K> {
     }
 }
 
-/// Where the keys for a kind of look-up are.
-fn place(work: Work) -> usize {
+/// Returns the index of the keys for a kind of look-up.
+fn key_index(work: Work) -> usize {
     match work {
         Work::Lines | Work::Hits => 0,
         Work::Misses => 1,

@@ -1,4 +1,4 @@
-//! `fib-bench`: the exact-match table beside what memory allows, and beside DPDK's hash table.
+//! `fib-bench`: the exact-match table compared with the memory bandwidth for random loads and with DPDK's hash table.
 
 mod inputs;
 mod rte;
@@ -9,82 +9,83 @@ use clap::{Parser, ValueEnum};
 use dpdk::{Eal, Memory};
 use inputs::{Inputs, Numbered};
 use rte::RteHash;
-use sample::{Kind, Rates, Tables, cpu_seconds, kinds, sample};
+use sample::{LookUpKind, Rates, Tables, cpu_seconds, kinds, sample};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tables::exact::{ExactTable, Key48, Key64, Key144, Settings};
+use tables::cuckoo::{CuckooTable, Key48, Key64, Key144, Settings};
 use tables::{Backing, Pages};
 
-/// Measures the exact-match table as a FIB: look-ups of one reader and of several, with a writer and without, beside random
-/// loads of lines of as much memory, and beside DPDK's rte_hash.
+/// Measures the exact-match table as a FIB: look-ups of one and of several readers, with and without a writer, compared
+/// with loads of random cache lines of the same amount of memory and with DPDK's rte_hash.
 ///
-/// In each round every kind of look-up runs for a while in turn. Printed is the median of rounds, and the best, in million
-/// per second of the processor time of all readers. Keys are drawn in advance: hits and misses evenly, Zipf with exponent 1
-/// over all entries. Random lines are loaded as keys are: so many fetched before the first is loaded; of more than 32, 64 in
-/// advance.
+/// In each round every kind of look-up runs for a while. Median and best of the rounds are printed in million look-ups
+/// per second of processor time of all readers. Keys are drawn in advance: hits and misses uniformly, Zipf with
+/// exponent 1 over all entries. Random lines are prefetched like keys: all of a burst before the first is loaded, or 64
+/// ahead in bursts of more than 32.
 #[derive(Parser)]
 struct Args {
-    /// Entries of a table; several times for several.
+    /// Entries of a table; repeat the option for several tables.
     #[arg(long, default_values_t = [1_000_000, 16_000_000, 64_000_000])]
     entries: Vec<u64>,
-    /// Readers at most; by default two, if there are two CPUs.
+    /// Maximum number of readers; the default is two, if two CPUs are available.
     #[arg(long)]
     readers: Option<usize>,
-    /// How often each kind is measured.
+    /// Number of measurements of each kind.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Seconds of each measurement.
+    /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 0.03)]
     seconds: f64,
-    /// Bits of a key: 48, 64, 144.
+    /// Bits of a key: 48, 64 or 144.
     #[arg(long, default_value_t = 48)]
     key: u32,
-    /// Pages of the table: the best to try for.
-    #[arg(long, value_enum, default_value_t = Kept::Hugetlb)]
-    pages: Kept,
-    /// Beside no rte_hash.
+    /// Best kind of pages to try for the table.
+    #[arg(long, value_enum, default_value_t = PageKind::Hugetlb)]
+    pages: PageKind,
+    /// Omits rte_hash.
     #[arg(long)]
-    alone: bool,
-    /// Only kinds whose name begins so: hits, misses, zipf, random.
+    no_rte_hash: bool,
+    /// Measures only kinds whose name starts with this text: hits, misses, zipf, random.
     #[arg(long, default_value = "")]
     only: String,
-    /// Where the rows are written as JSON.
+    /// JSON file for the results.
     #[arg(long, default_value = "target/bench/fib.json")]
     json: PathBuf,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Kept {
+enum PageKind {
     Hugetlb,
     Transparent,
     Ordinary,
 }
 
-/// A table, as `fib.json` has it.
+/// Results of a table in `fib.json`.
 #[derive(Serialize)]
-struct Measured {
+struct TableResult {
     entries: u64,
     key_bits: u32,
     bytes: usize,
     hugetlb_bytes: usize,
     transparent_bytes: usize,
     ordinary_bytes: usize,
-    /// Of slots, those taken.
+    /// Share of slots in use.
     load: f64,
-    /// Of entries, those that cost a reader one bucket.
-    at_home: f64,
-    /// Seconds until all entries were there, and those of the processor.
+    /// Share of entries in their primary bucket, which readers find in one bucket.
+    in_primary: f64,
+    /// Seconds for inserting all entries.
     fill_s: f64,
+    /// Seconds of processor time for inserting all entries.
     fill_cpu_s: f64,
     random_lines_bytes: usize,
-    /// Why nothing stands beside it.
+    /// Reason for omitting rte_hash.
     #[serde(skip_serializing_if = "Option::is_none")]
-    alone: Option<String>,
+    no_rte_hash: Option<String>,
     rows: Vec<Row>,
 }
 
-/// One kind of look-up, in numbers per second of the readers' processor time.
+/// Results of a kind of look-up, per second of processor time of the readers.
 #[derive(Serialize)]
 struct Row {
     table: &'static str,
@@ -96,9 +97,9 @@ struct Row {
     best: f64,
     updates_median: f64,
     restarts_median: f64,
-    /// With updates: of the rate without, median of rounds.
+    /// With updates: median of the ratios to the rate without updates.
     #[serde(skip_serializing_if = "Option::is_none")]
-    left: Option<f64>,
+    relative: Option<f64>,
 }
 
 fn median(mut all: Vec<f64>) -> f64 {
@@ -106,12 +107,12 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-fn rows(kinds: &[Kind], taken: &[Vec<Rates>]) -> Vec<Row> {
+fn rows(kinds: &[LookUpKind], samples: &[Vec<Rates>]) -> Vec<Row> {
     let of = |rates: &[Rates], what: fn(&Rates) -> f64| median(rates.iter().map(what).collect());
     let row = |n: usize| {
-        let (Kind { work, burst, readers, updates, rte }, rates) = (kinds[n], &taken[n]);
-        let left = updates.then(|| {
-            let ratios = rates.iter().zip(&taken[n - 1]).map(|(with, without)| with.look_ups / without.look_ups);
+        let (LookUpKind { work, burst, readers, updates, rte }, rates) = (kinds[n], &samples[n]);
+        let relative = updates.then(|| {
+            let ratios = rates.iter().zip(&samples[n - 1]).map(|(with, without)| with.look_ups / without.look_ups);
             median(ratios.collect())
         });
         Row {
@@ -124,53 +125,56 @@ fn rows(kinds: &[Kind], taken: &[Vec<Rates>]) -> Vec<Row> {
             best: rates.iter().map(|r| r.look_ups).fold(0.0, f64::max),
             updates_median: of(rates, |r| r.updates),
             restarts_median: of(rates, |r| r.restarts),
-            left,
+            relative,
         }
     };
     (0..kinds.len()).map(row).collect()
 }
 
-fn measure<K: Numbered>(args: &Args, eal: Option<Eal>, entries: u64) -> anyhow::Result<Measured> {
+fn measure<K: Numbered>(args: &Args, eal: Option<Eal>, entries: u64) -> anyhow::Result<TableResult> {
     let pages = match args.pages {
-        Kept::Hugetlb => Pages::Hugetlb,
-        Kept::Transparent => Pages::Transparent,
-        Kept::Ordinary => Pages::Ordinary,
+        PageKind::Hugetlb => Pages::Hugetlb,
+        PageKind::Transparent => Pages::Transparent,
+        PageKind::Ordinary => Pages::Ordinary,
     };
     let started = Instant::now();
-    let beside = match eal {
-        None => Err("not asked for, or no huge pages for it".to_owned()),
-        Some(_) if entries > RTE_MOST => Err(format!("more than {RTE_MOST} entries: too long, too much memory")),
+    let rte_hash = match eal {
+        None => Err("omitted, or no huge pages".to_owned()),
+        Some(_) if entries > RTE_HASH_MAX => {
+            Err(format!("more than {RTE_HASH_MAX} entries take too much time and memory"))
+        }
         Some(_) => RteHash::new::<K>(entries).map_err(|e| e.to_string()),
     };
-    if beside.is_ok() {
+    if rte_hash.is_ok() {
         eprintln!("rte_hash: {entries} entries in {:.1} s", started.elapsed().as_secs_f64());
     }
-    let mut table = ExactTable::<K>::new(&Settings { pages, ..Settings::new(entries) })?;
-    let (start, from, mut told) = (Instant::now(), cpu_seconds(), Instant::now());
+    let mut table = CuckooTable::<K>::new(&Settings { pages, ..Settings::new(entries) })?;
+    let (start, cpu_start, mut last_report) = (Instant::now(), cpu_seconds(), Instant::now());
     table.extend((0..entries).map(|n| (K::number(n), K::value_of(n))), |done| {
-        if told.elapsed() > Duration::from_secs(5) {
-            told = Instant::now();
+        if last_report.elapsed() > Duration::from_secs(5) {
+            last_report = Instant::now();
             eprintln!("{done} of {entries} entries in {:.1} s", start.elapsed().as_secs_f64());
         }
     })?;
-    let (fill_s, fill_cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - from);
+    let (fill_s, fill_cpu_s) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_start);
     let Backing { hugetlb, transparent, ordinary } = table.backing();
     let bytes = hugetlb + transparent + ordinary;
-    let (len, load, at_home) = (table.len() as f64, table.len() as f64 / table.slots() as f64, table.at_home() as f64);
+    let (len, load, in_primary) =
+        (table.len() as f64, table.len() as f64 / table.slots() as f64, table.at_home() as f64);
     let inputs = Inputs::<K>::new(bytes, entries, pages.min(Pages::Transparent));
-    let most = std::thread::available_parallelism().map_or(1, usize::from).min(2);
-    let mut kinds = kinds(args.readers.unwrap_or(most), beside.is_ok());
+    let default_readers = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+    let mut kinds = kinds(args.readers.unwrap_or(default_readers), rte_hash.is_ok());
     kinds.retain(|kind| kind.work.name().starts_with(&args.only));
-    let alone = beside.as_ref().err().cloned();
-    let mut tables = Tables { ours: table, rte: beside.ok(), entries };
-    let mut taken = vec![Vec::new(); kinds.len()];
+    let no_rte_hash = rte_hash.as_ref().err().cloned();
+    let mut tables = Tables { ours: table, rte: rte_hash.ok(), entries };
+    let mut samples = vec![Vec::new(); kinds.len()];
     for round in 1..=args.rounds.max(1) {
-        for (&kind, taken) in kinds.iter().zip(&mut taken) {
-            taken.push(sample(&mut tables, &inputs, kind, Duration::from_secs_f64(args.seconds))?);
+        for (&kind, samples) in kinds.iter().zip(&mut samples) {
+            samples.push(sample(&mut tables, &inputs, kind, Duration::from_secs_f64(args.seconds))?);
         }
         eprintln!("round {round} of {}", args.rounds);
     }
-    Ok(Measured {
+    Ok(TableResult {
         entries,
         key_bits: K::BITS,
         bytes,
@@ -178,22 +182,22 @@ fn measure<K: Numbered>(args: &Args, eal: Option<Eal>, entries: u64) -> anyhow::
         transparent_bytes: transparent,
         ordinary_bytes: ordinary,
         load,
-        at_home: at_home / len,
+        in_primary: in_primary / len,
         fill_s,
         fill_cpu_s,
         random_lines_bytes: inputs.bytes(),
-        alone,
-        rows: rows(&kinds, &taken),
+        no_rte_hash,
+        rows: rows(&kinds, &samples),
     })
 }
 
-/// Entries above which no `rte_hash` is made: it takes more than 24 bytes for each.
-const RTE_MOST: u64 = 1 << 26;
+/// Maximum number of entries of an `rte_hash`, which takes more than 24 bytes per entry.
+const RTE_HASH_MAX: u64 = 1 << 26;
 
-fn print(m: &Measured) {
+fn print(m: &TableResult) {
     println!(
-        "\n{} entries of {} bits in {:.2} s, {:.2} of the processor ({:.2} M/s); {:.2} bytes each; {:.1} % of slots taken; \
-         {:.1} % of entries cost one bucket",
+        "\n{} entries of {} bits in {:.2} s, {:.2} of the processor ({:.2} M/s); {:.2} bytes each; {:.1} % of slots in use; \
+         {:.1} % of entries in their primary bucket",
         m.entries,
         m.key_bits,
         m.fill_s,
@@ -201,25 +205,25 @@ fn print(m: &Measured) {
         m.entries as f64 / m.fill_cpu_s / 1e6,
         m.bytes as f64 / m.entries as f64,
         m.load * 100.0,
-        m.at_home * 100.0,
+        m.in_primary * 100.0,
     );
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     println!(
-        "  {:.0} MiB in huge pages set aside, {:.0} in transparent ones, {:.1} in pages of 4 KiB; random lines of {:.0} MiB",
+        "  {:.0} MiB in preallocated huge pages, {:.0} in transparent ones, {:.1} in 4 KiB pages; random lines of {:.0} MiB",
         mib(m.hugetlb_bytes),
         mib(m.transparent_bytes),
         mib(m.ordinary_bytes),
         mib(m.random_lines_bytes)
     );
-    if let Some(why) = &m.alone {
-        println!("  beside no rte_hash: {why}");
+    if let Some(reason) = &m.no_rte_hash {
+        println!("  no rte_hash: {reason}");
     }
-    println!("  readers burst  kind          table        M/s    best  updates M/s   left  restarts/s");
+    println!("  readers burst  kind          table        M/s    best  updates M/s relative  restarts/s");
     for row in &m.rows {
-        let left = row.left.map_or(String::new(), |left| format!("{:.0} %", left * 100.0));
+        let relative = row.relative.map_or(String::new(), |relative| format!("{:.0} %", relative * 100.0));
         let table = if row.kind == "random lines" { "" } else { row.table };
         println!(
-            "  {:>7} {:>5}  {:<12}  {table:<9} {:>6.1}  {:>6.1}  {:>11.2} {left:>6} {:>11.0}",
+            "  {:>7} {:>5}  {:<12}  {table:<9} {:>6.1}  {:>6.1}  {:>11.2} {relative:>8} {:>11.0}",
             row.readers,
             row.burst,
             row.kind,
@@ -235,10 +239,10 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let memory = Memory::best();
     let eal = match memory {
-        Memory::Huge if !args.alone => Some(Eal::start(memory, &[])?),
+        Memory::Huge if !args.no_rte_hash => Some(Eal::start(memory, &[])?),
         _ => None,
     };
-    let mut all = vec![];
+    let mut results = vec![];
     for &entries in &args.entries {
         let measured = match args.key {
             48 => measure::<Key48>(&args, eal, entries),
@@ -247,11 +251,11 @@ fn main() -> anyhow::Result<()> {
             other => anyhow::bail!("--key {other}: one of 48, 64, 144"),
         }?;
         print(&measured);
-        all.push(measured);
+        results.push(measured);
         if let Some(folder) = args.json.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        std::fs::write(&args.json, serde_json::to_string_pretty(&all)?)
+        std::fs::write(&args.json, serde_json::to_string_pretty(&results)?)
             .with_context(|| args.json.display().to_string())?;
     }
     println!("\nwritten to {}", args.json.display());

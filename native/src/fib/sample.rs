@@ -1,4 +1,4 @@
-//! What is measured, for a while each.
+//! Samples of look-ups.
 
 use crate::inputs::{Inputs, Numbered, Random, STREAM};
 use crate::rte::RteHash;
@@ -7,12 +7,12 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tables::exact::{Error, ExactTable, Reader};
+use tables::cuckoo::{CuckooTable, Error, Reader};
 
-/// Keys of a call: a burst, and as many as fill the memory's queue.
+/// Keys per call: a packet burst, and a number that saturates the memory.
 pub(crate) const BURSTS: [usize; 2] = [32, 256];
 
-/// What readers do in a sample.
+/// Work of readers in a sample.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Work {
     Lines,
@@ -32,18 +32,18 @@ impl Work {
     }
 }
 
-/// Seconds that this thread has run: what others take from it does not count.
+/// Returns the processor time of this thread in seconds.
 pub(crate) fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Works in bursts until the time is over: how many per second of this thread.
-fn run(over: &AtomicBool, burst: usize, mut look_up: impl FnMut(usize, &mut Random)) -> f64 {
+/// Looks up bursts until `stop` is set, and returns the number of look-ups per second of processor time.
+fn run(stop: &AtomicBool, burst: usize, mut look_up: impl FnMut(usize, &mut Random)) -> f64 {
     let mut random = Random::new();
     let mut from = random.below((STREAM / BURSTS[1]) as u64) as usize * BURSTS[1];
     let (mut done, start) = (0u64, cpu_seconds());
-    while !over.load(Relaxed) {
+    while !stop.load(Relaxed) {
         for _ in 0..4096 / burst {
             look_up(from, &mut random);
             from = (from + burst) % STREAM;
@@ -53,22 +53,22 @@ fn run(over: &AtomicBool, burst: usize, mut look_up: impl FnMut(usize, &mut Rand
     done as f64 / (cpu_seconds() - start)
 }
 
-fn read<K: Numbered>(reader: &mut Reader<K>, inputs: &Inputs<K>, kind: Kind, over: &AtomicBool) -> f64 {
-    let Kind { work, burst, .. } = kind;
+fn read<K: Numbered>(reader: &mut Reader<K>, inputs: &Inputs<K>, kind: LookUpKind, stop: &AtomicBool) -> f64 {
+    let LookUpKind { work, burst, .. } = kind;
     if work == Work::Lines {
-        return run(over, burst, |_, random| inputs.load(random, burst));
+        return run(stop, burst, |_, random| inputs.load(random, burst));
     }
     let (keys, mut values) = (inputs.keys(work), vec![None; burst]);
-    run(over, burst, |from, _| {
+    run(stop, burst, |from, _| {
         reader.get_batch(&keys[from..from + burst], &mut values);
         assert_eq!(values[0].is_some(), work != Work::Misses);
         black_box(&values);
     })
 }
 
-fn read_rte(hash: &RteHash, keys: &[u64], kind: Kind, over: &AtomicBool) -> f64 {
+fn read_rte(hash: &RteHash, keys: &[u64], kind: LookUpKind, stop: &AtomicBool) -> f64 {
     let mut sum = 0;
-    let rate = run(over, kind.burst, |from, _| {
+    let rate = run(stop, kind.burst, |from, _| {
         let found = hash.look_up(&keys[from..from + kind.burst], &mut sum);
         assert_eq!(found, if kind.work == Work::Misses { 0 } else { kind.burst });
     });
@@ -76,13 +76,13 @@ fn read_rte(hash: &RteHash, keys: &[u64], kind: Kind, over: &AtomicBool) -> f64 
     rate
 }
 
-/// Inserts and removes keys, and says how many per second.
-fn update<K: Numbered>(table: &mut ExactTable<K>, entries: u64, over: &AtomicBool) -> Result<f64, Error> {
+/// Inserts and removes keys, and returns the number of updates per second.
+fn update<K: Numbered>(table: &mut CuckooTable<K>, entries: u64, stop: &AtomicBool) -> Result<f64, Error> {
     let mut random = Random::new();
     let (mut done, start) = (0u64, cpu_seconds());
-    while !over.load(Relaxed) {
+    while !stop.load(Relaxed) {
         for _ in 0..64 {
-            // one of the last sixteenth goes and comes: readers may miss it, and do not ask for it among their hits
+            // keys beyond those of the hits, which readers do not look up
             let n = entries + random.below(entries / 16 + 1);
             if table.remove(K::number(n)).is_none() {
                 table.insert(K::number(n), K::value_of(n))?;
@@ -93,18 +93,18 @@ fn update<K: Numbered>(table: &mut ExactTable<K>, entries: u64, over: &AtomicBoo
     Ok(done as f64 / (cpu_seconds() - start))
 }
 
-/// One kind of sample.
+/// LookUpKind of a sample.
 #[derive(Clone, Copy)]
-pub(crate) struct Kind {
+pub(crate) struct LookUpKind {
     pub(crate) work: Work,
     pub(crate) burst: usize,
     pub(crate) readers: usize,
     pub(crate) updates: bool,
-    /// Of `rte_hash`, not of ours.
+    /// True for `rte_hash`.
     pub(crate) rte: bool,
 }
 
-/// What a sample has measured, per second.
+/// Results of a sample per second.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rates {
     pub(crate) look_ups: f64,
@@ -112,34 +112,34 @@ pub(crate) struct Rates {
     pub(crate) restarts: f64,
 }
 
-/// The tables with the same entries.
+/// Tables with the same entries.
 pub(crate) struct Tables<K: Numbered> {
-    pub(crate) ours: ExactTable<K>,
+    pub(crate) ours: CuckooTable<K>,
     pub(crate) rte: Option<RteHash>,
     pub(crate) entries: u64,
 }
 
-/// Runs so many readers for a while, with a writer or without.
+/// Runs the readers of a sample for a while, with or without a writer.
 pub(crate) fn sample<K: Numbered>(
     tables: &mut Tables<K>,
     inputs: &Inputs<K>,
-    kind: Kind,
+    kind: LookUpKind,
     time: Duration,
 ) -> Result<Rates, Error> {
     let Tables { ours, rte, entries } = tables;
     let rte = rte.as_ref().filter(|_| kind.rte);
-    let over = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let start = Barrier::new(kind.readers + 1);
     std::thread::scope(|scope| {
-        let (over, start) = (&over, &start);
+        let (stop, start) = (&stop, &start);
         let readers: Vec<_> = (0..kind.readers)
             .map(|_| {
                 let mut reader = ours.reader();
                 scope.spawn(move || {
                     start.wait();
                     let look_ups = match rte {
-                        Some(hash) => read_rte(hash, inputs.words(kind.work), kind, over),
-                        None => read(&mut reader, inputs, kind, over),
+                        Some(hash) => read_rte(hash, inputs.words(kind.work), kind, stop),
+                        None => read(&mut reader, inputs, kind, stop),
                     };
                     (look_ups, reader.restarts())
                 })
@@ -148,12 +148,12 @@ pub(crate) fn sample<K: Numbered>(
         start.wait();
         scope.spawn(move || {
             std::thread::sleep(time);
-            over.store(true, Relaxed);
+            stop.store(true, Relaxed);
         });
-        let updates = if kind.updates { update(ours, *entries, over) } else { Ok(0.0) };
+        let updates = if kind.updates { update(ours, *entries, stop) } else { Ok(0.0) };
         let mut rates = Rates { updates: updates?, ..Rates::default() };
         for reader in readers {
-            let (look_ups, restarts) = reader.join().expect("a reader found what there is");
+            let (look_ups, restarts) = reader.join().expect("readers do not panic");
             rates.look_ups += look_ups;
             rates.restarts += restarts as f64 / time.as_secs_f64();
         }
@@ -161,21 +161,21 @@ pub(crate) fn sample<K: Numbered>(
     })
 }
 
-/// All kinds, those to be compared side by side: with updates behind the same without.
-pub(crate) fn kinds(most: usize, rte: bool) -> Vec<Kind> {
+/// Returns all kinds of samples; a kind with updates follows the same one without.
+pub(crate) fn kinds(max_readers: usize, rte: bool) -> Vec<LookUpKind> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut kinds = Vec::new();
-    for readers in 1..=most {
+    for readers in 1..=max_readers {
         for burst in BURSTS {
             for work in [Work::Lines, Work::Hits, Work::Misses, Work::Zipf] {
-                let kind = Kind { work, burst, readers, updates: false, rte: false };
+                let kind = LookUpKind { work, burst, readers, updates: false, rte: false };
                 kinds.push(kind);
-                // a core for the writer
+                // the writer needs a core
                 if readers < cores && work != Work::Lines {
-                    kinds.push(Kind { updates: true, ..kind });
+                    kinds.push(LookUpKind { updates: true, ..kind });
                 }
                 if rte && burst == BURSTS[0] && work != Work::Lines {
-                    kinds.push(Kind { rte, ..kind });
+                    kinds.push(LookUpKind { rte, ..kind });
                 }
             }
         }

@@ -1,36 +1,40 @@
-//! Connections a second: the throughput, counted in connections.
+//! Connections per second: the throughput counted in connections.
 
-use super::Findings;
-use super::course::{Known, Plan};
-use crate::bed::{Ask, Seen};
+use super::MethodOutput;
+use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
+use super::properties::{Properties, RequiredTraffic};
+use crate::trial::{TrialInput, TrialOutput};
 use report::Quantity;
 
-/// Nothing after the search.
+/// The search alone, without further trials.
 #[derive(Default)]
 pub(super) struct Connections;
 
-impl Plan for Connections {
+impl Procedure for Connections {
     const NAME: &'static str = "connections";
     const STANDARD: Option<&'static str> = None;
+    const QUESTION: &'static str = "How many connections per second are forwarded?";
+    const DURATION_S: (f64, f64) = (2.0, 250.0);
+    const PROPERTIES: Properties =
+        Properties { traffic: RequiredTraffic::Connections, reuses_throughput: false, ..DEFAULT_PROPERTIES };
 
-    fn next(&mut self, _: &Known) -> Option<Ask> {
+    fn next(&mut self, _: &MethodContext) -> Option<TrialInput> {
         None
     }
 
-    fn tell(&mut self, _: &Known, _: &Ask, _: Seen) {}
+    fn record(&mut self, _: &MethodContext, _: &TrialInput, _: TrialOutput) {}
 
-    fn sum_up(&self, known: &Known, findings: &mut Findings) {
-        let each = known.settings.packets_per_connection;
-        if known.throughput_pps > 0.0 {
-            let quantities = &mut findings.quantities;
-            quantities.push(Quantity::new("connections", "per second", known.throughput_pps / each));
-            let upper = findings.summary.upper_pps.map(|upper| upper / each);
+    fn report(&self, context: &MethodContext, output: &mut MethodOutput) {
+        let each = context.settings.packets_per_connection;
+        if context.throughput_pps > 0.0 {
+            let quantities = &mut output.quantities;
+            quantities.push(Quantity::new("connections", "per second", context.throughput_pps / each));
+            let upper = output.summary.upper_pps.map(|upper| upper / each);
             quantities.extend(upper.map(|upper| Quantity::new("connections, upper bound", "per second", upper)));
-            quantities.push(Quantity::new("packets of a connection", "frames", each));
+            quantities.push(Quantity::new("packets per connection", "frames", each));
         }
-        findings.deviations.push(format!(
-            "connections of {each} packets at the load's pace whatever comes back: no host waits for an answer or sends \
-             again what is lost"
+        output.deviations.push(format!(
+            "connections of {each} packets at the pace of the load: no endpoint waits for replies or retransmits"
         ));
     }
 }

@@ -1,25 +1,25 @@
-//! How latency varies: PDV and IPDV (RFC 5481, RFC 8219 §7.3), and the jitter of RTP (RFC 3550 §6.4.1).
+//! Delay variation: PDV and IPDV (RFC 5481, RFC 8219 §7.3), and RTP interarrival jitter (RFC 3550 §6.4.1).
 
-use super::course::{Known, Plan, time};
-use super::measured::{Latencies, named, percentile};
-use super::{Findings, Form};
-use crate::bed::{Ask, Seen};
+use super::accumulate::{LatencyAccumulator, percentile, rename};
+use super::procedure::{MethodContext, Procedure, format_seconds};
+use super::{MethodOutput, Thoroughness};
+use crate::trial::{TrialInput, TrialOutput};
 use report::Quantity;
 
-/// Shares of the throughput.
+/// Loads as shares of the throughput.
 const SHARES: [f64; 4] = [0.1, 0.5, 0.8, 0.9];
 /// Repetitions and seconds, quick and standard (RFC 8219 §7.3: at least 60 s, 20 times).
 const FORMS: ((usize, f64), (usize, f64)) = ((1, 0.5), (20, 60.0));
 /// Percentiles and their names.
 const PERCENTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
-/// What was seen at a load, a value for each trial.
+/// Results at one load, one value per trial.
 #[derive(Clone, Default)]
-struct At {
-    latencies: Latencies,
-    /// `D(p) − D(min)` (RFC 5481 §4.2); that of p99.9 is the PDV of RFC 8219 §7.3.1.
+struct AtLoad {
+    latencies: LatencyAccumulator,
+    /// `D(p) − D(min)` (RFC 5481 §4.2); p99.9 is the PDV of RFC 8219 §7.3.1.
     pdv: [Vec<f64>; 3],
-    /// Amounts of `D(i) − D(i−1)` (RFC 5481 §4.1).
+    /// Absolute values of `D(i) − D(i−1)` (RFC 5481 §4.1).
     ipdv: [Vec<f64>; 3],
     ipdv_max: Vec<f64>,
     rising: Vec<f64>,
@@ -29,31 +29,33 @@ struct At {
 
 #[derive(Default)]
 pub(super) struct DelayVariation {
-    asked: usize,
-    told: usize,
-    at: [At; 4],
-    untold: usize,
+    started: usize,
+    recorded: usize,
+    at: [AtLoad; 4],
+    without_variation: usize,
 }
 
-impl Plan for DelayVariation {
+impl Procedure for DelayVariation {
     const NAME: &'static str = "delay-variation";
     const STANDARD: Option<&'static str> = Some("RFC 5481, RFC 8219 §7.3, RFC 3550 §6.4.1");
+    const QUESTION: &'static str = "How much does the latency of packets vary?";
+    const DURATION_S: (f64, f64) = (4.0, 5600.0);
 
-    fn next(&mut self, known: &Known) -> Option<Ask> {
-        let (times, duration_s) = known.settings.pick(FORMS.0, FORMS.1);
-        (self.asked < times * SHARES.len()).then(|| {
-            let share = SHARES[self.asked % SHARES.len()];
-            self.asked += 1;
-            Ask { variation: true, ..Ask::load(known.load(share), duration_s) }
+    fn next(&mut self, context: &MethodContext) -> Option<TrialInput> {
+        let (times, duration_s) = context.settings.select(FORMS.0, FORMS.1);
+        (self.started < times * SHARES.len()).then(|| {
+            let share = SHARES[self.started % SHARES.len()];
+            self.started += 1;
+            TrialInput { delay_variation: true, ..TrialInput::constant(context.load_at_share(share), duration_s) }
         })
     }
 
-    fn tell(&mut self, _: &Known, _: &Ask, seen: Seen) {
-        let at = &mut self.at[self.told % SHARES.len()];
-        self.told += 1;
-        at.latencies.take(&seen);
-        let (Some(delays), Some(variation)) = (&seen.delays, &seen.variation) else {
-            self.untold += 1;
+    fn record(&mut self, _: &MethodContext, _: &TrialInput, output: TrialOutput) {
+        let at = &mut self.at[self.recorded % SHARES.len()];
+        self.recorded += 1;
+        at.latencies.record(&output);
+        let (Some(delays), Some(variation)) = (&output.delays, &output.delay_variation) else {
+            self.without_variation += 1;
             return;
         };
         let least = delays.min_ns().unwrap_or(0) as f64;
@@ -68,41 +70,41 @@ impl Plan for DelayVariation {
         at.jitter_max.push(variation.rfc3550_max_ns);
     }
 
-    fn sum_up(&self, known: &Known, findings: &mut Findings) {
-        let mut scarce = false;
+    fn report(&self, context: &MethodContext, output: &mut MethodOutput) {
+        let mut too_few = false;
         for (at, share) in self.at.iter().zip(SHARES) {
             let percent = (share * 100.0).round();
-            let mut say = |what: &str, unit: &str, values: &[f64]| {
+            let mut add = |what: &str, unit: &str, values: &[f64]| {
                 let quantity = Quantity::median("", unit, values);
-                findings.quantities.extend(named(format!("{what} at {percent} %"), quantity));
+                output.quantities.extend(rename(format!("{what} at {percent} %"), quantity));
             };
             for (i, (_, name)) in PERCENTILES.iter().enumerate() {
-                say(&format!("pdv {name}"), "ns", &at.pdv[i]);
+                add(&format!("pdv {name}"), "ns", &at.pdv[i]);
             }
             for (i, (_, name)) in PERCENTILES.iter().enumerate() {
-                say(&format!("ipdv {name}"), "ns", &at.ipdv[i]);
+                add(&format!("ipdv {name}"), "ns", &at.ipdv[i]);
             }
-            say("ipdv max", "ns", &at.ipdv_max);
-            say("ipdv rising", "ratio", &at.rising);
-            say("jitter", "ns", &at.jitter);
-            say("jitter max", "ns", &at.jitter_max);
-            scarce |= at.jitter.len() > at.pdv[2].len();
-            findings.latency.extend(at.latencies.entry(known.load(share), known.throughput_pps));
+            add("ipdv max", "ns", &at.ipdv_max);
+            add("ipdv rising", "ratio", &at.rising);
+            add("jitter", "ns", &at.jitter);
+            add("jitter max", "ns", &at.jitter_max);
+            too_few |= at.jitter.len() > at.pdv[2].len();
+            output.latency.extend(at.latencies.entry(context.load_at_share(share), context.throughput_pps));
         }
         let ((times, length), (most, long)) = FORMS;
-        let says = &mut findings.deviations;
-        if known.settings.form == Form::Quick {
-            says.push(format!(
-                "{times} trial of {} at each load where RFC 8219 §7.3 asks for {most} of {}",
-                time(length),
-                time(long)
+        let deviations = &mut output.deviations;
+        if context.settings.thoroughness == Thoroughness::Quick {
+            deviations.push(format!(
+                "{times} trial of {} at each load where RFC 8219 §7.3 requires {most} of {}",
+                format_seconds(length),
+                format_seconds(long)
             ));
         }
-        if scarce {
-            says.push("percentiles with fewer than 10 packets beyond them are left out".to_owned());
+        if too_few {
+            deviations.push("percentiles with fewer than 10 packets beyond them are omitted".to_owned());
         }
-        if self.untold != 0 {
-            says.push(format!("{} trials did not tell how delays varied", self.untold));
+        if self.without_variation != 0 {
+            deviations.push(format!("{} trials have no delay variation", self.without_variation));
         }
     }
 }

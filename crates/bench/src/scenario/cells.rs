@@ -1,55 +1,56 @@
-//! The cells of a matrix: every combination of its parameters' values.
+//! The cells of a scenario: all combinations of the values of its matrix.
 
-use super::How;
-use crate::dut::Plan;
+use super::MeasurementSettings;
+use crate::dut::DutSpec;
 use crate::simulated::Simulated;
-use crate::{Generator, Sent};
+use crate::{Generator, TrafficSpec};
 use config::{ChainFile, Source};
 use diagnostics::Diagnostic;
 use graph::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Cells that a matrix may have.
-pub(super) const MOST: usize = 256;
+/// Largest number of cells.
+pub(super) const MAX_CELLS: usize = 256;
 
-/// One combination of the parameters' values.
+/// One combination of the values of the matrix.
 pub struct Cell {
-    /// The values by parameter.
+    /// Values by parameter.
     pub parameters: BTreeMap<String, String>,
-    /// What is measured.
-    pub dut: Dut,
-    /// What it is offered.
-    pub sent: Sent,
-    /// How it is measured.
-    pub how: How,
-    /// Who sends.
+    /// Device under test.
+    pub dut: CellDut,
+    /// Traffic.
+    pub traffic: TrafficSpec,
+    /// Measurement settings.
+    pub settings: MeasurementSettings,
+    /// Generator.
     pub generator: Generator,
-    /// What the clock of the device's CPUs is fixed to, MHz.
+    /// Fixed clock frequency of the device's CPUs, MHz.
     pub clock_mhz: Option<u32>,
 }
 
-/// The device under test of a cell.
-pub enum Dut {
-    /// A chain file, with the parameters' values put in.
-    Chain(Box<ChainFile>),
-    /// Another program, and the chain file whose `[traffic]` says what it is sent.
-    Rig(Box<(Plan, ChainFile)>),
-    /// A device that exists only as numbers, and the chain file whose `[traffic]` says what it is sent.
+/// The device under test of a cell. Devices other than a chain come with the chain file whose `[traffic]` table
+/// applies.
+pub enum CellDut {
+    /// A chain in this process; parameters are substituted in the file.
+    InProcess(Box<ChainFile>),
+    /// Another program.
+    External(Box<(DutSpec, ChainFile)>),
+    /// A simulated device.
     Simulated(Box<(Simulated, ChainFile)>),
-    /// Not here yet: what it needs and this program has not.
-    Absent(String),
+    /// A device that this program cannot measure, for this reason.
+    Unavailable(String),
 }
 
 impl Cell {
-    /// Its parameters in words.
+    /// Returns the parameters as text.
     pub fn label(&self) -> String {
         let all: Vec<_> = self.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
         if all.is_empty() { "all".to_owned() } else { all.join(", ") }
     }
 }
 
-/// Every combination, the last parameter changing first.
+/// Returns all combinations; the last parameter changes fastest.
 pub(super) fn combinations(matrix: &[(String, Vec<String>)]) -> Vec<BTreeMap<String, String>> {
     let mut all = vec![BTreeMap::new()];
     for (name, values) in matrix {
@@ -67,28 +68,30 @@ pub(super) fn combinations(matrix: &[(String, Vec<String>)]) -> Vec<BTreeMap<Str
     all
 }
 
-/// A `${name}` that is no parameter, or has no end: the byte at which it begins, and what is written.
+/// A `${name}` that is not a parameter or not terminated.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoParameter<'a> {
+pub(super) struct UnknownParameter<'a> {
+    /// Byte offset.
     pub(super) at: usize,
-    pub(super) written: &'a str,
+    /// Text in the file.
+    pub(super) text: &'a str,
 }
 
-/// The text with `${name}` replaced by the parameter's value; the parameters found are added to `used`.
+/// Replaces `${name}` by the value of the parameter. Adds the parameters found to `used`.
 pub(super) fn substitute<'a>(
     text: &'a str,
     parameters: &BTreeMap<String, String>,
     used: &mut BTreeSet<String>,
-) -> Result<String, NoParameter<'a>> {
+) -> Result<String, UnknownParameter<'a>> {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while let Some(from) = text[at..].find("${").map(|n| at + n) {
         out += &text[at..from];
         let line = text[from..].lines().next().unwrap_or_default();
-        let Some(end) = line.find('}') else { return Err(NoParameter { at: from, written: line }) };
+        let Some(end) = line.find('}') else { return Err(UnknownParameter { at: from, text: line }) };
         let name = &line[2..end];
         let Some(value) = parameters.get(name) else {
-            return Err(NoParameter { at: from, written: &line[..=end] });
+            return Err(UnknownParameter { at: from, text: &line[..=end] });
         };
         used.insert(name.to_owned());
         out += value;
@@ -98,15 +101,15 @@ pub(super) fn substitute<'a>(
     Ok(out)
 }
 
-/// What to do about a stranger.
-pub(super) fn parameters_cure(parameters: &BTreeMap<String, String>) -> String {
+/// Returns the remedy for an unknown parameter.
+pub(super) fn parameter_remedy(parameters: &BTreeMap<String, String>) -> String {
     match parameters.keys().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => "the scenario's [matrix] has no parameter; add one".to_owned(),
         ref known => format!("use one of the scenario's parameters: {}", known.join(", ")),
     }
 }
 
-/// Reads a chain file with parameters in it.
+/// Reads a chain file and substitutes parameters.
 pub(super) fn chain_file(
     path: &Path,
     parameters: &BTreeMap<String, String>,
@@ -114,16 +117,17 @@ pub(super) fn chain_file(
     registry: &Registry,
 ) -> Result<ChainFile, Vec<Diagnostic>> {
     let text = config::read(path, "chain file").map_err(|d| vec![d])?;
-    let whole = substitute(&text, parameters, used).map_err(|e| {
-        let d = Diagnostic::new("is no parameter of the scenario").value(e.written).remedy(parameters_cure(parameters));
-        vec![Source { text: &text, file: path }.at(e.at..e.at, d)]
+    let text_with_values = substitute(&text, parameters, used).map_err(|e| {
+        let d = Diagnostic::new("unknown parameter").value(e.text).remedy(parameter_remedy(parameters));
+        vec![Source { text: &text, file: path }.locate(e.at..e.at, d)]
     })?;
-    if whole.len() > report::limit::CHAIN {
-        let problem = format!("has {} bytes, more than a result can hold ({})", whole.len(), report::limit::CHAIN);
+    if text_with_values.len() > report::limit::CHAIN {
+        let problem =
+            format!("has {} bytes, more than a result can hold ({})", text_with_values.len(), report::limit::CHAIN);
         let d = Diagnostic { file: Some(path.to_owned()), ..Diagnostic::new(problem) };
-        return Err(vec![d.remedy("put what is long into files of its own, such as one of routes")]);
+        return Err(vec![d.remedy("move large parts to separate files, such as a file of routes")]);
     }
-    ChainFile::parse(&whole, path, registry)
+    ChainFile::parse(&text_with_values, path, registry)
 }
 
 #[cfg(test)]
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_combination_once_and_the_last_parameter_first() {
+    fn combines_all_values_with_the_last_parameter_fastest() {
         let matrix = [("a", ["1", "2"]), ("b", ["x", "y"])]
             .map(|(n, v)| (n.to_owned(), v.iter().map(|v| (*v).to_owned()).collect()));
         let all: Vec<_> = combinations(&matrix).iter().map(|c| format!("{}{}", c["a"], c["b"])).collect();
@@ -144,19 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_put_in_and_strangers_named() {
+    fn substitutes_parameters_and_reports_unknown_ones() {
         let known = parameters(&[("n", "8"), ("kind", "ttl")]);
         let mut used = BTreeSet::new();
         assert_eq!(substitute("n = ${n}, ${kind}-${n}$ {n}", &known, &mut used).unwrap(), "n = 8, ttl-8$ {n}");
         assert_eq!(used.len(), 2);
-        let wrong = |text| substitute(text, &known, &mut BTreeSet::new()).map_err(|e| (e.at, e.written.to_owned()));
+        let wrong = |text| substitute(text, &known, &mut BTreeSet::new()).map_err(|e| (e.at, e.text.to_owned()));
         assert_eq!(wrong("x = ${m}"), Err((4, "${m}".to_owned())));
         assert_eq!(wrong("x = ${n\n}"), Err((4, "${n".to_owned())));
         assert_eq!(wrong("ü ${}"), Err((3, "${}".to_owned())));
     }
 
     #[test]
-    fn a_value_is_not_substituted_again() {
+    fn substitution_is_not_recursive() {
         let known = parameters(&[("a", "${b}"), ("b", "1")]);
         assert_eq!(substitute("${a}", &known, &mut BTreeSet::new()).unwrap(), "${b}");
     }

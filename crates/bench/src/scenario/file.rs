@@ -1,4 +1,4 @@
-//! The file as it is written, every value that can be wrong with its place.
+//! Syntax of a scenario file. Values that are checked later carry their location.
 
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use toml::{Spanned, Value};
 
-/// A value that may be a number, a text, or a list of such.
+/// A number, a string, or a list of them.
 pub(super) type Any = Spanned<Value>;
-/// For some facts, the values that are meant.
+/// Label values to select.
 pub(super) type Where = BTreeMap<Spanned<String>, Any>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) bondstone: Option<Spanned<i64>>,
-    pub(super) scenario: Head,
+    pub(super) scenario: ScenarioHeader,
     pub(super) dut: Duts,
     #[serde(default)]
     pub(super) traffic: Traffic,
@@ -35,7 +35,7 @@ pub(super) struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Head {
+pub(super) struct ScenarioHeader {
     pub(super) title: Spanned<String>,
     pub(super) figure: Option<String>,
 }
@@ -58,7 +58,7 @@ pub(super) struct Dut {
     pub(super) env: Option<Spanned<String>>,
     pub(super) ssh: Option<Spanned<String>>,
     pub(super) program: Option<Spanned<String>>,
-    pub(super) inner: Option<Spanned<Vec<String>>>,
+    pub(super) interfaces: Option<Spanned<Vec<String>>>,
     pub(super) forward: Option<Spanned<String>>,
     pub(super) start: Option<Spanned<String>>,
     pub(super) ready: Option<Spanned<String>>,
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Duts {
             type Value = Duts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the table [dut], or tables [[dut]]")
+                f.write_str("a table [dut] or tables [[dut]]")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Duts, A::Error> {
@@ -103,13 +103,13 @@ pub(super) struct Traffic {
     pub(super) trace: Option<Spanned<String>>,
     pub(super) stack: Option<Spanned<String>>,
     pub(super) short: Option<Spanned<String>>,
-    pub(super) both_ways: Option<Spanned<bool>>,
+    pub(super) bidirectional: Option<Spanned<bool>>,
     pub(super) profile: Option<Spanned<String>>,
-    pub(super) seconds: Option<Spanned<u32>>,
+    pub(super) duration_s: Option<Spanned<u32>>,
 }
 
 impl Traffic {
-    /// Whether a capture's own gaps are asked for.
+    /// Returns true if the timing of a capture is kept.
     pub(super) fn keeps_gaps(&self) -> bool {
         self.capture.is_some() && (self.gaps.as_ref().is_some_and(|gaps| *gaps.get_ref()) || self.speed.is_some())
     }
@@ -127,10 +127,10 @@ pub(super) struct Generator {
 pub(super) struct Goal {
     pub(super) throughput: Option<Spanned<String>>,
     pub(super) methods: Option<Any>,
-    pub(super) form: Option<Spanned<String>>,
+    pub(super) thoroughness: Option<Spanned<String>>,
     pub(super) search: Option<Spanned<String>>,
     pub(super) rate: Option<Any>,
-    pub(super) line: Option<Spanned<f64>>,
+    pub(super) line_rate_bps: Option<Spanned<f64>>,
     pub(super) soak_s: Option<Spanned<f64>>,
     pub(super) repeat: Option<Spanned<u32>>,
 }
@@ -138,7 +138,7 @@ pub(super) struct Goal {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Native {
-    pub(super) only: Spanned<String>,
+    pub(super) filter: Spanned<String>,
     pub(super) pairs: Option<Spanned<u32>>,
 }
 
@@ -162,16 +162,16 @@ pub(super) struct Published {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Claim {
-    pub(super) says: Spanned<String>,
+    pub(super) text: Spanned<String>,
     pub(super) published: Spanned<String>,
     pub(super) note: Option<String>,
-    pub(super) measure: Option<Spanned<String>>,
+    pub(super) metric: Option<Spanned<String>>,
     #[serde(default, rename = "where")]
-    pub(super) facts: Where,
-    pub(super) over: Option<Spanned<Where>>,
-    pub(super) within: Option<Spanned<f64>>,
-    pub(super) at_least: Option<Spanned<f64>>,
-    pub(super) at_most: Option<Spanned<f64>>,
-    pub(super) given: Option<Spanned<String>>,
-    pub(super) untestable: Option<Spanned<String>>,
+    pub(super) selection: Where,
+    pub(super) divided_by: Option<Spanned<Where>>,
+    pub(super) tolerance: Option<Spanned<f64>>,
+    pub(super) min: Option<Spanned<f64>>,
+    pub(super) max: Option<Spanned<f64>>,
+    pub(super) requires: Option<Spanned<String>>,
+    pub(super) not_testable: Option<Spanned<String>>,
 }

@@ -1,16 +1,16 @@
-//! Rows of `native-bench`, as it writes them.
+//! Results of `native-bench`.
 
-use super::{Measure, Observation};
+use super::{Metric, Observation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What is taken of the file.
+/// The part of the file that is used.
 #[derive(Deserialize)]
-struct File {
+struct Output {
     nfs: Vec<Row>,
 }
 
-/// What is taken of a row.
+/// The part of a row that is used.
 #[derive(Deserialize)]
 struct Row {
     nf: String,
@@ -23,25 +23,22 @@ struct Row {
     ratio_upper: f64,
 }
 
-/// What rows say.
-pub type Rows = Vec<Observation>;
-
-/// Reads the JSON file of `native-bench`, whose ratios are of our cycles to C's.
+/// Parses the JSON output of `native-bench`. Its ratios are cycles per packet of Bondstone divided by those of C.
 ///
 /// # Errors
-/// A text that is none.
-pub fn rows(json: &str) -> Result<Rows, String> {
-    let File { nfs: rows } = serde_json::from_str(json).map_err(|e| e.to_string())?;
+/// If the text is invalid or a ratio is not above zero.
+pub fn parse_native_bench(json: &str) -> Result<Vec<Observation>, String> {
+    let Output { nfs: rows } = serde_json::from_str(json).map_err(|e| e.to_string())?;
     let observation = |row: Row| {
-        let mut facts = BTreeMap::from([
+        let mut labels = BTreeMap::from([
             ("nf".to_owned(), row.nf),
             ("source".to_owned(), row.source),
             ("flows".to_owned(), row.flows.to_string()),
             ("frame".to_owned(), row.frame.to_string()),
         ]);
-        facts.extend(row.cells.map(|n| ("cells".to_owned(), n.to_string())));
+        labels.extend(row.cells.map(|n| ("cells".to_owned(), n.to_string())));
         let bounds = Some((1.0 / row.ratio_upper, 1.0 / row.ratio_lower));
-        Observation { measure: Measure::SpeedOverC, facts, value: 1.0 / row.ratio, bounds }
+        Observation { metric: Metric::SpeedOverC, labels, value: 1.0 / row.ratio, bounds }
     };
     if rows.iter().any(|r| !(r.ratio > 0.0 && r.ratio_lower > 0.0 && r.ratio_upper.is_finite())) {
         return Err("a ratio is not above zero".to_owned());
@@ -55,18 +52,18 @@ mod tests {
 
     const ROW: &str = r#"{ "nfs": [{ "nf": "cells", "source": "ring", "flows": 512, "frame": 64, "cells": 4,
         "bondstone": { "p05": 9.0, "median": 10.0 }, "native": { "p05": 7.0, "median": 8.0 },
-        "ratio": 1.25, "ratio_lower": 1.0, "ratio_upper": 1.6 }], "slopes": [], "beside": [] }"#;
+        "ratio": 1.25, "ratio_lower": 1.0, "ratio_upper": 1.6 }], "slopes": [], "components": [] }"#;
 
     #[test]
-    fn a_ratio_of_cycles_is_the_inverse_of_a_speed() {
-        let all = rows(ROW).unwrap();
+    fn speed_is_the_inverse_of_the_ratio_of_cycles() {
+        let all = parse_native_bench(ROW).unwrap();
         assert_eq!((all.len(), all[0].value, all[0].bounds), (1, 0.8, Some((0.625, 1.0))));
-        assert_eq!((&*all[0].facts["cells"], &*all[0].facts["source"]), ("4", "ring"));
+        assert_eq!((&*all[0].labels["cells"], &*all[0].labels["source"]), ("4", "ring"));
     }
 
     #[test]
-    fn what_is_none_is_refused() {
-        assert!(rows(r#"{ "nfs": [{}] }"#).unwrap_err().contains("missing field"));
-        assert!(rows(&ROW.replace("\"ratio\": 1.25", "\"ratio\": 0")).is_err());
+    fn rejects_invalid_output() {
+        assert!(parse_native_bench(r#"{ "nfs": [{}] }"#).unwrap_err().contains("missing field"));
+        assert!(parse_native_bench(&ROW.replace("\"ratio\": 1.25", "\"ratio\": 0")).is_err());
     }
 }

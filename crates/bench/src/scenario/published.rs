@@ -1,74 +1,75 @@
-//! What a study says.
+//! Published results of a study.
 
-/// A number or a finding of a study, or a curve that exists as an image only.
+/// A published result: numbers, a statement, or a curve that was published as an image only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Its name.
+    /// Identifier.
     pub id: String,
-    /// The study's figure, or where else it says so.
+    /// Figure of the study, or another location in it.
     pub figure: Option<String>,
-    /// The study's table.
+    /// Table of the study.
     pub table: Option<String>,
-    /// Numbers in `unit`: one without a name, those of a list by their place in it, or those of a table by what they are at.
+    /// Numbers in `unit`, by name: a single number has an empty name, numbers of a list are named by their index, those
+    /// of a table by the value of `x`.
     pub values: Vec<(String, f64)>,
-    /// What the names of the numbers are values of, such as `CPU GHz`.
+    /// Quantity of the names of a table, such as `CPU GHz`.
     pub x: Option<String>,
-    /// Of the numbers.
+    /// Unit of the numbers.
     pub unit: Option<String>,
-    /// Under which they hold.
+    /// Conditions of the measurement.
     pub conditions: Option<String>,
-    /// A finding without a number.
+    /// Statement without a number.
     pub statement: Option<String>,
-    /// Whether it exists as an image only.
+    /// True if it was published as an image only.
     pub image: bool,
 }
 
-/// A published result, or one divided by another.
+/// Reference to a published result or a ratio of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
-    /// The result.
-    pub of: Part,
-    /// What it is divided by.
-    pub over: Option<Part>,
+pub struct PublishedReference {
+    /// Result.
+    pub value: PublishedValue,
+    /// Divisor, for a ratio.
+    pub divisor: Option<PublishedValue>,
 }
 
-/// A published result, or one of its numbers: `ID` or `ID[NAME]`.
+/// Reference to a published result or one of its numbers: `ID` or `ID[NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Id of the result.
+pub struct PublishedValue {
+    /// Identifier of the result.
     pub id: String,
-    /// Which of its numbers.
-    pub at: Option<String>,
+    /// Name of the number.
+    pub name: Option<String>,
 }
 
 impl Published {
-    /// Its number, or that of a name.
-    pub fn value(&self, at: Option<&str>) -> Option<f64> {
-        self.values.iter().find(|(name, _)| name == at.unwrap_or_default()).map(|(_, value)| *value)
+    /// Returns its number of a name, or its single number.
+    pub fn value(&self, name: Option<&str>) -> Option<f64> {
+        self.values.iter().find(|(known, _)| known == name.unwrap_or_default()).map(|(_, value)| *value)
     }
 
-    /// It for people: `23.3 Mpps`, `4.31 Mpps at 1.2, 5.73 at 1.6`, or what was found.
-    pub fn words(&self) -> String {
+    /// Returns it as text: `23.3 Mpps`, `4.31 Mpps at 1.2, 5.73 at 1.6`, or the statement.
+    pub fn text(&self) -> String {
         let unit = self.unit.as_deref().unwrap_or_default();
         match (&self.values[..], &self.statement) {
             ([], Some(statement)) => statement.clone(),
             ([], None) => "not published as numbers".to_owned(),
             (all, _) => {
                 let at = |name: &str| if self.x.is_some() { format!(" at {name}") } else { String::new() };
-                let words: Vec<_> = all.iter().map(|(name, value)| format!("{value}{}", at(name))).collect();
+                let numbers: Vec<_> = all.iter().map(|(name, value)| format!("{value}{}", at(name))).collect();
                 let x = self.x.as_ref().map_or(String::new(), |x| format!(" of {x}"));
-                format!("{} {unit}{x}", words.join(", ")).trim_end().to_owned()
+                format!("{} {unit}{x}", numbers.join(", ")).trim_end().to_owned()
             }
         }
     }
 }
 
-impl Part {
-    fn new(text: &str) -> Part {
+impl PublishedValue {
+    fn parse(text: &str) -> PublishedValue {
         let text = text.trim();
         match text.strip_suffix(']').and_then(|text| text.split_once('[')) {
-            Some((id, at)) => Part { id: id.to_owned(), at: Some(at.to_owned()) },
-            None => Part { id: text.to_owned(), at: None },
+            Some((id, name)) => PublishedValue { id: id.to_owned(), name: Some(name.to_owned()) },
+            None => PublishedValue { id: text.to_owned(), name: None },
         }
     }
 
@@ -76,52 +77,55 @@ impl Part {
         all.iter().find(|p| p.id == self.id)
     }
 
-    /// Whether it is there: the result, and the number if it names one.
-    pub(super) fn is_in(&self, all: &[Published]) -> bool {
-        self.find(all).is_some_and(|p| self.at.is_none() || p.value(self.at.as_deref()).is_some())
+    /// Returns true if the result exists, and has a number of that name.
+    pub(super) fn exists_in(&self, all: &[Published]) -> bool {
+        self.find(all).is_some_and(|p| self.name.is_none() || p.value(self.name.as_deref()).is_some())
     }
 
     fn value(&self, all: &[Published]) -> Option<f64> {
-        self.find(all)?.value(self.at.as_deref())
+        self.find(all)?.value(self.name.as_deref())
     }
 
-    fn words(&self, all: &[Published]) -> String {
+    fn text(&self, all: &[Published]) -> String {
         match (self.value(all), self.find(all)) {
             (Some(value), Some(p)) => {
                 format!("{value} {}", p.unit.as_deref().unwrap_or_default()).trim_end().to_owned()
             }
-            (None, Some(p)) => p.words(),
+            (None, Some(p)) => p.text(),
             (_, None) => self.id.clone(),
         }
     }
 }
 
-impl Reference {
-    /// Reads `ID` or `ID / ID`, each with `[NAME]` behind it for one of several numbers.
-    pub(super) fn new(text: &str) -> Reference {
+impl PublishedReference {
+    /// Parses `ID` or `ID / ID`, each followed by `[NAME]` for one of several numbers.
+    pub(super) fn parse(text: &str) -> PublishedReference {
         match text.split_once('/') {
-            Some((of, over)) => Reference { of: Part::new(of), over: Some(Part::new(over)) },
-            None => Reference { of: Part::new(text), over: None },
+            Some((value, divisor)) => PublishedReference {
+                value: PublishedValue::parse(value),
+                divisor: Some(PublishedValue::parse(divisor)),
+            },
+            None => PublishedReference { value: PublishedValue::parse(text), divisor: None },
         }
     }
 
-    /// The results that it names.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        [&self.of].into_iter().chain(&self.over)
+    /// Returns the results that it names.
+    pub fn values(&self) -> impl Iterator<Item = &PublishedValue> {
+        [&self.value].into_iter().chain(&self.divisor)
     }
 
-    /// The ratio, if it is one of two numbers of the same unit.
+    /// Returns the ratio, if it is a ratio of two numbers of the same unit.
     pub fn ratio(&self, all: &[Published]) -> Option<f64> {
-        let over = self.over.as_ref()?;
-        let ratio = self.of.value(all)? / over.value(all)?;
-        (self.of.find(all)?.unit == over.find(all)?.unit && ratio.is_finite()).then_some(ratio)
+        let divisor = self.divisor.as_ref()?;
+        let ratio = self.value.value(all)? / divisor.value(all)?;
+        (self.value.find(all)?.unit == divisor.find(all)?.unit && ratio.is_finite()).then_some(ratio)
     }
 
-    /// It for people: `0.872 (15.73 / 18.03 Mpps)`.
-    pub fn words(&self, all: &[Published]) -> String {
-        match (self.ratio(all), self.of.value(all), &self.over) {
-            (Some(ratio), Some(of), Some(over)) => format!("{ratio:.3} ({of} / {})", over.words(all)),
-            _ => self.of.words(all),
+    /// Returns it as text: `0.872 (15.73 / 18.03 Mpps)`.
+    pub fn text(&self, all: &[Published]) -> String {
+        match (self.ratio(all), self.value.value(all), &self.divisor) {
+            (Some(ratio), Some(value), Some(divisor)) => format!("{ratio:.3} ({value} / {})", divisor.text(all)),
+            _ => self.value.text(all),
         }
     }
 }
@@ -153,22 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_two_numbers_of_one_unit() {
-        let ratio = |text| Reference::new(text).ratio(&all());
+    fn ratios_need_two_numbers_of_one_unit() {
+        let ratio = |text| PublishedReference::parse(text).ratio(&all());
         assert!((ratio("a / b").unwrap() - 0.8724).abs() < 1e-4);
         assert_eq!([ratio("list[1] / list[0]"), ratio("table[2.4]/table[1.2]")], [Some(0.8), Some(2.0)]);
-        assert_eq!([ratio("a"), ratio("a/c"), ratio("a/d"), ratio("a/nobody"), ratio("list/list[0]")], [None; 5]);
-        assert!(Part::new("list[1]").is_in(&all()) && !Part::new("list[2]").is_in(&all()));
+        assert_eq!([ratio("a"), ratio("a/c"), ratio("a/d"), ratio("a/unknown"), ratio("list/list[0]")], [None; 5]);
+        assert!(
+            PublishedValue::parse("list[1]").exists_in(&all()) && !PublishedValue::parse("list[2]").exists_in(&all())
+        );
     }
 
     #[test]
-    fn in_words() {
-        let words = |text| Reference::new(text).words(&all());
-        assert_eq!(words("a / b"), "0.872 (15.73 / 18.03 Mpps)");
-        assert_eq!(words("list[1] / list[0]"), "0.800 (8 / 10 Mpps)");
-        assert_eq!(words("c"), "3 us");
-        assert_eq!(words("d"), "not published as numbers");
-        assert_eq!(words("list"), "10, 8 Mpps");
-        assert_eq!(words("table"), "4 at 1.2, 8 at 2.4 Mpps of CPU GHz");
+    fn formats_text() {
+        let text = |reference| PublishedReference::parse(reference).text(&all());
+        assert_eq!(text("a / b"), "0.872 (15.73 / 18.03 Mpps)");
+        assert_eq!(text("list[1] / list[0]"), "0.800 (8 / 10 Mpps)");
+        assert_eq!(text("c"), "3 us");
+        assert_eq!(text("d"), "not published as numbers");
+        assert_eq!(text("list"), "10, 8 Mpps");
+        assert_eq!(text("table"), "4 at 1.2, 8 at 2.4 Mpps of CPU GHz");
     }
 }

@@ -1,56 +1,56 @@
-//! The study that scenarios of a folder are of: `study.toml`.
+//! The study of the scenarios in a directory: `study.toml`.
 
 use config::Source;
 use diagnostics::Diagnostic;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Where a study was published and on what it measured.
+/// A study and its test environment.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// Its title.
+    /// Title.
     pub title: String,
-    /// Where and when it was published.
+    /// Venue and year of publication.
     pub venue: String,
-    /// What it measured on.
+    /// Test environment.
     #[serde(default)]
-    pub environment: Setting,
+    pub environment: StudyEnvironment,
 }
 
-/// What one should know of a place where something was measured; left out where it is not said.
+/// Test environment of a measurement; none for facts that are not stated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Setting {
-    /// Model and number of the CPUs.
+pub struct StudyEnvironment {
+    /// Model and number of CPUs.
     pub cpu: Option<String>,
-    /// Their frequency.
+    /// CPU frequency.
     pub clock: Option<String>,
-    /// Whether cores run two threads.
+    /// SMT: on or off.
     pub smt: Option<String>,
-    /// Whether cores were kept free of other work.
+    /// Isolation of cores from other work.
     pub isolation: Option<String>,
-    /// A machine of metal, or a virtual one.
+    /// Bare metal or virtual machine.
     pub machine: Option<String>,
     /// NIC and link.
     pub wire: Option<String>,
-    /// Where the generator was.
+    /// Location of the generator.
     pub generator: Option<String>,
     /// Version of DPDK.
     pub dpdk: Option<String>,
     /// Kernel and its version.
     pub kernel: Option<String>,
-    /// What packets were kept in.
+    /// Memory of the packet buffers.
     pub memory: Option<String>,
-    /// Sizes of frames.
+    /// Frame sizes.
     pub frames: Option<String>,
-    /// What counted as throughput.
+    /// Definition of throughput.
     pub throughput: Option<String>,
 }
 
-impl Setting {
-    /// All of it, with names for people.
-    pub fn all(&self) -> [(&'static str, Option<&str>); 12] {
+impl StudyEnvironment {
+    /// Returns all facts with their display names.
+    pub fn facts(&self) -> [(&'static str, Option<&str>); 12] {
         [
             ("CPU", self.cpu.as_deref()),
             ("clock", self.clock.as_deref()),
@@ -69,13 +69,13 @@ impl Setting {
 }
 
 impl Study {
-    /// Reads the `study.toml` of a folder, if there is one.
-    pub(super) fn of(folder: &Path) -> Result<Option<Study>, Diagnostic> {
+    /// Reads the `study.toml` of a directory, if it exists.
+    pub(super) fn read(folder: &Path) -> Result<Option<Study>, Diagnostic> {
         let path = folder.join("study.toml");
         if !path.exists() {
             return Ok(None);
         }
         let text = config::read(&path, "study")?;
-        toml::from_str(&text).map(Some).map_err(|e| Source { text: &text, file: &path }.toml(&e))
+        toml::from_str(&text).map(Some).map_err(|e| Source { text: &text, file: &path }.toml_error(&e))
     }
 }

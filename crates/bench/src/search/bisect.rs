@@ -1,30 +1,30 @@
 //! Binary search.
 
+use super::goal::Goal;
 use super::halving::Halving;
 use super::{Limits, Next, Search, SearchError};
-use crate::goal::Goal;
 use crate::trial::Trial;
 
 /// Binary search (RFC 2544 §26.1), of any load or over a list of loads (TST 009 §12.3.2).
 ///
-/// All trials have the goal's final length. With a goal of one trial without loss, as [`Goal::rfc2544`], one trial decides
-/// about a load; with another, as many as its duration sum and exceed ratio ask for. Loss that the machine may have caused
-/// is not counted, and the trial repeated as [`Limits::machine_repeats`] says.
+/// All trials have the final duration of the goal. One trial decides a load if the goal is a single trial, such as
+/// [`Goal::rfc2544`]; otherwise as many as the duration sum and the exceed ratio require. Trials whose loss host interference may
+/// have caused are repeated up to [`Limits::interference_retries`] times.
 #[derive(Debug)]
 pub struct Bisect(Halving);
 
 impl Bisect {
-    /// From the highest load down, until the bounds are within the goal's width.
+    /// Creates a search that starts at the highest load and ends when the bounds are within the width of the goal.
     pub fn new(goal: Goal, limits: Limits) -> Self {
         Self(Halving::new(goal, limits, None))
     }
 
-    /// Over loads in packets a second, of which those within the limits count, until two neighbours are the bounds.
+    /// Creates a search over those of `loads` within the limits, in packets per second; it ends when the bounds are neighbours.
     ///
     /// # Errors
-    /// [`SearchError::Loads`] if there is none, or more than a million.
+    /// [`SearchError::Loads`] without loads, or with more than a million.
     pub fn over(goal: Goal, limits: Limits, loads: Vec<u64>) -> Result<Self, SearchError> {
-        Halving::new(goal, limits, None).among(loads).map(Self)
+        Halving::new(goal, limits, None).restricted_to(loads).map(Self)
     }
 }
 
@@ -33,11 +33,11 @@ impl Search for Bisect {
         self.0.next()
     }
 
-    fn tell(&mut self, trial: Trial) -> Result<(), SearchError> {
+    fn record(&mut self, trial: Trial) -> Result<(), SearchError> {
         self.0.tell(trial)
     }
 
     fn trials(&self) -> &[Trial] {
-        &self.0.ledger.trials
+        &self.0.log.trials
     }
 }

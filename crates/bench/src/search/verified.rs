@@ -1,40 +1,40 @@
 //! Binary search with loss verification.
 
+use super::goal::Goal;
 use super::halving::Halving;
 use super::{Limits, Next, Search, SearchError};
-use crate::goal::Goal;
 use crate::trial::Trial;
 
-/// Binary search with loss verification (TST 009 §12.3.3): a trial with loss is repeated, and its load holds as soon as one
-/// trial is good; it fails after so many bad ones, or after one that missed more packets than a bound.
+/// Binary search with loss verification (TST 009 §12.3.3): a trial with loss is repeated. The load meets the goal as soon as one
+/// trial does; it fails after a number of failed trials, or after one that lost more packets than a bound.
 ///
-/// Results have the goal that this comes to (RFC 9971, Compliance): with `tries` trials of length `f` a duration sum of
-/// `tries · f` and an exceed ratio of `1 − 1/tries`.
+/// Results contain the equivalent goal (RFC 9971, Compliance): `attempts` trials of duration `f` are a duration sum of
+/// `attempts · f` and an exceed ratio of `1 − 1/attempts`.
 #[derive(Debug)]
 pub struct Verified(Halving);
 
 impl Verified {
-    /// Up to `tries` trials at a load, 1 to 100 (`max(r)`); one that misses more than `most_lost` packets (`z`) is the last.
-    /// Over `loads`, if there are any, else any.
+    /// Creates a search with up to `attempts` trials per load, 1 to 100 (`max(r)`). A trial that loses more than `max_lost` packets
+    /// (`z`) fails its load at once. Loads are those of `loads`, or any.
     ///
     /// # Errors
-    /// [`SearchError::Tries`], [`SearchError::Loads`].
+    /// [`SearchError::Attempts`], [`SearchError::Loads`].
     pub fn new(
         goal: Goal,
         limits: Limits,
-        tries: u32,
-        most_lost: Option<u64>,
+        attempts: u32,
+        max_lost: Option<u64>,
         loads: Option<Vec<u64>>,
     ) -> Result<Self, SearchError> {
-        if !(1..=100).contains(&tries) {
-            return Err(SearchError::Tries(tries));
+        if !(1..=100).contains(&attempts) {
+            return Err(SearchError::Attempts(attempts));
         }
-        let sum_ns = goal.final_ns * u64::from(tries);
-        let exceed_ratio = 1.0 - 1.0 / f64::from(tries);
+        let sum_ns = goal.final_ns * u64::from(attempts);
+        let exceed_ratio = 1.0 - 1.0 / f64::from(attempts);
         let goal = Goal { sum_ns, exceed_ratio, initial_ns: goal.final_ns, ..goal };
-        let halving = Halving::new(goal, limits, most_lost);
+        let halving = Halving::new(goal, limits, max_lost);
         match loads {
-            Some(loads) => halving.among(loads).map(Self),
+            Some(loads) => halving.restricted_to(loads).map(Self),
             None => Ok(Self(halving)),
         }
     }
@@ -45,11 +45,11 @@ impl Search for Verified {
         self.0.next()
     }
 
-    fn tell(&mut self, trial: Trial) -> Result<(), SearchError> {
+    fn record(&mut self, trial: Trial) -> Result<(), SearchError> {
         self.0.tell(trial)
     }
 
     fn trials(&self) -> &[Trial] {
-        &self.0.ledger.trials
+        &self.0.log.trials
     }
 }

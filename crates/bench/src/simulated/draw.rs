@@ -1,17 +1,17 @@
-//! Random numbers of other shapes, and their laws.
+//! Normal and binomial random numbers, and their distributions.
 
 use traffic::random::Random;
 
-/// From a mean of this on a binomial number is taken for a normal one.
-const MANY: f64 = 50.0;
+/// Mean from which a binomial distribution is approximated by a normal one.
+const NORMAL_MEAN: f64 = 50.0;
 
-/// A number of mean 0 and standard deviation 1 (Box and Muller 1958).
+/// Draws a normal number with mean 0 and standard deviation 1 (Box and Muller 1958).
 pub(super) fn normal(random: &mut Random) -> f64 {
     let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// How many of `n` things happen that happen with probability `p` each: exact where few do, else by the normal law.
+/// Draws a binomial number of `n` trials with probability `p`: exactly for small means, otherwise by the normal approximation.
 pub(super) fn binomial(random: &mut Random, n: u64, p: f64) -> u64 {
     if n == 0 || p <= 0.0 {
         return 0;
@@ -20,7 +20,7 @@ pub(super) fn binomial(random: &mut Random, n: u64, p: f64) -> u64 {
         return n - binomial(random, n, 1.0 - p.min(1.0));
     }
     let mean = n as f64 * p;
-    if mean >= MANY {
+    if mean >= NORMAL_MEAN {
         let drawn = mean + (mean * (1.0 - p)).sqrt() * normal(random);
         return (drawn.round().max(0.0) as u64).min(n);
     }
@@ -38,17 +38,17 @@ pub(super) fn binomial(random: &mut Random, n: u64, p: f64) -> u64 {
     k
 }
 
-/// The probability that at most `k` of `n` things happen.
+/// Returns the probability that a binomial number of `n` trials is at most `k`.
 pub(super) fn at_most(k: u64, n: u64, p: f64) -> f64 {
     if k >= n || p <= 0.0 {
         return 1.0;
     }
     if p > 0.5 {
-        // What does not happen is the smaller number.
+        // the complement is the smaller number
         return 1.0 - at_most(n - k - 1, n, (1.0 - p).max(0.0));
     }
     let mean = n as f64 * p;
-    if mean >= MANY {
+    if mean >= NORMAL_MEAN {
         return phi((k as f64 + 0.5 - mean) / (mean * (1.0 - p)).sqrt());
     }
     let mut chance = (n as f64 * (-p).ln_1p()).exp();
@@ -63,7 +63,7 @@ pub(super) fn at_most(k: u64, n: u64, p: f64) -> f64 {
     sum.min(1.0)
 }
 
-/// The normal law: the share below `x` (Abramowitz and Stegun 26.2.17, to 7.5e-8).
+/// Returns the distribution function of the normal distribution (Abramowitz and Stegun 26.2.17, error below 7.5e-8).
 pub(super) fn phi(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
     let poly =
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binomial_numbers_follow_their_law() {
+    fn binomial_numbers_have_their_distribution() {
         for (n, p) in [(10, 0.3), (1_000_000, 1e-6), (1000, 0.9), (500, 0.4), (1 << 40, 1e-11)] {
             let mut random = Random::new(7);
             let drawn: Vec<u64> = (0..20_000).map(|_| binomial(&mut random, n, p)).collect();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_law() {
+    fn normal_distribution() {
         for (x, share) in [(0.0, 0.5), (1.0, 0.841_344_7), (-1.959_964, 0.025), (3.0, 0.998_650_1)] {
             assert!((phi(x) - share).abs() < 1e-6, "{x}");
         }

@@ -1,111 +1,116 @@
-//! A queue before a server as a fluid: packets come evenly, what the queue does not hold is lost.
+//! Fluid model of a queue and a server: packets arrive evenly, and are lost when the queue is full.
 
-/// A load of so many packets a second for so many seconds.
-pub(super) use crate::bed::Phase;
+pub(super) use crate::trial::Phase;
 
-/// A time in which nothing is forwarded.
+/// Interval in which nothing is forwarded.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Outage {
     pub(super) from_s: f64,
     pub(super) to_s: f64,
-    /// Whether the queue is lost and does not fill meanwhile, as in a reset.
+    /// True if the queue is lost and does not fill, as in a reset.
     pub(super) flush: bool,
 }
 
-/// The queue and its server.
+/// Queue and server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fluid {
-    /// Packets a second.
+    /// Packets per second.
     pub(super) capacity: f64,
     /// Packets.
     pub(super) buffer: f64,
-    /// How long after an overload all is lost, seconds.
+    /// Time after an overload in which all packets are lost, seconds.
     pub(super) recovery_s: f64,
 }
 
-/// A time in which rates do not change.
+/// Interval with constant rates.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Piece {
     pub(super) from_s: f64,
     pub(super) to_s: f64,
-    /// Packets a second that come.
+    /// Arriving packets per second.
     pub(super) load_pps: f64,
-    /// Of these, lost.
+    /// Lost packets per second.
     pub(super) lost_pps: f64,
-    /// Packets that were queued at the beginning and are lost.
+    /// Packets that were in the queue at the start and are lost.
     pub(super) flushed: f64,
-    /// Packets that wait at the beginning, and at the end.
+    /// Packets in the queue at the start and at the end.
     pub(super) queue: (f64, f64),
-    /// How long a packet that comes at the beginning waits for the server to be back, seconds.
-    pub(super) away_s: f64,
+    /// Time until the end of an outage for a packet that arrives at the start, seconds.
+    pub(super) outage_s: f64,
 }
 
 impl Piece {
-    /// Packets lost.
+    /// Returns the packets lost.
     pub(super) fn lost(&self) -> f64 {
         self.lost_pps * (self.to_s - self.from_s) + self.flushed
     }
 }
 
 impl Fluid {
-    /// Goes through the loads. Outages are in the order of time and do not overlap.
-    pub(super) fn run(&self, phases: &[Phase], outages: Vec<Outage>, mut told: impl FnMut(&Piece)) {
+    /// Simulates the phases. Outages are sorted and do not overlap.
+    pub(super) fn run(&self, phases: &[Phase], outages: Vec<Outage>, mut on_piece: impl FnMut(&Piece)) {
         let (mut now, mut queue) = (0.0, 0.0);
         let mut outages = outages.into_iter().peekable();
-        let mut blind_until = 0.0;
+        let mut recovering_until = 0.0;
         for phase in phases {
             let end = now + phase.duration_s;
             let overload = phase.load_pps > self.capacity;
             while now < end - 1e-12 {
                 while outages.next_if(|outage| outage.to_s <= now + 1e-12).is_some() {}
-                let blind = now < blind_until - 1e-12;
-                let (mut until, mut server, mut flush, mut away) = (end, self.capacity, false, 0.0);
+                let recovering = now < recovering_until - 1e-12;
+                let (mut until, mut server, mut flush, mut outage_left) = (end, self.capacity, false, 0.0);
                 match outages.peek() {
                     Some(outage) if outage.from_s <= now + 1e-12 => {
-                        (until, server, flush, away) = (outage.to_s, 0.0, outage.flush, outage.to_s - now);
+                        (until, server, flush, outage_left) = (outage.to_s, 0.0, outage.flush, outage.to_s - now);
                     }
                     Some(outage) => until = until.min(outage.from_s),
                     None => {}
                 }
-                if blind {
-                    (until, flush) = (until.min(blind_until), true);
+                if recovering {
+                    (until, flush) = (until.min(recovering_until), true);
                 }
-                queue = self.step((now, until.min(end)), phase.load_pps, queue, (server, flush, away), &mut told);
+                queue = self.step(
+                    (now, until.min(end)),
+                    phase.load_pps,
+                    queue,
+                    (server, flush, outage_left),
+                    &mut on_piece,
+                );
                 now = until.min(end);
             }
             now = end;
             if overload && self.recovery_s > 0.0 {
-                blind_until = end + self.recovery_s;
+                recovering_until = end + self.recovery_s;
             }
         }
     }
 
-    /// A time in which the server does not change; what waits at its end.
+    /// Simulates an interval with a constant server. Returns the queue at its end.
     fn step(
         &self,
         (from_s, to_s): (f64, f64),
         load_pps: f64,
         queue: f64,
-        (server, flush, away_s): (f64, bool, f64),
-        told: &mut impl FnMut(&Piece),
+        (server, flush, outage_s): (f64, bool, f64),
+        on_piece: &mut impl FnMut(&Piece),
     ) -> f64 {
-        let piece = Piece { from_s, to_s, load_pps, lost_pps: 0.0, flushed: 0.0, queue: (queue, queue), away_s };
+        let piece = Piece { from_s, to_s, load_pps, lost_pps: 0.0, flushed: 0.0, queue: (queue, queue), outage_s };
         if flush {
-            told(&Piece { lost_pps: load_pps, flushed: queue, queue: (0.0, 0.0), ..piece });
+            on_piece(&Piece { lost_pps: load_pps, flushed: queue, queue: (0.0, 0.0), ..piece });
             return 0.0;
         }
         let net = load_pps - server;
         let limit = if net > 0.0 { self.buffer } else { 0.0 };
-        // Until the queue is full, or empty.
+        // the time at which the queue is full or empty
         let turn = if net == 0.0 { to_s } else { (from_s + (limit - queue) / net).clamp(from_s, to_s) };
         let reached = (queue + net * (turn - from_s)).clamp(0.0, self.buffer.max(queue));
         if turn > from_s {
-            told(&Piece { to_s: turn, queue: (queue, reached), ..piece });
+            on_piece(&Piece { to_s: turn, queue: (queue, reached), ..piece });
         }
         if turn < to_s {
             let lost_pps = net.max(0.0);
-            let away_s = (away_s - (turn - from_s)).max(0.0);
-            told(&Piece { from_s: turn, lost_pps, queue: (reached, reached), away_s, ..piece });
+            let outage_s = (outage_s - (turn - from_s)).max(0.0);
+            on_piece(&Piece { from_s: turn, lost_pps, queue: (reached, reached), outage_s, ..piece });
         }
         reached
     }
@@ -133,22 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn matches_calculations_by_hand() {
         let fluid = Fluid { capacity: 1000.0, buffer: 100.0, recovery_s: 0.0 };
         assert_eq!(lost(fluid, &[(1000.0, 5.0)], vec![]).0, 0.0);
-        // 500 too many a second; the first 100 wait, from 0.2 s on the rest is lost.
+        // excess of 500 per second: the first 100 are queued, packets from 0.2 s on are lost
         assert_eq!(lost(fluid, &[(1500.0, 1.0)], vec![]), (400.0, 0.2, 1.0));
-        // Half the load afterwards: the queue is worked off and nothing is lost any more.
+        // half the load afterwards: the queue drains without loss
         assert_eq!(lost(fluid, &[(1500.0, 1.0), (500.0, 1.0)], vec![]), (400.0, 0.2, 1.0));
-        // Away for 1 s at 500 a second: 100 wait, 400 are lost.
-        let away = Outage { from_s: 1.0, to_s: 2.0, flush: false };
-        let (sum, first, last) = lost(fluid, &[(500.0, 4.0)], vec![away]);
+        // outage of 1 s at 500 per second: 100 are queued, 400 lost
+        let outage = Outage { from_s: 1.0, to_s: 2.0, flush: false };
+        let (sum, first, last) = lost(fluid, &[(500.0, 4.0)], vec![outage]);
         assert!((sum - 400.0).abs() < 1e-6 && (first - 1.2).abs() < 1e-9 && last == 2.0);
-        // A reset: all that comes is lost.
-        let reset = Outage { flush: true, ..away };
+        // reset: all arriving packets are lost
+        let reset = Outage { flush: true, ..outage };
         assert_eq!(lost(fluid, &[(500.0, 4.0)], vec![reset]), (500.0, 1.0, 2.0));
-        // Blind for a second after an overload; the queue goes with it.
-        let blind = Fluid { recovery_s: 1.0, ..fluid };
-        assert_eq!(lost(blind, &[(1500.0, 1.0), (500.0, 3.0)], vec![]), (400.0 + 500.0 + 100.0, 0.2, 2.0));
+        // recovery of one second after an overload; the queue is lost
+        let recovering = Fluid { recovery_s: 1.0, ..fluid };
+        assert_eq!(lost(recovering, &[(1500.0, 1.0), (500.0, 3.0)], vec![]), (400.0 + 500.0 + 100.0, 0.2, 2.0));
     }
 }

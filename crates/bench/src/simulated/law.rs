@@ -1,16 +1,16 @@
-//! What a simulated device ought to be found to do.
+//! Expected results of searches on simulated DUTs.
 
 use super::{Noise, Simulated, draw};
-use crate::goal::Goal;
+use crate::search::Goal;
 use crate::search::SearchKind;
 
-/// Into how many equally likely capacities the noise is cut.
-const CUTS: u32 = 128;
+/// Number of equally likely capacities that represent the noise.
+const NOISE_STEPS: u32 = 128;
 
 impl Simulated {
-    /// The probability that a trial of one load misses more than a share `allowed` of its packets, of the generator's doing
-    /// or the device's. Stalls and the machine's gaps are left out.
-    pub fn chance_of_loss(&self, load_pps: f64, duration_s: f64, allowed: f64) -> f64 {
+    /// Returns the probability that a trial with one load loses more than a share `allowed` of its packets in the generator or the DUT,
+    /// without stalls and host interference.
+    pub fn loss_probability(&self, load_pps: f64, duration_s: f64, allowed: f64) -> f64 {
         let intended = (load_pps * duration_s + 1e-6).floor().max(1.0);
         let sent = (load_pps.min(self.generator_pps) * duration_s + 1e-6).floor().min(intended);
         let spare = allowed * intended - (intended - sent);
@@ -30,14 +30,15 @@ impl Simulated {
             Noise::None => chance(self.capacity_pps),
             Noise::Modes(share) => 0.5 * (chance(self.capacity_pps) + chance(self.capacity_pps * (1.0 - share))),
             Noise::Uniform(share) => {
-                let at =
-                    |n: u32| self.capacity_pps * (1.0 + share * (2.0 * (f64::from(n) + 0.5) / f64::from(CUTS) - 1.0));
-                (0..CUTS).map(|n| chance(at(n))).sum::<f64>() / f64::from(CUTS)
+                let at = |n: u32| {
+                    self.capacity_pps * (1.0 + share * (2.0 * (f64::from(n) + 0.5) / f64::from(NOISE_STEPS) - 1.0))
+                };
+                (0..NOISE_STEPS).map(|n| chance(at(n))).sum::<f64>() / f64::from(NOISE_STEPS)
             }
             Noise::Normal(sigma) => {
-                // Cut evenly from −5 to 5 standard deviations.
-                let (mut sum, width) = (0.0, 10.0 / f64::from(CUTS));
-                for n in 0..CUTS {
+                // equal steps from −5 to 5 standard deviations
+                let (mut sum, width) = (0.0, 10.0 / f64::from(NOISE_STEPS));
+                for n in 0..NOISE_STEPS {
                     let x = -5.0 + width * f64::from(n);
                     let weight = draw::phi(x + width) - draw::phi(x);
                     sum += weight * chance((self.capacity_pps * (1.0 + sigma * (x + width / 2.0))).max(0.0));
@@ -47,31 +48,32 @@ impl Simulated {
         }
     }
 
-    /// The probability that a load is found to meet a goal by trials of its final length.
-    pub fn chance_to_hold(&self, goal: &Goal, load_pps: f64) -> f64 {
+    /// Returns the probability that a load meets a goal in trials of the final duration.
+    pub fn meets_probability(&self, goal: &Goal, load_pps: f64) -> f64 {
         let trials = (goal.sum_s() / goal.final_s() - 1e-9).ceil().max(1.0);
         let bad = (trials * goal.exceed_ratio() + 1e-9).floor();
-        draw::at_most(bad as u64, trials as u64, self.chance_of_loss(load_pps, goal.final_s(), goal.loss_ratio()))
+        draw::at_most(bad as u64, trials as u64, self.loss_probability(load_pps, goal.final_s(), goal.loss_ratio()))
     }
 
-    /// The probability that a load is found to meet a goal by a search of this kind, as far as trials of final length decide.
-    pub fn chance_by(&self, kind: SearchKind, goal: &Goal, load_pps: f64) -> f64 {
-        let SearchKind::Verified { tries, most_lost, .. } = kind else { return self.chance_to_hold(goal, load_pps) };
+    /// Returns the probability that a load meets a goal in a search of this kind, with trials of the final duration.
+    pub fn meets_probability_in(&self, kind: SearchKind, goal: &Goal, load_pps: f64) -> f64 {
+        let SearchKind::Verified { attempts, max_lost, .. } = kind else {
+            return self.meets_probability(goal, load_pps);
+        };
         let intended = (load_pps * goal.final_s()).max(1.0);
-        let most = most_lost.map_or(1.0, |most| (most as f64 / intended).max(goal.loss_ratio()));
-        let bad = self.chance_of_loss(load_pps, goal.final_s(), goal.loss_ratio());
-        let again = (bad - self.chance_of_loss(load_pps, goal.final_s(), most)).max(0.0);
-        // Good at the first try, or after so many that may be repeated.
-        (0..tries).map(|before| again.powf(f64::from(before)) * (1.0 - bad)).sum()
+        let most = max_lost.map_or(1.0, |most| (most as f64 / intended).max(goal.loss_ratio()));
+        let bad = self.loss_probability(load_pps, goal.final_s(), goal.loss_ratio());
+        let again = (bad - self.loss_probability(load_pps, goal.final_s(), most)).max(0.0);
+        // low loss in the first trial, or after trials that may be repeated
+        (0..attempts).map(|before| again.powf(f64::from(before)) * (1.0 - bad)).sum()
     }
 
-    /// The highest whole load up to `max_pps` that a search finds to meet a goal with a probability of at least `chance`; 0
-    /// for none.
-    pub fn holds_up_to(&self, kind: SearchKind, goal: &Goal, chance: f64, max_pps: f64) -> f64 {
+    /// Returns the highest whole load up to `max_pps` that meets a goal in a search with at least this probability; 0 if there is none.
+    pub fn expected_throughput(&self, kind: SearchKind, goal: &Goal, probability: f64, max_pps: f64) -> f64 {
         let (mut low, mut high) = (0.0_f64, max_pps.floor() + 1.0);
         while high - low > 1.0 {
             let middle = ((low + high) / 2.0).floor();
-            if self.chance_by(kind, goal, middle) >= chance { low = middle } else { high = middle }
+            if self.meets_probability_in(kind, goal, middle) >= probability { low = middle } else { high = middle }
         }
         low
     }

@@ -1,11 +1,11 @@
-//! Processors.
+//! CPU checks.
 
-use super::text::{field, list, numbers, ranges, read};
+use super::sysfs::{field, list, numbers, ranges, read};
 use super::{Check, State};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-pub(super) fn look() -> Vec<Check> {
+pub(super) fn checks() -> Vec<Check> {
     let info = read("/proc/cpuinfo").unwrap_or_default();
     let allowed = runtime::allowed_cpus();
     let isolated = |file: &str| numbers(&read(format!("{CPUS}/{file}")).unwrap_or_default());
@@ -26,8 +26,8 @@ pub(super) fn look() -> Vec<Check> {
 
 fn model(info: &str) -> Check {
     let name = field(info, "model name").or(field(info, "Model")).or(field(info, "CPU part"));
-    let found = name.map_or_else(|| format!("{}, model not told", std::env::consts::ARCH), str::to_owned);
-    Check::new("CPU", State::Ok, found, "the machine that the numbers are for")
+    let found = name.map_or_else(|| format!("{}, model not reported", std::env::consts::ARCH), str::to_owned);
+    Check::new("CPU", State::Ok, found, "the CPU that measurements are valid for")
 }
 
 fn has(info: &str, flag: &str) -> bool {
@@ -40,62 +40,59 @@ fn vectors(info: &str) -> Check {
         .filter(|(flag, _)| has(info, flag))
         .map(|(_, name)| *name)
         .collect();
-    let adds = "drivers of NICs, and searches in tables, that take many packets in one instruction";
+    let provides = "vectorised NIC drivers and table lookups";
     match found[..] {
-        [] => Check::new("vector extensions", State::Better, "none beyond the baseline", adds)
+        [] => Check::new("vector extensions", State::Degraded, "none beyond the baseline", provides)
             .remedy("a newer CPU; in a VM, pass the host's CPU through (QEMU: -cpu host)"),
-        _ => Check::new("vector extensions", State::Ok, found.join(", "), adds),
+        _ => Check::new("vector extensions", State::Ok, found.join(", "), provides),
     }
 }
 
 fn counter(info: &str) -> Check {
-    let adds = "cycle counts and pacing that hold while the CPU changes its frequency or sleeps";
-    // outside x86 the architecture promises it
+    let provides = "cycle counts and pacing independent of frequency changes and idle states";
+    // guaranteed by other architectures
     let invariant = !cfg!(target_arch = "x86_64") || (has(info, "constant_tsc") && has(info, "nonstop_tsc"));
-    let (state, found) = if invariant { (State::Ok, "invariant") } else { (State::Better, "not invariant") };
-    Check::new("time-stamp counter", state, found, adds)
+    let (state, found) = if invariant { (State::Ok, "invariant") } else { (State::Degraded, "not invariant") };
+    Check::new("time-stamp counter", state, found, provides)
         .remedy("keep the CPU at one frequency; in a VM, pass invtsc through (QEMU: -cpu host,+invtsc)")
 }
 
 fn hypervisor(info: &str, vendor: &str, product: &str) -> Check {
-    let adds = "on bare metal nobody else takes the CPU away, and latency is that of the NF alone";
+    let provides = "without a hypervisor, CPUs are not preempted and latency is that of the NF";
     if !has(info, "hypervisor") {
-        return Check::new("hypervisor", State::Ok, "none", adds);
+        return Check::new("hypervisor", State::Ok, "none", provides);
     }
     let name = format!("{vendor} {product}");
-    let found = if name.trim().is_empty() {
-        "a virtual machine".to_owned()
-    } else {
-        format!("a virtual machine: {}", name.trim())
-    };
-    Check::new("hypervisor", State::Better, found, adds)
-        .remedy("for measurements: bare metal, or a VM whose CPUs are pinned one to one")
+    let found =
+        if name.trim().is_empty() { "virtual machine".to_owned() } else { format!("virtual machine: {}", name.trim()) };
+    Check::new("hypervisor", State::Degraded, found, provides)
+        .remedy("for measurements, use a physical host, or a VM with pinned vCPUs")
 }
 
 fn cpus(allowed: &[usize], isolated: &[usize], tickless: &[usize]) -> Check {
-    let ours = |cpus: &[usize]| cpus.iter().filter(|c| allowed.contains(c)).count();
+    let usable = |cpus: &[usize]| cpus.iter().filter(|c| allowed.contains(c)).count();
     let found = format!(
-        "{} allowed ({}), {} isolated, {} without ticks",
+        "{} allowed ({}), {} isolated, {} tickless",
         allowed.len(),
         ranges(allowed),
-        ours(isolated),
-        ours(tickless)
+        usable(isolated),
+        usable(tickless)
     );
-    let adds = "workers that no other process and no tick of the kernel interrupts";
-    if ours(isolated) != 0 && ours(tickless) != 0 {
-        return Check::new("CPUs", State::Ok, found, adds);
+    let provides = "workers without interruption by other processes and kernel ticks";
+    if usable(isolated) != 0 && usable(tickless) != 0 {
+        return Check::new("CPUs", State::Ok, found, provides);
     }
-    // one CPU is left to the kernel and to control
+    // the first CPU remains for the kernel and the control thread
     let remedy = match allowed.get(1..).filter(|rest| !rest.is_empty()).map(ranges) {
-        Some(l) => format!("on the kernel's command line: isolcpus=managed_irq,domain,{l} nohz_full={l} rcu_nocbs={l}"),
-        None => "a second CPU: one for control, the others for workers".to_owned(),
+        Some(l) => format!("kernel command line: isolcpus=managed_irq,domain,{l} nohz_full={l} rcu_nocbs={l}"),
+        None => "a second CPU: one for the control thread, the others for workers".to_owned(),
     };
-    Check::new("CPUs", State::Better, found, adds).remedy(remedy)
+    Check::new("CPUs", State::Degraded, found, provides).remedy(remedy)
 }
 
 fn frequency(governor: &str) -> Check {
-    let state = if governor == "performance" { State::Ok } else { State::Better };
-    Check::new("frequency governor", state, governor, "the same speed under every load")
+    let state = if governor == "performance" { State::Ok } else { State::Degraded };
+    Check::new("frequency governor", state, governor, "constant speed under any load")
         .remedy(format!("echo performance | sudo tee {CPUS}/cpu*/cpufreq/scaling_governor"))
 }
 
@@ -103,7 +100,7 @@ fn nodes(names: &[String]) -> Check {
     let nodes: Vec<usize> = names.iter().filter_map(|n| n.strip_prefix("node")?.parse().ok()).collect();
     let found = match nodes.len() {
         0 | 1 => "1".to_owned(),
-        n => format!("{n} ({}); a chain over two of them is slower", ranges(&nodes)),
+        n => format!("{n} ({}); chains across nodes are slower", ranges(&nodes)),
     };
     Check::new("NUMA nodes", State::Ok, found, "")
 }
@@ -115,26 +112,26 @@ mod tests {
     const XEON: &str = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\nflags\t\t: fpu constant_tsc nonstop_tsc hypervisor avx2 avx512f\n";
 
     #[test]
-    fn what_a_processor_says() {
+    fn reads_cpu_properties() {
         assert_eq!(model(XEON).found, "Intel(R) Xeon(R)");
-        assert!(model("").found.contains("not told"));
+        assert!(model("").found.contains("not reported"));
         assert_eq!(vectors(XEON).found, "AVX2, AVX-512");
-        assert_eq!(vectors("flags : avx2x").state, State::Better);
+        assert_eq!(vectors("flags : avx2x").state, State::Degraded);
         assert_eq!(counter(XEON).state, State::Ok);
-        assert_eq!(counter("").state == State::Better, cfg!(target_arch = "x86_64"));
+        assert_eq!(counter("").state == State::Degraded, cfg!(target_arch = "x86_64"));
         assert_eq!(hypervisor("", "", "").state, State::Ok);
-        assert_eq!(hypervisor(XEON, "", "").found, "a virtual machine");
-        assert_eq!(hypervisor(XEON, "QEMU", "Q35").found, "a virtual machine: QEMU Q35");
+        assert_eq!(hypervisor(XEON, "", "").found, "virtual machine");
+        assert_eq!(hypervisor(XEON, "QEMU", "Q35").found, "virtual machine: QEMU Q35");
     }
 
     #[test]
-    fn isolation_names_the_kernel_command_line() {
+    fn isolation_remedy_is_a_kernel_command_line() {
         let none = cpus(&[0, 1, 2, 3], &[], &[]);
         assert!(none.remedy.unwrap().ends_with("isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3"));
         assert_eq!(cpus(&[0, 1], &[1], &[1]).state, State::Ok);
-        assert_eq!(cpus(&[0, 1], &[7], &[7]).state, State::Better);
+        assert_eq!(cpus(&[0, 1], &[7], &[7]).state, State::Degraded);
         assert!(cpus(&[0], &[], &[]).remedy.unwrap().contains("second CPU"));
-        assert_eq!(cpus(&[], &[], &[]).state, State::Better);
+        assert_eq!(cpus(&[], &[], &[]).state, State::Degraded);
     }
 
     #[test]

@@ -1,20 +1,20 @@
-//! NICs and what reaches them.
+//! Checks of NICs, IOMMU and drivers.
 
-use super::text::{list, read};
+use super::sysfs::{list, read};
 use super::{Check, State};
 use std::path::Path;
 
-pub(super) fn look() -> Vec<Check> {
+pub(super) fn checks() -> Vec<Check> {
     let exists = |path: &str| Path::new(path).exists();
     let groups = list("/sys/kernel/iommu_groups").len();
     let nics = nics();
     let mut checks =
         vec![iommu(groups, exists("/dev/vfio/vfio")), drivers(&list("/sys/bus/pci/drivers"), &list("/sys/module"))];
     if nics.is_empty() {
-        let adds =
-            "line rate by DPDK's own drivers; without, ports are virtual devices, kernel interfaces and captures";
+        let provides =
+            "line rate with DPDK drivers; otherwise ports are virtual devices, kernel interfaces and captures";
         checks.push(
-            Check::new("PCI network devices", State::Missing, "none", adds)
+            Check::new("PCI network devices", State::Missing, "none", provides)
                 .remedy("a machine with a NIC, or a virtual function passed to this VM"),
         );
     }
@@ -25,25 +25,25 @@ pub(super) fn look() -> Vec<Check> {
 fn iommu(groups: usize, device: bool) -> Check {
     let found = match (groups, device) {
         (0, _) => "none".to_owned(),
-        (n, true) => format!("{n} groups, /dev/vfio/vfio is there"),
-        (n, false) => format!("{n} groups, but no /dev/vfio/vfio"),
+        (n, true) => format!("{n} groups, /dev/vfio/vfio exists"),
+        (n, false) => format!("{n} groups, /dev/vfio/vfio missing"),
     };
     let (state, remedy) = match (groups, device) {
-        (0, _) => (State::Missing, "switch it on in the firmware; kernel command line: intel_iommu=on iommu=pt"),
-        (_, false) => (State::Better, "sudo modprobe vfio-pci"),
+        (0, _) => (State::Missing, "enable it in the firmware; kernel command line: intel_iommu=on iommu=pt"),
+        (_, false) => (State::Degraded, "sudo modprobe vfio-pci"),
         (_, true) => (State::Ok, ""),
     };
-    Check::new("IOMMU", state, found, "physical NICs that reach only their own memory, also as a plain user").remedy(remedy)
+    Check::new("IOMMU", state, found, "DMA protection for physical NICs, also for unprivileged users").remedy(remedy)
 }
 
 fn drivers(pci: &[String], modules: &[String]) -> Check {
     let known = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-    let there = |d: &&str| pci.iter().any(|p| p == d) || modules.iter().any(|m| *m == d.replace('-', "_"));
-    let found: Vec<&str> = known.into_iter().filter(there).collect();
-    let adds = "a driver that hands a NIC to DPDK (Mellanox NICs need none)";
+    let loaded = |d: &&str| pci.iter().any(|p| p == d) || modules.iter().any(|m| *m == d.replace('-', "_"));
+    let found: Vec<&str> = known.into_iter().filter(loaded).collect();
+    let provides = "driver that gives DPDK access to a NIC (not needed for Mellanox NICs)";
     match found[..] {
-        [] => Check::new("vfio or uio", State::Missing, "no driver loaded", adds).remedy("sudo modprobe vfio-pci"),
-        _ => Check::new("vfio or uio", State::Ok, found.join(", "), adds),
+        [] => Check::new("vfio or uio", State::Missing, "no driver loaded", provides).remedy("sudo modprobe vfio-pci"),
+        _ => Check::new("vfio or uio", State::Ok, found.join(", "), provides),
     }
 }
 
@@ -54,24 +54,24 @@ struct Nic {
     /// Vendor and device, such as `8086:1572`.
     id: String,
     driver: Option<String>,
-    /// Its interfaces in the kernel.
+    /// Kernel interfaces.
     interfaces: Vec<String>,
     node: Option<String>,
-    /// Virtual functions that it has, and can have.
+    /// Number of virtual functions, and the maximum.
     functions: Option<(u16, u16)>,
-    /// The NIC whose virtual function it is.
+    /// Physical function, if this is a virtual function.
     physical: Option<String>,
 }
 
-/// The last part of where a link leads.
+/// Returns the file name of the target of a symbolic link.
 fn target(link: &Path) -> Option<String> {
     Some(std::fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
 }
 
-/// Virtual functions that a device has, and can have, if any.
+/// Returns the number of virtual functions and the maximum of a device, if supported.
 fn functions(device: &Path) -> Option<(u16, u16)> {
     let number = |file: &str| read(device.join(file))?.parse::<u16>().ok();
-    Some((number("sriov_numvfs")?, number("sriov_totalvfs")?)).filter(|(_, most)| *most != 0)
+    Some((number("sriov_numvfs")?, number("sriov_totalvfs")?)).filter(|(_, max)| *max != 0)
 }
 
 fn nics() -> Vec<Nic> {
@@ -82,7 +82,7 @@ fn nics() -> Vec<Nic> {
             driver: target(&base.join("driver")),
             functions: functions(&base),
             physical: target(&base.join("physfn")),
-            // a virtio device has them one level down
+            // interfaces of virtio devices are one level deeper
             interfaces: std::iter::once(String::new())
                 .chain(list(&base).into_iter().filter(|n| n.starts_with("virtio")))
                 .flat_map(|sub| list(base.join(sub).join("net")))
@@ -94,7 +94,7 @@ fn nics() -> Vec<Nic> {
     all.collect()
 }
 
-/// Whether a PCI class is that of a network controller.
+/// Returns true for the PCI class of a network controller.
 fn is_network(class: &str) -> bool {
     class.strip_prefix("0x").and_then(|c| u32::from_str_radix(c, 16).ok()).is_some_and(|c| c >> 16 == 2)
 }
@@ -108,31 +108,31 @@ impl Nic {
     fn check(&self, iommu: bool) -> Check {
         let driver = self.driver.as_deref();
         let usable = driver.is_some_and(|d| d.starts_with("vfio") || d.contains("uio"));
-        // its kernel driver and DPDK's share the device
+        // the kernel driver and DPDK share the device
         let bifurcated = driver.is_some_and(|d| d.starts_with("mlx"));
         let mut found = format!("{}, driver {}", self.id, driver.unwrap_or("none"));
         if !self.interfaces.is_empty() {
-            found += &format!(", the kernel's {}", self.interfaces.join(", "));
+            found += &format!(", kernel interface {}", self.interfaces.join(", "));
         }
         if let Some(node) = &self.node {
             found += &format!(", NUMA node {node}");
         }
-        if let Some((there, most)) = self.functions {
-            found += &format!(", has {there} of {most} VFs");
+        if let Some((current, max)) = self.functions {
+            found += &format!(", {current} of {max} VFs");
         }
         if let Some(physical) = &self.physical {
-            found += &format!(", a VF of {physical}");
+            found += &format!(", VF of {physical}");
         }
-        let state = if usable || bifurcated { State::Ok } else { State::Better };
-        let mut adds = match self.interfaces[..] {
+        let state = if usable || bifurcated { State::Ok } else { State::Degraded };
+        let mut provides = match self.interfaces[..] {
             [] => "a port at line rate".to_owned(),
-            _ => format!("a port at line rate; the kernel then has no {} any more", self.interfaces.join(", ")),
+            _ => format!("a port at line rate; removes {} from the kernel", self.interfaces.join(", ")),
         };
         if let ([interface, ..], Some((0, _)), true) = (&self.interfaces[..], self.functions, iommu) {
-            adds += &format!("; device = \"sriov:{interface}\" leaves it there, and gives a chain a VF");
+            provides += &format!("; device = \"sriov:{interface}\" keeps it and gives the chain a VF");
         }
         let with = if iommu { "vfio-pci" } else { "uio_pci_generic" };
-        Check::new(format!("NIC {}", self.address), state, found, adds)
+        Check::new(format!("NIC {}", self.address), state, found, provides)
             .remedy(format!("sudo modprobe {with} && sudo dpdk-devbind.py -b {with} {}", self.address))
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_class_says() {
+    fn recognises_network_controllers() {
         for (class, network) in [
             ("0x020000", true),
             ("0x028000", true),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_tells_how_to_bind_it() {
+    fn remedy_binds_the_nic() {
         let nic = |driver: &str, interfaces: &[&str]| Nic {
             address: "0000:01:00.0".into(),
             driver: Some(driver.into()),
@@ -165,20 +165,25 @@ mod tests {
             ..Default::default()
         };
         let kernel = nic("i40e", &["eth0"]).check(true);
-        assert!(kernel.remedy.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.adds.contains("no eth0"));
+        assert!(
+            kernel.remedy.unwrap().ends_with("-b vfio-pci 0000:01:00.0") && kernel.provides.contains("removes eth0")
+        );
         let functions = |there| Nic { functions: Some((there, 8)), ..nic("i40e", &["eth0"]) };
         let can = functions(0).check(true);
-        assert!(can.found.ends_with("the kernel's eth0, has 0 of 8 VFs") && can.adds.contains("sriov:eth0"), "{can:?}");
+        assert!(
+            can.found.ends_with("kernel interface eth0, 0 of 8 VFs") && can.provides.contains("sriov:eth0"),
+            "{can:?}"
+        );
         for without in [functions(0).check(false), functions(2).check(true), nic("i40e", &["eth0"]).check(true)] {
-            assert!(!without.adds.contains("sriov"), "{without:?}");
+            assert!(!without.provides.contains("sriov"), "{without:?}");
         }
         let function = Nic { physical: Some("0000:01:00.0".into()), ..nic("iavf", &["eth1"]) };
-        assert!(function.check(true).found.ends_with("a VF of 0000:01:00.0"));
+        assert!(function.check(true).found.ends_with("VF of 0000:01:00.0"));
         assert!(nic("i40e", &[]).check(false).remedy.unwrap().contains("uio_pci_generic"));
         for ready in ["vfio-pci", "uio_pci_generic", "mlx5_core"] {
             assert_eq!(nic(ready, &[]).check(true).state, State::Ok, "{ready}");
         }
-        assert_eq!(Nic::default().check(true).state, State::Better);
+        assert_eq!(Nic::default().check(true).state, State::Degraded);
     }
 
     #[test]
@@ -200,7 +205,7 @@ mod tests {
     fn iommu_and_drivers() {
         assert_eq!(
             [(0, false), (0, true), (4, false), (4, true)].map(|(g, d)| iommu(g, d).state),
-            [State::Missing, State::Missing, State::Better, State::Ok]
+            [State::Missing, State::Missing, State::Degraded, State::Ok]
         );
         let names = |n: &[&str]| n.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         assert_eq!(drivers(&names(&["e1000e"]), &[]).state, State::Missing);

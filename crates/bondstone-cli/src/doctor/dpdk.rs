@@ -1,30 +1,30 @@
-//! DPDK itself.
+//! Checks of DPDK.
 
 use super::{Check, State};
 use dpdk::{Eal, Memory, Port};
 use std::path::{Path, PathBuf};
 
-/// Name of the check of the drivers.
-pub(super) const DEVICES: &str = "DPDK's virtual devices";
+/// Name of the check of virtual devices.
+pub(super) const DEVICES: &str = "virtual devices of DPDK";
 
-/// What became of starting DPDK.
-pub(super) struct Found {
-    /// What packets are kept in; `None` when it does not start.
+/// Result of starting DPDK.
+pub(super) struct DpdkChecks {
+    /// Packet memory; `None` if DPDK does not start.
     pub(super) memory: Option<Memory>,
     pub(super) checks: Vec<Check>,
 }
 
-pub(super) fn look() -> Found {
+pub(super) fn checks() -> DpdkChecks {
     let version = Check::new("DPDK", State::Ok, dpdk::version(), "");
     let eal = match Eal::start(Memory::best(), &[]) {
         Ok(eal) => eal,
         Err(e) => {
-            let remedy = "free some memory (512 MiB are taken at the start); let this user reach the huge pages that are there, /sys and /proc";
+            let remedy = "free 512 MiB of memory; give this user access to the huge pages, /sys and /proc";
             let check = Check::new("DPDK starts", State::Missing, e.to_string(), "running chain files").remedy(remedy);
-            return Found { memory: None, checks: vec![version, check] };
+            return DpdkChecks { memory: None, checks: vec![version, check] };
         }
     };
-    Found { memory: Some(eal.memory()), checks: vec![version, started(eal.memory()), drivers(eal)] }
+    DpdkChecks { memory: Some(eal.memory()), checks: vec![version, started(eal.memory()), drivers(eal)] }
 }
 
 fn started(memory: Memory) -> Check {
@@ -35,7 +35,7 @@ fn started(memory: Memory) -> Check {
     Check::new("DPDK starts", State::Ok, found, "running chain files")
 }
 
-/// Opens, for a moment, a device of every driver that needs neither a privilege nor another process.
+/// Opens a device of each driver that needs neither privileges nor a peer.
 fn drivers(eal: Eal) -> Check {
     let folder = Folder::new();
     let socket = |name: &str| folder.0.join(name).display().to_string();
@@ -49,28 +49,28 @@ fn drivers(eal: Eal) -> Check {
         .iter()
         .map(|(kind, name, arguments)| (*kind, Port::open(eal, name, arguments).map(drop).map_err(|e| e.to_string())))
         .collect();
-    opened(&tried)
+    devices_check(&tried)
 }
 
-fn opened(tried: &[(&str, Result<(), String>)]) -> Check {
-    let good: Vec<&str> = tried.iter().filter(|(_, r)| r.is_ok()).map(|(kind, _)| *kind).collect();
-    let bad: Vec<String> =
-        tried.iter().filter_map(|(kind, r)| Some(format!("{kind} does not open: {}", r.as_ref().err()?))).collect();
-    let adds = "ports in memory, and to other processes and VMs";
-    if bad.is_empty() {
-        return Check::new(DEVICES, State::Ok, format!("{} open", good.join(", ")), adds);
+fn devices_check(tried: &[(&str, Result<(), String>)]) -> Check {
+    let opened: Vec<&str> = tried.iter().filter(|(_, r)| r.is_ok()).map(|(kind, _)| *kind).collect();
+    let failed: Vec<String> =
+        tried.iter().filter_map(|(kind, r)| Some(format!("{kind} failed: {}", r.as_ref().err()?))).collect();
+    let provides = "ports in memory, to other processes and to VMs";
+    if failed.is_empty() {
+        return Check::new(DEVICES, State::Ok, format!("{} open", opened.join(", ")), provides);
     }
-    Check::new(DEVICES, State::Missing, [good.join(", "), bad.join("; ")].join("; "), adds)
-        .remedy("see what it says; a build of DPDK without a driver lacks its devices")
+    Check::new(DEVICES, State::Missing, [opened.join(", "), failed.join("; ")].join("; "), provides)
+        .remedy("check the error; a build of DPDK may lack the driver")
 }
 
-/// A folder for sockets, removed in the end.
+/// A temporary folder for sockets.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("bondstone-doctor-{}", std::process::id()));
-        // when it cannot be made, the sockets do not open, which is told
+        // if this fails, opening the sockets fails and is reported
         let _ = std::fs::create_dir(&folder);
         Folder(folder)
     }
@@ -78,7 +78,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let leave = |e: std::io::Error| eprintln!("warning: {} is left behind: {e}", Path::display(&self.0));
+        let leave = |e: std::io::Error| eprintln!("warning: cannot remove {}: {e}", Path::display(&self.0));
         std::fs::remove_dir_all(&self.0).unwrap_or_else(leave);
     }
 }
@@ -88,10 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_that_does_not_open_is_named() {
-        assert_eq!(opened(&[("null", Ok(())), ("ring", Ok(()))]).found, "null, ring open");
-        let some = opened(&[("null", Ok(())), ("vhost", Err("no driver".into()))]);
-        assert_eq!((some.state, some.found.as_str()), (State::Missing, "null; vhost does not open: no driver"));
+    fn failed_drivers_are_listed() {
+        assert_eq!(devices_check(&[("null", Ok(())), ("ring", Ok(()))]).found, "null, ring open");
+        let some = devices_check(&[("null", Ok(())), ("vhost", Err("no driver".into()))]);
+        assert_eq!((some.state, some.found.as_str()), (State::Missing, "null; vhost failed: no driver"));
         assert!(started(Memory::Huge).found.contains("huge"));
     }
 }

@@ -1,28 +1,31 @@
-//! How long a busy thread is left alone.
+//! Check of scheduling gaps of a busy thread.
 
-use super::text::read;
+use super::sysfs::read;
 use super::{Check, State};
 use packet::clock;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::time::{Duration, Instant};
 
-/// How long a CPU is watched.
-const WATCH: Duration = Duration::from_millis(500);
+/// Duration of the observation.
+const OBSERVATION: Duration = Duration::from_millis(500);
 
-/// What a thread that does nothing but read the clock has missed.
+/// Gaps between clock readings of a thread that only reads the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Gaps {
-    /// Longer than 10 µs, and of these longer than 1 ms.
+    /// Number of gaps above 10 µs, and above 1 ms.
     counts: (u64, u64),
+    /// Seconds.
     longest: f64,
+    /// Sum of the gaps, seconds.
     lost: f64,
-    watched: f64,
+    /// Duration of the observation, seconds.
+    observed: f64,
 }
 
 impl Gaps {
-    /// Takes in the seconds between two looks at the clock.
+    /// Adds the time between two readings of the clock, seconds.
     fn add(&mut self, gap: f64) {
-        self.watched += gap;
+        self.observed += gap;
         if gap > 10e-6 {
             self.counts.0 += 1;
             self.counts.1 += u64::from(gap > 1e-3);
@@ -32,19 +35,19 @@ impl Gaps {
     }
 }
 
-pub(super) fn look() -> Option<Check> {
-    // the last is the least likely to serve the kernel's interrupts
+pub(super) fn check() -> Option<Check> {
+    // the last CPU is the least likely to handle interrupts
     let cpu = *runtime::allowed_cpus().last()?;
-    let watched = std::thread::spawn(move || watch(cpu)).join().ok()?;
-    Some(judge(cpu, &watched.0, watched.1))
+    let (gaps, stolen) = std::thread::spawn(move || observe(cpu)).join().ok()?;
+    Some(evaluate(cpu, &gaps, stolen))
 }
 
-/// Watches one CPU, and what its hypervisor took from it meanwhile.
-fn watch(cpu: usize) -> (Gaps, Option<u64>) {
+/// Observes the gaps and the steal time of a CPU.
+fn observe(cpu: usize) -> (Gaps, Option<u64>) {
     let mut set = CpuSet::new();
     if cpu < CpuSet::MAX_CPU {
         set.set(cpu);
-        // unpinned it sees a little more gaps; still worth telling
+        // without pinning, a few more gaps are observed
         let _ = sched_setaffinity(None, &set);
     }
     let hz = clock::hz() as f64;
@@ -52,7 +55,7 @@ fn watch(cpu: usize) -> (Gaps, Option<u64>) {
     let (before, start) = (stolen(), Instant::now());
     let mut gaps = Gaps::default();
     let mut last = clock::cycles();
-    while start.elapsed() < WATCH {
+    while start.elapsed() < OBSERVATION {
         for _ in 0..1000 {
             let now = clock::cycles();
             gaps.add(now.saturating_sub(last) as f64 / hz);
@@ -62,30 +65,27 @@ fn watch(cpu: usize) -> (Gaps, Option<u64>) {
     (gaps, before.zip(stolen()).map(|(before, after)| after.saturating_sub(before)))
 }
 
-/// Ticks (1/100 s) that the hypervisor gave to others, from `/proc/stat`.
+/// Returns the steal time from `/proc/stat`, ticks of 1/100 s.
 fn steal(stat: &str, cpu: usize) -> Option<u64> {
     let name = format!("cpu{cpu}");
     let line = stat.lines().find(|l| l.split_whitespace().next() == Some(&name))?;
     line.split_whitespace().nth(8)?.parse().ok()
 }
 
-fn judge(cpu: usize, gaps: &Gaps, stolen: Option<u64>) -> Check {
-    let share = gaps.lost / gaps.watched.max(1e-9);
-    let steal =
-        stolen.map_or_else(|| "steal not told".to_owned(), |t| format!("{} ms stolen by the hypervisor", t * 10));
+fn evaluate(cpu: usize, gaps: &Gaps, stolen: Option<u64>) -> Check {
+    let share = gaps.lost / gaps.observed.max(1e-9);
+    let steal = stolen.map_or_else(|| "steal time not reported".to_owned(), |t| format!("{} ms steal time", t * 10));
     let found = format!(
         "CPU {cpu}, {:.1} s: {} gaps over 10 µs, {} over 1 ms, longest {:.0} µs, {:.2} % of the time lost; {steal}",
-        gaps.watched,
+        gaps.observed,
         gaps.counts.0,
         gaps.counts.1,
         gaps.longest * 1e6,
         share * 100.0
     );
-    let state = if gaps.counts.1 == 0 && share < 1e-3 { State::Ok } else { State::Better };
-    let adds =
-        "no loss and no jitter that are not the NF's own: a ring of 1024 packets overflows in 69 µs at 14.88 Mpps";
-    Check::new("scheduling gaps", state, found, adds)
-        .remedy("isolate CPUs (above), and let nothing else run on this machine")
+    let state = if gaps.counts.1 == 0 && share < 1e-3 { State::Ok } else { State::Degraded };
+    let provides = "no loss and jitter caused by the host: a ring of 1024 packets overflows in 69 µs at 14.88 Mpps";
+    Check::new("scheduling gaps", state, found, provides).remedy("isolate CPUs (above), and stop other programs")
 }
 
 #[cfg(test)]
@@ -93,15 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_add_up() {
+    fn gaps_are_summed() {
         let mut gaps = Gaps::default();
         [5e-9, 10e-6, 20e-6, 2e-3, 0.5].into_iter().for_each(|g| gaps.add(g));
         assert_eq!((gaps.counts, gaps.longest), ((3, 2), 0.5));
         assert!((gaps.lost - 0.50202).abs() < 1e-9);
-        let check = judge(1, &gaps, Some(3));
-        assert!(check.found.contains("30 ms stolen") && check.found.contains("500000 µs"), "{}", check.found);
-        assert_eq!(check.state, State::Better);
-        assert_eq!(judge(1, &Gaps::default(), None).state, State::Ok);
+        let check = evaluate(1, &gaps, Some(3));
+        assert!(check.found.contains("30 ms steal time") && check.found.contains("500000 µs"), "{}", check.found);
+        assert_eq!(check.state, State::Degraded);
+        assert_eq!(evaluate(1, &Gaps::default(), None).state, State::Ok);
     }
 
     #[test]

@@ -2,6 +2,6 @@
 #![forbid(unsafe_code)]
 
 fn main() {
-    // names of NF crates that may have some: &["vendor-nat"]
+    // NF crates that may contain unsafe code: &["vendor-nat"]
     lint::build(&[]);
 }

@@ -1,7 +1,8 @@
-//! `my-nf`: lets each IPv4 source send so many packets in an interval, and no more.
+//! `my-nf`: limits the packets that each IPv4 source may send in an interval.
 //!
-//! A node by hand: it keeps state and is woken by time. An NF that looks at one packet at a time
-//! is shorter as a chain of operators; the book has both: "Operators", "Nodes by hand".
+//! This NF implements `Node` by hand, because it keeps state and uses a timer. An NF that handles
+//! one packet at a time is shorter as a chain of operators. See the chapters "Operators" and
+//! "Nodes by hand" of the book.
 #![forbid(unsafe_code)]
 
 use bondstone::prelude::*;
@@ -13,18 +14,18 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kind of NF: what a chain file names, and how it is built.
+/// The NF: its kind, its settings, and how its nodes are built.
 pub struct MyNf;
 
-/// What a chain file may set. These comments are the help of `nf show`.
+/// The settings in a chain file. `nf show` prints these comments.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Packets that each source may send in an interval.
+    /// Maximum number of packets of each source in an interval.
     packets: u32,
-    /// Milliseconds after which counting begins anew.
+    /// Interval in milliseconds.
     interval: u32,
-    /// Sources that are known at a time; packets of further ones are dropped.
+    /// Maximum number of sources in an interval; packets of further ones are dropped.
     sources: u32,
 }
 
@@ -41,66 +42,70 @@ impl Default for Settings {
 impl Nf for MyNf {
     type Settings = Settings;
     const KIND: &'static str = "my-nf";
-    const ABOUT: &'static str = "Limits the packets of each IPv4 source; other frames pass.";
+    const ABOUT: &'static str = "Limits the packet rate of each IPv4 source.";
     const EXAMPLE: &'static str = "packets = 100\ninterval = 1000";
 
-    /// Builds the copy for one core; each core counts for itself.
+    /// Builds the node of one core; each core counts its own packets.
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        // what makes no sense is refused, with the place in the chain file
+        // errors are reported with their location in the chain file
         if settings.interval == 0 {
-            let fault = Diagnostic::new("is no interval").key("interval").value(0);
-            return Err(fault.remedy("write 1 or more milliseconds"));
+            let error = Diagnostic::new("must not be 0").key("interval").value(0);
+            return Err(error.remedy("write 1 or more milliseconds"));
         }
-        if settings.sources > MOST_SOURCES {
-            let fault = Diagnostic::new("are too many sources").key("sources");
-            let fault = fault.value(settings.sources);
-            return Err(fault.remedy(format!("write {MOST_SOURCES} or fewer")));
+        if settings.sources > MAX_SOURCES {
+            let error = Diagnostic::new("is too large").key("sources");
+            let error = error.value(settings.sources);
+            return Err(error.remedy(format!("write {MAX_SOURCES} or fewer")));
         }
-        Ok(Limiting {
+        Ok(RateLimiter {
             packets: settings.packets,
             interval: Duration::from_millis(settings.interval.into()),
-            most: settings.sources as usize,
+            max_sources: settings.sources as usize,
             sent: HashMap::with_capacity(settings.sources as usize),
             sources: Arc::default(),
         })
     }
 }
 
-/// Memory is bounded: what comes from outside never decides how much there is.
-const MOST_SOURCES: u32 = 1 << 20;
+/// Limit of the setting, which bounds the memory.
+const MAX_SOURCES: u32 = 1 << 20;
 
-/// One copy of it, on one core: its state needs no lock.
-struct Limiting {
+/// The node of one core: its state needs no lock.
+struct RateLimiter {
     packets: u32,
     interval: Duration,
-    most: usize,
+    max_sources: usize,
     /// Packets of each source in this interval.
     sent: HashMap<Ipv4Addr, u32>,
     sources: Arc<Counter>,
 }
 
-/// Why a packet is dropped; the numbers are places in [`Node::drops`].
-#[derive(Clone, Copy)]
-enum Reason {
-    TooManyPackets = 0,
-    TooManySources = 1,
-    Malformed = 2,
+named_enum! {
+    /// Drop reasons and their names.
+    enum DropReason {
+        /// The source has sent its packets of this interval.
+        TooManyPackets = "too_many_packets",
+        /// The table of sources is full.
+        TooManySources = "too_many_sources",
+        /// The Ethernet or IPv4 header is invalid.
+        Malformed = "malformed",
+    }
 }
 
-impl Node for Limiting {
+impl Node for RateLimiter {
     fn drops(&self) -> &[&'static str] {
-        &["too_many_packets", "too_many_sources", "malformed"]
+        DropReason::NAMES
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         vec![("sources".to_owned(), self.sources.clone())]
     }
 
-    /// What is left in the batch goes on.
+    /// Processes a batch. Packets that stay in it continue along the path.
     fn process(&mut self, cx: &mut Context<'_>, _input: u8, batch: &mut Batch) {
         batch.extract_if(
-            |packet| self.judge(packet.data()),
-            |reason, packet| cx.drop(reason as u8, packet),
+            |packet| self.check(packet.data()),
+            |reason, packet| cx.drop(reason, packet),
         );
         self.sources.set(self.sent.len() as u64);
     }
@@ -109,34 +114,34 @@ impl Node for Limiting {
         Some(self.interval)
     }
 
-    /// An interval is over.
+    /// Starts the next interval.
     fn on_timer(&mut self, _: &mut Context<'_>) {
         self.sent.clear();
         self.sources.set(0);
     }
 }
 
-impl Limiting {
-    /// Counts a packet; says why it is dropped, if it is.
-    fn judge(&mut self, frame: &[u8]) -> Option<Reason> {
+impl RateLimiter {
+    /// Counts a packet, and returns the reason if it has to be dropped.
+    fn check(&mut self, frame: &[u8]) -> Option<DropReason> {
         let source = match source(frame) {
             Ok(Some(source)) => source,
             Ok(None) => return None,
-            Err(_) => return Some(Reason::Malformed),
+            Err(_) => return Some(DropReason::Malformed),
         };
-        if self.sent.len() >= self.most && !self.sent.contains_key(&source) {
-            return Some(Reason::TooManySources);
+        if self.sent.len() >= self.max_sources && !self.sent.contains_key(&source) {
+            return Some(DropReason::TooManySources);
         }
         let sent = self.sent.entry(source).or_default();
         if *sent >= self.packets {
-            return Some(Reason::TooManyPackets);
+            return Some(DropReason::TooManyPackets);
         }
         *sent += 1;
         None
     }
 }
 
-/// Who has sent an IPv4 packet; none for other frames.
+/// Returns the source of an IPv4 packet, or `None` for other frames.
 fn source(frame: &[u8]) -> Result<Option<Ipv4Addr>, Malformed> {
     let frame = ethernet::Frame::new(frame)?;
     if frame.header().ether_type() != EtherType::IPV4 {
@@ -149,8 +154,8 @@ fn source(frame: &[u8]) -> Result<Option<Ipv4Addr>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::Bench;
-    use wire::build;
+    use testkit::Harness;
+    use testkit::wire::build;
 
     /// A packet of host 10.0.0.`host`.
     fn from(host: u8) -> Vec<u8> {
@@ -158,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn each_source_may_send_so_many_packets_in_an_interval() {
-        let mut nf = Bench::of::<MyNf>("packets = 2\ninterval = 100");
+    fn limits_packets_of_each_source_in_an_interval() {
+        let mut nf = Harness::new::<MyNf>("packets = 2\ninterval = 100");
         let frames = [from(1), from(1), from(2), from(1)];
         assert_eq!(nf.feed(&frames), frames[..3]);
         assert_eq!(nf.drops(), [("too_many_packets", 1)]);
@@ -167,29 +172,29 @@ mod tests {
 
         nf.advance(Duration::from_millis(100));
         assert_eq!(nf.counter("sources"), 0);
-        assert_eq!(nf.one(&from(1)), Ok(from(1)));
+        assert_eq!(nf.feed_one(&from(1)), Ok(from(1)));
     }
 
     #[test]
-    fn further_sources_are_dropped() {
-        let mut nf = Bench::of::<MyNf>("sources = 1");
-        assert!(nf.one(&from(1)).is_ok());
-        assert_eq!(nf.one(&from(2)), Err("too_many_sources"));
+    fn limits_the_number_of_sources() {
+        let mut nf = Harness::new::<MyNf>("sources = 1");
+        assert!(nf.feed_one(&from(1)).is_ok());
+        assert_eq!(nf.feed_one(&from(2)), Err("too_many_sources"));
     }
 
     #[test]
-    fn other_frames_pass_and_malformed_ones_do_not() {
-        let mut nf = Bench::of::<MyNf>("packets = 0");
+    fn forwards_other_frames_and_drops_malformed_ones() {
+        let mut nf = Harness::new::<MyNf>("packets = 0");
         let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).to_vec();
-        assert_eq!(nf.one(&arp), Ok(arp));
-        assert_eq!(nf.one(&from(1)[..20]), Err("malformed"));
+        assert_eq!(nf.feed_one(&arp), Ok(arp));
+        assert_eq!(nf.feed_one(&from(1)[..20]), Err("malformed"));
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused() {
-        let fault = Bench::try_of::<MyNf>("interval = 0").unwrap_err();
-        assert_eq!(fault.key, Some("interval"));
-        assert!(Bench::try_of::<MyNf>("sources = 2000000").is_err());
-        assert!(Bench::try_of::<MyNf>("packet = 5").is_err());
+    fn refuses_invalid_settings() {
+        let error = Harness::try_new::<MyNf>("interval = 0").unwrap_err();
+        assert_eq!(error.key, Some("interval"));
+        assert!(Harness::try_new::<MyNf>("sources = 2000000").is_err());
+        assert!(Harness::try_new::<MyNf>("packet = 5").is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! The program: every command of `bondstone`, the shipped NFs, and this one.
+//! The program: every command of `bondstone`, with the shipped NFs and this one.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use my_nf::MyNf;
 
-/// Counts what each NF allocates.
+/// Counts the memory that each NF allocates.
 #[global_allocator]
 static MEMORY: bondstone::Memory = bondstone::Memory;
 

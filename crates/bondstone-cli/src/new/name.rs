@@ -1,26 +1,26 @@
-//! The name of a new crate.
+//! Names of new crates.
 
 use diagnostics::Diagnostic;
 use graph::Registry;
 
-/// A name in its three forms.
+/// The name of a crate in three forms.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Name {
-    /// Of the package and of the kind of NF, as in `my-nf`.
+    /// Package and kind of NF: `my-nf`.
     pub(super) package: String,
-    /// Of the library, as in `my_nf`.
+    /// Library: `my_nf`.
     library: String,
-    /// Of the type, as in `MyNf`; it always ends so, and no other type that the templates use does.
-    kind: String,
+    /// Type: `MyNf`. It always ends with `Nf`, unlike all other types in the templates.
+    type_name: String,
 }
 
-/// Longest name: lines of the templates stay within a hundred characters.
-const LONGEST: usize = 32;
+/// Maximum length of a name, characters; keeps lines of the templates within 100 characters.
+const MAX_LEN: usize = 32;
 
-/// Libraries and modules that the crate uses, what Cargo keeps for itself, words of the language and its simple types: a
-/// library would stand before them.
-const TAKEN: &str = "\
-    alloc bench bondstone build capture core cycles deps ethernet examples graph incremental ipv4 lint model nf testkit \
+/// Libraries and modules that the templates use, names reserved by Cargo, keywords and primitive types: a library with
+/// such a name would hide them.
+const RESERVED: &str = "\
+    alloc bench bondstone build capture core cycles deps ethernet examples graph incremental ipv4 lint model named_enum nf testkit \
     diagnostics packet packets pcap proc_macro prop proptest schemars self serde std streams tables test tests wire abstract as async await \
     become box break const continue crate do dyn else enum extern false final fn for gen if impl in let loop macro \
     match mod move mut override priv pub ref return static struct super trait true try type typeof union unsafe \
@@ -28,60 +28,64 @@ const TAKEN: &str = "\
     u128 usize";
 
 impl Name {
-    pub(super) fn of(given: &str, registry: &Registry) -> Result<Self, Diagnostic> {
-        let fault = |problem: &str| Diagnostic::new(problem).value(given);
+    pub(super) fn parse(given: &str, registry: &Registry) -> Result<Self, Diagnostic> {
+        let error = |problem: &str| Diagnostic::new(problem).value(given);
         let words: Vec<String> = given
             .split(|c: char| !c.is_ascii_alphanumeric())
             .filter(|word| !word.is_empty())
             .map(str::to_ascii_lowercase)
             .collect();
-        let plain = words.join("-");
-        let sound = given.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
+        let normalised = words.join("-");
+        let valid = given.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'))
             && given.split(['-', '_']).all(|word| !word.is_empty());
-        let begins = plain.starts_with(|c: char| c.is_ascii_lowercase());
-        if !sound || !begins {
-            let remedy = "write small letters, digits, - and _ between words; a letter comes first";
-            let better = if begins && plain != given { format!("{remedy}: {plain}") } else { remedy.to_owned() };
-            return Err(fault("is no name for a crate").remedy(better));
+        let starts_with_letter = normalised.starts_with(|c: char| c.is_ascii_lowercase());
+        if !valid || !starts_with_letter {
+            let remedy = "use lower-case letters, digits, and - or _ between words, starting with a letter";
+            let remedy_with_name = if starts_with_letter && normalised != given {
+                format!("{remedy}: {normalised}")
+            } else {
+                remedy.to_owned()
+            };
+            return Err(error("invalid crate name").remedy(remedy_with_name));
         }
-        if given.len() > LONGEST {
-            return Err(fault("is too long a name").remedy(format!("write at most {LONGEST} characters")));
+        if given.len() > MAX_LEN {
+            return Err(error("name too long").remedy(format!("use at most {MAX_LEN} characters")));
         }
         let library = given.replace('-', "_");
-        if TAKEN.split(' ').any(|word| word == library) || library.starts_with("bondstone_") {
-            return Err(fault("is the name of something that the crate needs").remedy(format!("say more: {given}-nf")));
+        if RESERVED.split(' ').any(|word| word == library) || library.starts_with("bondstone_") {
+            return Err(error("reserved name").remedy(format!("for example {given}-nf")));
         }
         if registry.get(given).is_some() {
-            let remedy = format!("say what is different: my-{given}");
-            return Err(fault("is an NF that is there already, and would be hidden").remedy(remedy));
+            let remedy = format!("for example my-{given}");
+            return Err(error("name of an existing NF, which would be hidden").remedy(remedy));
         }
-        let capital = |word: &String| word[..1].to_ascii_uppercase() + &word[1..];
-        let mut kind: String = words.iter().map(capital).collect();
-        if !kind.ends_with("Nf") {
-            kind += "Nf";
+        let capitalise = |word: &String| word[..1].to_ascii_uppercase() + &word[1..];
+        let mut type_name: String = words.iter().map(capitalise).collect();
+        if !type_name.ends_with("Nf") {
+            type_name += "Nf";
         }
-        Ok(Name { package: given.to_owned(), library, kind })
+        Ok(Name { package: given.to_owned(), library, type_name })
     }
 
-    /// What stands for it in the templates, each with what it is.
-    pub(super) fn marks(&self) -> [(&str, &str); 3] {
-        [("my-nf", &self.package), ("my_nf", &self.library), ("MyNf", &self.kind)]
+    /// Returns the placeholders in the templates with their values.
+    pub(super) fn placeholders(&self) -> [(&str, &str); 3] {
+        [("my-nf", &self.package), ("my_nf", &self.library), ("MyNf", &self.type_name)]
     }
 }
 
-/// Puts values in the places of their marks, all at once: a value may look like a mark.
-pub(super) fn fill(template: &str, marks: &[(&str, &str)]) -> String {
-    let (mut made, mut rest) = (String::with_capacity(template.len()), template);
+/// Replaces placeholders by their values in one pass: a value may contain a placeholder.
+pub(super) fn fill(template: &str, placeholders: &[(&str, &str)]) -> String {
+    let (mut out, mut rest) = (String::with_capacity(template.len()), template);
     let next = |rest: &str| {
-        let found = marks.iter().filter_map(|&(mark, value)| Some((rest.find(mark)?, mark.len(), value)));
+        let found = placeholders.iter().filter_map(|&(name, value)| Some((rest.find(name)?, name.len(), value)));
         found.min_by_key(|(at, ..)| *at)
     };
     while let Some((at, len, value)) = next(rest) {
-        made.push_str(&rest[..at]);
-        made.push_str(value);
+        out.push_str(&rest[..at]);
+        out.push_str(value);
         rest = &rest[at + len..];
     }
-    made + rest
+    out + rest
 }
 
 #[cfg(test)]
@@ -91,11 +95,11 @@ mod tests {
     use std::collections::HashSet;
 
     fn name(given: &str) -> Result<Name, Diagnostic> {
-        Name::of(given, &nf::registry())
+        Name::parse(given, &nf::registry())
     }
 
     #[test]
-    fn a_name_has_three_forms() {
+    fn converts_names() {
         for (given, library, kind) in [
             ("my-nf", "my_nf", "MyNf"),
             ("my_nf2", "my_nf2", "MyNf2Nf"),
@@ -108,15 +112,15 @@ mod tests {
             ("a", "a", "ANf"),
         ] {
             let all = name(given).unwrap();
-            assert_eq!((all.package.as_str(), all.library.as_str(), all.kind.as_str()), (given, library, kind));
-            let text = fill("my-nf my_nf::MyNf", &all.marks());
+            assert_eq!((all.package.as_str(), all.library.as_str(), all.type_name.as_str()), (given, library, kind));
+            let text = fill("my-nf my_nf::MyNf", &all.placeholders());
             assert_eq!(text, format!("{given} {library}::{kind}"));
         }
-        let marks = [("@a@", "@b@"), ("@b@", "c")];
-        assert_eq!(fill("@a@ @b@@", &marks), "@b@ c@");
+        let placeholders = [("@a@", "@b@"), ("@b@", "c")];
+        assert_eq!(fill("@a@ @b@@", &placeholders), "@b@ c@");
     }
 
-    /// The Rust of the templates, without comments.
+    /// Returns the lines of Rust code in the templates, without comments.
     fn code() -> impl Iterator<Item = &'static str> {
         let files = FILES.iter().filter(|(file, ..)| file.ends_with(".rs"));
         let lines = files.flat_map(|(_, text, _)| text.lines());
@@ -127,30 +131,34 @@ mod tests {
         c.is_ascii_alphanumeric() || c == '_'
     }
 
-    /// A type of the templates cannot be the NF's: whatever the name, that ends with `Nf`, and no other does.
+    /// The type of the NF ends with `Nf`, and no other type in the templates does.
     #[test]
-    fn no_name_gives_a_type_that_the_templates_use() {
+    fn type_names_do_not_collide() {
         let words: HashSet<&str> = code().flat_map(|line| line.split(|c| !is_word(c))).collect();
         assert!(["Vec", "Deserialize", "Ipv4Addr", "Strategy", "MyNf", "Nf"].iter().all(|w| words.contains(w)));
         assert!(words.iter().all(|word| !word.ends_with("Nf") || ["MyNf", "Nf"].contains(word)), "{words:?}");
         for word in &words {
-            // Ipv4Addr is what ipv4-addr would be
+            // Ipv4Addr would be the type of ipv4-addr
             let given: String = word
                 .char_indices()
                 .flat_map(|(n, c)| [(n != 0 && c.is_ascii_uppercase()).then_some('-'), Some(c.to_ascii_lowercase())])
                 .flatten()
                 .collect();
             let Ok(name) = name(&given) else { continue };
-            assert!(name.kind == "MyNf" || !words.contains(name.kind.as_str()), "{given}: {}", name.kind);
+            assert!(
+                name.type_name == "MyNf" || !words.contains(name.type_name.as_str()),
+                "{given}: {}",
+                name.type_name
+            );
         }
     }
 
-    /// Nor a library that would be taken for another, or for a module or a simple type.
+    /// The library does not hide a library, module or primitive type in the templates.
     #[test]
-    fn no_name_gives_a_library_that_the_templates_use() {
+    fn library_names_do_not_collide() {
         let mut used: Vec<String> = vec![];
         for line in code() {
-            // what a path begins with
+            // first segments of paths
             for (at, _) in line.match_indices("::") {
                 let before = &line[..at];
                 let begins = before.trim_end_matches(is_word);
@@ -158,17 +166,17 @@ mod tests {
                     used.push(before[begins.len()..].to_owned());
                 }
             }
-            // what a use brings
+            // imported names
             if let Some((path, last)) = line.strip_prefix("use ").and_then(|line| line.rsplit_once("::")) {
                 used.extend(last.split(|c| !is_word(c)).map(str::to_owned));
                 assert!(
                     last != "*;" || ["testkit::proptest::prelude", "bondstone::prelude", "super"].contains(&path),
-                    "what does {line} bring?"
+                    "unknown imports: {line}"
                 );
             }
-            // simple types
-            let simple = ["u8", "u16", "u32", "u64", "usize", "i32", "bool", "str", "char"];
-            used.extend(line.split(|c| !is_word(c)).filter(|word| simple.contains(word)).map(str::to_owned));
+            // primitive types
+            let primitive = ["u8", "u16", "u32", "u64", "usize", "i32", "bool", "str", "char"];
+            used.extend(line.split(|c| !is_word(c)).filter(|word| primitive.contains(word)).map(str::to_owned));
         }
         let manifest = FILES.iter().find(|(file, ..)| *file == "Cargo.toml").unwrap().1;
         used.extend(
@@ -187,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_with_one_that_is() {
+    fn rejects_invalid_names_with_a_proposal() {
         for (given, remedy) in [
             ("My NF", "my-nf"),
             ("my--nf", "my-nf"),
@@ -202,9 +210,9 @@ mod tests {
             ("ttl", "my-ttl"),
             ("a-name-that-is-longer-than-any-need-be", "32"),
         ] {
-            let fault = name(given).unwrap_err();
-            assert_eq!(fault.value.as_deref(), Some(given));
-            assert!(fault.remedy.as_ref().is_some_and(|c| c.contains(remedy)), "{given}: {fault}");
+            let error = name(given).unwrap_err();
+            assert_eq!(error.value.as_deref(), Some(given));
+            assert!(error.remedy.as_ref().is_some_and(|c| c.contains(remedy)), "{given}: {error}");
         }
     }
 }

@@ -1,79 +1,83 @@
-//! `native-bench` as a child process: NFs beside their twins in C.
+//! `native-bench` as a child process: compares NFs with their C baselines.
 
-use bench::scenario::{self, Native, Rows};
+use bench::scenario::{NativeBench, Observation, parse_native_bench};
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What came of it.
-pub(super) enum Ran {
-    Rows(Rows),
-    /// Rows that should not be judged by, and why.
-    Doubtful(Rows, String),
-    /// None: why.
-    Nothing(String),
+/// Outcome of a run of `native-bench`.
+pub(super) enum NativeOutcome {
+    /// Measured ratios.
+    Measured(Vec<Observation>),
+    /// Measured ratios that should not be used for verdicts, and the reason.
+    Unreliable(Vec<Observation>, String),
+    /// No result, for this reason.
+    Failed(String),
+    /// Interrupted by the user.
     Interrupted,
 }
 
-/// Bytes of its output and of its file at the most.
-const LONGEST: u64 = 4 << 20;
+/// Largest output and result file that are read, bytes.
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 
-/// Runs it; `interrupted` is asked now and then.
-pub(super) fn run(native: &Native, interrupted: impl Fn() -> bool) -> Ran {
+/// Runs `native-bench` until it ends or `interrupted` returns true.
+pub(super) fn run(native: &NativeBench, interrupted: impl Fn() -> bool) -> NativeOutcome {
     let Some(program) = program() else {
         let remedy = "build it with: cargo build --release -p bondstone-native";
-        return Ran::Nothing(format!("native-bench is not built; {remedy}"));
+        return NativeOutcome::Failed(format!("native-bench is not built; {remedy}"));
     };
-    let folder = match Folder::new() {
-        Ok(folder) => folder,
-        Err(e) => return Ran::Nothing(format!("no folder for what native-bench writes: {e}")),
+    let temp_dir = match TempDir::new() {
+        Ok(dir) => dir,
+        Err(e) => {
+            return NativeOutcome::Failed(format!("cannot create a directory for the output of native-bench: {e}"));
+        }
     };
-    let file = folder.0.join("native.json");
+    let file = temp_dir.0.join("native.json");
     let mut command = Command::new(&program);
-    command.args(["--only", &native.only, "--pairs", &native.pairs.to_string(), "--json"]).arg(&file);
+    command.args(["--only", &native.filter, "--pairs", &native.pairs.to_string(), "--json"]).arg(&file);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    eprintln!("{} --only {} --pairs {}", program.display(), native.only, native.pairs);
+    eprintln!("{} --only {} --pairs {}", program.display(), native.filter, native.pairs);
     let child = match command.spawn() {
         Ok(child) => child,
-        Err(e) => return Ran::Nothing(format!("{} does not start: {e}", program.display())),
+        Err(e) => return NativeOutcome::Failed(format!("cannot start {}: {e}", program.display())),
     };
-    let (ended, said) = match wait(child, interrupted) {
-        Ok(Some(ended)) => ended,
-        Ok(None) => return Ran::Interrupted,
-        Err(e) => return Ran::Nothing(format!("native-bench: {e}")),
+    let (status, stderr) = match wait(child, interrupted) {
+        Ok(Some(output)) => output,
+        Ok(None) => return NativeOutcome::Interrupted,
+        Err(e) => return NativeOutcome::Failed(format!("native-bench: {e}")),
     };
-    if !ended.success() {
-        let last = said.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("without a word").trim();
-        return Ran::Nothing(format!("native-bench failed ({ended}): {last}"));
+    if !status.success() {
+        let last = stderr.lines().rfind(|l| !l.trim().is_empty()).unwrap_or("no output").trim();
+        return NativeOutcome::Failed(format!("native-bench failed ({status}): {last}"));
     }
-    let read = read(&file).and_then(|text| scenario::rows(&text));
-    match (read, said.lines().find_map(|l| l.strip_prefix("warning: "))) {
-        (Ok(rows), None) => Ran::Rows(rows),
-        (Ok(rows), Some(warning)) => Ran::Doubtful(rows, format!("native-bench warns: {warning}")),
-        (Err(e), _) => Ran::Nothing(format!("what native-bench wrote cannot be read: {e}")),
+    let parsed = read_file(&file).and_then(|text| parse_native_bench(&text));
+    match (parsed, stderr.lines().find_map(|l| l.strip_prefix("warning: "))) {
+        (Ok(rows), None) => NativeOutcome::Measured(rows),
+        (Ok(rows), Some(warning)) => NativeOutcome::Unreliable(rows, format!("native-bench warns: {warning}")),
+        (Err(e), _) => NativeOutcome::Failed(format!("cannot read the output of native-bench: {e}")),
     }
 }
 
-/// `$BONDSTONE_NATIVE_BENCH`, or the program beside this one or in the path.
+/// Returns the path of native-bench: `$BONDSTONE_NATIVE_BENCH`, or in the directory of this program or in `PATH`.
 fn program() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("BONDSTONE_NATIVE_BENCH") {
         return Some(PathBuf::from(named));
     }
-    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name("native-bench"));
+    let sibling = std::env::current_exe().ok().map(|exe| exe.with_file_name("native-bench"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join("native-bench"));
-    beside.into_iter().chain(in_path).find(|p| p.is_file())
+    sibling.into_iter().chain(in_path).find(|p| p.is_file())
 }
 
-/// How it ended and what it said on standard error; nothing if it was interrupted.
+/// Waits for the process and returns its status and error output; none if it was interrupted.
 fn wait(
     mut child: Child,
     interrupted: impl Fn() -> bool,
 ) -> std::io::Result<Option<(std::process::ExitStatus, String)>> {
-    let out = child.stdout.take().map(|out| std::thread::spawn(move || progress(out)));
-    let err = child.stderr.take().map(|err| std::thread::spawn(move || text(err)));
-    let ended = loop {
+    let out = child.stdout.take().map(|out| std::thread::spawn(move || show_progress(out)));
+    let err = child.stderr.take().map(|err| std::thread::spawn(move || read_text(err)));
+    let status = loop {
         if let Some(status) = child.try_wait()? {
             break Some(status);
         }
@@ -85,13 +89,13 @@ fn wait(
         std::thread::sleep(Duration::from_millis(20));
     };
     out.map(|t| t.join());
-    let said = err.and_then(|t| t.join().ok()).unwrap_or_default();
-    // Ctrl-C in a terminal reaches both
-    Ok(ended.filter(|_| !interrupted()).map(|status| (status, said)))
+    let stderr = err.and_then(|t| t.join().ok()).unwrap_or_default();
+    // Ctrl-C in a terminal interrupts both processes
+    Ok(status.filter(|_| !interrupted()).map(|status| (status, stderr)))
 }
 
-/// Shows each line in the place of the last on a terminal, and nowhere else.
-fn progress(out: impl Read) {
+/// Shows the last line of output on a terminal.
+fn show_progress(out: impl Read) {
     let shown = std::io::stderr().is_terminal();
     for line in BufReader::new(out).lines().map_while(Result::ok) {
         if shown {
@@ -104,35 +108,36 @@ fn progress(out: impl Read) {
     }
 }
 
-fn text(mut from: impl Read) -> String {
+/// Reads text, up to the size limit.
+fn read_text(mut from: impl Read) -> String {
     let mut bytes = vec![];
-    // what comes after the limit is read too, so that nobody waits for us
-    let _ = from.by_ref().take(LONGEST).read_to_end(&mut bytes);
+    // drain the rest, so that the writer does not block
+    let _ = from.by_ref().take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
     let _ = std::io::copy(&mut from, &mut std::io::sink());
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn read(file: &Path) -> Result<String, String> {
+fn read_file(file: &Path) -> Result<String, String> {
     let mut text = String::new();
     let file = std::fs::File::open(file).map_err(|e| e.to_string())?;
-    file.take(LONGEST).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    file.take(MAX_OUTPUT_BYTES).read_to_string(&mut text).map_err(|e| e.to_string())?;
     Ok(text)
 }
 
-/// A new folder that goes with all that is in it.
-struct Folder(PathBuf);
+/// A temporary directory that is removed on drop.
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new() -> std::io::Result<Folder> {
+impl TempDir {
+    fn new() -> std::io::Result<TempDir> {
         let name = format!("bondstone-native-{}-{:x}", std::process::id(), packet::clock::cycles());
         let path = std::env::temp_dir().join(name);
-        // fails if somebody else has made it
+        // fails if it exists
         std::fs::create_dir(&path)?;
-        Ok(Folder(path))
+        Ok(TempDir(path))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -1,19 +1,19 @@
-//! A judged scenario, for people and as JSON.
+//! The findings of a scenario as text and as JSON.
 
-use crate::measuring::words;
+use crate::session::cpu_list;
 use crate::table::Table;
-use bench::scenario::{Judged, Setting, Spread, Verdict};
-use bench::{Scenario, Sent};
+use bench::scenario::{Finding, StudyEnvironment, ValueRange, Verdict};
+use bench::{Scenario, TrafficSpec};
 use report::Environment;
 use serde_json::{Value, json};
 use std::fs::read_to_string;
 
-/// Characters of what was published that stand in the table.
-const LONGEST: usize = 32;
+/// Longest published text in the table, characters; longer ones become notes.
+const MAX_PUBLISHED_CHARS: usize = 32;
 
-/// This machine, as `environment` and the scenario have it.
-pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
-    let goal = scenario.how.goal;
+/// Returns the test environment of this machine.
+pub(super) fn local_environment(scenario: &Scenario, environment: &Environment) -> StudyEnvironment {
+    let goal = scenario.settings.goal;
     let used: Vec<usize> = environment.cpus_used.iter().map(|c| *c as usize).collect();
     let shared = environment.shared_cpus();
     let smt = match read_to_string("/sys/devices/system/cpu/smt/active").unwrap_or_default().trim() {
@@ -21,41 +21,40 @@ pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
         "1" => Some("on".to_owned()),
         _ => None,
     };
-    let steal =
-        environment.steal_share.map_or(String::new(), |s| format!(", {:.1} % of the time taken away", 100.0 * s));
+    let steal = environment.steal_share.map_or(String::new(), |s| format!(", {:.1} % steal time", 100.0 * s));
     let mut frames: Vec<String> = vec![];
-    for sent in scenario.cells.iter().map(|c| &c.sent) {
-        let unit = if matches!(sent, Sent::Made { .. }) { " B" } else { "" };
-        let names = format!("{}{unit}", sent.names().join(", "));
+    for traffic in scenario.cells.iter().map(|c| &c.traffic) {
+        let unit = if matches!(traffic, TrafficSpec::Synthetic { .. }) { " B" } else { "" };
+        let names = format!("{}{unit}", traffic.frame_names().join(", "));
         if !frames.contains(&names) {
             frames.push(names);
         }
     }
-    Setting {
-        cpu: Some(format!("{}, CPUs that may be used: {}", environment.cpu, runtime::allowed_cpus().len())),
+    StudyEnvironment {
+        cpu: Some(format!("{}, {} CPUs available", environment.cpu, runtime::allowed_cpus().len())),
         clock: Some(format!("{:.2} GHz time-stamp counter", environment.tsc_hz as f64 / 1e9)),
         smt,
         isolation: Some(match (used.is_empty(), shared.is_empty()) {
-            (true, _) => "nothing ran".to_owned(),
-            (false, true) => format!("CPU {} free of other work", words(&used)),
-            (false, false) => "none: other work runs on the same CPUs".to_owned(),
+            (true, _) => "nothing was run".to_owned(),
+            (false, true) => format!("CPU {} isolated", cpu_list(&used)),
+            (false, false) => "none: CPUs are shared with other processes".to_owned(),
         }),
         machine: Some(match &environment.hypervisor {
             Some(vendor) if vendor == "a virtual machine" => format!("virtual{steal}"),
             Some(vendor) => format!("virtual ({vendor}){steal}"),
-            None => "real".to_owned(),
+            None => "bare metal".to_owned(),
         }),
         wire: Some("in memory: no NIC, no link, no line rate".to_owned()),
         generator: Some(match used.last() {
-            Some(cpu) => format!("on this machine, CPU {cpu}"),
-            None => "on this machine".to_owned(),
+            Some(cpu) => format!("on this host, CPU {cpu}"),
+            None => "on this host".to_owned(),
         }),
         dpdk: environment.dpdk_version.clone(),
         kernel: Some(environment.kernel.clone()),
         memory: Some(environment.memory.clone()),
         frames: Some(frames.join("; ")),
         throughput: Some(format!(
-            "MLRsearch, {} s a load in trials of {} s, loss up to {} %",
+            "MLRsearch, {} s per load in trials of {} s, loss up to {} %",
             goal.sum_s(),
             goal.final_s(),
             100.0 * goal.loss_ratio()
@@ -63,126 +62,126 @@ pub(super) fn here(scenario: &Scenario, environment: &Environment) -> Setting {
     }
 }
 
-/// All of it, for people.
-pub(super) fn text(scenario: &Scenario, judged: &[Judged<'_>], ours: &Setting) -> String {
+/// Returns environments and findings as text.
+pub(super) fn text(scenario: &Scenario, findings: &[Finding<'_>], local: &StudyEnvironment) -> String {
     let mut out = format!("\n{}: {}\n", scenario.name, scenario.title);
     if let Some(study) = &scenario.study {
         let figure = scenario.figure.as_ref().map_or(String::new(), |f| format!(", {f}"));
         out += &format!("{} ({}){figure}\n", study.title, study.venue);
     }
-    let theirs = scenario.study.as_ref().map(|s| s.environment.clone()).unwrap_or_default();
-    let mut table = Table::new(&["environment", "theirs", "ours"]);
-    for ((name, theirs), (_, ours)) in theirs.all().into_iter().zip(ours.all()) {
-        let said = |text: Option<&str>| text.unwrap_or("not said").to_owned();
-        table.row([name.to_owned(), said(theirs), said(ours)]);
+    let study = scenario.study.as_ref().map(|s| s.environment.clone()).unwrap_or_default();
+    let mut table = Table::new(&["environment", "study", "here"]);
+    for ((name, study), (_, local)) in study.facts().into_iter().zip(local.facts()) {
+        let text = |text: Option<&str>| text.unwrap_or("not stated").to_owned();
+        table.row([name.to_owned(), text(study), text(local)]);
     }
     out += &format!("\n{table}\n");
 
-    let mut remarks = vec![];
-    let mut table = Table::new(&["finding", "published", "here", "verdict"]);
-    for judged in judged {
-        let mut verdict = judged.verdict.name().to_owned();
-        if let Some(claim) = judged.claim.filter(|_| !matches!(judged.verdict, Verdict::NotTestable(_))) {
-            verdict += &format!(" ({})", asked(judged, claim));
+    let mut notes = vec![];
+    let mut table = Table::new(&["claim", "published", "measured", "verdict"]);
+    for finding in findings {
+        let mut verdict = finding.verdict.name().to_owned();
+        if let Some(claim) = finding.claim.filter(|_| !matches!(finding.verdict, Verdict::NotTestable(_))) {
+            verdict += &format!(" ({})", bounds_text(finding, claim));
         }
-        let mut number = |text: &str| {
-            let known = remarks.iter().position(|r| r == text);
-            let at = known.unwrap_or_else(|| {
-                remarks.push(text.to_owned());
-                remarks.len() - 1
+        let mut note = |text: &str| {
+            let known = notes.iter().position(|n| n == text);
+            let index = known.unwrap_or_else(|| {
+                notes.push(text.to_owned());
+                notes.len() - 1
             });
-            format!("[{}]", at + 1)
+            format!("[{}]", index + 1)
         };
-        // a statement may be a sentence
-        let long = judged.published.chars().count() > LONGEST;
-        let published = if long { number(&judged.published) } else { judged.published.clone() };
-        let mut remark = |text: &str| verdict += &format!(" {}", number(text));
-        if let Verdict::NotTestable(why) = &judged.verdict {
-            remark(why);
+        // a statement may be a long sentence
+        let long = finding.published.chars().count() > MAX_PUBLISHED_CHARS;
+        let published = if long { note(&finding.published) } else { finding.published.clone() };
+        let mut append = |text: &str| verdict += &format!(" {}", note(text));
+        if let Verdict::NotTestable(reason) = &finding.verdict {
+            append(reason);
         }
-        if judged.is_close() {
-            remark("the interval reaches across the bound: more pairs or a longer goal would decide it better");
+        if finding.is_close() {
+            append("the interval crosses the bound; more pairs or a longer goal would give a clearer verdict");
         }
-        if let Some(note) = judged.claim.filter(|_| judged.here.is_some()).and_then(|c| c.note.as_ref()) {
-            remark(note);
+        if let Some(note) = finding.claim.filter(|_| finding.measured.is_some()).and_then(|c| c.note.as_ref()) {
+            append(note);
         }
-        let here = judged.here.as_ref().map_or("-".to_owned(), Spread::to_string);
-        table.row([judged.says.clone(), published, here, verdict]);
+        let measured = finding.measured.as_ref().map_or("-".to_owned(), ValueRange::to_string);
+        table.row([finding.text.clone(), published, measured, verdict]);
     }
     out += &table.to_string();
-    for (n, remark) in remarks.iter().enumerate() {
-        out += &format!("  [{}] {remark}\n", n + 1);
+    for (n, note) in notes.iter().enumerate() {
+        out += &format!("  [{}] {note}\n", n + 1);
     }
     out
 }
 
-/// What the numbers had to be, and how many were not.
-fn asked(judged: &Judged<'_>, claim: &bench::scenario::Claim) -> String {
+/// Returns the bounds, and the number of values that are out of bounds.
+fn bounds_text(finding: &Finding<'_>, claim: &bench::scenario::Claim) -> String {
     let bounds = claim.bounds();
-    match (&judged.verdict, judged.here.map_or(1, |h| h.count)) {
+    match (&finding.verdict, finding.measured.map_or(1, |m| m.count)) {
         (Verdict::Contradicted { outside }, count) if count > 1 => format!("{outside} of {count} not {bounds}"),
         (Verdict::Contradicted { .. }, _) => format!("not {bounds}"),
         _ => bounds,
     }
 }
 
-/// All of it, as JSON.
+/// Returns environments and findings as JSON.
 pub(super) fn document(
     scenario: &Scenario,
-    judged: &[Judged<'_>],
-    ours: &Setting,
+    findings: &[Finding<'_>],
+    local: &StudyEnvironment,
     results: &[report::Result],
 ) -> Value {
-    let findings: Vec<Value> = judged.iter().map(|j| finding(scenario, j)).collect();
+    let findings: Vec<Value> = findings.iter().map(|finding| finding_json(scenario, finding)).collect();
     let study = scenario.study.as_ref();
     json!({
         "scenario": scenario.name,
         "title": scenario.title,
         "figure": scenario.figure,
         "study": study.map(|s| json!({ "title": s.title, "venue": s.venue })),
-        "environment": { "theirs": study.map(|s| &s.environment), "ours": ours },
+        "environment": { "study": study.map(|s| &s.environment), "local": local },
         "findings": findings,
         "results": results.iter().map(|r| r.id.as_str()).collect::<Vec<_>>(),
     })
 }
 
-fn finding(scenario: &Scenario, judged: &Judged<'_>) -> Value {
-    let published: Vec<Value> = judged
-        .published_of(scenario)
+fn finding_json(scenario: &Scenario, finding: &Finding<'_>) -> Value {
+    let published: Vec<Value> = finding
+        .published_results(scenario)
         .into_iter()
         .map(|p| {
             json!({
-                "id": p.id, "figure": p.figure, "table": p.table, "value": p.value(None), "values": p.values, "x": p.x, "unit": p.unit,
-                "conditions": p.conditions, "statement": p.statement,
+                "id": p.id, "figure": p.figure, "table": p.table, "value": p.value(None), "values": p.values,
+                "x": p.x, "unit": p.unit, "conditions": p.conditions, "statement": p.statement,
             })
         })
         .collect();
-    let claim = judged.claim;
-    let here = judged.here.map(|h| {
+    let claim = finding.claim;
+    let measured = finding.measured.map(|m| {
         json!({
-            "measure": h.measure.name(),
-            "unit": if h.is_ratio { "ratio" } else if h.measure.unit().0 == "us" { "ns" } else { "pps" },
-            "count": h.count,
-            "least": h.values.0,
-            "most": h.values.1,
-            "lower": h.bounds.map(|b| b.0),
-            "upper": h.bounds.map(|b| b.1),
+            "metric": m.metric.name(),
+            "unit": if m.is_ratio { "ratio" } else if m.metric.unit().0 == "us" { "ns" } else { "pps" },
+            "count": m.count,
+            "min": m.values.0,
+            "max": m.values.1,
+            "lower_bound": m.bounds.map(|b| b.0),
+            "upper_bound": m.bounds.map(|b| b.1),
         })
     });
-    let why = match &judged.verdict {
-        Verdict::NotTestable(why) => Some(why),
+    let reason = match &finding.verdict {
+        Verdict::NotTestable(reason) => Some(reason),
         _ => None,
     };
     json!({
-        "finding": judged.says,
-        "published": judged.published,
+        "claim": finding.text,
+        "published": finding.published,
         "published_results": published,
-        "here": here,
-        "at_least": claim.and_then(|c| c.at_least),
-        "at_most": claim.and_then(|c| c.at_most),
-        "verdict": judged.verdict.name(),
-        "close": judged.is_close(),
-        "why": why,
+        "measured": measured,
+        "min": claim.and_then(|c| c.min),
+        "max": claim.and_then(|c| c.max),
+        "verdict": finding.verdict.name(),
+        "close": finding.is_close(),
+        "reason": reason,
         "note": claim.and_then(|c| c.note.as_ref()),
     })
 }

@@ -1,23 +1,24 @@
 //! `bondstone results compare`.
 
 use super::list::plain;
-use super::pick::{pick, whole};
-use super::{Db, SELECTION, human, wrong};
+use super::select::{load, select};
+use super::{Db, SELECTION, input_error, with_unit};
 use crate::exit::Exit;
 use crate::table::Table;
 use results::compare::{Compared, Interval, Mismatch, Pair, Side};
-use results::metric::Better;
+use results::metric::Direction;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Compares results: median, spread, and how much more or less the second side has, with an interval.
+/// Compares results: median, spread, and the ratio of side B to side A with an interval.
 ///
-/// Only what was measured under the same conditions is compared: the same method, goal, frames, flows, directions, burst,
-/// protocol, and parameters of the study. Anything else is refused, with what differs; --across compares all the same.
+/// Results are compared if they were measured under the same conditions: method, goal, frames, flows, directions,
+/// burst, protocol, and parameters of the study. Otherwise the command fails and prints the differences; --across
+/// ignores a condition.
 ///
-/// A side of several results is of repetitions. With several on both sides, the ratio is the median of all ratios of one to the
-/// other (Hodges and Lehmann) and its interval the exact one of ranks (Mann and Whitney), with the confidence that so few
-/// allow. With one result on a side, the interval is that of the bounds of its search.
+/// Several results on one side are repetitions. With several on both sides, the ratio is the median of all pairwise
+/// ratios (Hodges-Lehmann) with the exact rank interval (Mann-Whitney). With one result on a side, the interval is
+/// derived from the bounds of its search.
 #[derive(clap::Args)]
 #[command(after_help = format!("{SELECTION}
 
@@ -28,16 +29,17 @@ Examples:
   bondstone results compare cell.isolation=inproc cell.isolation=vm --across isolation
   bondstone results compare main branch --metric throughput --json"))]
 pub(crate) struct Compare {
-    /// The first side, and those that are compared with it.
-    #[arg(value_name = "WHICH", required = true, num_args = 2..)]
+    /// Side A, and one or more sides B to compare with it.
+    #[arg(value_name = "SELECTION", required = true, num_args = 2..)]
     sides: Vec<String>,
-    /// A condition that may differ: method, goal, frames, flows, directions, burst, protocol, dut, or a parameter of the study.
+    /// Condition that may differ: method, goal, frames, flows, directions, burst, protocol, dut, or a parameter of the
+    /// study.
     #[arg(long, value_name = "KEY")]
     across: Vec<String>,
-    /// Compares only the cells that both sides have.
+    /// Compares only conditions that both sides have.
     #[arg(long)]
     common: bool,
-    /// Only these numbers, as throughput, p99 or "p99 at 50 %".
+    /// Metrics to compare, such as throughput, p99 or "p99 at 50 %" [default: all].
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
     #[command(flatten)]
@@ -50,21 +52,21 @@ pub(crate) struct Compare {
 impl Compare {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let store = self.db.open()?;
-        let (first, others) = self.sides.split_first().ok_or_else(|| wrong("two sides are compared"))?;
-        let first_results = whole(&store, &pick(&store, first)?)?;
+        let (first, others) = self.sides.split_first().ok_or_else(|| input_error("two sides are needed"))?;
+        let first_results = load(&store, &select(&store, first)?)?;
         let mut json = vec![];
         let mut out = std::io::stdout().lock();
         for (n, other) in others.iter().enumerate() {
-            let results = whole(&store, &pick(&store, other)?)?;
+            let results = load(&store, &select(&store, other)?)?;
             let compared = results::compare::compare(&first_results, &results, &self.across, self.common);
-            let mut pairs = compared.map_err(|e: Mismatch| wrong(e))?;
+            let mut pairs = compared.map_err(|e: Mismatch| input_error(e))?;
             for pair in &mut pairs {
-                pair.rows.retain(|row| self.wants(row));
+                pair.rows.retain(|row| self.includes(row));
             }
             pairs.retain(|pair| !pair.rows.is_empty());
             if pairs.is_empty() {
-                return Err(wrong(format_args!(
-                    "{first} and {other} have none of the numbers {}",
+                return Err(input_error(format_args!(
+                    "{first} and {other} have none of these metrics in common: {}",
                     self.metric.join(", ")
                 )));
             }
@@ -72,15 +74,15 @@ impl Compare {
             if self.json {
                 json.push(serde_json::json!({
                     "a": first, "b": other, "notes": notes,
-                    "cells": pairs.iter().map(|p| serde_json::json!({"cell": p.cell.0, "metrics": p.rows})).collect::<Vec<_>>(),
+                    "pairs": pairs.iter().map(|p| serde_json::json!({"conditions": p.conditions.0, "metrics": p.rows})).collect::<Vec<_>>(),
                 }));
                 continue;
             }
             if n > 0 {
                 writeln!(out)?;
             }
-            writeln!(out, "A  {first}: {}", devices(&first_results))?;
-            writeln!(out, "B  {other}: {}\n", devices(&results))?;
+            writeln!(out, "A  {first}: {}", describe_side(&first_results))?;
+            writeln!(out, "B  {other}: {}\n", describe_side(&results))?;
             write!(out, "{}", table(&pairs))?;
             writeln!(out)?;
             for note in legend(&pairs).into_iter().chain(notes) {
@@ -91,16 +93,16 @@ impl Compare {
             serde_json::to_writer_pretty(&mut out, &json)?;
             writeln!(out)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 
-    fn wants(&self, row: &Compared) -> bool {
+    fn includes(&self, row: &Compared) -> bool {
         let name = row.metric.split(" at ").next().unwrap_or(&row.metric);
         self.metric.is_empty() || self.metric.iter().any(|m| *m == row.metric || m == name)
     }
 }
 
-fn devices(results: &[report::Result]) -> String {
+fn describe_side(results: &[report::Result]) -> String {
     let labels: BTreeSet<String> = results
         .iter()
         .map(|r| format!("{} {}", r.dut.label(), r.dut.version.as_deref().unwrap_or_default()).trim().to_owned())
@@ -114,18 +116,30 @@ fn devices(results: &[report::Result]) -> String {
 }
 
 fn table(pairs: &[Pair]) -> Table {
-    // frames always; of the other conditions, those in which cells differ
-    let names: BTreeSet<&String> = pairs.iter().flat_map(|p| p.cell.0.keys()).collect();
+    // frames, and the conditions that differ between pairs
+    let names: BTreeSet<&String> = pairs.iter().flat_map(|p| p.conditions.0.keys()).collect();
     let varying: Vec<&String> = names
         .into_iter()
-        .filter(|name| *name != "frames" && pairs.iter().any(|p| p.cell.0.get(*name) != pairs[0].cell.0.get(*name)))
+        .filter(|name| {
+            *name != "frames" && pairs.iter().any(|p| p.conditions.0.get(*name) != pairs[0].conditions.0.get(*name))
+        })
         .collect();
     let mut table = Table::new(&[
-        "cell", "metric", "A n", "A median", "A spread", "B n", "B median", "B spread", "B/A", "interval", "",
+        "conditions",
+        "metric",
+        "A n",
+        "A median",
+        "A spread",
+        "B n",
+        "B median",
+        "B spread",
+        "B/A",
+        "interval",
+        "",
     ]);
     for pair in pairs {
-        let mut cell = vec![pair.cell.0.get("frames").cloned().unwrap_or_default()];
-        cell.extend(varying.iter().filter_map(|name| Some(format!("{name} {}", pair.cell.0.get(*name)?))));
+        let mut conditions = vec![pair.conditions.0.get("frames").cloned().unwrap_or_default()];
+        conditions.extend(varying.iter().filter_map(|name| Some(format!("{name} {}", pair.conditions.0.get(*name)?))));
         for row in &pair.rows {
             let spread = |side: &Side| {
                 let max = side.max.map_or("…".to_owned(), |max| number(max, &row.unit));
@@ -139,13 +153,13 @@ fn table(pairs: &[Pair]) -> Table {
                 format!("{low:.3}–{}", high.map_or("…".to_owned(), |high| format!("{high:.3}")))
             });
             table.row([
-                plain(cell.join(", ")),
+                plain(conditions.join(", ")),
                 plain(row.metric.clone()),
                 row.a.n.to_string(),
-                human(row.a.median, &row.unit),
+                with_unit(row.a.median, &row.unit),
                 spread(&row.a),
                 row.b.n.to_string(),
-                human(row.b.median, &row.unit),
+                with_unit(row.b.median, &row.unit),
                 spread(&row.b),
                 row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 interval,
@@ -156,71 +170,71 @@ fn table(pairs: &[Pair]) -> Table {
     table
 }
 
-/// A value without its unit.
+/// Formats a value without its unit.
 fn number(value: f64, unit: &str) -> String {
-    human(value, unit).split(' ').next().unwrap_or_default().to_owned()
+    with_unit(value, unit).split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// What the interval says, if it lies on one side of 1.
+/// Returns the verdict if the interval does not include 1.
 fn verdict(row: &Compared) -> &'static str {
-    let unit = |unit: &str| results::metric::Metric {
+    let metric = |unit: &str| results::metric::Metric {
         name: row.metric.clone(),
         load: None,
         unit: unit.to_owned(),
         value: 0.0,
-        within: results::metric::Within::Unknown,
+        uncertainty: results::metric::Uncertainty::Unknown,
     };
-    let better = unit(&row.unit).better();
-    let more = match row.interval {
+    let direction = metric(&row.unit).direction();
+    let higher = match row.interval {
         Some((low, _)) if low > 1.0 => true,
         Some((_, Some(high))) if high < 1.0 => false,
         _ => return "",
     };
-    match (better, more) {
-        (Better::More, true) | (Better::Less, false) => "better",
-        (Better::More, false) | (Better::Less, true) => "worse",
-        (Better::Unknown, true) => "more",
-        (Better::Unknown, false) => "less",
+    match (direction, higher) {
+        (Direction::HigherIsBetter, true) | (Direction::LowerIsBetter, false) => "better",
+        (Direction::HigherIsBetter, false) | (Direction::LowerIsBetter, true) => "worse",
+        (Direction::Unknown, true) => "higher",
+        (Direction::Unknown, false) => "lower",
     }
 }
 
-/// What the intervals are.
+/// Explains the intervals.
 fn legend(pairs: &[Pair]) -> Vec<String> {
     let rows = || pairs.iter().flat_map(|p| &p.rows);
     let mut out = vec![];
     let ranks: Vec<f64> = rows()
-        .filter_map(|r| match r.interval_is {
+        .filter_map(|r| match r.interval_type {
             Interval::Ranks { confidence } => Some(confidence),
             _ => None,
         })
         .collect();
     if let Some(least) = ranks.iter().copied().reduce(f64::min) {
-        let few = if least < 0.95 { "; with so few repetitions no interval is surer" } else { "" };
+        let few = if least < 0.95 { "; the maximum for so few repetitions" } else { "" };
         out.push(format!(
-            "intervals of several results on both sides are the exact ones of ranks, confidence at least {:.1} %{few}",
+            "exact rank intervals for several results on both sides, confidence at least {:.1} %{few}",
             least * 100.0
         ));
     }
-    if rows().any(|r| r.interval_is == Interval::Bounds) {
+    if rows().any(|r| r.interval_type == Interval::Bounds) {
         out.push(
-            "intervals with a side of one result come from the bounds of its search, or the spread that it tells: they know \
-             nothing of repetitions, and have no confidence"
+            "intervals with one result on a side are derived from the bounds of its search or its own spread, without \
+             repetitions, and have no confidence"
                 .to_owned(),
         );
     }
-    if rows().any(|r| r.interval_is == Interval::None && r.ratio.is_some()) {
-        out.push("numbers of one result without bounds have no interval; measure again to get one".to_owned());
+    if rows().any(|r| r.interval_type == Interval::None && r.ratio.is_some()) {
+        out.push("metrics of one result without bounds have no interval; repeat the measurement to get one".to_owned());
     }
     out
 }
 
-/// What may mislead.
+/// Returns notes on the validity of the comparison.
 fn notes(a: &[report::Result], b: &[report::Result]) -> Vec<String> {
     let mut out = vec![];
     let cpus: BTreeSet<&str> = a.iter().chain(b).map(|r| r.environment.cpu.as_str()).collect();
     if cpus.len() > 1 {
         let cpus: Vec<&str> = cpus.into_iter().take(4).collect();
-        out.push(format!("different machines: {}; ratios between them are of the machines too", cpus.join(" and ")));
+        out.push(format!("different CPUs: {}; the ratios include the difference between them", cpus.join(" and ")));
     }
     if a.iter().any(|r| b.iter().any(|other| other.id == r.id)) {
         out.push("some results are on both sides".to_owned());
@@ -229,7 +243,7 @@ fn notes(a: &[report::Result], b: &[report::Result]) -> Vec<String> {
         let versions: BTreeSet<&str> = results.iter().filter_map(|r| r.dut.version.as_deref()).collect();
         if versions.len() > 1 {
             let versions: Vec<&str> = versions.into_iter().take(4).collect();
-            out.push(format!("side {side} has several versions of its dut: {}", versions.join(", ")));
+            out.push(format!("side {side} contains several versions of the DUT: {}", versions.join(", ")));
         }
     }
     out

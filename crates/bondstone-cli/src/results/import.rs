@@ -3,15 +3,15 @@
 use super::Db;
 use crate::exit::Exit;
 use results::import::{Imported, read};
-use results::{Added, Place};
+use results::{Added, Location};
 use std::io::Write;
 
-/// Adds results of files: documents of Bondstone, or those of other programs.
+/// Imports results of Bondstone and of other programs.
 ///
-/// What is read is told by its content. Documents come as `results export --format json` writes them, one or several, or as a
-/// whole database with its tags, a SQLite file or a PostgreSQL URL. FD.io CSIT: a JSON file of a test case (UTI model 1.x);
-/// NFPA: its SQLite database. What those do not know stands among the deviations of the results. A result that is there
-/// already stays as it is.
+/// Formats, detected from the content: documents as written by `results export --format json`; a database of Bondstone
+/// with its tags, a SQLite file or a PostgreSQL URL; a JSON file of a test case of FD.io CSIT (UTI model 1.x); a SQLite
+/// database of NFPA. Information missing in those is listed among the deviations of the results. Existing results are
+/// left unchanged.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,13 +20,13 @@ Examples:
   bondstone results import nfpa.db --format nfpa
   bondstone results import ~/.local/share/bondstone/results.sqlite --db postgres://lab@results.example/bench")]
 pub(crate) struct Import {
-    /// Files, or databases.
+    /// Files or databases.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// What they are; told by their content, if left out.
+    /// Format [default: detected from the content].
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// A tag for each result.
+    /// Adds a tag to each result.
     #[arg(long)]
     tag: Vec<String>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Import {
     json: bool,
 }
 
-/// Forms that are read.
+/// Input formats.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Bondstone,
@@ -46,31 +46,31 @@ enum Format {
 
 impl Import {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
-        use results::import::Format as As;
+        use results::import::Format as Source;
         let format = self.format.map(|format| match format {
-            Format::Bondstone => As::Bondstone,
-            Format::Uti => As::Uti,
-            Format::Nfpa => As::Nfpa,
+            Format::Bondstone => Source::Bondstone,
+            Format::Uti => Source::Uti,
+            Format::Nfpa => Source::Nfpa,
         });
         let mut store = self.db.open()?;
         let mut out = std::io::stdout().lock();
         let mut json = vec![];
         for file in &self.files {
-            let (format, imported) = read(&Place::of(file), format)?;
-            let (mut new, mut known, mut ids) = (0, 0, vec![]);
+            let (format, imported) = read(&Location::parse(file), format)?;
+            let (mut new, mut existing, mut ids) = (0, 0, vec![]);
             match imported {
                 Imported::Documents(documents) => {
                     for document in &documents {
                         match store.add_document(document)? {
                             Added::New => new += 1,
-                            Added::Known => known += 1,
+                            Added::Existing => existing += 1,
                         }
                         ids.push(document.result().id.clone());
                     }
                 }
                 Imported::Store(other) => {
                     let copied = other.copy_to(&mut store)?;
-                    (new, known) = (copied.new, copied.known);
+                    (new, existing) = (copied.new, copied.existing);
                     if !self.tag.is_empty() {
                         ids = other.list(&results::Filter::default())?.into_iter().map(|e| e.id).collect();
                     }
@@ -79,21 +79,21 @@ impl Import {
             for (id, tag) in ids.iter().flat_map(|id| self.tag.iter().map(move |tag| (id, tag))) {
                 store.tag(id, tag)?;
             }
-            let place = Place::of(file);
+            let location = Location::parse(file);
             if self.json {
-                let file = place.to_string();
+                let file = location.to_string();
                 json.push(
-                    serde_json::json!({"file": file, "format": format.name(), "new": new, "known": known, "ids": ids}),
+                    serde_json::json!({"file": file, "format": format.name(), "new": new, "existing": existing, "ids": ids}),
                 );
             } else {
-                let there = if known > 0 { format!(", {known} were there") } else { String::new() };
-                writeln!(out, "{place}: {}: {new} added{there}", format.name())?;
+                let unchanged = if existing > 0 { format!(", {existing} already present") } else { String::new() };
+                writeln!(out, "{location}: {}: {new} added{unchanged}", format.name())?;
             }
         }
         if self.json {
             serde_json::to_writer_pretty(&mut out, &json)?;
             writeln!(out)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

@@ -1,7 +1,7 @@
 //! `bondstone results list`.
 
-use super::pick::pick_all;
-use super::{Db, SELECTION, human, short};
+use super::select::select_all;
+use super::{Db, SELECTION, short, with_unit};
 use crate::exit::Exit;
 use crate::table::Table;
 use results::{Entry, Filter};
@@ -17,10 +17,10 @@ Examples:
   bondstone results list nightly --json
   bondstone results list --db postgres://lab@results.example/bench"))]
 pub(crate) struct List {
-    /// Which; all, if left out.
-    #[arg(value_name = "WHICH")]
-    which: Vec<String>,
-    /// Most that are listed.
+    /// Results to select; all by default.
+    #[arg(value_name = "SELECTION")]
+    selection: Vec<String>,
+    /// Maximum number of results to list.
     #[arg(long, default_value_t = 200)]
     limit: usize,
     #[command(flatten)]
@@ -33,10 +33,10 @@ pub(crate) struct List {
 impl List {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let store = self.db.open()?;
-        let mut entries = if self.which.is_empty() {
+        let mut entries = if self.selection.is_empty() {
             store.list(&Filter { limit: Some(self.limit.saturating_add(1)), ..Filter::default() })?
         } else {
-            pick_all(&store, &self.which)?
+            select_all(&store, &self.selection)?
         };
         let more = entries.len() > self.limit;
         entries.truncate(self.limit);
@@ -44,17 +44,17 @@ impl List {
         if self.json {
             serde_json::to_writer_pretty(&mut out, &entries)?;
             writeln!(out)?;
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
         if entries.is_empty() {
-            writeln!(out, "no results in {}; `bondstone bench` adds some", store.place())?;
-            return Ok(Exit::Done);
+            writeln!(out, "no results in {}; `bondstone bench` adds results", store.location())?;
+            return Ok(Exit::Success);
         }
         write!(out, "{}", table(&entries))?;
         if more {
-            writeln!(out, "\n  there are more; --limit {} shows as many more", self.limit * 2)?;
+            writeln!(out, "\n  more results exist; use --limit {}", self.limit * 2)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
@@ -85,7 +85,7 @@ fn table(entries: &[Entry]) -> Table {
                 cell.join(" "),
                 e.frame.clone(),
                 e.method.clone(),
-                if met { human(e.lower_pps, "pps") } else { "-".to_owned() },
+                if met { with_unit(e.lower_pps, "pps") } else { "-".to_owned() },
                 e.limited_by.clone(),
                 e.tags.join(" "),
             ]
@@ -95,7 +95,7 @@ fn table(entries: &[Entry]) -> Table {
     table
 }
 
-/// A text of a document as it may go to a terminal: at most 40 characters, none that moves the cursor.
+/// Truncates text of a document to 40 characters and replaces control characters.
 pub(super) fn plain(text: String) -> String {
     let text: String = text
         .chars()

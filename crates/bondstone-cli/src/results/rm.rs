@@ -1,7 +1,7 @@
 //! `bondstone results rm`.
 
-use super::pick::pick_all;
-use super::{Db, SELECTION, short, wrong};
+use super::select::select_all;
+use super::{Db, SELECTION, input_error, short};
 use crate::exit::Exit;
 use std::io::Write;
 
@@ -13,15 +13,15 @@ Examples:
   bondstone results rm 3fa85f
   bondstone results rm until=2025-12-31 --yes"))]
 pub(crate) struct Rm {
-    /// Which.
-    #[arg(value_name = "WHICH", required = true)]
-    which: Vec<String>,
-    /// Deletes more than one.
+    /// Results to select.
+    #[arg(value_name = "SELECTION", required = true)]
+    selection: Vec<String>,
+    /// Confirms the deletion of more than one result.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     db: Db,
-    /// Prints the ids as JSON.
+    /// Prints the deleted ids as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -29,27 +29,27 @@ pub(crate) struct Rm {
 impl Rm {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let mut store = self.db.open()?;
-        let entries = pick_all(&store, &self.which)?;
+        let entries = select_all(&store, &self.selection)?;
         if entries.len() > 1 && !self.yes {
             let (first, last) = (&entries[entries.len() - 1].date, &entries[0].date);
-            return Err(wrong(format_args!(
-                "these are {} results, of {first} to {last}; nothing was deleted; say --yes to delete them all",
+            return Err(input_error(format_args!(
+                "{} results from {first} to {last} selected; nothing was deleted; confirm with --yes",
                 entries.len()
             )));
         }
-        let mut gone = vec![];
+        let mut deleted = vec![];
         for entry in &entries {
             if store.delete(&entry.id)? {
-                gone.push(entry.id.clone());
+                deleted.push(entry.id.clone());
             }
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, &gone)?;
+            serde_json::to_writer_pretty(&mut out, &deleted)?;
             writeln!(out)?;
         } else {
-            gone.iter().try_for_each(|id| writeln!(out, "deleted {}", short(id)))?;
+            deleted.iter().try_for_each(|id| writeln!(out, "deleted {}", short(id)))?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

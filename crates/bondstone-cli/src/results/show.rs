@@ -1,13 +1,13 @@
 //! `bondstone results show`.
 
 use super::list::plain;
-use super::pick::{pick_all, whole};
-use super::{Db, SELECTION, human};
+use super::select::{load, select_all};
+use super::{Db, SELECTION, with_unit};
 use crate::exit::Exit;
 use crate::table::Table;
 use std::io::Write;
 
-/// Shows results whole: what was reached, every number, where and how it was measured.
+/// Shows results: throughput, all metrics, and the conditions of the measurement.
 #[derive(clap::Args)]
 #[command(after_help = format!("{SELECTION}
 
@@ -17,15 +17,15 @@ Examples:
   bondstone results show study=netbricks/lpm,frame=64
   bondstone results show 3fa85f --json > result.json"))]
 pub(crate) struct Show {
-    /// Which.
-    #[arg(value_name = "WHICH", required = true)]
-    which: Vec<String>,
-    /// Shows every trial as well.
+    /// Results to select.
+    #[arg(value_name = "SELECTION", required = true)]
+    selection: Vec<String>,
+    /// Shows all trials.
     #[arg(long)]
     trials: bool,
     #[command(flatten)]
     db: Db,
-    /// Prints the documents as JSON, as they were added.
+    /// Prints the documents as JSON, as stored.
     #[arg(long)]
     json: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Show {
 impl Show {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let store = self.db.open()?;
-        let entries = pick_all(&store, &self.which)?;
+        let entries = select_all(&store, &self.selection)?;
         let mut out = std::io::stdout().lock();
         if self.json {
             for entry in &entries {
@@ -41,9 +41,9 @@ impl Show {
                     writeln!(out, "{}", document.text())?;
                 }
             }
-            return Ok(Exit::Done);
+            return Ok(Exit::Success);
         }
-        let all = whole(&store, &entries)?;
+        let all = load(&store, &entries)?;
         write!(out, "{}", report::table(&all))?;
         for r in &all {
             writeln!(out, "\n{}", r.id)?;
@@ -62,40 +62,40 @@ impl Show {
                 ("tags", tags.join(" ")),
             ] {
                 if !value.is_empty() {
-                    // as a text, that it stands left
+                    // the colon makes the column text, aligned to the left
                     facts.row([format!("{name}:"), plain(value)]);
                 }
             }
             for line in facts.to_string().lines().skip(1) {
                 writeln!(out, "{line}")?;
             }
-            let mut numbers = Table::new(&["metric", "value"]);
+            let mut metrics = Table::new(&["metric", "value"]);
             for m in results::metric::metrics(r) {
-                numbers.row([plain(m.label()), human(m.value, &m.unit)]);
+                metrics.row([plain(m.label()), with_unit(m.value, &m.unit)]);
             }
-            if !numbers.is_empty() {
-                write!(out, "\n{numbers}")?;
+            if !metrics.is_empty() {
+                write!(out, "\n{metrics}")?;
             }
             if self.trials {
                 write!(out, "\n{}", trials(r))?;
             }
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }
 
 fn trials(r: &report::Result) -> Table {
-    let mut table = Table::new(&["load", "s", "sent", "unsent", "received", "lost", "loss", "machine"]);
+    let mut table = Table::new(&["load", "s", "sent", "unsent", "received", "lost", "loss", "host interference"]);
     for t in &r.trials {
         table.row([
-            human(t.load_pps, "pps"),
+            with_unit(t.load_pps, "pps"),
             t.duration_s.to_string(),
             t.sent.to_string(),
             t.unsent.to_string(),
             t.received.to_string(),
             t.lost.to_string(),
             format!("{:.4} %", t.loss_ratio() * 100.0),
-            if t.machine { "yes" } else { "no" }.to_owned(),
+            if t.host_interference { "yes" } else { "no" }.to_owned(),
         ]);
     }
     table

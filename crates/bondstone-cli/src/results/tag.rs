@@ -1,13 +1,13 @@
 //! `bondstone results tag`.
 
-use super::pick::pick_all;
-use super::{Db, SELECTION, short, wrong};
+use super::select::select_all;
+use super::{Db, SELECTION, input_error, short};
 use crate::exit::Exit;
 use std::io::Write;
 
-/// Gives tags to results, and takes them away. Documents stay as they are.
+/// Adds tags to results and removes them. Documents do not change.
 ///
-/// A tag has letters, digits, and . _ - / : + @, at most 64 of them; a result has at most 64 tags.
+/// A tag consists of up to 64 letters, digits and . _ - / : + @; a result has up to 64 tags.
 #[derive(clap::Args)]
 #[command(after_help = format!("{SELECTION}
 
@@ -16,18 +16,18 @@ Examples:
   bondstone results tag since=2026-03-01,dut=bondstone --add nightly --add v0.2
   bondstone results tag nightly --remove nightly"))]
 pub(crate) struct Tag {
-    /// Which.
-    #[arg(value_name = "WHICH", required = true)]
-    which: Vec<String>,
-    /// A tag to give.
+    /// Results to select.
+    #[arg(value_name = "SELECTION", required = true)]
+    selection: Vec<String>,
+    /// Tag to add.
     #[arg(long, value_name = "TAG")]
     add: Vec<String>,
-    /// A tag to take away.
+    /// Tag to remove.
     #[arg(long, value_name = "TAG")]
     remove: Vec<String>,
     #[command(flatten)]
     db: Db,
-    /// Prints the tags that each has now, as JSON.
+    /// Prints the resulting tags as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -35,12 +35,12 @@ pub(crate) struct Tag {
 impl Tag {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         if self.add.is_empty() && self.remove.is_empty() {
-            return Err(wrong("say which tags: --add TAG, --remove TAG"));
+            return Err(input_error("no tags: use --add TAG or --remove TAG"));
         }
         let mut store = self.db.open()?;
         let mut json = serde_json::Map::new();
         let mut out = std::io::stdout().lock();
-        for entry in pick_all(&store, &self.which)? {
+        for entry in select_all(&store, &self.selection)? {
             for tag in &self.remove {
                 store.untag(&entry.id, tag)?;
             }
@@ -58,6 +58,6 @@ impl Tag {
             serde_json::to_writer_pretty(&mut out, &json)?;
             writeln!(out)?;
         }
-        Ok(Exit::Done)
+        Ok(Exit::Success)
     }
 }

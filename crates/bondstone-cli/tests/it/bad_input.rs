@@ -1,4 +1,4 @@
-//! Wrong input, through the program: every fault names file, line, value and remedy, with the right exit status.
+//! Invalid input: every error names file, line, value and remedy, with the right exit status.
 
 use crate::common::{Said, Scratch, bondstone};
 use serde_json::Value;
@@ -6,41 +6,42 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a command on a file to its end; a run that should not have begun ends by itself.
+/// Runs a command on a file to its end; runs are limited to 100 ms.
 fn command(name: &str, file: &Path) -> Said {
-    let for_a_moment: &[&str] = if name == "run" { &["--for", "100ms"] } else { &[] };
-    bondstone([OsStr::new(name), file.as_os_str()].into_iter().chain(for_a_moment.iter().map(OsStr::new)))
+    let limit: &[&str] = if name == "run" { &["--for", "100ms"] } else { &[] };
+    bondstone([OsStr::new(name), file.as_os_str()].into_iter().chain(limit.iter().map(OsStr::new)))
 }
 
-/// Two ports and a path between them, on lines 1 to 7.
+/// A chain file with two ports and a path between them, on lines 1 to 7.
 const BASE: &str = "bondstone = 1\n[port.a]\ndevice = \"null\"\n[port.b]\ndevice = \"ring\"\n[[chain]]\npath = PATH\n";
 
-/// What the program said too little about; all of it is told when the test ends.
+/// Errors that the program did not report as expected; they are printed at the end of the test.
 #[derive(Default)]
 struct Verdict(Vec<String>);
 
 impl Verdict {
-    /// `run` and `check` both refuse the file, in the same words, with its place, the value and a remedy.
-    fn refused(&mut self, text: &str, line: usize, value: &str, remedy: &str) {
+    /// Expects that `run` and `check` reject the file with the same message, which contains the location, the value and
+    /// a remedy.
+    fn expect_error(&mut self, text: &str, line: usize, value: &str, remedy: &str) {
         let scratch = Scratch::new();
         let file = scratch.write("chain.toml", text);
         let [ran, checked] = ["run", "check"].map(|name| command(name, &file));
-        let place = format!("{}:{line}:", file.display());
+        let location = format!("{}:{line}:", file.display());
         let column = |rest: &str| rest.split(':').next().is_some_and(|c| c.parse::<usize>().is_ok_and(|c| c > 0));
-        let told = ran.err.split("error: ").any(|fault| {
-            let at_line = fault.strip_prefix(&place).is_some_and(column);
-            let cured = fault.split_once("help: ").is_some_and(|(_, c)| c.contains(remedy));
-            at_line && fault.contains(value) && cured
+        let is_reported = ran.err.split("error: ").any(|error| {
+            let at_line = error.strip_prefix(&location).is_some_and(column);
+            let has_remedy = error.split_once("help: ").is_some_and(|(_, c)| c.contains(remedy));
+            at_line && error.contains(value) && has_remedy
         });
-        if !(told && ran.status == Some(2) && ran == checked && ran.out.is_empty()) {
-            let said = format!("run: {:?} {}\ncheck: {:?} {}", ran.status, ran.err, checked.status, checked.err);
-            self.0.push(format!("wanted line {line}, {value:?}, remedy {remedy:?} for\n{text}\n{said}"));
+        if !(is_reported && ran.status == Some(2) && ran == checked && ran.out.is_empty()) {
+            let output = format!("run: {:?} {}\ncheck: {:?} {}", ran.status, ran.err, checked.status, checked.err);
+            self.0.push(format!("expected line {line}, {value:?}, remedy {remedy:?} for\n{text}\n{output}"));
         }
     }
 
-    /// The same for a path between the two ports of [`BASE`], with more text below it.
-    fn path_refused(&mut self, path: &str, below: &str, line: usize, value: &str, remedy: &str) {
-        self.refused(&(BASE.replace("PATH", path) + below), line, value, remedy);
+    /// Expects an error of a path between the two ports of [`BASE`], followed by more text.
+    fn expect_path_error(&mut self, path: &str, below: &str, line: usize, value: &str, remedy: &str) {
+        self.expect_error(&(BASE.replace("PATH", path) + below), line, value, remedy);
     }
 }
 
@@ -53,7 +54,7 @@ impl Drop for Verdict {
 }
 
 #[test]
-fn what_is_not_the_format() {
+fn rejects_invalid_format() {
     let mut verdict = Verdict::default();
     for (text, line, value, remedy) in [
         ("", 1, "bondstone", "bondstone = 1"),
@@ -73,30 +74,30 @@ fn what_is_not_the_format() {
         ("bondstone = 1\n[port.a]\n", 2, "a", "device"),
         ("bondstone = 1\n[[chain]]\nname = \"x\"\n", 2, "chain", "path"),
     ] {
-        verdict.refused(text, line, value, remedy);
+        verdict.expect_error(text, line, value, remedy);
     }
 }
 
 #[test]
-fn what_is_no_file() {
+fn rejects_unreadable_files() {
     let scratch = Scratch::new();
     let missing = scratch.path("missing.toml");
     let folder = scratch.path("");
     let binary = scratch.write("binary.toml", [0xff, 0xfe, 0]);
     let long = scratch.write("long.toml", vec![b'#'; 17 << 20]);
     for file in [&missing, &folder, &binary, &long] {
-        let said = command("run", file);
-        assert_eq!(said.status, Some(2), "{said:?}");
-        assert!(said.err.contains(&*file.to_string_lossy()) && said.err.contains("help:"), "{said:?}");
-        assert_eq!(said, command("check", file));
+        let output = command("run", file);
+        assert_eq!(output.status, Some(2), "{output:?}");
+        assert!(output.err.contains(&*file.to_string_lossy()) && output.err.contains("help:"), "{output:?}");
+        assert_eq!(output, command("check", file));
     }
-    // a device that never ends is no chain file either
-    let said = command("check", Path::new("/dev/zero"));
-    assert!(said.status == Some(2) && said.err.contains("/dev/zero") && said.err.contains("help:"), "{said:?}");
+    // reading an endless device stops
+    let output = command("check", Path::new("/dev/zero"));
+    assert!(output.status == Some(2) && output.err.contains("/dev/zero") && output.err.contains("help:"), "{output:?}");
 }
 
 #[test]
-fn nfs_and_their_settings() {
+fn rejects_invalid_nf_settings() {
     let mut verdict = Verdict::default();
     for (nf, line, value, remedy) in [
         ("[nf.x]\nkind = \"teee\"\n", 9, "teee", "\"tee\""),
@@ -113,24 +114,30 @@ fn nfs_and_their_settings() {
         ("[nf.x]\nkind = \"l2fwd\"\ndst = \"no MAC\"\n", 10, "no MAC", "six bytes"),
         ("[nf.x]\nkind = \"l2fwd\"\ndst = 4\n", 10, "4", "string"),
     ] {
-        verdict.path_refused("[\"a\", \"x\", \"b\"]", nf, line, value, remedy);
+        verdict.expect_path_error("[\"a\", \"x\", \"b\"]", nf, line, value, remedy);
     }
-    verdict.path_refused("[\"a\", \"x\", \"b\"]", "[nf]\nx = 5\n", 9, "x", "[nf.x]");
+    verdict.expect_path_error("[\"a\", \"x\", \"b\"]", "[nf]\nx = 5\n", 9, "x", "[nf.x]");
 }
 
 #[test]
-fn names() {
+fn rejects_invalid_names() {
     let mut verdict = Verdict::default();
     for (name, value) in [("\"a b\"", "a b"), ("\"a.b\"", "a.b"), ("\"ä\"", "ä"), ("\"\"", "\"\""), ("\"a:b\"", "a:b")]
     {
-        verdict.path_refused("[\"a\", \"b\"]", &format!("[port.{name}]\ndevice = \"null\"\n"), 8, value, "letters");
-        verdict.path_refused("[\"a\", \"b\"]", &format!("[nf.{name}]\nkind = \"ttl\"\n"), 8, value, "letters");
+        verdict.expect_path_error(
+            "[\"a\", \"b\"]",
+            &format!("[port.{name}]\ndevice = \"null\"\n"),
+            8,
+            value,
+            "letters",
+        );
+        verdict.expect_path_error("[\"a\", \"b\"]", &format!("[nf.{name}]\nkind = \"ttl\"\n"), 8, value, "letters");
     }
     let long = "x".repeat(33);
-    verdict.path_refused("[\"a\", \"b\"]", &format!("[nf.{long}]\nkind = \"ttl\"\n"), 8, &long, "32");
-    verdict.path_refused("[\"a\", \"b\"]", "[nf.a]\nkind = \"ttl\"\n", 8, "\"a\"", "rename");
-    verdict.path_refused("[\"a\", \"b\"]", "name = \"\\u001b[31m\"\n", 8, "[31m", "letters");
-    verdict.path_refused(
+    verdict.expect_path_error("[\"a\", \"b\"]", &format!("[nf.{long}]\nkind = \"ttl\"\n"), 8, &long, "32");
+    verdict.expect_path_error("[\"a\", \"b\"]", "[nf.a]\nkind = \"ttl\"\n", 8, "\"a\"", "rename");
+    verdict.expect_path_error("[\"a\", \"b\"]", "name = \"\\u001b[31m\"\n", 8, "[31m", "letters");
+    verdict.expect_path_error(
         "[\"a\", \"b\"]",
         "name = \"x\"\n[[chain]]\nname = \"x\"\npath = [\"b\", \"drop\"]\n",
         10,
@@ -140,7 +147,7 @@ fn names() {
 }
 
 #[test]
-fn ports_and_their_devices() {
+fn rejects_invalid_devices() {
     let mut verdict = Verdict::default();
     for (device, value, remedy) in [
         ("tapp:lan0", "tapp:lan0", "\"tap\""),
@@ -154,7 +161,7 @@ fn ports_and_their_devices() {
         ("af_packet:../etc", "../etc", "eth0"),
     ] {
         let below = format!("[port.c]\ndevice = \"{device}\"\n[[chain]]\npath = [\"c\", \"drop\"]\n");
-        verdict.path_refused("[\"a\", \"b\"]", &below, 9, value, remedy);
+        verdict.expect_path_error("[\"a\", \"b\"]", &below, 9, value, remedy);
     }
     for (setting, value, remedy) in [
         ("repeat = 2", "repeat", "remove it"),
@@ -166,30 +173,30 @@ fn ports_and_their_devices() {
         ("reapet = 1", "reapet", "repeat"),
     ] {
         let below = format!("[port.c]\ndevice = \"null\"\n{setting}\n[[chain]]\npath = [\"c\", \"drop\"]\n");
-        verdict.path_refused("[\"a\", \"b\"]", &below, 10, value, remedy);
+        verdict.expect_path_error("[\"a\", \"b\"]", &below, 10, value, remedy);
     }
-    verdict.path_refused(
+    verdict.expect_path_error(
         "[\"a\", \"b\"]",
         "[port.c]\ndevice = \"ring:b\"\n[[chain]]\npath = [\"c\", \"drop\"]\n",
         9,
         "ring:b",
         "\"b\"",
     );
-    verdict.path_refused("[\"a\", \"b\"]", "[port.c]\ndevice = \"null\"\n", 8, "\"c\"", "path");
+    verdict.expect_path_error("[\"a\", \"b\"]", "[port.c]\ndevice = \"null\"\n", 8, "\"c\"", "path");
     let many: String = (0..31).map(|n| format!("[port.p{n}]\ndevice = \"null\"\n")).collect();
-    verdict.path_refused("[\"a\", \"b\"]", &many, 68, "p30", "split");
+    verdict.expect_path_error("[\"a\", \"b\"]", &many, 68, "p30", "split");
 }
 
 #[test]
-fn captures() {
+fn rejects_invalid_captures() {
     let scratch = Scratch::new();
     scratch.capture("in.pcap", 1);
     let say = |ports: &str, path: &str| {
         let file = scratch.write("chain.toml", format!("bondstone = 1\n{ports}[[chain]]\npath = {path}\n"));
-        let said = command("run", &file);
-        assert_eq!(said.status, Some(2), "{said:?}");
-        assert_eq!(said, command("check", &file));
-        said.err
+        let output = command("run", &file);
+        assert_eq!(output.status, Some(2), "{output:?}");
+        assert_eq!(output, command("check", &file));
+        output.err
     };
     let port = "[port.a]\ndevice = \"pcap:in.pcap\"\n";
     let both = say(port, "[\"a\", \"ttl\", \"a\"]");
@@ -207,7 +214,7 @@ fn captures() {
 }
 
 #[test]
-fn no_fault_prints_what_a_terminal_obeys() {
+fn errors_contain_no_control_characters() {
     let scratch = Scratch::new();
     let escape = "\"\\u001b[2Jgone\"";
     for text in [
@@ -217,13 +224,16 @@ fn no_fault_prints_what_a_terminal_obeys() {
         BASE.replace("PATH", &format!("[\"a\", \"b\"]\n[port.x]\ndevice = {escape}")),
         BASE.replace("PATH", "[\"a\", \"b\"]\n\u{1b}[2J = 1"),
     ] {
-        let said = command("check", &scratch.write("chain.toml", text));
-        assert!(said.status == Some(2) && said.err.contains("help:") && !said.err.contains('\u{1b}'), "{said:?}");
+        let output = command("check", &scratch.write("chain.toml", text));
+        assert!(
+            output.status == Some(2) && output.err.contains("help:") && !output.err.contains('\u{1b}'),
+            "{output:?}"
+        );
     }
 }
 
 #[test]
-fn paths() {
+fn rejects_invalid_paths() {
     let mut verdict = Verdict::default();
     for (path, value, remedy) in [
         ("[\"ttl\", \"b\"]", "ttl", "begin it with a port"),
@@ -241,15 +251,15 @@ fn paths() {
         ("\"a, b\"", "a, b", "list"),
         ("[\"a\", \"\", \"b\"]", "\"\"", ""),
     ] {
-        verdict.path_refused(path, "", 7, value, remedy);
+        verdict.expect_path_error(path, "", 7, value, remedy);
     }
-    verdict.path_refused("[\"a\", \"b\"]", "[[chain]]\npath = [\"a\", \"b\"]\n", 9, "\"a\"", "tee");
-    verdict.path_refused("[\"a\", \"b\"]", "[nf.lonely]\nkind = \"ttl\"\n", 8, "lonely", "path");
-    verdict.path_refused("[\"a\", \"b\"]", "cores = [1, 1]\n", 8, "1", "once");
-    verdict.path_refused("[\"a\", \"b\"]", "cores = [99999]\n", 8, "99999", "CPU");
-    verdict.path_refused("[\"a\", \"b\"]", "cores = [-1]\n", 8, "-1", "");
-    verdict.path_refused("[\"a\", \"b\"]", "cores = 1\n", 8, "1", "list");
-    verdict.path_refused("[\"a\", \"b\"]", "core = [1]\n", 8, "core", "cores");
+    verdict.expect_path_error("[\"a\", \"b\"]", "[[chain]]\npath = [\"a\", \"b\"]\n", 9, "\"a\"", "tee");
+    verdict.expect_path_error("[\"a\", \"b\"]", "[nf.lonely]\nkind = \"ttl\"\n", 8, "lonely", "path");
+    verdict.expect_path_error("[\"a\", \"b\"]", "cores = [1, 1]\n", 8, "1", "once");
+    verdict.expect_path_error("[\"a\", \"b\"]", "cores = [99999]\n", 8, "99999", "CPU");
+    verdict.expect_path_error("[\"a\", \"b\"]", "cores = [-1]\n", 8, "-1", "");
+    verdict.expect_path_error("[\"a\", \"b\"]", "cores = 1\n", 8, "1", "list");
+    verdict.expect_path_error("[\"a\", \"b\"]", "core = [1]\n", 8, "core", "cores");
     // paths that begin with an output
     let split = "[\"a\", \"ttl\"]";
     for (below, line, value, remedy) in [
@@ -265,9 +275,9 @@ fn paths() {
             "ring port",
         ),
     ] {
-        verdict.path_refused(split, below, line, value, remedy);
+        verdict.expect_path_error(split, below, line, value, remedy);
     }
-    verdict.path_refused(
+    verdict.expect_path_error(
         "[\"a\", \"ttl\", \"b\"]",
         "[[chain]]\npath = [\"ttl.out\", \"b\"]\n",
         9,
@@ -283,14 +293,14 @@ fn paths() {
         ("rate = \"10 Gpps\"\nshare = 1001", "1001", "1 to 1000"),
     ] {
         let line = 8 + class.matches('\n').count();
-        verdict.path_refused("[\"a\", \"b\"]", &format!("{class}\n"), line, value, remedy);
+        verdict.expect_path_error("[\"a\", \"b\"]", &format!("{class}\n"), line, value, remedy);
     }
     // no chain at all
-    verdict.refused("bondstone = 1\n", 1, "chain", "[[chain]]");
+    verdict.expect_error("bondstone = 1\n", 1, "chain", "[[chain]]");
 }
 
 #[test]
-fn edges() {
+fn rejects_invalid_edges() {
     let mut verdict = Verdict::default();
     let tee = "[\"a\", \"tee\", \"b\"]";
     for (edges, line, value, remedy) in [
@@ -311,13 +321,13 @@ fn edges() {
         ("[[edge]]\nfrom = \"tee.copy\"\n", 8, "edge", "to"),
         ("[[edge]]\nfrom = \"tee.copy\"\nto = \"b\"\nvia = \"c\"\n", 11, "via", "from"),
     ] {
-        verdict.path_refused(tee, edges, line, value, remedy);
+        verdict.expect_path_error(tee, edges, line, value, remedy);
     }
 }
 
-/// Each copies what the one before has copied: one packet would become more than anybody can send.
+/// Each tee copies the copies of the one before, so the number of packets grows exponentially.
 #[test]
-fn copies_of_copies_without_end() {
+fn rejects_exponential_copies() {
     let scratch = Scratch::new();
     let names: Vec<_> = (0..40).map(|n| format!("t{n}")).collect();
     let mut text = "bondstone = 1\nport.a.device = \"null\"\nport.b.device = \"null,size=60\"\n".to_owned();
@@ -329,36 +339,36 @@ fn copies_of_copies_without_end() {
         names.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ")
     );
     let ran = command("check", &scratch.write("chain.toml", text));
-    assert!(ran.status == Some(2) && ran.err.contains("copied") && ran.err.contains("help:"), "{ran:?}");
+    assert!(ran.status == Some(2) && ran.err.contains("copies") && ran.err.contains("help:"), "{ran:?}");
 }
 
 #[test]
-fn a_cpu_that_is_not_there() {
+fn rejects_a_missing_cpu() {
     let scratch = Scratch::new();
     let text = BASE.replace("PATH", "[\"a\", \"b\"]") + "cores = [4000]\n";
     let file = scratch.write("chain.toml", text);
-    let place = format!("{}:8:10: \"4000\"", file.display());
+    let location = format!("{}:8:10: \"4000\"", file.display());
     let ran = command("run", &file);
-    assert!(ran.status == Some(2) && ran.err.contains(&place) && ran.err.contains("help:"), "{ran:?}");
-    // the file may be meant for another machine
+    assert!(ran.status == Some(2) && ran.err.contains(&location) && ran.err.contains("help:"), "{ran:?}");
+    // the file may be for another machine
     let checked = command("check", &file);
-    assert!(checked.status == Some(0) && checked.err.contains(&place), "{checked:?}");
+    assert!(checked.status == Some(0) && checked.err.contains(&location), "{checked:?}");
 }
 
 #[test]
-fn check_prints_json_with_places() {
+fn check_prints_json_with_locations() {
     let scratch = Scratch::new();
     let file = scratch.write("chain.toml", BASE.replace("PATH", "[\"a\", \"ttll\", \"c\"]"));
-    let said = bondstone([OsStr::new("check"), OsStr::new("--json"), file.as_os_str()]);
-    assert_eq!(said.status, Some(2), "{said:?}");
-    let verdict: Value = serde_json::from_str(&said.out).unwrap();
+    let output = bondstone([OsStr::new("check"), OsStr::new("--json"), file.as_os_str()]);
+    assert_eq!(output.status, Some(2), "{output:?}");
+    let verdict: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(verdict["ok"], false);
-    let faults = verdict["faults"].as_array().unwrap();
-    assert!(faults.len() >= 2, "{verdict}");
-    for fault in faults {
-        assert_eq!(fault["file"], file.to_str().unwrap());
-        assert!(fault["line"].is_u64() && fault["column"].is_u64(), "{fault}");
-        assert!(fault["value"].is_string() && fault["problem"].is_string() && fault["remedy"].is_string(), "{fault}");
+    let errors = verdict["errors"].as_array().unwrap();
+    assert!(errors.len() >= 2, "{verdict}");
+    for error in errors {
+        assert_eq!(error["file"], file.to_str().unwrap());
+        assert!(error["line"].is_u64() && error["column"].is_u64(), "{error}");
+        assert!(error["value"].is_string() && error["problem"].is_string() && error["remedy"].is_string(), "{error}");
     }
     let missing = bondstone([OsStr::new("check"), OsStr::new("--json"), scratch.path("none").as_os_str()]);
     assert_eq!(
@@ -366,32 +376,35 @@ fn check_prints_json_with_places() {
         (Some(2), false.into())
     );
     let good = scratch.write("chain.toml", BASE.replace("PATH", "[\"a\", \"b\"]"));
-    let said = bondstone([OsStr::new("check"), OsStr::new("--json"), good.as_os_str()]);
-    assert_eq!((said.status, serde_json::from_str::<Value>(&said.out).unwrap()["ok"].clone()), (Some(0), true.into()));
+    let output = bondstone([OsStr::new("check"), OsStr::new("--json"), good.as_os_str()]);
+    assert_eq!(
+        (output.status, serde_json::from_str::<Value>(&output.out).unwrap()["ok"].clone()),
+        (Some(0), true.into())
+    );
 }
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    for words in [&[][..], &["run"], &["check"], &["nf", "list"], &["nf", "show"], &["doctor"]] {
-        let said = bondstone(words.iter().chain(&["--help"]));
-        assert!(said.status == Some(0) && said.out.contains("Example"), "{words:?}: {said:?}");
+    for arguments in [&[][..], &["run"], &["check"], &["nf", "list"], &["nf", "show"], &["doctor"]] {
+        let output = bondstone(arguments.iter().chain(&["--help"]));
+        assert!(output.status == Some(0) && output.out.contains("Example"), "{arguments:?}: {output:?}");
     }
-    let said = bondstone(["nf", "--help"]);
-    assert!(said.status == Some(0) && said.out.contains("Example"), "{said:?}");
-    let said = bondstone(["rnu"]);
-    assert!(said.status == Some(2) && said.err.contains("rnu"), "{said:?}");
-    let said = bondstone(["run", "x.toml", "--for", "soon"]);
-    assert!(said.status == Some(2) && said.err.contains("soon"), "{said:?}");
+    let output = bondstone(["nf", "--help"]);
+    assert!(output.status == Some(0) && output.out.contains("Example"), "{output:?}");
+    let output = bondstone(["rnu"]);
+    assert!(output.status == Some(2) && output.err.contains("rnu"), "{output:?}");
+    let output = bondstone(["run", "x.toml", "--for", "soon"]);
+    assert!(output.status == Some(2) && output.err.contains("soon"), "{output:?}");
 }
 
-/// The `[section]`s of a page that `nf show` prints begin below this line.
+/// Text before the example in the output of `nf show`.
 const IN_A_FILE: &str = "In a chain file:\n\n";
 
 #[test]
-fn every_nf_is_shown_and_its_example_works() {
-    let said = bondstone(["nf", "list", "--json"]);
-    assert_eq!(said.status, Some(0));
-    let all: Value = serde_json::from_str(&said.out).unwrap();
+fn every_nf_is_shown_with_a_working_example() {
+    let output = bondstone(["nf", "list", "--json"]);
+    assert_eq!(output.status, Some(0));
+    let all: Value = serde_json::from_str(&output.out).unwrap();
     let kinds: Vec<&str> = all.as_array().unwrap().iter().map(|k| k["name"].as_str().unwrap()).collect();
     let list = bondstone(["nf", "list"]);
     assert!(list.status == Some(0) && kinds.iter().all(|k| list.out.contains(k)), "{list:?}");
@@ -408,45 +421,48 @@ fn every_nf_is_shown_and_its_example_works() {
         let checked = command("check", &file);
         assert!(checked.status == Some(0) && checked.err.is_empty(), "{kind}: {checked:?}");
     }
-    let said = bondstone(["nf", "show", "teee"]);
-    assert!(said.status == Some(2) && said.err.contains("help:") && said.err.contains("\"tee\""), "{said:?}");
+    let output = bondstone(["nf", "show", "teee"]);
+    assert!(output.status == Some(2) && output.err.contains("help:") && output.err.contains("\"tee\""), "{output:?}");
 }
 
-/// Writes a chain file with one path from `from` to `to`, and a capture `in.pcap` beside it.
+/// Writes a chain file with a path from `from` to `to`, and a capture `in.pcap`.
 fn forwards(scratch: &Scratch, from: &str, to: &str, frames: u32) -> PathBuf {
     scratch.capture("in.pcap", frames);
     let ports = format!("[port.a]\ndevice = \"{from}\"\n[port.b]\ndevice = \"{to}\"\n");
     scratch.write("chain.toml", format!("bondstone = 1\n{ports}[[chain]]\npath = [\"a\", \"ttl\", \"b\"]\n"))
 }
 
-/// Runs a file to its end, two seconds at most; the summary that it printed.
+/// Runs a file for up to two seconds and returns its summary.
 fn summary(file: &Path) -> (Said, Value) {
-    let said = bondstone([OsStr::new("run"), file.as_os_str(), OsStr::new("--json"), OsStr::new("--for=2s")]);
-    let summary = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"));
-    (said, summary)
+    let output = bondstone([OsStr::new("run"), file.as_os_str(), OsStr::new("--json"), OsStr::new("--for=2s")]);
+    let summary = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    (output, summary)
 }
 
 #[test]
-fn what_is_no_capture() {
+fn rejects_files_that_are_not_captures() {
     let scratch = Scratch::new();
     let file = forwards(&scratch, "pcap:in.pcap", "null", 1);
     for content in [&b"GET / HTTP/1.1\r\nthis is not a capture"[..], b"", b"\xd4\xc3\xb2"] {
         scratch.write("in.pcap", content);
-        let said = command("run", &file);
-        assert_eq!(said.status, Some(3), "{said:?}");
-        assert!(said.err.contains("in.pcap") && said.err.contains("help:") && said.err.contains("\"a\""), "{said:?}");
+        let output = command("run", &file);
+        assert_eq!(output.status, Some(3), "{output:?}");
+        assert!(
+            output.err.contains("in.pcap") && output.err.contains("help:") && output.err.contains("\"a\""),
+            "{output:?}"
+        );
     }
 }
 
 #[test]
-fn a_capture_cut_short_is_forwarded_up_to_the_cut() {
+fn forwards_a_truncated_capture_up_to_the_end() {
     let scratch = Scratch::new();
     let file = forwards(&scratch, "pcap:in.pcap", "pcap:out.pcap", 1000);
     let whole = std::fs::read(scratch.path("in.pcap")).unwrap();
     scratch.write("in.pcap", &whole[..whole.len() - 10]);
-    let (said, summary) = summary(&file);
-    assert_eq!(said.status, Some(4), "{said:?}");
-    assert!(said.err.contains("in.pcap") && said.err.contains("cut short"), "{said:?}");
+    let (output, summary) = summary(&file);
+    assert_eq!(output.status, Some(4), "{output:?}");
+    assert!(output.err.contains("in.pcap") && output.err.contains("cut short"), "{output:?}");
     let totals = &summary["totals"];
     let [received, sent, dropped] = ["received", "sent", "dropped"].map(|n| totals[n].as_u64().unwrap());
     assert!(received == 999 && sent + dropped == 999 && summary["balanced"] == true, "{summary}");
@@ -459,21 +475,21 @@ fn a_capture_cut_short_is_forwarded_up_to_the_cut() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_counted() {
+fn reports_and_counts_a_full_disk() {
     for frames in [10, 20_000] {
         let scratch = Scratch::new();
-        let (said, summary) = summary(&forwards(&scratch, "pcap:in.pcap", "pcap:/dev/full", frames));
-        assert_eq!(said.status, Some(4), "{said:?}");
-        assert!(said.err.contains("/dev/full") && said.err.contains("space"), "{said:?}");
+        let (output, summary) = summary(&forwards(&scratch, "pcap:in.pcap", "pcap:/dev/full", frames));
+        assert_eq!(output.status, Some(4), "{output:?}");
+        assert!(output.err.contains("/dev/full") && output.err.contains("space"), "{output:?}");
         assert_eq!(summary["balanced"], true, "{summary}");
-        // fewer than the writer gathers fail only when it is closed
+        // fewer frames than the writer buffers fail only at the end
         let failed = summary["drops"]["write_failed"].as_u64().unwrap_or(0);
         assert!(frames == 10 || failed > 0, "{summary}");
     }
 }
 
 #[test]
-fn ports_that_do_not_open() {
+fn reports_ports_that_cannot_be_opened() {
     let scratch = Scratch::new();
     let socket = scratch.path("nobody.sock");
     let away = scratch.path("away/v.sock");
@@ -491,19 +507,19 @@ fn ports_that_do_not_open() {
         (&server, away.to_str().unwrap()),
         (&memif, "away/m.sock"),
     ] {
-        let said = command("run", &forwards(&scratch, device, "null", 1));
-        assert_eq!(said.status, Some(3), "{device}: {said:?}");
-        let remedy = said.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
-        assert!(said.err.contains("port \"a\"") && remedy.contains(value), "{device}: {said:?}");
+        let output = command("run", &forwards(&scratch, device, "null", 1));
+        assert_eq!(output.status, Some(3), "{device}: {output:?}");
+        let remedy = output.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
+        assert!(output.err.contains("port \"a\"") && remedy.contains(value), "{device}: {output:?}");
     }
-    let said = command("run", &forwards(&scratch, "pcap:in.pcap", "pcap:/proc/out.pcap", 1));
-    assert_eq!(said.status, Some(3), "{said:?}");
-    assert!(said.err.contains("/proc/out.pcap") && said.err.contains("help:"), "{said:?}");
+    let output = command("run", &forwards(&scratch, "pcap:in.pcap", "pcap:/proc/out.pcap", 1));
+    assert_eq!(output.status, Some(3), "{output:?}");
+    assert!(output.err.contains("/proc/out.pcap") && output.err.contains("help:"), "{output:?}");
 }
 
-/// A command that runs the program as a user who may do nothing, or `None` where that cannot be arranged.
+/// Returns a command that runs the program as an unprivileged user, if possible.
 fn unprivileged(scratch: &Scratch) -> Option<Command> {
-    // the build's folder may be closed to other users
+    // other users may not have access to the build folder
     let program = scratch.path("bondstone");
     std::fs::copy(env!("CARGO_BIN_EXE_bondstone"), &program).unwrap();
     let command = || {
@@ -516,7 +532,7 @@ fn unprivileged(scratch: &Scratch) -> Option<Command> {
 }
 
 #[test]
-fn ports_that_a_plain_user_may_not_open() {
+fn reports_missing_privileges_of_ports() {
     for (device, right) in
         [("tap:bstest9", "cap_net_admin"), ("af_packet:lo", "cap_net_raw"), ("af_xdp:lo", "cap_net_raw")]
     {
@@ -526,10 +542,10 @@ fn ports_that_a_plain_user_may_not_open() {
             return;
         };
         let file = forwards(&scratch, device, "null", 1);
-        let said: Said =
+        let output: Said =
             command.args([OsStr::new("run"), file.as_os_str(), OsStr::new("--for=100ms")]).output().unwrap().into();
-        assert_eq!(said.status, Some(3), "{device}: {said:?}");
-        let remedy = said.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
-        assert!(remedy.contains(right) && remedy.contains(&device[device.len() - 2..]), "{device}: {said:?}");
+        assert_eq!(output.status, Some(3), "{device}: {output:?}");
+        let remedy = output.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
+        assert!(remedy.contains(right) && remedy.contains(&device[device.len() - 2..]), "{device}: {output:?}");
     }
 }

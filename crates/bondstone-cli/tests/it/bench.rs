@@ -1,4 +1,4 @@
-//! `bondstone bench` as a user runs it: what it prints, what it keeps, what it refuses.
+//! `bondstone bench`: output, stored results, and errors.
 
 use crate::common::{Scratch, bondstone, has_cpu_0_and_another, is_quiet};
 use report::Frames;
@@ -40,13 +40,13 @@ fn bench(scratch: &Scratch, chain: &str, arguments: &[&str]) -> crate::common::S
     bondstone(fixed.iter().chain(arguments).copied())
 }
 
-/// A chain that lets everything through.
+/// A chain that forwards every packet.
 const OPEN: &str = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
                     chain = [{ path = [\"in\", \"count\", \"out\"], cores = [0] }]\n";
 /// Three trials of 2000 packets.
 const SHORT: [&str; 5] = ["--rate", "100000", "--goal", "quick,final=20ms,sum=60ms,first=20ms", "--json"];
 
-/// A capture file, gzipped, of these frames.
+/// Writes a gzipped capture of these frames.
 fn capture(scratch: &Scratch, name: &str, frames: &[Vec<u8>]) -> PathBuf {
     let mut writer = pcap::Writer::new(Vec::new(), pcap::LinkType::ETHERNET).unwrap();
     for (n, frame) in (0..).zip(frames) {
@@ -57,22 +57,23 @@ fn capture(scratch: &Scratch, name: &str, frames: &[Vec<u8>]) -> PathBuf {
     scratch.write(name, zip.finish().unwrap())
 }
 
-/// The documents of results, each what its id says.
+/// Reads the result documents and checks their ids.
 fn documents(said: &crate::common::Said) -> Vec<report::Result> {
-    let read = |r: &Value| report::Document::read(&r.to_string()).expect("it is what its id says").into_result();
+    let read =
+        |r: &Value| report::Document::read(&r.to_string()).expect("a document that matches its id").into_result();
     results(said).iter().map(read).collect()
 }
 
-/// Every packet is accounted for; of `in_all` packets sent, the chain drops `dropped`, and nothing else is lost where nobody
-/// was away.
+/// Asserts that every packet is accounted for, and that without host interference exactly the `dropped` of every `in_all` packets are
+/// lost that the chain drops.
 #[track_caller]
-fn lost_what_the_chain_drops(result: &report::Result, dropped: u64, in_all: u64) {
+fn assert_lost_only_drops(result: &report::Result, dropped: u64, in_all: u64) {
     for t in &result.trials {
         assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
         assert_eq!((t.intended, t.duplicate, t.corrupt, t.reordered), (2000, 0, 0, 0));
     }
     for t in result.trials.iter().filter(|t| is_quiet(t)) {
-        // what was not sent may have been of either kind
+        // unsent packets may be of either kind
         let (least, most) = (t.intended / in_all * dropped, t.intended.div_ceil(in_all) * dropped);
         assert!((least.saturating_sub(t.unsent)..=most).contains(&t.lost), "{} lost of {}", t.lost, t.sent);
     }
@@ -80,14 +81,14 @@ fn lost_what_the_chain_drops(result: &report::Result, dropped: u64, in_all: u64)
 
 fn results(said: &crate::common::Said) -> Vec<Value> {
     let results: Vec<Value> = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {}", said.out));
-    // a busy machine loses packets at any rate
+    // a busy host loses packets at any rate
     let met = results.iter().all(|r| r["summary"]["lower_pps"].as_f64() > Some(0.0));
     assert_eq!(said.status, Some(i32::from(!met)), "{}", said.err);
     results
 }
 
 #[test]
-fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
+fn accounts_for_every_packet_and_stores_every_result() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -97,9 +98,9 @@ fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
     let results = results(&said);
     assert_eq!(results.len(), 3);
     for result in &results {
-        let document = report::Document::read(&result.to_string()).expect("it is what its id says");
+        let document = report::Document::read(&result.to_string()).expect("a document that matches its id");
         let result = document.result();
-        // spoilt ones are made again, up to four times
+        // trials with host interference are repeated up to four times
         assert!((3..=15).contains(&result.trials.len()), "{}", result.trials.len());
         for t in &result.trials {
             assert_eq!(t.intended, 2000);
@@ -107,9 +108,9 @@ fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
             assert_eq!((t.duplicate, t.corrupt), (0, 0));
         }
         let received: u64 = result.trials.iter().map(|t| t.received).sum();
-        assert!(received > 0, "nothing came back");
+        assert!(received > 0, "no packet was received");
         let router = result.nodes.iter().find(|n| n.kind == "l3fwd").expect("the router is among the nodes");
-        // nodes are those of the last trial
+        // counts of nodes are those of the last trial
         assert!(result.trials.last().is_some_and(|last| router.packets >= last.received));
         assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
     }
@@ -122,7 +123,7 @@ fn every_packet_of_a_trial_is_accounted_for_and_every_result_kept() {
 }
 
 #[test]
-fn a_search_ends_with_a_table() {
+fn prints_a_table_after_a_search() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -136,7 +137,7 @@ fn a_search_ends_with_a_table() {
 }
 
 #[test]
-fn traffic_that_the_chain_drops_is_explained() {
+fn explains_drops_by_the_chain() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -149,7 +150,7 @@ fn traffic_that_the_chain_drops_is_explained() {
 }
 
 #[test]
-fn wrong_input_is_named() {
+fn errors_name_the_input() {
     let scratch = Scratch::new();
     for (chain, arguments, words) in [
         (ROUTER.to_owned(), &["--frames", "63"][..], &["--frames", "63"][..]),
@@ -170,7 +171,7 @@ fn wrong_input_is_named() {
 }
 
 #[test]
-fn a_database_that_is_none_is_refused_before_anything_runs() {
+fn rejects_an_invalid_database_before_it_measures() {
     let scratch = Scratch::new();
     let file = scratch.write("chain.toml", ROUTER);
     let db =
@@ -180,12 +181,12 @@ fn a_database_that_is_none_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn the_frames_of_a_capture_are_sent_over_and_over() {
+fn sends_the_frames_of_a_capture_repeatedly() {
     if !has_cpu_0_and_another() {
         return;
     }
     let scratch = Scratch::new();
-    // to another host's MAC address, as captured; one of ten is refused by the firewall, two have no room for a number
+    // to the MAC address of another host, as captured; the firewall drops one of ten, two have no room for a sequence number
     let udp = |n: u8, bytes: usize| {
         let frame = build::udp4([10, 0, 0, n], [198, 51, 100, n], 1000, 53);
         frame.dst_mac(MacAddr([2, 0, 0, 0, 9, 9])).payload(&vec![n; bytes]).to_vec()
@@ -197,23 +198,23 @@ fn the_frames_of_a_capture_are_sent_over_and_over() {
     let said = bench(&scratch, ROUTER, &arguments);
     let results = documents(&said);
     let [result] = &results[..] else { panic!("{} results", results.len()) };
-    lost_what_the_chain_drops(result, 1, 10);
-    assert!(result.trials.iter().any(|t| t.received > 0), "nothing came back");
+    assert_lost_only_drops(result, 1, 10);
+    assert!(result.trials.iter().any(|t| t.received > 0), "no packet was received");
 
     let bytes = frames.iter().map(|frame| frame.len().max(60) + 4).sum::<usize>() as f64;
     let trace = report::Trace { name: "lunch.pcap.gz".to_owned(), frames: 10, mean_frame_bytes: bytes / 10.0 };
     assert_eq!(result.traffic.frames, Frames::Trace(trace));
     assert_eq!(result.traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
     assert_eq!(result.traffic.flows, 10);
-    assert!(result.deviations.iter().any(|d| d.contains("lunch.pcap.gz") && d.contains("one in 32")));
-    assert!(!result.deviations.iter().any(|d| d.contains("left out")), "all can be sent");
+    assert!(result.deviations.iter().any(|d| d.contains("lunch.pcap.gz") && d.contains("one frame in 32")));
+    assert!(!result.deviations.iter().any(|d| d.contains("omitted")), "all can be sent");
     assert!(said.err.contains("lunch.pcap.gz: 10 frames"), "{}", said.err);
 
-    let node = |kind: &str| result.nodes.iter().find(|n| n.kind == kind).expect("it is among the nodes");
+    let node = |kind: &str| result.nodes.iter().find(|n| n.kind == kind).expect("a node of this kind");
     let (fw, router) = (node("firewall"), node("l3fwd"));
-    assert_eq!(fw.packets, router.packets + fw.dropped["refused"], "{:?}", fw.dropped);
-    assert!(!router.dropped.contains_key("other_mac"), "the address of [traffic] is put in: {:?}", router.dropped);
-    // some of them carry a number, most do not
+    assert_eq!(fw.packets, router.packets + fw.dropped["denied"], "{:?}", fw.dropped);
+    assert!(!router.dropped.contains_key("other_mac"), "the address of [traffic] is used: {:?}", router.dropped);
+    // only some frames have a sequence number
     let latency = &result.latency[0];
     assert!((1..=500).contains(&latency.samples), "{} of 2000", latency.samples);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
@@ -221,7 +222,7 @@ fn the_frames_of_a_capture_are_sent_over_and_over() {
 }
 
 #[test]
-fn frames_without_room_for_a_number_are_counted_all_the_same() {
+fn counts_frames_without_sequence_numbers() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -230,31 +231,31 @@ fn frames_without_room_for_a_number_are_counted_all_the_same() {
     let tcp = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).to_vec();
     let file = capture(&scratch, "acks.pcap.gz", &[arp, tcp]);
     let result = documents(&bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
-    lost_what_the_chain_drops(&result[0], 0, 1);
-    assert!(result[0].latency.is_empty(), "nothing carries a time");
-    assert!(result[0].deviations.iter().any(|d| d.contains("latency, order and copies are not known")));
-    assert_eq!(result[0].traffic.flows, 1, "ARP is no flow");
+    assert_lost_only_drops(&result[0], 0, 1);
+    assert!(result[0].latency.is_empty(), "no frame has a timestamp");
+    assert!(result[0].deviations.iter().any(|d| d.contains("latency, reordering and duplicates are unknown")));
+    assert_eq!(result[0].traffic.flows, 1, "ARP has no flow");
 }
 
 #[test]
-fn what_a_chain_makes_does_not_stand_in_for_what_it_drops() {
+fn packets_that_the_chain_creates_do_not_replace_lost_ones() {
     if !has_cpu_0_and_another() {
         return;
     }
     let scratch = Scratch::new();
-    // of four frames one has lived too long, and the router tells its sender, as often as it may
+    // one of four frames has an expired TTL; the router sends ICMP errors to its sender at a limited rate
     let udp = |ttl: u8| build::udp4([10, 0, 0, 2], [198, 51, 100, 1], 1000, 53).ttl(ttl).payload(&[1; 40]).to_vec();
     let file = capture(&scratch, "old.pcap.gz", &[udp(9), udp(9), udp(9), udp(1)]);
     let known = ROUTER.replace("neighbour = { ", "neighbour = { \"10.0.0.2\" = \"02:00:00:00:01:02\", ");
     let arguments = [&SHORT[..], &["--loss", "30%", "--pcap", file.to_str().unwrap()]].concat();
     let result = documents(&bench(&scratch, &known, &arguments));
-    lost_what_the_chain_drops(&result[0], 1, 4);
+    assert_lost_only_drops(&result[0], 1, 4);
     let router = result[0].nodes.iter().find(|n| n.kind == "l3fwd").unwrap();
     assert!(router.dropped["ttl_expired"] > 0);
 }
 
 #[test]
-fn a_copied_capture_comes_back_twice() {
+fn counts_copies_of_a_capture_once() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -269,13 +270,13 @@ fn a_copied_capture_comes_back_twice() {
         let result = documents(&bench(&scratch, &chain, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat()));
         for t in &result[0].trials {
             assert_eq!((t.sent + t.unsent, t.received + t.lost, t.corrupt), (t.intended, t.sent, 0));
-            assert!(t.lost == 0 || !is_quiet(t), "the copies do not count, the originals do: {t:?}");
+            assert!(t.lost == 0 || !is_quiet(t), "copies do not count: {t:?}");
         }
     }
 }
 
 #[test]
-fn captures_of_real_traffic_come_back_whole() {
+fn forwards_captures_of_real_traffic() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -290,7 +291,7 @@ fn captures_of_real_traffic_come_back_whole() {
         }
         let said = bench(&scratch, OPEN, &[&SHORT[..], &["--pcap", file.to_str().unwrap()]].concat());
         let result = documents(&said);
-        lost_what_the_chain_drops(&result[0], 0, 1);
+        assert_lost_only_drops(&result[0], 0, 1);
         assert_eq!(result[0].traffic.frames.label(), name);
         assert_eq!(result[0].traffic.trace_sha256, Some(report::sha256(&std::fs::read(&file).unwrap())));
         let Frames::Trace(trace) = &result[0].traffic.frames else { panic!("{:?}", result[0].traffic.frames) };
@@ -299,7 +300,7 @@ fn captures_of_real_traffic_come_back_whole() {
 }
 
 #[test]
-fn a_throughput_is_searched_with_a_capture_too() {
+fn searches_the_throughput_with_a_capture() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -308,14 +309,14 @@ fn a_throughput_is_searched_with_a_capture_too() {
     let file = capture(&scratch, "two.pcap.gz", &[udp(18), udp(1000)]);
     let goal = ["--goal", "quick,loss=50%,final=10ms,sum=10ms,first=10ms,width=50%", "--json"];
     let result = documents(&bench(&scratch, OPEN, &[&goal[..], &["--pcap", file.to_str().unwrap()]].concat()));
-    assert_eq!(result[0].goal.method, "MLRsearch (RFC 9971)");
+    assert_eq!(result[0].goal.search, "MLRsearch (RFC 9971)");
     assert!(result[0].trials.len() > 1 && result[0].calibration.is_some());
     let mean = (64.0 + 1046.0) / 2.0;
     assert_eq!(result[0].traffic.l1_bps(1.0), 8.0 * (mean + 20.0));
 }
 
 #[test]
-fn a_scenario_may_send_a_capture() {
+fn a_scenario_sends_a_capture() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -329,7 +330,7 @@ fn a_scenario_may_send_a_capture() {
     let fixed = ["bench", file.to_str().unwrap(), "--db", db.to_str().unwrap(), "--report", page.to_str().unwrap()];
     let said = bondstone(fixed.iter().chain(&SHORT).copied());
     let result = documents(&said);
-    lost_what_the_chain_drops(&result[0], 0, 1);
+    assert_lost_only_drops(&result[0], 0, 1);
     assert_eq!(result[0].traffic.frames.label(), "lunch.pcap");
     assert!(!result[0].cell.contains_key("flows"), "{:?}", result[0].cell);
     let said = bondstone(fixed.iter().chain(&["--flows", "7"]).copied());
@@ -343,7 +344,7 @@ fn a_scenario_may_send_a_capture() {
 }
 
 #[test]
-fn a_capture_that_cannot_be_sent_is_named() {
+fn errors_name_the_capture() {
     let scratch = Scratch::new();
     let text = scratch.write("notes.pcap", "no capture at all");
     let empty = capture(&scratch, "empty.pcap", &[]);
@@ -369,7 +370,7 @@ fn a_capture_that_cannot_be_sent_is_named() {
 }
 
 #[test]
-fn a_capture_that_the_chain_refuses_is_explained() {
+fn explains_drops_of_a_capture() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -385,17 +386,16 @@ fn a_capture_that_the_chain_refuses_is_explained() {
     }
 }
 
-/// Two ports, and so many of the ways there and back.
-fn ports(ways: &[&str]) -> String {
-    let path = |way: &&str| format!("{{ path = [{way}], cores = [0] }}");
-    let chains = ways.iter().map(path).collect::<Vec<_>>().join(", ");
+/// Returns a chain file with two ports and these paths.
+fn ports(paths: &[&str]) -> String {
+    let path = |path: &&str| format!("{{ path = [{path}], cores = [0] }}");
+    let chains = paths.iter().map(path).collect::<Vec<_>>().join(", ");
     format!("bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\nchain = [{chains}]\n")
 }
 
-/// Trials of both ways at 100,000 packets a second each, of which every packet is accounted for; those in which nobody was
-/// away.
+/// Asserts that trials in both directions at 100,000 packets/s each account for every packet. Returns those without host interference.
 #[track_caller]
-fn both_ways(result: &report::Result) -> Vec<&report::Trial> {
+fn check_both_directions(result: &report::Result) -> Vec<&report::Trial> {
     assert_eq!(result.traffic.directions, 2);
     for t in &result.trials {
         assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
@@ -405,53 +405,53 @@ fn both_ways(result: &report::Result) -> Vec<&report::Trial> {
 }
 
 #[test]
-fn both_directions_come_back_and_are_accounted_for() {
+fn accounts_for_both_directions() {
     if !has_cpu_0_and_another() {
         return;
     }
     let scratch = Scratch::new();
     let chain = ports(&["\"a\", \"count\", \"b\"", "\"b\", \"a\""]);
-    let said = bench(&scratch, &chain, &[&SHORT[..], &["--frames", "64,imix", "--both-ways"]].concat());
+    let said = bench(&scratch, &chain, &[&SHORT[..], &["--frames", "64,imix", "--bidirectional"]].concat());
     for result in documents(&said) {
-        let trials = both_ways(&result);
+        let trials = check_both_directions(&result);
         assert!(trials.iter().all(|t| t.lost == 0), "{trials:?}");
         assert!(result.latency.iter().all(|l| l.p50_ns > 0.0));
     }
-    assert!(said.err.contains("  there: ") && said.err.contains("  back: "), "{}", said.err);
-    // a trace's own reverse direction, through tags
-    let trace = ["--frames", "128", "--both-ways", "--trace", "tr2i", "--stack", "eth/vlan:7/ipv4/udp"];
+    assert!(said.err.contains("  forward: ") && said.err.contains("  reverse: "), "{}", said.err);
+    // the reverse direction of a trace, with VLAN tags
+    let trace = ["--frames", "128", "--bidirectional", "--trace", "tr2i", "--stack", "eth/vlan:7/ipv4/udp"];
     let said = bench(&scratch, &chain, &[&SHORT[..], &trace].concat());
     let results = documents(&said);
-    assert!(both_ways(&results[0]).iter().all(|t| t.lost == 0));
+    assert!(check_both_directions(&results[0]).iter().all(|t| t.lost == 0));
 }
 
 #[test]
-fn a_chain_with_one_way_loses_the_other_direction_and_no_more() {
+fn a_chain_in_one_direction_loses_only_the_other() {
     if !has_cpu_0_and_another() {
         return;
     }
     let scratch = Scratch::new();
-    for way in ["\"a\", \"b\"", "\"a\", \"count\", \"b\""] {
-        let said = bench(&scratch, &ports(&[way]), &[&SHORT[..], &["--frames", "64", "--both-ways"]].concat());
+    for path in ["\"a\", \"b\"", "\"a\", \"count\", \"b\""] {
+        let said = bench(&scratch, &ports(&[path]), &[&SHORT[..], &["--frames", "64", "--bidirectional"]].concat());
         let results = documents(&said);
-        for t in both_ways(&results[0]) {
-            // what was not sent may be more of one direction than of the other
+        for t in check_both_directions(&results[0]) {
+            // unsent packets may be unevenly distributed over the directions
             let each = t.intended / 2;
             assert!((each - t.unsent.min(each)..=each).contains(&t.received), "{t:?}");
             assert!((each - t.unsent.min(each)..=each).contains(&t.lost), "{t:?}");
         }
-        assert!(said.err.contains("  back: 0 of "), "{}", said.err);
+        assert!(said.err.contains("  reverse: received 0 of "), "{}", said.err);
         assert_eq!(results[0].summary.lower_pps, 0.0);
     }
 }
 
 #[test]
-fn both_ways_are_refused_where_there_is_one_port_or_a_capture() {
+fn rejects_both_directions_with_one_port_or_a_capture() {
     let scratch = Scratch::new();
     let one =
         "bondstone = 1\nport.only.device = \"ring:only\"\nchain = [{ path = [\"only\", \"only\"], cores = [0] }]\n";
     if has_cpu_0_and_another() {
-        let said = bench(&scratch, one, &["--frames", "64", "--both-ways"]);
+        let said = bench(&scratch, one, &["--frames", "64", "--bidirectional"]);
         assert_eq!(said.status, Some(2), "{}", said.err);
         assert!(
             said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("remedy"),
@@ -460,8 +460,8 @@ fn both_ways_are_refused_where_there_is_one_port_or_a_capture() {
         );
     }
     for other in [["--pcap", "lunch.pcap"], ["--short", "10"]] {
-        let said = bench(&scratch, OPEN, &[&other[..], &["--both-ways"]].concat());
+        let said = bench(&scratch, OPEN, &[&other[..], &["--bidirectional"]].concat());
         assert_eq!(said.status, Some(2), "{}", said.err);
-        assert!(said.err.contains(other[0]) && said.err.contains("--both-ways"), "{}", said.err);
+        assert!(said.err.contains(other[0]) && said.err.contains("--bidirectional"), "{}", said.err);
     }
 }

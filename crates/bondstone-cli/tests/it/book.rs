@@ -1,29 +1,37 @@
-//! The book: its chain files are right, its commands exist, its links lead somewhere. Its Rust blocks are documentation tests
-//! of the library.
+//! The book: chain files are valid, commands exist, links are not broken. Rust code blocks are documentation tests of
+//! the crate `bondstone`.
 
 use crate::common::{Scratch, bondstone};
 use std::fs::{copy, read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
-/// A fenced block.
+/// A fenced code block.
 struct Block {
-    /// Where it stands: file and line.
-    place: String,
-    /// What stands behind the opening fence.
+    /// File and line.
+    location: String,
+    /// Info string of the opening fence.
     language: String,
     text: String,
 }
 
-/// The root of the sources.
+/// Returns the root of the sources.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All pages that readers are sent to.
+/// Returns all pages of the documentation.
 fn pages() -> Vec<PathBuf> {
     let root = root();
-    let in_docs = read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<_> = in_docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    let (mut pages, mut folders) = (vec![], vec![root.join("docs")]);
+    while let Some(folder) = folders.pop() {
+        for path in read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.extension() {
+                Some(extension) if extension == "md" => pages.push(path),
+                None if path.is_dir() => folders.push(path),
+                _ => {}
+            }
+        }
+    }
     pages.extend(["README.md", "examples/README.md", "scenarios/README.md"].map(|name| root.join(name)));
     pages.sort();
     assert!(pages.len() > 10, "{pages:?}");
@@ -40,30 +48,30 @@ fn blocks() -> Vec<Block> {
                 (Some(_), true) => inside = false,
                 (Some(language), false) => {
                     inside = true;
-                    let place = format!("{}:{}", page.display(), n + 1);
-                    blocks.push(Block { place, language: language.to_owned(), text: String::new() });
+                    let location = format!("{}:{}", page.display(), n + 1);
+                    blocks.push(Block { location, language: language.to_owned(), text: String::new() });
                 }
                 (None, true) => {
-                    let block = blocks.last_mut().expect("it has begun");
+                    let block = blocks.last_mut().expect("a block");
                     block.text += &format!("{line}\n");
                 }
                 (None, false) => {}
             }
         }
-        assert!(!inside, "{}: a block does not end", page.display());
+        assert!(!inside, "{}: unterminated block", page.display());
     }
     blocks
 }
 
 #[test]
-fn every_chain_file_in_the_book_is_right() {
+fn chain_files_are_valid() {
     let first = |text: &str| {
         text.lines().find(|l| !l.is_empty() && !l.starts_with('#')).map(|l| l.starts_with("bondstone = 1"))
     };
     let mut checked = 0;
     for block in blocks().iter().filter(|b| b.language == "toml" && first(&b.text) == Some(true)) {
         let scratch = Scratch::new();
-        // what its ports read, and what a scenario measures
+        // input captures, and chain files of a scenario
         for capture in ["demo.pcap", "in.pcap", "left.pcap", "right.pcap"] {
             if block.text.contains(&format!("pcap:{capture}")) {
                 scratch.capture(capture, 1);
@@ -77,20 +85,20 @@ fn every_chain_file_in_the_book_is_right() {
         }
         let file = scratch.write("book.toml", &block.text);
         let said = bondstone([Path::new("check"), &file]);
-        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{}: {}", block.place, said.out);
+        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{}: {}", block.location, said.out);
         checked += 1;
     }
     assert!(checked >= 8, "only {checked} chain files");
 }
 
-/// The words of a command as a shell would part them, without its comment and what follows `|`, `>` or `;`.
+/// Splits a command into words, up to a comment, `|`, `>` or `;`.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with(['#', '|', '>', ';'])).collect()
 }
 
 #[test]
-fn every_command_in_the_book_is_one() {
-    let mut tried = 0;
+fn commands_exist() {
+    let mut checked = 0;
     for block in blocks().iter().filter(|b| b.language == "console") {
         for line in block.text.lines() {
             let mut words = words(line);
@@ -102,40 +110,42 @@ fn every_command_in_the_book_is_one() {
                 ["cargo", "run", "--", ref rest @ ..] => rest,
                 _ => continue,
             };
-            // every word before it is looked at
+            // clap checks the words before --help
             let said = bondstone(arguments.iter().copied().chain(["--help"]));
-            assert_eq!(said.status, Some(0), "{}: {line}\n{}", block.place, said.err);
-            tried += 1;
+            assert_eq!(said.status, Some(0), "{}: {line}\n{}", block.location, said.err);
+            checked += 1;
         }
     }
-    assert!(tried >= 15, "only {tried} commands");
+    assert!(checked >= 15, "only {checked} commands");
 }
 
 #[test]
-fn every_block_says_what_it_is() {
+fn code_blocks_have_a_language() {
     for block in blocks() {
         let known = ["rust", "toml", "text", "console"].iter().any(|l| block.language.split(',').next() == Some(l));
-        assert!(known, "{}: a block of {:?}", block.place, block.language);
+        assert!(known, "{}: unknown language {:?}", block.location, block.language);
     }
 }
 
-/// Pages with Rust blocks are documentation tests, and every page of the book is in its table of contents.
+/// Pages with Rust code blocks are documentation tests, and all pages are in the table of contents.
 #[test]
-fn every_chapter_is_tested_and_found() {
+fn pages_are_tested_and_listed() {
     let tested = read_to_string(root().join("crates/bondstone/src/book.rs")).unwrap();
     for block in blocks().iter().filter(|b| b.language.starts_with("rust")) {
-        let (page, _) = block.place.rsplit_once(':').unwrap();
+        let (page, _) = block.location.rsplit_once(':').unwrap();
         let name = Path::new(page).strip_prefix(root()).unwrap().display().to_string();
         assert!(tested.contains(&format!("{name:?}")), "{name} is not in crates/bondstone/src/book.rs");
     }
-    let contents = read_to_string(root().join("docs/SUMMARY.md")).unwrap();
-    for page in pages().iter().filter(|p| p.parent() == Some(&root().join("docs")) && !p.ends_with("SUMMARY.md")) {
-        let name = page.file_name().unwrap().display().to_string();
+    let docs = root().join("docs");
+    let contents = read_to_string(docs.join("SUMMARY.md")).unwrap();
+    for page in pages().iter().filter(|page| !page.ends_with("SUMMARY.md")) {
+        let Ok(name) = page.strip_prefix(&docs) else { continue };
+        let name = name.display();
         assert!(contents.contains(&format!("({name})")), "{name} is not in docs/SUMMARY.md");
     }
 }
 
-/// What a heading is called in a link: mdbook's way, and GitHub's.
+/// Converts a heading to an anchor, as mdbook and GitHub do.
 fn anchor(heading: &str) -> String {
     let plain = heading.to_lowercase().replace(' ', "-");
     plain.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
@@ -152,8 +162,8 @@ fn headings(page: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
-    let mut followed = 0;
+fn links_are_not_broken() {
+    let mut checked = 0;
     for page in pages() {
         let text = read_to_string(&page).unwrap();
         for (_, rest) in text.match_indices("](").map(|(at, _)| text.split_at(at + 2)) {
@@ -163,11 +173,11 @@ fn every_link_leads_somewhere() {
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let to = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
-            assert!(to.exists(), "{}: there is no {link}", page.display());
+            assert!(to.exists(), "{}: broken link {link}", page.display());
             let found = heading.is_empty() || headings(&to).iter().any(|h| h == heading);
-            assert!(found, "{}: {link} has no such heading: {:?}", page.display(), headings(&to));
-            followed += 1;
+            assert!(found, "{}: unknown heading in {link}: {:?}", page.display(), headings(&to));
+            checked += 1;
         }
     }
-    assert!(followed > 50, "only {followed} links");
+    assert!(checked > 50, "only {checked} links");
 }

@@ -1,4 +1,4 @@
-//! Captures through chains: what goes in comes out, counted, and a run ends as it should.
+//! Captures through chains: packets, counters and the end of a run.
 
 use crate::common::{Running, Scratch, Summary};
 use flate2::Compression;
@@ -10,10 +10,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Longest frame that a packet holds, bytes.
-const LONGEST: usize = 2048;
+/// Maximum frame length, bytes.
+const MAX_FRAME_LEN: usize = 2048;
 
-/// The captures of `dpi` in the project's shared data; none, and a word about it, where the data is absent.
+/// Returns the captures of `dpi` in the shared data of the project; empty, with a message, if the data is missing.
 fn captures() -> Vec<PathBuf> {
     let data = std::env::var_os("BONDSTONE_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
@@ -29,7 +29,7 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// A record as far as a chain keeps it.
+/// The parts of a record that a chain preserves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     time: u64,
@@ -48,8 +48,8 @@ fn read(path: &Path) -> Vec<Row> {
     rows
 }
 
-/// Ethernet frames with increasing bytes and times 1 ms apart, of these lengths.
-fn made(lengths: &[usize]) -> Vec<Row> {
+/// Returns Ethernet frames of these lengths, 1 ms apart.
+fn synthetic(lengths: &[usize]) -> Vec<Row> {
     let frame = |n: usize, length| (0..length).map(|i| (i + n) as u8).collect::<Vec<_>>();
     let rows = lengths.iter().enumerate().map(|(n, &length)| Row {
         time: 1_700_000_000_123_456_789 + n as u64 * 1_000_000,
@@ -66,13 +66,13 @@ fn write(path: &Path, rows: &[Row]) {
     writer.finish().unwrap();
 }
 
-/// Runs a chain file in `scratch` until it ends by itself.
+/// Runs a chain file in `scratch` to its end.
 #[track_caller]
 fn run(scratch: &Scratch, chains: &str) -> Summary {
     Running::run(&scratch.write("chain.toml", chains), &[]).end().summary(0)
 }
 
-/// One port in, one out, and `nf` between them.
+/// Returns a chain file with an input, `nf` and an output.
 fn simple(input: &str, nf: &str, output: &str) -> String {
     format!(
         "bondstone = 1\n[port.in]\n{input}\n[port.out]\ndevice = \"{output}\"\n[[chain]]\npath = [\"in\", \"{nf}\", \"out\"]\n"
@@ -83,35 +83,36 @@ fn frames(rows: &[Row]) -> Vec<&[u8]> {
     rows.iter().map(|r| &r.frame[..]).collect()
 }
 
-/// What a chain that changes nothing makes of a capture, and how many records stay behind for each reason.
+/// Returns the output of a chain without changes, and the numbers of records dropped as too long and for their link
+/// type.
 fn expected(rows: &[Row]) -> (Vec<Row>, u64, u64) {
     let first = rows.first().map(|r| r.link);
     let (same, other): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|r| Some(r.link) == first);
-    let (kept, long): (Vec<Row>, Vec<Row>) = same.into_iter().partition(|r| r.frame.len() <= LONGEST);
-    (kept, long.len() as u64, other.len() as u64)
+    let (forwarded, long): (Vec<Row>, Vec<Row>) = same.into_iter().partition(|r| r.frame.len() <= MAX_FRAME_LEN);
+    (forwarded, long.len() as u64, other.len() as u64)
 }
 
-/// Four chains for each of five captures, which is what a file has room for.
+/// Runs four chains for each of five captures, the limit of a chain file.
 #[test]
-fn every_real_capture_comes_out_as_it_went_in() {
+fn real_captures_are_forwarded_unchanged() {
     let _one = crate::common::alone();
     let (mut files, mut records, mut long, mut other, mut runts, mut dropped) = (0, 0, 0, 0, 0, 0);
     for batch in captures().chunks(5) {
         let scratch = Scratch::new();
         let mut chains = "bondstone = 1\n[port.nowhere]\ndevice = \"null\"\n".to_owned();
         for (n, capture) in batch.iter().enumerate() {
-            for (way, path) in [
+            for (variant, path) in [
                 ("pass", format!("\"count-{n}\", \"pass-{n}-out\"")),
                 ("swap", format!("\"swap-{n}\", \"back-{n}\", \"swap-{n}-out\"")),
                 ("ttl", format!("\"ttl-{n}\", \"nowhere\"")),
                 ("cells", format!("\"cells-{n}\", \"nowhere\"")),
             ] {
-                std::fs::copy(capture, scratch.path(format!("{way}-{n}"))).unwrap();
-                chains += &format!("[port.{way}-{n}-in]\ndevice = \"pcap:{way}-{n}\"\n");
+                std::fs::copy(capture, scratch.path(format!("{variant}-{n}"))).unwrap();
+                chains += &format!("[port.{variant}-{n}-in]\ndevice = \"pcap:{variant}-{n}\"\n");
                 if path.ends_with("-out\"") {
-                    chains += &format!("[port.{way}-{n}-out]\ndevice = \"pcap:{way}-{n}.out\"\n");
+                    chains += &format!("[port.{variant}-{n}-out]\ndevice = \"pcap:{variant}-{n}.out\"\n");
                 }
-                chains += &format!("[[chain]]\npath = [\"{way}-{n}-in\", {path}]\n");
+                chains += &format!("[[chain]]\npath = [\"{variant}-{n}-in\", {path}]\n");
             }
             for (nf, kind) in
                 [("count", "count"), ("swap", "l2fwd"), ("back", "l2fwd"), ("ttl", "ttl"), ("cells", "cells")]
@@ -123,22 +124,22 @@ fn every_real_capture_comes_out_as_it_went_in() {
         let mut through = 0;
         for (n, capture) in batch.iter().enumerate() {
             let rows = read(capture);
-            let (kept, too_long, other_link_type) = expected(&rows);
+            let (forwarded, too_long, other_link_type) = expected(&rows);
             let name = capture.display();
-            for way in ["pass", "swap", "ttl", "cells"] {
-                let port = summary.port(&format!("{way}-{n}-in"));
-                assert_eq!(port.number("/received"), rows.len() as u64, "{name}: {way}");
-                assert_eq!(port.number("/drops/too_long"), too_long, "{name}: {way}");
-                assert_eq!(port.number("/drops/other_link_type"), other_link_type, "{name}: {way}");
-                assert_eq!(port.dropped(), too_long + other_link_type, "{name}: {way}");
+            for variant in ["pass", "swap", "ttl", "cells"] {
+                let port = summary.port(&format!("{variant}-{n}-in"));
+                assert_eq!(port.number("/received"), rows.len() as u64, "{name}: {variant}");
+                assert_eq!(port.number("/drops/too_long"), too_long, "{name}: {variant}");
+                assert_eq!(port.number("/drops/link_type_mismatch"), other_link_type, "{name}: {variant}");
+                assert_eq!(port.dropped(), too_long + other_link_type, "{name}: {variant}");
             }
             let out = read(&scratch.path(format!("pass-{n}.out")));
-            assert_eq!(out.len(), kept.len(), "{name}");
-            for (record, (came, went)) in out.iter().zip(&kept).enumerate() {
-                assert_eq!(came, went, "{name}: record {}", record + 1);
+            assert_eq!(out.len(), forwarded.len(), "{name}");
+            for (record, (actual, expected)) in out.iter().zip(&forwarded).enumerate() {
+                assert_eq!(actual, expected, "{name}: record {}", record + 1);
             }
-            // nothing to swap in what is shorter than an Ethernet header
-            let (whole, short): (Vec<Row>, Vec<Row>) = kept.iter().cloned().partition(|r| r.frame.len() >= 14);
+            // frames shorter than an Ethernet header are dropped
+            let (whole, short): (Vec<Row>, Vec<Row>) = forwarded.iter().cloned().partition(|r| r.frame.len() >= 14);
             assert!(read(&scratch.path(format!("swap-{n}.out"))) == whole, "{name}: swapped twice");
             assert_eq!(
                 summary.nf(&format!("swap-{n}")).number("/drops/malformed_ethernet"),
@@ -146,11 +147,11 @@ fn every_real_capture_comes_out_as_it_went_in() {
                 "{name}"
             );
             for nf in ["count", "swap", "ttl", "cells"] {
-                assert_eq!(summary.nf(&format!("{nf}-{n}")).number("/packets"), kept.len() as u64, "{name}: {nf}");
+                assert_eq!(summary.nf(&format!("{nf}-{n}")).number("/packets"), forwarded.len() as u64, "{name}: {nf}");
             }
             for nf in ["ttl", "cells"] {
                 let lost = summary.nf(&format!("{nf}-{n}")).dropped();
-                (dropped, through) = (dropped + lost, through + kept.len() as u64 - lost);
+                (dropped, through) = (dropped + lost, through + forwarded.len() as u64 - lost);
             }
             runts += short.len();
             (files, records) = (files + 1, records + rows.len());
@@ -168,7 +169,7 @@ fn every_real_capture_comes_out_as_it_went_in() {
 fn gzipped_captures_are_read_and_written() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    let rows = made(&[60, 1514, 2048, 14, 700]);
+    let rows = synthetic(&[60, 1514, 2048, 14, 700]);
     write(&scratch.path("plain"), &rows);
     let mut gzip = GzEncoder::new(File::create(scratch.path("zipped")).unwrap(), Compression::fast());
     gzip.write_all(&std::fs::read(scratch.path("plain")).unwrap()).unwrap();
@@ -179,7 +180,7 @@ fn gzipped_captures_are_read_and_written() {
     assert_eq!(std::fs::read(scratch.path("out.pcap.gz")).unwrap()[..2], [0x1f, 0x8b]);
 }
 
-/// A pcapng file whose interfaces have these link types and whose frames are each from one of them.
+/// Returns a pcapng file with these link types of interfaces, and frames by interface.
 fn pcapng(links: &[u16], frames: &[(u32, &[u8])]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let padded = body.len().next_multiple_of(4);
@@ -203,21 +204,21 @@ fn pcapng(links: &[u16], frames: &[(u32, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn of_a_pcapng_file_the_first_link_type_is_taken_and_the_others_are_counted() {
+fn drops_and_counts_other_link_types() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
     let (a, b) = ([1; 60], [2; 61]);
     scratch.write("in", pcapng(&[101, 1], &[(0, &a), (1, &b), (0, &b), (1, &a), (1, &b)]));
     let summary = run(&scratch, &simple("device = \"pcap:in\"", "count", "pcap:out"));
     let port = summary.port("in");
-    assert_eq!((port.number("/received"), port.number("/drops/other_link_type")), (5, 3));
+    assert_eq!((port.number("/received"), port.number("/drops/link_type_mismatch")), (5, 3));
     let out = read(&scratch.path("out"));
     assert_eq!(frames(&out), [&a[..], &b[..]]);
     assert_eq!(out.iter().map(|r| (r.time, r.link.0)).collect::<Vec<_>>(), [(0, 101), (2000, 101)]);
 }
 
 #[test]
-fn captures_of_different_link_types_keep_theirs() {
+fn output_has_the_link_type_of_the_input() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
     let mut chains = "bondstone = 1\n".to_owned();
@@ -233,23 +234,23 @@ fn captures_of_different_link_types_keep_theirs() {
 }
 
 #[test]
-fn a_capture_is_read_as_often_as_told_and_every_reading_counts() {
+fn repeat_reads_a_capture_several_times() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    let rows = made(&[60, 2049, 61, 62, 9000, 63]);
+    let rows = synthetic(&[60, 2049, 61, 62, 9000, 63]);
     write(&scratch.path("in"), &rows);
     let summary = run(&scratch, &simple("device = \"pcap:in\"\nrepeat = 3", "count", "pcap:out"));
     let port = summary.port("in");
     assert_eq!((port.number("/received"), port.number("/drops/too_long")), (18, 6));
-    let (kept, ..) = expected(&rows);
-    assert_eq!(read(&scratch.path("out")), [kept.clone(), kept.clone(), kept].concat());
+    let (forwarded, ..) = expected(&rows);
+    assert_eq!(read(&scratch.path("out")), [forwarded.clone(), forwarded.clone(), forwarded].concat());
 }
 
 #[test]
-fn a_timed_capture_takes_its_time() {
+fn timed_capture_keeps_its_gaps() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    let mut rows = made(&[60; 5]);
+    let mut rows = synthetic(&[60; 5]);
     rows.iter_mut().enumerate().for_each(|(n, row)| row.time = 1_000_000_000 + n as u64 * 100_000_000);
     write(&scratch.path("in"), &rows);
     let start = Instant::now();
@@ -259,10 +260,10 @@ fn a_timed_capture_takes_its_time() {
 }
 
 #[test]
-fn a_tee_sends_its_copies_to_a_second_port_beside_another_chain() {
+fn tee_copies_to_a_second_port() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    let (rows, others) = (made(&[60; 100]), made(&[200; 50]));
+    let (rows, others) = (synthetic(&[60; 100]), synthetic(&[200; 50]));
     write(&scratch.path("in"), &rows);
     write(&scratch.path("in2"), &others);
     let summary = run(
@@ -286,13 +287,13 @@ fn a_tee_sends_its_copies_to_a_second_port_beside_another_chain() {
     assert_eq!((summary.nf("tee").number("/created"), summary.number("/totals/sent")), (25, 175));
 }
 
-/// On one core and over two: the run ends when the rings are empty too.
+/// On one core and on two: the run ends after the rings are drained.
 #[test]
-fn two_chains_joined_by_a_ring_end_when_the_capture_does() {
+fn chains_joined_by_a_ring_end_with_the_capture() {
     let _one = crate::common::alone();
     for core in 0..2 {
         let scratch = Scratch::new();
-        let rows = made(&[60; 10_000]);
+        let rows = synthetic(&[60; 10_000]);
         write(&scratch.path("in"), &rows);
         let chains = r#"bondstone = 1
         port.in.device = "pcap:in"
@@ -311,28 +312,28 @@ fn two_chains_joined_by_a_ring_end_when_the_capture_does() {
 }
 
 #[test]
-fn a_chain_on_two_cores_lets_everything_out_and_ends() {
+fn chain_on_two_cores_drains_and_ends() {
     let _one = crate::common::alone();
     let Some(capture) = captures().into_iter().find(|c| c.ends_with("443-safari.pcap")) else { return };
     let scratch = Scratch::new();
     let device = format!("device = {:?}\nrepeat = 50", format!("pcap:{}", capture.display()));
     let summary = run(&scratch, &(simple(&device, "count", "pcap:out") + "cores = [0, 1]"));
-    let (kept, long, _) = expected(&read(&capture));
-    let (mut went, mut came): (Vec<_>, Vec<_>) = (kept.iter().map(|r| r.frame.clone()).collect(), vec![]);
-    came.extend(read(&scratch.path("out")).into_iter().map(|r| r.frame));
-    went = (0..50).flat_map(|_| went.clone()).collect();
-    went.sort();
-    came.sort();
-    assert!(went == came, "{} frames came of {}", came.len(), went.len());
-    assert_eq!(summary.number("/totals/received"), went.len() as u64 + 50 * long);
+    let (forwarded, long, _) = expected(&read(&capture));
+    let (mut sent, mut received): (Vec<_>, Vec<_>) = (forwarded.iter().map(|r| r.frame.clone()).collect(), vec![]);
+    received.extend(read(&scratch.path("out")).into_iter().map(|r| r.frame));
+    sent = (0..50).flat_map(|_| sent.clone()).collect();
+    sent.sort();
+    received.sort();
+    assert!(sent == received, "received {} frames of {}", received.len(), sent.len());
+    assert_eq!(summary.number("/totals/received"), sent.len() as u64 + 50 * long);
     assert_eq!(summary.0["workers"].as_object().unwrap().len(), 2);
 }
 
 #[test]
-fn a_run_lasts_as_long_as_told() {
+fn run_ends_after_its_duration() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    write(&scratch.path("in"), &made(&[60; 10]));
+    write(&scratch.path("in"), &synthetic(&[60; 10]));
     let chains = simple("device = \"pcap:in\"\nrepeat = 0", "count", "null");
     let file = scratch.write("chain.toml", chains);
     let summary = Running::run(&file, &["--for", "300ms"]).end().summary(0);
@@ -340,9 +341,9 @@ fn a_run_lasts_as_long_as_told() {
     assert!(summary.number("/totals/sent") > 0);
 }
 
-/// Ctrl-C, and what `kill` and service managers send.
+/// SIGINT and SIGTERM.
 #[test]
-fn a_signal_stops_a_run_which_tells_what_it_has_done() {
+fn signals_stop_a_run_with_a_summary() {
     let _one = crate::common::alone();
     for signal in [Signal::INT, Signal::TERM] {
         let scratch = Scratch::new();
@@ -353,11 +354,11 @@ fn a_signal_stops_a_run_which_tells_what_it_has_done() {
         let summary = running.end().summary(130);
         let sent = summary.number("/totals/sent");
         assert!(sent > 0);
-        // the file was closed in order
+        // the file was closed properly
         let mut reader = Reader::open(scratch.path("out.pcap.gz")).unwrap();
         while reader.next().unwrap().is_some() {}
         assert_eq!(reader.records_read(), sent);
-        // and for people
+        // with text output
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bondstone"));
         let mut running = Running::start(command.arg("run").arg(&file));
         running.started();
@@ -368,9 +369,9 @@ fn a_signal_stops_a_run_which_tells_what_it_has_done() {
     }
 }
 
-/// Suspended and resumed, as by Ctrl-Z and `fg`: no NF is blamed for the time in between.
+/// Suspended and resumed, as by Ctrl-Z and `fg`: the watchdog does not report an NF.
 #[test]
-fn a_run_that_was_suspended_goes_on() {
+fn suspended_run_continues() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
     let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "null"));
@@ -385,23 +386,23 @@ fn a_run_that_was_suspended_goes_on() {
     assert!(running.interrupt().summary(130).number("/totals/sent") > 0);
 }
 
-/// A ring that nobody reads keeps what it was sent, and that is said.
+/// Packets in a ring without a reader are reported as held.
 #[test]
-fn what_is_left_in_a_ring_is_held() {
+fn packets_left_in_a_ring_are_held() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    write(&scratch.path("in"), &made(&[60; 5]));
+    write(&scratch.path("in"), &synthetic(&[60; 5]));
     let summary = run(&scratch, &simple("device = \"pcap:in\"", "count", "ring"));
     assert_eq!((summary.number("/totals/sent"), summary.number("/totals/held")), (5, 5));
     assert_eq!(summary.port("out").number("/held"), 5);
 }
 
-/// More into a ring than its own worker takes out: dropped and counted, and not waited for.
+/// A worker drops packets for a full ring that it drains itself, instead of waiting.
 #[test]
-fn a_worker_does_not_wait_for_a_ring_that_it_empties_itself() {
+fn worker_does_not_wait_for_its_own_ring() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
-    write(&scratch.path("in"), &made(&[60; 20_000]));
+    write(&scratch.path("in"), &synthetic(&[60; 20_000]));
     let summary = run(
         &scratch,
         r#"bondstone = 1
@@ -417,9 +418,9 @@ fn a_worker_does_not_wait_for_a_ring_that_it_empties_itself() {
     assert!(out > 20_000 && summary.0["seconds"].as_f64().unwrap() < 30.0);
 }
 
-/// A time that no capture file can hold becomes the latest that one can.
+/// Timestamps beyond the range of the format are clamped.
 #[test]
-fn an_odd_time_costs_no_packet() {
+fn timestamps_out_of_range_are_clamped() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
     let block = |kind: u32, body: &[u8]| {

@@ -1,4 +1,4 @@
-//! Chains on several cores: replicated, spread, and split by an output with which another chain begins.
+//! Chains on several cores: replicated, spread, and split by an output that another chain starts with.
 
 use crate::common::{Running, Scratch, Summary};
 use pcap::{LinkType, Reader, Writer};
@@ -7,14 +7,15 @@ use std::path::Path;
 use wire::build;
 use wire::flow;
 
-/// CPUs of this machine that a test may use, two at the most.
+/// Returns up to two CPUs that this process may use.
 fn cpus() -> Vec<usize> {
     let mut all = runtime::allowed_cpus();
     all.truncate(2);
     all
 }
 
-/// A capture of so many frames of 50 flows and back, each with its number in its flow; and some that are no flow's.
+/// Writes a capture of frames of 50 flows in both directions, each with its number in the flow, and of some non-IP
+/// frames.
 fn capture(path: &Path, frames: u32) {
     let mut writer = Writer::create(path, LinkType::ETHERNET).unwrap();
     for n in 0..frames {
@@ -40,7 +41,7 @@ fn frames(path: &Path) -> Vec<Vec<u8>> {
     all
 }
 
-/// The frames of each flow in both directions, in order; what is no flow's is one.
+/// Returns the frames of each bidirectional flow in order; non-IP frames are one flow.
 fn flows(frames: &[Vec<u8>]) -> HashMap<u32, Vec<Vec<u8>>> {
     let mut all: HashMap<_, Vec<_>> = HashMap::new();
     for frame in frames {
@@ -57,11 +58,11 @@ const PORTS: &str = "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\nrepeat
                      [nf.first]\nkind = \"count\"\n[nf.second]\nkind = \"monitor\"\n";
 
 #[test]
-fn a_chain_split_over_cores_loses_nothing_and_keeps_flows_in_order() {
+fn a_chain_split_over_cores_preserves_packets_and_flow_order() {
     let _one = crate::common::alone();
     let cpus = cpus();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
-    for (before, behind) in [
+    for (first_cores, second_cores) in [
         (vec![first], vec![last]),
         (vec![first], vec![first]),
         (vec![first], cpus.clone()),
@@ -71,24 +72,24 @@ fn a_chain_split_over_cores_loses_nothing_and_keeps_flows_in_order() {
         let scratch = Scratch::new();
         capture(&scratch.path("in.pcap"), 20_000);
         let chains = format!(
-            "{PORTS}[[chain]]\npath = [\"in\", \"first\"]\ncores = {before:?}\n\
-             [[chain]]\npath = [\"first.out\", \"second\", \"out\"]\ncores = {behind:?}\n"
+            "{PORTS}[[chain]]\npath = [\"in\", \"first\"]\ncores = {first_cores:?}\n\
+             [[chain]]\npath = [\"first.out\", \"second\", \"out\"]\ncores = {second_cores:?}\n"
         );
         let summary = run(&scratch, &chains);
-        let came = vec![frames(&scratch.path("in.pcap")); 3].concat();
-        let went = frames(&scratch.path("out.pcap"));
-        assert_eq!(went.len(), came.len(), "{before:?} to {behind:?}");
-        assert!(flows(&came) == flows(&went), "{before:?} to {behind:?}: a flow is out of order");
+        let expected = vec![frames(&scratch.path("in.pcap")); 3].concat();
+        let sent = frames(&scratch.path("out.pcap"));
+        assert_eq!(sent.len(), expected.len(), "{first_cores:?} to {second_cores:?}");
+        assert!(flows(&expected) == flows(&sent), "{first_cores:?} to {second_cores:?}: a flow is out of order");
         let link = summary.link("first.out");
-        assert_eq!((link.number("/handed"), link.number("/taken")), (60_000, 60_000));
+        assert_eq!((link.number("/sent"), link.number("/received")), (60_000, 60_000));
         assert_eq!((summary.nf("second").number("/packets"), summary.number("/totals/dropped")), (60_000, 0));
-        // what keeps state per flow has seen each direction of a flow on one core only
-        assert_eq!(summary.nf("second").number("/counters/new"), 100, "{before:?} to {behind:?}");
+        // each direction of a flow was processed on one core only
+        assert_eq!(summary.nf("second").number("/counters/new"), 100, "{first_cores:?} to {second_cores:?}");
     }
 }
 
 #[test]
-fn three_cores_in_a_row_and_an_output_beside_the_path() {
+fn a_chain_of_three_cores_with_a_second_output() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();
     capture(&scratch.path("in.pcap"), 5000);
@@ -101,9 +102,9 @@ fn three_cores_in_a_row_and_an_output_beside_the_path() {
          [[chain]]\npath = [\"third.copy\", \"fourth\", \"copies\"]\ncores = [{last}]\n"
     );
     let summary = run(&scratch, &chains);
-    let came = vec![frames(&scratch.path("in.pcap")); 3].concat();
-    assert!(flows(&came) == flows(&frames(&scratch.path("out.pcap"))));
-    assert_eq!(frames(&scratch.path("copies.pcap")).len(), came.len() / 2);
-    assert_eq!(summary.link("third.copy").number("/taken"), came.len() as u64 / 2);
-    assert_eq!(summary.number("/totals/created"), came.len() as u64 / 2);
+    let expected = vec![frames(&scratch.path("in.pcap")); 3].concat();
+    assert!(flows(&expected) == flows(&frames(&scratch.path("out.pcap"))));
+    assert_eq!(frames(&scratch.path("copies.pcap")).len(), expected.len() / 2);
+    assert_eq!(summary.link("third.copy").number("/received"), expected.len() as u64 / 2);
+    assert_eq!(summary.number("/totals/created"), expected.len() as u64 / 2);
 }

@@ -1,4 +1,4 @@
-//! Devices under test on another machine: a network namespace with an sshd of its own, joined to this one by three veth pairs.
+//! Devices under test on a remote host: a network namespace with its own sshd, connected by three veth pairs.
 
 use crate::common::namespace::{Namespace, done};
 use crate::common::{LIMIT, Running, Scratch};
@@ -10,56 +10,56 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SSHD: &str = "/usr/sbin/sshd";
-/// Where sshd goes after its start; it insists on it.
-const EMPTY: &str = "/run/sshd";
+/// Directory that sshd requires.
+const SSHD_DIR: &str = "/run/sshd";
 const PORT: u16 = 2022;
 
-/// Whether this can be tested here; says why not.
+/// Returns true if the requirements are met; prints what is missing.
 fn possible() -> bool {
     let is_there =
         |name: &str| ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|f| Path::new(f).join(name).exists());
-    let why = if !rustix::process::geteuid().is_root() {
+    let reason = if !rustix::process::geteuid().is_root() {
         "needs root, for network namespaces"
     } else if runtime::allowed_cpus().len() < 2 {
         "needs two CPUs"
     } else if !["ip", "unshare", "nsenter", "setpriv", "ssh", "sshd", "ssh-keygen"].iter().all(|name| is_there(name)) {
         "needs openssh-client, openssh-server, iproute2 and util-linux"
     } else if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
-        "no network namespaces here"
+        "needs network namespaces"
     } else {
         return true;
     };
-    eprintln!("skipped: {why}");
+    eprintln!("skipped: {reason}");
     false
 }
 
-/// The other machine.
-struct Far {
+/// The remote host.
+struct RemoteHost {
     scratch: Scratch,
     sshd: Child,
     namespace: Namespace,
-    /// Ends of the cables here, and of the way for ssh.
-    near: [String; 3],
-    made_empty: bool,
+    /// Local ends of the two links of the device, and of the link for ssh.
+    local_ends: [String; 3],
+    created_sshd_dir: bool,
 }
 
-impl Far {
-    fn new() -> Far {
+impl RemoteHost {
+    fn new() -> RemoteHost {
         let (scratch, namespace) = (Scratch::new(), Namespace::new("far"));
         let pid = std::process::id();
         let name = |end: &str| format!("f{pid}{end}");
-        let [way, a, b] = ["m", "a", "b"].map(name);
+        let [management, a, b] = ["m", "a", "b"].map(name);
         let here = |words: &str| done(Command::new("ip").args(words.split(' ')));
-        for (near, far) in [(&way, "m0"), (&a, "d0"), (&b, "d1")] {
+        for (near, far) in [(&management, "m0"), (&a, "d0"), (&b, "d1")] {
             here(&format!("link add {near} type veth peer name {far} netns {}", namespace.0));
             here(&format!("link set {near} addrgenmode none up"));
         }
-        // a network of its own for every run
+        // a different network for each run
         let net = format!("10.{}.{}", 200 + pid % 50, pid / 50 % 250);
-        here(&format!("addr add {net}.1/30 dev {way}"));
+        here(&format!("addr add {net}.1/30 dev {management}"));
         namespace.ip(&format!("addr add {net}.2/30 dev m0"));
         namespace.ip("link set m0 up");
-        // one is up, one is not, and so they have to be afterwards
+        // one is up and one is down, and this has to be restored
         namespace.ip("link set d0 up");
         for key in ["host", "user"] {
             let file = scratch.path(key);
@@ -83,23 +83,23 @@ impl Far {
                 at("user")
             ),
         );
-        let made_empty = std::fs::create_dir(EMPTY).is_ok();
+        let created_sshd_dir = std::fs::create_dir(SSHD_DIR).is_ok();
         let log = std::fs::File::create(scratch.path("sshd.log")).unwrap();
         let mut command = namespace.command(SSHD);
         command.args(["-D", "-e", "-f"]).arg(sshd).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let sshd = command.spawn().unwrap();
-        let far = Far { scratch, sshd, namespace, near: [a, b, way], made_empty };
+        let remote = RemoteHost { scratch, sshd, namespace, local_ends: [a, b, management], created_sshd_dir };
         let end = Instant::now() + LIMIT;
         while TcpStream::connect((format!("{net}.2"), PORT)).is_err() {
-            assert!(Instant::now() < end, "{}", std::fs::read_to_string(far.scratch.path("sshd.log")).unwrap());
+            assert!(Instant::now() < end, "{}", std::fs::read_to_string(remote.scratch.path("sshd.log")).unwrap());
             std::thread::sleep(Duration::from_millis(20));
         }
-        far
+        remote
     }
 
-    /// A scenario with a device there.
+    /// Returns a scenario with a device on the remote host.
     fn scenario(&self, device: &str) -> String {
-        let [a, b, _] = &self.near;
+        let [a, b, _] = &self.local_ends;
         format!(
             "bondstone = 1\n[scenario]\ntitle = \"far\"\n[traffic]\nframes = \"64\"\nflows = 10\n[dut]\nssh = \"far\"\n\
              ports = [\"af_packet:{a}\", \"af_packet:{b}\"]\nprogram = {:?}\n{device}\n",
@@ -107,7 +107,7 @@ impl Far {
         )
     }
 
-    /// `bondstone bench` of a device there.
+    /// Returns the command `bondstone bench` for a device on the remote host.
     fn bench(&self, device: &str, goal: &str) -> Command {
         let file = self.scratch.write("device.toml", self.scenario(device));
         let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
@@ -117,7 +117,7 @@ impl Far {
         command
     }
 
-    /// What there is on both sides: interfaces with their flags and addresses, routes, rules of forwarding, processes.
+    /// Returns interfaces with flags and addresses, routes, forwarding settings and processes of both hosts.
     fn state(&self) -> Vec<String> {
         let mut all: Vec<String> = self.namespace.ip("-o link").lines().map(str::to_owned).collect();
         all.extend(self.namespace.ip("route show table all").lines().map(str::to_owned));
@@ -127,41 +127,41 @@ impl Far {
         here.sort();
         all.extend(here.into_iter().map(|name| name.into_string().unwrap()));
         all.extend(processes().into_iter().map(|(_, line)| line));
-        // the link's state follows the other end's, and its addresses the kernel's random numbers
+        // link-local addresses are random
         all.retain(|line| !line.contains("fe80:") && !line.contains("ff00::"));
         all
     }
 
-    /// Waits until all is as it was.
+    /// Waits until the state is restored.
     #[track_caller]
-    fn comes_back(&self, before: &[String], what: &str) {
+    fn wait_until_restored(&self, before: &[String], case: &str) {
         let end = Instant::now() + LIMIT;
         loop {
             let now = self.state();
             if now == before {
                 return;
             }
-            assert!(Instant::now() < end, "{what}: {before:#?}\n{now:#?}");
+            assert!(Instant::now() < end, "{case}: {before:#?}\n{now:#?}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
 
-impl Drop for Far {
+impl Drop for RemoteHost {
     fn drop(&mut self) {
         let _ = self.sshd.kill();
         let _ = self.sshd.wait();
-        // the kernel would, some time after the namespace is gone
-        for near in &self.near {
+        // the kernel would delete them later
+        for near in &self.local_ends {
             let _ = Command::new("ip").args(["link", "del", near]).output();
         }
-        if self.made_empty {
-            let _ = std::fs::remove_dir(EMPTY);
+        if self.created_sshd_dir {
+            let _ = std::fs::remove_dir(SSHD_DIR);
         }
     }
 }
 
-/// Processes that belong to a device: the program at the other end, and shells that wait for its end.
+/// Returns the processes of a device: agents and cleanup processes.
 fn processes() -> Vec<(i32, String)> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
@@ -177,21 +177,21 @@ fn processes() -> Vec<(i32, String)> {
     .collect()
 }
 
-/// The bridge and the router of another machine are measured; what its kernel says of it is in the result, and nothing is left.
+/// Measures devices of a remote host: the result has its environment, and its state is restored.
 #[test]
-fn measured_there() {
+fn measures_devices_on_a_remote_host() {
     let _one = crate::common::alone();
     if !possible() {
         return;
     }
-    let far = Far::new();
-    let before = far.state();
+    let remote = RemoteHost::new();
+    let before = remote.state();
     let chain = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
                  chain = [{ path = [\"a\", \"count\", \"b\"] }]\n";
-    far.scratch.write("chain.toml", chain);
-    let inner = "inner = [\"d0\", \"d1\"]";
+    remote.scratch.write("chain.toml", chain);
+    let interfaces = "interfaces = [\"d0\", \"d1\"]";
     for device in ["kind = \"bridge\"", "kind = \"router\"", "kind = \"bondstone\"\nchain = \"chain.toml\""] {
-        let mut command = far.bench(&format!("{device}\n{inner}"), "quick,final=100ms,sum=200ms,first=100ms");
+        let mut command = remote.bench(&format!("{device}\n{interfaces}"), "quick,final=100ms,sum=200ms,first=100ms");
         let output = command.arg("--json").output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(matches!(output.status.code(), Some(0 | 1)), "{device}\n{err}\n{out}");
@@ -202,75 +202,75 @@ fn measured_there() {
             assert_eq!((n("sent") + n("unsent"), n("received") + n("lost")), (n("intended"), n("sent")));
             received += n("received");
         }
-        // before the trials 200 packets came out as they have to, all of them
-        assert!(received > 0, "nothing comes back: {:#}", results[0]);
-        let more = &results[0]["environment"]["more"];
+        // all packets of the forwarding check were received before the trials
+        assert!(received > 0, "nothing was received: {:#}", results[0]);
+        let extra = &results[0]["environment"]["extra"];
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        assert_eq!(more["dut kernel"], kernel.trim(), "{more:#}");
-        assert!(more["dut clock source"].is_string() && more["dut CPU"].is_string(), "{more:#}");
+        assert_eq!(extra["dut kernel"], kernel.trim(), "{extra:#}");
+        assert!(extra["dut clock source"].is_string() && extra["dut CPU"].is_string(), "{extra:#}");
         let text = results[0].to_string();
-        assert!(text.contains("on another machine") && text.contains("given to the device: d0 d1"), "{text}");
-        far.comes_back(&before, device);
+        assert!(text.contains("runs on another host") && text.contains("given to the device: d0 d1"), "{text}");
+        remote.wait_until_restored(&before, device);
     }
 }
 
-/// What cannot be is said, and nothing is touched.
+/// Reports errors without changing the remote host.
 #[test]
-fn refused_there() {
+fn reports_errors_of_the_remote_host() {
     let _one = crate::common::alone();
     if !possible() {
         return;
     }
-    let far = Far::new();
-    let before = far.state();
-    let old = far.scratch.write("old", "#!/bin/sh\necho '{\"bondstone\":\"0.0.1\"}'; cat\n");
+    let remote = RemoteHost::new();
+    let before = remote.state();
+    let old = remote.scratch.write("old", "#!/bin/sh\necho '{\"bondstone\":\"0.0.1\"}'; cat\n");
     done(Command::new("chmod").arg("+x").arg(&old));
-    let bridge = "kind = \"bridge\"\ninner = [\"d0\", \"d1\"]".to_owned();
+    let bridge = "kind = \"bridge\"\ninterfaces = [\"d0\", \"d1\"]".to_owned();
     let program = format!("program = {:?}", env!("CARGO_BIN_EXE_bondstone"));
     for (device, program_there, words) in [
-        // the interface that ssh comes in by
+        // the interface of the ssh connection
         (bridge.replace("d1", "m0"), &*program, "it has the address"),
-        (bridge.replace("d1", "d9"), &program, "there is no interface \"d9\""),
-        (format!("{bridge}\ncpus = [1023]"), &program, "CPU 1023 is not there"),
-        (bridge.clone(), "program = \"/nowhere/bondstone\"", "does not run this program"),
+        (bridge.replace("d1", "d9"), &program, "interface \"d9\" does not exist"),
+        (format!("{bridge}\ncpus = [1023]"), &program, "CPU 1023 is not available"),
+        (bridge.clone(), "program = \"/nowhere/bondstone\"", "cannot run Bondstone on far"),
         (bridge.clone(), &format!("program = {old:?}"), "and 0.0.1 on far"),
     ] {
-        let text = far.scenario(&device).replace(&program, program_there);
-        let mut command = far.bench(&device, "quick");
-        far.scratch.write("device.toml", text);
+        let text = remote.scenario(&device).replace(&program, program_there);
+        let mut command = remote.bench(&device, "quick");
+        remote.scratch.write("device.toml", text);
         let output = command.output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{err}");
         assert!(err.contains(words) && err.contains("help:"), "{words}: {err}");
-        far.comes_back(&before, words);
+        remote.wait_until_restored(&before, words);
     }
 }
 
-/// Killed on this side or on the other, the interfaces are given back, and nothing goes on there.
+/// Interfaces are returned when Bondstone or its agent is killed.
 #[test]
-fn killed_it_gives_back() {
+fn returns_interfaces_after_sigkill() {
     let _one = crate::common::alone();
     if !possible() {
         return;
     }
-    let far = Far::new();
-    let before = far.state();
-    for kills_far in [false, true] {
-        let device = "kind = \"router\"\ninner = [\"d0\", \"d1\"]";
-        let mut running = Running::start(&mut far.bench(device, "quick,final=60s,sum=600s"));
+    let remote = RemoteHost::new();
+    let before = remote.state();
+    for kill_agent in [false, true] {
+        let device = "kind = \"router\"\ninterfaces = [\"d0\", \"d1\"]";
+        let mut running = Running::start(&mut remote.bench(device, "quick,final=60s,sum=600s"));
         running.wait_for("the generator", |line| line.contains("generator on CPU"));
-        assert!(!far.namespace.ip("-o link").contains("d0@"), "it is lent");
-        if kills_far {
-            // sshd's shell has the same words in its line, and may be this program already
+        assert!(!remote.namespace.ip("-o link").contains("d0@"), "the interface was not moved");
+        if kill_agent {
+            // the command line of sshd's shell contains the same words
             for (pid, _) in processes().into_iter().filter(|(_, line)| line.ends_with("dut-agent ")) {
                 let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
             }
-            far.comes_back(&before[..], "killed there");
+            remote.wait_until_restored(&before[..], "agent killed");
             running.interrupt();
         } else {
             running.signal(Signal::KILL);
             running.end();
-            far.comes_back(&before, "killed here");
+            remote.wait_until_restored(&before, "client killed");
         }
     }
 }

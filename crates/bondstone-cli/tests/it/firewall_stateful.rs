@@ -1,4 +1,4 @@
-//! The firewall that knows connections between real kernels, and beside the kernel's own.
+//! The firewall with connection tracking gateway Linux hosts, and compared with nftables.
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
@@ -14,15 +14,15 @@ const B: [&str; 2] = ["10.2.0.2", "fd02::2"];
 struct Lab {
     a: Namespace,
     b: Namespace,
-    _between: Namespace,
+    _gateway: Namespace,
     bondstone: Running,
 }
 
 impl Lab {
-    /// `firewall` is its settings.
+    /// Starts the chain; `firewall` are the settings of the firewall.
     fn start(scratch: &Scratch, name: &str, firewall: &str) -> Lab {
-        let [a, b, between] = ["a", "b", "r"].map(|side| Namespace::new(&format!("{name}-{side}")));
-        between.mute();
+        let [a, b, gateway] = ["a", "b", "r"].map(|side| Namespace::new(&format!("{name}-{side}")));
+        gateway.mute();
         let text = format!(
             "bondstone = 1\nport.lan.device = \"tap:a0\"\nport.wan.device = \"tap:b0\"\n\
              chain = [{{ path = [\"lan\", \"fw\", \"router\"], cores = [0] }}, {{ path = [\"wan\", \"fw\", \"router\"], cores = [0] }}]\n\
@@ -30,20 +30,20 @@ impl Lab {
              interface.lan = {{ addresses = [\"10.1.0.1/24\", \"fd01::1/64\"], mac = \"02:00:00:00:01:00\" }}\n\
              interface.wan = {{ addresses = [\"10.2.0.1/24\", \"fd02::1/64\"], mac = \"02:00:00:00:02:00\", mtu = 1400 }}\n"
         );
-        let mut command = between.command(env!("CARGO_BIN_EXE_bondstone"));
+        let mut command = gateway.command(env!("CARGO_BIN_EXE_bondstone"));
         let mut bondstone = Running::start(command.arg("run").arg(scratch.write("edge.toml", text)).arg("--json"));
         bondstone.started();
         for (n, interface, host) in [(1, "a0", &a), (2, "b0", &b)] {
-            between.ip(&format!("link set {interface} netns {}", host.0));
+            gateway.ip(&format!("link set {interface} netns {}", host.0));
             host.configure(interface, &[&format!("10.{n}.0.2/24"), &format!("fd0{n}::2/64")]);
             host.ip(&format!("route add default via 10.{n}.0.1"));
             host.ip(&format!("route add default via fd0{n}::1"));
         }
-        Lab { a, b, _between: between, bondstone }
+        Lab { a, b, _gateway: gateway, bondstone }
     }
 }
 
-/// What ping says, and whether anything answered.
+/// Runs ping; returns true if there was a reply, and the output.
 fn ping(from: &Namespace, words: &str) -> (bool, String) {
     let output = from.command("ping").arg("-n").args(words.split(' ')).output().unwrap();
     (output.status.success(), [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat())
@@ -51,17 +51,17 @@ fn ping(from: &Namespace, words: &str) -> (bool, String) {
 
 #[track_caller]
 fn answered(from: &Namespace, words: &str) {
-    let (all, said) = ping(from, &format!("-c 3 -i 0.1 -w 100 {words}"));
-    assert!(all, "{words}: {said}");
+    let (all, output) = ping(from, &format!("-c 3 -i 0.1 -w 100 {words}"));
+    assert!(all, "{words}: {output}");
 }
 
 #[track_caller]
 fn unanswered(from: &Namespace, words: &str) {
-    let (any, said) = ping(from, &format!("-c 2 -i 0.1 -W 1 {words}"));
-    assert!(!any, "{words}: {said}");
+    let (any, output) = ping(from, &format!("-c 2 -i 0.1 -W 1 {words}"));
+    assert!(!any, "{words}: {output}");
 }
 
-/// Nobody answers who connects there.
+/// Checks that connecting times out.
 #[track_caller]
 fn blocked(client: &Namespace, host: &str) {
     let url = format!("http://{host}/content");
@@ -69,17 +69,17 @@ fn blocked(client: &Namespace, host: &str) {
     assert_eq!(output.status.code(), Some(28), "{host}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Every packet of the firewall went on or has a reason.
+/// Checks that the firewall forwarded or dropped every packet.
 #[track_caller]
-fn adds_up(did: &Summary) {
-    let (fw, router) = (did.nf("fw"), did.nf("router"));
-    let came: u64 = ["lan", "wan"].map(|port| did.port(port).number("/received")).iter().sum();
-    assert_eq!(came, fw.number("/packets"), "{}", did.0);
-    assert_eq!(fw.number("/packets"), router.number("/packets") + fw.dropped(), "{}", did.0);
+fn check_accounting(summary: &Summary) {
+    let (fw, router) = (summary.nf("fw"), summary.nf("router"));
+    let received: u64 = ["lan", "wan"].map(|port| summary.port(port).number("/received")).iter().sum();
+    assert_eq!(received, fw.number("/packets"), "{}", summary.0);
+    assert_eq!(fw.number("/packets"), router.number("/packets") + fw.dropped(), "{}", summary.0);
 }
 
 #[test]
-fn what_begins_within_works_and_nothing_comes_in() {
+fn connections_can_be_opened_from_inside_only() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
@@ -88,7 +88,7 @@ fn what_begins_within_works_and_nothing_comes_in() {
     let rules =
         scratch.write("edge.rules", "accept src 10.1.0.0/16\naccept src fd01::/16\naccept proto icmpv6 type 133-136\n");
     let settings = format!("file = {rules:?}\ntrack = {{ connections = 1000 }}");
-    let Lab { a, b, _between, mut bondstone } = Lab::start(&scratch, "fws", &settings);
+    let Lab { a, b, _gateway, mut bondstone } = Lab::start(&scratch, "fws", &settings);
     let web = Web::start(&scratch, &b, "out", 4 << 20);
     let home = Web::start(&scratch, &a, "in", 1000);
     for (family, host) in ["10.2.0.2", "[fd02::2]"].iter().enumerate() {
@@ -98,48 +98,48 @@ fn what_begins_within_works_and_nothing_comes_in() {
     }
     blocked(&b, "10.1.0.2:8080");
     blocked(&b, "[fd01::2]:8080");
-    // windows of megabytes, thousands of segments
+    // windows of megabytes and thousands of segments
     iperf3(&a, &b, "-c 10.2.0.2 -t 1", "/end/sum_received/bytes");
     iperf3(&a, &b, "-c fd02::2 -t 1 -R", "/end/sum_received/bytes");
     iperf3(&a, &b, "-c 10.2.0.2 -u -b 5M -t 1", "/end/sum/packets");
-    // in fragments, there and back
+    // fragmented echoes in both directions
     answered(&a, "-s 4000 10.2.0.2");
-    // an error about it comes back first: too big for the next link
-    let (_, said) = ping(&a, "-c 1 -W 60 -s 4000 fd02::2");
-    assert!(said.contains("too big: mtu=1400"), "{said}");
+    // the first packet causes an ICMP error: too big for the next link
+    let (_, output) = ping(&a, "-c 1 -W 60 -s 4000 fd02::2");
+    assert!(output.contains("too big: mtu=1400"), "{output}");
     answered(&a, "-s 4000 fd02::2");
     unanswered(&b, "-s 4000 10.1.0.2");
-    // and of the next router, and the far host's port unreachable
-    let (_, said) = ping(&a, "-c 1 -W 60 -M do -s 1372 10.2.0.2");
-    assert!(said.contains("1400") || said.contains("ttl"), "{said}");
+    // an ICMP error of the router, and port unreachable of the server
+    let (_, output) = ping(&a, "-c 1 -W 60 -M do -s 1372 10.2.0.2");
+    assert!(output.contains("1400") || output.contains("ttl"), "{output}");
     let output = done(a.command("traceroute").args(["-n", "-q", "1", "-N", "1", "-w", "60", "-m", "6", "10.2.0.2"]));
     assert!(String::from_utf8_lossy(&output.stdout).contains("10.2.0.2"));
 
-    // a rule more lets them in, without a pause
+    // an added rule admits connections while packets are forwarded
     scratch.write("edge.rules", "accept src 10.1.0.0/16\naccept src fd01::/16\naccept dst 10.1.0.2 proto tcp dport 8080\naccept proto icmpv6 type 133-136\n");
     home.fetch(&b, "10.1.0.2:8080");
     blocked(&b, "10.1.0.2:8081");
-    // and one that is wrong changes nothing
+    // an invalid rule changes nothing
     scratch.write("edge.rules", "accept everything\n");
-    bondstone.wait_for("word of the wrong rule", |line| line.contains("the rules stay as they were"));
+    bondstone.wait_for("the message about the invalid rule", |line| line.contains("the rules remain unchanged"));
     home.fetch(&b, "10.1.0.2:8080");
 
-    let did = bondstone.terminate().summary(130);
-    adds_up(&did);
-    let fw = did.nf("fw");
+    let summary = bondstone.terminate().summary(130);
+    check_accounting(&summary);
+    let fw = summary.nf("fw");
     let had: Vec<_> = fw.0["drops"].as_object().unwrap().keys().map(String::as_str).collect();
     let known =
-        ["refused_by_default", "no_first_fragment", "not_tracked", "out_of_window", "out_of_state", "unrelated_icmp"];
+        ["denied_by_default", "no_first_fragment", "no_connection", "out_of_window", "out_of_state", "unrelated_icmp"];
     assert!(had.iter().all(|reason| known.contains(reason)), "{}", fw.0);
-    assert!(fw.number("/drops/refused_by_default") > 0 && fw.number("/drops/no_first_fragment") > 0, "{}", fw.0);
+    assert!(fw.number("/drops/denied_by_default") > 0 && fw.number("/drops/no_first_fragment") > 0, "{}", fw.0);
     let count = |name: &str| fw.0["counters"][name].as_u64().unwrap_or_else(|| panic!("{name}: {}", fw.0));
-    assert!(count("connections_new") >= 10 && count("fragments_followed") >= 10, "{}", fw.0);
-    assert_eq!(count("rules_refused"), 1, "{}", fw.0);
+    assert!(count("connections_new") >= 10 && count("fragments_matched") >= 10, "{}", fw.0);
+    assert_eq!(count("rules_rejected"), 1, "{}", fw.0);
     assert!(count("rules_changed") >= 1 && count("1 accept src 10.1.0.0/16") >= 5, "{}", fw.0);
     eprintln!("{}", fw.0);
 }
 
-/// Rules for the kernel and, imported, for the firewall.
+/// Rules for the kernel and, after import, for the firewall.
 const RULESET: &str = "table inet fw {
   set friends { type ipv4_addr; flags interval; elements = { 10.1.0.0/30, 10.1.0.9-10.1.0.11 } }
   chain web { tcp dport { 80, 443, 8000-8010 } accept; ip saddr 10.1.0.64/27 tcp dport 22 accept; }
@@ -154,8 +154,8 @@ const RULESET: &str = "table inet fw {
   }
 }";
 
-/// Packets that `a` sends, by hosts of its network: whether each comes to `b`. What is not answered is sent again for eight
-/// seconds, as on a busy machine a packet may come late or not at all.
+/// Sends packets from several addresses of `a` and returns for each whether `b` received it. Unanswered packets are
+/// repeated for eight seconds, because a busy machine may delay or lose packets.
 fn verdicts(a: &Namespace, b: &Namespace, scratch: &Scratch) -> Vec<(String, bool)> {
     let got = scratch.path("got.log");
     let script = scratch.write(
@@ -171,7 +171,7 @@ fn verdicts(a: &Namespace, b: &Namespace, scratch: &Scratch) -> Vec<(String, boo
     let _server = Running::start(b.command("python3").arg(script).arg(&got));
     let deadline = std::time::Instant::now() + crate::common::LIMIT;
     while !got.exists() {
-        assert!(std::time::Instant::now() < deadline, "the server does not begin");
+        assert!(std::time::Instant::now() < deadline, "the server does not start");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     std::fs::remove_file(&got).unwrap();
@@ -193,14 +193,14 @@ fn verdicts(a: &Namespace, b: &Namespace, scratch: &Scratch) -> Vec<(String, boo
 }
 
 #[test]
-fn imported_rules_decide_as_the_kernel_does() {
+fn imported_rules_are_equivalent_to_those_of_the_kernel() {
     let _one = alone();
     if !possible(&["nft", "python3"]) {
         return;
     }
     let scratch = Scratch::new();
     let list = scratch.write("rules.nft", RULESET);
-    // the kernel's
+    // nftables
     let [a, b, k] = ["a", "b", "k"].map(|side| Namespace::new(&format!("fwk-{side}")));
     k.link("k0", &a, "a0");
     k.link("k1", &b, "b0");
@@ -215,34 +215,38 @@ fn imported_rules_decide_as_the_kernel_does() {
         return eprintln!("skipped: {}", String::from_utf8_lossy(&loaded.stderr));
     }
     let json = done(k.command("nft").args(["-j", "list", "ruleset"])).stdout;
-    let theirs = verdicts(&a, &b, &scratch);
+    let by_kernel = verdicts(&a, &b, &scratch);
     drop((a, b, k));
 
     let imported = bondstone(["import".as_ref(), "nft".as_ref(), scratch.write("rules.json", json).as_os_str()]);
     assert_eq!(imported.status, Some(0), "{}", imported.err);
     let settings = imported.out.split_once("kind = \"firewall\"\n").expect("a section").1;
-    let Lab { a, b, _between, bondstone } = Lab::start(&scratch, "fwi", settings);
-    let ours = verdicts(&a, &b, &scratch);
-    let did = bondstone.terminate().summary(130);
-    adds_up(&did);
-    assert_eq!(ours, theirs, "{}", imported.out);
-    let passed = theirs.iter().filter(|(_, ok)| *ok).count();
-    assert!((20..theirs.len() - 20).contains(&passed), "{passed} of {}", theirs.len());
+    let Lab { a, b, _gateway, bondstone } = Lab::start(&scratch, "fwi", settings);
+    let by_firewall = verdicts(&a, &b, &scratch);
+    let summary = bondstone.terminate().summary(130);
+    check_accounting(&summary);
+    assert_eq!(by_firewall, by_kernel, "{}", imported.out);
+    let passed = by_kernel.iter().filter(|(_, ok)| *ok).count();
+    assert!((20..by_kernel.len() - 20).contains(&passed), "{passed} of {}", by_kernel.len());
 }
 
 #[test]
-fn a_list_that_cannot_be_imported_is_named() {
+fn unsupported_rules_are_reported() {
     let scratch = Scratch::new();
     let saved = scratch.write("saved", "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -i eth0 -j ACCEPT\nCOMMIT\n");
-    let said = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str()]);
-    assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("saved:3:") && said.err.contains("eth0") && said.err.contains("remedy"), "{}", said.err);
+    let output = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str()]);
+    assert_eq!(output.status, Some(2), "{}", output.err);
+    assert!(
+        output.err.contains("saved:3:") && output.err.contains("eth0") && output.err.contains("help:"),
+        "{}",
+        output.err
+    );
     let saved =
         scratch.write("saved", "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -p tcp --dport 80 -j ACCEPT\nCOMMIT\n");
-    let said = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str(), "--lines".as_ref()]);
+    let output = bondstone(["import".as_ref(), "iptables".as_ref(), saved.as_os_str(), "--lines".as_ref()]);
     assert!(
-        said.out.ends_with("accept src 0.0.0.0/0 proto tcp dport 80\n") && said.err.contains("default = \"drop\""),
+        output.out.ends_with("accept src 0.0.0.0/0 proto tcp dport 80\n") && output.err.contains("default = \"drop\""),
         "{}",
-        said.out
+        output.out
     );
 }

@@ -1,4 +1,4 @@
-//! Other generators in front of a device: what they count is what the result says.
+//! Other generators: results contain their counts.
 
 use crate::common::{Said, Scratch, bondstone};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 fn bench(scratch: &Scratch, generator: &str, methods: &str) -> Said {
     let scenario = format!(
         "bondstone = 1\n[scenario]\ntitle = \"another generator\"\n[generator]\n{generator}\n[dut]\nkind = \"testpmd\"\n\
-         [traffic]\nframes = \"64,512\"\nboth_ways = true\n[goal]\nmethods = [\"{methods}\"]\n"
+         [traffic]\nframes = \"64,512\"\nbidirectional = true\n[goal]\nmethods = [\"{methods}\"]\n"
     );
     let file = scratch.write("scenario.toml", scenario);
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
@@ -21,8 +21,8 @@ fn bench(scratch: &Scratch, generator: &str, methods: &str) -> Said {
     ])
 }
 
-/// Whether testpmd and a CPU for each side are there.
-fn possible() -> bool {
+/// Returns true if testpmd and two CPUs are available.
+fn is_available() -> bool {
     if !Path::new("/usr/bin/dpdk-testpmd").exists() {
         eprintln!("skipped: needs dpdk-testpmd");
         return false;
@@ -35,9 +35,9 @@ fn possible() -> bool {
 }
 
 #[test]
-fn testpmd_sends_both_ways_into_a_device_that_conforms() {
+fn testpmd_sends_in_both_directions() {
     let _one = crate::common::alone();
-    if !possible() {
+    if !is_available() {
         return;
     }
     let scratch = Scratch::new();
@@ -55,24 +55,24 @@ fn testpmd_sends_both_ways_into_a_device_that_conforms() {
 }
 
 #[test]
-fn a_command_is_told_what_to_send_and_its_counts_are_believed() {
+fn a_command_reads_its_settings_and_reports_counts() {
     let _one = crate::common::alone();
-    if !possible() {
+    if !is_available() {
         return;
     }
     let scratch = Scratch::new();
-    // half of what is asked for comes back, and the rest is said to be lost
+    // half of the packets return, the others are reported as lost
     let command = "test -n \"$BONDSTONE_PORT1\" -a \"$BONDSTONE_FRAME\" -ge 64 || exit 3; \
                    awk -v r=$BONDSTONE_RATE -v s=$BONDSTONE_SECONDS \
                    'BEGIN { n = int(r * s * 2); print \"working\"; printf \"{\\\"sent\\\": %d, \\\"received\\\": %d, \\\"directions\\\": 2}\\n\", n, n / 2 }'";
-    let said = bench(&scratch, &format!("kind = \"external\"\ncommand = '''{command}'''"), "receive-rate");
+    let said = bench(&scratch, &format!("kind = \"command\"\ncommand = '''{command}'''"), "receive-rate");
     assert_eq!(said.status, Some(0), "{}", said.err);
     for result in said.results() {
         let (received, offered) = (result.quantity("receive rate").unwrap(), result.quantity("offered").unwrap());
         assert!((received.value * 2.0 / offered.value - 1.0).abs() < 1e-3, "{received:?} of {offered:?}");
         assert!(result.trials.iter().all(|t| t.lost >= t.received));
     }
-    let silent = bench(&scratch, "kind = \"external\"\ncommand = \"echo nothing\"", "receive-rate");
+    let silent = bench(&scratch, "kind = \"command\"\ncommand = \"echo nothing\"", "receive-rate");
     assert_ne!(silent.status, Some(0));
     assert!(silent.err.contains("\"nothing\"") && silent.err.contains("sent"), "{}", silent.err);
 }

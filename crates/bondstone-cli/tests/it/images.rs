@@ -1,4 +1,4 @@
-//! Images of NFs: what is in them, and that they run where nothing else of ours is.
+//! Images of NFs: their content, and that they run without anything else of Bondstone.
 
 use crate::common::{Running, Said, Scratch};
 use serde_json::{Value, json};
@@ -13,12 +13,12 @@ fn image(folder: &Scratch, args: &[&str]) -> Said {
     command.arg("image").args(args).current_dir(folder.path("")).output().unwrap().into()
 }
 
-fn json_of(said: &Said) -> Value {
-    assert_eq!(said.status, Some(0), "{said:?}");
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {said:?}"))
+fn json_of(output: &Said) -> Value {
+    assert_eq!(output.status, Some(0), "{output:?}");
+    serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// The files of an archive.
+/// Returns the files of an archive.
 fn files(archive: impl Read) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut archive = tar::Archive::new(archive);
     let read = |entry: std::io::Result<tar::Entry<_>>| {
@@ -34,7 +34,7 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A switch that sends to one socket as fast as it can, and takes what comes by another.
+/// Starts a switch that sends to one socket at full rate and receives from another.
 fn switch(folder: &Scratch, to: &Path, from: &Path) -> Running {
     let text = format!(
         "bondstone = 1\nport.in.device = \"null\"\nport.to.device = \"vhost:{}\"\nport.from.device = \"vhost:{}\"\n\
@@ -47,9 +47,9 @@ fn switch(folder: &Scratch, to: &Path, from: &Path) -> Running {
     running
 }
 
-/// Waits until something of what was sent has come back.
-fn has_come_back(mut running: Running) {
-    running.wait_for("packets to come back", |line| {
+/// Waits until packets return to the switch.
+fn wait_for_packets(mut running: Running) {
+    running.wait_for("returned packets", |line| {
         let back = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
         back.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
     });
@@ -58,13 +58,13 @@ fn has_come_back(mut running: Running) {
 }
 
 #[test]
-fn a_containers_image_is_whole_and_the_same_each_time_and_runs() {
+fn a_container_image_is_complete_and_reproducible_and_runs() {
     let folder = Scratch::new();
-    let said = json_of(&image(&folder, &["oci", "ttl", "monitor", "--json", "--out", "nf.tar", "--name", "nf:1"]));
+    let output = json_of(&image(&folder, &["oci", "ttl", "monitor", "--json", "--out", "nf.tar", "--name", "nf:1"]));
     let bytes = std::fs::read(folder.path("nf.tar")).unwrap();
-    assert_eq!(said["bytes"], bytes.len());
+    assert_eq!(output["bytes"], bytes.len());
     image(&folder, &["oci", "ttl", "monitor", "--out", "again.tar", "--name", "nf:1"]);
-    assert!(bytes == std::fs::read(folder.path("again.tar")).unwrap(), "two images of the same differ");
+    assert!(bytes == std::fs::read(folder.path("again.tar")).unwrap(), "two images of the same content differ");
     let all = files(&bytes[..]);
     let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
     let index = parsed(&all[Path::new("index.json")]);
@@ -84,7 +84,7 @@ fn a_containers_image_is_whole_and_the_same_each_time_and_runs() {
     let content = files(&layer[..]);
     assert!(!content.keys().any(|path| path.starts_with("bin") || path.starts_with("etc")), "{:?}", content.keys());
 
-    // as others run it: by what its configuration says, with its sockets shown to it
+    // run it by its configuration with the sockets mounted
     let root = rustix::process::geteuid().is_root();
     if !root || Command::new("runc").arg("--version").output().is_err() {
         eprintln!("skipped: needs root and runc");
@@ -105,61 +105,61 @@ fn a_containers_image_is_whole_and_the_same_each_time_and_runs() {
     };
     assert!(runc(&["spec"]).status().unwrap().success());
     let mut spec = parsed(&std::fs::read(bundle.join("config.json")).unwrap());
-    let words = |of: &Value| of.as_array().unwrap().clone();
+    let list = |of: &Value| of.as_array().unwrap().clone();
     spec["process"]["args"] =
-        Value::Array([words(&config["config"]["Entrypoint"]), words(&config["config"]["Cmd"])].concat());
+        Value::Array([list(&config["config"]["Entrypoint"]), list(&config["config"]["Cmd"])].concat());
     spec["process"]["terminal"] = false.into();
     spec["process"]["user"] = json!({ "uid": 65532, "gid": 65532 });
     spec["process"]["capabilities"] = json!({});
     assert_eq!(spec["root"]["readonly"], true);
-    let shown = json!({ "destination": "/run/bondstone", "source": sockets, "type": "bind", "options": ["rbind"] });
-    spec["mounts"].as_array_mut().unwrap().push(shown);
+    let mount = json!({ "destination": "/run/bondstone", "source": sockets, "type": "bind", "options": ["rbind"] });
+    spec["mounts"].as_array_mut().unwrap().push(mount);
     std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
     let id = format!("bondstone-image-{}", std::process::id());
     let mut command = runc(&["run", &id]);
     let container = Running::start(&mut command);
-    has_come_back(running);
+    wait_for_packets(running);
     assert!(runc(&["delete", "--force", &id]).status().unwrap().success());
     drop(container);
 }
 
 #[test]
-fn a_vms_image_is_small_and_runs() {
+fn a_vm_image_is_small_and_runs() {
     let folder = Scratch::new();
     let fetched = image(&folder, &["vm", "--fetch"]);
     if fetched.status != Some(0) || Command::new("qemu-system-x86_64").arg("--version").output().is_err() {
         eprintln!("skipped: no QEMU, or no kernel to fetch: {}", fetched.err);
         return;
     }
-    let said = json_of(&image(&folder, &["vm", "ttl", "monitor", "--json", "--out", "vm"]));
-    let beside = Path::new(env!("CARGO_BIN_EXE_bondstone")).with_file_name("bondstone-host");
-    if beside.exists() {
-        assert!(said["initramfs_bytes"].as_u64().unwrap() < 5 << 20, "{said}");
+    let output = json_of(&image(&folder, &["vm", "ttl", "monitor", "--json", "--out", "vm"]));
+    let host_program = Path::new(env!("CARGO_BIN_EXE_bondstone")).with_file_name("bondstone-host");
+    if host_program.exists() {
+        assert!(output["initramfs_bytes"].as_u64().unwrap() < 5 << 20, "{output}");
     } else {
-        eprintln!("skipped: the size of an image of a program that stands alone (make host)");
+        eprintln!("skipped: size of an image with the small program (make host)");
     }
     let running = switch(&folder, &folder.path("port0.sock"), &folder.path("port1.sock"));
-    let words = said["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+    let arguments = output["command"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
     let here = format!("{}/", folder.path("").display().to_string().trim_end_matches('/'));
-    let words: Vec<String> = words.map(|word| word.replace("/run/bondstone/", &here)).collect();
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(folder.path(""));
+    let arguments: Vec<String> = arguments.map(|argument| argument.replace("/run/bondstone/", &here)).collect();
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]).current_dir(folder.path(""));
     let guest = Running::start(&mut command);
-    has_come_back(running);
+    wait_for_packets(running);
     drop(guest);
 }
 
 #[test]
-fn what_makes_no_image_is_told() {
+fn rejects_invalid_content() {
     let folder = Scratch::new();
-    for (args, words) in [
-        (&["oci"][..], "an image of nothing"),
+    for (args, expected) in [
+        (&["oci"][..], "the image has no content"),
         (&["oci", "no-such-nf"], "no-such-nf"),
         (&["oci", "absent.toml"], "absent.toml"),
         (&["oci", "l3fwd"], "without interfaces"),
     ] {
-        let said = image(&folder, args);
-        assert_eq!(said.status, Some(2), "{args:?}: {said:?}");
-        assert!(said.err.contains(words) && said.err.contains("help: "), "{args:?}: {said:?}");
+        let output = image(&folder, args);
+        assert_eq!(output.status, Some(2), "{args:?}: {output:?}");
+        assert!(output.err.contains(expected) && output.err.contains("help: "), "{args:?}: {output:?}");
     }
 }

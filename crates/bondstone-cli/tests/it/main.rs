@@ -14,9 +14,6 @@ mod firewall_stateful;
 mod generators;
 mod images;
 mod lint;
-#[cfg(feature = "measure")]
-#[path = "../../../report/examples/made_up/mod.rs"]
-mod made_up;
 mod maglev;
 mod matrix;
 mod methods;
@@ -36,10 +33,13 @@ mod reproduce;
 mod results;
 mod routers;
 #[cfg(feature = "measure")]
+#[path = "../../../report/examples/samples/mod.rs"]
+mod samples;
+mod sandboxes;
+#[cfg(feature = "measure")]
 #[path = "../../../results/tests/it/server/mod.rs"]
 mod server;
 mod shipped;
 mod sriov;
-mod trusted_walls;
-mod walls;
+mod trusted_sandboxes;
 mod watchdog;

@@ -1,4 +1,4 @@
-//! Matrices through the command line: every cell, in whatever way the others end, and once.
+//! Matrices on the command line: every cell is measured once, whatever the end of the others.
 
 use crate::common::{Said, Scratch, bondstone};
 use report::Result;
@@ -19,7 +19,7 @@ fn bench(scratch: &Scratch, scenario: &str, arguments: &[&str]) -> Said {
 }
 
 #[test]
-fn what_was_measured_is_not_measured_again() {
+fn resume_measures_only_missing_results() {
     let scratch = Scratch::new();
     let devices = |capacity: &str| {
         format!(
@@ -32,12 +32,12 @@ fn what_was_measured_is_not_measured_again() {
     assert_eq!(first.status, Some(0), "{}", first.err);
     let all = first.results();
     assert_eq!(all.len(), 6);
-    // as if it had been interrupted: two are missing
+    // two results are missing, as after an interruption
     let gone: Vec<&str> = [&all[3], &all[4]].iter().map(|r| r.id.as_str()).collect();
     assert_eq!(run(&scratch, &["results", "rm", gone[0], gone[1], "--yes"]).status, Some(0));
     let again = bench(&scratch, &scenario, &["--resume"]);
     assert_eq!(again.status, Some(0), "{}", again.err);
-    assert!(again.err.contains("4 results are there already"), "{}", again.err);
+    assert!(again.err.contains("4 results are reused"), "{}", again.err);
     let ids = |all: &[Result]| all.iter().map(|r| r.id.clone()).collect::<BTreeSet<_>>();
     let (before, after) = (ids(&all), ids(&again.results()));
     assert_eq!((after.len(), before.intersection(&after).count()), (6, 4));
@@ -53,7 +53,7 @@ fn what_was_measured_is_not_measured_again() {
 }
 
 #[test]
-fn a_cell_that_fails_does_not_end_the_rest() {
+fn a_failing_cell_does_not_end_the_session() {
     let scratch = Scratch::new();
     let scenario = format!(
         "{HEAD}[[dut]]\nname = \"gone\"\nkind = \"command\"\nports = \"vhost-user\"\nstart = \"exit 7\"\n\
@@ -88,20 +88,20 @@ fn rates_and_flows_of_a_matrix() {
 }
 
 #[test]
-fn throughput_by_the_number_of_flows_is_a_curve() {
+fn draws_throughput_over_flows() {
     let scratch = Scratch::new();
     let scenario = format!("{HEAD}[dut]\nsimulated = \"capacity=1e6\"\n[traffic]\nframes = \"64\"\n");
     let said = bench(&scratch, &scenario, &["--method", "flow-scale", "--flows", "1,100,10k"]);
     let flows: Vec<u64> = said.results().iter().map(|r| r.traffic.flows).collect();
     assert_eq!(flows, [1, 100, 10_000]);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
-    assert!(page.contains("Throughput over flows"), "a figure of it");
+    assert!(page.contains("Throughput over flows"), "the figure");
     let wrong = bench(&scratch, &scenario, &["--flows", "1,99G"]);
     assert_eq!(wrong.status, Some(2));
 }
 
 #[test]
-fn an_option_does_not_contradict_the_matrix() {
+fn rejects_options_that_contradict_the_matrix() {
     let scratch = Scratch::new();
     let scenario = format!(
         "{HEAD}[dut]\nsimulated = \"capacity=1e6\"\n[matrix]\nn = [10, 1000]\nload = [1e5, 2e5]\n\
@@ -117,7 +117,7 @@ fn an_option_does_not_contradict_the_matrix() {
 }
 
 #[test]
-fn a_run_that_goes_on_ends_as_the_whole_one_does() {
+fn a_resumed_session_has_the_same_end() {
     let scratch = Scratch::new();
     let scenario = format!(
         "{HEAD}[[dut]]\nname = \"good\"\nsimulated = \"capacity=1e6\"\n[[dut]]\nname = \"bad\"\nsimulated = \"capacity=1e6,loss=0.5\"\n\
@@ -127,12 +127,12 @@ fn a_run_that_goes_on_ends_as_the_whole_one_does() {
     let again = bench(&scratch, &scenario, &["--resume"]);
     assert_eq!((whole.status, again.status), (Some(1), Some(1)), "{}\n{}", whole.err, again.err);
     let ids = |said: &Said| said.results().iter().map(|r| r.id.clone()).collect::<BTreeSet<_>>();
-    assert_eq!(ids(&whole).len(), 4, "repetitions are results of their own");
+    assert_eq!(ids(&whole).len(), 4, "every repetition has a result");
     assert_eq!(ids(&whole), ids(&again));
 }
 
 #[test]
-fn what_says_nothing_of_a_device_in_this_process_is_a_fault() {
+fn rejects_keys_that_do_not_apply_to_the_dut() {
     let scratch = Scratch::new();
     for key in ["ssh = \"host\"", "env = \"container\"", "cpus = [0]", "clock_mhz = 2000", "forward = \"any\""] {
         let scenario = format!("{HEAD}[dut]\nsimulated = \"capacity=1e6\"\n{key}\n[traffic]\nframes = \"64\"\n");

@@ -1,4 +1,4 @@
-//! Methods through the command line, on simulated devices, which need no CPUs, no time and no rights.
+//! Methods on the command line, with simulated DUTs.
 
 use crate::common::{Said, Scratch, bondstone};
 
@@ -16,7 +16,7 @@ fn scenario(device: &str, more: &str) -> String {
 }
 
 #[test]
-fn every_method_of_a_device_that_is_known() {
+fn every_method_finds_the_properties_of_a_simulated_dut() {
     let scratch = Scratch::new();
     let device = scenario("capacity=3.3e6,buffer=900,reset=0.2,change=1e-4", "");
     let said = bench(&scratch, &device, &["--method", ALL, "--json"]);
@@ -28,27 +28,27 @@ fn every_method_of_a_device_that_is_known() {
         let result = results.iter().find(|r| r.method.name == method).unwrap();
         result.quantity(name).unwrap_or_else(|| panic!("{method} has no {name}: {:?}", result.quantities)).value
     };
-    // trials of 50 ms let the buffer make up for half a per cent
+    // in trials of 50 ms the buffer absorbs an excess of half a per cent
     let throughput = results[0].summary.lower_pps;
     assert!((3.2e6..3.35e6).contains(&throughput), "{throughput}");
-    // RFC 9004: what is left when the time in which the buffer empties again is taken off
+    // corrected for the packets that are forwarded during the burst (RFC 9004)
     assert!((of("back-to-back", "corrected buffer") - 900.0).abs() < 40.0);
     let by_loss = of("reset", "reset time by frames lost");
     assert!((0.19..0.22).contains(&by_loss), "{by_loss}");
-    let blocked = of("changes", "blocked time of a change at 10000 a second");
+    let blocked = of("changes", "blocked time of a change at 10000 per second");
     assert!((0.9e-4..1.1e-4).contains(&blocked), "{blocked}");
     assert!(
         results.iter().all(|r| r.summary.lower_pps > 0.0 && r.limited_by == report::LimitedBy::Dut),
-        "all of one device"
+        "all of one DUT"
     );
     assert!(results.iter().any(|r| r.method.name == "loss" && !r.series.is_empty()));
-    assert!(results.iter().all(|r| r.method.quick && !r.deviations.is_empty()), "the short form says where it differs");
+    assert!(results.iter().all(|r| r.method.quick && !r.deviations.is_empty()), "the quick form lists its deviations");
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
     assert!(page.contains("corrected buffer") && page.contains("loss over load"));
 }
 
 #[test]
-fn connections_are_of_as_many_packets_as_asked_for() {
+fn connections_have_the_requested_number_of_packets() {
     let scratch = Scratch::new();
     let device = scenario("capacity=2e6", "");
     let said = bench(&scratch, &device, &["--method", "connections", "--short", "4x64", "--frames", "128", "--json"]);
@@ -61,7 +61,7 @@ fn connections_are_of_as_many_packets_as_asked_for() {
 }
 
 #[test]
-fn the_line_bounds_what_is_offered() {
+fn the_line_rate_limits_the_load() {
     let scratch = Scratch::new();
     let device = scenario("capacity=9e6", "");
     let said = bench(&scratch, &device, &["--line", "1G", "--frames", "1518", "--json"]);
@@ -70,7 +70,7 @@ fn the_line_bounds_what_is_offered() {
 }
 
 #[test]
-fn the_standards_form_and_other_searches() {
+fn full_form_and_other_searches() {
     let scratch = Scratch::new();
     let device = scenario("capacity=3.3e6", "");
     let said = bench(&scratch, &device, &["--method", "throughput", "--full", "--json"]);
@@ -85,25 +85,25 @@ fn the_standards_form_and_other_searches() {
 }
 
 #[test]
-fn a_scenario_says_how_and_how_often() {
+fn a_scenario_sets_methods_and_repetitions() {
     let scratch = Scratch::new();
     let more = "[goal]\nmethods = [\"throughput\", \"loss\"]\nrepeat = 3\nsearch = \"binary\"\n";
     let said = bench(&scratch, &scenario("capacity=2e6", more), &["--json"]);
     let results = said.results();
     assert_eq!(results.len(), 6);
-    assert!(results.iter().all(|r| r.goal.method.starts_with("bisection")), "{}", results[0].goal.method);
+    assert!(results.iter().all(|r| r.goal.search.starts_with("bisection")), "{}", results[0].goal.search);
     assert!(said.err.contains("[2/3, about "), "{}", said.err);
 }
 
 #[test]
-fn what_cannot_be_done_is_no_reason_not_to_do_the_rest() {
+fn unsupported_methods_do_not_prevent_others() {
     let scratch = Scratch::new();
-    // this one cannot be reset
+    // this DUT does not support a reset
     let said = bench(&scratch, &scenario("capacity=2e6", ""), &["--method", "reset,throughput", "--json"]);
     assert_eq!(said.status, Some(1), "{}", said.err);
     assert!(said.err.contains("not measured") && said.err.contains("reset"), "{}", said.err);
     assert_eq!(said.results().len(), 1);
-    // and this device does not start
+    // and this DUT does not start
     let two = "bondstone = 1\n[scenario]\ntitle = \"two\"\n[[dut]]\nname = \"none\"\nkind = \"external\"\n\
                ports = [\"af_packet:not-there0\", \"af_packet:not-there1\"]\n[[dut]]\nname = \"numbers\"\nsimulated = \"capacity=2e6\"\n";
     let said = bench(&scratch, two, &["--json"]);
@@ -113,7 +113,7 @@ fn what_cannot_be_done_is_no_reason_not_to_do_the_rest() {
 }
 
 #[test]
-fn wrong_words_are_named_with_what_is_right() {
+fn errors_name_the_valid_words() {
     let scratch = Scratch::new();
     let good = scenario("capacity=2e6", "");
     for (arguments, words) in [
@@ -129,7 +129,7 @@ fn wrong_words_are_named_with_what_is_right() {
     for (text, words) in [
         (scenario("capacity=fast", ""), &["capacity=fast", ":5:"][..]),
         (scenario("capacity=2e6", "[goal]\nmethods = [\"speed\"]\n"), &["speed", "is no method"]),
-        (scenario("capacity=2e6", "[goal]\nform = \"slow\"\n"), &["slow", "quick"]),
+        (scenario("capacity=2e6", "[goal]\nthoroughness = \"slow\"\n"), &["slow", "quick"]),
         (scenario("capacity=2e6", "[goal]\nrepeat = 1000\n"), &["1000", "repetitions"]),
         (scenario("capacity=2e6", "kind = \"ovs\"\n"), &["beside another"]),
         (good.replace("simulated = \"capacity=2e6\"", "kind = \"cisco\""), &["cisco", "testpmd"]),

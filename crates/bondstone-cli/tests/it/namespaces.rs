@@ -1,4 +1,4 @@
-//! Two network namespaces with nothing between them but the program: real kernels' traffic crosses it, byte for byte.
+//! Traffic of Linux network stacks in two namespaces that only Bondstone connects.
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
@@ -7,26 +7,26 @@ use crate::common::{Running, Scratch};
 
 const TOOLS: [&str; 4] = ["ping", "curl", "nginx", "iperf3"];
 
-/// How the program reaches the two namespaces.
+/// Ports that lead to the namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// One end of a veth pair in each, the other ends in the program's namespace.
+enum PortKind {
+    /// Veth pairs between each of them and the namespace of Bondstone.
     Veth(&'static str),
-    /// Interfaces that the program makes, moved there.
+    /// TAP interfaces, moved into the namespaces.
     Tap,
 }
 
-/// Builds it, lets real traffic cross, and takes it down.
-fn traffic_crosses(name: &str, by: By) {
+/// Sends pings, HTTP and iperf3 traffic between two namespaces.
+fn forwards_traffic(name: &str, kind: PortKind) {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
     let [a, b, between] = ["a", "b", "m"].map(|side| Namespace::new(&format!("{name}-{side}")));
-    let devices = match by {
-        By::Tap => ["tap:enda", "tap:endb"].map(str::to_owned),
-        By::Veth(kind) => {
+    let devices = match kind {
+        PortKind::Tap => ["tap:enda", "tap:endb"].map(str::to_owned),
+        PortKind::Veth(kind) => {
             for (near, far, side) in [("neara", "enda", &a), ("nearb", "endb", &b)] {
                 between.link(near, side, far);
                 between.raise(near);
@@ -43,7 +43,7 @@ fn traffic_crosses(name: &str, by: By) {
     let mut command = between.command(env!("CARGO_BIN_EXE_bondstone"));
     let mut bondstone = Running::start(command.arg("run").arg(&file).arg("--json"));
     bondstone.started();
-    if by == By::Tap {
+    if kind == PortKind::Tap {
         for (end, side) in [("enda", &a), ("endb", &b)] {
             between.ip(&format!("link set {end} netns {}", side.0));
         }
@@ -61,35 +61,40 @@ fn traffic_crosses(name: &str, by: By) {
     let bytes = iperf3(&a, &b, "-c 10.9.0.2 -t 2", "/end/sum_received/bytes")["end"]["sum_received"]["bytes"].clone();
 
     let ended = bondstone.interrupt();
-    let did = ended.summary(130);
+    let summary = ended.summary(130);
     for (nf, from, to) in [("there", "a", "b"), ("back", "b", "a")] {
-        let packets = did.nf(nf).number("/packets");
-        assert!(packets > 0 && did.port(from).number("/received") == packets, "{}", did.0);
-        assert!(did.port(to).number("/sent") <= packets, "{}", did.0);
+        let packets = summary.nf(nf).number("/packets");
+        assert!(packets > 0 && summary.port(from).number("/received") == packets, "{}", summary.0);
+        assert!(summary.port(to).number("/sent") <= packets, "{}", summary.0);
     }
-    let says = ended.err.contains("tx off");
-    assert_eq!(says, by != By::Tap, "who uses one end of a veth pair is told of the other: {}", ended.err);
-    assert!(!ended.err.contains("lost its link"), "{}", ended.err);
-    eprintln!("{name}: {} packets, TCP carried {bytes} bytes in 2 s", did.number("/totals/received"));
+    let has_note = ended.err.contains("tx off");
+    assert_eq!(
+        has_note,
+        kind != PortKind::Tap,
+        "a note about checksum offload of the other end of a veth pair: {}",
+        ended.err
+    );
+    assert!(!ended.err.contains("link down"), "{}", ended.err);
+    eprintln!("{name}: {} packets, {bytes} bytes of TCP in 2 s", summary.number("/totals/received"));
 }
 
 #[test]
-fn traffic_crosses_between_veth_ends_by_af_packet() {
-    traffic_crosses("packet", By::Veth("af_packet"));
+fn forwards_traffic_between_veth_pairs_by_af_packet() {
+    forwards_traffic("packet", PortKind::Veth("af_packet"));
 }
 
 #[test]
-fn traffic_crosses_between_veth_ends_by_af_xdp() {
-    traffic_crosses("xdp", By::Veth("af_xdp"));
+fn forwards_traffic_between_veth_pairs_by_af_xdp() {
+    forwards_traffic("xdp", PortKind::Veth("af_xdp"));
 }
 
 #[test]
-fn traffic_crosses_between_taps_moved_into_namespaces() {
-    traffic_crosses("tap", By::Tap);
+fn forwards_traffic_between_taps() {
+    forwards_traffic("tap", PortKind::Tap);
 }
 
-/// A namespace with one veth pair in it, down, and a chain file for both of its ends.
-fn pair(name: &str, kind: &str, scratch: &Scratch) -> (Namespace, std::path::PathBuf) {
+/// Returns a namespace with a veth pair, which is down, and a chain file for both ends.
+fn veth_pair(name: &str, kind: &str, scratch: &Scratch) -> (Namespace, std::path::PathBuf) {
     let namespace = Namespace::new(&format!("{name}-{kind}"));
     namespace.ip("link add near type veth peer name far");
     scratch.capture("in", 200);
@@ -101,31 +106,31 @@ fn pair(name: &str, kind: &str, scratch: &Scratch) -> (Namespace, std::path::Pat
     (namespace, scratch.write("chain.toml", chains))
 }
 
-fn set(namespace: &Namespace, interface: &str, state: &str) {
+fn set_link(namespace: &Namespace, interface: &str, state: &str) {
     namespace.ip(&format!("link set {interface} {state}"));
 }
 
 #[test]
-fn a_capture_waits_until_the_interface_that_it_leads_to_is_up() {
+fn a_capture_waits_until_its_destination_has_a_link() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     for kind in ["af_packet", "af_xdp"] {
         let scratch = Scratch::new();
-        let (namespace, file) = pair("wait", kind, &scratch);
-        // up, but nobody at its other end
-        set(&namespace, "near", "up");
+        let (namespace, file) = veth_pair("wait", kind, &scratch);
+        // up, but the other end is down
+        set_link(&namespace, "near", "up");
         let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
         let mut bondstone = Running::start(command.arg("run").arg(&file).arg("--json"));
         bondstone.started();
-        set(&namespace, "far", "up");
+        set_link(&namespace, "far", "up");
         bondstone.quiet();
         let ended = bondstone.interrupt();
         assert!(ended.err.contains("once port \"near\" has a link"), "{}", ended.err);
-        let did = ended.summary(130);
-        assert_eq!((did.port("in").number("/received"), did.nf("count").number("/packets")), (200, 200));
-        // the kernel says a word of its own on an interface that comes up
+        let summary = ended.summary(130);
+        assert_eq!((summary.port("in").number("/received"), summary.nf("count").number("/packets")), (200, 200));
+        // the kernel sends packets of its own on an interface that comes up
         let frames = |name| {
             let mut reader = pcap::Reader::open(scratch.path(name)).unwrap();
             let mut frames = vec![];
@@ -135,43 +140,43 @@ fn a_capture_waits_until_the_interface_that_it_leads_to_is_up() {
             frames.retain(|f| f[1..].iter().all(|b| *b == 0));
             frames
         };
-        assert!(frames("out") == frames("in"), "{kind}: {} of 200 came", frames("out").len());
+        assert!(frames("out") == frames("in"), "{kind}: {} of 200 received", frames("out").len());
     }
 }
 
 #[test]
-fn an_interface_that_goes_away_is_told_and_the_run_goes_on() {
+fn reports_a_lost_interface_and_continues() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     for kind in ["af_packet", "af_xdp"] {
-        for gone in ["link set near down", "link delete near"] {
+        for event in ["link set near down", "link delete near"] {
             let scratch = Scratch::new();
-            let (namespace, file) = pair("gone", kind, &scratch);
+            let (namespace, file) = veth_pair("gone", kind, &scratch);
             let flood = std::fs::read_to_string(&file).unwrap().replace("pcap:in", "null").replace("pcap:out", "null");
             let file = scratch.write("chain.toml", flood);
-            set(&namespace, "near", "up");
-            set(&namespace, "far", "up");
+            set_link(&namespace, "near", "up");
+            set_link(&namespace, "far", "up");
             let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
             let mut bondstone = Running::start(command.arg("run").arg(&file).arg("--json"));
             bondstone.wait_for("packets", |line| line.contains("far in ") && !line.contains("far in 0 "));
-            namespace.ip(gone);
-            bondstone.wait_for("the loss", |line| line.contains("\"near\"") && line.contains("lost its link"));
-            let did = bondstone.interrupt().summary(130);
+            namespace.ip(event);
+            bondstone.wait_for("the loss", |line| line.contains("\"near\"") && line.contains("link down"));
+            let summary = bondstone.interrupt().summary(130);
             assert!(
-                did.port("far").number("/received") > 0 && did.port("near").number("/drops/tx_full") > 0,
+                summary.port("far").number("/received") > 0 && summary.port("near").number("/drops/tx_full") > 0,
                 "{}",
-                did.0
+                summary.0
             );
         }
     }
 }
 
-/// Three hosts on the switch of `examples/bridge.toml`, whose ports are on two cores: each hears the others, and what two say to
-/// each other the third does not hear.
+/// Three hosts on the bridge of `examples/bridge.toml`, whose ports are on two cores: each reaches the others, and the
+/// third does not receive the traffic between two of them.
 #[test]
-fn hosts_find_each_other_through_a_bridge() {
+fn a_bridge_connects_hosts() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
@@ -194,11 +199,11 @@ fn hosts_find_each_other_through_a_bridge() {
     let web = Web::start(&scratch, &b, "nginx", 5 << 20);
     web.fetch(&a, "10.9.0.2:8080");
     iperf3(&a, &b, "-c 10.9.0.2 -t 2", "/end/sum_received/bytes");
-    let did = bondstone.interrupt().summary(130);
-    let nf = did.nf("switch");
+    let summary = bondstone.interrupt().summary(130);
+    let nf = summary.nf("switch");
     let (all, flooded) = (nf.number("/packets"), nf.number("/counters/flooded"));
-    // to the third went what is for all, and what was for somebody new
-    let third = did.port("three").number("/sent");
-    assert!(all > 1000 && flooded < all / 10 && third < all / 10, "{}", did.0);
-    assert!(nf.number("/counters/learnt") >= 3, "{}", did.0);
+    // the third host receives broadcasts and frames to unknown addresses
+    let third = summary.port("three").number("/sent");
+    assert!(all > 1000 && flooded < all / 10 && third < all / 10, "{}", summary.0);
+    assert!(nf.number("/counters/learned") >= 3, "{}", summary.0);
 }

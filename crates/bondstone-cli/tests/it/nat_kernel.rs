@@ -1,25 +1,25 @@
-//! The translation beside that of the kernel (nftables), fed the same packets: the same come out, byte for byte.
+//! `nat44` compared with nftables: the same packets give the same output, byte for byte.
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::{Running, Scratch};
 use std::time::Duration;
-use testkit::Setup;
+use testkit::HarnessBuilder;
 use wire::{TcpFlags, build, icmpv4, ipv4};
 
 const OUR: [u8; 4] = [203, 0, 113, 1];
-/// MAC addresses: of the kernel's two interfaces, and of whoever is there.
+/// MAC addresses of the two kernel interfaces and of the hosts behind them.
 const INSIDE: &str = "02:00:00:00:0a:01";
 const OUTSIDE: &str = "02:00:00:00:0b:01";
 
-/// The kernel as a router that translates, between two wires whose other ends are in one namespace.
+/// The kernel as a translating router between two veth pairs whose other ends are in one namespace.
 struct Kernel {
     _kernel: Namespace,
     ends: Namespace,
     scratch: Scratch,
 }
 
-/// What goes in: from inside, or from outside.
+/// Side from which a packet is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     In,
@@ -58,7 +58,7 @@ EOF";
         Kernel { _kernel: kernel, ends, scratch: Scratch::new() }
     }
 
-    /// Sends frames from a side; what comes out at the inside and at the outside.
+    /// Sends frames from a side and returns the frames received inside and outside.
     fn feed(&self, side: Side, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
         let path = self.scratch.path("sent");
         let mut writer = pcap::Writer::create(&path, pcap::LinkType::ETHERNET).unwrap();
@@ -84,14 +84,14 @@ EOF";
             while let Some(record) = reader.next().unwrap() {
                 got.push(record.frame.to_vec());
             }
-            // its own voice apart: ARP
+            // ignore ARP of the kernel itself
             got.retain(|frame| frame[12..14] == [8, 0]);
             got
         })
     }
 }
 
-/// What counts of a frame: the IP packet, with the time to live that it had before it was forwarded.
+/// Returns the part of a frame that is compared: the IP packet, with the TTL before forwarding.
 fn essence(frame: &[u8], forwarded: u8) -> Vec<u8> {
     let packet = ipv4::Packet::new(&frame[14..]).unwrap();
     assert!(packet.checksum_ok());
@@ -101,7 +101,7 @@ fn essence(frame: &[u8], forwarded: u8) -> Vec<u8> {
     bytes
 }
 
-/// Numbers at random, the same each time.
+/// A deterministic random number generator.
 struct Random(u64);
 
 impl Random {
@@ -119,7 +119,7 @@ fn remote(n: u64) -> [u8; 4] {
     [198, 18, 0, 1 + n as u8]
 }
 
-/// A flow: subscriber, its port, remote, its port.
+/// A flow: subscriber, its port, remote host, its port.
 type Flow = (u64, u16, u64, u16);
 
 fn tcp(src: ([u8; 4], u16), dst: ([u8; 4], u16), flags: TcpFlags, seq: u32) -> Vec<u8> {
@@ -128,7 +128,7 @@ fn tcp(src: ([u8; 4], u16), dst: ([u8; 4], u16), flags: TcpFlags, seq: u32) -> V
 }
 
 #[test]
-fn the_same_packets_come_out_as_of_the_kernel() {
+fn output_equals_that_of_nftables() {
     let _one = alone();
     if !possible(&["nft"]) {
         return;
@@ -136,14 +136,14 @@ fn the_same_packets_come_out_as_of_the_kernel() {
     let kernel = Kernel::new();
     let settings = "external = [\"203.0.113.1\"]\ninside = [\"10.0.0.0/8\"]\nmapping = \"endpoint-dependent\"";
     let registry = nf::registry();
-    let mut ours = Setup::of_kind(registry.get("nat44").unwrap(), settings).build().unwrap();
+    let mut ours = HarnessBuilder::from_kind(registry.get("nat44").unwrap(), settings).build().unwrap();
     let mut random = Random(44);
-    // each subscriber has ports of its own: the kernel keeps those that are free, as we do
+    // the ports of subscribers do not collide, because both preserve a free port
     let flows: Vec<Flow> =
         (0..60u16).map(|n| (random.below(5), 2000 + n * 7, random.below(5), 53 + random.below(400) as u16)).collect();
     let (udp, streams) = flows.split_at(30);
 
-    // a round is a side and its packets; what comes back depends on what went out
+    // each round sends packets from one side; inbound packets depend on earlier outbound ones
     let out_udp = |(a, p, b, q): &Flow, n: u8| {
         build::udp4(host(*a), remote(*b), *p, *q).payload(&vec![n; 3 + usize::from(n)]).pad_to(60).to_vec()
     };
@@ -161,9 +161,9 @@ fn the_same_packets_come_out_as_of_the_kernel() {
     let exceeded = icmpv4::Repr::TimeExceeded { code: 0 };
     let unreachable = icmpv4::Repr::DestUnreachable { code: 3 };
     let translated = |frame: Vec<u8>| {
-        // as it was seen outside: from our address
-        let mut bench = Setup::of_kind(registry.get("nat44").unwrap(), settings).build().unwrap();
-        bench.feed_by(0, &[frame]).concat().pop().expect("it begins a session")
+        // as seen outside: from the external address
+        let mut bench = HarnessBuilder::from_kind(registry.get("nat44").unwrap(), settings).build().unwrap();
+        bench.feed_input(0, &[frame]).concat().pop().expect("it begins a session")
     };
     let rounds: Vec<(Side, Vec<Vec<u8>>)> = vec![
         (
@@ -185,7 +185,7 @@ fn the_same_packets_come_out_as_of_the_kernel() {
                 .iter()
                 .map(|f| out_tcp(f, TcpFlags::ACK, 1))
                 .chain((0..20).map(echoes))
-                // about what came from outside
+                // about a packet from outside
                 .chain(udp.iter().take(5).map(|f| {
                     let came = build::udp4(remote(f.2), host(f.0), f.3, f.1).payload(&[1; 40]).to_vec();
                     error(unreachable, host(f.0), remote(f.2), &came, 28)
@@ -205,7 +205,7 @@ fn the_same_packets_come_out_as_of_the_kernel() {
                         .take(10)
                         .map(|f| error(exceeded, [198, 18, 0, 6], OUR, &translated(out_tcp(f, TcpFlags::SYN, 0)), 60)),
                 )
-                // about nothing that was sent
+                // about an unknown packet
                 .chain([error(exceeded, [198, 18, 0, 6], OUR, &build::udp4(OUR, remote(1), 9, 9).to_vec(), 28)])
                 .chain(streams.iter().map(|f| back_tcp(f, TcpFlags::ACK | TcpFlags::PSH, 1)))
                 .collect(),
@@ -223,16 +223,19 @@ fn the_same_packets_come_out_as_of_the_kernel() {
     for (number, (side, frames)) in rounds.into_iter().enumerate() {
         let frames: Vec<_> = frames.into_iter().map(|frame| mac(side, frame)).collect();
         let theirs = kernel.feed(side, &frames);
-        // what was sent is seen again by no one; what goes on leaves by the other side
+        // packets are received only on the other side
         let theirs: Vec<_> = theirs[if side == Side::In { 1 } else { 0 }].iter().map(|f| essence(f, 1)).collect();
         let input = if side == Side::In { 0 } else { 1 };
-        let mine: Vec<_> = ours.feed_by(input, &frames).concat().iter().map(|f| essence(f, 0)).collect();
+        let mine: Vec<_> = ours.feed_input(input, &frames).concat().iter().map(|f| essence(f, 0)).collect();
         ours.advance(Duration::from_millis(10));
         for (n, (a, b)) in mine.iter().zip(&theirs).enumerate() {
-            assert_eq!(a, b, "round {number}, packet {n}: ours and the kernel's");
+            assert_eq!(a, b, "round {number}, packet {n}: nat44 and nftables");
         }
         assert_eq!(mine.len(), theirs.len(), "round {number}, of {}", frames.len());
-        assert!(!mine.is_empty() && (side == Side::In || number == 5 || mine.len() < frames.len()), "some are refused");
+        assert!(
+            !mine.is_empty() && (side == Side::In || number == 5 || mine.len() < frames.len()),
+            "some packets are dropped"
+        );
         compared += mine.len();
     }
     assert!(compared > 200, "{compared}");

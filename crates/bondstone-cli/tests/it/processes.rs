@@ -1,4 +1,4 @@
-//! Two processes of the program, joined by shared memory: vhost with virtio-user, and memif.
+//! Two processes connected by shared memory: vhost with virtio-user, and memif.
 
 use crate::common::{Running, Scratch};
 use dpdk::Memory;
@@ -11,14 +11,14 @@ use std::process::Command;
 
 /// The user and group `nobody`.
 const NOBODY: u32 = 65534;
-/// Where the kernel says how many huge pages are free.
+/// File with the number of free huge pages.
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// How the processes run.
+/// Privileges and memory of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mode {
     rootless: bool,
@@ -33,10 +33,10 @@ impl Mode {
         Mode { rootless: true, huge: true },
     ];
 
-    /// Why this machine cannot do it.
+    /// Returns the reason why this machine does not support the mode.
     fn missing(self) -> Option<&'static str> {
         match self {
-            Mode { huge: true, .. } if Memory::free_huge_pages() < 256 => Some("there are no 256 free huge pages"),
+            Mode { huge: true, .. } if Memory::free_huge_pages() < 256 => Some("needs 256 free huge pages"),
             Mode { huge: false, .. } if Memory::free_huge_pages() >= 64 && !root() => {
                 Some("only root can hide huge pages")
             }
@@ -48,7 +48,7 @@ impl Mode {
     fn possible() -> impl Iterator<Item = Mode> {
         Mode::ALL.into_iter().filter(|mode| {
             let missing = mode.missing();
-            missing.iter().for_each(|why| eprintln!("skipped: {mode:?}: {why}"));
+            missing.iter().for_each(|reason| eprintln!("skipped: {mode:?}: {reason}"));
             missing.is_none()
         })
     }
@@ -59,29 +59,29 @@ impl Mode {
 
     /// Starts `bondstone run FILE --json` in this mode.
     fn run(self, scratch: &Scratch, file: &Path) -> Running {
-        let mut words: Vec<std::ffi::OsString> = vec![];
+        let mut arguments: Vec<std::ffi::OsString> = vec![];
         if !self.huge && Memory::free_huge_pages() != 0 {
-            // a name space of mounts of its own, in which no huge page is free
+            // a mount namespace in which no huge page is free
             let none = scratch.write("none", "0\n");
             let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
-            words.extend(["unshare", "-m", "sh", "-c", script].map(Into::into));
-            words.extend([none.into(), FREE_HUGE_PAGES.into()]);
+            arguments.extend(["unshare", "-m", "sh", "-c", script].map(Into::into));
+            arguments.extend([none.into(), FREE_HUGE_PAGES.into()]);
         }
         let mut program = env!("CARGO_BIN_EXE_bondstone").into();
         if self.rootless && root() {
-            words.extend(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"].map(Into::into));
-            // the place where it was built may be closed to others
+            arguments.extend(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"].map(Into::into));
+            // other users may not have access to the build folder
             let copy = scratch.path("bondstone");
             if !copy.exists() {
                 std::fs::copy(&program, &copy).unwrap();
             }
             program = copy.into();
         }
-        words.extend([program, "run".into(), file.into(), "--json".into()]);
-        Running::start(Command::new(&words[0]).args(&words[1..]).env_remove("XDG_RUNTIME_DIR"))
+        arguments.extend([program, "run".into(), file.into(), "--json".into()]);
+        Running::start(Command::new(&arguments[0]).args(&arguments[1..]).env_remove("XDG_RUNTIME_DIR"))
     }
 
-    /// A folder in which the processes may write.
+    /// Returns a folder that is writable for the processes.
     fn scratch(self) -> Scratch {
         let scratch = Scratch::new();
         if self.rootless && root() {
@@ -91,16 +91,16 @@ impl Mode {
     }
 }
 
-/// What the two sides say; the first has to be there before the second.
+/// Devices of the two sides; the first is started before the second.
 const PAIRS: [(&str, &str); 2] =
     [("vhost:link.sock", "virtio-user:link.sock"), ("memif:link.sock", "memif:link.sock,role=client")];
 
-/// Devices' paths do not count from the chain file's folder.
+/// Returns a device with an absolute path.
 fn device(scratch: &Scratch, text: &str) -> String {
     text.replace("link.sock", scratch.path("link.sock").to_str().unwrap())
 }
 
-/// Frames of all sizes, each different.
+/// Returns different frames of all sizes.
 fn frames(seed: u32, count: u32) -> Vec<Vec<u8>> {
     let frame = |n: u32| {
         let mut frame = vec![seed as u8; 60 + (n.wrapping_mul(2_654_435_761) >> 16) as usize % 1455];
@@ -127,8 +127,8 @@ fn read(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A chain file that sends from one port over the link, and what comes to another port.
-fn both_ways(scratch: &Scratch, name: &str, link: &str, from: &str, to: &str, core: usize) -> std::path::PathBuf {
+/// Writes a chain file that sends from one port over the link, and from the link to another port.
+fn bidirectional(scratch: &Scratch, name: &str, link: &str, from: &str, to: &str, core: usize) -> std::path::PathBuf {
     let mut chains = "bondstone = 1\n".to_owned();
     for (port, device) in [("from", from), ("link", &device(scratch, link)), ("to", to)] {
         writeln!(chains, "[port.{port}]\ndevice = \"{device}\"").unwrap();
@@ -139,22 +139,22 @@ fn both_ways(scratch: &Scratch, name: &str, link: &str, from: &str, to: &str, co
     scratch.write(name, chains)
 }
 
-/// Whether a line says that packets came by the link.
-fn over_the_link(line: &str) -> bool {
+/// Returns true for a line with packets received over the link.
+fn has_link_packets(line: &str) -> bool {
     line.contains("link in ") && !line.contains("link in 0 ")
 }
 
-/// Both captures are read only once the link is there, so every packet arrives, in order.
+/// Captures are read after the link is up, so every packet arrives in order.
 #[test]
-fn captures_cross_between_two_processes_without_loss() {
+fn captures_cross_between_processes_without_loss() {
     let _one = crate::common::alone();
     for (mode, (first, second)) in Mode::possible().flat_map(|mode| PAIRS.map(|pair| (mode, pair))) {
         let scratch = mode.scratch();
         let (a, b) = (frames(1, 5000), frames(2, 4000));
         write(&scratch.path("a"), &a);
         write(&scratch.path("b"), &b);
-        let a_file = both_ways(&scratch, "a.toml", first, "pcap:a", "pcap:from_b", 0);
-        let b_file = both_ways(&scratch, "b.toml", second, "pcap:b", "pcap:from_a", 1);
+        let a_file = bidirectional(&scratch, "a.toml", first, "pcap:a", "pcap:from_b", 0);
+        let b_file = bidirectional(&scratch, "b.toml", second, "pcap:b", "pcap:from_a", 1);
         let mut a_runs = mode.run(&scratch, &a_file);
         a_runs.started();
         let mut b_runs = mode.run(&scratch, &b_file);
@@ -176,21 +176,21 @@ fn captures_cross_between_two_processes_without_loss() {
     }
 }
 
-/// Either side, killed while packets flow both ways.
+/// Kills either side while packets flow in both directions.
 #[test]
-fn a_killed_peer_costs_its_link_and_nothing_else() {
+fn a_killed_peer_takes_down_its_link_only() {
     let _one = crate::common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, second) in PAIRS {
         for kill_second in [true, false] {
             let scratch = mode.scratch();
-            let a_file = both_ways(&scratch, "a.toml", first, "null", "null", 0);
-            let b_file = both_ways(&scratch, "b.toml", second, "null", "null", 1);
+            let a_file = bidirectional(&scratch, "a.toml", first, "null", "null", 0);
+            let b_file = bidirectional(&scratch, "b.toml", second, "null", "null", 1);
             let mut a = mode.run(&scratch, &a_file);
             a.started();
             let mut b = mode.run(&scratch, &b_file);
             b.started();
-            // both ways: something has come to each
+            // packets in both directions
             for side in [&mut a, &mut b] {
                 side.wait_for("packets over the link", |line| {
                     line.contains("link in ") && !line.contains("link in 0 ")
@@ -199,8 +199,8 @@ fn a_killed_peer_costs_its_link_and_nothing_else() {
             let (killed, mut left) = if kill_second { (b, a) } else { (a, b) };
             killed.signal(Signal::KILL);
             assert_eq!(killed.end().status, None);
-            left.wait_for("word of the lost link", |line| line.contains("\"link\"") && line.contains("lost its link"));
-            // and it goes on
+            left.wait_for("the lost link", |line| line.contains("\"link\"") && line.contains("link down"));
+            // the other side continues
             let lines = left.wait_for("nothing", |_| true).len();
             let mut n = 0;
             left.wait_for("two more seconds", |line| {
@@ -220,30 +220,30 @@ fn a_killed_peer_costs_its_link_and_nothing_else() {
     }
 }
 
-/// The side that listens goes on listening for another peer.
+/// The listening side accepts another peer.
 #[test]
-fn a_peer_that_was_killed_can_come_back() {
+fn a_killed_peer_can_reconnect() {
     let _one = crate::common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, second) in PAIRS {
         let scratch = mode.scratch();
-        let a_file = both_ways(&scratch, "a.toml", first, "null", "null", 0);
-        let b_file = both_ways(&scratch, "b.toml", second, "null", "null", 1);
+        let a_file = bidirectional(&scratch, "a.toml", first, "null", "null", 0);
+        let b_file = bidirectional(&scratch, "b.toml", second, "null", "null", 1);
         let mut a = mode.run(&scratch, &a_file);
         a.started();
         for life in 1..=3 {
             let mut b = mode.run(&scratch, &b_file);
-            b.wait_for("packets over the link", over_the_link);
+            b.wait_for("packets over the link", has_link_packets);
             let mut links = 0;
             a.wait_for("its link", |line| {
-                links += u32::from(line.contains("\"link\"") && line.contains("has its link"));
+                links += u32::from(line.contains("\"link\"") && line.contains("link up"));
                 links == life
             });
             b.signal(Signal::KILL);
             b.end();
             let mut losses = 0;
             a.wait_for("the loss of its link", |line| {
-                losses += u32::from(line.contains("\"link\"") && line.contains("lost its link"));
+                losses += u32::from(line.contains("\"link\"") && line.contains("link down"));
                 losses == life
             });
         }
@@ -251,27 +251,31 @@ fn a_peer_that_was_killed_can_come_back() {
     }
 }
 
-/// What a killed process leaves behind is no obstacle; what a living one holds stays its own.
+/// The socket of a killed process is replaced, that of a running process is not.
 #[test]
-fn a_socket_of_the_dead_is_taken_and_one_of_the_living_is_not() {
+fn replaces_stale_sockets_only() {
     let _one = crate::common::alone();
     let Some(mode) = Mode::possible().next() else { return };
     for (first, _) in PAIRS {
         let scratch = mode.scratch();
-        let file = both_ways(&scratch, "a.toml", first, "null", "null", 0);
+        let file = bidirectional(&scratch, "a.toml", first, "null", "null", 0);
         let socket = scratch.path("link.sock");
         let mut killed = mode.run(&scratch, &file);
         killed.started();
         let refused = mode.run(&scratch, &file).end();
         assert_eq!(refused.status, Some(3), "{first}: {}", refused.err);
-        assert!(refused.err.contains("somebody listens") && refused.err.contains("remedy"), "{first}: {}", refused.err);
-        assert!(socket.exists(), "{first}: it took the socket away");
+        assert!(
+            refused.err.contains("another process listens") && refused.err.contains("help: "),
+            "{first}: {}",
+            refused.err
+        );
+        assert!(socket.exists(), "{first}: the socket was removed");
         killed.signal(Signal::KILL);
         killed.end();
-        assert!(socket.exists(), "{first}: nobody tidied up");
+        assert!(socket.exists(), "{first}: the socket was removed");
         let mut next = mode.run(&scratch, &file);
         next.started();
         next.interrupt().summary(130);
-        assert!(!socket.exists(), "{first}: it left its socket behind");
+        assert!(!socket.exists(), "{first}: the socket was not removed");
     }
 }

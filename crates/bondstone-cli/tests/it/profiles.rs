@@ -1,14 +1,14 @@
-//! Profiles through the command line: streams whose rates a script changes from second to second.
+//! Profiles on the command line: streams whose rates a script sets for every second.
 
 use crate::common::{Said, Scratch, bondstone, has_cpu_0_and_another};
 use report::Result;
 use std::path::{Path, PathBuf};
 
-/// Two ways between two ports.
+/// Chains in both directions between two ports.
 const CHAIN: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
                      chain = [{ path = [\"a\", \"count\", \"b\"], cores = [0] }, { path = [\"b\", \"a\"], cores = [0] }]\n";
 
-/// Three streams, one of which comes and goes, and one that is sent into the second port.
+/// Three streams: one sends only in one second, and one is sent into the second port.
 const SCRIPT: &str = "fn streams() {
     [
         #{ name: \"web\", frames: \"imix\", flows: 100 },
@@ -30,24 +30,28 @@ fn bench(scratch: &Scratch, file: &Path, arguments: &[&str]) -> Said {
     bondstone(fixed.iter().chain(arguments).copied())
 }
 
-/// The documents, each what its id says, with every packet of every stream and second accounted for.
+/// Reads the result documents and checks that every packet of every stream and second is accounted for.
 #[track_caller]
 fn results(said: &Said) -> Vec<Result> {
     assert_eq!(said.status, Some(0), "{}", said.err);
     let all = said.results();
-    all.iter().for_each(accounted_for);
+    all.iter().for_each(assert_accounts);
     all
 }
 
-fn accounted_for(result: &Result) {
+fn assert_accounts(result: &Result) {
     let [trial] = &result.trials[..] else { panic!("one trial, not {}", result.trials.len()) };
     let profile = result.traffic.profile.as_ref().expect("it has a profile");
-    let seconds = profile.seconds as usize;
+    let seconds = profile.duration_s as usize;
     assert_eq!((trial.duration_s, &*result.method.name), (seconds as f64, "profile"));
     let mut sums = [0; 5];
     for s in &result.streams {
-        assert_eq!((s.sent + s.unsent, s.received + s.lost, s.seconds.len()), (s.intended, s.sent, seconds), "{s:?}");
-        let of = |n: usize| s.seconds.iter().map(|second| second[n]).sum::<u64>();
+        assert_eq!(
+            (s.sent + s.unsent, s.received + s.lost, s.per_second.len()),
+            (s.intended, s.sent, seconds),
+            "{s:?}"
+        );
+        let of = |n: usize| s.per_second.iter().map(|second| second[n]).sum::<u64>();
         assert_eq!((of(0), of(1), of(2)), (s.intended, s.sent, s.received), "{s:?}");
         assert_eq!(s.latency.is_some(), s.received != 0, "{s:?}");
         for (sum, n) in sums.iter_mut().zip([s.intended, s.sent, s.unsent, s.received, s.lost]) {
@@ -57,8 +61,8 @@ fn accounted_for(result: &Result) {
     assert_eq!(sums, [trial.intended, trial.sent, trial.unsent, trial.received, trial.lost]);
     assert_eq!((trial.duplicate, trial.corrupt, trial.reordered), (0, 0, 0));
     if result.dut.kind == "bondstone" {
-        let away = trial.poll_gap_max_ns > 100_000;
-        assert!(away || trial.lost + trial.unsent == 0, "what passes everything loses nothing: {trial:?}");
+        let preempted = trial.poll_gap_max_ns > 100_000;
+        assert!(preempted || trial.lost + trial.unsent == 0, "lost without host interference: {trial:?}");
     }
     let curve = |name: &str| {
         let series = result.series.iter().find(|s| s.name == format!("{name} over time")).expect(name);
@@ -66,14 +70,14 @@ fn accounted_for(result: &Result) {
         series.points.iter().map(|p| p[1] as u64).collect::<Vec<_>>()
     };
     let sum = |n: usize| -> Vec<u64> {
-        (0..seconds).map(|second| result.streams.iter().map(|s| s.seconds[second][n]).sum()).collect()
+        (0..seconds).map(|second| result.streams.iter().map(|s| s.per_second[second][n]).sum()).collect()
     };
     assert_eq!((curve("offered"), curve("received")), (sum(0), sum(2)));
     assert_eq!(curve("lost").iter().sum::<u64>(), trial.lost);
 }
 
 #[test]
-fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
+fn sends_streams_as_the_script_specifies() {
     let _one = crate::common::alone();
     if !has_cpu_0_and_another() {
         return;
@@ -85,22 +89,22 @@ fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
     let said = bench(&scratch, &chain, &with);
     let [result] = &results(&said)[..] else { panic!("{}", said.out) };
     let of = |name: &str| result.streams.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no {name}"));
-    let each = |name: &str| of(name).seconds.iter().map(|second| second[0]).collect::<Vec<_>>();
+    let each = |name: &str| of(name).per_second.iter().map(|second| second[0]).collect::<Vec<_>>();
     assert_eq!(each("web"), [2000, 4000, 6000]);
     // 10 Gbit/s carry 14,880,952 frames of 64 bytes
     assert_eq!((each("dns"), each("back")), (vec![0, 500, 0], vec![1488; 3]));
     assert_eq!((of("dns").flows, &*of("dns").frames, of("dns").port), (20, "256", 0));
     assert_eq!((of("back").flows, &*of("back").frames, of("back").port), (1, "64", 1));
-    // both ways are open, and few packets find a worker that is away for long
+    // both directions forward
     assert!(result.streams.iter().all(|s| s.received > 0), "{:?}", result.streams);
     let profile = result.traffic.profile.as_ref().unwrap();
-    assert_eq!((profile.script.as_deref(), profile.seconds), (Some(SCRIPT), 3));
-    assert_eq!((&*profile.name, profile.line_bps), ("three.rhai", Some(10e9)));
+    assert_eq!((profile.script.as_deref(), profile.duration_s), (Some(SCRIPT), 3));
+    assert_eq!((&*profile.name, profile.line_rate_bps), ("three.rhai", Some(10e9)));
     assert_eq!((result.traffic.flows, result.traffic.directions), (121, 1));
     assert!(said.err.contains("three.rhai: 3 s of web, dns, back"), "{}", said.err);
     let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
     assert!(["Streams over time", "offered over time", "fn seconds() { 3 }"].iter().all(|text| page.contains(text)));
-    // a shorter one, in words
+    // a shorter one, as a table
     let said = bench(&scratch, &chain, &["--profile", script.to_str().unwrap(), "--seconds", "1", "--line", "1G"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(said.out.contains("over time") && said.out.contains("back"), "{}", said.out);
@@ -109,7 +113,7 @@ fn streams_are_sent_as_the_script_says_and_every_packet_is_accounted_for() {
 }
 
 #[test]
-fn a_scenario_sends_a_profile_once_in_each_repetition() {
+fn a_scenario_sends_a_profile_once_per_repetition() {
     let _one = crate::common::alone();
     if !has_cpu_0_and_another() {
         return;
@@ -118,19 +122,19 @@ fn a_scenario_sends_a_profile_once_in_each_repetition() {
     scratch.write("chain.toml", CHAIN);
     scratch.write("three.rhai", SCRIPT);
     let text = "bondstone = 1\n[scenario]\ntitle = \"streams\"\n[dut]\nchain = \"chain.toml\"\n\
-                [traffic]\nprofile = \"three.rhai\"\nseconds = 1\n[goal]\nrepeat = 2\n";
+                [traffic]\nprofile = \"three.rhai\"\nduration_s = 1\n[goal]\nrepeat = 2\n";
     let file = scratch.write("scenario.toml", text);
     let all = results(&bench(&scratch, &file, &["--json"]));
     assert_eq!(all.len(), 2);
     assert_eq!(all[0].traffic, all[1].traffic);
     assert!(all.iter().all(|r| r.trials[0].intended == 2000 + 1488));
-    // and longer where that is said
+    // with another duration
     let longer = results(&bench(&scratch, &file, &["--seconds", "2", "--json"]));
     assert_eq!(longer[0].trials[0].intended, 2000 + 4000 + 500 + 2 * 1488);
 }
 
 #[test]
-fn another_program_is_sent_a_profile() {
+fn sends_a_profile_to_another_program() {
     let _one = crate::common::alone();
     let there = |program: &str| ["/usr/bin", "/usr/sbin"].iter().any(|folder| Path::new(folder).join(program).exists());
     if !has_cpu_0_and_another() || !there("dpdk-testpmd") {
@@ -139,15 +143,15 @@ fn another_program_is_sent_a_profile() {
     let scratch = Scratch::new();
     scratch.write("three.rhai", SCRIPT);
     let text = "bondstone = 1\n[scenario]\ntitle = \"streams\"\n[dut]\nkind = \"testpmd\"\n\
-                [traffic]\nprofile = \"three.rhai\"\nseconds = 2\n";
+                [traffic]\nprofile = \"three.rhai\"\nduration_s = 2\n";
     let all = results(&bench(&scratch, &scratch.write("scenario.toml", text), &["--json"]));
     assert_eq!(all[0].dut.kind, "testpmd");
     let received: u64 = all[0].streams.iter().map(|s| s.received).sum();
-    assert!(received * 2 > all[0].trials[0].sent, "most come back: {:?}", all[0].streams);
+    assert!(received * 2 > all[0].trials[0].sent, "most are received: {:?}", all[0].streams);
     assert!(all[0].streams.iter().all(|s| s.received > 0), "of both ports: {:?}", all[0].streams);
 }
 
-/// The examples.
+/// Returns the example profiles.
 fn examples() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/profiles");
     let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -158,7 +162,7 @@ fn examples() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_example_is_sent() {
+fn sends_every_example() {
     let _one = crate::common::alone();
     if !has_cpu_0_and_another() {
         return;
@@ -173,7 +177,7 @@ fn every_example_is_sent() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_a_cure() {
+fn errors_have_a_position_and_a_remedy() {
     let scratch = Scratch::new();
     let chain = scratch.write("chain.toml", CHAIN);
     let one = "fn streams() { [#{ name: \"a\" }] }\n";
@@ -214,12 +218,12 @@ fn what_is_wrong_is_named_with_its_place_and_a_cure() {
         assert_eq!(said.status, Some(2), "{arguments:?}\n{}", said.err);
         assert!(words.iter().all(|word| said.err.contains(word)), "{arguments:?}\n{}", said.err);
     }
-    // a device that exists only as numbers has no streams
+    // a simulated device does not support streams
     for (more, words) in [
         ("profile = \"s.rhai\"\nframes = \"64\"\n", &["scenario.toml:8:", "does not go with a profile"][..]),
-        ("profile = \"s.rhai\"\nseconds = 20000\n", &["scenario.toml:8:", "20000"]),
+        ("profile = \"s.rhai\"\nduration_s = 20000\n", &["scenario.toml:8:", "20000"]),
         ("profile = \"away.rhai\"\n", &["scenario.toml:7:", "away.rhai"]),
-        ("seconds = 5\n", &["scenario.toml:7:", "length of a profile"]),
+        ("duration_s = 5\n", &["scenario.toml:7:", "length of a profile"]),
         ("profile = \"s.rhai\"\n[goal]\nmethods = [\"loss\"]\n", &["scenario.toml:9:", "does not send a profile"]),
         ("[goal]\nmethods = [\"profile\"]\n", &["scenario.toml:8:", "has no profile"]),
     ] {
@@ -236,7 +240,7 @@ fn what_is_wrong_is_named_with_its_place_and_a_cure() {
 }
 
 #[test]
-fn only_results_of_one_script_are_compared() {
+fn compares_only_results_of_the_same_script() {
     let _one = crate::common::alone();
     if !has_cpu_0_and_another() {
         return;

@@ -1,11 +1,11 @@
-//! Captures as traffic, through the command line: rewritten, with their own gaps, one for each direction.
+//! Replay of captures on the command line: rewritten, with their gaps, in both directions.
 
 use crate::common::{Said, Scratch, bondstone, has_cpu_0_and_another, is_quiet};
 use report::{Frames, Result};
 use std::path::PathBuf;
 use wire::build;
 
-/// A chain there and back that lets through what comes from 198.18.0.0/16 or goes there.
+/// Chains in both directions that accept packets from or to 198.18.0.0/16.
 const CHAIN: &str = r#"
 bondstone = 1
 port.in.device = "ring:in"
@@ -14,7 +14,7 @@ nf.fw = { kind = "firewall", rules = ["accept src 198.18.0.0/16", "accept dst 19
 chain = [{ path = ["in", "fw", "out"], cores = [0] }, { path = ["out", "fw", "in"], cores = [0] }]
 "#;
 const MAP: [&str; 2] = ["--rewrite", "10.0.0.0/16=198.18.0.0/16"];
-/// One trial of so many packets as are due in 60 ms.
+/// One trial of 60 ms.
 const SHORT: [&str; 3] = ["--json", "--goal", "quick,final=20ms,sum=60ms,first=20ms"];
 
 fn run(scratch: &Scratch, arguments: &[&str]) -> Said {
@@ -29,7 +29,7 @@ fn bench(scratch: &Scratch, arguments: &[&str]) -> Vec<Result> {
     said.results()
 }
 
-/// A capture of UDP between these hosts with frames at these microseconds.
+/// Writes a capture of UDP between these hosts with frames at these microseconds.
 fn capture(scratch: &Scratch, name: &str, between: [[u8; 4]; 2], times_us: &[u64], payload: usize) -> PathBuf {
     let mut writer = pcap::Writer::new(Vec::new(), pcap::LinkType::ETHERNET).unwrap();
     let frame = build::udp4(between[0], between[1], 1000, 53).payload(&vec![7; payload]).to_vec();
@@ -42,25 +42,25 @@ fn capture(scratch: &Scratch, name: &str, between: [[u8; 4]; 2], times_us: &[u64
 const THERE: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]];
 const BACK: [[u8; 4]; 2] = [[10, 1, 0, 1], [10, 0, 0, 1]];
 
-/// Five at once, five a second later: 11.1 s / 10 until they come again.
+/// Five frames at once and five a second later; the period is 1.11 s.
 const BURSTS: [u64; 10] = [0, 0, 0, 0, 0, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000];
 
 fn text(path: &std::path::Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Every trial has so many packets on schedule, each accounted for.
+/// Asserts that the schedule of every trial has this many packets, all accounted for.
 #[track_caller]
-fn intends(result: &Result, packets: u64) {
+fn assert_intended(result: &Result, packets: u64) {
     assert!(!result.trials.is_empty());
     for t in &result.trials {
         assert_eq!((t.intended, t.sent + t.unsent, t.received + t.lost), (packets, packets, t.sent));
-        assert!(t.late_hdr.is_some());
+        assert!(t.lateness_hdr.is_some());
     }
 }
 
 #[test]
-fn a_capture_is_rewritten_and_the_result_says_so() {
+fn rewrites_a_capture_and_reports_it() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -69,15 +69,15 @@ fn a_capture_is_rewritten_and_the_result_says_so() {
     let file = capture(&scratch, "lunch.pcap", THERE, &[0, 10, 20, 30], 40);
     let rate = ["--pcap", text(&file), "--rate", "50000"];
     let plain = &bench(&scratch, &rate)[0];
-    assert!(plain.trials.iter().all(|t| t.received == 0), "the firewall refuses these addresses");
+    assert!(plain.trials.iter().all(|t| t.received == 0), "the firewall drops these addresses");
     let map = &bench(&scratch, &[&rate[..], &MAP, &["--vlan", "7"]].concat())[0];
-    assert!(map.trials.iter().any(|t| t.received > 0), "and takes those they become");
+    assert!(map.trials.iter().any(|t| t.received > 0), "and accepts the rewritten ones");
     assert!(map.trials.iter().all(|t| t.lost == 0 || !is_quiet(t)), "{:?}", map.trials);
     assert_eq!((map.cell["rewrite"].as_str(), map.cell["vlan"].as_str()), (MAP[1], "7"));
     assert!(map.deviations.iter().any(|d| d.contains("4 of the first 4 frames of lunch.pcap")), "{:?}", map.deviations);
     let Frames::Trace(trace) = &map.traffic.frames else { panic!("{:?}", map.traffic.frames) };
     assert_eq!(trace.mean_frame_bytes, (14 + 4 + 28 + 40 + 4) as f64, "with its tag");
-    // what was sent differs, and is not compared
+    // results of different traffic are not compared
     let db = scratch.path("results.sqlite");
     let compare = bondstone(["results", "compare", &plain.id, &map.id, "--db", text(&db)]);
     assert_eq!(compare.status, Some(2));
@@ -90,7 +90,7 @@ fn a_capture_is_rewritten_and_the_result_says_so() {
 }
 
 #[test]
-fn a_capture_keeps_its_own_gaps() {
+fn a_capture_is_sent_with_its_gaps() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -98,30 +98,30 @@ fn a_capture_keeps_its_own_gaps() {
     let scratch = Scratch::new();
     let file = capture(&scratch, "bursts.pcap", THERE, &BURSTS, 40);
     let of = |more: &[&str]| bench(&scratch, &[&["--pcap", text(&file)], &MAP[..], more].concat()).remove(0);
-    // 60 ms of it are the first burst
+    // the first 60 ms contain only the first burst
     let own = of(&["--gaps"]);
-    intends(&own, 5);
-    assert_eq!((own.method.name.as_str(), own.cell["gaps"].as_str(), own.goal.trial_s), ("load", "own", 0.06));
+    assert_intended(&own, 5);
+    assert_eq!((own.method.name.as_str(), own.cell["gaps"].as_str(), own.goal.trial_duration_s), ("load", "own", 0.06));
     let pps = own.trials[0].load_pps;
     assert!((pps - 9.0).abs() < 1e-6, "{pps}");
-    assert!(own.deviations.iter().any(|d| d.contains("their own gaps")));
+    assert!(own.deviations.iter().any(|d| d.contains("with their gaps")));
     // 60 ms are 5.4 periods of 11.1 ms
     let faster = of(&["--speed", "100"]);
-    intends(&faster, 5 * 10 + 5);
+    assert_intended(&faster, 5 * 10 + 5);
     assert!((faster.trials[0].load_pps - 900.0).abs() < 1e-6);
-    // and the same by rate
-    intends(&of(&["--gaps", "--rate", "900"]), 55);
-    // a search that ends soon, also on a busy machine
+    // the same, set by the rate
+    assert_intended(&of(&["--gaps", "--rate", "900"]), 55);
+    // a search that ends soon, also on a busy host
     let goal = ["--json", "--goal", "quick,loss=50%,final=10ms,sum=10ms,first=10ms,width=50%"];
     let chain = scratch.path("chain.toml");
     let search = [&[text(&chain), "--pcap", text(&file), "--gaps", "--method", "throughput"], &MAP[..], &goal].concat();
     let searched = run(&scratch, &search).results().remove(0);
-    assert!(searched.calibration.is_some(), "sent much faster than it was captured");
+    assert!(searched.calibration.is_some(), "sent much faster than captured");
     assert_eq!((searched.method.name.as_str(), searched.cell["gaps"].as_str()), ("throughput", "own"));
 }
 
 #[test]
-fn a_capture_larger_than_memory_keeps_its_own_gaps() {
+fn a_capture_larger_than_memory_is_sent_with_its_gaps() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -130,14 +130,14 @@ fn a_capture_larger_than_memory_keeps_its_own_gaps() {
     let times: Vec<u64> = (0..36_000).map(|n| n * 20).collect();
     let file = capture(&scratch, "large.pcap", THERE, &times, 1900);
     let result = bench(&scratch, &[&["--pcap", text(&file), "--speed", "2"], &MAP[..]].concat()).remove(0);
-    assert!(result.deviations.iter().any(|d| d.contains("are read again as they are sent")), "{:?}", result.deviations);
+    assert!(result.deviations.iter().any(|d| d.contains("are read again while sending")), "{:?}", result.deviations);
     assert!((result.trials[0].load_pps - 1e5).abs() < 1.0, "{}", result.trials[0].load_pps);
-    intends(&result, 6000);
+    assert_intended(&result, 6000);
     assert!(result.trials.iter().any(|t| t.received > 0));
 }
 
 #[test]
-fn two_captures_go_both_ways() {
+fn sends_two_captures_in_both_directions() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -147,26 +147,25 @@ fn two_captures_go_both_ways() {
     let server = capture(&scratch, "server.pcap", BACK, &[12_500], 400);
     let both = format!("{},{}", client.display(), server.display());
     let paced = bench(&scratch, &[&["--pcap", &both, "--rate", "10000"], &MAP[..]].concat()).remove(0);
-    intends(&paced, 2 * 200);
+    assert_intended(&paced, 2 * 200);
     let hash = |path: &PathBuf| Some(report::sha256(&std::fs::read(path).unwrap()));
     let traffic = &paced.traffic;
-    assert_eq!((traffic.directions, &traffic.trace_sha256, &traffic.back_sha256), (2, &hash(&client), &hash(&server)));
+    assert_eq!(
+        (traffic.directions, &traffic.trace_sha256, &traffic.reverse_trace_sha256),
+        (2, &hash(&client), &hash(&server))
+    );
     assert_eq!(traffic.frames.label(), "client.pcap,server.pcap");
     assert!(paced.trials.iter().any(|t| t.received > 0));
-    assert!(
-        paced.trials.iter().all(|t| t.lost == 0 || !is_quiet(t)),
-        "each comes into its own port: {:?}",
-        paced.trials
-    );
-    // in 60 ms three periods of 18.75 ms, and the first of the fourth
+    assert!(paced.trials.iter().all(|t| t.lost == 0 || !is_quiet(t)), "each is sent into its port: {:?}", paced.trials);
+    // 60 ms contain three periods of 18.75 ms and the first frame of the fourth
     let twice = ["--pcap", text(&client), "--pcap", text(&server), "--gaps"];
     let own = bench(&scratch, &[&twice, &MAP[..]].concat()).remove(0);
-    intends(&own, 3 * 5 + 1);
-    assert!(own.deviations.iter().any(|d| d.contains("the time between them")), "{:?}", own.deviations);
+    assert_intended(&own, 3 * 5 + 1);
+    assert!(own.deviations.iter().any(|d| d.contains("captured time offset")), "{:?}", own.deviations);
 }
 
 #[test]
-fn a_scenario_asks_for_all_of_it() {
+fn a_scenario_sets_all_options() {
     if !has_cpu_0_and_another() {
         return;
     }
@@ -183,12 +182,12 @@ fn a_scenario_asks_for_all_of_it() {
     assert_eq!(result.cell["rewrite"], MAP[1]);
     assert_eq!((result.cell["vlan"].as_str(), result.cell["gaps"].as_str()), ("strip", "own"));
     assert_eq!((result.traffic.directions, result.method.name.as_str()), (2, "load"));
-    // both begin with five, have five more after 10 ms, and come again after 10.5 ms, the mean gap of the twenty
+    // both start with five frames, have five more after 10 ms, and repeat after 10.5 ms
     assert!(result.trials.iter().all(|t| t.intended == t.sent + t.unsent && t.intended == 110), "{:?}", result.trials);
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn errors_name_the_option() {
     let scratch = Scratch::new();
     let file = capture(&scratch, "one.pcap", THERE, &[5, 5], 40);
     let one = ["--pcap", text(&file)];
@@ -196,10 +195,10 @@ fn what_cannot_be_is_said() {
     for (more, words) in [
         (&["--rewrite", "10.0.0.0/8=198.18.0.0/15"][..], "of one IP version and length"),
         (&["--vlan", "4095"], "VLAN"),
-        (&["--speed", "0"], "times as fast"),
+        (&["--speed", "0"], "times the captured speed"),
         (&["--gaps"], "has no gaps"),
-        (&["--pcap", "b.pcap", "--pcap", "c.pcap"], "no number of captures"),
-        (&["--both-ways"], "--both-ways"),
+        (&["--pcap", "b.pcap", "--pcap", "c.pcap"], "not a valid number of captures"),
+        (&["--bidirectional"], "--bidirectional"),
         (&["--speed", "2", "--rate", "5"], "--rate"),
     ] {
         let said = run(&scratch, &[&[text(&chain)], &one[..], more].concat());

@@ -1,4 +1,4 @@
-//! `bondstone reproduce` as a user runs it: what it finds, what it judges, what it refuses.
+//! `bondstone reproduce`: scenarios, verdicts and errors.
 
 use crate::common::{Running, Said, Scratch};
 use serde_json::Value;
@@ -31,7 +31,7 @@ throughput = "quick,loss=90%,final=10ms,sum=10ms,first=10ms,width=50%"
 [matrix]
 nf = ["ttl", "teleport"]
 [native]
-only = "ttl"
+filter = "ttl"
 pairs = 20
 [[published]]
 id = "fast"
@@ -45,31 +45,31 @@ unit = "Mpps"
 id = "curve"
 image = true
 [[claim]]
-says = "twice as fast"
+text = "twice as fast"
 published = "fast / slow"
-measure = "speed over C"
+metric = "speed over C"
 where = { nf = "ttl", source = "ring" }
-within = 0.1
+tolerance = 0.1
 [[claim]]
-says = "some"
+text = "some"
 published = "fast"
-measure = "throughput"
+metric = "throughput"
 where = { nf = "ttl" }
-untestable = "another machine"
+not_testable = "another machine"
 [[claim]]
-says = "many"
+text = "many"
 published = "fast"
-measure = "throughput"
+metric = "throughput"
 where = { nf = "teleport" }
-at_least = 1
+min = 1
 "#;
 
-/// Rows as native-bench writes them.
+/// Output of native-bench.
 const ROWS: &str = r#"{ "nfs": [{ "nf": "ttl", "source": "ring", "flows": 512, "frame": 64,
   "bondstone": { "p05": 1, "median": 1 }, "native": { "p05": 1, "median": 1 },
   "ratio": RATIO, "ratio_lower": LOWER, "ratio_upper": UPPER }] }"#;
 
-/// A folder of studies, with one.
+/// A directory with one study.
 struct Studies(Scratch);
 
 impl Studies {
@@ -83,7 +83,7 @@ impl Studies {
         studies
     }
 
-    /// A program in the place of native-bench.
+    /// Creates a script that replaces native-bench.
     fn native(&self, script: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let file = self.0.write("native", format!("#!/bin/sh\n{script}\n"));
@@ -91,8 +91,8 @@ impl Studies {
         file
     }
 
-    /// One that finds this ratio of cycles.
-    fn finds(&self, ratio: f64, warning: &str) -> PathBuf {
+    /// Creates a replacement of native-bench that reports a ratio of cycles.
+    fn native_with_ratio(&self, ratio: f64, warning: &str) -> PathBuf {
         let rows = ROWS.replace("RATIO", &ratio.to_string());
         let rows = rows.replace("LOWER", &(ratio * 0.99).to_string()).replace("UPPER", &(ratio * 1.01).to_string());
         let rows = self.0.write("rows.json", rows);
@@ -106,7 +106,7 @@ impl Studies {
         command
     }
 
-    /// Runs it to the end, also where there is but one CPU for chain and generator.
+    /// Runs it to the end, also with a single CPU for chain and generator.
     fn run(&self, native: &Path, arguments: &[&str]) -> Said {
         let mut command = self.command(native, arguments);
         command.arg("--db").arg(self.0.path("results.sqlite")).arg("--report").arg(self.0.path("report.html"));
@@ -117,78 +117,80 @@ impl Studies {
     }
 
     fn findings(&self, native: &Path) -> (Value, Vec<Value>) {
-        let said = self.run(native, &["alpha/one", "--json"]);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        let all: Value = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {}", said.out));
+        let output = self.run(native, &["alpha/one", "--json"]);
+        assert_eq!(output.status, Some(0), "{}", output.err);
+        let all: Value = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {}", output.out));
         (all[0].clone(), all[0]["findings"].as_array().unwrap().clone())
     }
 }
 
 #[test]
-fn every_finding_is_judged_and_every_result_kept() {
+fn evaluates_claims_and_stores_results() {
     let studies = Studies::new();
-    let (document, findings) = studies.findings(&studies.finds(0.5, ""));
-    assert_eq!(
-        (&document["scenario"], &document["environment"]["theirs"]["cpu"]),
-        (&"alpha/one".into(), &"Z80".into())
-    );
+    let (document, findings) = studies.findings(&studies.native_with_ratio(0.5, ""));
+    assert_eq!((&document["scenario"], &document["environment"]["study"]["cpu"]), (&"alpha/one".into(), &"Z80".into()));
     let of = |n: usize, key: &str| findings[n][key].as_str().unwrap_or_default().to_owned();
     let verdicts: Vec<_> = (0..findings.len()).map(|n| of(n, "verdict")).collect();
     assert_eq!(verdicts, ["reproduced", "not testable here", "not testable here", "not testable here"]);
     assert_eq!(
-        (findings[0]["here"]["least"].as_f64(), of(0, "published")),
+        (findings[0]["measured"]["min"].as_f64(), of(0, "published")),
         (Some(2.0), "2.000 (4 / 2 Mpps)".to_owned())
     );
-    assert!(of(1, "why").contains("another machine"), "{}", findings[1]);
-    assert!(of(2, "why").contains("no NF \"teleport\" yet"), "{}", findings[2]);
+    assert!(of(1, "reason").contains("another machine"), "{}", findings[1]);
+    assert!(of(2, "reason").contains("no NF of kind \"teleport\""), "{}", findings[2]);
     assert_eq!(of(3, "published"), "not published as numbers");
-    // one cell can be measured; its result is kept under the scenario's name
+    // one cell can be measured; its result is stored under the name of the scenario
     let ids = document["results"].as_array().unwrap();
     let store = results::Store::open(&studies.0.path("results.sqlite")).unwrap();
     let filter = results::Filter { study: Some("alpha/one".to_owned()), ..Default::default() };
-    let kept = store.list(&filter).unwrap();
-    assert_eq!((ids.len(), kept.len()), (1, 1));
-    assert_eq!((ids[0].as_str(), kept[0].cell["nf"].as_str()), (Some(kept[0].id.as_str()), "ttl"));
+    let stored = store.list(&filter).unwrap();
+    assert_eq!((ids.len(), stored.len()), (1, 1));
+    assert_eq!((ids[0].as_str(), stored[0].cell["nf"].as_str()), (Some(stored[0].id.as_str()), "ttl"));
     let page = std::fs::read_to_string(studies.0.path("report.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>"));
 }
 
 #[test]
-fn a_contradiction_is_an_answer() {
+fn a_contradicted_claim_is_not_a_failure() {
     let studies = Studies::new();
     // a third faster than published
-    let (_, findings) = studies.findings(&studies.finds(0.375, ""));
+    let (_, findings) = studies.findings(&studies.native_with_ratio(0.375, ""));
     assert_eq!(findings[0]["verdict"], "contradicted");
-    let said = studies.run(&studies.finds(0.375, ""), &["alpha"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    for words in
-        ["Alpha (1999), figure 7", "contradicted (not 1.800 to 2.200)", "2.667 (", "Z80", "not said", "results.sqlite"]
-    {
-        assert!(said.out.contains(words), "{words}: {}", said.out);
+    let output = studies.run(&studies.native_with_ratio(0.375, ""), &["alpha"]);
+    assert_eq!(output.status, Some(0), "{}", output.err);
+    for words in [
+        "Alpha (1999), figure 7",
+        "contradicted (not 1.800 to 2.200)",
+        "2.667 (",
+        "Z80",
+        "not stated",
+        "results.sqlite",
+    ] {
+        assert!(output.out.contains(words), "{words}: {}", output.out);
     }
 }
 
 #[test]
-fn without_native_bench_its_findings_are_not_testable_and_say_why() {
+fn claims_are_not_testable_without_native_bench() {
     let studies = Studies::new();
-    let why = |native: &Path| studies.findings(native).1[0]["why"].as_str().unwrap_or_default().to_owned();
-    let absent = why(Path::new("/nonexistent/native-bench"));
-    assert!(absent.contains("/nonexistent/native-bench does not start"), "{absent}");
-    let failed = why(&studies.native("echo 'no huge page' >&2; echo 'mount them' >&2; exit 3"));
+    let reason = |native: &Path| studies.findings(native).1[0]["reason"].as_str().unwrap_or_default().to_owned();
+    let absent = reason(Path::new("/nonexistent/native-bench"));
+    assert!(absent.contains("cannot start /nonexistent/native-bench"), "{absent}");
+    let failed = reason(&studies.native("echo 'no huge page' >&2; echo 'mount them' >&2; exit 3"));
     assert!(failed.contains("failed") && failed.ends_with("mount them"), "{failed}");
-    let wrong = why(&studies.native("while [ $# -gt 1 ]; do shift; done; echo nonsense > \"$1\""));
-    assert!(wrong.contains("cannot be read"), "{wrong}");
-    let native = studies.finds(0.5, "echo 'warning: ordinary pages' >&2");
+    let wrong = reason(&studies.native("while [ $# -gt 1 ]; do shift; done; echo nonsense > \"$1\""));
+    assert!(wrong.contains("cannot read the output"), "{wrong}");
+    let native = studies.native_with_ratio(0.5, "echo 'warning: ordinary pages' >&2");
     let (_, findings) = studies.findings(&native);
     assert_eq!(
-        (&findings[0]["verdict"], findings[0]["here"]["least"].as_f64()),
+        (&findings[0]["verdict"], findings[0]["measured"]["min"].as_f64()),
         (&"not testable here".into(), Some(2.0))
     );
-    assert!(findings[0]["why"].as_str().unwrap().contains("ordinary pages"), "{}", findings[0]);
+    assert!(findings[0]["reason"].as_str().unwrap().contains("ordinary pages"), "{}", findings[0]);
 }
 
 #[test]
-fn ctrl_c_ends_it_and_its_child() {
+fn sigint_ends_native_bench() {
     let studies = Studies::new();
     let mark = studies.0.path("pid");
     let native = studies.native(&format!("echo $$ > '{}.new'; mv '{0}.new' '{0}'; exec sleep 100", mark.display()));
@@ -201,37 +203,37 @@ fn ctrl_c_ends_it_and_its_child() {
     }
     let child = std::fs::read_to_string(&mark).unwrap().trim().to_owned();
     assert_eq!(running.interrupt().status, Some(130));
-    assert!(!Path::new("/proc").join(child).exists(), "the child is still there");
+    assert!(!Path::new("/proc").join(child).exists(), "the child still runs");
 }
 
 #[test]
-fn scenarios_are_listed_and_found() {
+fn lists_scenarios() {
     let studies = Studies::new();
     for arguments in [&[][..], &["--list"], &["alpha/one", "--list"]] {
-        let said: Said = studies.command(Path::new("x"), arguments).output().unwrap().into();
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.out.contains("alpha/one") && said.out.contains("A study of nothing much"), "{}", said.out);
-        assert!(!said.out.contains("chain") && !said.out.contains("alpha/study"), "{}", said.out);
+        let output: Said = studies.command(Path::new("x"), arguments).output().unwrap().into();
+        assert_eq!(output.status, Some(0), "{}", output.err);
+        assert!(output.out.contains("alpha/one") && output.out.contains("A study of nothing much"), "{}", output.out);
+        assert!(!output.out.contains("chain") && !output.out.contains("alpha/study"), "{}", output.out);
     }
 }
 
 #[test]
-fn wrong_input_is_named() {
+fn reports_invalid_input() {
     let studies = Studies::new();
     let refuses = |name: &str, words: &[&str]| {
-        let said = studies.run(Path::new("x"), &[name]);
-        assert_eq!(said.status, Some(2), "{name}: {}", said.err);
+        let output = studies.run(Path::new("x"), &[name]);
+        assert_eq!(output.status, Some(2), "{name}: {}", output.err);
         for word in words {
-            assert!(said.err.contains(word), "{word}: {}", said.err);
+            assert!(output.err.contains(word), "{word}: {}", output.err);
         }
-        assert!(!studies.0.path("results.sqlite").exists(), "nothing is opened before all is read");
+        assert!(!studies.0.path("results.sqlite").exists(), "the database was created before the input was checked");
     };
     refuses("alpha/onne", &["alpha/onne", "did you mean alpha/one?"]);
     refuses("beta", &["beta", "remedy"]);
     refuses("absent.toml", &["absent.toml", "cannot be read"]);
     for (from, to, words) in [
         ("\"fast / slow\"", "\"fast / show\"", &["one.toml:31:", "show", "slow"][..]),
-        ("at_least = 1", "at_last = 1", &["at_last", "at_least"]),
+        ("min = 1", "mim = 1", &["mim", "min"]),
         ("kind", "kine", &["chain.toml:5:", "kind"]),
     ] {
         studies.0.write("studies/alpha/one.toml", SCENARIO.replace(from, to));
@@ -242,15 +244,15 @@ fn wrong_input_is_named() {
 }
 
 #[test]
-fn a_machine_without_a_cpu_for_the_generator_is_told_so() {
+fn reports_a_missing_cpu_for_the_generator() {
     let [_] = runtime::allowed_cpus()[..] else {
         return eprintln!("skipped: there is more than one CPU");
     };
     let studies = Studies::new();
     let mut command = studies.command(Path::new("/nonexistent"), &["alpha/one", "--db"]);
-    let said: Said = command.arg(studies.0.path("results.sqlite")).output().unwrap().into();
-    assert_eq!(said.status, Some(3), "{}", said.err);
-    assert!(said.err.contains("--core"), "{}", said.err);
+    let output: Said = command.arg(studies.0.path("results.sqlite")).output().unwrap().into();
+    assert_eq!(output.status, Some(3), "{}", output.err);
+    assert!(output.err.contains("--core"), "{}", output.err);
 }
 
 #[test]
@@ -265,10 +267,10 @@ fn bench_measures_the_cells_of_a_scenario() {
     if let [only] = runtime::allowed_cpus()[..] {
         command.args(["--core", &only.to_string()]);
     }
-    let said: Said = command.output().unwrap().into();
-    assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
-    let results: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(results.as_array().map(Vec::len), Some(1), "there is no NF teleport");
+    let output: Said = command.output().unwrap().into();
+    assert!(matches!(output.status, Some(0 | 1)), "{}", output.err);
+    let results: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(results.as_array().map(Vec::len), Some(1), "NF teleport does not exist");
     assert_eq!((&results[0]["study"], &results[0]["cell"]["nf"]), (&"alpha/one".into(), &"ttl".into()));
     assert_eq!(results[0]["traffic"]["frames"]["frame_bytes"], 64);
     assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("kind = \"ttl\""));
@@ -278,17 +280,17 @@ fn bench_measures_the_cells_of_a_scenario() {
 fn every_shipped_scenario_checks() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-    let said: Said =
+    let output: Said =
         command.args(["reproduce", "--list", "--json"]).env("BONDSTONE_SCENARIOS", folder).output().unwrap().into();
-    let all: Value = serde_json::from_str(&said.out).unwrap();
+    let all: Value = serde_json::from_str(&output.out).unwrap();
     let names: Vec<&str> = all.as_array().unwrap().iter().filter_map(|s| s["scenario"].as_str()).collect();
     for name in ["fig1", "fig7", "fig9", "latency", "lpm", "table2", "ttl"].map(|name| format!("netbricks/{name}")) {
         let name = name.as_str();
         assert!(names.contains(&name), "{name}: {names:?}");
     }
     for scenario in all.as_array().unwrap() {
-        let said = crate::common::bondstone(["check", scenario["file"].as_str().unwrap()]);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.out.contains("no fault"), "{}", said.out);
+        let output = crate::common::bondstone(["check", scenario["file"].as_str().unwrap()]);
+        assert_eq!(output.status, Some(0), "{}", output.err);
+        assert!(output.out.contains("no errors"), "{}", output.out);
     }
 }

@@ -1,25 +1,25 @@
-//! `bondstone results` and `bondstone trend` as a user runs them, in a file and on a PostgreSQL server.
+//! `bondstone results` and `bondstone trend` with a SQLite file and a PostgreSQL server.
 
-use crate::made_up;
+use crate::samples;
 use crate::server;
 
 use crate::common::{Said, Scratch, bondstone};
 use report::Result;
-use results::{Place, Store};
+use results::{Location, Store};
 use serde_json::Value;
 
-/// Two devices, two frame sizes, 20 days; the first device is slower from the eleventh day and version 0.2 on.
+/// Two DUTs, two frame sizes, 20 days; the first DUT is slower from the eleventh day, with version 0.2.
 fn fill(db: &str) -> Vec<Result> {
-    let mut store = Store::open(Place::of(db)).unwrap();
+    let mut store = Store::open(Location::parse(db)).unwrap();
     let mut all = vec![];
     for day in 1..=20usize {
         for (kind, cycles) in [("bondstone", 310.0), ("native", 290.0)] {
-            for frames in made_up::sizes().into_iter().take(2) {
+            for frames in samples::sizes().into_iter().take(2) {
                 let slower = if kind == "bondstone" && day > 10 { 60.0 } else { 0.0 };
-                let mut r = made_up::result(kind, frames, cycles + slower + (day * 5 % 7) as f64 * 0.4);
+                let mut r = samples::result(kind, frames, cycles + slower + (day * 5 % 7) as f64 * 0.4);
                 r.environment.date = format!("2026-03-{day:02}T12:00:00Z");
                 r.dut.version = Some(if day > 10 { "0.2" } else { "0.1" }.to_owned());
-                r.seal().unwrap();
+                r.assign_id().unwrap();
                 store.add(&r).unwrap();
                 all.push(r);
             }
@@ -28,13 +28,13 @@ fn fill(db: &str) -> Vec<Result> {
     all
 }
 
-/// Runs a command on a database; `bondstone results` unless it is `trend`.
+/// Runs a command of `bondstone results`, or `bondstone trend`, on a database.
 fn run(db: &str, line: &[&str]) -> Said {
     let first: &[&str] = if line[0] == "trend" { &[] } else { &["results"] };
     bondstone(first.iter().chain(line).copied().chain(["--db", db]))
 }
 
-/// What it prints, of a command that ends well.
+/// Returns the output of a successful command.
 #[track_caller]
 fn ok(db: &str, line: &[&str]) -> String {
     let said = run(db, line);
@@ -56,18 +56,18 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-fn verbs(db: &str) {
+fn all_commands(db: &str) {
     let all = fill(db);
-    lists_and_shows(db, &all);
+    list_and_show(db, &all);
     tags(db, &all);
-    compares(db);
-    tells_trends(db);
-    exports(db, &all);
-    imports(db);
-    removes(db, &all);
+    compare(db);
+    trends(db);
+    export(db, &all);
+    import(db);
+    remove(db, &all);
 }
 
-fn lists_and_shows(db: &str, all: &[Result]) {
+fn list_and_show(db: &str, all: &[Result]) {
     let id = &all[0].id;
     let listed = ok(db, &["list"]);
     assert_eq!(listed.lines().count(), 1 + all.len(), "{listed}");
@@ -82,16 +82,16 @@ fn lists_and_shows(db: &str, all: &[Result]) {
     }
     let document = ok(db, &["show", id, "--json"]);
     assert_eq!(document.trim(), all[0].verify().unwrap().text());
-    refused(db, &["show", "xyz"], 2, &["xyz: no result", "results list"]);
-    refused(db, &["show", "duty=x"], 2, &["duty: no such key", "cell.NAME"]);
-    refused(db, &["show", "since=soon"], 2, &["soon: no date"]);
-    // two ids that begin alike
+    refused(db, &["show", "xyz"], 2, &["xyz: no such result", "results list"]);
+    refused(db, &["show", "duty=x"], 2, &["duty: unknown key", "cell.NAME"]);
+    refused(db, &["show", "since=soon"], 2, &["soon: not a date"]);
+    // two ids with the same first digit
     let (a, b) = all
         .iter()
         .enumerate()
         .find_map(|(n, a)| all[n + 1..].iter().find(|b| b.id[..1] == a.id[..1]).map(|b| (a, b)))
         .expect("80 ids of 16 beginnings");
-    refused(db, &["show", &a.id[..1]], 2, &["the beginning of several ids", "write more of it"]);
+    refused(db, &["show", &a.id[..1]], 2, &["the beginning of several ids", "use a longer one"]);
     assert_ne!(a.id, b.id);
 }
 
@@ -105,42 +105,43 @@ fn tags(db: &str, all: &[Result]) {
     ok(db, &["tag", "first", "--add", "before", "--remove", "first"]);
     refused(db, &["tag", id], 2, &["--add TAG"]);
     refused(db, &["tag", id, "--add", "a b"], 2, &["tag a b", "letters, digits"]);
-    // a tag that is the beginning of an id as well
+    // a tag that is also the beginning of an id
     ok(db, &["tag", id, "--add", &id[..4]]);
-    refused(db, &["show", &id[..4]], 2, &["a tag, and the beginning of an id"]);
+    refused(db, &["show", &id[..4]], 2, &["a tag and the beginning of an id"]);
     ok(db, &["show", &format!("tag={}", &id[..4])]);
     ok(db, &["tag", id, "--remove", &id[..4]]);
 }
 
-fn compares(db: &str) {
+fn compare(db: &str) {
     let said = ok(db, &["compare", "before", "after"]);
     let row = said.lines().find(|l| l.trim_start().starts_with("64 ") && l.contains("throughput")).unwrap();
     assert!(row.contains("worse") && row.contains(" 10 "), "{said}");
     assert!(
-        said.contains("exact ones of ranks, confidence at least 95") && said.contains("bondstone ttl+lpm 0.2"),
+        said.contains("exact rank intervals for several results on both sides, confidence at least 95")
+            && said.contains("bondstone ttl+lpm 0.2"),
         "{said}"
     );
     let found = json(&ok(db, &["compare", "before", "after", "--metric", "throughput", "--json"]));
-    let cells = found[0]["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 2);
-    for cell in cells {
-        let m = &cell["metrics"][0];
+    let pairs = found[0]["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 2);
+    for pair in pairs {
+        let m = &pair["metrics"][0];
         let (ratio, low, high) = (m["ratio"].as_f64(), m["interval"][0].as_f64(), m["interval"][1].as_f64());
         let (ratio, low, high) = (ratio.unwrap(), low.unwrap(), high.unwrap());
         assert!(low <= ratio && ratio <= high && high < 0.95, "{m}");
         assert_eq!((m["metric"].as_str(), m["a"]["n"].as_u64()), (Some("throughput"), Some(10)));
-        assert!(m["interval_is"]["ranks"]["confidence"].as_f64().unwrap() >= 0.95);
+        assert!(m["interval_type"]["ranks"]["confidence"].as_f64().unwrap() >= 0.95);
     }
     // one result on each side
     let day = |kind: &str| format!("dut={kind},frame=64,since=2026-03-01,until=2026-03-01");
     let single = ok(db, &["compare", &day("native"), &day("bondstone")]);
-    assert!(single.contains("bounds of its search") && single.contains("measure again"), "{single}");
+    assert!(single.contains("bounds of its search") && single.contains("repeat the measurement"), "{single}");
 
     refused(
         db,
         &["compare", "dut=native,frame=64", "dut=bondstone,frame=128"],
         2,
-        &["measured under other conditions", "frames: A has 64, B has 128", "--across"],
+        &["measured under different conditions", "frames: A has 64, B has 128", "--across"],
     );
     let across = ok(db, &["compare", "dut=native,frame=64", "dut=bondstone,frame=128", "--across", "frames"]);
     assert!(across.contains("throughput"));
@@ -152,28 +153,28 @@ fn compares(db: &str) {
         2,
         &["side A: dut differs", "bondstone ttl+lpm and native ttl+lpm"],
     );
-    refused(db, &["compare", "before", "after", "--across", "colour"], 2, &["--across colour: no such condition"]);
-    refused(db, &["compare", "before", "after", "--metric", "p98"], 2, &["none of the numbers p98"]);
+    refused(db, &["compare", "before", "after", "--across", "colour"], 2, &["--across colour: unknown condition"]);
+    refused(db, &["compare", "before", "after", "--metric", "p98"], 2, &["none of these metrics in common: p98"]);
     refused(db, &["compare", "before"], 2, &["2"]);
 }
 
-fn tells_trends(db: &str) {
+fn trends(db: &str) {
     let said = ok(db, &["trend", "dut=bondstone"]);
     assert_eq!(said.matches("2026-03-11T12:00:00Z").count(), 2, "{said}");
     assert!(said.contains("dut version 0.1 → 0.2") && said.contains("-1") && said.contains('█'), "{said}");
     let quiet = ok(db, &["trend", "dut=native,frame=64"]);
-    assert!(quiet.contains("no change") && quiet.contains("20 results"), "{quiet}");
+    assert!(quiet.contains("no change point") && quiet.contains("20 results"), "{quiet}");
     let found = json(&ok(db, &["trend", "dut=bondstone,frame=64", "--metric", "p99", "--json"]));
-    let change = &found[0]["changes"][0];
+    let change = &found[0]["change_points"][0];
     assert_eq!(
         (change["date"].as_str(), found[0]["points"].as_array().unwrap().len()),
         (Some("2026-03-11T12:00:00Z"), 20)
     );
     assert!(change["after"].as_f64() > change["before"].as_f64());
-    refused(db, &["trend", "--metric", "p98"], 2, &["--metric p98: no result", "there are", "throughput"]);
+    refused(db, &["trend", "--metric", "p98"], 2, &["--metric p98: none of", "available:", "throughput"]);
 }
 
-fn exports(db: &str, all: &[Result]) {
+fn export(db: &str, all: &[Result]) {
     let scratch = Scratch::new();
     let text = |path: &std::path::Path| std::fs::read_to_string(path).unwrap();
     let out = |name: &str| scratch.path(name);
@@ -182,7 +183,7 @@ fn exports(db: &str, all: &[Result]) {
     let exported = out("all.json");
     ok(db, &["export", "--format", "json", "--out", &to(&exported)]);
     assert_eq!(json(&text(&exported)).as_array().unwrap().len(), all.len());
-    // what was exported is imported again, as the same documents
+    // exported documents are imported unchanged
     let copy = scratch.path("copy.sqlite");
     let said = ok(&to(&copy), &["import", &to(&exported)]);
     assert!(said.contains("bondstone: 80 added"), "{said}");
@@ -190,7 +191,7 @@ fn exports(db: &str, all: &[Result]) {
     for r in all {
         assert_eq!(copied.document(&r.id).unwrap(), Some(r.verify().unwrap()));
     }
-    assert!(ok(&to(&copy), &["import", &to(&exported)]).contains("0 added, 80 were there"));
+    assert!(ok(&to(&copy), &["import", &to(&exported)]).contains("0 added, 80 already present"));
 
     let csv = ok(db, &["export", "frame=64", "--format", "csv"]);
     assert!(csv.starts_with("id,date,study,") && csv.lines().count() > 40 * 8, "{}", csv.lines().count());
@@ -203,7 +204,7 @@ fn exports(db: &str, all: &[Result]) {
     let html = ok(db, &["export", "dut=native", "--format", "html"]);
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("Repetitions of the throughput"));
 
-    // thresholds: met, missed, absent
+    // thresholds: met, not met, without metric
     let junit = out("junit.xml");
     let met =
         ["export", "after", "--format", "junit", "--at-least", "throughput=1kpps", "--at-most", "p99=1s", "--out"];
@@ -215,11 +216,11 @@ fn exports(db: &str, all: &[Result]) {
     assert_eq!(missed.status, Some(1), "{}", missed.err);
     let parsed = roxmltree::Document::parse(&missed.out).unwrap();
     assert_eq!(parsed.descendants().filter(|n| n.has_tag_name("failure")).count(), 20);
-    assert!(missed.err.contains("20 of 20 thresholds missed"));
+    assert!(missed.err.contains("20 of 20 thresholds not met"));
     let junit = |bound: &'static str| ["export", "after", "--format", "junit", "--at-most", bound];
     refused(db, &junit("p99=5"), 2, &["p99 is a time", "5us"]);
-    refused(db, &junit("p98=5us"), 2, &["p98: no result has it", "p99"]);
-    refused(db, &junit("p99=5parsec"), 2, &["--at-most p99=5parsec", "none of the units"]);
+    refused(db, &junit("p98=5us"), 2, &["p98: no result has this metric", "p99"]);
+    refused(db, &junit("p99=5parsec"), 2, &["--at-most p99=5parsec", "unknown unit"]);
     refused(db, &["export", "after", "--format", "csv", "--at-most", "p99=1s"], 2, &["--format junit"]);
 
     for format in ["svg", "png"] {
@@ -238,8 +239,8 @@ fn exports(db: &str, all: &[Result]) {
     refused(db, &["export", "--format", "svg"], 2, &["--out"]);
 }
 
-/// Files of other programs, in their least form.
-fn imports(db: &str) {
+/// Minimal files of other programs.
+fn import(db: &str) {
     let scratch = Scratch::new();
     let rate = |pps: f64| serde_json::json!({"rate": {"unit": "pps", "value": pps}});
     let case = serde_json::json!({
@@ -263,12 +264,12 @@ fn imports(db: &str) {
     assert!(shown.contains("received rate") && shown.contains("no raw trials"), "{shown}");
     let odd = scratch.write("odd.json", "{\"a\": 1}");
     refused(db, &["import", odd.to_str().unwrap()], 2, &["odd.json", "--format"]);
-    refused(db, &["import", "/nowhere/at/all.json"], 2, &["/nowhere/at/all.json", "cannot be read"]);
-    // not results of Bondstone, so not its own method: no comparison without saying so
-    refused(db, &["compare", "from-csit", "before"], 2, &["measured under other conditions"]);
+    refused(db, &["import", "/nowhere/at/all.json"], 2, &["/nowhere/at/all.json", "cannot read"]);
+    // results of other programs have other conditions
+    refused(db, &["compare", "from-csit", "before"], 2, &["measured under different conditions"]);
 }
 
-/// A database in the form of NFPA's, with one measurement.
+/// A database of NFPA with one measurement.
 fn rusqlite_nfpa(file: &std::path::Path) -> rusqlite::Connection {
     let c = rusqlite::Connection::open(file).unwrap();
     let rates: Vec<String> = ["sent_pps", "recv_pps", "miss_pps", "sent_bps", "recv_bps", "diff_bps"]
@@ -296,7 +297,7 @@ fn rusqlite_nfpa(file: &std::path::Path) -> rusqlite::Connection {
     c
 }
 
-fn removes(db: &str, all: &[Result]) {
+fn remove(db: &str, all: &[Result]) {
     let left = || json(&ok(db, &["list", "--json", "--limit", "1000"])).as_array().unwrap().len();
     let before = left();
     assert_eq!(before, all.len() + 3);
@@ -304,22 +305,22 @@ fn removes(db: &str, all: &[Result]) {
     assert_eq!(left(), before - 1);
     refused(db, &["rm", "dut=native"], 2, &["40 results", "nothing was deleted", "--yes"]);
     assert_eq!(left(), before - 1);
-    let gone = json(&ok(db, &["rm", "dut=native", "--yes", "--json"]));
-    assert_eq!((gone.as_array().unwrap().len(), left()), (40, before - 41));
+    let deleted = json(&ok(db, &["rm", "dut=native", "--yes", "--json"]));
+    assert_eq!((deleted.as_array().unwrap().len(), left()), (40, before - 41));
 }
 
 #[test]
-fn every_verb_on_a_file() {
+fn all_commands_on_a_file() {
     let scratch = Scratch::new();
-    verbs(scratch.path("results.sqlite").to_str().unwrap());
+    all_commands(scratch.path("results.sqlite").to_str().unwrap());
 }
 
 #[test]
-fn every_verb_on_a_server() {
+fn all_commands_on_a_server() {
     let Some(server) = server::Server::start() else { return };
     let url = server.database("results");
-    verbs(&url);
-    // a whole database from the one into the other, with its tags
+    all_commands(&url);
+    // copy a database with its tags
     let scratch = Scratch::new();
     let file = scratch.path("copy.sqlite");
     let said = ok(file.to_str().unwrap(), &["import", &url]);
@@ -328,17 +329,17 @@ fn every_verb_on_a_server() {
 }
 
 #[test]
-fn places_that_are_none() {
+fn invalid_locations() {
     let scratch = Scratch::new();
     let text = scratch.write("notes.txt", "not a database\n".repeat(100));
-    refused(text.to_str().unwrap(), &["list"], 2, &["not a database", "left as it is"]);
-    let nobody = scratch.path("none");
-    std::fs::create_dir(&nobody).unwrap();
-    let url = format!("postgres://u:secret@{}/d", nobody.to_str().unwrap().replace('/', "%2F"));
+    refused(text.to_str().unwrap(), &["list"], 2, &["not a database", "not changed"]);
+    let empty_dir = scratch.path("none");
+    std::fs::create_dir(&empty_dir).unwrap();
+    let url = format!("postgres://u:secret@{}/d", empty_dir.to_str().unwrap().replace('/', "%2F"));
     let said = run(&url, &["list"]);
     assert_eq!(said.status, Some(3), "{}", said.err);
     assert!(said.err.contains("cannot connect") && !said.err.contains("secret"), "{}", said.err);
-    // an empty one tells what to do
+    // an empty database: the message names the next step
     let empty = scratch.path("new.sqlite");
     assert!(ok(empty.to_str().unwrap(), &["list"]).contains("bondstone bench"));
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bondstone"));
@@ -347,7 +348,7 @@ fn places_that_are_none() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples() {
     for verb in ["list", "show", "compare", "export", "import", "rm", "tag"] {
         let said = bondstone(["results", verb, "--help"]);
         assert!(

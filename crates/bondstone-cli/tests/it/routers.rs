@@ -1,4 +1,4 @@
-//! Routers and firewalls between real kernels: what ping, traceroute, curl and iperf3 say of them.
+//! Routers and firewalls between Linux network stacks, tested with ping, traceroute, curl and iperf3.
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
@@ -15,13 +15,14 @@ const TOOLS: [&str; 5] = ["ping", "curl", "nginx", "iperf3", "traceroute"];
 const LAN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 /// MAC address of the router's interface that hosts in the namespace `b` see.
 const WAN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 0]);
-/// Addresses of the hosts in `a` and in `b`.
+/// Addresses of the host `a`.
 const A: [&str; 2] = ["10.1.0.2", "fd01::2"];
+/// Addresses of the host `b`.
 const B: [&str; 2] = ["10.2.0.2", "fd02::2"];
-/// The latter as URLs have them.
-const AT_B: [&str; 2] = ["10.2.0.2", "[fd02::2]"];
+/// Addresses of the host `b` in URLs.
+const B_URL: [&str; 2] = ["10.2.0.2", "[fd02::2]"];
 
-/// Two hosts in namespaces of their own, `a` at 10.1.0.2 and fd01::2, `b` at 10.2.0.2 and fd02::2.
+/// Two hosts in namespaces: `a` with 10.1.0.2 and fd01::2, `b` with 10.2.0.2 and fd02::2.
 struct Hosts {
     a: Namespace,
     b: Namespace,
@@ -33,7 +34,7 @@ impl Hosts {
         Hosts { a, b }
     }
 
-    /// Gives them their addresses and the router as the way to everywhere, once their interfaces are there.
+    /// Configures the addresses of existing interfaces, and default routes via the router.
     fn configure(&self) {
         for (n, host, interface) in [(1, &self.a, "a0"), (2, &self.b, "b0")] {
             host.configure(interface, &[&format!("10.{n}.0.2/24"), &format!("fd0{n}::2/64")]);
@@ -43,14 +44,14 @@ impl Hosts {
     }
 }
 
-/// A namespace whose kernel sends nothing by itself.
-fn silent(name: &str) -> Namespace {
+/// Returns a namespace whose kernel sends no packets of its own.
+fn silent_namespace(name: &str) -> Namespace {
     let namespace = Namespace::new(name);
     namespace.mute();
     namespace
 }
 
-/// Starts the program in a namespace.
+/// Starts Bondstone in a namespace.
 fn start(namespace: &Namespace, file: PathBuf) -> Running {
     let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
     let mut running = Running::start(command.arg("run").arg(file).arg("--json"));
@@ -58,49 +59,50 @@ fn start(namespace: &Namespace, file: PathBuf) -> Running {
     running
 }
 
-/// Stops it; what it did.
+/// Stops Bondstone and returns its summary.
 #[track_caller]
 fn stop(bondstone: Running) -> Summary {
     bondstone.terminate().summary(130)
 }
 
-/// The router's two interfaces towards the hosts.
-fn faces() -> String {
+/// Returns the settings of the router's interfaces.
+fn interinterfaces() -> String {
     format!(
         "interface.lan = {{ addresses = [\"10.1.0.1/24\", \"fd01::1/64\"], mac = \"{LAN_MAC}\" }}\n\
          interface.wan = {{ addresses = [\"10.2.0.1/24\", \"fd02::1/64\"], mac = \"{WAN_MAC}\" }}\n"
     )
 }
 
-/// How the router reaches the hosts.
+/// Ports of the router.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
-    /// Veth pairs.
-    Packet,
-    /// Interfaces that the program makes, moved into the hosts' namespaces.
+enum PortKind {
+    /// Veth pairs, by AF_PACKET.
+    AfPacket,
+    /// TAP interfaces, moved into the namespaces of the hosts.
     Tap,
 }
 
-/// One router between two hosts, with the path's NFs in front of it and `more` as the router's further settings.
-struct One {
+/// A router between two hosts.
+struct SingleRouter {
     hosts: Hosts,
-    _between: Namespace,
+    _namespace: Namespace,
     bondstone: Running,
 }
 
 impl One {
-    fn start(scratch: &Scratch, name: &str, by: By, paths: [&str; 2], more: &str) -> One {
+    /// Starts a router with these paths; `more` is appended to its settings.
+    fn start(scratch: &Scratch, name: &str, kind: PortKind, paths: [&str; 2], more: &str) -> SingleRouter {
         let hosts = Hosts::new(name);
-        let between = silent(&format!("{name}-r"));
-        if by == By::Packet {
+        let namespace = silent_namespace(&format!("{name}-r"));
+        if kind == PortKind::AfPacket {
             for (near, there, far) in [("lan", &hosts.a, "a0"), ("wan", &hosts.b, "b0")] {
-                between.link(near, there, far);
-                between.raise(near);
+                namespace.link(near, there, far);
+                namespace.raise(near);
             }
         }
-        let (devices, cores) = match by {
-            By::Packet => (["af_packet:lan", "af_packet:wan"], [0, 1]),
-            By::Tap => (["tap:a0", "tap:b0"], [0, 0]),
+        let (devices, cores) = match kind {
+            PortKind::AfPacket => (["af_packet:lan", "af_packet:wan"], [0, 1]),
+            PortKind::Tap => (["tap:a0", "tap:b0"], [0, 0]),
         };
         let text = format!(
             "bondstone = 1\nport.lan.device = {:?}\nport.wan.device = {:?}\n\
@@ -112,89 +114,89 @@ impl One {
             cores[0],
             paths[1],
             cores[1],
-            faces()
+            interfaces()
         );
-        let bondstone = start(&between, scratch.write("router.toml", text));
-        if by == By::Tap {
+        let bondstone = start(&namespace, scratch.write("router.toml", text));
+        if kind == PortKind::Tap {
             for (interface, host) in [("a0", &hosts.a), ("b0", &hosts.b)] {
-                between.ip(&format!("link set {interface} netns {}", host.0));
+                namespace.ip(&format!("link set {interface} netns {}", host.0));
             }
         }
         hosts.configure();
-        One { hosts, _between: between, bondstone }
+        SingleRouter { hosts, _namespace: namespace, bondstone }
     }
 }
 
-/// Paths of a router with nothing in front of it.
-const PLAIN: [&str; 2] = [r#"["lan", "router"]"#, r#"["wan", "router"]"#];
+/// Paths of a router without other NFs.
+const ROUTER_ONLY: [&str; 2] = [r#"["lan", "router"]"#, r#"["wan", "router"]"#];
 
-/// What ping says, with these words as arguments, and whether anything answered.
-fn ping(from: &Namespace, words: &str) -> (bool, String) {
-    let output = from.command("ping").arg("-n").args(words.split(' ')).output().unwrap();
+/// Runs ping and returns true if a reply was received, and its output.
+fn ping(from: &Namespace, args: &str) -> (bool, String) {
+    let output = from.command("ping").arg("-n").args(args.split(' ')).output().unwrap();
     (output.status.success(), [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat())
 }
 
-/// Five pings are answered.
+/// Asserts that five pings are answered.
 #[track_caller]
-fn answered(from: &Namespace, words: &str) {
-    pinged(from, words);
+fn ping_succeeds(from: &Namespace, args: &str) {
+    ping_five(from, args);
 }
 
-/// Five pings are answered. More are sent where an answer comes late, as on a busy machine; how many.
+/// Asserts that five pings are answered, and returns the number of requests sent, which is larger if replies are late.
 #[track_caller]
-fn pinged(from: &Namespace, words: &str) -> u64 {
-    let (all, said) = ping(from, &format!("-c 5 -i 0.1 -w 100 {words}"));
-    assert!(all, "{words}: {said}");
-    let sent = said.lines().find_map(|line| line.split_once(" packets transmitted")?.0.parse().ok());
-    sent.unwrap_or_else(|| panic!("{words}: {said}"))
+fn ping_five(from: &Namespace, args: &str) -> u64 {
+    let (all, output) = ping(from, &format!("-c 5 -i 0.1 -w 100 {args}"));
+    assert!(all, "{args}: {output}");
+    let sent = output.lines().find_map(|line| line.split_once(" packets transmitted")?.0.parse().ok());
+    sent.unwrap_or_else(|| panic!("{args}: {output}"))
 }
 
-/// A ping that nobody answers, and of which ping says this.
+/// Asserts that a ping fails with this message.
 #[track_caller]
-fn refused(from: &Namespace, words: &str, why: &str) {
-    let (any, said) = ping(from, &format!("-c 1 -W 60 {words}"));
-    assert!(!any && said.contains(why), "{words}: {said}");
+fn ping_fails(from: &Namespace, args: &str, message: &str) {
+    let (any, output) = ping(from, &format!("-c 1 -W 60 {args}"));
+    assert!(!any && output.contains(message), "{args}: {output}");
 }
 
-/// Three pings that nobody answers, nor says why.
+/// Asserts that three pings are neither answered nor rejected by an ICMP error.
 #[track_caller]
-fn unanswered(from: &Namespace, words: &str) {
-    let (_, said) = ping(from, &format!("-c 3 -i 0.1 -W 1 {words}"));
-    assert!(said.contains("3 packets transmitted, 0 received, 100% packet loss"), "{words}: {said}");
+fn ping_times_out(from: &Namespace, args: &str) {
+    let (_, output) = ping(from, &format!("-c 3 -i 0.1 -W 1 {args}"));
+    assert!(output.contains("3 packets transmitted, 0 received, 100% packet loss"), "{args}: {output}");
 }
 
-/// Nobody answers who connects to this host, as in `10.2.0.2:8081`.
+/// Asserts that connections to a host and port, such as `10.2.0.2:8081`, time out.
 #[track_caller]
-fn blocked(client: &Namespace, host: &str) {
-    /// curl's status when the time is over.
-    const TOO_LATE: i32 = 28;
+fn connect_times_out(client: &Namespace, host: &str) {
+    /// Exit status of curl on a timeout.
+    const TIMED_OUT: i32 = 28;
     let url = format!("http://{host}/content");
     let output = client.command("curl").args(["-sS", "-o", "/dev/null", "--max-time", "2", &url]).output().unwrap();
-    assert_eq!(output.status.code(), Some(TOO_LATE), "{host}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(TIMED_OUT), "{host}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Packets of each rule of a firewall.
-fn by_rule(firewall: &Summary, rules: &[&str]) -> Vec<u64> {
+/// Returns the packets of each rule of a firewall.
+fn rule_counters(firewall: &Summary, rules: &[&str]) -> Vec<u64> {
     let count = |(n, rule)| firewall.0["counters"][format!("{} {rule}", n + 1)].as_u64();
     (0..).zip(rules).map(|rule| count(rule).unwrap_or_else(|| panic!("{rule:?}: {}", firewall.0))).collect()
 }
 
-/// The addresses that traceroute shows on the way.
-fn hops(from: &Namespace, words: &str) -> Vec<String> {
+/// Returns the hops that traceroute prints.
+fn hops(from: &Namespace, args: &str) -> Vec<String> {
     let mut command = from.command("traceroute");
-    let output = done(command.args(["-n", "-q", "1", "-N", "1", "-w", "60", "-m", "6"]).args(words.split(' ')));
-    let said = String::from_utf8(output.stdout).unwrap();
-    said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
+    let output = done(command.args(["-n", "-q", "1", "-N", "1", "-w", "60", "-m", "6"]).args(args.split(' ')));
+    let output = String::from_utf8(output.stdout).unwrap();
+    output.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
 }
 
-/// A count of a namespace's kernel for IPv6, such as `Ip6InMcastPkts`.
+/// Returns an IPv6 counter of a namespace, such as `Ip6InMcastPkts`.
 fn snmp6(namespace: &Namespace, name: &str) -> u64 {
     let text = String::from_utf8(done(namespace.command("cat").arg("/proc/net/snmp6")).stdout).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
 }
 
-/// Packets from `a` to `b` that their kernel had no room for: in queues of its CPUs, of interfaces, of sockets for IPv6.
+/// Returns the packets from `a` to `b` that the kernel dropped in full queues of CPUs, interfaces and IPv6 sockets.
 fn lost_in_kernel(Hosts { a, b }: &Hosts) -> u64 {
     let queues = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
     let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap();
@@ -208,39 +210,40 @@ fn lost_in_kernel(Hosts { a, b }: &Hosts) -> u64 {
         + snmp6(b, "Udp6RcvbufErrors")
 }
 
-/// Asserts that a router dropped packets for these reasons and for no other.
+/// Asserts that a router dropped packets for no other reasons.
 #[track_caller]
-fn only(router: &Summary, reasons: &[&str]) {
-    let had: Vec<_> = router.0["drops"].as_object().map_or(vec![], |d| d.keys().collect());
-    assert!(had.iter().all(|r| reasons.contains(&r.as_str())), "{}", router.0);
+fn assert_only_drops(router: &Summary, reasons: &[&str]) {
+    let dropped: Vec<_> = router.0["drops"].as_object().map_or(vec![], |d| d.keys().collect());
+    assert!(dropped.iter().all(|r| reasons.contains(&r.as_str())), "{}", router.0);
 }
 
-/// A router between two hosts does all that hosts ask of one.
-fn routes(name: &str, by: By, table: &str) {
+/// Tests forwarding, ICMP and the counters of a router between two hosts.
+fn test_router(name: &str, kind: PortKind, table: &str) {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    let One { hosts, _between, bondstone } = One::start(&scratch, name, by, PLAIN, &format!("table = {table:?}\n"));
+    let SingleRouter { hosts, _namespace, bondstone } =
+        SingleRouter::start(&scratch, name, kind, ROUTER_ONLY, &format!("table = {table:?}\n"));
     let Hosts { a, b } = &hosts;
     for family in [0, 1] {
-        answered(a, B[family]);
-        answered(b, A[family]);
+        ping_succeeds(a, B[family]);
+        ping_succeeds(b, A[family]);
     }
-    // its own addresses, the far ones as well
+    // own addresses, also those of the other interface
     for own in ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1", "fe80::ff:fe00:100%a0"] {
-        answered(a, own);
+        ping_succeeds(a, own);
     }
     assert!(a.ip("neigh show 10.1.0.1").contains(&LAN_MAC.to_string()));
     assert!(b.ip("neigh show fd02::1").contains(&WAN_MAC.to_string()));
 
     let web = Web::start(&scratch, b, "nginx", 4 << 20);
-    for host in AT_B {
+    for host in B_URL {
         web.fetch(a, &format!("{host}:8080"));
     }
     let tcp = iperf3(a, b, "-c 10.2.0.2 -t 1", "/end/sum_received/bytes");
-    // so few that no queue on the way is full, even where the machine is busy
+    // so few packets that no queue fills, even on a busy machine
     let before = lost_in_kernel(&hosts);
     let udp = iperf3(a, b, "-c fd02::2 -u -b 10M -t 2", "/end/sum/packets");
     let kernel = lost_in_kernel(&hosts) - before;
@@ -251,110 +254,131 @@ fn routes(name: &str, by: By, table: &str) {
     assert_eq!(hops(b, "-I 10.1.0.2"), ["10.2.0.1", "10.1.0.2"]);
     assert_eq!(hops(a, "fd02::2"), ["fd01::1", "fd02::2"]);
 
-    refused(a, "192.0.2.9", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
-    refused(a, "2001:db8::9", "From fd01::1 icmp_seq=1 Destination unreachable: No route");
-    let began = Instant::now();
+    ping_fails(a, "192.0.2.9", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
+    ping_fails(a, "2001:db8::9", "From fd01::1 icmp_seq=1 Destination unreachable: No route");
+    let start = Instant::now();
     std::thread::scope(|s| {
-        s.spawn(|| refused(a, "fd02::99", "From fd01::1 icmp_seq=1 Destination unreachable: Address unreachable"));
-        refused(a, "10.2.0.99", "From 10.1.0.1 icmp_seq=1 Destination Host Unreachable");
+        s.spawn(|| ping_fails(a, "fd02::99", "From fd01::1 icmp_seq=1 Destination unreachable: Address unreachable"));
+        ping_fails(a, "10.2.0.99", "From 10.1.0.1 icmp_seq=1 Destination Host Unreachable");
     });
-    let waited = began.elapsed();
-    refused(a, "-t 1 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Time to live exceeded");
-    refused(a, "-t 1 fd02::2", "From fd01::1 icmp_seq=1 Time exceeded: Hop limit");
+    let waited = start.elapsed();
+    ping_fails(a, "-t 1 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Time to live exceeded");
+    ping_fails(a, "-t 1 fd02::2", "From fd01::1 icmp_seq=1 Time exceeded: Hop limit");
 
-    let did = stop(bondstone);
-    let router = did.nf("router");
-    only(&router, &["answered", "multicast", "no_route", "neighbour_silent", "ttl_expired"]);
-    assert_eq!((router.number("/drops/no_route"), router.number("/drops/neighbour_silent")), (2, 2), "{}", did.0);
+    let summary = stop(bondstone);
+    let router = summary.nf("router");
+    assert_only_drops(&router, &["consumed", "multicast", "no_route", "neighbour_unresolved", "ttl_expired"]);
+    assert_eq!(
+        (router.number("/drops/no_route"), router.number("/drops/neighbour_unresolved")),
+        (2, 2),
+        "{}",
+        summary.0
+    );
     // three traceroutes and two pings
-    assert_eq!(router.number("/drops/ttl_expired"), 5, "{}", did.0);
-    assert_eq!((router.number("/counters/icmp_sent"), router.number("/counters/icmp_limited")), (9, 0), "{}", did.0);
-    // its own addresses and the neighbours, where single addresses have a table of their own
-    assert_eq!(router.number("/counters/hosts") > 8, table == "exact", "{}", did.0);
-    // three times for each of the two that are not there
-    assert!(router.number("/counters/asked") >= 6, "{}", did.0);
-    let ports = [did.port("lan"), did.port("wan")];
+    assert_eq!(router.number("/drops/ttl_expired"), 5, "{}", summary.0);
+    assert_eq!(
+        (router.number("/counters/icmp_sent"), router.number("/counters/icmp_rate_limited")),
+        (9, 0),
+        "{}",
+        summary.0
+    );
+    // host routes of own addresses and neighbours are in the exact-match table
+    assert_eq!(router.number("/counters/host_routes") > 8, table == "exact", "{}", summary.0);
+    // three requests for each of the two unreachable hosts
+    assert!(router.number("/counters/neighbour_requests") >= 6, "{}", summary.0);
+    let ports = [summary.port("lan"), summary.port("wan")];
     let sum = |of: &dyn Fn(&Summary) -> u64| ports.iter().map(of).sum::<u64>();
-    let came = sum(&|p| p.number("/received"));
-    assert_eq!(came, router.number("/packets"), "{}", did.0);
-    // nothing that came or was made is without a count of what became of it
-    let (went, kept) = (sum(&|p| p.number("/sent")), router.number("/held"));
-    let refused = sum(&|p| p.dropped());
-    assert_eq!(came + router.number("/created"), went + kept + router.dropped() + refused, "{}", did.0);
-    // the router's own drops are all told above, and no datagram is among them: what was lost was lost at its ports, or by the
-    // kernel behind them
-    let counted = kernel + refused + sum(&|p| p.number("/missed") + p.number("/send_errors"));
-    assert!(sent > 100 && lost <= counted, "{lost} of {sent} datagrams lost, {counted} counted: {}", did.0);
+    let received = sum(&|p| p.number("/received"));
+    assert_eq!(received, router.number("/packets"), "{}", summary.0);
+    // all received and created packets are accounted for
+    let (sent_packets, held) = (sum(&|p| p.number("/sent")), router.number("/held"));
+    let dropped_by_ports = sum(&|p| p.dropped());
+    assert_eq!(
+        received + router.number("/created"),
+        sent_packets + held + router.dropped() + dropped_by_ports,
+        "{}",
+        summary.0
+    );
+    // the drops of the router are all checked above and include no datagrams: those were lost at its ports or in the
+    // kernel
+    let counted = kernel + dropped_by_ports + sum(&|p| p.number("/missed") + p.number("/send_errors"));
+    assert!(sent > 100 && lost <= counted, "{lost} of {sent} datagrams lost, {counted} counted: {}", summary.0);
     eprintln!(
-        "{name}: {came} packets, TCP carried {} bytes in 1 s, UDP lost {lost} of {sent}, unreachable after {waited:.1?}",
+        "{name}: {received} packets, {} bytes of TCP in 1 s, {lost} of {sent} UDP datagrams lost, unreachable after {waited:.1?}",
         tcp["end"]["sum_received"]["bytes"],
     );
 }
 
 #[test]
-fn a_router_serves_hosts_on_veth_pairs() {
-    routes("veth", By::Packet, "lpm");
+fn routes_between_veth_pairs() {
+    test_router("veth", PortKind::AfPacket, "lpm");
 }
 
 #[test]
-fn a_router_serves_hosts_on_taps() {
-    routes("tap", By::Tap, "exact");
+fn routes_between_taps() {
+    test_router("tap", PortKind::Tap, "exact");
 }
 
 #[test]
-fn neighbours_that_answer_are_kept_and_found_again_when_they_change() {
+fn neighbours_that_answer_probes_are_kept_and_new_mac_addresses_are_learned() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    let lab = One::start(&scratch, "age", By::Packet, PLAIN, "lifetime = 1\ntable = \"exact\"\n");
-    let One { hosts: Hosts { a, b }, _between, bondstone } = lab;
-    B.iter().for_each(|host| answered(&a, host));
+    let lab = SingleRouter::start(
+        &scratch,
+        "age",
+        PortKind::AfPacket,
+        ROUTER_ONLY,
+        "reachable_time = 1\ntable = \"exact\"\n",
+    );
+    let SingleRouter { hosts: Hosts { a, b }, _namespace, bondstone } = lab;
+    B.iter().for_each(|host| ping_succeeds(&a, host));
     let counts = || ["Ip6InMcastPkts", "Icmp6InNeighborSolicits"].map(|name| snmp6(&b, name));
-    // on a busy machine its answer may come too late for once
-    let asked_only = (0..5).any(|_| {
+    // repeated, as an answer may be late on a busy machine
+    let probed_by_unicast = (0..5).any(|_| {
         let before = counts();
         std::thread::scope(|s| {
             for host in B {
                 let a = &a;
                 s.spawn(move || {
-                    let (all, said) = ping(a, &format!("-q -c 50 -i 0.1 -w 100 {host}"));
-                    assert!(all, "{said}");
+                    let (all, output) = ping(a, &format!("-q -c 50 -i 0.1 -w 100 {host}"));
+                    assert!(all, "{output}");
                 });
             }
         });
         let after = counts();
-        assert!(after[1] > before[1], "it is asked whether it is there");
+        assert!(after[1] > before[1], "the neighbour is probed");
         after[0] == before[0]
     });
-    assert!(asked_only, "who answers is not looked for anew");
+    assert!(probed_by_unicast, "a neighbour that answers is not resolved again");
 
     b.ip("link set b0 address 02:00:00:00:02:77");
     let deadline = Instant::now() + LIMIT;
     for host in B {
         while !ping(&a, &format!("-c 1 -W 1 {host}")).0 {
-            assert!(Instant::now() < deadline, "{host} is not found at its new address");
+            assert!(Instant::now() < deadline, "{host} is not reachable at its new MAC address");
         }
     }
-    let did = stop(bondstone);
-    only(&did.nf("router"), &["answered", "multicast", "neighbour_silent"]);
+    let summary = stop(bondstone);
+    assert_only_drops(&summary.nf("router"), &["consumed", "multicast", "neighbour_unresolved"]);
 }
 
-/// Two processes, a router each, one behind the other between two hosts; the link between them takes packets of `mtu`
-/// bytes. They reach all links by ports of this kind.
-struct Two {
+/// Two routers in a row between two hosts, each in a process of its own.
+struct TwoRouters {
     hosts: Hosts,
-    _between: [Namespace; 2],
+    _namespaces: [Namespace; 2],
     near: Running,
     far: Running,
 }
 
 impl Two {
-    fn start(scratch: &Scratch, name: &str, kind: &str, mtu: u16) -> Two {
+    /// Starts the routers with ports of a kind; `mtu` is that of the link between them.
+    fn start(scratch: &Scratch, name: &str, kind: &str, mtu: u16) -> TwoRouters {
         let hosts = Hosts::new(name);
-        let between = ["r1", "r2"].map(|side| silent(&format!("{name}-{side}")));
-        let [near, far] = &between;
+        let namespaces = ["r1", "r2"].map(|side| silent_namespace(&format!("{name}-{side}")));
+        let [near, far] = &namespaces;
         near.link("lan", &hosts.a, "a0");
         near.link("mid", far, "mid");
         far.link("wan", &hosts.b, "b0");
@@ -378,7 +402,7 @@ impl Two {
         };
         let (near, far) = (run(near, "lan", 1, 2), run(far, "wan", 2, 1));
         hosts.configure();
-        Two { hosts, _between: between, near, far }
+        TwoRouters { hosts, _namespaces: namespaces, near, far }
     }
 }
 
@@ -389,76 +413,78 @@ fn two_routers_in_a_row_are_two_hops() {
         return;
     }
     let scratch = Scratch::new();
-    let Two { hosts: Hosts { a, b }, _between, near, far } = Two::start(&scratch, "row", "af_packet", 1500);
+    let TwoRouters { hosts: Hosts { a, b }, _namespaces, near, far } =
+        TwoRouters::start(&scratch, "row", "af_packet", 1500);
     for family in [0, 1] {
-        answered(&a, B[family]);
-        answered(&b, A[family]);
+        ping_succeeds(&a, B[family]);
+        ping_succeeds(&b, A[family]);
     }
     for own in ["10.12.0.1", "10.12.0.2", "10.2.0.1", "fd12::1", "fd12::2", "fd02::1"] {
-        answered(&a, own);
+        ping_succeeds(&a, own);
     }
     let web = Web::start(&scratch, &b, "nginx", 4 << 20);
-    AT_B.iter().for_each(|host| web.fetch(&a, &format!("{host}:8080")));
+    B_URL.iter().for_each(|host| web.fetch(&a, &format!("{host}:8080")));
     assert_eq!(hops(&a, "10.2.0.2"), ["10.1.0.1", "10.12.0.2", "10.2.0.2"]);
     assert_eq!(hops(&b, "10.1.0.2"), ["10.2.0.1", "10.12.0.1", "10.1.0.2"]);
     assert_eq!(hops(&a, "fd02::2"), ["fd01::1", "fd12::2", "fd02::2"]);
-    refused(&a, "-t 2 10.2.0.2", "From 10.12.0.2 icmp_seq=1 Time to live exceeded");
-    refused(&a, "10.2.0.99", "From 10.12.0.2 icmp_seq=1 Destination Host Unreachable");
-    refused(&a, "10.3.0.1", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
+    ping_fails(&a, "-t 2 10.2.0.2", "From 10.12.0.2 icmp_seq=1 Time to live exceeded");
+    ping_fails(&a, "10.2.0.99", "From 10.12.0.2 icmp_seq=1 Destination Host Unreachable");
+    ping_fails(&a, "10.3.0.1", "From 10.1.0.1 icmp_seq=1 Destination Net Unreachable");
 
     let [near, far] = [near, far].map(stop);
     let routers = [near.nf("router"), far.nf("router")];
     for router in &routers {
-        only(router, &["answered", "multicast", "no_route", "neighbour_silent", "ttl_expired"]);
+        assert_only_drops(router, &["consumed", "multicast", "no_route", "neighbour_unresolved", "ttl_expired"]);
     }
     let drops = |reason: &str| routers.each_ref().map(|r| r.number(&format!("/drops/{reason}")));
     assert_eq!(drops("ttl_expired"), [3, 4], "{}", far.0);
-    assert_eq!((drops("no_route"), drops("neighbour_silent")), ([1, 0], [0, 1]));
+    assert_eq!((drops("no_route"), drops("neighbour_unresolved")), ([1, 0], [0, 1]));
     for (from, to) in [(&near, &far), (&far, &near)] {
-        let (sent, came) = (from.port("mid").number("/sent"), to.port("mid").number("/received"));
-        assert!(sent >= came && came > 0, "{sent} sent, {came} came");
+        let (sent, received) = (from.port("mid").number("/sent"), to.port("mid").number("/received"));
+        assert!(sent >= received && received > 0, "{sent} sent, {received} received");
     }
     eprintln!("row: {} and {} packets", near.number("/totals/received"), far.number("/totals/received"));
 }
 
 #[test]
-fn senders_learn_how_long_packets_may_be() {
+fn senders_learn_the_path_mtu() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    // af_packet would hand over fragments put together
-    let Two { hosts: Hosts { a, b }, _between, near, far } = Two::start(&scratch, "mtu", "af_xdp", 1300);
-    // the answers are cut as well
-    let in_parts = pinged(&a, "-M dont -s 1400 10.2.0.2");
+    // AF_PACKET would reassemble fragments
+    let TwoRouters { hosts: Hosts { a, b }, _namespaces, near, far } =
+        TwoRouters::start(&scratch, "mtu", "af_xdp", 1300);
+    // replies are fragmented as well
+    let requests = ping_five(&a, "-M dont -s 1400 10.2.0.2");
     let web = Web::start(&scratch, &b, "nginx", 4 << 20);
-    AT_B.iter().for_each(|host| web.fetch(&a, &format!("{host}:8080")));
+    B_URL.iter().for_each(|host| web.fetch(&a, &format!("{host}:8080")));
     for host in A {
         let learned = b.ip(&format!("route get {host}"));
         assert!(learned.contains(" mtu 1300"), "{learned}");
     }
-    answered(&a, "-M do -s 1272 10.2.0.2");
-    refused(&a, "-M do -s 1273 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Frag needed and DF set (mtu = 1300)");
-    refused(&a, "-M do -s 1400 fd02::2", "From fd01::1 icmp_seq=1 Packet too big: mtu=1300");
-    // now that they know, they cut themselves
-    answered(&a, "-s 4000 10.2.0.2");
-    answered(&a, "-s 4000 fd02::2");
+    ping_succeeds(&a, "-M do -s 1272 10.2.0.2");
+    ping_fails(&a, "-M do -s 1273 10.2.0.2", "From 10.1.0.1 icmp_seq=1 Frag needed and DF set (mtu = 1300)");
+    ping_fails(&a, "-M do -s 1400 fd02::2", "From fd01::1 icmp_seq=1 Packet too big: mtu=1300");
+    // hosts that know the MTU fragment packets themselves
+    ping_succeeds(&a, "-s 4000 10.2.0.2");
+    ping_succeeds(&a, "-s 4000 fd02::2");
 
     let [near, far] = [near, far].map(stop);
-    for did in [&near, &far] {
-        let router = did.nf("router");
-        only(&router, &["answered", "multicast", "too_big", "fragmented"]);
-        assert!(router.number("/drops/too_big") >= 2, "one of each version: {}", did.0);
-        assert!((5..=in_parts).contains(&router.number("/drops/fragmented")), "{}", did.0);
-        assert_eq!(did.port("mid").dropped(), 0, "the link takes what it is given: {}", did.0);
+    for summary in [&near, &far] {
+        let router = summary.nf("router");
+        assert_only_drops(&router, &["consumed", "multicast", "too_big", "fragmented"]);
+        assert!(router.number("/drops/too_big") >= 2, "one of each IP version: {}", summary.0);
+        assert!((5..=requests).contains(&router.number("/drops/fragmented")), "{}", summary.0);
+        assert_eq!(summary.port("mid").dropped(), 0, "the link drops no packets: {}", summary.0);
     }
-    let told = [&near, &far].map(|did| did.nf("router").number("/drops/too_big"));
-    eprintln!("mtu: {told:?} packets were too big");
+    let too_big = [&near, &far].map(|summary| summary.nf("router").number("/drops/too_big"));
+    eprintln!("mtu: {too_big:?} packets were too big");
 }
 
 #[test]
-fn a_firewall_refuses_what_its_rules_name_and_nothing_else() {
+fn a_firewall_that_accepts_by_default_drops_packets_by_rule() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
@@ -474,48 +500,49 @@ fn a_firewall_refuses_what_its_rules_name_and_nothing_else() {
     ];
     let paths = [r#"["lan", "fw", "router"]"#, r#"["wan", "router"]"#];
     let more = format!("[nf.fw]\nkind = \"firewall\"\nrules = {rules:?}\ndefault = \"accept\"\n");
-    let One { hosts: Hosts { a, b }, _between, bondstone } = One::start(&scratch, "fw", By::Packet, paths, &more);
+    let SingleRouter { hosts: Hosts { a, b }, _namespace, bondstone } =
+        SingleRouter::start(&scratch, "fw", PortKind::AfPacket, paths, &more);
     a.ip("addr add 10.1.0.66/24 dev a0");
     let at_a = Web::start(&scratch, &a, "at-a", 1 << 20);
     let at_b = Web::start(&scratch, &b, "at-b", 1 << 20);
-    for host in AT_B {
+    for host in B_URL {
         at_b.fetch(&a, &format!("{host}:8080"));
-        blocked(&a, &format!("{host}:8081"));
+        connect_times_out(&a, &format!("{host}:8081"));
     }
-    // from that port is not to that port
+    // packets from the port are not packets to it
     at_a.fetch(&b, "10.1.0.2:8081");
     at_a.fetch(&b, "[fd01::2]:8081");
     for (family, to) in [(0, "10.2.0.2"), (1, "fd02::2")] {
-        answered(&b, A[family]);
-        unanswered(&a, to);
+        ping_succeeds(&b, A[family]);
+        ping_times_out(&a, to);
     }
-    unanswered(&a, "-I 10.1.0.66 10.2.0.2");
-    unanswered(&b, "10.1.0.66");
+    ping_times_out(&a, "-I 10.1.0.66 10.2.0.2");
+    ping_times_out(&b, "10.1.0.66");
 
-    let did = stop(bondstone);
-    let (fw, router) = (did.nf("fw"), did.nf("router"));
-    let mut counts = by_rule(&fw, &rules);
+    let summary = stop(bondstone);
+    let (fw, router) = (summary.nf("fw"), summary.nf("router"));
+    let mut counts = rule_counters(&fw, &rules);
     counts.push(fw.number("/counters/default"));
-    // the answers to those who ask it are from the refused address as well
-    assert_eq!((counts[0], counts[2], counts[3]), (6, 3, 3), "{}", did.0);
-    assert!(counts[1] >= 2 && counts[4] > 0 && counts[5] > 0 && counts[6] > 0, "{}", did.0);
-    let refused: u64 = counts[..4].iter().sum();
-    assert_eq!((fw.number("/drops/refused"), fw.dropped()), (refused, refused), "{}", did.0);
-    let (lan, wan) = (did.port("lan").number("/received"), did.port("wan").number("/received"));
-    assert_eq!((fw.number("/packets"), router.number("/packets")), (lan, lan - refused + wan), "{}", did.0);
-    assert!(counts.iter().sum::<u64>() < lan, "ARP is what is left: {}", did.0);
-    only(&router, &["answered", "multicast"]);
+    // replies of the denied address are dropped as well
+    assert_eq!((counts[0], counts[2], counts[3]), (6, 3, 3), "{}", summary.0);
+    assert!(counts[1] >= 2 && counts[4] > 0 && counts[5] > 0 && counts[6] > 0, "{}", summary.0);
+    let denied: u64 = counts[..4].iter().sum();
+    assert_eq!((fw.number("/drops/denied"), fw.dropped()), (denied, denied), "{}", summary.0);
+    let (lan, wan) = (summary.port("lan").number("/received"), summary.port("wan").number("/received"));
+    assert_eq!((fw.number("/packets"), router.number("/packets")), (lan, lan - denied + wan), "{}", summary.0);
+    assert!(counts.iter().sum::<u64>() < lan, "the others are ARP: {}", summary.0);
+    assert_only_drops(&router, &["consumed", "multicast"]);
     eprintln!("fw: packets by rule {counts:?} of {lan}");
 }
 
 #[test]
-fn a_firewall_that_refuses_by_default_lets_through_what_its_rules_name() {
+fn a_firewall_that_drops_by_default_accepts_packets_by_rule() {
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    // whoever stands behind it may ask, and nobody else
+    // hosts behind the firewall may send requests, others may not
     let rules = [
         "accept proto tcp dst 10.1.0.0/24 sport 8080 flags ack",
         "accept proto tcp dst fd01::/64 sport 8080 flags ack",
@@ -525,31 +552,32 @@ fn a_firewall_that_refuses_by_default_lets_through_what_its_rules_name() {
     ];
     let paths = [r#"["lan", "router"]"#, r#"["wan", "guard", "router"]"#];
     let more = format!("[nf.guard]\nkind = \"firewall\"\nrules = {rules:?}\n");
-    let One { hosts: Hosts { a, b }, _between, bondstone } = One::start(&scratch, "guard", By::Packet, paths, &more);
+    let SingleRouter { hosts: Hosts { a, b }, _namespace, bondstone } =
+        SingleRouter::start(&scratch, "guard", PortKind::AfPacket, paths, &more);
     let at_a = Web::start(&scratch, &a, "at-a", 1 << 20);
     let at_b = Web::start(&scratch, &b, "at-b", 1 << 20);
-    for (family, host) in AT_B.iter().enumerate() {
+    for (family, host) in B_URL.iter().enumerate() {
         at_b.fetch(&a, &format!("{host}:8080"));
-        blocked(&a, &format!("{host}:8081"));
-        answered(&a, B[family]);
-        unanswered(&b, A[family]);
+        connect_times_out(&a, &format!("{host}:8081"));
+        ping_succeeds(&a, B[family]);
+        ping_times_out(&b, A[family]);
     }
     at_a.fetch(&a, "10.1.0.2:8080");
-    blocked(&b, "10.1.0.2:8080");
+    connect_times_out(&b, "10.1.0.2:8080");
 
-    let did = stop(bondstone);
-    let guard = did.nf("guard");
-    let counts = by_rule(&guard, &rules);
-    assert!(counts.iter().all(|n| *n > 0), "{counts:?}: {}", did.0);
-    // three pings of each version, and at the least one attempt at each of three connections
-    let refused = guard.number("/drops/refused_by_default");
-    assert!(refused >= 9 && guard.dropped() == refused, "{}", did.0);
-    assert_eq!(guard.number("/counters/default"), refused, "{}", did.0);
-    eprintln!("guard: {refused} of {} refused", guard.number("/packets"));
+    let summary = stop(bondstone);
+    let guard = summary.nf("guard");
+    let counts = rule_counters(&guard, &rules);
+    assert!(counts.iter().all(|n| *n > 0), "{counts:?}: {}", summary.0);
+    // three pings of each IP version, and at least one attempt of each of three connections
+    let denied = guard.number("/drops/denied_by_default");
+    assert!(denied >= 9 && guard.dropped() == denied, "{}", summary.0);
+    assert_eq!(guard.number("/counters/default"), denied, "{}", summary.0);
+    eprintln!("guard: {denied} of {} packets denied", guard.number("/packets"));
 }
 
-/// What hosts never send, by the reason that a router refuses it for.
-fn odd_frames() -> Vec<(&'static str, Vec<u8>)> {
+/// Returns frames that hosts do not send, with the reason for which a router drops them.
+fn invalid_frames() -> Vec<(&'static str, Vec<u8>)> {
     let four = |src: [u8; 4], dst: [u8; 4]| build::udp4(src, dst, 1000, 9).dst_mac(LAN_MAC).pad_to(60);
     let six = |src: &str, dst: &str| {
         let [src, dst] = [src, dst].map(|a| a.parse::<Ipv6Addr>().unwrap());
@@ -557,8 +585,8 @@ fn odd_frames() -> Vec<(&'static str, Vec<u8>)> {
     };
     let (a, b) = ([10, 1, 0, 2], [10, 2, 0, 2]);
     let routed = wire::options::OptionBytes::new(&[131, 7, 4, 10, 2, 0, 2, 0]).unwrap();
-    let mut broken = four(a, b).to_vec();
-    broken[24] ^= 1;
+    let mut bad_checksum = four(a, b).to_vec();
+    bad_checksum[24] ^= 1;
     let mut all = vec![
         ("directed_broadcast", four(a, [10, 2, 0, 255]).to_vec()),
         ("directed_broadcast", four(a, [10, 2, 0, 0]).to_vec()),
@@ -566,7 +594,7 @@ fn odd_frames() -> Vec<(&'static str, Vec<u8>)> {
         ("link_broadcast", four(a, b).dst_mac(MacAddr::BROADCAST).to_vec()),
         ("source_route", four(a, b).ip_options(routed).to_vec()),
         ("other_mac", four(a, b).dst_mac(WAN_MAC).to_vec()),
-        ("bad_checksum", broken),
+        ("bad_checksum", bad_checksum),
     ];
     for src in [[127, 0, 0, 1], [0, 0, 0, 0], [0, 1, 2, 3], [224, 0, 0, 1], [240, 0, 0, 1], [255, 255, 255, 255]] {
         all.push(("martian", four(src, b).to_vec()));
@@ -584,21 +612,22 @@ fn odd_frames() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn what_no_host_may_send_goes_nowhere_and_is_counted() {
+fn drops_and_counts_invalid_frames() {
     const TIMES: u32 = 20;
     let _one = alone();
     if !possible(&TOOLS) {
         return;
     }
     let scratch = Scratch::new();
-    let odd = odd_frames();
+    let invalid = invalid_frames();
     let mut writer = pcap::Writer::create(scratch.path("odd"), pcap::LinkType::ETHERNET).unwrap();
-    for (n, (_, frame)) in (0..).zip(&odd) {
+    for (n, (_, frame)) in (0..).zip(&invalid) {
         writer.write(n, frame.len() as u32, frame).unwrap();
     }
     writer.finish().unwrap();
 
-    let One { hosts: Hosts { a, b }, _between, bondstone } = One::start(&scratch, "odd", By::Packet, PLAIN, "");
+    let SingleRouter { hosts: Hosts { a, b }, _namespace, bondstone } =
+        SingleRouter::start(&scratch, "odd", PortKind::AfPacket, ROUTER_ONLY, "");
     let see = "bondstone = 1\nport.b.device = \"af_packet:b0\"\nport.seen.device = \"pcap:seen\"\n\
                chain = [{ path = [\"b\", \"seen\"], cores = [1] }]\n";
     let witness = start(&b, scratch.write("see.toml", see));
@@ -607,21 +636,21 @@ fn what_no_host_may_send_goes_nowhere_and_is_counted() {
          chain = [{{ path = [\"odd\", \"a\"], cores = [0] }}]\n"
     );
     let sent = start(&a, scratch.write("send.toml", send)).end().summary(0);
-    assert_eq!(sent.port("a").number("/sent"), u64::from(TIMES) * odd.len() as u64);
-    // all that came before this has been dealt with
-    B.iter().for_each(|host| answered(&a, host));
+    assert_eq!(sent.port("a").number("/sent"), u64::from(TIMES) * invalid.len() as u64);
+    // all earlier frames have been processed
+    B.iter().for_each(|host| ping_succeeds(&a, host));
 
-    let did = stop(bondstone);
-    let router = did.nf("router");
+    let summary = stop(bondstone);
+    let router = summary.nf("router");
     let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
-    for (reason, _) in &odd {
+    for (reason, _) in &invalid {
         *expected.entry(*reason).or_default() += u64::from(TIMES);
     }
     for (reason, n) in &expected {
-        assert_eq!(router.number(&format!("/drops/{reason}")), *n, "{reason}: {}", did.0);
+        assert_eq!(router.number(&format!("/drops/{reason}")), *n, "{reason}: {}", summary.0);
     }
-    only(&router, &expected.into_keys().chain(["answered", "multicast"]).collect::<Vec<_>>());
-    assert_eq!(router.number("/counters/icmp_sent"), 0, "nobody is told: {}", did.0);
+    assert_only_drops(&router, &expected.into_keys().chain(["consumed", "multicast"]).collect::<Vec<_>>());
+    assert_eq!(router.number("/counters/icmp_sent"), 0, "no errors are sent: {}", summary.0);
 
     witness.terminate().summary(130);
     let mut reader = pcap::Reader::open(scratch.path("seen")).unwrap();
@@ -637,7 +666,7 @@ fn what_no_host_may_send_goes_nowhere_and_is_counted() {
                 assert_eq!((ip.header().src(), ip.header().protocol()), ([10, 1, 0, 2].into(), IpProtocol::ICMPV4));
                 pings += 1;
             }
-            // pings, answers to them and neighbor discovery
+            // pings, replies and neighbor discovery
             EtherType::IPV6 => {
                 let ip = ipv6::Packet::new(frame.payload()).unwrap();
                 assert_eq!(ip.header().next_header(), IpProtocol::ICMPV6);
@@ -646,5 +675,5 @@ fn what_no_host_may_send_goes_nowhere_and_is_counted() {
         }
     }
     assert!(pings >= 5, "{pings}");
-    eprintln!("odd: {} packets refused, {pings} pings crossed", sent.port("a").number("/sent"));
+    eprintln!("odd: {} packets dropped, {pings} pings forwarded", sent.port("a").number("/sent"));
 }

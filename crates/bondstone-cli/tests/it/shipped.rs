@@ -1,4 +1,4 @@
-//! The scenarios that are shipped, in a short form: every cell runs, forwards what it is sent, and is counted.
+//! Shipped scenarios with short trials: every cell is measured and forwards packets.
 
 use crate::common::{Scratch, bondstone};
 use report::{Document, Result};
@@ -6,28 +6,28 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Huge pages of 2 MiB that Open vSwitch and the generator need together.
-const PAGES: usize = 400;
+/// Huge pages of 2 MiB that Open vSwitch and the generator need.
+const REQUIRED_PAGES: usize = 400;
 
-/// What is needed by all of these; says what is not there.
-fn possible() -> bool {
-    let lacks = match () {
+/// Returns true if the requirements are met; prints what is missing.
+fn has_requirements() -> bool {
+    let missing = match () {
         () if runtime::allowed_cpus().len() < 2 => "two CPUs",
         () if !rustix::process::geteuid().is_root() => "root, for network namespaces",
         () if !Path::new("/usr/bin/ovs-vsctl").exists() => "Open vSwitch",
-        () if dpdk::Memory::free_huge_pages() < PAGES => "400 free huge pages of 2 MiB",
+        () if dpdk::Memory::free_huge_pages() < REQUIRED_PAGES => "400 free huge pages of 2 MiB",
         () => return true,
     };
-    eprintln!("skipped: needs {lacks}");
+    eprintln!("skipped: needs {missing}");
     false
 }
 
-/// The cells of a scenario at a load that whatever runs here takes.
-fn short(name: &str) -> Vec<Result> {
+/// Measures the cells of a scenario at a load that all devices carry.
+fn measure(name: &str) -> Vec<Result> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
     let scratch = Scratch::new();
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
-    let said = bondstone([
+    let output = bondstone([
         "bench",
         file.to_str().unwrap(),
         "--frames",
@@ -42,13 +42,14 @@ fn short(name: &str) -> Vec<Result> {
         "--report",
         page.to_str().unwrap(),
     ]);
-    // 1 where CPUs were away all the time
-    assert!(matches!(said.status, Some(0 | 1)), "{name}: {}", said.err);
-    let all: Vec<Value> = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", said.out, said.err));
+    // 1: host interference invalidated every trial
+    assert!(matches!(output.status, Some(0 | 1)), "{name}: {}", output.err);
+    let all: Vec<Value> =
+        serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", output.out, output.err));
     let all: Vec<Result> = all.iter().map(|r| Document::read(&r.to_string()).unwrap().into_result()).collect();
     for result in &all {
         let (sent, received): (u64, u64) = result.trials.iter().fold((0, 0), |(s, r), t| (s + t.sent, r + t.received));
-        assert!(received > 0, "{name}, {:?}: none of {sent} came: {}", result.cell, said.err);
+        assert!(received > 0, "{name}, {:?}: none of {sent} packets was received: {}", result.cell, output.err);
     }
     all
 }
@@ -59,33 +60,33 @@ fn values(all: &[Result], parameter: &str) -> BTreeSet<String> {
 
 #[test]
 #[ignore = "half a minute: make soak"]
-fn scenarios_with_other_programs() {
+fn measures_external_devices() {
     let _one = crate::common::alone();
-    if !possible() {
+    if !has_requirements() {
         return;
     }
-    let all = short("nfpa/traces");
+    let all = measure("nfpa/traces");
     assert_eq!((values(&all, "dut").len(), values(&all, "trace").len(), all.len()), (2, 4, 8));
 }
 
 #[test]
-fn scenarios_by_commands_of_their_own() {
+fn measures_devices_of_custom_commands() {
     let _one = crate::common::alone();
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: needs root, for network namespaces");
         return;
     }
-    let all = short("dataplanes/fig7");
+    let all = measure("dataplanes/fig7");
     assert_eq!((values(&all, "dut").len(), all.len()), (2, 2));
 }
 
 #[test]
-fn scenarios_in_this_process() {
+fn measures_chains_in_this_process() {
     let _one = crate::common::alone();
     if runtime::allowed_cpus().len() < 2 {
         eprintln!("skipped: needs two CPUs");
         return;
     }
-    let all = short("dataplanes/fig2");
+    let all = measure("dataplanes/fig2");
     assert_eq!((values(&all, "nf").len(), all.len()), (2, 2));
 }

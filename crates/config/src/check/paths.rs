@@ -1,10 +1,10 @@
-//! Paths and edges.
+//! Builds hops from paths and edges.
 
-use super::{Checker, Faults};
-use crate::Device;
+use super::checker::{Checker, Errors};
+use crate::device::Device;
 use crate::file::{self, File, OnPanic};
-use crate::locate::nearest;
-use crate::plan::{Chain, ChainFile, Class, Link, NfUse, Port, Start};
+use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Start};
+use crate::source::nearest;
 use diagnostics::Diagnostic;
 use graph::{Blueprint, Hop, HopPlan, NodePlan, Spread, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,64 +12,64 @@ use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 
-/// Visits to NFs that a file may have in all its paths and edges.
-const MOST_HOPS: usize = 4096;
+/// Maximum number of hops of all paths and edges.
+const MAX_HOPS: usize = 4096;
 
-/// Ways that one packet and its copies may take through a chain.
-const MOST_WAYS: u64 = 1024;
+/// Maximum number of paths of a packet and its copies through a chain.
+const MAX_PATHS: u64 = 1024;
 
-/// Turns paths and edges into hops.
+/// Builds hops from paths and edges.
 pub(super) struct Builder<'a> {
     pub(super) checker: Checker<'a>,
     pub(super) ports: Vec<Port>,
-    pub(super) nfs: Vec<NfUse>,
+    pub(super) nfs: Vec<NfConfig>,
     hops: Vec<HopPlan>,
-    /// For each NF, where its outputs lead.
+    /// Targets of the outputs of each NF.
     edges: Vec<Vec<Target>>,
-    /// NF and input: the hops that stand in paths.
-    standing: BTreeMap<(u16, u8), Vec<u16>>,
-    /// NFs with which paths end, and their hops.
+    /// Hops in the middle of paths, by NF and input.
+    path_hops: BTreeMap<(u16, u8), Vec<u16>>,
+    /// Last NFs of paths, and their hops.
     ends: Vec<(u16, u16)>,
     used: BTreeSet<String>,
     chain_names: BTreeSet<String>,
-    /// Outputs with which chains begin: all that the file names, and those that are there.
-    begins: BTreeSet<String>,
+    /// Outputs with which paths begin, as the file names them.
+    first_outputs: BTreeSet<String>,
     links: Vec<Link>,
-    /// NF and output of each link, and where it stands.
-    sources: Vec<(u16, u8, Range<usize>)>,
+    /// NF, output and span of each link.
+    link_sources: Vec<(u16, u8, Range<usize>)>,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(checker: Checker<'a>, ports: Vec<Port>, nfs: Vec<NfUse>) -> Self {
+    pub(super) fn new(checker: Checker<'a>, ports: Vec<Port>, nfs: Vec<NfConfig>) -> Self {
         Builder {
             checker,
             ports,
-            edges: nfs.iter().map(|nf| vec![Target::Nowhere; nf.outputs.len().max(1)]).collect(),
+            edges: nfs.iter().map(|nf| vec![Target::Unconnected; nf.outputs.len().max(1)]).collect(),
             nfs,
             hops: vec![],
-            standing: BTreeMap::new(),
+            path_hops: BTreeMap::new(),
             ends: vec![],
             used: BTreeSet::new(),
             chain_names: BTreeSet::new(),
-            begins: BTreeSet::new(),
+            first_outputs: BTreeSet::new(),
             links: vec![],
-            sources: vec![],
+            link_sources: vec![],
         }
     }
 
-    pub(super) fn build(mut self, file: &File) -> Result<ChainFile, Faults> {
+    pub(super) fn build(mut self, file: &File) -> Result<ChainFile, Errors> {
         let firsts = file.chain.iter().filter_map(|c| c.get_ref().path.get_ref().first());
-        self.begins = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
+        self.first_outputs = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
         let chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
         self.spread(file, &chains);
         self.traffic(file);
         self.unused(file);
         self.files(file);
-        let walls = self.walls(file);
+        let sandboxes = self.sandboxes(file);
         let Builder { mut checker, ports, nfs, hops, edges, links, .. } = self;
-        if checker.faults.is_empty() {
-            // a link leads to where its chain begins
+        if checker.errors.is_empty() {
+            // a link leads to the entry of its chain
             let through = |target: &Target| match *target {
                 Target::Port(p) if usize::from(p) >= ports.len() => {
                     links.get(usize::from(p) - ports.len()).map_or(*target, |link| chains[link.chain].entry)
@@ -87,25 +87,39 @@ impl<'a> Builder<'a> {
                 let edge = file.edge.first().map(|e| e.from.span());
                 let link = || links.first().and_then(|link| file.chain.get(link.chain)).map(Spanned::span);
                 let span = edge.or_else(link).unwrap_or(0..0);
-                let remedy = "lead one of these outputs to a port; a ring port breaks a loop on purpose";
-                checker.fault(span, &names.join(" -> "), "packets could go round here for ever", remedy);
+                let remedy = "lead one of these outputs to a port; a ring port may close a loop";
+                checker.error(span, &names.join(" -> "), "packets could loop here forever", remedy);
             } else if let Some((n, chain)) =
-                chains.iter().enumerate().find(|(_, c)| blueprint.ways(c.entry) > MOST_WAYS)
+                chains.iter().enumerate().find(|(_, c)| blueprint.count_paths(c.entry) > MAX_PATHS)
             {
-                let problem =
-                    format!("one packet could leave this chain more than {MOST_WAYS} times, copied again and again");
+                let problem = format!("one packet could leave this chain as more than {MAX_PATHS} copies");
                 let span = file.chain.get(n).map_or(0..0, Spanned::span);
-                checker.fault(span, &chain.name, problem, "join the outputs of fewer tees to further tees");
+                checker.error(span, &chain.name, problem, "connect fewer tees in sequence");
             }
         }
-        let Checker { mut faults, warnings, .. } = checker;
-        if faults.is_empty() {
+        let Checker { mut errors, warnings, .. } = checker;
+        if errors.is_empty() {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
+            let edge = |edge: &file::Edge| Edge { from: edge.from.get_ref().clone(), to: edge.to.get_ref().clone() };
+            let edge_names = file.edge.iter().map(edge).collect();
             let (file, text) = Default::default();
-            return Ok(ChainFile { file, text, ports, nfs, chains, warnings, traffic, links, walls, hops, edges });
+            return Ok(ChainFile {
+                file,
+                text,
+                ports,
+                nfs,
+                chains,
+                warnings,
+                traffic,
+                links,
+                sandboxes,
+                hops,
+                edges,
+                edge_names,
+            });
         }
-        faults.sort_by_key(|d| (d.line, d.column));
-        Err(faults)
+        errors.sort_by_key(|d| (d.line, d.column));
+        Err(errors)
     }
 
     fn port(&self, name: &str) -> Option<usize> {
@@ -113,11 +127,11 @@ impl<'a> Builder<'a> {
     }
 
     fn unknown(&mut self, element: &Spanned<String>, what: &str) {
-        if self.checker.enough() {
+        if self.checker.is_full() {
             return;
         }
-        // an NF or port whose own table is faulty has been reported already
-        if !self.checker.faults.is_empty()
+        // an error in the table of the NF or port was reported before
+        if !self.checker.errors.is_empty()
             && self.declared(element.get_ref().split([':', '.']).next().unwrap_or_default())
         {
             return;
@@ -131,7 +145,7 @@ impl<'a> Builder<'a> {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("declare it as [port.{named}] or [nf.{named}], or use one of {}", names.join(", ")),
         };
-        self.checker.fault(element.span(), &wrong, format!("is not {what}"), remedy);
+        self.checker.error(element.span(), &wrong, format!("is not {what}"), remedy);
     }
 
     fn declared(&self, name: &str) -> bool {
@@ -139,7 +153,7 @@ impl<'a> Builder<'a> {
         text.contains(&format!("[nf.{name}]")) || text.contains(&format!("[port.{name}]"))
     }
 
-    /// `nf` or `nf:input`, in a path from the port `from`.
+    /// Returns the NF and input of `nf` or `nf:input`, in a path from the port `from`.
     fn input(&mut self, element: &Spanned<String>, from: Option<&str>) -> Option<(u16, u8)> {
         let (name, input) =
             element.get_ref().split_once(':').map_or((element.get_ref().as_str(), None), |(n, i)| (n, Some(i)));
@@ -148,36 +162,36 @@ impl<'a> Builder<'a> {
             return None;
         };
         self.used.insert(name.to_owned());
-        let nf_use = &self.nfs[nf];
+        let nf_config = &self.nfs[nf];
         let wanted = match input {
             Some(input) => input,
-            None if nf_use.has_interfaces() => from.unwrap_or_default(),
+            None if nf_config.has_interfaces() => from.unwrap_or_default(),
             None => return Some((nf as u16, 0)),
         };
-        if let Some(at) = nf_use.inputs.iter().position(|i| *i == wanted) {
+        if let Some(at) = nf_config.inputs.iter().position(|i| *i == wanted) {
             return Some((nf as u16, at as u8));
         }
-        let known = nf_use.inputs.join(", ");
+        let known = nf_config.inputs.join(", ");
         let problem = match input {
-            Some(input) => format!("{} has no input {input:?}", nf_use.kind.name),
-            None => format!("{} has no interface that is called like the path's port", nf_use.kind.name),
+            Some(input) => format!("{} has no input {input:?}", nf_config.kind.name),
+            None => format!("{} has no interface with the name of the path's port", nf_config.kind.name),
         };
         let remedy = format!("write {name}:INPUT; its inputs are {known}");
-        self.checker.fault(element.span(), element.get_ref(), problem, remedy);
+        self.checker.error(element.span(), element.get_ref(), problem, remedy);
         None
     }
 
     fn hop(&mut self, span: Range<usize>, plan: HopPlan) -> Target {
-        if self.hops.len() == MOST_HOPS {
-            self.checker.fault(
+        if self.hops.len() == MAX_HOPS {
+            self.checker.error(
                 span,
                 "path",
-                format!("there are more than {MOST_HOPS} visits to NFs"),
+                format!("the paths and edges have more than {MAX_HOPS} hops"),
                 "split the file",
             );
         }
-        if self.hops.len() >= MOST_HOPS {
-            return Target::Nowhere;
+        if self.hops.len() >= MAX_HOPS {
+            return Target::Unconnected;
         }
         self.hops.push(plan);
         Target::Hop(Hop(self.hops.len() as u16 - 1))
@@ -188,10 +202,10 @@ impl<'a> Builder<'a> {
         let open = *on_panic == OnPanic::Open;
         let span = path.span();
         let [first, middle @ .., last] = path.get_ref().as_slice() else {
-            self.checker.fault(
+            self.checker.error(
                 span,
                 "path",
-                "a path needs a port to begin with and somewhere to end",
+                "a path needs a first port and an end",
                 "write path = [\"in\", \"NF\", \"out\"]",
             );
             return None;
@@ -203,7 +217,7 @@ impl<'a> Builder<'a> {
             None if self.nfs.iter().any(|nf| nf.name == *first.get_ref()) => {
                 let first_port = self.ports.first().map_or("in", |p| &p.name).to_owned();
                 let nf = first.get_ref();
-                self.checker.fault(
+                self.checker.error(
                     first.span(),
                     nf,
                     "a path begins with a port, and this is an NF",
@@ -214,11 +228,11 @@ impl<'a> Builder<'a> {
             }
             None => self.unknown(first, "a port"),
             Some(p) if self.ports[p].received_from => {
-                self.checker.fault(
+                self.checker.error(
                     first.span(),
                     first.get_ref(),
-                    "another path begins with this port already: its packets cannot go both ways",
-                    "join the paths and part them by an NF with two outputs, or copy by a tee",
+                    "another path begins with this port",
+                    "join the paths and split them by an NF with two outputs, or copy packets with a tee",
                 );
             }
             Some(p) => self.ports[p].received_from = true,
@@ -227,13 +241,8 @@ impl<'a> Builder<'a> {
             self.used.insert(self.ports[p].name.clone());
         }
         if let (Some(Start::Port(_)), Some(shuffle)) = (from, shuffle) {
-            let problem = "this chain begins with a port, which spreads its packets as its NFs ask";
-            self.checker.fault(
-                shuffle.span(),
-                "shuffle",
-                problem,
-                "remove it, or begin the path with an output NF.OUTPUT",
-            );
+            let problem = "shuffle is for chains that begin with an output";
+            self.checker.error(shuffle.span(), "shuffle", problem, "remove it, or begin the path with NF.OUTPUT");
         }
         let mut next = match self.port(last.get_ref()) {
             Some(p) => {
@@ -243,22 +252,25 @@ impl<'a> Builder<'a> {
             }
             None => {
                 let (nf, input) = self.input(last, Some(first.get_ref()))?;
-                let nf_use = &self.nfs[nf as usize];
-                let goes_on =
-                    nf_use.outputs.first().is_some_and(|out| self.begins.contains(&format!("{}.{out}", nf_use.name)));
-                if !nf_use.outputs.is_empty() && !nf_use.has_interfaces() && !goes_on {
+                let nf_config = &self.nfs[nf as usize];
+                let continues = nf_config
+                    .outputs
+                    .first()
+                    .is_some_and(|out| self.first_outputs.contains(&format!("{}.{out}", nf_config.name)));
+                if !nf_config.outputs.is_empty() && !nf_config.has_interfaces() && !continues {
                     let (kind, remedy) = (
-                        nf_use.kind.name,
-                        "end it with a port, with an NF that has no output, such as drop, or begin another path with its output",
+                        nf_config.kind.name,
+                        "end it with a port or an NF without outputs such as drop, or begin another path with its output",
                     );
-                    self.checker.fault(
+                    self.checker.error(
                         last.span(),
                         last.get_ref(),
-                        format!("the path ends here, but {kind} lets packets through"),
+                        format!("the path ends here, but {kind} forwards packets"),
                         remedy,
                     );
                 }
-                let hop = self.hop(last.span(), HopPlan { node: nf, input, next: Target::Nowhere, open });
+                let hop =
+                    self.hop(last.span(), HopPlan { node: nf, input, next: Target::Unconnected, fail_open: open });
                 if let Target::Hop(Hop(h)) = hop {
                     self.ends.push((nf, h));
                 }
@@ -267,7 +279,7 @@ impl<'a> Builder<'a> {
         };
         for element in middle.iter().rev() {
             if self.port(element.get_ref()).is_some() {
-                self.checker.fault(
+                self.checker.error(
                     element.span(),
                     element.get_ref(),
                     "is a port in the middle of a path",
@@ -278,37 +290,37 @@ impl<'a> Builder<'a> {
             let Some((nf, input)) = self.input(element, Some(first.get_ref())) else { continue };
             if self.nfs[nf as usize].outputs.is_empty() {
                 let kind = self.nfs[nf as usize].kind.name;
-                self.checker.fault(
+                self.checker.error(
                     element.span(),
                     element.get_ref(),
-                    format!("nothing comes out of {kind}, so the path ends here"),
+                    format!("{kind} has no output, so the path ends here"),
                     "end the path with it",
                 );
             }
-            next = self.hop(element.span(), HopPlan { node: nf, input, next, open });
+            next = self.hop(element.span(), HopPlan { node: nf, input, next, fail_open: open });
             if let Target::Hop(Hop(h)) = next {
-                self.standing.entry((nf, input)).or_default().push(h);
+                self.path_hops.entry((nf, input)).or_default().push(h);
             }
         }
-        let mut seen = BTreeSet::new();
+        let mut cpus = BTreeSet::new();
         for core in cores {
-            if *core.get_ref() >= 4096 || !seen.insert(*core.get_ref()) {
-                let problem = if *core.get_ref() >= 4096 { "is not a CPU" } else { "stands here twice" };
-                self.checker.fault(core.span(), &core.get_ref().to_string(), problem, "list each CPU once");
+            if *core.get_ref() >= 4096 || !cpus.insert(*core.get_ref()) {
+                let problem = if *core.get_ref() >= 4096 { "is not a CPU" } else { "duplicate CPU" };
+                self.checker.error(core.span(), &core.get_ref().to_string(), problem, "list each CPU once");
             }
         }
         if let Some(name) = name {
-            self.checker.name(name.span(), name.get_ref());
+            self.checker.check_name(name.span(), name.get_ref());
             if !self.chain_names.insert(name.get_ref().clone()) {
-                self.checker.fault(
+                self.checker.error(
                     name.span(),
                     name.get_ref(),
                     "another chain has this name",
-                    "give it another, or none",
+                    "choose another name, or none",
                 );
             }
         }
-        let absent = self.checker.absent(cores);
+        let cpu_errors = self.checker.cpu_errors(cores);
         Some(Chain {
             name: name.as_ref().map_or_else(|| format!("chain{}", n + 1), |n| n.get_ref().clone()),
             from: from?,
@@ -316,64 +328,65 @@ impl<'a> Builder<'a> {
             class: self.class(chain.get_ref()),
             entry: next,
             path: path.get_ref().iter().map(|p| p.get_ref().clone()).collect(),
-            cores: seen.into_iter().collect(),
-            absent,
+            cores: cpus.into_iter().collect(),
+            on_panic: *on_panic,
+            cpu_errors,
         })
     }
 
-    fn class(&mut self, chain: &file::Chain) -> Class {
-        let mut class = Class { priority: chain.priority, ..Class::PLAIN };
+    fn class(&mut self, chain: &file::Chain) -> ServiceClass {
+        let mut class = ServiceClass { priority: chain.priority, ..ServiceClass::DEFAULT };
         if let Some(share) = &chain.share {
             class.share = *share.get_ref();
             if !(1..=1000).contains(&class.share) {
                 let value = class.share.to_string();
-                self.checker.fault(share.span(), &value, "is no share", "write 1 to 1000");
+                self.checker.error(share.span(), &value, "is not a share", "write 1 to 1000");
             }
         }
         if let Some(rate) = &chain.rate {
             class.rate = rate.get_ref().parse().ok();
             if class.rate.is_none() {
-                let remedy = "write packets or bits in a second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
-                self.checker.fault(rate.span(), rate.get_ref(), "is no rate", remedy);
+                let remedy = "write packets or bits per second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
+                self.checker.error(rate.span(), rate.get_ref(), "is not a rate", remedy);
             }
         }
         class
     }
 
-    /// The output `NF.OUTPUT` with which chain `n` begins.
+    /// The output `NF.OUTPUT` with which chain `n` first_outputs.
     fn link(&mut self, n: usize, first: &Spanned<String>) -> Option<Start> {
         let (name, output) = first.get_ref().split_once('.')?;
         let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
             self.unknown(first, "an NF's output");
             return None;
         };
-        let nf_use = &self.nfs[nf];
-        let Some(at) = nf_use.outputs.iter().position(|o| *o == output) else {
-            let (known, kind) = (nf_use.outputs.join(", "), nf_use.kind.name);
+        let nf_config = &self.nfs[nf];
+        let Some(at) = nf_config.outputs.iter().position(|o| *o == output) else {
+            let (known, kind) = (nf_config.outputs.join(", "), nf_config.kind.name);
             let problem = format!("{kind} has no output {output:?}");
-            self.checker.fault(first.span(), first.get_ref(), problem, format!("its outputs are: {known}"));
+            self.checker.error(first.span(), first.get_ref(), problem, format!("its outputs are: {known}"));
             return None;
         };
         self.links.push(Link { name: first.get_ref().clone(), chain: n });
-        self.sources.push((nf as u16, at as u8, first.span()));
+        self.link_sources.push((nf as u16, at as u8, first.span()));
         Some(Start::Link(self.links.len() - 1))
     }
 
     fn edges(&mut self, file: &File) {
-        // where the first output leads of NFs that no path holds
+        // targets of the first outputs of NFs in no path
         let mut onward: BTreeMap<u16, Target> = BTreeMap::new();
         let mut entered: Vec<(&Spanned<String>, u16, u16)> = vec![];
         let mut set = BTreeSet::new();
-        for (n, (nf, at, span)) in core::mem::take(&mut self.sources).into_iter().enumerate() {
+        for (n, (nf, at, span)) in core::mem::take(&mut self.link_sources).into_iter().enumerate() {
             let (nf, at, name) = (usize::from(nf), usize::from(at), self.links[n].name.clone());
             let ends_here = |&(end, _): &(u16, u16)| usize::from(end) == nf;
             if !set.insert((nf, at)) {
-                self.checker.fault(span, &name, "another path begins with this output already", "a tee copies packets");
-            } else if at == 0 && self.standing.keys().any(|(n, _)| usize::from(*n) == nf) {
-                let remedy = "end that path with the NF, or give this one an NF of its own";
-                self.checker.fault(span, &name, "this output goes on along a path", remedy);
+                self.checker.error(span, &name, "another path begins with this output", "a tee copies packets");
+            } else if at == 0 && self.path_hops.keys().any(|(n, _)| usize::from(*n) == nf) {
+                let remedy = "end that path with the NF, or use another NF here";
+                self.checker.error(span, &name, "this output continues along a path", remedy);
             } else if at == 0 && !self.ends.iter().any(ends_here) {
-                self.checker.fault(span, &name, "no path ends with this NF", "end one with it");
+                self.checker.error(span, &name, "no path ends with this NF", "end one with it");
             } else {
                 let target = Target::Port((self.ports.len() + n) as u16);
                 if at == 0 {
@@ -388,10 +401,10 @@ impl<'a> Builder<'a> {
                 self.unknown(&edge.from, "an NF's output");
                 continue;
             };
-            let nf_use = &self.nfs[nf];
-            let Some(at) = nf_use.outputs.iter().position(|o| *o == output) else {
-                let (known, kind) = (nf_use.outputs.join(", "), nf_use.kind.name);
-                self.checker.fault(
+            let nf_config = &self.nfs[nf];
+            let Some(at) = nf_config.outputs.iter().position(|o| *o == output) else {
+                let (known, kind) = (nf_config.outputs.join(", "), nf_config.kind.name);
+                self.checker.error(
                     edge.from.span(),
                     edge.from.get_ref(),
                     format!("{kind} has no output {output:?}"),
@@ -400,20 +413,20 @@ impl<'a> Builder<'a> {
                 continue;
             };
             if !set.insert((nf, at)) {
-                self.checker.fault(
+                self.checker.error(
                     edge.from.span(),
                     edge.from.get_ref(),
-                    "an edge leads from this output already",
+                    "another edge begins with this output",
                     "remove one; a tee copies packets",
                 );
                 continue;
             }
-            // what comes by an edge goes on by one, though the NF may stand in a path by another input
-            if at == 0 && self.standing.keys().any(|(n, _)| *n as usize == nf) && !self.entered_apart(file, nf) {
-                self.checker.fault(
+            // packets that enter by an edge leave by one, even if a path enters the NF by another input
+            if at == 0 && self.path_hops.keys().any(|(n, _)| *n as usize == nf) && !self.entered_apart(file, nf) {
+                self.checker.error(
                     edge.from.span(),
                     edge.from.get_ref(),
-                    "this output goes on along the path",
+                    "this output continues along the path",
                     "remove the edge, or the NF from the path",
                 );
                 continue;
@@ -424,21 +437,18 @@ impl<'a> Builder<'a> {
                 Target::Port(p as u16)
             } else {
                 let Some((to, input)) = self.input(&edge.to, None) else { continue };
-                match self.standing.get(&(to, input)).map(Vec::as_slice) {
+                match self.path_hops.get(&(to, input)).map(Vec::as_slice) {
                     Some([hop]) => Target::Hop(Hop(*hop)),
                     Some([_, _, ..]) => {
-                        let problem = "this NF stands in several paths: which one would packets go on along?";
-                        self.checker.fault(
-                            edge.to.span(),
-                            edge.to.get_ref(),
-                            problem,
-                            "give the edge an NF of its own",
-                        );
+                        let problem = "this NF is in several paths, so the edge is ambiguous";
+                        self.checker.error(edge.to.span(), edge.to.get_ref(), problem, "lead the edge to another NF");
                         continue;
                     }
                     _ => {
-                        let hop =
-                            self.hop(edge.to.span(), HopPlan { node: to, input, next: Target::Nowhere, open: false });
+                        let hop = self.hop(
+                            edge.to.span(),
+                            HopPlan { node: to, input, next: Target::Unconnected, fail_open: false },
+                        );
                         if let Target::Hop(Hop(h)) = hop {
                             entered.push((&edge.to, to, h));
                         }
@@ -451,9 +461,9 @@ impl<'a> Builder<'a> {
             }
             self.edges[nf][at] = target;
         }
-        // the first output of an NF with interfaces may lead nowhere
+        // the first output of an NF with interfaces may be unconnected
         for &(nf, hop) in &self.ends {
-            self.hops[hop as usize].next = onward.get(&nf).copied().unwrap_or(Target::Nowhere);
+            self.hops[hop as usize].next = onward.get(&nf).copied().unwrap_or(Target::Unconnected);
         }
         for (element, nf, hop) in entered {
             match onward.get(&nf) {
@@ -462,10 +472,10 @@ impl<'a> Builder<'a> {
                 None => {
                     let (name, first) = (&self.nfs[nf as usize].name, &self.nfs[nf as usize].outputs[0]);
                     let remedy = format!("add [[edge]] with from = \"{name}.{first}\"");
-                    self.checker.fault(
+                    self.checker.error(
                         element.span(),
                         element.get_ref(),
-                        "packets that come here have nowhere to go on to",
+                        "packets that enter here have no target",
                         remedy,
                     );
                 }
@@ -474,7 +484,7 @@ impl<'a> Builder<'a> {
         for nf in 0..self.nfs.len() {
             for at in 1..self.nfs[nf].outputs.len() {
                 let output = self.nfs[nf].outputs[at].clone();
-                if self.edges[nf][at] != Target::Nowhere {
+                if self.edges[nf][at] != Target::Unconnected {
                     continue;
                 }
                 if let Some(p) = self.port(&output) {
@@ -483,35 +493,35 @@ impl<'a> Builder<'a> {
                     self.edges[nf][at] = Target::Port(p as u16);
                 } else if self.used.contains(&self.nfs[nf].name) {
                     let name = format!("{}.{output}", self.nfs[nf].name);
-                    let d = Diagnostic::new("this output leads nowhere: its packets are dropped as no_edge")
+                    let d = Diagnostic::new("this output is unconnected: its packets are dropped as no_edge")
                         .value(&name)
                         .remedy(format!("add [[edge]] with from = {name:?}"));
-                    let span = self.nfs[nf].places.first().map_or(0..0, |(_, s)| s.clone());
-                    let d = self.checker.source.at(span, d);
+                    let span = self.nfs[nf].setting_spans.first().map_or(0..0, |(_, s)| s.clone());
+                    let d = self.checker.source.locate(span, d);
                     self.checker.warnings.push(d);
                 }
             }
         }
     }
 
-    /// Whether an edge leads to an NF by an input by which no path does.
+    /// Returns true if an edge enters an NF by an input that no path uses.
     fn entered_apart(&self, file: &File, nf: usize) -> bool {
-        let NfUse { name, inputs, .. } = &self.nfs[nf];
+        let NfConfig { name, inputs, .. } = &self.nfs[nf];
         file.edge.iter().any(|edge| {
             let (to, input) =
                 edge.to.get_ref().split_once(':').map_or((edge.to.get_ref().as_str(), None), |(n, i)| (n, Some(i)));
             let input = input.map_or(Some(0), |input| inputs.iter().position(|i| i == input));
-            to == name && input.is_some_and(|input| !self.standing.contains_key(&(nf as u16, input as u8)))
+            to == name && input.is_some_and(|input| !self.path_hops.contains_key(&(nf as u16, input as u8)))
         })
     }
 
-    /// NFs that packets of a chain come to, by its path and by edges, up to links to other chains.
+    /// Returns the NFs that packets of a chain reach by its path and by edges, up to links to other chains.
     fn reached(&self, chain: &Chain) -> BTreeSet<usize> {
-        let (mut seen, mut next) = (vec![false; self.hops.len()], vec![chain.entry]);
+        let (mut visited, mut next) = (vec![false; self.hops.len()], vec![chain.entry]);
         let mut all = BTreeSet::new();
         while let Some(target) = next.pop() {
             let Target::Hop(Hop(hop)) = target else { continue };
-            if !std::mem::replace(&mut seen[usize::from(hop)], true) {
+            if !std::mem::replace(&mut visited[usize::from(hop)], true) {
                 let plan = &self.hops[usize::from(hop)];
                 all.insert(usize::from(plan.node));
                 next.push(plan.next);
@@ -521,7 +531,7 @@ impl<'a> Builder<'a> {
         all
     }
 
-    /// An NF that keeps state per flow must see all of a flow: not in chains on different cores.
+    /// Checks that NFs with a spreading requirement receive all packets of a key on one core.
     fn spread(&mut self, file: &File, chains: &[Chain]) {
         let reached: Vec<_> = chains.iter().map(|chain| self.reached(chain)).collect();
         for (number, nf) in self.nfs.iter().enumerate().filter(|(_, nf)| nf.factory.spread() != Spread::Any) {
@@ -530,11 +540,11 @@ impl<'a> Builder<'a> {
                 && cores.any(|c| c != first)
             {
                 let span = file.chain.first().map_or(0..0, Spanned::span);
-                let d = Diagnostic::new("keeps state per flow, but stands in chains on different cores")
+                let d = Diagnostic::new("keeps state per flow, but is in chains on different cores")
                     .value(&nf.name)
                     .remedy("give these chains the same cores");
-                let d = self.checker.source.at(span, d);
-                self.checker.faults.push(d);
+                let d = self.checker.source.locate(span, d);
+                self.checker.errors.push(d);
             }
         }
         for (n, (chain, nfs)) in chains.iter().zip(&reached).enumerate().filter(|(_, (c, _))| c.cores.len() > 1) {
@@ -543,37 +553,37 @@ impl<'a> Builder<'a> {
             let (value, problem, remedy) = match (&own[..], chain.from) {
                 ([_, second, ..], _) => (
                     &second.name,
-                    "is the second NF of this chain that has to spread packets over cores itself",
-                    "give each a chain of one core",
+                    "is the second NF of this chain with custom steering",
+                    "put each in a chain with one core",
                 ),
                 ([only], Start::Link(_)) => (
                     &only.name,
-                    "spreads packets over cores itself, but this chain gets them from another",
+                    "has custom steering, but this chain receives its packets from another chain",
                     "begin the chain with a port, or give it one core",
                 ),
                 _ => continue,
             };
             let span = file.chain.get(n).map_or(0..0, Spanned::span);
-            let d = self.checker.source.at(span, Diagnostic::new(problem).value(value).remedy(remedy));
-            self.checker.faults.push(d);
+            let d = self.checker.source.locate(span, Diagnostic::new(problem).value(value).remedy(remedy));
+            self.checker.errors.push(d);
         }
     }
 
-    /// A benchmark sends into a port from which a chain receives.
+    /// Checks that a benchmark sends to a port from which a chain receives.
     fn traffic(&mut self, file: &File) {
         let Some(traffic) = &file.traffic else { return };
         let Some(into) = &traffic.get_ref().into else { return };
         if !self.port(into).is_some_and(|p| self.ports[p].received_from) {
             let names: Vec<_> = self.ports.iter().filter(|p| p.received_from).map(|p| p.name.as_str()).collect();
             let remedy = format!("name one of: {}", names.join(", "));
-            self.checker.fault(traffic.span(), into, "is no port with which a path begins", remedy);
+            self.checker.error(traffic.span(), into, "is not a port with which a path begins", remedy);
         }
     }
 
     fn unused(&mut self, file: &File) {
         for name in file.port.keys() {
             if self.port(name.get_ref()).is_some() && !self.used.contains(name.get_ref()) {
-                self.checker.fault(
+                self.checker.error(
                     name.span(),
                     name.get_ref(),
                     "no path and no edge uses this port",
@@ -583,14 +593,14 @@ impl<'a> Builder<'a> {
         }
         for nf in &self.nfs {
             if !self.used.contains(&nf.name) {
-                let span = nf.places.first().map_or(0..0, |(_, s)| s.clone());
+                let span = nf.setting_spans.first().map_or(0..0, |(_, s)| s.clone());
                 let problem = "no path and no edge leads to this NF";
-                self.checker.fault(span, &nf.name, problem, "put it in a path, or remove it");
+                self.checker.error(span, &nf.name, problem, "put it in a path, or remove it");
             }
         }
     }
 
-    /// Captures that are read have to be there, and cannot be written as well.
+    /// Checks that captures that are read exist, and that none is read and written.
     fn files(&mut self, file: &File) {
         let folder = self.checker.source.file.parent().unwrap_or(Path::new("")).to_owned();
         for port in self.ports.clone() {
@@ -599,36 +609,30 @@ impl<'a> Builder<'a> {
             let span = written.device.span();
             let path = folder.join(name);
             if port.received_from && port.sent_to {
-                let remedy =
-                    format!("declare a second port for what is written, such as device = \"pcap:{}\"", "out.pcap");
-                self.checker.fault(
-                    span,
-                    written.device.get_ref(),
-                    "this capture would be read and written at once",
-                    remedy,
-                );
+                let remedy = "declare a second port for the output, such as device = \"pcap:out.pcap\"";
+                self.checker.error(span, written.device.get_ref(), "this capture would be read and written", remedy);
             } else if port.received_from && !path.is_file() {
-                let seen = path.display().to_string();
-                self.checker.fault(
+                let shown = path.display().to_string();
+                self.checker.error(
                     span,
                     written.device.get_ref(),
-                    format!("there is no file {seen:?}"),
-                    "name a capture; relative paths count from the chain file's folder",
+                    format!("the file {shown:?} does not exist"),
+                    "name a capture; relative paths refer to the folder of the chain file",
                 );
             } else if port.sent_to && path.parent().is_some_and(|p| p != Path::new("") && !p.is_dir()) {
-                let seen = path.parent().unwrap_or(Path::new("")).display().to_string();
-                self.checker.fault(
+                let shown = path.parent().unwrap_or(Path::new("")).display().to_string();
+                self.checker.error(
                     span,
                     written.device.get_ref(),
-                    format!("there is no folder {seen:?} to write to"),
-                    "make it first",
+                    format!("the folder {shown:?} does not exist"),
+                    "create it",
                 );
             }
             if port.sent_to
                 && let Some(set) =
                     written.repeat.as_ref().map(Spanned::span).or(written.timed.as_ref().map(Spanned::span))
             {
-                self.checker.fault(set, &port.name, "repeat and timed are for captures that are read", "remove it");
+                self.checker.error(set, &port.name, "repeat and timed are for captures that are read", "remove it");
             }
         }
     }

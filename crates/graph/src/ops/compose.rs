@@ -1,20 +1,20 @@
 //! A chain of operators as a node.
 
-use crate::{Counter, Context, Exit, Node, Operator, Raw, Reasons, View};
+use crate::{Context, Counter, Exit, Node, Operator, OperatorNames, Raw, View};
 use packet::Batch;
 use std::sync::Arc;
 
-/// [`Operator::compose`].
+/// Node returned by [`Operator::compose`].
 pub struct Composed<O> {
     chain: O,
-    names: Reasons,
+    names: OperatorNames,
 }
 
 impl<O: Operator<Raw>> Composed<O> {
     pub(crate) fn new(mut chain: O) -> Self {
-        let mut names = Reasons { outputs: vec!["out"], ..Reasons::default() };
-        chain.name(&mut names);
-        debug_assert_eq!(names.drops.len(), usize::from(O::REASONS));
+        let mut names = OperatorNames { outputs: vec!["out"], ..OperatorNames::default() };
+        chain.register(&mut names);
+        debug_assert_eq!(names.drops.len(), usize::from(O::DROP_REASONS));
         Composed { chain, names }
     }
 }

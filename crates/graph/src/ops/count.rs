@@ -1,37 +1,37 @@
 //! Counting packets.
 
-use crate::{Counter, Exit, Operator, Reasons, Stack, View};
+use crate::{Counter, Exit, HeaderStack, Operator, OperatorNames, View};
 use std::sync::Arc;
 
-/// [`Operator::count`].
+/// Operator returned by [`Operator::count`].
 pub struct Count<U, F> {
-    up: U,
+    upstream: U,
     name: &'static str,
     counter: Arc<Counter>,
     f: F,
 }
 
 impl<U, F> Count<U, F> {
-    pub(crate) fn new(up: U, name: &'static str, f: F) -> Self {
-        Count { up, name, counter: Arc::default(), f }
+    pub(crate) fn new(upstream: U, name: &'static str, f: F) -> Self {
+        Count { upstream, name, counter: Arc::default(), f }
     }
 }
 
-impl<I: Stack, U: Operator<I>, F> Operator<I> for Count<U, F>
+impl<I: HeaderStack, U: Operator<I>, F> Operator<I> for Count<U, F>
 where
     F: FnMut(&View<'_, U::Output>) -> bool + Send,
 {
     type Output = U::Output;
-    const REASONS: u8 = U::REASONS;
+    const DROP_REASONS: u8 = U::DROP_REASONS;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
         names.counter(self.name, &self.counter);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view, first)?;
+        let view = self.upstream.run(view, first)?;
         if (self.f)(&view) {
             self.counter.add(1);
         }

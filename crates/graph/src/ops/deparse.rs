@@ -1,33 +1,33 @@
-//! Stepping back out of a header.
+//! Returning to the previous header.
 
-use crate::{Exit, Layered, Operator, Reasons, Stack, View};
+use crate::{Exit, HeaderStack, NonEmptyStack, Operator, OperatorNames, View};
 
-/// [`Operator::deparse`].
+/// Operator returned by [`Operator::deparse`].
 pub struct Deparse<U> {
-    up: U,
+    upstream: U,
 }
 
 impl<U> Deparse<U> {
-    pub(crate) fn new(up: U) -> Self {
-        Deparse { up }
+    pub(crate) fn new(upstream: U) -> Self {
+        Deparse { upstream }
     }
 }
 
-impl<I: Stack, U: Operator<I>> Operator<I> for Deparse<U>
+impl<I: HeaderStack, U: Operator<I>> Operator<I> for Deparse<U>
 where
-    U::Output: Layered,
+    U::Output: NonEmptyStack,
 {
-    type Output = <U::Output as Layered>::Below;
-    const REASONS: u8 = U::REASONS;
+    type Output = <U::Output as NonEmptyStack>::Below;
+    const DROP_REASONS: u8 = U::DROP_REASONS;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view, first)?;
+        let view = self.upstream.run(view, first)?;
         let below = view.stack.below();
-        Ok(view.with(below))
+        Ok(view.with_stack(below))
     }
 }

@@ -1,43 +1,44 @@
-//! Branches inside a chain, merged behind it.
+//! Branches that merge.
 
-use crate::{Exit, Operator, Reasons, Stack, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
 
-/// [`Operator::group_by`].
+/// Operator returned by [`Operator::group_by`].
 pub struct GroupBy<U, F, B> {
-    up: U,
+    upstream: U,
     f: F,
     branches: B,
 }
 
 impl<U, F, B> GroupBy<U, F, B> {
-    pub(crate) fn new(up: U, f: F, branches: B) -> Self {
-        GroupBy { up, f, branches }
+    pub(crate) fn new(upstream: U, f: F, branches: B) -> Self {
+        GroupBy { upstream, f, branches }
     }
 }
 
-/// A tuple of two to eight chains that all begin with the headers `S`.
-pub trait Branches<S: Stack>: Send {
-    /// Drop reasons that all branches have.
-    const REASONS: u8;
+/// A tuple of two to eight chains that start with the headers `S`.
+pub trait Branches<S: HeaderStack>: Send {
+    /// Number of drop reasons of all branches.
+    const DROP_REASONS: u8;
 
-    /// Names the drop reasons and outputs of all branches.
-    fn name(&mut self, names: &mut Reasons);
+    /// Adds the names of all branches, like [`Operator::register`].
+    fn register(&mut self, names: &mut OperatorNames);
 
-    /// Takes one packet through branch number `branch`, or the last; drop reasons are numbered from `first`. The headers known are afterwards those known before.
+    /// Processes one packet with branch number `branch`, or the last branch for larger numbers. The drop reasons are
+    /// numbered from `first`. Headers parsed by the branch are forgotten.
     ///
     /// # Errors
-    /// The way out of a packet that does not go through to the end.
+    /// The exit of a packet that does not reach the end of the branch.
     fn run<'p>(&mut self, branch: usize, view: View<'p, S>, first: u8) -> Result<View<'p, S>, Exit>;
 }
 
 macro_rules! branches {
     ($($B:ident $n:tt),+; $Last:ident $last:tt) => {
-        impl<S: Stack, $($B: Operator<S>,)+ $Last: Operator<S>> Branches<S> for ($($B,)+ $Last) {
-            const REASONS: u8 = $($B::REASONS +)+ $Last::REASONS;
+        impl<S: HeaderStack, $($B: Operator<S>,)+ $Last: Operator<S>> Branches<S> for ($($B,)+ $Last) {
+            const DROP_REASONS: u8 = $($B::DROP_REASONS +)+ $Last::DROP_REASONS;
 
-            fn name(&mut self, names: &mut Reasons) {
-                $(self.$n.name(names);)+
-                self.$last.name(names);
+            fn register(&mut self, names: &mut OperatorNames) {
+                $(self.$n.register(names);)+
+                self.$last.register(names);
             }
 
             #[inline(always)]
@@ -45,11 +46,11 @@ macro_rules! branches {
                 let stack = view.stack;
                 $(
                     if branch == $n {
-                        return Ok(self.$n.run(view, first)?.with(stack));
+                        return Ok(self.$n.run(view, first)?.with_stack(stack));
                     }
-                    let first = first + $B::REASONS;
+                    let first = first + $B::DROP_REASONS;
                 )+
-                Ok(self.$last.run(view, first)?.with(stack))
+                Ok(self.$last.run(view, first)?.with_stack(stack))
             }
         }
     };
@@ -62,23 +63,23 @@ branches!(A 0, B 1, C 2, D 3, E 4; G 5);
 branches!(A 0, B 1, C 2, D 3, E 4, G 5; H 6);
 branches!(A 0, B 1, C 2, D 3, E 4, G 5, H 6; J 7);
 
-impl<I: Stack, U: Operator<I>, F, B> Operator<I> for GroupBy<U, F, B>
+impl<I: HeaderStack, U: Operator<I>, F, B> Operator<I> for GroupBy<U, F, B>
 where
     F: FnMut(&View<'_, U::Output>) -> usize + Send,
     B: Branches<U::Output>,
 {
     type Output = U::Output;
-    const REASONS: u8 = U::REASONS + B::REASONS;
+    const DROP_REASONS: u8 = U::DROP_REASONS + B::DROP_REASONS;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
-        self.branches.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
+        self.branches.register(names);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let view = self.up.run(view, first)?;
+        let view = self.upstream.run(view, first)?;
         let branch = (self.f)(&view);
-        self.branches.run(branch, view, first + U::REASONS)
+        self.branches.run(branch, view, first + U::DROP_REASONS)
     }
 }

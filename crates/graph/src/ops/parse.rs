@@ -1,74 +1,75 @@
-//! Parsing one header more.
+//! Parsing the next header.
 
 use super::dropped;
-use crate::{Exit, On, Operator, Over, Reasons, Stack, View};
+use crate::headers::ParseError;
+use crate::{Exit, HeaderStack, Layer, NextHeader, Operator, OperatorNames, View};
 use core::marker::PhantomData;
 
-/// [`Operator::parse`].
+/// Operator returned by [`Operator::parse`].
 pub struct Parse<H, U> {
-    up: U,
+    upstream: U,
     header: PhantomData<fn() -> H>,
 }
 
 impl<H, U> Parse<H, U> {
-    pub(crate) fn new(up: U) -> Self {
-        Parse { up, header: PhantomData }
+    pub(crate) fn new(upstream: U) -> Self {
+        Parse { upstream, header: PhantomData }
     }
 }
 
-impl<I: Stack, H, U: Operator<I>> Operator<I> for Parse<H, U>
+impl<I: HeaderStack, H, U: Operator<I>> Operator<I> for Parse<H, U>
 where
-    H: On<U::Output>,
+    H: NextHeader<U::Output>,
 {
-    type Output = Over<H, U::Output>;
-    const REASONS: u8 = U::REASONS + 2;
+    type Output = Layer<H, U::Output>;
+    const DROP_REASONS: u8 = U::DROP_REASONS + 2;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
         names.drop(H::NOT);
         names.drop(H::MALFORMED);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        match self.up.run(view, first)?.parse::<H>() {
+        match self.upstream.run(view, first)?.parse::<H>() {
             Ok(view) => Ok(view),
-            Err(true) => Err(dropped::<(H, U)>(first + U::REASONS + 1)),
-            Err(false) => Err(dropped::<(U, H)>(first + U::REASONS)),
+            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(first + U::DROP_REASONS + 1)),
+            Err(ParseError::OtherHeader) => Err(dropped::<(U, H)>(first + U::DROP_REASONS)),
         }
     }
 }
 
-/// [`Operator::parse_if`].
+/// Operator returned by [`Operator::parse_if`].
 pub struct ParseIf<H, U> {
-    up: U,
+    upstream: U,
     header: PhantomData<fn() -> H>,
 }
 
 impl<H, U> ParseIf<H, U> {
-    pub(crate) fn new(up: U) -> Self {
-        ParseIf { up, header: PhantomData }
+    pub(crate) fn new(upstream: U) -> Self {
+        ParseIf { upstream, header: PhantomData }
     }
 }
 
-impl<I: Stack, H, U: Operator<I>> Operator<I> for ParseIf<H, U>
+impl<I: HeaderStack, H, U: Operator<I>> Operator<I> for ParseIf<H, U>
 where
-    H: On<U::Output>,
+    H: NextHeader<U::Output>,
 {
-    type Output = Over<H, U::Output>;
-    const REASONS: u8 = U::REASONS + 1;
+    type Output = Layer<H, U::Output>;
+    const DROP_REASONS: u8 = U::DROP_REASONS + 1;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
         names.drop(H::MALFORMED);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        match self.up.run(view, first)?.parse::<H>() {
+        match self.upstream.run(view, first)?.parse::<H>() {
             Ok(view) => Ok(view),
-            Err(true) => Err(dropped::<(H, U)>(first + U::REASONS)),
-            Err(false) => Err(Exit::Pass),
+            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(first + U::DROP_REASONS)),
+            Err(ParseError::OtherHeader) => Err(Exit::Pass),
         }
     }
 }

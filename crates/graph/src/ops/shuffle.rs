@@ -1,46 +1,46 @@
-//! To which core a packet goes.
+//! Choosing the core of a packet.
 
-use crate::{Exit, Operator, Reasons, Stack, View};
-use packet::Note;
+use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use packet::Metadata;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The note that [`Operator::shuffle`] leaves: a number, of which the remainder by the number of cores counts.
+/// Packet metadata set by [`Operator::shuffle`]: the core is this number modulo the number of cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct ShuffleTo(pub u32);
 
-impl Note for ShuffleTo {
+impl Metadata for ShuffleTo {
     const NAME: &'static str = "bondstone/shuffle";
 }
 
-/// [`Operator::shuffle`].
+/// Operator returned by [`Operator::shuffle`].
 pub struct Shuffle<U, F> {
-    up: U,
+    upstream: U,
     f: F,
 }
 
 impl<U, F> Shuffle<U, F> {
-    pub(crate) fn new(up: U, f: F) -> Self {
-        Shuffle { up, f }
+    pub(crate) fn new(upstream: U, f: F) -> Self {
+        Shuffle { upstream, f }
     }
 }
 
-impl<I: Stack, U: Operator<I>, F> Operator<I> for Shuffle<U, F>
+impl<I: HeaderStack, U: Operator<I>, F> Operator<I> for Shuffle<U, F>
 where
     F: FnMut(&View<'_, U::Output>) -> usize + Send,
 {
     type Output = U::Output;
-    const REASONS: u8 = U::REASONS;
+    const DROP_REASONS: u8 = U::DROP_REASONS;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let mut view = self.up.run(view, first)?;
-        let to = (self.f)(&view) as u32;
-        view.meta_mut().set_note(ShuffleTo(to));
+        let mut view = self.upstream.run(view, first)?;
+        let core = (self.f)(&view) as u32;
+        view.meta_mut().set_metadata(ShuffleTo(core));
         Ok(view)
     }
 }

@@ -1,33 +1,33 @@
-//! Changing a packet.
+//! Changing packets.
 
-use crate::{Exit, Operator, Reasons, Stack, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
 
-/// [`Operator::transform`].
+/// Operator returned by [`Operator::transform`].
 pub struct Transform<U, F> {
-    up: U,
+    upstream: U,
     f: F,
 }
 
 impl<U, F> Transform<U, F> {
-    pub(crate) fn new(up: U, f: F) -> Self {
-        Transform { up, f }
+    pub(crate) fn new(upstream: U, f: F) -> Self {
+        Transform { upstream, f }
     }
 }
 
-impl<I: Stack, U: Operator<I>, F> Operator<I> for Transform<U, F>
+impl<I: HeaderStack, U: Operator<I>, F> Operator<I> for Transform<U, F>
 where
     F: FnMut(&mut View<'_, U::Output>) + Send,
 {
     type Output = U::Output;
-    const REASONS: u8 = U::REASONS;
+    const DROP_REASONS: u8 = U::DROP_REASONS;
 
-    fn name(&mut self, names: &mut Reasons) {
-        self.up.name(names);
+    fn register(&mut self, names: &mut OperatorNames) {
+        self.upstream.register(names);
     }
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let mut view = self.up.run(view, first)?;
+        let mut view = self.upstream.run(view, first)?;
         (self.f)(&mut view);
         Ok(view)
     }

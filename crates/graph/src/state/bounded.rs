@@ -1,4 +1,4 @@
-//! State with one writer and many readers, who may be a little behind.
+//! Maps with one writer and many readers that may lag by a bounded number of updates.
 
 mod link;
 #[cfg(test)]
@@ -9,60 +9,60 @@ use super::{Full, Hasher};
 use crate::Counter;
 use core::fmt;
 use core::hash::Hash;
-use link::{Delta, Link, Update};
+use link::{Delta, ReaderLink, Update};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tables::handoff::{self, Giver, Taker};
+use tables::message_queue::{self, Receiver, Sender};
 
-/// Slots of the map that are copied with each update, while a copy is made: all in fewer updates than an eighth of the
-/// capacity.
-const STEP: usize = 32;
-/// Slots of the map that are copied by each [`Writer::flush`], while a copy is made.
-const FLUSH_STEP: usize = 256;
+/// Slots that each update copies while a full copy is in progress: it completes within fewer updates than an eighth of
+/// the capacity.
+const COPY_STEP: usize = 32;
+/// Slots that each [`Writer::flush`] copies while a full copy is in progress.
+const FLUSH_COPY_STEP: usize = 256;
 
-/// A map that one copy of an NF writes and any number read.
+/// A map that one copy of an NF writes and all copies read with bounded staleness.
 ///
-/// **At the beginning of its batch ([`Reader::catch_up`]) a reader is at most `N` completed updates behind**: it has
-/// seen all insertions and removals whose call had returned by then, or all but the last `N` of them. It has seen them
-/// in their order, and none of those after the last that it has seen. During the batch what it reads does not change.
-/// With `N = 0` it is what a lock would give, a batch at a time.
+/// **After [`Reader::catch_up`], at the start of a batch, a reader is at most `N` completed updates behind the
+/// writer.** It has all insertions and removals whose calls had returned, except the last `N` or fewer, in their order.
+/// What it reads does not change until the next call. With `N = 0` the result is that of a lock held for the batch.
 ///
-/// The writer never waits: not for readers that are slow, nor for those that have stopped. Readers take no lock and
-/// share no memory with the writer while they read: each has a copy of its own, a plain hash table, which the writer's
-/// changes come to by [`tables::handoff`]. Updates that a reader has not taken yet wait in a pile. When that is higher
-/// than half of the capacity, the writer begins a copy of everything, some slots with each update, which takes the
-/// pile's place. So a reader that never looks costs a bounded amount of work for each update, and a pile of no more
-/// updates than the capacity and `2N + 3`; [`Writer::waiting`] shows how it stands. No table ever grows, or stops to
-/// put itself in order. Memory: the writer has a table of two to four slots for each entry there can be, each reader
-/// three; a table whose entries come and go takes as much again. Nothing else is allocated once the piles have been as
-/// high as they get.
+/// The writer never waits, neither for slow readers nor for stopped ones. Readers take no lock and share no memory with
+/// the writer while they read: each has its own hash table, to which it applies the updates that the writer sends
+/// through a [`tables::message_queue`] queue. If the queue of a reader exceeds half of the capacity, the writer starts
+/// a full copy, a few slots with each update, which replaces the queued updates. A stopped reader thus costs a bounded
+/// amount of work for each update and a queue of at most capacity + 2`N` + 3 updates; [`Writer::backlog`] returns its
+/// length.
 ///
-/// An NF that is built anew after a panic, or a copy added later, asks for a writer or a reader as the first one did:
-/// what the map held is still there.
+/// Tables never grow and never rehash all at once. The writer has a table of two to four slots for each entry, and each
+/// reader three tables; tables whose entries are inserted and removed take twice as much. Nothing else is allocated
+/// after the queues have reached their maximum length.
 ///
-/// A full map refuses new keys ([`Full`]) and counts them ([`Bounded::refused`]); keys that are there can be changed.
-/// The keys' hash has a random seed for each map.
+/// The map outlives its users: an NF that is rebuilt after a panic, or a copy that is added later, requests a writer or
+/// reader like the first one did.
 ///
-/// An NF whose first copy learns which sources to block, and whose copies all block them:
+/// A full map refuses new keys ([`Full`]) and counts them ([`Bounded::refused`]); existing keys can be changed. Keys
+/// are hashed with a random seed for each map.
+///
+/// An NF whose first copy detects sources to block, and whose copies all block them:
 /// ```
 /// use diagnostics::Diagnostic;
 /// use graph::{Bounded, BuildContext, Context, Node};
 /// use graph::state::{Reader, Writer};
 /// use packet::Batch;
 ///
-/// /// Sources, and the packets after which they were blocked.
+/// /// Blocked sources, and the number of offending packets.
 /// type Blocked = Bounded<16, [u8; 4], u32>;
 ///
 /// enum Guard {
-///     Learns(Writer<16, [u8; 4], u32>),
-///     Follows(Reader<[u8; 4], u32>),
+///     Detects(Writer<16, [u8; 4], u32>),
+///     Enforces(Reader<[u8; 4], u32>),
 /// }
 /// impl Guard {
-///     /// As it would stand in `Nf::build`: the first copy that asks is the writer.
+///     /// The body of `Nf::build`: the first copy becomes the writer.
 ///     fn build(cx: &BuildContext) -> Result<Guard, Diagnostic> {
-///         let blocked = cx.common(|| Ok(Blocked::new(1000)))?;
-///         Ok(match blocked.writer() {
-///             Some(writer) => Guard::Learns(writer),
-///             None => Guard::Follows(blocked.reader()),
+///         let blocked = cx.shared(|| Ok(Blocked::new(1000)))?;
+///         Ok(match blocked.take_writer() {
+///             Some(writer) => Guard::Detects(writer),
+///             None => Guard::Enforces(blocked.reader()),
 ///         })
 ///     }
 /// }
@@ -71,25 +71,25 @@ const FLUSH_STEP: usize = 256;
 ///         &["blocked"]
 ///     }
 ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
-///         if let Guard::Follows(reader) = self {
-///             reader.catch_up(); // first of all, once in a batch
+///         if let Guard::Enforces(reader) = self {
+///             reader.catch_up(); // once, at the start of the batch
 ///         }
 ///         for packet in batch.drain() {
 ///             let Some(&source) = packet.data().get(26..).and_then(|data| data.first_chunk()) else { continue };
 ///             let blocked = match self {
-///                 Guard::Follows(reader) => reader.get(&source).is_some(),
-///                 Guard::Learns(writer) => {
-///                     // what is wrong with this one: it has port 0
+///                 Guard::Enforces(reader) => reader.get(&source).is_some(),
+///                 Guard::Detects(writer) => {
+///                     // source port 0 is the offence
 ///                     if packet.data().get(34..36) == Some(&[0, 0]) {
-///                         drop(writer.insert(source, 1)); // refused: not blocked, and counted
+///                         drop(writer.insert(source, 1)); // a refused key is counted
 ///                     }
 ///                     writer.get(&source).is_some()
 ///                 }
 ///             };
 ///             if blocked { cx.drop(0, packet) } else { batch.push(packet).unwrap() }
 ///         }
-///         if let Guard::Learns(writer) = self {
-///             writer.flush(); // so that readers lack nothing, although 16 would be allowed
+///         if let Guard::Detects(writer) = self {
+///             writer.flush(); // sends the updates now, before there are 16
 ///         }
 ///     }
 /// }
@@ -105,8 +105,8 @@ const FLUSH_STEP: usize = 256;
 /// # let pool = Arc::new(HeapPool::new(64));
 /// # let graph = |node: Guard| {
 /// #     let blueprint = Blueprint {
-/// #         nodes: vec![NodePlan { name: "guard".into(), edges: vec![Target::Nowhere] }],
-/// #         hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+/// #         nodes: vec![NodePlan { name: "guard".into(), edges: vec![Target::Unconnected] }],
+/// #         hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
 /// #         ..Default::default()
 /// #     };
 /// #     Graph::new(&blueprint, vec![Box::new(node)], pool.clone())
@@ -121,321 +121,324 @@ const FLUSH_STEP: usize = 256;
 /// #     out.0.len()
 /// # };
 ///
-/// // two copies, built on the control thread, each moved to a core of its own
+/// // two copies, built on the control thread and moved to one core each
 /// let cx = |copy| BuildContext { name: "guard".into(), copy: (copy, 2), ..Default::default() };
 /// let first = cx(0);
-/// let second = BuildContext { common: first.common.clone(), ..cx(1) };
-/// let mut learns = graph(Guard::build(&first)?);
-/// let mut follows = graph(Guard::build(&second)?);
-/// assert_eq!(pass(&mut follows, [192, 0, 2, 1], 80), 1);
-/// std::thread::scope(|cores| cores.spawn(|| assert_eq!(pass(&mut learns, [192, 0, 2, 1], 0), 0)).join().unwrap());
-/// assert_eq!(pass(&mut follows, [192, 0, 2, 1], 80), 0, "what one copy learned, the other knows");
-/// assert_eq!(pass(&mut follows, [192, 0, 2, 2], 80), 1);
+/// let second = BuildContext { shared: first.shared.clone(), ..cx(1) };
+/// let mut detects = graph(Guard::build(&first)?);
+/// let mut enforces = graph(Guard::build(&second)?);
+/// assert_eq!(pass(&mut enforces, [192, 0, 2, 1], 80), 1);
+/// std::thread::scope(|cores| cores.spawn(|| assert_eq!(pass(&mut detects, [192, 0, 2, 1], 0), 0)).join().unwrap());
+/// assert_eq!(pass(&mut enforces, [192, 0, 2, 1], 80), 0, "the second copy enforces what the first one detected");
+/// assert_eq!(pass(&mut enforces, [192, 0, 2, 2], 80), 1);
 /// # Ok::<(), Diagnostic>(())
 /// ```
 pub struct Bounded<const N: usize, K, V>(Arc<Shared<K, V>>);
 
 struct Shared<K, V> {
     capacity: usize,
-    /// Of all maps, so that a copy goes from slot to slot.
+    /// Hasher of all tables; full copies depend on equal slots.
     hasher: Hasher,
     refused: Arc<Counter>,
-    /// For who makes writers and readers. Those who read and write never come here.
-    desk: Mutex<Desk<K, V>>,
+    /// State used to create writers and readers, not on the packet path.
+    control: Mutex<Control<K, V>>,
 }
 
-struct Desk<K, V> {
-    /// What the writer writes, while there is no writer.
-    master: Option<Master<K, V>>,
-    /// Readers made while there is one.
-    newcomers: Giver<Link<K, V>>,
+struct Control<K, V> {
+    /// State of the writer, while there is no writer.
+    writer: Option<WriterState<K, V>>,
+    /// Readers created while there is a writer.
+    new_readers: Sender<ReaderLink<K, V>>,
 }
 
-struct Master<K, V> {
+struct WriterState<K, V> {
     map: Table<K, V>,
     capacity: usize,
-    /// Updates there have been.
+    /// Number of updates so far.
     version: u64,
-    /// Those of them that no reader has been given.
+    /// Updates that have not been sent to the readers.
     pending: Vec<Update<K, V>>,
-    links: Vec<Link<K, V>>,
-    newcomers: Taker<Link<K, V>>,
+    readers: Vec<ReaderLink<K, V>>,
+    new_readers: Receiver<ReaderLink<K, V>>,
 }
 
 impl<K, V> Shared<K, V> {
-    fn desk(&self) -> MutexGuard<'_, Desk<K, V>> {
-        // Nothing that can panic comes between two changes that belong together.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn control(&self) -> MutexGuard<'_, Control<K, V>> {
+        // no panic can leave a partial change
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<const N: usize, K: Hash + Eq + Clone, V: Clone> Bounded<N, K, V> {
-    /// An empty map of at most `capacity` entries.
+    /// Creates an empty map of at most `capacity` entries.
     ///
     /// # Panics
     /// If the capacity is 2³⁰ or more.
     pub fn new(capacity: usize) -> Self {
-        assert!(capacity < 1 << 30, "slots have numbers of 32 bits, and {capacity} entries are too many");
-        let (giver, newcomers) = handoff::pair();
+        assert!(capacity < 1 << 30, "capacity {capacity} is 2^30 or more");
+        let (new_readers_in, new_readers) = message_queue::pair();
         let hasher = Hasher::default();
-        let master = Master {
+        let state = WriterState {
             map: Table::new(capacity, hasher.clone()),
             capacity,
             version: 0,
             pending: Vec::new(),
-            links: Vec::new(),
-            newcomers,
+            readers: Vec::new(),
+            new_readers,
         };
-        let desk = Desk { master: Some(master), newcomers: giver };
-        Bounded(Arc::new(Shared { capacity, hasher, refused: Arc::default(), desk: Mutex::new(desk) }))
+        let control = Control { writer: Some(state), new_readers: new_readers_in };
+        Bounded(Arc::new(Shared { capacity, hasher, refused: Arc::default(), control: Mutex::new(control) }))
     }
 
-    /// The writer, if there is none. When it is dropped, the next one goes on where it was.
-    pub fn writer(&self) -> Option<Writer<N, K, V>> {
-        let master = self.0.desk().master.take()?;
-        Some(Writer { master: Some(master), shared: Arc::clone(&self.0) })
+    /// Returns the writer, or `None` if there is one already. After it is dropped, the next one continues from its
+    /// state.
+    pub fn take_writer(&self) -> Option<Writer<N, K, V>> {
+        let state = self.0.control().writer.take()?;
+        Some(Writer { state: Some(state), shared: Arc::clone(&self.0) })
     }
 
-    /// A further reader.
+    /// Creates a reader.
     ///
-    /// Made while there is no writer, or none that has written, it has all there is at once. Otherwise the writer makes
-    /// a copy for it, in its next calls ([`Writer::flush`]); until then it is empty, and [`Reader::joined`] says so.
+    /// It starts with the whole map if there is no writer. Otherwise the writer makes a full copy for it in its next
+    /// calls ([`Writer::flush`]); until then the reader is empty and [`Reader::is_synced`] returns false.
     pub fn reader(&self) -> Reader<K, V> {
-        let (deltas, taker) = handoff::pair();
-        let (spent, back) = handoff::pair();
+        let (deltas_in, deltas) = message_queue::pair();
+        let (returned, returned_out) = message_queue::pair();
         let Shared { capacity, hasher, .. } = &*self.0;
         let map = Table::new(*capacity, hasher.clone());
-        let mut reader = Reader { map, version: 0, joined: false, deltas: taker, spent };
-        let mut link = Link::new(deltas, back, *capacity, hasher);
-        let mut desk = self.0.desk();
-        match &mut desk.master {
-            Some(master) => {
-                let Master { map, version, .. } = master;
+        let mut reader = Reader { map, version: 0, is_synced: false, deltas, returned };
+        let mut link = ReaderLink::new(deltas_in, returned_out, *capacity, hasher);
+        let mut control = self.0.control();
+        match &mut control.writer {
+            Some(state) => {
+                let WriterState { map, version, .. } = state;
                 for (key, value) in map.iter() {
                     reader.map.insert(map.hash(key), key.clone(), value.clone());
                 }
-                (reader.version, reader.joined, link.joined) = (*version, true, true);
-                master.links.push(link);
+                (reader.version, reader.is_synced, link.synced) = (*version, true, true);
+                state.readers.push(link);
             }
-            // it is given back only when there will be no writer any more
-            None => drop(desk.newcomers.push(handoff::Parcel::new(link))),
+            // fails only after the last writer is gone
+            None => drop(control.new_readers.push(message_queue::Message::new(link))),
         }
         reader
     }
 
-    /// Entries there can be.
+    /// Returns the maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.0.capacity
     }
 
-    /// New keys refused because the map was full, for [`Node::counters`](crate::Node::counters).
+    /// Returns the counter of keys refused because the map was full, for [`Node::counters`](crate::Node::counters).
     pub fn refused(&self) -> Arc<Counter> {
         Arc::clone(&self.0.refused)
     }
 }
 
-/// Who changes a [`Bounded`].
+/// The writer of a [`Bounded`].
 pub struct Writer<const N: usize, K: Hash + Eq + Clone, V: Clone> {
-    /// There until it is dropped.
-    master: Option<Master<K, V>>,
+    /// `Some` until it is dropped.
+    state: Option<WriterState<K, V>>,
     shared: Arc<Shared<K, V>>,
 }
 
 impl<const N: usize, K: Hash + Eq + Clone, V: Clone> Writer<N, K, V> {
     #[inline(always)]
-    fn master(&self) -> &Master<K, V> {
-        self.master.as_ref().expect("there until it is dropped")
+    fn state(&self) -> &WriterState<K, V> {
+        self.state.as_ref().expect("some until dropped")
     }
 
     #[inline(always)]
-    fn master_mut(&mut self) -> &mut Master<K, V> {
-        self.master.as_mut().expect("there until it is dropped")
+    fn state_mut(&mut self) -> &mut WriterState<K, V> {
+        self.state.as_mut().expect("some until dropped")
     }
 
-    /// Inserts or changes an entry, and gives the value that it had.
+    /// Inserts or changes an entry and returns the previous value.
     ///
     /// # Errors
-    /// [`Full`], when the key is new and there is no room for it. That is counted, and no update.
+    /// [`Full`] if the key is new and the map is full. This is counted and is not an update.
     #[inline]
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, Full> {
-        let master = self.master_mut();
-        master.meet();
-        let hash = master.map.hash(&key);
+        let state = self.state_mut();
+        state.accept_readers();
+        let hash = state.map.hash(&key);
         let update = (key.clone(), Some(value.clone()));
-        let full = master.map.len() >= master.capacity;
-        let old = match master.map.find_mut(hash, &key) {
-            Some(there) => Some(core::mem::replace(there, value)),
+        let full = state.map.len() >= state.capacity;
+        let old = match state.map.find_mut(hash, &key) {
+            Some(current) => Some(core::mem::replace(current, value)),
             None if full => {
                 self.shared.refused.add(1);
                 return Err(Full { capacity: self.shared.capacity });
             }
             None => {
-                master.map.insert(hash, key, value);
+                state.map.insert(hash, key, value);
                 None
             }
         };
-        let slot = master.slot(hash, &update.0);
-        master.note(N, hash, slot, update);
+        let slot = state.find_slot(hash, &update.0);
+        state.record(N, hash, slot, update);
         Ok(old)
     }
 
-    /// Removes an entry, and gives its value. If there was none, it is no update.
+    /// Removes an entry and returns its value. Removing a missing key is not an update.
     #[inline]
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let master = self.master_mut();
-        master.meet();
-        let hash = master.map.hash(key);
-        let slot = master.slot(hash, key);
-        let (key, value) = master.map.remove(hash, key)?;
-        master.note(N, hash, slot, (key, None));
+        let state = self.state_mut();
+        state.accept_readers();
+        let hash = state.map.hash(key);
+        let slot = state.find_slot(hash, key);
+        let (key, value) = state.map.remove(hash, key)?;
+        state.record(N, hash, slot, (key, None));
         Some(value)
     }
 
-    /// The value of a key, with all updates.
+    /// Returns the value of a key, with all updates.
     #[inline]
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.master().map.get(key)
+        self.state().map.get(key)
     }
 
-    /// Hands every reader what it has not been given: after this, a reader that [catches up](Reader::catch_up) lacks
-    /// nothing. Costs next to nothing when there is nothing new. Call it at the end of a batch and when
-    /// [woken](crate::Node::wake): so what is learned last does not stay unknown, and copies for newcomers and for
-    /// readers that have fallen behind are carried on, 256 slots a call.
+    /// Sends all pending updates, so that a reader that [catches up](Reader::catch_up) has all of them. Costs next to
+    /// nothing if there are none. Call it at the end of a batch and in [`Node::on_timer`](crate::Node::on_timer): it
+    /// bounds the delay of the last updates, and continues full copies for new and lagging readers by 256 slots.
     pub fn flush(&mut self) {
-        let master = self.master_mut();
-        master.meet();
-        master.carry_on(FLUSH_STEP);
-        master.publish(N);
+        let state = self.state_mut();
+        state.accept_readers();
+        state.continue_copies(FLUSH_COPY_STEP);
+        state.publish(N);
     }
 
-    /// Entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
-        self.master().map.len()
+        self.state().map.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
-        self.master().map.len() == 0
+        self.state().map.len() == 0
     }
 
-    /// The entries, in no order.
+    /// Returns an iterator over the entries in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.master().map.iter()
+        self.state().map.iter()
     }
 
-    /// Updates completed since the map was made: what [`Reader::version`] is compared with.
+    /// Returns the number of updates since the map was created, to compare with [`Reader::version`].
     pub fn version(&self) -> u64 {
-        self.master().version
+        self.state().version
     }
 
-    /// Readers there are, as far as the writer has met them.
+    /// Returns the number of readers that the writer has accepted and not yet found dropped.
     pub fn readers(&self) -> usize {
-        self.master().links.len()
+        self.state().readers.len()
     }
 
-    /// Updates that waited for the slowest reader when it was last given some, with those: how high the highest pile
-    /// is.
-    pub fn waiting(&self) -> usize {
-        self.master().links.iter().map(|link| link.waiting).max().unwrap_or(0)
+    /// Returns the length of the longest queue of updates, as of the last update sent to each reader.
+    pub fn backlog(&self) -> usize {
+        self.state().readers.iter().map(|link| link.backlog).max().unwrap_or(0)
     }
 }
 
 impl<const N: usize, K: Hash + Eq + Clone, V: Clone> Drop for Writer<N, K, V> {
     fn drop(&mut self) {
-        let Some(mut master) = self.master.take() else { return };
-        master.meet();
-        master.carry_on(usize::MAX);
-        master.publish(N);
-        let mut desk = self.shared.desk();
-        // those who came meanwhile
-        master.meet();
-        master.carry_on(usize::MAX);
-        master.publish(N);
-        desk.master = Some(master);
+        let Some(mut state) = self.state.take() else { return };
+        state.accept_readers();
+        state.continue_copies(usize::MAX);
+        state.publish(N);
+        let mut control = self.shared.control();
+        // readers created meanwhile
+        state.accept_readers();
+        state.continue_copies(usize::MAX);
+        state.publish(N);
+        control.writer = Some(state);
     }
 }
 
-impl<K: Hash + Eq + Clone, V: Clone> Master<K, V> {
-    /// Takes in readers that have come.
+impl<K: Hash + Eq + Clone, V: Clone> WriterState<K, V> {
+    /// Accepts new readers.
     #[inline(always)]
-    fn meet(&mut self) {
-        if self.newcomers.is_waiting() {
-            self.take_in();
+    fn accept_readers(&mut self) {
+        if self.new_readers.is_waiting() {
+            self.accept_readers_cold();
         }
     }
 
     #[cold]
-    fn take_in(&mut self) {
-        for link in self.newcomers.take() {
+    fn accept_readers_cold(&mut self) {
+        for link in self.new_readers.take() {
             let mut link = link.into_inner();
-            // an empty map is what it has
-            link.joined = self.map.len() == 0;
-            if !link.joined {
-                link.copy(self.capacity, &self.map);
+            // a new reader has an empty map
+            link.synced = self.map.len() == 0;
+            if !link.synced {
+                link.start_copy(self.capacity, &self.map);
             } else if self.pending.is_empty() {
-                link.greet(self.version);
+                link.send_version(self.version);
             }
-            self.links.push(link);
+            self.readers.push(link);
         }
     }
 
-    /// Where a key is, for copies in the making.
+    /// Returns the slot of a key if a full copy in progress needs it.
     #[inline(always)]
-    fn slot(&self, hash: u64, key: &K) -> Option<usize> {
-        if self.links.iter().any(Link::is_copying) && self.map.is_settled() { self.map.slot(hash, key) } else { None }
+    fn find_slot(&self, hash: u64, key: &K) -> Option<usize> {
+        if self.readers.iter().any(ReaderLink::is_copying) && self.map.is_stable() {
+            self.map.find_slot(hash, key)
+        } else {
+            None
+        }
     }
 
-    /// Notes an update. Its key was in this slot before it was removed, or is there now.
+    /// Records an update of the key in `slot` (before its removal, or now).
     #[inline(always)]
-    fn note(&mut self, most: usize, hash: u64, slot: Option<usize>, update: Update<K, V>) {
+    fn record(&mut self, max_pending: usize, hash: u64, slot: Option<usize>, update: Update<K, V>) {
         self.version += 1;
-        if self.links.is_empty() {
+        if self.readers.is_empty() {
             return;
         }
-        for link in &mut self.links {
-            // without a slot the copy will have to begin again
+        for link in &mut self.readers {
+            // without a slot the copy will start again
             if let Some(slot) = slot {
-                link.keep(slot, hash, &update.0, update.1.as_ref());
+                link.update_copy(slot, hash, &update.0, update.1.as_ref());
             }
-            link.step(&self.map, STEP);
+            link.copy_slots(&self.map, COPY_STEP);
         }
         self.pending.push(update);
-        if self.pending.len() > most {
-            self.publish(most);
+        if self.pending.len() > max_pending {
+            self.publish(max_pending);
         }
     }
 
-    fn carry_on(&mut self, slots: usize) {
-        self.links.iter_mut().for_each(|link| link.step(&self.map, slots));
+    fn continue_copies(&mut self, slots: usize) {
+        self.readers.iter_mut().for_each(|link| link.copy_slots(&self.map, slots));
     }
 
-    /// Hands out what is pending, and copies that are ready.
-    fn publish(&mut self, most: usize) {
-        let Master { map, capacity, version, pending, links, .. } = self;
-        let high = (*capacity / 2).max(most.saturating_add(1));
+    /// Sends pending updates and completed copies; forgets readers that were dropped.
+    fn publish(&mut self, max_pending: usize) {
+        let WriterState { map, capacity, version, pending, readers: links, .. } = self;
+        let threshold = (*capacity / 2).max(max_pending.saturating_add(1));
         links.retain_mut(|link| {
-            let there = link.give(map, *version, pending);
-            if link.waiting > high {
-                link.copy(*capacity, map);
+            let connected = link.send(map, *version, pending);
+            if link.backlog > threshold {
+                link.start_copy(*capacity, map);
             }
-            there
+            connected
         });
         pending.clear();
     }
 }
 
-/// Who reads a [`Bounded`], from a copy of its own.
+/// A reader of a [`Bounded`], with its own copy of the map.
 pub struct Reader<K, V> {
     map: Table<K, V>,
     version: u64,
-    joined: bool,
-    deltas: Taker<Delta<K, V>>,
-    /// Back to the writer, to be used again.
-    spent: Giver<Delta<K, V>>,
+    is_synced: bool,
+    deltas: Receiver<Delta<K, V>>,
+    /// Queue by which used deltas return to the writer.
+    returned: Sender<Delta<K, V>>,
 }
 
 impl<K: Hash + Eq, V> Reader<K, V> {
-    /// Takes in what the writer has handed out: at the beginning of a batch. Says how many updates it has come on by.
+    /// Applies the updates that the writer has sent and returns their number. Call it at the start of a batch.
     #[inline(always)]
     pub fn catch_up(&mut self) -> u64 {
         if self.deltas.is_waiting() { self.apply() } else { 0 }
@@ -451,52 +454,52 @@ impl<K: Hash + Eq, V> Reader<K, V> {
             }
             for (key, value) in delta.updates.drain(..) {
                 let hash = self.map.hash(&key);
-                link::follow(&mut self.map, hash, key, value);
+                link::apply_update(&mut self.map, hash, key, value);
             }
             self.version = delta.version;
         }
-        self.joined = true;
-        // they come back only if there will be no writer any more
-        drop(self.spent.push_all(deltas));
+        self.is_synced = true;
+        // fails only after the last writer is gone
+        drop(self.returned.push_all(deltas));
         self.version - before
     }
 
-    /// The value of a key, as it stood when this reader caught up.
+    /// Returns the value of a key as of the last [`catch_up`](Reader::catch_up).
     #[inline(always)]
     pub fn get(&self, key: &K) -> Option<&V> {
         self.map.get(key)
     }
 
-    /// Whether there is a value for a key.
+    /// Returns true if the key has a value.
     #[inline(always)]
     pub fn contains(&self, key: &K) -> bool {
         self.map.get(key).is_some()
     }
 
-    /// Entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.map.len() == 0
     }
 
-    /// The entries, in no order.
+    /// Returns an iterator over the entries in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.map.iter()
     }
 
-    /// Updates that it has seen: all up to that of this number, and none of those after it.
+    /// Returns the number of the last update that is applied; all earlier ones are applied, and no later one.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether it has had what was there before it. If it was made before the writer wrote anything it lacks nothing,
-    /// even when this is false.
-    pub fn joined(&self) -> bool {
-        self.joined
+    /// Returns true once the reader has the entries from before its creation. A reader of a map that was empty then is
+    /// complete even if this returns false.
+    pub fn is_synced(&self) -> bool {
+        self.is_synced
     }
 }
 
@@ -509,4 +512,8 @@ macro_rules! debug {
         }
     )+};
 }
-debug!([const N: usize, K, V] Bounded<N, K, V> [const N: usize, K: Hash + Eq + Clone, V: Clone] Writer<N, K, V> [K, V] Reader<K, V>);
+debug! {
+    [const N: usize, K, V] Bounded<N, K, V>
+    [const N: usize, K: Hash + Eq + Clone, V: Clone] Writer<N, K, V>
+    [K, V] Reader<K, V>
+}

@@ -6,32 +6,32 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut, Range};
 
-/// State that belongs to one copy of an NF, and so to one core: no lock, no atomic, nobody else.
+/// State of one copy of an NF, and so of one core: no locks and no atomics.
 ///
-/// It is used as the `T` it holds. Each copy makes its own when it is built, from its [`Share`]; it moves to its core
-/// with the copy and cannot be reached from anywhere else: it is neither `Clone` nor `Sync`.
+/// It dereferences to the `T` it contains. Each copy creates its own when it is built, from its [`Share`]. It moves to
+/// a core with the copy and cannot be reached from another one: it is neither `Clone` nor `Sync`.
 ///
 /// ```
 /// use graph::{BuildContext, Context, Node, PerCore};
 /// use packet::Batch;
 ///
-/// /// Gives out ports, each copy from its own part of the range.
+/// /// Allocates ports; each copy has its own part of the range.
 /// struct Ports {
 ///     free: PerCore<Vec<u64>>,
-///     given: PerCore<u64>,
+///     allocated: PerCore<u64>,
 /// }
 /// impl Ports {
 ///     fn build(cx: &BuildContext) -> Self {
 ///         Ports {
 ///             free: PerCore::new(cx, |share| share.of(1024..65536).collect()),
-///             given: PerCore::new(cx, |_| 0),
+///             allocated: PerCore::new(cx, |_| 0),
 ///         }
 ///     }
 /// }
 /// impl Node for Ports {
 ///     fn process(&mut self, _: &mut Context<'_>, _: u8, batch: &mut Batch) {
 ///         for _ in 0..batch.len() {
-///             *self.given += u64::from(self.free.pop().is_some());
+///             *self.allocated += u64::from(self.free.pop().is_some());
 ///         }
 ///     }
 /// }
@@ -40,24 +40,24 @@ use core::ops::{Deref, DerefMut, Range};
 /// assert_eq!(copies[1].free[0], copies[0].free[copies[0].free.len() - 1] + 1);
 /// ```
 ///
-/// In a chain of operators it moves into the closure that uses it:
+/// In a chain of operators, it moves into the closure that uses it:
 /// ```
 /// # use graph::{BuildContext, Operator, PerCore, frame};
 /// # use wire::{Ethernet, Ipv4};
 /// # let cx = BuildContext::default();
-/// let mut seen = PerCore::new(&cx, |_| [0u64; 256]);
+/// let mut packets = PerCore::new(&cx, |_| [0u64; 256]);
 /// let counts_protocols = frame().parse::<Ethernet>().parse::<Ipv4>().transform(move |ip| {
-///     seen[ip.header().protocol().0 as usize] += 1;
+///     packets[ip.header().protocol().0 as usize] += 1;
 /// });
 /// ```
 ///
-/// It moves to another thread,
+/// It can move to another thread,
 /// ```
 /// # use graph::{BuildContext, PerCore};
 /// let count = PerCore::new(&BuildContext::default(), |_| 7u64);
 /// assert_eq!(std::thread::spawn(move || *count).join().unwrap(), 7);
 /// ```
-/// but two threads cannot have it:
+/// but two threads cannot share it:
 /// ```compile_fail,E0277
 /// # use graph::{BuildContext, PerCore};
 /// # use std::sync::Arc;
@@ -65,13 +65,13 @@ use core::ops::{Deref, DerefMut, Range};
 /// let other = Arc::clone(&count);
 /// assert_eq!(std::thread::spawn(move || **other).join().unwrap(), 7);
 /// ```
-/// Nor can the copies of an NF:
+/// Nor can the copies of an NF share it:
 /// ```compile_fail,E0277
 /// # use graph::{BuildContext, PerCore};
 /// let cx = BuildContext::default();
-/// let shared = cx.common(|| Ok(PerCore::new(&cx, |_| 7u64)));
+/// let shared = cx.shared(|| Ok(PerCore::new(&cx, |_| 7u64)));
 /// ```
-/// A reference into it ends with the batch: this counts,
+/// References into it end with the call: this counts packets,
 /// ```
 /// # use graph::{BuildContext, Operator, PerCore, frame};
 /// let mut count = PerCore::new(&BuildContext::default(), |_| 7u64);
@@ -80,7 +80,7 @@ use core::ops::{Deref, DerefMut, Range};
 ///     *now += 1;
 /// });
 /// ```
-/// and this, which keeps the reference for the next packet, does not compile:
+/// and this does not compile, because it keeps a reference for the next packet:
 /// ```compile_fail
 /// # use graph::{BuildContext, Operator, PerCore, frame};
 /// let mut count = PerCore::new(&BuildContext::default(), |_| 7u64);
@@ -92,22 +92,22 @@ use core::ops::{Deref, DerefMut, Range};
 /// ```
 pub struct PerCore<T> {
     state: T,
-    /// A `Cell` may be moved to another thread, but not shared with one.
-    alone: PhantomData<Cell<()>>,
+    /// A `Cell` is `Send` and not `Sync`.
+    not_sync: PhantomData<Cell<()>>,
 }
 
-/// Which copy of how many this is.
+/// The index of a copy of an NF, and the number of copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Number of the copy, from 0.
+    /// Index of the copy, from 0.
     pub copy: usize,
-    /// Copies there are, at least 1.
+    /// Number of copies, at least 1.
     pub copies: usize,
 }
 
 impl Share {
-    /// This copy's part of a range that is divided among all: the parts follow one another and differ in length by one
-    /// at the most.
+    /// Returns this copy's part of a range that is divided among all copies. The parts are consecutive and their
+    /// lengths differ by at most one.
     pub fn of(self, whole: Range<u64>) -> Range<u64> {
         let len = whole.end.saturating_sub(whole.start);
         let bound = |n: usize| whole.start + (u128::from(len) * n as u128 / self.copies as u128) as u64;
@@ -116,14 +116,14 @@ impl Share {
 }
 
 impl<T> PerCore<T> {
-    /// This copy's state.
-    pub fn new(cx: &BuildContext, make: impl FnOnce(Share) -> T) -> Self {
+    /// Creates the state of the copy that `cx` describes.
+    pub fn new(cx: &BuildContext, init: impl FnOnce(Share) -> T) -> Self {
         let (copy, copies) = cx.copy;
         let share = Share { copy, copies: copies.max(copy + 1) };
-        PerCore { state: make(share), alone: PhantomData }
+        PerCore { state: init(share), not_sync: PhantomData }
     }
 
-    /// The state itself, no longer bound to a core.
+    /// Returns the contained state.
     pub fn into_inner(self) -> T {
         self.state
     }
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_follow_one_another_and_are_even(start in any::<u32>(), len in any::<u32>(), copies in 1..200usize) {
+        fn shares_are_consecutive_and_even(start in any::<u32>(), len in any::<u32>(), copies in 1..200usize) {
             let whole = u64::from(start)..u64::from(start) + u64::from(len);
             let mut next = whole.start;
             for copy in 0..copies {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_everything_can_be_shared() {
+    fn divides_the_whole_u64_range() {
         let parts = [0, 1].map(|copy| Share { copy, copies: 2 }.of(0..u64::MAX));
         assert_eq!(parts, [0..u64::MAX / 2, u64::MAX / 2..u64::MAX]);
     }

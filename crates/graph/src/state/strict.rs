@@ -1,4 +1,4 @@
-//! State that every copy reads and writes, one after another.
+//! Maps that every copy reads and writes, with strict consistency.
 
 use super::table::Table;
 use super::{Full, Hasher};
@@ -8,59 +8,57 @@ use core::hash::{BuildHasher, Hash};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Parts with a lock each: many more than cores, so that two seldom want the same.
+/// Number of shards, each with a lock: many more than cores, so that contention is rare.
 const SHARDS: usize = 64;
 const _: () = assert!(SHARDS.is_power_of_two());
-/// Spreads a hash once more, over parts: the table inside is content with a hash whose bits are not all good (Fibonacci
-/// hashing: Knuth, The Art of Computer Programming, volume 3, §6.4).
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Multiplier that maps a hash to a shard; the table inside needs only some good bits of the hash (Fibonacci hashing:
+/// Knuth, The Art of Computer Programming, volume 3, §6.4).
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A map that every copy of an NF reads and writes, serialisably: whatever the copies do at the same time has the
-/// effect that it would have had one after another, in an order in which each operation is between its call and its
-/// return.
+/// A map that every copy of an NF reads and writes, with serialisable operations: concurrent operations have the effect
+/// of some sequential order, in which each lies between its call and its return.
 ///
-/// It is divided into 64 parts by key, each with a lock on cache lines of its own, held for as long as one operation
-/// takes. What is done to one key takes one lock; [`atomically`](Strict::atomically) takes those of several keys,
-/// always in the same order, so that none waits for another in a circle. **The closures run under the lock**: they
-/// should be short, and must not use the same map, which would wait for itself. A panic in one leaves the map as the
-/// closure left it.
+/// The map consists of 64 shards by key, each with a lock on its own cache lines that is held for one operation. An
+/// operation on one key takes one lock; [`atomically`](Strict::atomically) takes those of several keys, always in the
+/// same order, so that there is no deadlock. **Closures run under the lock**: keep them short, and do not use the same
+/// map in them, which would deadlock. If a closure panics, the map keeps the changes that it has made.
 ///
-/// There are at most `capacity` entries, exactly; a full map refuses new keys ([`Full`]) and counts them
-/// ([`refused`](Strict::refused)). The keys' hash has a random seed for each map, and each part has room for so much
-/// more than its share that none is full before the map is; if ever one were, it would refuse likewise. Memory is
-/// reserved at the beginning, and as much again where entries come and go.
+/// The map has at most `capacity` entries, exactly. A full map refuses new keys ([`Full`]) and counts them
+/// ([`refused`](Strict::refused)). Keys are hashed with a random seed for each map. Each shard reserves so much more
+/// than its share that no shard is full before the map is; a full shard would refuse keys likewise. Memory is reserved
+/// at creation, and as much again once entries are removed.
 ///
-/// Tokens that all copies of an NF spend from one bucket for each customer:
+/// Tokens that all copies of an NF take from one bucket for each customer:
 /// ```
 /// use graph::{BuildContext, Strict};
 ///
 /// let cx = BuildContext { name: "limit".into(), ..Default::default() };
-/// let tokens = cx.common(|| Ok(Strict::<u32, u64>::new(1000)))?;
+/// let tokens = cx.shared(|| Ok(Strict::<u32, u64>::new(1000)))?;
 /// tokens.insert(7, 100)?;
 /// std::thread::scope(|cores| {
 ///     for _copy in 0..2 {
 ///         cores.spawn(|| {
 ///             (0..80).for_each(|_| {
-///                 let spent = tokens.update(&7, |tokens| match tokens {
+///                 let taken = tokens.update(&7, |tokens| match tokens {
 ///                     Some(0) | None => false,
 ///                     Some(tokens) => {
 ///                         *tokens -= 1;
 ///                         true
 ///                     }
 ///                 });
-///                 if !spent { /* drop the packet */ }
+///                 if !taken { /* drop the packet */ }
 ///             })
 ///         });
 ///     }
 /// });
 /// assert_eq!(tokens.get(&7), Some(0));
 ///
-/// // all of one customer's tokens to another: nobody sees them at both, or at neither
+/// // moves all tokens of a customer to another in one atomic operation
 /// tokens.insert(7, 25)?;
 /// tokens.atomically([&7, &8], |both| {
 ///     let moved = both.remove(0).unwrap_or(0);
-///     let there = both.get(1).copied().unwrap_or(0);
-///     both.insert(1, there + moved)
+///     let own = both.get(1).copied().unwrap_or(0);
+///     both.insert(1, own + moved)
 /// })?;
 /// assert_eq!((tokens.get(&7), tokens.get(&8)), (None, Some(25)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -69,19 +67,19 @@ pub struct Strict<K, V> {
     shards: Box<[Shard<K, V>]>,
     hasher: Hasher,
     capacity: usize,
-    /// Entries that a part can have.
-    most: usize,
+    /// Maximum number of entries of a shard.
+    shard_capacity: usize,
     count: Count,
 }
 
 #[repr(align(128))]
 struct Shard<K, V>(Mutex<Table<K, V>>);
 
-/// On cache lines of their own: they change with the entries, the rest of the map never.
+/// Counts, on their own cache lines because they change while the rest of the map does not.
 #[repr(align(128))]
 #[derive(Default)]
 struct Count {
-    /// Entries there are, and such as an operation that holds the lock of their part is about to make.
+    /// Number of entries, including those that an operation under the lock of their shard is about to insert.
     entries: AtomicUsize,
     refused: AtomicU64,
 }
@@ -91,230 +89,236 @@ type Guard<'a, K, V> = MutexGuard<'a, Table<K, V>>;
 impl<K, V> Shard<K, V> {
     #[inline(always)]
     fn lock(&self) -> Guard<'_, K, V> {
-        // A part is whole whenever its lock is free: only closures of callers panic, between two changes.
+        // a poisoned shard is consistent: only closures of callers panic, between two changes
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Hash + Eq, V> Strict<K, V> {
-    /// An empty map of at most `capacity` entries. Memory for them is reserved.
+    /// Creates an empty map of at most `capacity` entries and reserves memory for them.
     pub fn new(capacity: usize) -> Self {
-        // What falls to a part differs from one to the next by about the root of it, and never by ten times that.
+        // the share of a shard deviates by about its square root, and never by ten times that
         let each = capacity.div_ceil(SHARDS);
         let each = (each + 10 * each.isqrt() + 10).min(capacity);
         let hasher = Hasher::default();
         let shard = |_| Shard(Mutex::new(Table::new(each, hasher.clone())));
-        Strict { shards: (0..SHARDS).map(shard).collect(), capacity, most: each, count: Count::default(), hasher }
+        Strict {
+            shards: (0..SHARDS).map(shard).collect(),
+            capacity,
+            shard_capacity: each,
+            count: Count::default(),
+            hasher,
+        }
     }
 
     #[inline(always)]
     fn shard_of(hash: u64) -> usize {
-        (hash.wrapping_mul(SPREAD) >> (u64::BITS - SHARDS.ilog2())) as usize
+        (hash.wrapping_mul(HASH_MULTIPLIER) >> (u64::BITS - SHARDS.ilog2())) as usize
     }
 
     #[inline(always)]
-    fn part(&self, key: &K) -> (u64, Guard<'_, K, V>) {
+    fn lock_shard(&self, key: &K) -> (u64, Guard<'_, K, V>) {
         let hash = self.hasher.hash_one(key);
         (hash, self.shards[Self::shard_of(hash)].lock())
     }
 
-    /// Room for one more entry in a part, or a refusal.
-    fn claim(&self, part: &Table<K, V>) -> Result<(), Full> {
+    /// Reserves one entry in a shard, or counts a refusal.
+    fn reserve(&self, shard: &Table<K, V>) -> Result<(), Full> {
         let more = |entries| (entries < self.capacity).then_some(entries + 1);
-        let claim = || self.count.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        if part.len() < self.most && claim().is_ok() {
+        let increment = || self.count.entries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if shard.len() < self.shard_capacity && increment().is_ok() {
             return Ok(());
         }
         self.count.refused.fetch_add(1, Ordering::Relaxed);
         Err(Full { capacity: self.capacity })
     }
 
-    fn put(&self, part: &mut Table<K, V>, hash: u64, key: K, value: V) -> Result<Option<V>, Full> {
-        if let Some(there) = part.find_mut(hash, &key) {
-            return Ok(Some(core::mem::replace(there, value)));
+    fn insert_locked(&self, shard: &mut Table<K, V>, hash: u64, key: K, value: V) -> Result<Option<V>, Full> {
+        if let Some(current) = shard.find_mut(hash, &key) {
+            return Ok(Some(core::mem::replace(current, value)));
         }
-        self.claim(part)?;
-        part.insert(hash, key, value);
+        self.reserve(shard)?;
+        shard.insert(hash, key, value);
         Ok(None)
     }
 
-    fn take(&self, part: &mut Table<K, V>, hash: u64, key: &K) -> Option<V> {
-        let (_, value) = part.remove(hash, key)?;
+    fn remove_locked(&self, shard: &mut Table<K, V>, hash: u64, key: &K) -> Option<V> {
+        let (_, value) = shard.remove(hash, key)?;
         self.count.entries.fetch_sub(1, Ordering::Relaxed);
         Some(value)
     }
 
-    /// A copy of a key's value.
+    /// Returns a copy of the value of a key.
     #[inline]
     pub fn get(&self, key: &K) -> Option<V>
     where
         V: Clone,
     {
-        let (hash, part) = self.part(key);
-        part.find(hash, key).cloned()
+        let (hash, shard) = self.lock_shard(key);
+        shard.find(hash, key).cloned()
     }
 
-    /// Gives a key's value, if it has one, to `f`, to read and to change.
+    /// Calls `f` with the value of a key, if it has one, and returns the result.
     #[inline]
     pub fn update<R>(&self, key: &K, f: impl FnOnce(Option<&mut V>) -> R) -> R {
-        let (hash, mut part) = self.part(key);
-        f(part.find_mut(hash, key))
+        let (hash, mut shard) = self.lock_shard(key);
+        f(shard.find_mut(hash, key))
     }
 
-    /// Inserts or changes an entry, and gives the value that it had.
+    /// Inserts or changes an entry and returns the previous value.
     ///
     /// # Errors
-    /// [`Full`], when the key is new and there is no room for it.
+    /// [`Full`] if the key is new and the map is full.
     pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Full> {
-        let (hash, mut part) = self.part(&key);
-        self.put(&mut part, hash, key, value)
+        let (hash, mut shard) = self.lock_shard(&key);
+        self.insert_locked(&mut shard, hash, key, value)
     }
 
-    /// Gives a key's value to `f`, after inserting what `make` makes if it has none.
+    /// Inserts the result of `init` if the key has no value, then calls `f` with its value and returns the result.
     ///
     /// # Errors
-    /// [`Full`], when the key is new and there is no room for it; neither closure has run then.
+    /// [`Full`] if the key is new and the map is full; neither closure is called then.
     #[inline]
-    pub fn insert_with<R>(&self, key: K, make: impl FnOnce() -> V, f: impl FnOnce(&mut V) -> R) -> Result<R, Full> {
-        let (hash, mut part) = self.part(&key);
-        if let Some(there) = part.find_mut(hash, &key) {
-            return Ok(f(there));
+    pub fn insert_with<R>(&self, key: K, init: impl FnOnce() -> V, f: impl FnOnce(&mut V) -> R) -> Result<R, Full> {
+        let (hash, mut shard) = self.lock_shard(&key);
+        if let Some(current) = shard.find_mut(hash, &key) {
+            return Ok(f(current));
         }
-        self.claim(&part)?;
-        // should `make` panic, the room is given back
-        let claimed = Claimed(&self.count.entries);
-        let value = make();
-        core::mem::forget(claimed);
-        Ok(f(part.insert(hash, key, value)))
+        self.reserve(&shard)?;
+        // undone if `init` panics
+        let reservation = Reservation(&self.count.entries);
+        let value = init();
+        core::mem::forget(reservation);
+        Ok(f(shard.insert(hash, key, value)))
     }
 
-    /// Removes an entry, and gives its value.
+    /// Removes an entry and returns its value.
     pub fn remove(&self, key: &K) -> Option<V> {
-        let (hash, mut part) = self.part(key);
-        self.take(&mut part, hash, key)
+        let (hash, mut shard) = self.lock_shard(key);
+        self.remove_locked(&mut shard, hash, key)
     }
 
-    /// Gives several keys to `f` at once: nobody sees the map between two of the things it does to them. Keys are named
-    /// by their place in `keys`; a key may stand there more than once.
+    /// Calls `f` with several keys locked: no other operation sees the map between the changes that `f` makes. Keys are
+    /// addressed by their index in `keys`, which may contain a key more than once.
     #[inline]
-    pub fn atomically<const M: usize, R>(&self, keys: [&K; M], f: impl FnOnce(&mut Locked<'_, M, K, V>) -> R) -> R {
+    pub fn atomically<const M: usize, R>(&self, keys: [&K; M], f: impl FnOnce(&mut LockedKeys<'_, M, K, V>) -> R) -> R {
         let hashes = keys.map(|key| self.hasher.hash_one(key));
-        let mut wanted = hashes.map(Self::shard_of);
-        wanted.sort_unstable();
-        // each part once, in ascending order
+        let mut shards = hashes.map(Self::shard_of);
+        shards.sort_unstable();
+        // lock each shard once, in ascending order
         let mut guards = array::from_fn(|_| None);
         for (n, guard) in guards.iter_mut().enumerate() {
-            if n == 0 || wanted[n - 1] != wanted[n] {
-                *guard = Some(self.shards[wanted[n]].lock());
+            if n == 0 || shards[n - 1] != shards[n] {
+                *guard = Some(self.shards[shards[n]].lock());
             }
         }
-        f(&mut Locked { map: self, keys, hashes, wanted, guards })
+        f(&mut LockedKeys { map: self, keys, hashes, shards, guards })
     }
 
-    /// Removes the entries for which `keep` says no, part by part: it is not a moment's state that is seen.
+    /// Removes the entries for which `keep` returns false. Locks shard by shard: the map may change in between.
     pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
         for shard in &self.shards {
-            let mut part = shard.lock();
-            let before = part.len();
-            // counted also when `keep` panics
-            let removed = Removed { entries: &self.count.entries, before, part: &mut part };
-            removed.part.retain(&mut keep);
+            let mut shard = shard.lock();
+            let before = shard.len();
+            // also counts if `keep` panics
+            let removed = RemovalCount { entries: &self.count.entries, before, shard: &mut shard };
+            removed.shard.retain(&mut keep);
         }
     }
 
-    /// Entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.count.entries.load(Ordering::Relaxed)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Entries there can be.
+    /// Returns the maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// New keys refused because the map was full.
+    /// Returns the number of keys refused because the map was full.
     pub fn refused(&self) -> u64 {
         self.count.refused.load(Ordering::Relaxed)
     }
 }
 
-/// Gives back room that was claimed.
-struct Claimed<'a>(&'a AtomicUsize);
+/// Returns a reserved entry when dropped.
+struct Reservation<'a>(&'a AtomicUsize);
 
-impl Drop for Claimed<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Counts what has been removed from a part.
-struct Removed<'a, K, V> {
+/// Subtracts the entries removed from a shard when dropped.
+struct RemovalCount<'a, K, V> {
     entries: &'a AtomicUsize,
     before: usize,
-    part: &'a mut Table<K, V>,
+    shard: &'a mut Table<K, V>,
 }
 
-impl<K, V> Drop for Removed<'_, K, V> {
+impl<K, V> Drop for RemovalCount<'_, K, V> {
     fn drop(&mut self) {
-        self.entries.fetch_sub(self.before - self.part.len(), Ordering::Relaxed);
+        self.entries.fetch_sub(self.before - self.shard.len(), Ordering::Relaxed);
     }
 }
 
-/// Several keys of a [`Strict`] map that nobody else can reach meanwhile. Keys are named by their place.
+/// Several locked keys of a [`Strict`] map, addressed by their index in the call of [`Strict::atomically`].
 ///
 /// # Panics
-/// All methods, if there is no key of this place.
-pub struct Locked<'a, const M: usize, K, V> {
+/// All methods, if the index is out of range.
+pub struct LockedKeys<'a, const M: usize, K, V> {
     map: &'a Strict<K, V>,
     keys: [&'a K; M],
     hashes: [u64; M],
-    /// The numbers of their parts, ascending.
-    wanted: [usize; M],
-    /// The lock of `wanted[n]`, at the first `n` of those with the same number.
+    /// Shards of the keys, ascending.
+    shards: [usize; M],
+    /// Lock of `shards[n]`, at the first of equal elements.
     guards: [Option<Guard<'a, K, V>>; M],
 }
 
-impl<K: Hash + Eq, V, const M: usize> Locked<'_, M, K, V> {
+impl<K: Hash + Eq, V, const M: usize> LockedKeys<'_, M, K, V> {
     #[inline]
-    fn part(&mut self, n: usize) -> &mut Table<K, V> {
+    fn shard(&mut self, n: usize) -> &mut Table<K, V> {
         let shard = Strict::<K, V>::shard_of(self.hashes[n]);
-        let at = self.wanted.partition_point(|&wanted| wanted < shard);
-        self.guards[at].as_mut().expect("the first of its number has the lock")
+        let at = self.shards.partition_point(|&other| other < shard);
+        self.guards[at].as_mut().expect("the first of equal elements has the lock")
     }
 
-    /// A key's value.
+    /// Returns the value of key `n`.
     pub fn get(&mut self, n: usize) -> Option<&V> {
         self.get_mut(n).map(|value| &*value)
     }
 
-    /// A key's value, to change it.
+    /// Returns the value of key `n`, mutably.
     #[inline]
     pub fn get_mut(&mut self, n: usize) -> Option<&mut V> {
         let (key, hash) = (self.keys[n], self.hashes[n]);
-        self.part(n).find_mut(hash, key)
+        self.shard(n).find_mut(hash, key)
     }
 
-    /// Inserts or changes a key's value, and gives the one it had.
+    /// Inserts or changes the value of key `n` and returns the previous value.
     ///
     /// # Errors
-    /// [`Full`], when the key has no value and there is no room for one.
+    /// [`Full`] if the key has no value and the map is full.
     pub fn insert(&mut self, n: usize, value: V) -> Result<Option<V>, Full>
     where
         K: Clone,
     {
         let (map, key, hash) = (self.map, self.keys[n].clone(), self.hashes[n]);
-        map.put(self.part(n), hash, key, value)
+        map.insert_locked(self.shard(n), hash, key, value)
     }
 
-    /// Removes a key's value.
+    /// Removes the value of key `n` and returns it.
     pub fn remove(&mut self, n: usize) -> Option<V> {
         let (map, key, hash) = (self.map, self.keys[n], self.hashes[n]);
-        map.take(self.part(n), hash, key)
+        map.remove_locked(self.shard(n), hash, key)
     }
 }
 
@@ -325,9 +329,9 @@ impl<K: Hash + Eq, V> fmt::Debug for Strict<K, V> {
     }
 }
 
-impl<const M: usize, K, V> fmt::Debug for Locked<'_, M, K, V> {
+impl<const M: usize, K, V> fmt::Debug for LockedKeys<'_, M, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Locked").field("wanted", &self.wanted).finish_non_exhaustive()
+        f.debug_struct("LockedKeys").field("shards", &self.shards).finish_non_exhaustive()
     }
 }
 
@@ -335,9 +339,9 @@ impl<const M: usize, K, V> fmt::Debug for Locked<'_, M, K, V> {
 mod tests {
     use super::*;
 
-    /// No part is full before the map is, also when keys have the patterns that addresses and ports have.
+    /// No shard is full before the map is, also for keys with the patterns of addresses and ports.
     #[test]
-    fn all_of_the_capacity_can_be_used() {
+    fn whole_capacity_is_usable() {
         let fill = |capacity: u64, name: u32, key: &dyn Fn(u64) -> u64| {
             let map = Strict::<u64, u64>::new(capacity as usize);
             for n in 0..capacity {

@@ -1,31 +1,31 @@
-//! The hash table inside.
+//! The hash table of [`Bounded`](super::Bounded) and [`Strict`](super::Strict).
 
 use super::Hasher;
 use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 
-/// Slots that are cleared with each entry that comes or goes while a table is renewed: all in fewer than an eighth of
-/// the capacity.
-const STEP: usize = 32;
+/// Slots that each insertion or removal moves during a rehash, which completes within fewer operations than an eighth
+/// of the capacity.
+const REHASH_STEP: usize = 32;
 
-/// What to reserve for `capacity` entries: with that, at most half of the slots are taken.
-fn room(capacity: usize) -> usize {
+/// Returns the capacity to reserve for `capacity` entries, so that at most half of the slots are occupied.
+fn reserve_for(capacity: usize) -> usize {
     capacity.saturating_add(capacity / 4 * 3).saturating_add(4)
 }
 
-/// A hash table of bounded size that never stops to put itself in order.
+/// A hash table of bounded size with incremental rehashing.
 ///
-/// Where entries come and go, a `HashMap` marks their slots, and when it has no others left it lays all entries out
-/// anew, at once, which takes tens of milliseconds for a million. This one moves to a second one instead, some slots at
-/// a time, before it comes to that. Where entries only come, there is no second one.
+/// A `HashMap` marks the slots of removed entries, and rehashes all entries at once when no free slots are left, which
+/// takes tens of milliseconds for a million. This table moves its entries to a second one before that, some slots with
+/// each operation. A table without removals has no second one.
 pub(super) struct Table<K, V> {
-    now: HashTable<(K, V)>,
-    /// What is still to be moved; afterwards, memory for the next time.
-    old: HashTable<(K, V)>,
-    /// Slots of `old` that have been cleared, while it is renewed.
-    cleared: Option<usize>,
-    /// Times it was renewed.
-    layout: u64,
+    current: HashTable<(K, V)>,
+    /// Entries still to be moved; empty memory for the next rehash otherwise.
+    previous: HashTable<(K, V)>,
+    /// Number of slots of `previous` that are moved, during a rehash.
+    rehash_position: Option<usize>,
+    /// Number of rehashes.
+    generation: u64,
     capacity: usize,
     hasher: Hasher,
 }
@@ -33,15 +33,15 @@ pub(super) struct Table<K, V> {
 impl<K, V> Table<K, V> {
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.now.len() + self.old.len()
+        self.current.len() + self.previous.len()
     }
 }
 
 impl<K: Hash + Eq, V> Table<K, V> {
-    /// With `capacity` or fewer entries in it at any time.
+    /// Creates a table that never has more than `capacity` entries.
     pub(super) fn new(capacity: usize, hasher: Hasher) -> Self {
-        let now = HashTable::with_capacity(room(capacity));
-        Table { now, old: HashTable::new(), cleared: None, layout: 0, capacity, hasher }
+        let current = HashTable::with_capacity(reserve_for(capacity));
+        Table { current, previous: HashTable::new(), rehash_position: None, generation: 0, capacity, hasher }
     }
 
     #[inline(always)]
@@ -51,22 +51,22 @@ impl<K: Hash + Eq, V> Table<K, V> {
 
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: &K) -> Option<&V> {
-        let here = |(k, _): &(K, V)| k == key;
-        let found = match self.now.find(hash, here) {
-            None if self.cleared.is_some() => self.old.find(hash, here),
-            found => found,
+        let is_key = |(k, _): &(K, V)| k == key;
+        let entry = match self.current.find(hash, is_key) {
+            None if self.rehash_position.is_some() => self.previous.find(hash, is_key),
+            entry => entry,
         };
-        found.map(|(_, value)| value)
+        entry.map(|(_, value)| value)
     }
 
     #[inline(always)]
     pub(super) fn find_mut(&mut self, hash: u64, key: &K) -> Option<&mut V> {
-        let here = |(k, _): &(K, V)| k == key;
-        let found = match self.now.find_mut(hash, here) {
-            None if self.cleared.is_some() => self.old.find_mut(hash, here),
-            found => found,
+        let is_key = |(k, _): &(K, V)| k == key;
+        let entry = match self.current.find_mut(hash, is_key) {
+            None if self.rehash_position.is_some() => self.previous.find_mut(hash, is_key),
+            entry => entry,
         };
-        found.map(|(_, value)| value)
+        entry.map(|(_, value)| value)
     }
 
     #[inline(always)]
@@ -74,71 +74,71 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.find(self.hash(key), key)
     }
 
-    /// Inserts an entry whose key is not there. There must be fewer than there may be.
+    /// Inserts an entry whose key is new. The table must not be full.
     #[inline(always)]
     pub(super) fn insert(&mut self, hash: u64, key: K, value: V) -> &mut V {
-        self.tend();
-        let entry = self.now.insert_unique(hash, (key, value), |(key, _)| self.hasher.hash_one(key));
+        self.maintain();
+        let entry = self.current.insert_unique(hash, (key, value), |(key, _)| self.hasher.hash_one(key));
         &mut entry.into_mut().1
     }
 
     #[inline(always)]
     pub(super) fn remove(&mut self, hash: u64, key: &K) -> Option<(K, V)> {
-        self.tend();
-        let here = |(k, _): &(K, V)| k == key;
-        if let Ok(entry) = self.now.find_entry(hash, here) {
+        self.maintain();
+        let is_key = |(k, _): &(K, V)| k == key;
+        if let Ok(entry) = self.current.find_entry(hash, is_key) {
             return Some(entry.remove().0);
         }
-        self.cleared?;
-        Some(self.old.find_entry(hash, here).ok()?.remove().0)
+        self.rehash_position?;
+        Some(self.previous.find_entry(hash, is_key).ok()?.remove().0)
     }
 
-    /// Carries a renewal on, or begins one when free slots run short.
+    /// Continues a rehash, or starts one when free slots become few.
     #[inline(always)]
-    fn tend(&mut self) {
-        // `now.capacity` is what there is and what can come before it is laid out anew
-        if self.cleared.is_some() || self.now.capacity() - self.now.len() <= self.capacity / 4 {
-            self.renew();
+    fn maintain(&mut self) {
+        // `capacity` counts the entries and the insertions that are possible before `HashTable` rehashes
+        if self.rehash_position.is_some() || self.current.capacity() - self.current.len() <= self.capacity / 4 {
+            self.rehash_step();
         }
     }
 
     #[cold]
-    fn renew(&mut self) {
-        let from = self.cleared.unwrap_or_else(|| {
-            core::mem::swap(&mut self.now, &mut self.old);
-            // the first time
-            if self.now.capacity() < room(self.capacity) {
-                self.now = HashTable::with_capacity(room(self.capacity));
+    fn rehash_step(&mut self) {
+        let from = self.rehash_position.unwrap_or_else(|| {
+            core::mem::swap(&mut self.current, &mut self.previous);
+            // first rehash
+            if self.current.capacity() < reserve_for(self.capacity) {
+                self.current = HashTable::with_capacity(reserve_for(self.capacity));
             }
-            self.layout += 1;
+            self.generation += 1;
             0
         });
-        let to = (from + STEP).min(self.old.num_buckets());
+        let to = (from + REHASH_STEP).min(self.previous.num_buckets());
         for slot in from..to {
-            if let Ok(entry) = self.old.get_bucket_entry(slot) {
+            if let Ok(entry) = self.previous.get_bucket_entry(slot) {
                 let (entry, _) = entry.remove();
-                self.now.insert_unique(self.hasher.hash_one(&entry.0), entry, |(key, _)| self.hasher.hash_one(key));
+                self.current.insert_unique(self.hasher.hash_one(&entry.0), entry, |(key, _)| self.hasher.hash_one(key));
             }
         }
-        self.cleared = Some(to);
-        if to == self.old.num_buckets() {
-            // not `clear`, which leaves the marks in a table that is empty
-            drop(self.old.drain());
-            self.cleared = None;
+        self.rehash_position = Some(to);
+        if to == self.previous.num_buckets() {
+            // `clear` would keep the marks of removed entries in an empty table
+            drop(self.previous.drain());
+            self.rehash_position = None;
         }
     }
 
-    /// Removes the entries for which `keep` says no.
+    /// Removes the entries for which `keep` returns false.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        self.old.retain(|(key, value)| keep(key, value));
-        self.now.retain(|(key, value)| keep(key, value));
+        self.previous.retain(|(key, value)| keep(key, value));
+        self.current.retain(|(key, value)| keep(key, value));
     }
 
     /// Removes all entries.
     pub(super) fn clear(&mut self) {
-        drop(self.now.drain());
-        drop(self.old.drain());
-        self.cleared = None;
+        drop(self.current.drain());
+        drop(self.previous.drain());
+        self.rehash_position = None;
     }
 
     pub(super) fn hasher(&self) -> &Hasher {
@@ -146,35 +146,36 @@ impl<K: Hash + Eq, V> Table<K, V> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.now.iter().chain(self.old.iter()).map(|(key, value)| (key, value))
+        self.current.iter().chain(self.previous.iter()).map(|(key, value)| (key, value))
     }
 
-    /// Whether the entries are in numbered slots, in which they stay until the table is [renewed](Table::layout).
+    /// Returns true if no rehash is in progress: entries then keep their slots until the next
+    /// [generation](Table::generation).
     #[inline(always)]
-    pub(super) fn is_settled(&self) -> bool {
-        self.cleared.is_none()
+    pub(super) fn is_stable(&self) -> bool {
+        self.rehash_position.is_none()
     }
 
-    /// Changes when the table begins to be renewed.
+    /// Returns a number that changes when a rehash starts.
     #[inline(always)]
-    pub(super) fn layout(&self) -> u64 {
-        self.layout
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
-    /// Slots there are.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
-        self.now.num_buckets()
+        self.current.num_buckets()
     }
 
-    /// What is in a slot.
+    /// Returns the entry in a slot.
     #[inline(always)]
-    pub(super) fn in_slot(&self, slot: usize) -> Option<&(K, V)> {
-        self.now.get_bucket(slot)
+    pub(super) fn slot_entry(&self, slot: usize) -> Option<&(K, V)> {
+        self.current.get_bucket(slot)
     }
 
-    /// Where a key is, when the table is settled.
-    pub(super) fn slot(&self, hash: u64, key: &K) -> Option<usize> {
-        self.now.find_bucket_index(hash, |(k, _)| k == key)
+    /// Returns the slot of a key, if no rehash is in progress.
+    pub(super) fn find_slot(&self, hash: u64, key: &K) -> Option<usize> {
+        self.current.find_bucket_index(hash, |(k, _)| k == key)
     }
 }
 
@@ -190,26 +191,26 @@ mod tests {
         Remove(u16),
         Retain(u32),
         Clear,
-        /// Begins a renewal, or carries one on.
-        Renew,
+        /// Starts or continues a rehash.
+        Rehash,
     }
 
-    /// Whether a table is about to lay itself out anew, at once, or to allocate.
-    fn stops(table: &Table<u32, u32>) -> bool {
-        table.now.capacity() == table.now.len()
+    /// Returns true if the next insertion would rehash all entries at once, or allocate.
+    fn is_exhausted(table: &Table<u32, u32>) -> bool {
+        table.current.capacity() == table.current.len()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
-        fn it_is_a_map(
+        fn behaves_like_a_hash_map(
             capacity in prop_oneof![1..8usize, 100..200usize],
             steps in prop::collection::vec(prop_oneof![
                 600 => (0..400u32).prop_map(Step::Insert),
                 600 => any::<u16>().prop_map(Step::Remove),
                 2 => (1..9u32).prop_map(Step::Retain),
                 1 => Just(Step::Clear),
-                20 => Just(Step::Renew),
+                20 => Just(Step::Rehash),
             ], 0..3000),
         ) {
             let mut table = Table::new(capacity, Hasher::default());
@@ -221,16 +222,16 @@ mod tests {
                         let hash = table.hash(&key);
                         prop_assert_eq!(table.find(hash, &key), model.get(&key));
                         match table.find_mut(hash, &key) {
-                            Some(there) => *there = n,
+                            Some(value) => *value = n,
                             None if model.len() == capacity => continue,
                             None => prop_assert_eq!(table.insert(hash, key, n), &n),
                         }
                         model.insert(key, n);
                     }
                     Step::Remove(which) => {
-                        // mostly what is there
-                        let there = table.iter().nth(usize::from(which) % (model.len() + 1)).map(|(key, _)| *key);
-                        let key = there.unwrap_or_else(|| which.into());
+                        // mostly an existing key
+                        let existing = table.iter().nth(usize::from(which) % (model.len() + 1)).map(|(key, _)| *key);
+                        let key = existing.unwrap_or_else(|| which.into());
                         let removed = table.remove(table.hash(&key), &key);
                         prop_assert_eq!(removed, model.remove(&key).map(|value| (key, value)));
                     }
@@ -241,18 +242,19 @@ mod tests {
                     Step::Clear => {
                         table.clear();
                         model.clear();
-                        prop_assert!(table.is_settled());
+                        prop_assert!(table.is_stable());
                     }
-                    Step::Renew => table.renew(),
+                    Step::Rehash => table.rehash_step(),
                 }
                 prop_assert_eq!(table.len(), model.len());
-                prop_assert!(!stops(&table));
+                prop_assert!(!is_exhausted(&table));
                 prop_assert_eq!(table.slots(), slots);
-                // memory for the next time is ready, with nothing in it
-                prop_assert!(!table.is_settled() || table.layout() == 0 || table.old.capacity() >= room(capacity));
-                if table.is_settled() && let Some((key, value)) = model.iter().next() {
-                    let slot = table.slot(table.hash(key), key).expect("it is there");
-                    prop_assert_eq!(table.in_slot(slot), Some(&(*key, *value)));
+                // memory for the next rehash is allocated
+                let allocated = table.previous.capacity() >= reserve_for(capacity);
+                prop_assert!(!table.is_stable() || table.generation() == 0 || allocated);
+                if table.is_stable() && let Some((key, value)) = model.iter().next() {
+                    let slot = table.find_slot(table.hash(key), key).expect("the key exists");
+                    prop_assert_eq!(table.slot_entry(slot), Some(&(*key, *value)));
                 }
             }
             prop_assert_eq!(table.iter().map(|(k, v)| (*k, *v)).collect::<HashMap<_, _>>(), model.clone());
@@ -260,33 +262,36 @@ mod tests {
         }
     }
 
-    /// In a table that is as full as can be for its slots, entries come and go, in full or on the whole.
+    /// Inserts and removes entries of a table that is as full as its slots allow.
     #[test]
-    fn it_is_renewed_before_it_stops() {
-        // for which just 7/8 of a power of two is reserved
+    fn rehashes_before_free_slots_run_out() {
+        // reserves exactly 7/8 of a power of two
         const CAPACITY: usize = 4 * 1022;
         let mut table = Table::new(CAPACITY, Hasher::default());
         let slots = table.slots();
         assert!(CAPACITY as f64 / slots as f64 > 0.498);
-        let (mut there, mut random) = (vec![], 1u64);
-        let mut dice = |below: usize| {
+        let (mut keys, mut random) = (vec![], 1u64);
+        let mut random_below = |below: usize| {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             ((random >> 32) as usize * below) >> 32
         };
         for key in 0..5_000_000 {
-            // now full, now half empty
-            let most = if key / 500_000 % 2 == 0 { CAPACITY } else { CAPACITY / 2 };
-            while there.len() >= most {
-                let gone: u32 = there.swap_remove(dice(there.len()));
-                assert_eq!(table.remove(table.hash(&gone), &gone), Some((gone, gone)));
+            // alternately full and half full
+            let target = if key / 500_000 % 2 == 0 { CAPACITY } else { CAPACITY / 2 };
+            while keys.len() >= target {
+                let removed: u32 = keys.swap_remove(random_below(keys.len()));
+                assert_eq!(table.remove(table.hash(&removed), &removed), Some((removed, removed)));
             }
             table.insert(table.hash(&key), key, key);
-            there.push(key);
-            assert!(!stops(&table), "at {key}");
-            assert!(!table.is_settled() || table.layout() == 0 || table.old.capacity() >= room(CAPACITY), "at {key}");
+            keys.push(key);
+            assert!(!is_exhausted(&table), "at {key}");
+            assert!(
+                !table.is_stable() || table.generation() == 0 || table.previous.capacity() >= reserve_for(CAPACITY),
+                "at {key}"
+            );
         }
-        assert_eq!((table.slots(), table.len()), (slots, there.len()));
-        assert!(there.iter().all(|key| table.get(key) == Some(key)));
-        assert!((10..1000).contains(&table.layout()), "renewed {} times", table.layout());
+        assert_eq!((table.slots(), table.len()), (slots, keys.len()));
+        assert!(keys.iter().all(|key| table.get(key) == Some(key)));
+        assert!((10..1000).contains(&table.generation()), "rehashed {} times", table.generation());
     }
 }

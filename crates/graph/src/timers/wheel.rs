@@ -1,112 +1,114 @@
-//! The wheel: which timers stand at which tick.
+//! A hierarchical timing wheel of timer indices.
 
-/// No timer.
+/// Index that means no timer or no chunk.
 pub(super) const NONE: u32 = u32::MAX;
-/// Slots of a level, as a power of two.
-const BITS: u32 = 6;
-const SLOTS: usize = 1 << BITS;
-/// Levels that it takes for all ticks there are.
-const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
+/// Binary logarithm of the number of slots in a level.
+const LEVEL_BITS: u32 = 6;
+const LEVEL_SLOTS: usize = 1 << LEVEL_BITS;
+/// Number of levels, enough for all ticks of a `u64`.
+const LEVELS: usize = u64::BITS.div_ceil(LEVEL_BITS) as usize;
 
-/// Timers in a chunk: with what else it has, a cache line.
-const CHUNK: usize = 14;
+/// Number of timers in a chunk, which fills a cache line.
+const CHUNK_TIMERS: usize = 14;
 
-/// A timer's place: in a chunk of those of its slot.
+/// Position of a timer: slot, chunk and index in the chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Which chunk. For who is in none, to be used otherwise.
+pub(super) struct Position {
+    /// Index of the chunk; free for other use while the timer is in no slot.
     pub(super) chunk: u32,
-    at: u16,
+    index: u16,
     slot: u16,
 }
 
-impl Place {
-    /// In no slot.
-    pub(super) const NOWHERE: Place = Place { chunk: NONE, at: 0, slot: u16::MAX };
+impl Position {
+    /// The position of a timer that is in no slot.
+    pub(super) const UNLINKED: Position = Position { chunk: NONE, index: 0, slot: u16::MAX };
 
-    pub(super) fn is_nowhere(&self) -> bool {
+    pub(super) fn is_unlinked(&self) -> bool {
         self.slot == u16::MAX
     }
 }
 
-/// Who keeps the places.
-pub(super) trait Places {
-    fn place(&mut self, timer: u32) -> &mut Place;
+/// Storage for the positions of timers.
+pub(super) trait Positions {
+    /// Returns the position of a timer.
+    fn position(&mut self, timer: u32) -> &mut Position;
 
-    /// Looks at these timers, so that they come from memory together: one after the other they take as many times as long.
-    fn look_at(&self, timers: &[u32]);
+    /// Loads these timers into the cache with overlapping misses.
+    fn prefetch(&self, timers: &[u32]);
 }
 
-/// Some of the timers of a slot. All chunks of a slot but the first are full.
+/// A part of the timers of a slot. All chunks of a slot except the first are full.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Chunk {
-    timers: [u32; CHUNK],
+    timers: [u32; CHUNK_TIMERS],
     len: u32,
-    /// The next of the slot, or of those that are free.
+    /// Next chunk of the slot or of the free list.
     next: u32,
 }
 
-/// A hierarchical timing wheel (Varghese and Lauck, SOSP'87, scheme 7) of 11 levels of 64 slots, so that no tick is too
-/// far away. Level 0 has the ticks of the current 64, level 1 the later sixty-fours of the current 4096, and so on. A
-/// timer is at the level of the highest digit (of 6 bits) in which its tick differs from the present.
+/// A hierarchical timing wheel (Varghese and Lauck, SOSP'87, scheme 7) of 11 levels of 64 slots, which cover all ticks
+/// of a `u64`. Level 0 has one slot for each of the current 64 ticks, level 1 one for each 64 ticks of the current
+/// 4096, and so on. A timer is on the level of the highest 6-bit digit in which its tick differs from the current one.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// The present: no timer is at an earlier tick.
+    /// Current tick: no timer has an earlier one.
     now: u64,
-    /// By level, the slots that are not empty.
-    taken: [u64; LEVELS],
-    /// By level and slot, the first of its chunks.
-    first: Box<[u32; LEVELS * SLOTS]>,
+    /// Bit set of the slots that are not empty, by level.
+    occupied: [u64; LEVELS],
+    /// First chunk, by level and slot.
+    first_chunks: Box<[u32; LEVELS * LEVEL_SLOTS]>,
     chunks: Vec<Chunk>,
-    /// The first chunk that no slot has.
+    /// Head of the list of free chunks.
     free: u32,
-    /// The slot being emptied, if that is not done.
-    open: Option<u16>,
+    /// Slot that is being emptied.
+    draining: Option<u16>,
 }
 
-/// The digit of a tick that belongs to a level.
+/// Returns the digit of a tick for a level.
 fn digit(tick: u64, level: usize) -> usize {
-    (tick >> (level as u32 * BITS)) as usize % SLOTS
+    (tick >> (level as u32 * LEVEL_BITS)) as usize % LEVEL_SLOTS
 }
 
 impl Wheel {
-    /// A wheel for so many timers, at tick 0.
+    /// Creates a wheel for `capacity` timers, at tick 0.
     pub(super) fn new(capacity: usize) -> Self {
-        // each slot may have one that is not full
-        let chunks = Vec::with_capacity(capacity / CHUNK + capacity.min(LEVELS * SLOTS));
-        let first = Box::new([NONE; LEVELS * SLOTS]);
-        Wheel { now: 0, taken: [0; LEVELS], first, chunks, free: NONE, open: None }
+        // each slot may have one chunk that is not full
+        let chunks = Vec::with_capacity(capacity / CHUNK_TIMERS + capacity.min(LEVELS * LEVEL_SLOTS));
+        let first_chunks = Box::new([NONE; LEVELS * LEVEL_SLOTS]);
+        Wheel { now: 0, occupied: [0; LEVELS], first_chunks, chunks, free: NONE, draining: None }
     }
 
+    /// Returns the slot for a tick.
     #[inline]
     fn slot(&self, tick: u64) -> usize {
         let differs = tick ^ self.now;
-        let level = if differs == 0 { 0 } else { (differs.ilog2() / BITS) as usize };
-        level * SLOTS + digit(tick, level)
+        let level = if differs == 0 { 0 } else { (differs.ilog2() / LEVEL_BITS) as usize };
+        level * LEVEL_SLOTS + digit(tick, level)
     }
 
-    /// Puts a timer that is in no slot at a tick; at the present, if that has passed.
+    /// Inserts a timer that is in no slot at a tick, or at the current one if that is later.
     #[inline]
-    pub(super) fn put(&mut self, timer: u32, tick: u64, places: &mut impl Places) {
+    pub(super) fn insert(&mut self, timer: u32, tick: u64, positions: &mut impl Positions) {
         let slot = self.slot(tick.max(self.now));
-        let mut first = self.first[slot];
-        if first == NONE || self.chunks[first as usize].len == CHUNK as u32 {
-            first = self.another(first);
-            self.first[slot] = first;
-            self.taken[slot / SLOTS] |= 1 << (slot % SLOTS);
+        let mut first = self.first_chunks[slot];
+        if first == NONE || self.chunks[first as usize].len == CHUNK_TIMERS as u32 {
+            first = self.add_chunk(first);
+            self.first_chunks[slot] = first;
+            self.occupied[slot / LEVEL_SLOTS] |= 1 << (slot % LEVEL_SLOTS);
         }
         let chunk = &mut self.chunks[first as usize];
-        let at = chunk.len as usize;
-        chunk.timers[at] = timer;
+        let index = chunk.len as usize;
+        chunk.timers[index] = timer;
         chunk.len += 1;
-        *places.place(timer) = Place { chunk: first, at: at as u16, slot: slot as u16 };
+        *positions.position(timer) = Position { chunk: first, index: index as u16, slot: slot as u16 };
     }
 
-    /// An empty chunk before another.
+    /// Returns an empty chunk with the given next one.
     #[inline(never)]
-    fn another(&mut self, next: u32) -> u32 {
-        let chunk = Chunk { timers: [NONE; CHUNK], len: 0, next };
+    fn add_chunk(&mut self, next: u32) -> u32 {
+        let chunk = Chunk { timers: [NONE; CHUNK_TIMERS], len: 0, next };
         match self.free {
             NONE => {
                 self.chunks.push(chunk);
@@ -119,104 +121,106 @@ impl Wheel {
         }
     }
 
-    /// Takes a timer out of its slot, if it is in one.
+    /// Removes a timer from its slot, if it is in one.
     #[inline]
-    pub(super) fn take(&mut self, timer: u32, places: &mut impl Places) {
-        let place = core::mem::replace(places.place(timer), Place::NOWHERE);
-        if place.is_nowhere() {
+    pub(super) fn remove(&mut self, timer: u32, positions: &mut impl Positions) {
+        let position = core::mem::replace(positions.position(timer), Position::UNLINKED);
+        if position.is_unlinked() {
             return;
         }
-        let last = self.last(place.slot as usize);
+        let last = self.pop(position.slot as usize);
         if last != timer {
-            // the last of the first chunk takes its place, so that no other chunk has a gap
-            self.chunks[place.chunk as usize].timers[place.at as usize] = last;
-            *places.place(last) = place;
+            // the last timer of the first chunk fills the gap, so that the other chunks stay full
+            self.chunks[position.chunk as usize].timers[position.index as usize] = last;
+            *positions.position(last) = position;
         }
     }
 
-    /// Takes the last timer out of the first chunk of a slot that has one.
+    /// Removes the last timer from the first chunk of a slot that is not empty.
     #[inline]
-    fn last(&mut self, slot: usize) -> u32 {
-        let first = self.first[slot];
+    fn pop(&mut self, slot: usize) -> u32 {
+        let first = self.first_chunks[slot];
         let chunk = &mut self.chunks[first as usize];
         chunk.len -= 1;
         let timer = chunk.timers[chunk.len as usize];
         if chunk.len == 0 {
             let next = core::mem::replace(&mut chunk.next, self.free);
             self.free = first;
-            self.first[slot] = next;
+            self.first_chunks[slot] = next;
             if next == NONE {
-                self.taken[slot / SLOTS] &= !(1 << (slot % SLOTS));
+                self.occupied[slot / LEVEL_SLOTS] &= !(1 << (slot % LEVEL_SLOTS));
             }
         }
         timer
     }
 
-    /// Takes out the next timer that is due at tick `until` or earlier, in the order of the ticks, or one that has to
-    /// be [put](Wheel::put) again at its tick, nearer. `None` if there is none any more; the present is `until` then.
+    /// Removes the next timer that is due at tick `until` or earlier, in the order of ticks, or one that the caller has
+    /// to [insert](Wheel::insert) again at a lower level. Returns `None` and sets the current tick to `until` if there
+    /// is none.
     #[inline]
-    pub(super) fn next(&mut self, until: u64, places: &mut impl Places) -> Option<Next> {
+    pub(super) fn pop_due(&mut self, until: u64, positions: &mut impl Positions) -> Option<Popped> {
         loop {
-            let slot = match self.open {
+            let slot = match self.draining {
                 Some(slot) => slot as usize,
                 None => {
-                    let slot = self.open(until)?;
-                    self.look_at(slot, places);
+                    let slot = self.advance_to_slot(until)?;
+                    self.prefetch(slot, positions);
                     slot
                 }
             };
-            let first = self.first[slot];
+            let first = self.first_chunks[slot];
             if first == NONE {
-                self.open = None;
+                self.draining = None;
                 continue;
             }
-            let timer = self.last(slot);
-            *places.place(timer) = Place::NOWHERE;
-            if self.first[slot] != first {
-                self.look_at(slot, places);
+            let timer = self.pop(slot);
+            *positions.position(timer) = Position::UNLINKED;
+            if self.first_chunks[slot] != first {
+                self.prefetch(slot, positions);
             }
-            return Some(if slot < SLOTS { Next::Due(timer) } else { Next::Nearer(timer) });
+            return Some(if slot < LEVEL_SLOTS { Popped::Due(timer) } else { Popped::Cascade(timer) });
         }
     }
 
-    /// Looks at the timers of a slot's first chunk, which are taken out next.
+    /// Prefetches the timers of the first chunk of a slot, which are removed next.
     #[inline]
-    fn look_at(&self, slot: usize, places: &impl Places) {
-        if let Some(chunk) = self.chunks.get(self.first[slot] as usize) {
-            places.look_at(&chunk.timers[..chunk.len as usize]);
+    fn prefetch(&self, slot: usize, positions: &impl Positions) {
+        if let Some(chunk) = self.chunks.get(self.first_chunks[slot] as usize) {
+            positions.prefetch(&chunk.timers[..chunk.len as usize]);
         }
     }
 
-    /// Goes on to the next slot that has something, as far as `until`.
-    fn open(&mut self, until: u64) -> Option<usize> {
+    /// Advances to the next slot that is not empty, up to `until`.
+    fn advance_to_slot(&mut self, until: u64) -> Option<usize> {
         for level in 0..LEVELS {
-            // those before the present's are empty: they are over
-            let Some(slot) = (self.taken[level] != 0).then(|| self.taken[level].trailing_zeros() as usize) else {
+            // slots before the current one are empty
+            let Some(slot) = (self.occupied[level] != 0).then(|| self.occupied[level].trailing_zeros() as usize) else {
                 continue;
             };
             debug_assert!(slot >= digit(self.now, level));
-            let shift = level as u32 * BITS;
-            // digits below the level's are 0, those above the present's own
-            let above = self.now.checked_shr(shift + BITS).unwrap_or(0).checked_shl(shift + BITS).unwrap_or(0);
-            let begins = above | (slot as u64) << shift;
-            if begins > until {
+            let shift = level as u32 * LEVEL_BITS;
+            // lower digits are 0, higher ones those of the current tick
+            let above =
+                self.now.checked_shr(shift + LEVEL_BITS).unwrap_or(0).checked_shl(shift + LEVEL_BITS).unwrap_or(0);
+            let start = above | (slot as u64) << shift;
+            if start > until {
                 break;
             }
-            self.now = self.now.max(begins);
-            self.open = Some((level * SLOTS + slot) as u16);
-            return Some(level * SLOTS + slot);
+            self.now = self.now.max(start);
+            self.draining = Some((level * LEVEL_SLOTS + slot) as u16);
+            return Some(level * LEVEL_SLOTS + slot);
         }
         self.now = self.now.max(until);
         None
     }
 }
 
-/// What [`Wheel::next`] takes out.
-pub(super) enum Next {
-    /// A timer that is due.
+/// A timer removed by [`Wheel::pop_due`].
+pub(super) enum Popped {
+    /// The timer is due.
     Due(u32),
-    /// A timer that has come nearer, and is to be put again.
-    Nearer(u32),
+    /// The timer is not due and has to be inserted again, at a lower level.
+    Cascade(u32),
 }
 
 #[cfg(test)]
@@ -225,53 +229,55 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Timers that a wheel may have.
+    /// Number of timers.
     const TIMERS: u32 = 300;
 
-    struct Kept(Vec<Place>);
+    struct PositionVec(Vec<Position>);
 
-    impl Places for Kept {
-        fn place(&mut self, timer: u32) -> &mut Place {
+    impl Positions for PositionVec {
+        fn position(&mut self, timer: u32) -> &mut Position {
             &mut self.0[timer as usize]
         }
-        fn look_at(&self, timers: &[u32]) {
+        fn prefetch(&self, timers: &[u32]) {
             assert!(timers.iter().all(|timer| *timer < TIMERS), "{timers:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn crowded_slots_keep_every_timer_once(
-            // few ticks, so that slots have many chunks; those above 64 come nearer first
+        fn fires_every_timer_of_crowded_slots_once(
+            // few ticks, so that slots have many chunks; ticks above 64 cascade
             steps in prop::collection::vec((0..TIMERS, prop::option::weighted(0.7, 0..150u64)), 0..1500),
             until in 0..200u64,
         ) {
-            let (mut wheel, mut places) = (Wheel::new(TIMERS as usize), Kept(vec![Place::NOWHERE; TIMERS as usize]));
-            let room = wheel.chunks.capacity();
+            let mut wheel = Wheel::new(TIMERS as usize);
+            let mut positions = PositionVec(vec![Position::UNLINKED; TIMERS as usize]);
+            let reserved = wheel.chunks.capacity();
             let mut model = BTreeMap::new();
             for (timer, tick) in steps {
-                wheel.take(timer, &mut places);
+                wheel.remove(timer, &mut positions);
                 model.remove(&timer);
                 if let Some(tick) = tick {
-                    wheel.put(timer, tick, &mut places);
+                    wheel.insert(timer, tick, &mut positions);
                     model.insert(timer, tick);
                 }
             }
             let mut due = vec![];
-            while let Some(next) = wheel.next(until, &mut places) {
-                match next {
-                    Next::Due(timer) => due.push(timer),
-                    Next::Nearer(timer) => wheel.put(timer, model[&timer], &mut places),
+            while let Some(popped) = wheel.pop_due(until, &mut positions) {
+                match popped {
+                    Popped::Due(timer) => due.push(timer),
+                    Popped::Cascade(timer) => wheel.insert(timer, model[&timer], &mut positions),
                 }
             }
             let ticks: Vec<u64> = due.iter().map(|timer| model[timer]).collect();
             prop_assert!(ticks.is_sorted(), "{:?}", ticks);
             due.sort_unstable();
-            let expected: Vec<u32> = model.iter().filter(|(_, tick)| **tick <= until).map(|(timer, _)| *timer).collect();
+            let is_due = |(timer, tick): (&u32, &u64)| (*tick <= until).then_some(*timer);
+            let expected: Vec<u32> = model.iter().filter_map(is_due).collect();
             prop_assert_eq!(due, expected);
-            let still = model.values().filter(|tick| **tick > until).count();
-            prop_assert_eq!(places.0.iter().filter(|place| !place.is_nowhere()).count(), still);
-            prop_assert_eq!(wheel.chunks.capacity(), room, "what was reserved is enough");
+            let pending = model.values().filter(|tick| **tick > until).count();
+            prop_assert_eq!(positions.0.iter().filter(|position| !position.is_unlinked()).count(), pending);
+            prop_assert_eq!(wheel.chunks.capacity(), reserved, "no reallocation");
         }
     }
 }

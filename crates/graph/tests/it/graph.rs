@@ -1,4 +1,4 @@
-//! Graphs of several nodes: order, edges, accounting, and nodes that misbehave.
+//! Graphs of several nodes: order, edges, accounting, quarantine.
 
 use graph::{Blueprint, Context, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
 use packet::{Batch, HeapPool, Packet, Pool};
@@ -14,22 +14,23 @@ impl Sink for Out {
     }
 }
 
-/// Looks at the first byte of each packet and does what the table says.
-struct Obeys(Vec<Does>);
+/// Performs the action that the first byte of each packet selects.
+struct Scripted(Vec<Action>);
 
 #[derive(Clone, Copy, Debug)]
-enum Does {
-    Keeps,
-    Drops,
-    Emits(u8),
-    Copies(u8),
-    LetsGo,
-    Panics,
+enum Action {
+    Keep,
+    Drop,
+    Emit(u8),
+    Copy(u8),
+    /// Frees the packet without counting it.
+    Free,
+    Panic,
 }
 
-impl Node for Obeys {
+impl Node for Scripted {
     fn drops(&self) -> &[&'static str] {
-        &["told_to"]
+        &["scripted"]
     }
     fn outputs(&self) -> &[&'static str] {
         &["out", "second"]
@@ -37,49 +38,49 @@ impl Node for Obeys {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         for packet in batch.drain() {
             match self.0[packet.data()[0] as usize % self.0.len()] {
-                Does::Keeps => batch.push(packet).unwrap(),
-                Does::Drops => cx.drop(0, packet),
-                Does::Emits(output) => cx.emit(output, packet),
-                Does::Copies(output) => {
+                Action::Keep => batch.push(packet).unwrap(),
+                Action::Drop => cx.drop(0, packet),
+                Action::Emit(output) => cx.emit(output, packet),
+                Action::Copy(output) => {
                     if let Some(copy) = cx.copy(&packet) {
                         cx.emit(output, copy);
                     }
                     batch.push(packet).unwrap();
                 }
-                Does::LetsGo => drop(packet),
-                Does::Panics => panic!("told to"),
+                Action::Free => drop(packet),
+                Action::Panic => panic!("on purpose"),
             }
         }
     }
 }
 
-fn does() -> impl Strategy<Value = Does> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => Just(Does::Keeps),
-        1 => Just(Does::Drops),
-        1 => (0..3u8).prop_map(Does::Emits),
-        1 => (0..2u8).prop_map(Does::Copies),
-        1 => Just(Does::LetsGo),
+        4 => Just(Action::Keep),
+        1 => Just(Action::Drop),
+        1 => (0..3u8).prop_map(Action::Emit),
+        1 => (0..2u8).prop_map(Action::Copy),
+        1 => Just(Action::Free),
     ]
 }
 
-/// Three nodes in a row; the second output of each leads to the next but one, or to port 1.
-fn row(tables: &[Vec<Does>; 3], pool: &Arc<HeapPool>) -> Graph {
+/// Three nodes in sequence. The second output of the first leads to the third, of the second to port 1.
+fn sequence(tables: &[Vec<Action>; 3], pool: &Arc<HeapPool>) -> Graph {
     let hop = |n| Target::Hop(Hop(n));
-    let edge = |second| vec![Target::Nowhere, second];
+    let edge = |second| vec![Target::Unconnected, second];
     let blueprint = Blueprint {
         nodes: vec![
             NodePlan { name: "a".into(), edges: edge(hop(2)) },
             NodePlan { name: "b".into(), edges: edge(Target::Port(1)) },
-            NodePlan { name: "c".into(), edges: edge(Target::Nowhere) },
+            NodePlan { name: "c".into(), edges: edge(Target::Unconnected) },
         ],
         hops: vec![
-            HopPlan { node: 0, input: 0, next: hop(1), open: false },
-            HopPlan { node: 1, input: 0, next: hop(2), open: false },
-            HopPlan { node: 2, input: 0, next: Target::Port(0), open: false },
+            HopPlan { node: 0, input: 0, next: hop(1), fail_open: false },
+            HopPlan { node: 1, input: 0, next: hop(2), fail_open: false },
+            HopPlan { node: 2, input: 0, next: Target::Port(0), fail_open: false },
         ],
     };
-    let nodes = tables.iter().map(|t| Box::new(Obeys(t.clone())) as Box<dyn Node>).collect();
+    let nodes = tables.iter().map(|t| Box::new(Scripted(t.clone())) as Box<dyn Node>).collect();
     Graph::new(&blueprint, nodes, pool.clone())
 }
 
@@ -94,12 +95,12 @@ fn count(stats: &NodeStats, reason: &str) -> u64 {
 proptest! {
     #[test]
     fn every_packet_is_accounted_for(
-        tables in [prop::collection::vec(does(), 1..6), prop::collection::vec(does(), 1..6), prop::collection::vec(does(), 1..6)],
+        tables in prop::array::uniform3(prop::collection::vec(action(), 1..6)),
         bursts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..=32), 1..6),
         buffers in 40..400usize,
     ) {
         let pool = Arc::new(HeapPool::new(buffers));
-        let mut graph = row(&tables, &pool);
+        let mut graph = sequence(&tables, &pool);
         let mut received = 0;
         let mut sent = 0;
         for burst in &bursts {
@@ -118,15 +119,15 @@ proptest! {
     }
 
     #[test]
-    fn a_panic_costs_its_batch_and_closes_its_node(
+    fn a_panic_drops_its_batch_and_quarantines_its_node(
         tags in prop::collection::vec(0..8u8, 1..=32),
-        before in prop::collection::vec(does(), 8),
+        before in prop::collection::vec(action(), 8),
     ) {
         let pool = Arc::new(HeapPool::new(200));
-        let mut bomb = vec![Does::Keeps; 8];
-        bomb[3] = Does::Panics;
-        bomb[4] = Does::Emits(1);
-        let mut graph = row(&[before, bomb, vec![Does::Keeps]], &pool);
+        let mut panics = vec![Action::Keep; 8];
+        panics[3] = Action::Panic;
+        panics[4] = Action::Emit(1);
+        let mut graph = sequence(&[before, panics, vec![Action::Keep]], &pool);
         let (mut received, mut sent) = (0, 0);
         for round in 0..3 {
             let mut out = Out(vec![vec![], vec![]]);
@@ -137,9 +138,9 @@ proptest! {
             received += tags.len() as u64;
             let run = || graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut out);
             if let Err(cause) = catch_unwind(AssertUnwindSafe(run)) {
-                prop_assert_eq!(round, 0, "a closed node does not panic again");
-                let told = graph.contain(&mut batch, cause).unwrap_or_else(|_| panic!("a node did it"));
-                prop_assert_eq!((told.node, told.message.as_str()), (1, "told to"));
+                prop_assert_eq!(round, 0, "a quarantined node does not panic again");
+                let panic = graph.quarantine(&mut batch, cause).unwrap_or_else(|_| panic!("no node was running"));
+                prop_assert_eq!((panic.node, panic.message.as_str()), (1, "on purpose"));
             }
             sent += out.0.iter().map(|p| p.len() as u64).sum::<u64>();
         }
@@ -150,9 +151,9 @@ proptest! {
 }
 
 #[test]
-fn a_packet_let_go_in_silence_is_counted_as_vanished() {
+fn counts_freed_packets_as_vanished() {
     let pool = Arc::new(HeapPool::new(8));
-    let mut graph = row(&[vec![Does::Keeps, Does::LetsGo], vec![Does::Keeps], vec![Does::Keeps]], &pool);
+    let mut graph = sequence(&[vec![Action::Keep, Action::Free], vec![Action::Keep], vec![Action::Keep]], &pool);
     let mut batch = Batch::new();
     (0..4u8).for_each(|n| batch.push(pool.alloc_from(&[n; 60]).unwrap()).unwrap());
     let mut out = Out(vec![vec![], vec![]]);
@@ -162,9 +163,21 @@ fn a_packet_let_go_in_silence_is_counted_as_vanished() {
 }
 
 #[test]
-fn an_output_that_leads_nowhere_is_a_counted_drop() {
+fn drops_packets_after_its_nodes_were_dropped() {
     let pool = Arc::new(HeapPool::new(8));
-    let mut graph = row(&[vec![Does::Emits(1)], vec![Does::Keeps], vec![Does::Emits(1)]], &pool);
+    let keep = || vec![Action::Keep];
+    let mut graph = sequence(&[keep(), keep(), keep()], &pool);
+    assert!(graph.drop_nodes().is_empty());
+    let mut batch = Batch::new();
+    batch.push(pool.alloc_from(&[0; 60]).unwrap()).unwrap();
+    graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Out(vec![vec![], vec![]]));
+    assert_eq!((count(graph.stats().next().unwrap().1, "nf_panic"), pool.in_use()), (1, 0));
+}
+
+#[test]
+fn counts_drops_of_unconnected_outputs() {
+    let pool = Arc::new(HeapPool::new(8));
+    let mut graph = sequence(&[vec![Action::Emit(1)], vec![Action::Keep], vec![Action::Emit(1)]], &pool);
     let mut batch = Batch::new();
     batch.push(pool.alloc_from(&[0; 60]).unwrap()).unwrap();
     graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Out(vec![vec![], vec![]]));
@@ -173,29 +186,29 @@ fn an_output_that_leads_nowhere_is_a_counted_drop() {
 }
 
 #[test]
-fn copies_of_copies_are_counted_as_ways() {
+fn counts_the_paths_of_copies_of_copies() {
     let n = 40;
     let next = |h: u16| if h < n { Target::Hop(Hop(h)) } else { Target::Port(0) };
-    let nodes = (0..n).map(|h| NodePlan { name: String::new(), edges: vec![Target::Nowhere, next(h + 1)] });
-    let hops = (0..n).map(|h| HopPlan { node: h, input: 0, next: next(h + 1), open: false });
+    let nodes = (0..n).map(|h| NodePlan { name: String::new(), edges: vec![Target::Unconnected, next(h + 1)] });
+    let hops = (0..n).map(|h| HopPlan { node: h, input: 0, next: next(h + 1), fail_open: false });
     let blueprint = Blueprint { nodes: nodes.collect(), hops: hops.collect() };
-    assert_eq!(blueprint.ways(Target::Hop(Hop(0))), 1 << 40);
-    assert_eq!(blueprint.ways(Target::Hop(Hop(38))), 4);
+    assert_eq!(blueprint.count_paths(Target::Hop(Hop(0))), 1 << 40);
+    assert_eq!(blueprint.count_paths(Target::Hop(Hop(38))), 4);
 }
 
 #[test]
-fn a_loop_is_found_and_named() {
-    let hop = |node, next| HopPlan { node, input: 0, next: Target::Hop(Hop(next)), open: false };
+fn finds_loops() {
+    let hop = |node, next| HopPlan { node, input: 0, next: Target::Hop(Hop(next)), fail_open: false };
     let node = |edges: Vec<Target>| NodePlan { name: String::new(), edges };
     let straight = Blueprint {
-        nodes: vec![node(vec![Target::Nowhere]); 2],
+        nodes: vec![node(vec![Target::Unconnected]); 2],
         hops: vec![hop(0, 1), HopPlan { next: Target::Port(0), ..hop(1, 0) }],
     };
     assert_eq!(straight.find_loop(), None);
-    let round = Blueprint { hops: vec![hop(0, 1), hop(1, 0)], ..straight.clone() };
-    assert_eq!(round.find_loop(), Some(vec![0, 1]));
+    let two_nodes = Blueprint { hops: vec![hop(0, 1), hop(1, 0)], ..straight.clone() };
+    assert_eq!(two_nodes.find_loop(), Some(vec![0, 1]));
     let by_edge = Blueprint {
-        nodes: vec![straight.nodes[0].clone(), node(vec![Target::Nowhere, Target::Hop(Hop(1))])],
+        nodes: vec![straight.nodes[0].clone(), node(vec![Target::Unconnected, Target::Hop(Hop(1))])],
         ..straight
     };
     assert_eq!(by_edge.find_loop(), Some(vec![1]));

@@ -1,4 +1,4 @@
-//! Operators against a slow, obvious model, on packets good and bad.
+//! Operators compared with a simple model, on valid and damaged frames.
 
 use graph::{Blueprint, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Operator, Sink, Target, frame};
 use packet::{BURST, Batch, HeapPool, Packet, Pool};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Udp, Vlan, build};
 
-/// What came out of each port.
+/// Packets sent to each port.
 #[derive(Default)]
 struct Out(BTreeMap<u16, Vec<Packet>>);
 
@@ -28,7 +28,7 @@ fn single(node: Box<dyn Node>, pool: &Arc<HeapPool>) -> Graph {
     let edges = (0..node.outputs().len() as u16).map(Target::Port).collect();
     let blueprint = Blueprint {
         nodes: vec![NodePlan { name: "nf".into(), edges }],
-        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
     };
     Graph::new(&blueprint, vec![node], pool.clone())
 }
@@ -57,7 +57,7 @@ fn drops(stats: &NodeStats) -> BTreeMap<&'static str, u64> {
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
 
-/// Frames of every sort, some of them damaged.
+/// Frames of several protocols, some of them damaged.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let good = (0..6u8, any::<u8>(), any::<u16>(), prop::collection::vec(any::<u8>(), 0..40)).prop_map(
         |(kind, ttl, port, payload)| match kind {
@@ -82,8 +82,8 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What the chain of `model` does to a frame, said slowly: what comes out of which port, or the reason for a drop.
-fn slowly(frame: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
+/// Expected result of the chain of [`chain`]: output port and frame, or the drop reason.
+fn expected(frame: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
     let Some(ethernet) = frame.get(..14) else { return Err("malformed_ethernet") };
     let mut out = frame.to_vec();
     match u16::from_be_bytes([ethernet[12], ethernet[13]]) {
@@ -94,8 +94,8 @@ fn slowly(frame: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
     let ip = &frame[14..];
     let Ok(ip) = wire::ipv4::Packet::new(ip) else { return Err("malformed_ipv4") };
     match ip.header().ttl() {
-        0 | 1 => return Err("old"),
-        200.. => return Err("too_new"),
+        0 | 1 => return Err("ttl_too_small"),
+        200.. => return Err("ttl_too_large"),
         _ => {}
     }
     let (at, protocol) = (14 + ip.header().header_len(), ip.header().protocol());
@@ -114,18 +114,25 @@ fn slowly(frame: &[u8]) -> Result<(u16, Vec<u8>), &'static str> {
     Ok((0, out))
 }
 
-fn model() -> impl Node {
+graph::named_enum! {
+    enum Ttl {
+        TooSmall = "ttl_too_small",
+        TooLarge = "ttl_too_large",
+    }
+}
+
+fn chain() -> impl Node {
     frame()
         .parse::<Ethernet>()
-        .divert("tagged", |e| e.announces::<Vlan>())
+        .emit_if("tagged", |e| e.is_next::<Vlan>())
         .parse_if::<Ipv4>()
-        .reject(["old", "too_new"], |ip| match ip.header().ttl() {
-            0 | 1 => Some(0),
-            200.. => Some(1),
+        .drop_if(|ip| match ip.header().ttl() {
+            0 | 1 => Some(Ttl::TooSmall),
+            200.. => Some(Ttl::TooLarge),
             _ => None,
         })
         .count("even", |ip| ip.header().ttl().is_multiple_of(2))
-        .filter("nought", |_| true)
+        .filter("never", |_| true)
         .group_by(
             |ip| usize::from(ip.header().protocol() != IpProtocol::UDP),
             |start| {
@@ -140,12 +147,12 @@ fn model() -> impl Node {
 
 proptest! {
     #[test]
-    fn a_chain_does_what_its_operators_say(frames in prop::collection::vec(any_frame(), 1..80)) {
+    fn chain_matches_model(frames in prop::collection::vec(any_frame(), 1..80)) {
         let pool = Arc::new(HeapPool::new(1000));
-        let mut graph = single(Box::new(model()), &pool);
+        let mut graph = single(Box::new(chain()), &pool);
         let out = feed(&mut graph, Target::Hop(Hop(0)), &pool, &frames);
 
-        let mut expected: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
+        let mut expected_frames: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
         let mut expected_drops: BTreeMap<&str, u64> = BTreeMap::new();
         let (mut even, mut others) = (0, 0);
         for f in &frames {
@@ -156,13 +163,13 @@ proptest! {
                 even += u64::from(ip.header().ttl().is_multiple_of(2));
                 others += u64::from(ip.header().protocol() != IpProtocol::UDP);
             }
-            match slowly(f) {
-                Ok((port, f)) => expected.entry(port).or_default().push(f),
+            match expected(f) {
+                Ok((port, f)) => expected_frames.entry(port).or_default().push(f),
                 Err(reason) => *expected_drops.entry(reason).or_default() += 1,
             }
         }
         for port in [0, 1] {
-            prop_assert_eq!(out.frames(port), expected.remove(&port).unwrap_or_default());
+            prop_assert_eq!(out.frames(port), expected_frames.remove(&port).unwrap_or_default());
         }
         let stats = graph.stats().next().unwrap().1.clone();
         prop_assert_eq!(drops(&stats), expected_drops);
@@ -175,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn every_header_of_the_stack_can_be_reached() {
+fn reaches_every_header_of_the_stack() {
     let pool = Arc::new(HeapPool::new(8));
     let node = frame()
         .parse::<Ethernet>()
@@ -186,7 +193,7 @@ fn every_header_of_the_stack_can_be_reached() {
             tcp.get::<Vlan, _>().vid() == 7
                 && tcp.get::<Ipv4, _>().ttl() == 9
                 && tcp.get::<Ethernet, _>().ether_type() == EtherType::VLAN
-                && tcp.whole::<Ipv4, _>().len() == 20
+                && tcp.header_bytes::<Ipv4, _>().len() == 20
                 && tcp.payload() == b"abc"
         })
         .transform(|tcp| tcp.get_mut::<Vlan, _>().set_vid(8))

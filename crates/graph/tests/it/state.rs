@@ -1,4 +1,4 @@
-//! State of several cores: against plain maps, and on several threads.
+//! State of several cores: compared with plain maps, and on several threads.
 
 use graph::state::{Full, Reader, Writer};
 use graph::{Bounded, BuildContext, PerCore, Strict};
@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Numbers with no pattern.
+/// A hash of `n`.
 fn mixed(n: u64) -> u64 {
     let n = (n ^ n >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
     (n ^ n >> 27).wrapping_mul(0x81da_def4_bc2d_d44d) >> 13
 }
 
 #[test]
-fn each_copy_has_state_of_its_own() {
+fn each_copy_has_its_own_state() {
     let copies = [0, 1, 2].map(|copy| {
         let cx = BuildContext { name: "nf".into(), copy: (copy, 3), ..Default::default() };
         PerCore::new(&cx, |share| (share.copy, share.of(0..100).count(), 0u64))
@@ -25,15 +25,15 @@ fn each_copy_has_state_of_its_own() {
             state.into_inner()
         })
     });
-    let states = threads.map(|thread| thread.join().expect("it does not panic"));
+    let states = threads.map(|thread| thread.join().expect("no panic"));
     assert_eq!(states, [(0, 33, 1000), (1, 33, 1000), (2, 34, 1000)]);
 }
 
-/// The contract of `Bounded<N>` as it stands: of the updates that were completed before a reader caught up, it lacks at
-/// most `N`; and what it sees is what stood after some update, not before the one it saw last.
+/// Checks the contract of `Bounded<N>`: a reader lacks at most `N` of the updates that were completed before it caught
+/// up, and has the state after some update, never one before the last that it had.
 fn readers_on_threads<const N: usize>(capacity: u64, pause: u64) {
     const UPDATES: u64 = 300_000;
-    // update number u puts u at key u % capacity, and removes the key that is half way round
+    // pair p of updates inserts p at key p % capacity and removes the key half the capacity away
     let value = |key: u64, version: u64| {
         let pairs = version / 2;
         let last = (pairs > key).then(|| pairs - 1 - (pairs - 1 - key) % capacity)?;
@@ -41,7 +41,7 @@ fn readers_on_threads<const N: usize>(capacity: u64, pause: u64) {
         (removed >= pairs).then_some(last)
     };
     let bounded = Bounded::<N, u64, u64>::new(capacity as usize);
-    let mut writer: Writer<N, u64, u64> = bounded.writer().expect("the first");
+    let mut writer: Writer<N, u64, u64> = bounded.take_writer().expect("the first");
     let readers: [Reader<u64, u64>; 2] = [bounded.reader(), bounded.reader()];
     let (completed, start) = (AtomicU64::new(0), Barrier::new(3));
     std::thread::scope(|threads| {
@@ -51,19 +51,19 @@ fn readers_on_threads<const N: usize>(capacity: u64, pause: u64) {
                 start.wait();
                 let (mut seen, mut batches) = (0, 0u64);
                 while seen < UPDATES {
-                    let least = completed.load(Ordering::Acquire);
-                    let came = reader.catch_up();
-                    assert_eq!(reader.version(), seen + came);
+                    let min = completed.load(Ordering::Acquire);
+                    let applied = reader.catch_up();
+                    assert_eq!(reader.version(), seen + applied);
                     seen = reader.version();
-                    assert!(seen + N as u64 >= least, "{seen} of {least}");
+                    assert!(seen + N as u64 >= min, "{seen} of {min}");
                     batches += 1;
-                    // now and then all of it, else some
+                    // all keys every 256 batches, one key otherwise
                     let keys = if batches.is_multiple_of(256) {
                         0..capacity
                     } else {
                         batches % capacity..batches % capacity + 1
                     };
-                    // between the two updates of a pair, the one key is there and the other still too
+                    // between the two updates of a pair, both keys exist
                     let odd = seen % 2;
                     for key in keys {
                         let (before, after) = (value(key, seen - odd), value(key, seen + odd));
@@ -81,9 +81,9 @@ fn readers_on_threads<const N: usize>(capacity: u64, pause: u64) {
         for pair in 0..UPDATES / 2 {
             writer.insert(pair % capacity, pair).expect("half of the capacity is free");
             completed.store(2 * pair + 1, Ordering::Release);
-            // from the first on, so that there are two updates to a pair
+            // nothing to remove yet: insert again, so that a pair has two updates
             if pair < capacity / 2 {
-                writer.insert(pair % capacity, pair).expect("it is there");
+                writer.insert(pair % capacity, pair).expect("the key exists");
             } else {
                 assert_eq!(writer.remove(&((pair - capacity / 2) % capacity)), Some(pair - capacity / 2));
             }
@@ -94,28 +94,28 @@ fn readers_on_threads<const N: usize>(capacity: u64, pause: u64) {
 }
 
 #[test]
-fn no_thread_is_further_behind_than_it_may_be() {
+fn staleness_on_threads_is_bounded() {
     readers_on_threads::<0>(1000, 0);
     readers_on_threads::<16>(64, 20_000);
     readers_on_threads::<300>(1000, 200_000);
 }
 
 #[test]
-fn readers_come_and_go_while_the_writer_writes() {
+fn readers_can_be_created_and_dropped_while_the_writer_writes() {
     let bounded = Bounded::<4, u64, u64>::new(500);
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let (bounded, done) = (&bounded, &done);
         threads.spawn(move || {
-            let mut writer = bounded.writer().expect("the first");
+            let mut writer = bounded.take_writer().expect("the first");
             let mut n = 0;
             while !done.load(Ordering::Relaxed) || n < 10_000 {
-                // key k holds its square, always
+                // the value of key k is always k²
                 let key = mixed(n) % 500;
                 if mixed(n + 7).is_multiple_of(3) {
                     writer.remove(&key);
                 } else {
-                    writer.insert(key, key * key).expect("there are no more keys than that");
+                    writer.insert(key, key * key).expect("500 keys at most");
                 }
                 n += 1;
                 if n.is_multiple_of(64) {
@@ -125,7 +125,7 @@ fn readers_come_and_go_while_the_writer_writes() {
         });
         for _ in 0..300 {
             let mut reader = bounded.reader();
-            while !reader.joined() {
+            while !reader.is_synced() {
                 reader.catch_up();
                 std::hint::spin_loop();
             }
@@ -137,7 +137,7 @@ fn readers_come_and_go_while_the_writer_writes() {
         done.store(true, Ordering::Relaxed);
     });
     let reader = bounded.reader();
-    let writer = bounded.writer().expect("the first has gone");
+    let writer = bounded.take_writer().expect("the first was dropped");
     assert_eq!((reader.version(), reader.len()), (writer.version(), writer.len()));
 }
 
@@ -167,7 +167,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn strict_is_a_map(capacity in 0..50usize, steps in prop::collection::vec(step(), 0..300)) {
+    fn strict_behaves_like_a_hash_map(capacity in 0..50usize, steps in prop::collection::vec(step(), 0..300)) {
         let strict = Strict::<u8, u32>::new(capacity);
         let (mut model, mut refused) = (HashMap::new(), 0);
         let full = Full { capacity };
@@ -175,31 +175,32 @@ proptest! {
             match step {
                 Step::Get(key) => prop_assert_eq!(strict.get(&key), model.get(&key).copied()),
                 Step::Update(key, value) => {
-                    let old = strict.update(&key, |there| there.map(|there| core::mem::replace(there, value)));
-                    prop_assert_eq!(old, model.get_mut(&key).map(|there| core::mem::replace(there, value)));
+                    let old = strict.update(&key, |current| current.map(|current| core::mem::replace(current, value)));
+                    prop_assert_eq!(old, model.get_mut(&key).map(|current| core::mem::replace(current, value)));
                 }
                 Step::Insert(key, value) => {
-                    let room = model.contains_key(&key) || model.len() < capacity;
-                    let expected = if room { Ok(model.insert(key, value)) } else { Err(full) };
-                    refused += u64::from(!room);
+                    let fits = model.contains_key(&key) || model.len() < capacity;
+                    let expected = if fits { Ok(model.insert(key, value)) } else { Err(full) };
+                    refused += u64::from(!fits);
                     prop_assert_eq!(strict.insert(key, value), expected);
                 }
                 Step::InsertWith(key, value) => {
-                    let room = model.contains_key(&key) || model.len() < capacity;
-                    let expected = if room {
-                        let there = model.entry(key).or_insert(value);
-                        *there = there.wrapping_add(1);
-                        Ok(*there)
+                    let fits = model.contains_key(&key) || model.len() < capacity;
+                    let expected = if fits {
+                        let current = model.entry(key).or_insert(value);
+                        *current = current.wrapping_add(1);
+                        Ok(*current)
                     } else {
                         Err(full)
                     };
-                    refused += u64::from(!room);
-                    let got = strict.insert_with(key, || value, |there| { *there = there.wrapping_add(1); *there });
+                    refused += u64::from(!fits);
+                    let increment = |current: &mut u32| { *current = current.wrapping_add(1); *current };
+                    let got = strict.insert_with(key, || value, increment);
                     prop_assert_eq!(got, expected);
                 }
                 Step::Remove(key) => prop_assert_eq!(strict.remove(&key), model.remove(&key)),
                 Step::Swap(keys) => {
-                    // the first one's value to the second, a sum to the third, whatever of them are the same
+                    // moves the first value to the second key and triples the third; keys may be equal
                     let [a, b, c] = keys;
                     let got = strict.atomically([&a, &b, &c], |all| {
                         let first = all.remove(0);
@@ -214,9 +215,9 @@ proptest! {
                     let third = model.get_mut(&c).map(|third| { *third = third.wrapping_mul(3); *third });
                     prop_assert_eq!(got, (first, second, placed, third));
                 }
-                Step::Retain(most) => {
-                    strict.retain(|_, value| *value < most);
-                    model.retain(|_, value| *value < most);
+                Step::Retain(limit) => {
+                    strict.retain(|_, value| *value < limit);
+                    model.retain(|_, value| *value < limit);
                 }
             }
             prop_assert_eq!(strict.len(), model.len());
@@ -229,7 +230,7 @@ proptest! {
     }
 }
 
-/// Accounts between which threads move what there is. Whoever looks at all of them at once finds nothing lost.
+/// Threads move amounts between accounts; the sum of all accounts, read atomically, never changes.
 #[test]
 fn transfers_keep_the_sum() {
     const ACCOUNTS: u64 = 6;
@@ -246,23 +247,23 @@ fn transfers_keep_the_sum() {
             let (accounts, sum) = (&accounts, &sum);
             threads.spawn(move || {
                 for n in 0..30_000 {
-                    let dice = mixed(n * 4 + thread);
-                    let (from, to, amount) = (dice % ACCOUNTS, dice / 8 % ACCOUNTS, dice / 64 % 50);
+                    let random = mixed(n * 4 + thread);
+                    let (from, to, amount) = (random % ACCOUNTS, random / 8 % ACCOUNTS, random / 64 % 50);
                     if n.is_multiple_of(16) {
                         assert_eq!(sum(), ACCOUNTS * EACH);
                         continue;
                     }
                     accounts.atomically([&from, &to], |both| {
-                        // an account that is empty is closed, one that gets something is opened
-                        let there = both.get(0).copied().unwrap_or(0);
-                        let moved = there.min(amount);
-                        match there - moved {
+                        // empty accounts are removed, and created again when needed
+                        let current = both.get(0).copied().unwrap_or(0);
+                        let moved = current.min(amount);
+                        match current - moved {
                             0 => drop(both.remove(0)),
-                            rest => drop(both.insert(0, rest)),
+                            left => drop(both.insert(0, left)),
                         }
                         if moved > 0 {
-                            let there = both.get(1).copied().unwrap_or(0);
-                            both.insert(1, there + moved).expect("there is room for all accounts");
+                            let current = both.get(1).copied().unwrap_or(0);
+                            both.insert(1, current + moved).expect("room for all accounts");
                         }
                     });
                 }
@@ -272,10 +273,9 @@ fn transfers_keep_the_sum() {
     assert_eq!(sum(), ACCOUNTS * EACH);
 }
 
-/// Operations on one key at a time are in one order for all: a counter loses nothing, and whoever has seen it at `n`
-/// never sees it lower, on whatever thread.
+/// Operations on a key have one order on all threads: a counter loses no increments, and no thread sees it decrease.
 #[test]
-fn updates_of_one_key_are_in_one_order() {
+fn updates_of_a_key_have_one_order() {
     let strict = Strict::<u8, u64>::new(2);
     let seen = AtomicU64::new(0);
     std::thread::scope(|threads| {
@@ -293,7 +293,7 @@ fn updates_of_one_key_are_in_one_order() {
                                     *count
                                 },
                             )
-                            .expect("there is room")
+                            .expect("not full")
                     } else {
                         strict.get(&7).expect("never removed")
                     };
@@ -306,20 +306,20 @@ fn updates_of_one_key_are_in_one_order() {
     assert_eq!(strict.get(&7), Some(40_000));
 }
 
-/// However many threads insert, there are never more entries than may be, and each refusal is counted.
+/// The capacity holds with several inserting threads, and each refusal is counted.
 #[test]
-fn a_full_map_is_full_for_all() {
+fn capacity_holds_on_several_threads() {
     let strict = Strict::<u64, u64>::new(100);
-    let (took, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (inserted, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|threads| {
         for thread in 0..4u64 {
-            let (strict, took, refused) = (&strict, &took, &refused);
+            let (strict, inserted, refused) = (&strict, &inserted, &refused);
             threads.spawn(move || {
                 for n in 0..5000 {
                     match strict.insert(n * 4 + thread, n) {
                         Ok(old) => {
                             assert_eq!(old, None);
-                            took.fetch_add(1, Ordering::Relaxed);
+                            inserted.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(full) => {
                             assert_eq!(full, Full { capacity: 100 });
@@ -328,13 +328,13 @@ fn a_full_map_is_full_for_all() {
                     }
                     assert!(strict.len() <= 100);
                     if n % 3 == 0 && strict.remove(&(n * 4 + thread)).is_some() {
-                        took.fetch_sub(1, Ordering::Relaxed);
+                        inserted.fetch_sub(1, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    assert_eq!(strict.len() as u64, took.load(Ordering::Relaxed));
+    assert_eq!(strict.len() as u64, inserted.load(Ordering::Relaxed));
     assert_eq!(strict.refused(), refused.load(Ordering::Relaxed));
     let mut entries = 0;
     strict.retain(|_, _| {
@@ -345,19 +345,19 @@ fn a_full_map_is_full_for_all() {
 }
 
 #[test]
-fn a_panic_in_a_closure_leaves_the_map_in_order() {
+fn a_panic_in_a_closure_keeps_the_map_consistent() {
     let strict = Strict::<u8, u64>::new(3);
     let caught = |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
-    strict.insert(1, 1).expect("there is room");
-    strict.insert(2, 2).expect("there is room");
-    assert!(caught(&|| strict.update(&1, |_| panic!("told to"))));
-    assert!(caught(&|| _ = strict.insert_with(9, || panic!("told to"), |_| ())));
+    strict.insert(1, 1).expect("not full");
+    strict.insert(2, 2).expect("not full");
+    assert!(caught(&|| strict.update(&1, |_| panic!("on purpose"))));
+    assert!(caught(&|| _ = strict.insert_with(9, || panic!("on purpose"), |_| ())));
     assert!(caught(&|| strict.atomically([&1, &2], |both| {
         both.remove(0);
-        panic!("told to")
+        panic!("on purpose")
     })));
     assert_eq!((strict.len(), strict.get(&1), strict.get(&2), strict.get(&9)), (1, None, Some(2), None));
-    assert!(caught(&|| strict.retain(|_, _| panic!("told to"))));
+    assert!(caught(&|| strict.retain(|_, _| panic!("on purpose"))));
     assert_eq!(strict.len(), 1);
     assert_eq!(
         (strict.insert(3, 3), strict.insert(4, 4), strict.insert(5, 5)),

@@ -6,26 +6,26 @@ use std::path::PathBuf;
 use testkit::capture::{self, Difference, Error};
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kit-{}-{name}", std::process::id()))
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("testkit-{}-{name}", std::process::id()))
 }
 
 #[test]
-fn what_was_written_is_read_also_gzipped() {
+fn reads_what_it_wrote() {
     let frames = vec![vec![1; 60], vec![], vec![2; 2000]];
     for name in ["plain.pcap", "packed.pcap.gz"] {
         let path = path(name);
         capture::write(&path, &frames).unwrap();
         assert_eq!(capture::read(&path).unwrap(), frames);
-        capture::assert_same(&path, &frames);
-        let heard = catch_unwind(|| capture::assert_same(&path, &frames[..2])).unwrap_err();
-        let heard = heard.downcast_ref::<String>().unwrap();
-        assert!(heard.contains(name) && heard.contains("3 frames were expected, and 2 came"), "{heard}");
+        capture::assert_matches(&path, &frames);
+        let payload = catch_unwind(|| capture::assert_matches(&path, &frames[..2])).unwrap_err();
+        let message = payload.downcast_ref::<String>().unwrap();
+        assert!(message.contains(name) && message.contains("expected 3 frames, got 2"), "{message}");
         std::fs::remove_file(path).unwrap();
     }
 }
 
 #[test]
-fn what_is_no_ethernet_is_refused_and_what_is_absent_named() {
+fn refuses_other_link_types_and_missing_files() {
     let path = path("raw.pcap");
     let mut writer = Writer::create(&path, LinkType::RAW).unwrap();
     writer.write(0, 0, &[0x45; 20]).unwrap();
@@ -33,28 +33,28 @@ fn what_is_no_ethernet_is_refused_and_what_is_absent_named() {
     let e = capture::read(&path).unwrap_err();
     assert!(matches!(e, Error::Link { frame: 1, link: LinkType::RAW, .. }) && e.to_string().contains("RAW"), "{e}");
     std::fs::remove_file(path).unwrap();
-    assert!(capture::read("nowhere.pcap").unwrap_err().to_string().contains("nowhere.pcap"));
+    assert!(capture::read("missing.pcap").unwrap_err().to_string().contains("missing.pcap"));
 }
 
 #[test]
-fn the_first_difference_is_told_by_frame_and_byte() {
+fn reports_the_first_difference() {
     let expected = [b"first".to_vec(), b"second".to_vec()];
     assert_eq!(capture::compare(&expected, &expected), Ok(()));
     assert_eq!(capture::compare(&expected[..0], &expected[..0]), Ok(()));
-    let differs = |got: &[&str]| capture::compare(&expected, got).unwrap_err();
-    let of = |frame, offset, expected: &str, got: &str| Difference::Bytes {
+    let difference = |got: &[&str]| capture::compare(&expected, got).unwrap_err();
+    let bytes = |frame, offset, expected: &str, got: &str| Difference::Bytes {
         frame,
         offset,
         expected: expected.into(),
         got: got.into(),
     };
-    assert_eq!(differs(&["first", "seCOnd"]), of(2, 2, "cond", "COnd"));
-    assert_eq!(differs(&["fir", "second", "third"]), of(1, 3, "st", ""));
-    assert_eq!(differs(&["first!", "second"]), of(1, 5, "", "!"));
-    assert_eq!(differs(&["first"]), Difference::Missing { expected: 2, got: 1 });
-    assert_eq!(differs(&["first", "second", "third"]), Difference::More { expected: 2, got: 3 });
+    assert_eq!(difference(&["first", "seCOnd"]), bytes(2, 2, "cond", "COnd"));
+    assert_eq!(difference(&["fir", "second", "third"]), bytes(1, 3, "st", ""));
+    assert_eq!(difference(&["first!", "second"]), bytes(1, 5, "", "!"));
+    assert_eq!(difference(&["first"]), Difference::Missing { expected: 2, got: 1 });
+    assert_eq!(difference(&["first", "second", "third"]), Difference::More { expected: 2, got: 3 });
     assert_eq!(
-        differs(&["first", "sec"]).to_string(),
-        "frame 2 differs from byte 3 on: expected 6f 6e 64, got its end"
+        difference(&["first", "sec"]).to_string(),
+        "frame 2 differs at byte 3: expected 6f 6e 64, got the end of the frame"
     );
 }

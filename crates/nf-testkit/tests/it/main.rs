@@ -1,5 +1,5 @@
 //! Integration tests of this crate, in one program.
 
-mod bench;
 mod capture;
+mod harness;
 mod packets;

@@ -1,4 +1,4 @@
-//! Random packets against a reading by etherparse, which knows nothing of how they are made.
+//! Random packets, parsed by etherparse as an independent implementation.
 
 use etherparse::{LaxSlicedPacket, NetSlice, SlicedPacket, TransportSlice};
 use std::collections::BTreeMap;
@@ -7,99 +7,99 @@ use testkit::proptest::prelude::*;
 use testkit::proptest::strategy::ValueTree;
 use testkit::proptest::test_runner::TestRunner;
 
-/// What a well-formed frame holds, after every length and checksum in it was seen to be right.
-fn read(frame: &[u8]) -> Result<Vec<&'static str>, String> {
+/// Returns the properties of a valid frame after checking all lengths and checksums.
+fn properties(frame: &[u8]) -> Result<Vec<&'static str>, String> {
     let sliced = SlicedPacket::from_ethernet(frame).map_err(|e| format!("{e}"))?;
-    let mut holds = vec![["untagged", "tagged", "tagged twice"][sliced.link_exts.len()]];
+    let mut found = vec![["untagged", "tagged", "tagged twice"][sliced.link_exts.len()]];
     if sliced.link_exts.is_empty() {
-        holds.push(if frame.len() == 60 { "padded" } else { "bare" });
+        found.push(if frame.len() == 60 { "padded" } else { "bare" });
     }
-    let Some(net) = &sliced.net else { return Err("nothing is known of it".into()) };
+    let Some(net) = &sliced.net else { return Err("unknown protocol".into()) };
     match net {
         NetSlice::Ipv4(ip) => {
-            holds.push("ipv4");
+            found.push("ipv4");
             let header = ip.header();
             if header.header_checksum() != header.to_header().calc_header_checksum() {
                 return Err("wrong header checksum".into());
             }
             if !header.options().is_empty() {
-                holds.push("options");
+                found.push("options");
             }
             if header.is_fragmenting_payload() {
-                holds.push(if header.more_fragments() { "first fragment" } else { "last fragment" });
-                return Ok(holds);
+                found.push(if header.more_fragments() { "first fragment" } else { "last fragment" });
+                return Ok(found);
             }
         }
         NetSlice::Ipv6(ip) => {
-            holds.push("ipv6");
+            found.push("ipv6");
             if !ip.extensions().is_empty() {
-                holds.push("extensions");
+                found.push("extensions");
             }
             if ip.is_payload_fragmented() {
-                holds.push("fragment");
-                return Ok(holds);
+                found.push("fragment");
+                return Ok(found);
             }
         }
         NetSlice::Arp(_) => {
-            holds.push("arp");
-            return Ok(holds);
+            found.push("arp");
+            return Ok(found);
         }
     }
-    let right = |said: u16, computed: Result<u16, String>| match computed? {
-        _ if said == 0 => Ok(()),
-        computed if said == computed => Ok(()),
-        computed => Err(format!("checksum {said:04x}, not {computed:04x}")),
+    let check = |actual: u16, computed: Result<u16, String>| match computed? {
+        _ if actual == 0 => Ok(()),
+        computed if actual == computed => Ok(()),
+        computed => Err(format!("checksum {actual:04x}, not {computed:04x}")),
     };
     match (&sliced.transport, net) {
         (Some(TransportSlice::Udp(udp)), net) => {
-            holds.push("udp");
+            found.push("udp");
             let header = udp.to_header();
             let computed = match net {
                 NetSlice::Ipv4(ip) => header.calc_checksum_ipv4(&ip.header().to_header(), udp.payload()),
                 NetSlice::Ipv6(ip) => header.calc_checksum_ipv6(&ip.header().to_header(), udp.payload()),
-                NetSlice::Arp(_) => unreachable!("it carries nothing"),
+                NetSlice::Arp(_) => unreachable!("ARP has no payload"),
             };
-            right(udp.checksum(), computed.map_err(|e| e.to_string()))?;
+            check(udp.checksum(), computed.map_err(|e| e.to_string()))?;
         }
         (Some(TransportSlice::Tcp(tcp)), net) => {
-            holds.push("tcp");
+            found.push("tcp");
             if tcp.options_iterator().any(|option| option.is_err()) {
-                holds.push("tcp options unknown to etherparse");
+                found.push("tcp options unknown to etherparse");
             }
             let computed = match net {
                 NetSlice::Ipv4(ip) => tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()),
                 NetSlice::Ipv6(ip) => tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()),
-                NetSlice::Arp(_) => unreachable!("it carries nothing"),
+                NetSlice::Arp(_) => unreachable!("ARP has no payload"),
             };
-            right(tcp.checksum(), computed.map_err(|e| e.to_string()))?;
+            check(tcp.checksum(), computed.map_err(|e| e.to_string()))?;
         }
         (Some(TransportSlice::Icmpv4(icmp)), _) => {
-            holds.push("icmpv4");
-            right(icmp.checksum(), Ok(icmp.icmp_type().calc_checksum(icmp.payload())))?;
+            found.push("icmpv4");
+            check(icmp.checksum(), Ok(icmp.icmp_type().calc_checksum(icmp.payload())))?;
         }
         (Some(TransportSlice::Icmpv6(icmp)), NetSlice::Ipv6(ip)) => {
-            holds.push("icmpv6");
+            found.push("icmpv6");
             let (src, dst) = (ip.header().source(), ip.header().destination());
             let computed = icmp.icmp_type().calc_checksum(src, dst, icmp.payload());
-            right(icmp.checksum(), computed.map_err(|e| e.to_string()))?;
+            check(icmp.checksum(), computed.map_err(|e| e.to_string()))?;
         }
-        _ => holds.push("another protocol"),
+        _ => found.push("another protocol"),
     }
-    Ok(holds)
+    Ok(found)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn well_formed_ones_are(frame in packets::well_formed()) {
-        if let Err(why) = read(&frame) {
-            prop_assert!(false, "{}: {:02x?}", why, frame);
+    fn well_formed_frames_are_valid(frame in packets::well_formed()) {
+        if let Err(error) = properties(&frame) {
+            prop_assert!(false, "{}: {:02x?}", error, frame);
         }
     }
 
     #[test]
-    fn they_are_what_their_names_say(
+    fn strategies_yield_their_protocols(
         udp4 in packets::udp4(), tcp4 in packets::tcp4(), icmp4 in packets::icmp4(),
         udp6 in packets::udp6(), tcp6 in packets::tcp6(), icmp6 in packets::icmp6(), arp in packets::arp(),
     ) {
@@ -108,27 +108,27 @@ proptest! {
             (udp6, "ipv6", "udp"), (tcp6, "ipv6", "tcp"), (icmp6, "ipv6", "icmpv6"),
         ];
         for (frame, network, transport) in names {
-            let holds = read(&frame).unwrap();
-            prop_assert!(frame.len() >= 60 && holds[0] == "untagged", "{:?}", holds);
-            prop_assert!(holds.contains(&network) && holds.contains(&transport), "{:?}", holds);
+            let found = properties(&frame).unwrap();
+            prop_assert!(frame.len() >= 60 && found[0] == "untagged", "{:?}", found);
+            prop_assert!(found.contains(&network) && found.contains(&transport), "{:?}", found);
         }
-        prop_assert!(read(&arp).unwrap().contains(&"arp"));
+        prop_assert!(properties(&arp).unwrap().contains(&"arp"));
     }
 }
 
-/// Frames of a strategy, the same in every run.
-fn many(strategy: impl Strategy<Value = Vec<u8>>, n: usize) -> Vec<Vec<u8>> {
+/// Returns frames of a strategy, the same in every run.
+fn sample(strategy: impl Strategy<Value = Vec<u8>>, n: usize) -> Vec<Vec<u8>> {
     let mut runner = TestRunner::deterministic();
     (0..n).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
 }
 
 #[test]
-fn everything_promised_comes() {
-    let mut seen = BTreeMap::new();
-    for frame in many(packets::well_formed(), 2000) {
-        read(&frame).unwrap().into_iter().for_each(|what| *seen.entry(what).or_insert(0) += 1);
+fn well_formed_covers_all_properties() {
+    let mut counts = BTreeMap::new();
+    for frame in sample(packets::well_formed(), 2000) {
+        properties(&frame).unwrap().into_iter().for_each(|property| *counts.entry(property).or_insert(0) += 1);
     }
-    for what in [
+    for property in [
         "untagged",
         "tagged",
         "tagged twice",
@@ -148,17 +148,17 @@ fn everything_promised_comes() {
         "icmpv6",
         "another protocol",
     ] {
-        assert!(seen.get(what).is_some_and(|n| *n >= 20), "{what}: {seen:?}");
+        assert!(counts.get(property).is_some_and(|n| *n >= 20), "{property}: {counts:?}");
     }
 }
 
 #[test]
-fn most_malformed_ones_are_no_longer_well_formed() {
-    let frames = many(packets::malformed(packets::well_formed()), 2000);
-    let refused = frames.iter().filter(|frame| read(frame).is_err()).count();
-    assert!(refused > 1000, "{refused} of {}", frames.len());
-    // many of them far enough in that a careless reader would go on
+fn most_malformed_frames_are_invalid() {
+    let frames = sample(packets::malformed(packets::well_formed()), 2000);
+    let invalid = frames.iter().filter(|frame| properties(frame).is_err()).count();
+    assert!(invalid > 1000, "{invalid} of {}", frames.len());
+    // many of them only after a valid network header
     let deep = |frame: &&Vec<u8>| LaxSlicedPacket::from_ethernet(frame).is_ok_and(|p| p.net.is_some());
-    let deep = frames.iter().filter(|frame| read(frame).is_err()).filter(deep).count();
-    assert!(deep > 600, "{deep} of {refused}");
+    let deep = frames.iter().filter(|frame| properties(frame).is_err()).filter(deep).count();
+    assert!(deep > 600, "{deep} of {invalid}");
 }

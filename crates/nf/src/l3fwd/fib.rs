@@ -1,120 +1,128 @@
-//! The routes and neighbours of a router, shared by its copies.
+//! Forwarding information base: routes and neighbours, shared by the copies of a router.
 //!
-//! Workers look up addresses and load adjacencies without a lock; what changes them takes the lock of [`Control`].
+//! Workers look up addresses and load adjacencies without a lock; changes take the lock of [`Control`].
 
-use super::adjacency::{Adjacency, Kind};
-use super::config::{Config, Face, mask4, mask6};
-use super::routes::{self, To};
-use super::tables::{Full, Reader, Writer};
-use super::{Nowhere, Route, Settings, Table};
-use crate::exact::Progress;
+pub(super) mod adjacency;
+mod route_file;
+pub(super) mod route_tables;
+
+use super::config::{Config, Interface, mask4, mask6};
+use super::settings::{HostTable, RouteSettings, RouteType, Settings};
+use crate::large_table::Progress;
+use adjacency::{Adjacency, AdjacencyKind};
 use diagnostics::Diagnostic;
 use graph::BuildContext;
 use ipnet::IpNet;
+use route_file::RouteTarget;
+use route_tables::{Reader, TableError, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::{MacAddr, flow, ndp};
 
-/// Numbers of the adjacencies that every router has.
+/// Numbers of the fixed adjacencies.
 const UNREACHABLE: u32 = 1;
 const BLACKHOLE: u32 = 2;
 const MARTIAN: u32 = 3;
 const BROADCAST: u32 = 4;
 const LOCAL: u32 = 5;
-/// Of the first interface's network; the others follow.
+/// Adjacency of the first interface's network; those of the other interfaces follow.
 const CONNECTED: u32 = 6;
 
-/// Different next hops and groups of them that routes may have.
-const MOST_HOPS: usize = 1 << 16;
-/// Next hops of one route.
-pub(super) const MOST_WAYS: usize = 64;
-/// How long an unanswered question is waited for.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// Questions that a neighbour may leave unanswered.
-pub(super) const TRIES: u32 = 3;
-/// How long the number of a forgotten neighbour is not given to another: no worker has it in its hands any more.
-const COOLING: Duration = Duration::from_secs(2);
+/// Maximum number of adjacencies of routes: next hops and groups of next hops.
+const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
+/// Maximum number of next hops of a route.
+pub(super) const NEXT_HOPS_MAX: usize = 64;
+/// Time after which a neighbour request is unanswered.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of unanswered requests after which a neighbour is unreachable.
+pub(super) const REQUESTS_MAX: u32 = 3;
+/// Time after which the adjacency number of a removed neighbour is reused: no worker holds it any more.
+const REUSE_DELAY: Duration = Duration::from_secs(2);
 
-/// Addresses of a network that may each have a route of their own.
-const MOST_HOSTS: u64 = 1 << 32;
+/// Maximum number of host routes of one entry of the settings.
+const HOST_ROUTES_MAX: u64 = 1 << 32;
 
-/// See the module.
+/// Interface and address of a neighbour.
+pub(super) type NeighbourKey = (usize, IpAddr);
+
+/// Forwarding information base.
 pub(super) struct Fib {
     adjacencies: Box<[Adjacency]>,
-    /// Adjacencies of each group.
+    /// Adjacencies of the members of each group.
     groups: Box<[Box<[u32]>]>,
     control: Mutex<Control>,
 }
 
-/// The side of the FIB that changes.
+/// State that changes at run time.
 pub(super) struct Control {
     tables: Writer,
-    neighbours: BTreeMap<(usize, IpAddr), Neighbour>,
-    /// Whose adjacency it is, by number.
-    who: HashMap<u32, (usize, IpAddr)>,
-    /// Neighbours found because somebody sent to them; the others are next hops of routes.
-    found: usize,
-    most: usize,
-    fresh: u32,
-    cooling: VecDeque<(Duration, u32)>,
+    neighbours: BTreeMap<NeighbourKey, Neighbour>,
+    /// Keys of neighbours by adjacency number.
+    keys: HashMap<u32, NeighbourKey>,
+    /// Maximum number of neighbours: that of the settings plus the next hops of routes.
+    neighbours_max: usize,
+    /// Lowest adjacency number that has never been allocated.
+    next_unused: u32,
+    /// Adjacency numbers of removed neighbours, and the time from which each is reused.
+    retired: VecDeque<(Duration, u32)>,
 }
 
-/// What is known of a neighbour.
+/// State of a neighbour.
 struct Neighbour {
     adjacency: u32,
     mac: Option<MacAddr>,
-    /// When it was last heard of.
-    heard: Duration,
-    /// When it was last asked for, and how often in vain.
-    asked: Option<Duration>,
-    tries: u32,
-    /// Named in the settings: never asked, never forgotten.
-    fixed: bool,
-    /// A next hop of routes: never forgotten.
-    gateway: bool,
+    /// Time of the last message from it.
+    confirmed: Duration,
+    /// Time of the last unanswered request.
+    requested: Option<Duration>,
+    /// Number of unanswered requests.
+    requests: u32,
+    /// True for a neighbour of the settings, which is never probed or removed.
+    is_static: bool,
+    /// True for a next hop of routes, which is never removed.
+    is_gateway: bool,
 }
 
-/// What a packet's neighbour has to be sent first.
+/// ARP request or neighbor solicitation to send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Question {
-    pub(super) face: usize,
+pub(super) struct NeighbourRequest {
+    pub(super) interface: usize,
     pub(super) address: IpAddr,
-    /// Where to, if it was known before.
+    /// Known MAC address for a unicast probe; `None` for a broadcast or multicast.
     pub(super) mac: Option<MacAddr>,
 }
 
 impl Fib {
-    /// The FIB of the settings.
+    /// Builds the FIB of the settings.
     pub(super) fn new(config: &Config, s: &Settings, cx: &BuildContext) -> Result<Fib, Diagnostic> {
-        let room = CONNECTED as usize + config.faces.len() + MOST_HOPS + config.neighbours;
+        let room = CONNECTED as usize + config.interfaces.len() + ROUTE_ADJACENCIES_MAX + config.neighbours_max;
         let adjacencies: Box<[Adjacency]> = (0..room).map(|_| Adjacency::default()).collect();
         for (n, kind) in [
-            (UNREACHABLE, Kind::Unreachable),
-            (BLACKHOLE, Kind::Blackhole),
-            (MARTIAN, Kind::Martian),
-            (BROADCAST, Kind::Broadcast),
-            (LOCAL, Kind::Local),
+            (UNREACHABLE, AdjacencyKind::Unreachable),
+            (BLACKHOLE, AdjacencyKind::Blackhole),
+            (MARTIAN, AdjacencyKind::Martian),
+            (BROADCAST, AdjacencyKind::Broadcast),
+            (LOCAL, AdjacencyKind::Local),
         ] {
             adjacencies[n as usize].set(kind, 0, 0);
         }
-        for (n, face) in config.faces.iter().enumerate() {
-            adjacencies[connected(n) as usize].set(Kind::Connected, n as u8 + 1, face.mtu);
+        for (n, interface) in config.interfaces.iter().enumerate() {
+            adjacencies[connected(n) as usize].set(AdjacencyKind::Connected, n as u8 + 1, interface.mtu);
         }
         let hosts = match s.table {
-            Table::Lpm => [1; 2],
-            Table::Exact => hosts(s, config, cx)?,
+            HostTable::Lpm => [1; 2],
+            HostTable::Exact => count_host_routes(s, config, cx)?,
         };
-        let no_memory = |e: Full| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
+        let no_memory = |e: TableError| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
         let control = Control {
             tables: Writer::new(s.table, hosts).map_err(no_memory)?,
             neighbours: BTreeMap::new(),
-            who: HashMap::new(),
-            found: 0,
-            most: config.neighbours,
-            fresh: CONNECTED + config.faces.len() as u32,
-            cooling: VecDeque::new(),
+            keys: HashMap::new(),
+            neighbours_max: config.neighbours_max,
+            next_unused: CONNECTED + config.interfaces.len() as u32,
+            retired: VecDeque::new(),
         };
         let mut fib = Fib { adjacencies, groups: Box::default(), control: Mutex::new(control) };
         fib.fill(config, s, cx)?;
@@ -129,77 +137,80 @@ impl Fib {
         let mut values = HashMap::new();
         let mut groups = vec![];
         if let Some(file) = &s.routes {
-            let of = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
-            let (mut spare4, mut spare6) = (of(true), of(false));
-            let mut all = vec![];
-            routes::read(&cx.path(file), |net, to| {
+            let default_next_hops = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
+            let (mut default4, mut default6) = (default_next_hops(true), default_next_hops(false));
+            let mut routes = vec![];
+            route_file::read(&cx.resolve_path(file), |net, to| {
                 let to = match to {
-                    To::Default => match if net.addr().is_ipv4() { spare4.next() } else { spare6.next() } {
-                        Some(via) => To::Via(vec![*via]),
-                        None => return Err(format!("{net} has no next hop, and via names none of its IP version")),
-                    },
+                    RouteTarget::Default => {
+                        match if net.addr().is_ipv4() { default4.next() } else { default6.next() } {
+                            Some(via) => RouteTarget::Via(vec![*via]),
+                            None => return Err(format!("{net} has no next hop, and `via` has none of its IP version")),
+                        }
+                    }
                     to => to,
                 };
-                all.push((net, self.value(config, net, &to, &mut values, &mut groups)?));
+                routes.push((net, self.value(config, net, &to, &mut values, &mut groups)?));
                 Ok(())
             })?;
-            let full = |e: Full| Diagnostic::new(e.to_string()).key("routes").value(file.display());
-            self.control().tables.extend(all).map_err(full)?;
+            let full = |e: TableError| Diagnostic::new(e.to_string()).key("routes").value(file.display());
+            self.control().tables.extend(routes).map_err(full)?;
         }
         for route in &s.route {
             if route.hosts {
-                self.fill_hosts(config, route, cx, &mut values, &mut groups)?;
+                self.insert_host_routes(config, route, cx, &mut values, &mut groups)?;
                 continue;
             }
             let to = match (route.to, route.via.as_slice()) {
-                (Some(Nowhere::Unreachable), []) => To::Unreachable,
-                (Some(Nowhere::Blackhole), []) => To::Blackhole,
-                (None, via @ [_, ..]) => To::Via(via.to_vec()),
-                _ => return Err(neither(route.prefix.0)),
+                (Some(RouteType::Unreachable), []) => RouteTarget::Unreachable,
+                (Some(RouteType::Blackhole), []) => RouteTarget::Blackhole,
+                (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
+                _ => return Err(invalid_target(route.prefix.0)),
             };
             let value = self.value(config, route.prefix.0, &to, &mut values, &mut groups).map_err(|problem| {
-                Diagnostic::new(format!("the route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
+                Diagnostic::new(format!("route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
             })?;
             self.insert(route.prefix.0, value)?;
         }
         self.groups = groups.into();
-        for (n, face) in config.faces.iter().enumerate() {
-            self.connect(n, face)?;
+        for (n, interface) in config.interfaces.iter().enumerate() {
+            self.insert_connected(n, interface)?;
         }
-        self.control().lead_to_gateways().map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
+        self.control().insert_gateway_routes().map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
         for (address, mac) in &s.neighbour {
-            let Some(face) = config.face_to(*address) else {
-                let d = Diagnostic::new("is on no interface's network").key("neighbour").value(address);
+            let Some(interface) = config.interface_to(*address) else {
+                let d = Diagnostic::new("not on a network of an interface").key("neighbour").value(address);
                 return Err(d.remedy("add its network to an interface's addresses"));
             };
             let mut control = self.control();
-            if let Some(LOCAL | BROADCAST) = control.tables.host(*address) {
-                let d = Diagnostic::new("is the router itself, or all of a network").key("neighbour").value(address);
+            if let Some(LOCAL | BROADCAST) = control.tables.host_route(*address) {
+                let d = Diagnostic::new("address of the router itself, or a broadcast address");
+                let d = d.key("neighbour").value(address);
                 return Err(d.remedy("write the address of another host"));
             }
-            let Some(number) = control.next_hop(self, &config.faces, (face, *address), Duration::ZERO) else {
-                return Err(Diagnostic::new("there are more neighbours than that")
-                    .key("neighbours")
-                    .value(s.neighbours));
+            let key = (interface, *address);
+            let Some(number) = control.add_next_hop(self, &config.interfaces, key, Duration::ZERO) else {
+                let d = Diagnostic::new("more neighbours than the maximum").key("neighbours_max");
+                return Err(d.value(s.neighbours_max).remedy("write a larger number"));
             };
-            // a route to this very address stays; shorter ones give way to what the settings say of one host
-            if control.tables.host(*address).is_none() {
-                let full = |e: Full| Diagnostic::new(e.to_string()).key("neighbour").value(address);
-                control.lead(*address, number).map_err(full)?;
+            // a route to the same address takes precedence over the neighbour, shorter prefixes do not
+            if control.tables.host_route(*address).is_none() {
+                let full = |e: TableError| Diagnostic::new(e.to_string()).key("neighbour").value(address);
+                control.insert_host_route(*address, number).map_err(full)?;
             }
-            if let Some(n) = control.neighbours.get_mut(&(face, *address)) {
-                (n.fixed, n.mac) = (true, Some(mac.0));
+            if let Some(n) = control.neighbours.get_mut(&(interface, *address)) {
+                (n.is_static, n.mac) = (true, Some(mac.0));
             }
-            let f = &config.faces[face];
-            self.adjacencies[number as usize].resolve(face as u8 + 1, f.mtu, mac.0, f.mac);
+            let f = &config.interfaces[interface];
+            self.adjacencies[number as usize].resolve(interface as u8 + 1, f.mtu, mac.0, f.mac);
         }
         Ok(())
     }
 
-    /// The networks and own addresses of an interface.
-    fn connect(&mut self, n: usize, face: &Face) -> Result<(), Diagnostic> {
+    /// Inserts the routes to the networks and own addresses of an interface.
+    fn insert_connected(&mut self, n: usize, interface: &Interface) -> Result<(), Diagnostic> {
         let connected = connected(n);
-        for (own, len) in &face.v4 {
+        for (own, len) in &interface.v4 {
             let network = mask4(*own, *len);
             self.insert(net(network.into(), *len), connected)?;
             if *len < 31 {
@@ -208,97 +219,98 @@ impl Fib {
                 self.insert(net(last.into(), 32), BROADCAST)?;
             }
         }
-        for (own, len) in &face.v6 {
+        for (own, len) in &interface.v6 {
             self.insert(net6(mask6(*own, *len).into(), *len), connected)?;
         }
-        for (own, _) in &face.v4 {
+        for (own, _) in &interface.v4 {
             self.insert(net(*own, 32), LOCAL)?;
         }
-        for own in face.v6.iter().map(|(own, _)| *own).chain([ndp::link_local(face.mac)]) {
+        for own in interface.v6.iter().map(|(own, _)| *own).chain([ndp::link_local(interface.mac)]) {
             self.insert(net6(own, 128), LOCAL)?;
         }
         Ok(())
     }
 
-    /// A route for each address of a network, next hops in turn.
-    fn fill_hosts(
+    /// Inserts a route for each address of a network, with the next hops in turn.
+    fn insert_host_routes(
         &self,
         config: &Config,
-        route: &Route,
+        route: &RouteSettings,
         cx: &BuildContext,
         values: &mut HashMap<Vec<IpAddr>, u32>,
         groups: &mut Vec<Box<[u32]>>,
     ) -> Result<(), Diagnostic> {
         let net = route.prefix.0;
-        let wrong = |problem: String| Diagnostic::new(problem).key("route").value(net);
-        let count = hosts_of(net).ok_or_else(|| {
-            let remedy = format!("write a network of at most {MOST_HOSTS} addresses");
-            wrong("has more addresses than routes of their own are made for".to_owned()).remedy(remedy)
+        let invalid = |problem: String| Diagnostic::new(problem).key("route").value(net);
+        let count = address_count(net).ok_or_else(|| {
+            let remedy = format!("write a network of at most {HOST_ROUTES_MAX} addresses");
+            invalid("too many addresses for host routes".to_owned()).remedy(remedy)
         })?;
-        let ways = match (route.to, route.via.as_slice()) {
-            (Some(Nowhere::Unreachable), []) => vec![UNREACHABLE],
-            (Some(Nowhere::Blackhole), []) => vec![BLACKHOLE],
+        let adjacencies = match (route.to, route.via.as_slice()) {
+            (Some(RouteType::Unreachable), []) => vec![UNREACHABLE],
+            (Some(RouteType::Blackhole), []) => vec![BLACKHOLE],
             (None, via @ [_, ..]) => via
                 .iter()
-                .map(|hop| self.value(config, net, &To::Via(vec![*hop]), values, groups))
+                .map(|hop| self.value(config, net, &RouteTarget::Via(vec![*hop]), values, groups))
                 .collect::<Result<_, _>>()
-                .map_err(|problem| wrong(format!("each route in {net} {problem}")))?,
-            _ => return Err(neither(net)),
+                .map_err(|problem| invalid(format!("each route in {net} {problem}")))?,
+            _ => return Err(invalid_target(net)),
         };
-        if cx.checks {
+        if cx.check_only {
             return Ok(());
         }
         let mut progress = Progress::new("l3fwd", count);
-        let filled = self.control().tables.insert_hosts(net, count, &ways, |done| progress.tell(done));
-        filled.map_err(|e| wrong(e.to_string()))
+        let inserted = self.control().tables.insert_hosts(net, count, &adjacencies, |done| progress.report(done));
+        inserted.map_err(|e| invalid(e.to_string()))
     }
 
     fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
         self.control().tables.insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
     }
 
-    /// The value that the FIB holds for a route's way.
+    /// Returns the adjacency number of a route's target, which is allocated if necessary.
     fn value(
         &self,
         config: &Config,
         net: IpNet,
-        to: &To,
+        to: &RouteTarget,
         values: &mut HashMap<Vec<IpAddr>, u32>,
         groups: &mut Vec<Box<[u32]>>,
     ) -> Result<u32, String> {
         let hops = match to {
-            To::Unreachable => return Ok(UNREACHABLE),
-            To::Blackhole => return Ok(BLACKHOLE),
-            To::Default => return Err("names no next hop".to_owned()),
-            To::Via(hops) => hops,
+            RouteTarget::Unreachable => return Ok(UNREACHABLE),
+            RouteTarget::Blackhole => return Ok(BLACKHOLE),
+            RouteTarget::Default => return Err("has no next hop".to_owned()),
+            RouteTarget::Via(hops) => hops,
         };
         if let Some(other) = hops.iter().find(|hop| hop.is_ipv4() != net.addr().is_ipv4()) {
-            return Err(format!("leads to {other}, which is of the other IP version"));
+            return Err(format!("has the next hop {other}, which is of the other IP version"));
         }
         if let Some(value) = values.get(hops) {
             return Ok(*value);
         }
-        if hops.len() > MOST_WAYS {
-            return Err(format!("has {} next hops; {MOST_WAYS} are allowed", hops.len()));
+        if hops.len() > NEXT_HOPS_MAX {
+            return Err(format!("has {} next hops; {NEXT_HOPS_MAX} are allowed", hops.len()));
         }
-        if values.len() >= MOST_HOPS / 2 {
-            return Err(format!("has the next hop that is more than the {} allowed", MOST_HOPS / 2));
+        if values.len() >= ROUTE_ADJACENCIES_MAX / 2 {
+            return Err(format!("exceeds the maximum of {} different next hops", ROUTE_ADJACENCIES_MAX / 2));
         }
         let mut numbers = vec![];
         for hop in hops {
-            let Some(face) = config.face_to(*hop) else {
-                return Err(format!("leads to {hop}, which is on no interface's network"));
+            let Some(interface) = config.interface_to(*hop) else {
+                return Err(format!("has the next hop {hop}, which is not on a network of an interface"));
             };
-            if config.faces[face].has(*hop) {
-                return Err(format!("leads to {hop}, which is the router itself"));
+            if config.interfaces[interface].has(*hop) {
+                return Err(format!("has the next hop {hop}, which is the router itself"));
             }
             let mut control = self.control();
-            control.most += usize::from(!control.neighbours.contains_key(&(face, *hop)));
+            let key = (interface, *hop);
+            control.neighbours_max += usize::from(!control.neighbours.contains_key(&key));
             let number = control
-                .next_hop(self, &config.faces, (face, *hop), Duration::ZERO)
-                .ok_or("has one next hop too many")?;
-            if let Some(n) = control.neighbours.get_mut(&(face, *hop)) {
-                n.gateway = true;
+                .add_next_hop(self, &config.interfaces, key, Duration::ZERO)
+                .ok_or("exceeds the maximum number of next hops")?;
+            if let Some(n) = control.neighbours.get_mut(&key) {
+                n.is_gateway = true;
             }
             numbers.push(number);
         }
@@ -306,7 +318,9 @@ impl Fib {
             [one] => one,
             _ => {
                 let mut control = self.control();
-                let number = control.take(self, Duration::ZERO).ok_or("has one group of next hops too many")?;
+                let number = control
+                    .allocate(self, Duration::ZERO)
+                    .ok_or("exceeds the maximum number of groups of next hops")?;
                 self.adjacencies[number as usize].set_group(groups.len() as u32);
                 groups.push(numbers.into());
                 number
@@ -316,24 +330,24 @@ impl Fib {
         Ok(value)
     }
 
-    /// A worker's side of the tables.
+    /// Returns a reader of the tables for a worker.
     pub(super) fn reader(&self) -> Reader {
         self.control().tables.reader()
     }
 
-    /// What a value stands for.
+    /// Returns the adjacency of a number; that of no route if the number is unknown.
     #[inline(always)]
     pub(super) fn adjacency(&self, value: u32) -> &Adjacency {
         self.adjacencies.get(value as usize).unwrap_or(&self.adjacencies[0])
     }
 
-    /// What all values stand for: one at least, for no route.
+    /// Returns all adjacencies by number; the first is that of no route.
     #[inline(always)]
     pub(super) fn adjacencies(&self) -> &[Adjacency] {
         &self.adjacencies
     }
 
-    /// The value of a group's member for a flow with this hash.
+    /// Returns the adjacency number of the member of a group for a flow with this hash.
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
         match self.groups.get(group).map(AsRef::as_ref) {
             Some(members @ [_, ..]) => members[flow::share(hash, members.len() as u32) as usize],
@@ -341,9 +355,9 @@ impl Fib {
         }
     }
 
-    /// Entries of the exact-match tables, as far as nobody is changing them.
-    pub(super) fn hosts(&self) -> Option<u64> {
-        self.control.try_lock().ok().map(|control| control.tables.hosts())
+    /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
+    pub(super) fn host_routes(&self) -> Option<u64> {
+        self.control.try_lock().ok().map(|control| control.tables.host_routes())
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
@@ -352,219 +366,237 @@ impl Fib {
 }
 
 impl Control {
-    /// Whether packets to this address go to the network of an interface, and to nothing longer in it.
-    fn is_connected(&self, face: usize, address: IpAddr) -> bool {
-        self.tables.longest(address) == Some(connected(face))
+    /// Returns true if the longest matching prefix of an address is the network of an interface.
+    fn is_connected(&self, interface: usize, address: IpAddr) -> bool {
+        self.tables.longest(address) == Some(connected(interface))
     }
 
-    /// Leads packets to this address alone to an adjacency.
-    fn lead(&mut self, address: IpAddr, number: u32) -> Result<(), Full> {
+    /// Inserts a route to a single address.
+    fn insert_host_route(&mut self, address: IpAddr, number: u32) -> Result<(), TableError> {
         self.tables.insert(IpNet::from(address), number)
     }
 
-    /// Leads to the next hops of routes, once the networks they are on are there.
-    fn lead_to_gateways(&mut self) -> Result<(), Full> {
-        let numbers: Vec<_> = self.neighbours.iter().map(|(who, n)| (*who, n.adjacency)).collect();
-        for ((face, address), number) in numbers {
-            if self.is_connected(face, address) {
-                self.lead(address, number)?;
+    /// Inserts the host routes to the next hops of routes, after the networks of the interfaces.
+    fn insert_gateway_routes(&mut self) -> Result<(), TableError> {
+        let numbers: Vec<_> = self.neighbours.iter().map(|(key, n)| (*key, n.adjacency)).collect();
+        for ((interface, address), number) in numbers {
+            if self.is_connected(interface, address) {
+                self.insert_host_route(address, number)?;
             }
         }
         Ok(())
     }
 
-    /// The number of an adjacency that nobody has; `None` when there are no more.
-    fn take(&mut self, fib: &Fib, now: Duration) -> Option<u32> {
-        if let Some((_, number)) = self.cooling.pop_front_if(|(cool, _)| *cool <= now) {
+    /// Allocates an adjacency number; returns `None` if all are in use.
+    fn allocate(&mut self, fib: &Fib, now: Duration) -> Option<u32> {
+        if let Some((_, number)) = self.retired.pop_front_if(|(reusable_from, _)| *reusable_from <= now) {
             return Some(number);
         }
-        let number = self.fresh;
-        ((number as usize) < fib.adjacencies.len()).then(|| self.fresh += 1)?;
+        let number = self.next_unused;
+        ((number as usize) < fib.adjacencies.len()).then(|| self.next_unused += 1)?;
         Some(number)
     }
 
-    /// As [`take`](Self::take), for one more neighbour on an interface, whose MAC address is not known.
-    fn prepare(&mut self, fib: &Fib, faces: &[Face], face: usize, now: Duration) -> Option<u32> {
-        if self.found >= self.most {
+    /// As [`allocate`](Self::allocate), for a further neighbour on an interface, whose MAC address is not known.
+    fn allocate_unresolved(
+        &mut self,
+        fib: &Fib,
+        interfaces: &[Interface],
+        interface: usize,
+        now: Duration,
+    ) -> Option<u32> {
+        if self.neighbours.len() >= self.neighbours_max {
             return None;
         }
-        let number = self.take(fib, now)?;
-        fib.adjacencies[number as usize].set(Kind::Unresolved, face as u8 + 1, faces[face].mtu);
+        let number = self.allocate(fib, now)?;
+        fib.adjacencies[number as usize].set(AdjacencyKind::Unresolved, interface as u8 + 1, interfaces[interface].mtu);
         Some(number)
     }
 
-    /// The number of a neighbour's adjacency. If there is none one is made, and the FIB leads to it, but only instead of
-    /// the interface's network: no neighbour takes the place of a route, whatever it sends. `None` when there are too many.
-    fn neighbour(&mut self, fib: &Fib, faces: &[Face], who: (usize, IpAddr), now: Duration) -> Option<u32> {
-        if let Some(known) = self.neighbours.get(&who) {
+    /// Returns the adjacency number of a neighbour. A new neighbour gets a host route if its address is in the network
+    /// of the interface and no route is longer: a neighbour never replaces a route. Returns `None` if the neighbour
+    /// cannot be added.
+    fn get_or_add(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey, now: Duration) -> Option<u32> {
+        if let Some(known) = self.neighbours.get(&key) {
             return Some(known.adjacency);
         }
-        let (face, address) = who;
-        if !self.is_connected(face, address) {
+        let (interface, address) = key;
+        if !self.is_connected(interface, address) {
             return None;
         }
-        let number = self.prepare(fib, faces, face, now)?;
-        if self.lead(address, number).is_err() {
-            // no worker has seen it
-            self.cooling.push_front((Duration::ZERO, number));
+        let number = self.allocate_unresolved(fib, interfaces, interface, now)?;
+        if self.insert_host_route(address, number).is_err() {
+            // no worker has found the number
+            self.retired.push_front((Duration::ZERO, number));
             return None;
         }
-        self.remember(who, number);
+        self.add(key, number);
         Some(number)
     }
 
-    /// As [`neighbour`](Self::neighbour), of one that the settings name: the FIB does not lead to it yet.
-    fn next_hop(&mut self, fib: &Fib, faces: &[Face], who: (usize, IpAddr), now: Duration) -> Option<u32> {
-        if let Some(known) = self.neighbours.get(&who) {
+    /// As [`get_or_add`](Self::get_or_add), for a neighbour of the settings, without a host route.
+    fn add_next_hop(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey, now: Duration) -> Option<u32> {
+        if let Some(known) = self.neighbours.get(&key) {
             return Some(known.adjacency);
         }
-        let number = self.prepare(fib, faces, who.0, now)?;
-        self.remember(who, number);
+        let number = self.allocate_unresolved(fib, interfaces, key.0, now)?;
+        self.add(key, number);
         Some(number)
     }
 
-    fn remember(&mut self, who: (usize, IpAddr), number: u32) {
-        self.found += 1;
-        self.who.insert(number, who);
+    fn add(&mut self, key: NeighbourKey, number: u32) {
+        self.keys.insert(number, key);
         let neighbour = Neighbour {
             adjacency: number,
             mac: None,
-            heard: Duration::ZERO,
-            asked: None,
-            tries: 0,
-            fixed: false,
-            gateway: false,
+            confirmed: Duration::ZERO,
+            requested: None,
+            requests: 0,
+            is_static: false,
+            is_gateway: false,
         };
-        self.neighbours.insert(who, neighbour);
+        self.neighbours.insert(key, neighbour);
     }
 
-    /// Who has the adjacency of this number.
-    pub(super) fn who(&self, number: u32) -> Option<(usize, IpAddr)> {
-        self.who.get(&number).copied()
+    /// Returns the neighbour of an adjacency number.
+    pub(super) fn key_of(&self, number: u32) -> Option<NeighbourKey> {
+        self.keys.get(&number).copied()
     }
 
-    /// A packet goes to a neighbour whose MAC address is not known: the number of its adjacency, and the question to send
-    /// now. `None` when it cannot be remembered.
-    pub(super) fn want(
+    /// Starts or continues the resolution of a neighbour whose MAC address is not known. Returns its adjacency number,
+    /// and the request to send if one is due; `None` if the neighbour cannot be added.
+    pub(super) fn request_resolution(
         &mut self,
         fib: &Fib,
-        faces: &[Face],
-        (face, address): (usize, IpAddr),
+        interfaces: &[Interface],
+        (interface, address): NeighbourKey,
         now: Duration,
-    ) -> Option<(u32, Option<Question>)> {
-        self.neighbour(fib, faces, (face, address), now)?;
-        let n = self.neighbours.get_mut(&(face, address))?;
-        let due = n.asked.is_none_or(|asked| now >= asked + PATIENCE) && !n.fixed;
+    ) -> Option<(u32, Option<NeighbourRequest>)> {
+        self.get_or_add(fib, interfaces, (interface, address), now)?;
+        let n = self.neighbours.get_mut(&(interface, address))?;
+        let due = n.requested.is_none_or(|requested| now >= requested + REQUEST_TIMEOUT) && !n.is_static;
         if due {
-            n.asked = Some(now);
-            n.tries += 1;
+            n.requested = Some(now);
+            n.requests += 1;
         }
-        Some((n.adjacency, due.then_some(Question { face, address, mac: None })))
+        Some((n.adjacency, due.then_some(NeighbourRequest { interface, address, mac: None })))
     }
 
-    /// A neighbour has been heard of. One that is not known is remembered if it has spoken to the router (`to_us`).
-    pub(super) fn heard(
+    /// Updates a neighbour from a message that it has sent. An unknown neighbour is added if the message was to the
+    /// router.
+    pub(super) fn learn(
         &mut self,
         fib: &Fib,
-        faces: &[Face],
-        (face, address): (usize, IpAddr),
+        interfaces: &[Interface],
+        (interface, address): NeighbourKey,
         mac: MacAddr,
-        to_us: bool,
+        to_router: bool,
         now: Duration,
     ) {
-        let f = &faces[face];
+        let f = &interfaces[interface];
         if !mac.is_unicast() || !f.reaches(address) || f.has(address) {
             return;
         }
-        // a route to a link-local address would lead there from other links as well
+        // a host route to a link-local address would apply to packets from other links as well
         let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
-        if to_us && !link_local {
-            self.neighbour(fib, faces, (face, address), now);
+        if to_router && !link_local {
+            self.get_or_add(fib, interfaces, (interface, address), now);
         }
-        let Some(n) = self.neighbours.get_mut(&(face, address)).filter(|n| !n.fixed) else { return };
-        (n.heard, n.asked, n.tries) = (now, None, 0);
+        let Some(n) = self.neighbours.get_mut(&(interface, address)).filter(|n| !n.is_static) else { return };
+        (n.confirmed, n.requested, n.requests) = (now, None, 0);
         if n.mac.replace(mac) != Some(mac) {
-            fib.adjacencies[n.adjacency as usize].resolve(face as u8 + 1, f.mtu, mac, f.mac);
+            fib.adjacencies[n.adjacency as usize].resolve(interface as u8 + 1, f.mtu, mac, f.mac);
         }
     }
 
-    /// A neighbour whose MAC address is known says that it is there (RFC 4861 §7.2.5).
-    pub(super) fn confirmed(&mut self, who: (usize, IpAddr), now: Duration) {
-        if let Some(n) = self.neighbours.get_mut(&who).filter(|n| n.mac.is_some()) {
-            (n.heard, n.asked, n.tries) = (now, None, 0);
+    /// Confirms that a neighbour with a known MAC address is reachable (RFC 4861 §7.2.5).
+    pub(super) fn confirm_reachable(&mut self, key: NeighbourKey, now: Duration) {
+        if let Some(n) = self.neighbours.get_mut(&key).filter(|n| n.mac.is_some()) {
+            (n.confirmed, n.requested, n.requests) = (now, None, 0);
         }
     }
 
-    /// Asks again for neighbours that have not been heard of for long, and forgets those that do not answer.
-    pub(super) fn age(&mut self, fib: &Fib, faces: &[Face], lifetime: Duration, now: Duration) -> Vec<Question> {
-        let mut questions = vec![];
-        let mut gone = vec![];
-        for ((face, address), n) in &mut self.neighbours {
-            let waits = n.asked.is_some_and(|asked| now < asked + PATIENCE);
-            if n.fixed || waits || (n.asked.is_none() && (n.mac.is_none() || now < n.heard + lifetime)) {
+    /// Returns probes for neighbours without a message within the reachable time, and removes those that do not answer.
+    pub(super) fn age(
+        &mut self,
+        fib: &Fib,
+        interfaces: &[Interface],
+        reachable_time: Duration,
+        now: Duration,
+    ) -> Vec<NeighbourRequest> {
+        let mut requests = vec![];
+        let mut unreachable = vec![];
+        for ((interface, address), n) in &mut self.neighbours {
+            let pending = n.requested.is_some_and(|requested| now < requested + REQUEST_TIMEOUT);
+            let fresh = n.requested.is_none() && (n.mac.is_none() || now < n.confirmed + reachable_time);
+            if n.is_static || pending || fresh {
                 continue;
             }
-            if n.tries < TRIES {
-                n.asked = Some(now);
-                n.tries += 1;
-                questions.push(Question { face: *face, address: *address, mac: n.mac });
+            if n.requests < REQUESTS_MAX {
+                n.requested = Some(now);
+                n.requests += 1;
+                requests.push(NeighbourRequest { interface: *interface, address: *address, mac: n.mac });
                 continue;
             }
-            fib.adjacencies[n.adjacency as usize].set(Kind::Unresolved, *face as u8 + 1, faces[*face].mtu);
-            (n.mac, n.asked, n.tries) = (None, None, 0);
-            if !n.gateway {
-                gone.push((*face, *address));
+            fib.adjacencies[n.adjacency as usize].set(
+                AdjacencyKind::Unresolved,
+                *interface as u8 + 1,
+                interfaces[*interface].mtu,
+            );
+            (n.mac, n.requested, n.requests) = (None, None, 0);
+            if !n.is_gateway {
+                unreachable.push((*interface, *address));
             }
         }
-        for who in gone {
-            let Some(n) = self.neighbours.remove(&who) else { continue };
-            self.tables.remove(who.1);
-            self.who.remove(&n.adjacency);
-            self.found -= 1;
-            self.cooling.push_back((now + COOLING, n.adjacency));
+        for key in unreachable {
+            let Some(n) = self.neighbours.remove(&key) else { continue };
+            self.tables.remove(key.1);
+            self.keys.remove(&n.adjacency);
+            self.retired.push_back((now + REUSE_DELAY, n.adjacency));
         }
-        questions
+        requests
     }
 }
 
-/// Addresses of a network, up to [`MOST_HOSTS`].
-fn hosts_of(net: IpNet) -> Option<u64> {
+/// Returns the number of addresses of a network, or `None` if it exceeds [`HOST_ROUTES_MAX`].
+fn address_count(net: IpNet) -> Option<u64> {
     let bits = net.max_prefix_len() - net.prefix_len();
-    1u64.checked_shl(bits.into()).filter(|hosts| *hosts <= MOST_HOSTS)
+    1u64.checked_shl(bits.into()).filter(|count| *count <= HOST_ROUTES_MAX)
 }
 
-/// Routes to single addresses that the settings come to, of each IP version, and as many as may be learnt.
-fn hosts(s: &Settings, config: &Config, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
-    let own = |face: &Face| 4 * (1 + face.v4.len().max(face.v6.len())) as u64;
-    let learnt = config.neighbours as u64 + config.faces.iter().map(own).sum::<u64>();
-    let mut hosts = [learnt; 2];
-    let mut add = |net: IpNet, more: u64| hosts[usize::from(net.addr().is_ipv6())] += more;
+/// Returns the number of routes to single addresses that the settings need, for IPv4 and IPv6, including those to
+/// neighbours.
+fn count_host_routes(s: &Settings, config: &Config, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
+    let own = |interface: &Interface| 4 * (1 + interface.v4.len().max(interface.v6.len())) as u64;
+    let neighbours = config.neighbours_max as u64 + config.interfaces.iter().map(own).sum::<u64>();
+    let mut counts = [neighbours; 2];
+    let mut add = |net: IpNet, count: u64| counts[usize::from(net.addr().is_ipv6())] += count;
     let is_host = |net: IpNet| u64::from(net.prefix_len() == net.max_prefix_len());
     if let Some(file) = &s.routes {
-        routes::read(&cx.path(file), |net, _| {
+        route_file::read(&cx.resolve_path(file), |net, _| {
             add(net, is_host(net));
             Ok(())
         })?;
     }
     for route in &s.route {
         let net = route.prefix.0;
-        let each = if cx.checks { 0 } else { hosts_of(net).unwrap_or(0) };
-        add(net, if route.hosts { each } else { is_host(net) });
+        let addresses = if cx.check_only { 0 } else { address_count(net).unwrap_or(0) };
+        add(net, if route.hosts { addresses } else { is_host(net) });
         route.via.iter().for_each(|hop| add(IpNet::from(*hop), 1));
     }
     s.via.iter().for_each(|hop| add(IpNet::from(*hop), 1));
-    Ok(hosts)
+    Ok(counts)
 }
 
-fn neither(net: IpNet) -> Diagnostic {
-    let d = Diagnostic::new("a route has either next hops or no way at all");
+fn invalid_target(net: IpNet) -> Diagnostic {
+    let d = Diagnostic::new("route has neither or both of next hops and a type");
     let remedy = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
     d.key("route").value(net).remedy(remedy)
 }
 
-/// The value of an interface's networks.
-fn connected(face: usize) -> u32 {
-    CONNECTED + face as u32
+/// Returns the adjacency number of an interface's networks.
+fn connected(interface: usize) -> u32 {
+    CONNECTED + interface as u32
 }
 
 fn net(address: Ipv4Addr, len: u8) -> IpNet {

@@ -1,136 +1,129 @@
-//! Packets that wait until their neighbour's MAC address is known.
+//! Neighbour resolution, and packets that wait for it.
 
-use super::fib::{PATIENCE, Question, TRIES};
-use super::forward::{Reason, Router};
+pub(super) mod queues;
+
+use super::counters::{CounterId, DropReason};
+use super::fib::{NeighbourKey, NeighbourRequest, REQUEST_TIMEOUT, REQUESTS_MAX};
+use super::router::Router;
 use graph::{Context, HoldQueue};
 use packet::Packet;
-use std::collections::{BTreeMap, VecDeque};
+use queues::NeighbourQueue;
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 use wire::ndp::{self, Neighbor};
 use wire::{MacAddr, arp, build};
 
-/// Neighbours that packets of one core wait for, at most.
-const MOST_QUEUES: usize = 1024;
-/// How often all neighbours are looked through.
-const ROUND: Duration = Duration::from_secs(1);
-
-/// The queues of one copy, by adjacency.
-pub(super) struct Waiting {
-    queues: BTreeMap<u32, Queue>,
-    room: usize,
-    aged: Duration,
-}
-
-struct Queue {
-    packets: HoldQueue,
-    /// For each packet the interface by which it came; none for the router's own.
-    from: VecDeque<Option<usize>>,
-    since: Duration,
-}
-
-impl Waiting {
-    pub(super) fn new(room: usize) -> Self {
-        Waiting { queues: BTreeMap::new(), room, aged: Duration::ZERO }
-    }
-}
+/// Maximum number of neighbours that packets of one core wait for.
+const QUEUES_MAX: usize = 1024;
+/// Interval at which neighbours are checked for expiry.
+const AGEING_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Router {
-    /// A packet that came by the interface `from`, or is the router's own, waits for a neighbour.
-    pub(super) fn wait(&mut self, cx: &mut Context<'_>, who: (usize, IpAddr), from: Option<usize>, packet: Packet) {
+    /// Holds a packet until a neighbour is resolved; `received_from` is `None` for packets of the router itself.
+    pub(super) fn resolve_and_hold(
+        &mut self,
+        cx: &mut Context<'_>,
+        neighbour: NeighbourKey,
+        received_from: Option<usize>,
+        packet: Packet,
+    ) {
         let now = cx.now();
-        let wanted = self.fib.control().want(&self.fib, &self.config.faces, who, now);
-        let Some((number, question)) = wanted else {
-            return self.drop(cx, Reason::NeighbourTableFull, packet);
+        let resolution = self.fib.control().request_resolution(&self.fib, &self.config.interfaces, neighbour, now);
+        let Some((number, request)) = resolution else {
+            return self.drop(cx, DropReason::NeighbourTableFull, packet);
         };
-        if let Some(question) = question {
-            self.ask(cx, question);
+        if let Some(request) = request {
+            self.send_request(cx, request);
         }
-        let (full, room) = (self.waiting.queues.len() >= MOST_QUEUES, self.waiting.room);
-        if full && !self.waiting.queues.contains_key(&number) {
-            return self.drop(cx, Reason::NeighbourQueueFull, packet);
+        let capacity = self.neighbour_queues.capacity;
+        let queues = &mut self.neighbour_queues.queues;
+        if queues.len() >= QUEUES_MAX && !queues.contains_key(&number) {
+            return self.drop(cx, DropReason::NeighbourQueueFull, packet);
         }
-        let queue = self.waiting.queues.entry(number).or_insert_with(|| Queue {
-            packets: HoldQueue::new(room),
-            from: VecDeque::new(),
-            since: now,
+        let queue = queues.entry(number).or_insert_with(|| NeighbourQueue {
+            packets: HoldQueue::new(capacity),
+            received_from: VecDeque::new(),
+            created: now,
         });
         match cx.hold(&mut queue.packets, packet) {
-            Ok(()) => queue.from.push_back(from),
-            Err(packet) => self.drop(cx, Reason::NeighbourQueueFull, packet),
+            Ok(()) => queue.received_from.push_back(received_from),
+            Err(packet) => self.drop(cx, DropReason::NeighbourQueueFull, packet),
         }
     }
 
-    /// Sends what need not wait any more, gives up what has waited too long, and asks again for old neighbours.
-    pub(super) fn look_after(&mut self, cx: &mut Context<'_>) {
+    /// Sends packets to neighbours that have been resolved, drops those whose resolution has failed, and probes old
+    /// neighbours.
+    pub(super) fn poll_neighbours(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
-        if self.first && now >= self.waiting.aged + ROUND {
-            self.waiting.aged = now;
-            let questions = self.fib.control().age(&self.fib, &self.config.faces, self.config.lifetime, now);
-            for question in questions {
-                self.ask(cx, question);
+        if self.maintains_shared && now >= self.neighbour_queues.last_ageing + AGEING_INTERVAL {
+            self.neighbour_queues.last_ageing = now;
+            let reachable_time = self.config.reachable_time;
+            let requests = self.fib.control().age(&self.fib, &self.config.interfaces, reachable_time, now);
+            for request in requests {
+                self.send_request(cx, request);
             }
         }
-        let over = |queue: &Queue| now >= queue.since + PATIENCE * TRIES;
+        let failed = |queue: &NeighbourQueue| now >= queue.created + REQUEST_TIMEOUT * REQUESTS_MAX;
         let fib = &self.fib;
         let ready: Vec<(u32, bool)> = self
-            .waiting
+            .neighbour_queues
             .queues
             .iter()
-            .map(|(number, queue)| (*number, fib.adjacency(*number).load().is_resolved(), over(queue)))
-            .filter(|(_, resolved, over)| *resolved || *over)
+            .map(|(number, queue)| (*number, fib.adjacency(*number).load().is_resolved(), failed(queue)))
+            .filter(|(_, resolved, failed)| *resolved || *failed)
             .map(|(number, resolved, _)| (number, resolved))
             .collect();
         for (number, resolved) in ready {
-            let Some(mut queue) = self.waiting.queues.remove(&number) else { continue };
+            let Some(mut queue) = self.neighbour_queues.queues.remove(&number) else { continue };
             while let Some((_, packet)) = cx.release(&mut queue.packets) {
-                let from = queue.from.pop_front().flatten();
-                match from {
-                    _ if !resolved => self.give_up(cx, from, packet),
-                    Some(face) => self.closer(cx, face, packet),
-                    None => self.send_own(cx, packet),
+                let received_from = queue.received_from.pop_front().flatten();
+                match received_from {
+                    _ if !resolved => self.fail_resolution(cx, received_from, packet),
+                    Some(interface) => self.slow_path(cx, interface, packet),
+                    None => self.originate(cx, packet),
                 }
             }
         }
     }
 
-    /// Sends a question to a neighbour.
-    fn ask(&mut self, cx: &mut Context<'_>, question: Question) {
-        let face = &self.config.faces[question.face];
-        let frame = match question.address {
+    /// Sends an ARP request or neighbor solicitation.
+    fn send_request(&mut self, cx: &mut Context<'_>, request: NeighbourRequest) {
+        let interface = &self.config.interfaces[request.interface];
+        let frame = match request.address {
             IpAddr::V4(target) => {
-                let Some(source) = face.source4(target) else { return };
-                let to = question.mac.unwrap_or(MacAddr::BROADCAST);
-                let question = arp::Repr {
+                let Some(source) = interface.source4(target) else { return };
+                let to = request.mac.unwrap_or(MacAddr::BROADCAST);
+                let request = arp::Repr {
                     operation: arp::Operation::Request,
-                    sender_mac: face.mac,
+                    sender_mac: interface.mac,
                     sender_ip: source,
                     target_mac: MacAddr([0; 6]),
                     target_ip: target,
                 };
-                build::arp(question).src_mac(face.mac).dst_mac(to).pad_to(60).to_vec()
+                build::arp(request).src_mac(interface.mac).dst_mac(to).pad_to(60).to_vec()
             }
             IpAddr::V6(target) => {
                 let group = ndp::solicited_node(target);
-                let (to, mac) = match question.mac {
+                let (to, mac) = match request.mac {
                     Some(mac) => (target, mac),
                     None => (group, ndp::multicast_mac(group)),
                 };
-                let solicitation = Neighbor::Solicitation { target, source_mac: Some(face.mac) };
-                solicitation.frame((face.mac, mac), face.source6(target), to)
+                let solicitation = Neighbor::Solicitation { target, source_mac: Some(interface.mac) };
+                solicitation.frame((interface.mac, mac), interface.source6(target), to)
             }
         };
-        self.counts.asked.add(1);
-        if let Some(packet) = self.make(cx, &frame) {
-            cx.emit(question.face as u8 + 1, packet);
+        self.counters[CounterId::NeighbourRequests].add(1);
+        if let Some(packet) = self.alloc_frame(cx, &frame) {
+            cx.emit(request.interface as u8 + 1, packet);
         }
     }
 
-    /// A packet of its own, if there is a buffer for it.
-    pub(super) fn make(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Option<Packet> {
-        let packet = cx.make(frame);
+    /// Allocates a packet with the bytes of a frame, if a buffer is free.
+    pub(super) fn alloc_frame(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Option<Packet> {
+        let packet = cx.alloc_from(frame);
         if packet.is_none() {
-            self.counts.no_buffer.add(1);
+            self.counters[CounterId::NoBuffer].add(1);
         }
         packet
     }

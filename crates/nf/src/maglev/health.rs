@@ -1,147 +1,155 @@
-//! Whether backends answer.
+//! Health checks of backends.
 
-use super::shared::{Condition, State};
-use super::{Health, Kind};
+use super::backends::{BackendPool, BackendState, PoolHandle};
+use super::config::Config;
+use super::settings::{CheckKind, HealthSettings};
 use diagnostics::Diagnostic;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Threads that check at most; each has its part of the backends, one after the other.
-const THREADS: usize = 16;
-/// Bytes of an answer that are looked at: its first line.
-const LINE: usize = 64;
+/// Maximum number of threads, each of which checks its part of the backends one after the other.
+const THREADS_MAX: usize = 16;
+/// Bytes of a response that are parsed: its first line.
+const STATUS_LINE_MAX: usize = 64;
 
-/// A backend that is watched.
-struct Watched {
+/// Health check of a backend.
+struct Check {
     backend: usize,
-    at: SocketAddr,
-    health: Health,
-    /// Good or failed checks in a row.
-    row: u32,
-    good: bool,
-    /// What it gets while it answers so: what its settings say, unless a page says otherwise.
-    condition: Condition,
+    address: SocketAddr,
+    health: HealthSettings,
+    /// Consecutive results that differ from `healthy`.
+    streak: u32,
+    healthy: bool,
+    state: BackendState,
     due: Instant,
 }
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Answer {
-    Good,
-    /// Good, but asks for no more connections.
+enum CheckResult {
+    Success,
+    /// Success, but the backend accepts no new connections.
     Drain,
-    Failed,
+    Failure,
 }
 
-/// Starts the threads, if there is anything to check.
-pub(super) fn watch(state: &Arc<State>) -> Result<(), Diagnostic> {
-    let config = &state.config;
+/// Returns the backends of a configuration, and starts the threads that check them.
+pub(super) fn start(config: Arc<Config>) -> Result<PoolHandle, Diagnostic> {
+    // threads that have been started stop with the handle, also if others cannot be started
+    let pool = PoolHandle::new(config)?;
+    start_threads(&pool.0)?;
+    Ok(pool)
+}
+
+fn start_threads(pool: &Arc<BackendPool>) -> Result<(), Diagnostic> {
+    let config = &pool.config;
     let now = Instant::now();
-    let watched = config.backends.iter().enumerate().filter_map(|(backend, b)| {
+    let checks = config.backends.iter().enumerate().filter_map(|(backend, b)| {
         let health = config.services[b.service].health.clone();
-        let condition = if b.drain { Condition::Draining } else { Condition::Up };
-        (health.kind != Kind::None).then_some(Watched {
+        let state = if b.drain { BackendState::Draining } else { BackendState::Up };
+        (health.kind != CheckKind::None).then_some(Check {
             backend,
-            at: b.check,
+            address: b.check_address,
             health,
-            row: 0,
-            good: true,
-            condition,
+            streak: 0,
+            healthy: true,
+            state,
             due: now,
         })
     });
-    let mut parts: Vec<Vec<Watched>> = (0..THREADS).map(|_| vec![]).collect();
-    watched.enumerate().for_each(|(n, w)| parts[n % THREADS].push(w));
+    let mut parts: Vec<Vec<Check>> = (0..THREADS_MAX).map(|_| vec![]).collect();
+    checks.enumerate().for_each(|(n, check)| parts[n % THREADS_MAX].push(check));
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
-        let state = Arc::clone(state);
+        let pool = Arc::clone(pool);
         let thread = std::thread::Builder::new().name("health".to_owned());
-        thread.spawn(move || run(&state, part)).map_err(|e| {
-            Diagnostic::new(format!("starts no thread for its checks: {e}"))
+        thread.spawn(move || run(&pool, part)).map_err(|e| {
+            Diagnostic::new(format!("cannot start a thread for health checks: {e}"))
                 .remedy("allow more threads, or write health.kind = \"none\"")
         })?;
     }
     Ok(())
 }
 
-fn run(state: &State, mut part: Vec<Watched>) {
+fn run(pool: &BackendPool, mut checks: Vec<Check>) {
     loop {
-        let Some(next) = part.iter_mut().min_by_key(|w| w.due) else { return };
-        if !state.wait(next.due.saturating_duration_since(Instant::now())) {
+        let Some(next) = checks.iter_mut().min_by_key(|check| check.due) else { return };
+        if !pool.wait(next.due.saturating_duration_since(Instant::now())) {
             return;
         }
-        let answer = ask(next.at, &next.health).unwrap_or(Answer::Failed);
-        if let Some(condition) = next.heard(answer, state.config.backends[next.backend].drain) {
-            state.set(next.backend, condition);
+        let result = check(next.address, &next.health).unwrap_or(CheckResult::Failure);
+        if let Some(state) = next.update(result, pool.config.backends[next.backend].drain) {
+            pool.set(next.backend, state);
         }
-        next.due = Instant::now() + Duration::from_millis(next.health.every.into());
+        next.due = Instant::now() + Duration::from_millis(next.health.interval.into());
     }
 }
 
-impl Watched {
-    /// What has become of it, if anything has.
-    fn heard(&mut self, answer: Answer, drain: bool) -> Option<Condition> {
-        let good = answer != Answer::Failed;
-        // what it is counted as changes after a row of the other
-        self.row = if good == self.good { 0 } else { self.row + 1 };
-        let enough = if good { self.health.rise } else { self.health.fall };
-        if self.row >= enough {
-            (self.good, self.row) = (good, 0);
+impl Check {
+    /// Applies a result and returns the new state of the backend if it has changed.
+    fn update(&mut self, result: CheckResult, drain: bool) -> Option<BackendState> {
+        let success = result != CheckResult::Failure;
+        self.streak = if success == self.healthy { 0 } else { self.streak + 1 };
+        let threshold = if success { self.health.rise } else { self.health.fall };
+        if self.streak >= threshold {
+            (self.healthy, self.streak) = (success, 0);
         }
-        let condition = match (self.good, answer) {
-            (false, _) => Condition::Down,
-            // one check in between that failed changes nothing
-            (true, Answer::Failed) => self.condition,
-            (true, Answer::Drain) => Condition::Draining,
-            (true, Answer::Good) => {
+        let state = match (self.healthy, result) {
+            (false, _) => BackendState::Down,
+            // failures below the threshold change nothing
+            (true, CheckResult::Failure) => self.state,
+            (true, CheckResult::Drain) => BackendState::Draining,
+            (true, CheckResult::Success) => {
                 if drain {
-                    Condition::Draining
+                    BackendState::Draining
                 } else {
-                    Condition::Up
+                    BackendState::Up
                 }
             }
         };
-        let changed = condition != self.condition;
-        self.condition = condition;
-        changed.then_some(condition)
+        let changed = state != self.state;
+        self.state = state;
+        changed.then_some(state)
     }
 }
 
-/// Asks once.
-fn ask(at: SocketAddr, health: &Health) -> std::io::Result<Answer> {
+/// Checks a backend once.
+fn check(address: SocketAddr, health: &HealthSettings) -> std::io::Result<CheckResult> {
     let deadline = Instant::now() + Duration::from_millis(health.timeout.into());
-    let left = || {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok::<_, std::io::Error>(Some(left)) }
+    let remaining = || {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
+        if remaining.is_zero() { Err(timed_out) } else { Ok(Some(remaining)) }
     };
-    let mut stream = TcpStream::connect_timeout(&at, Duration::from_millis(health.timeout.into()))?;
-    if health.kind != Kind::Http {
-        return Ok(Answer::Good);
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(health.timeout.into()))?;
+    if health.kind != CheckKind::Http {
+        return Ok(CheckResult::Success);
     }
-    stream.set_write_timeout(left()?)?;
+    stream.set_write_timeout(remaining()?)?;
     let path = &health.path;
     stream.write_all(
-        format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nUser-Agent: bondstone\r\nConnection: close\r\n\r\n").as_bytes(),
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: bondstone\r\nConnection: close\r\n\r\n")
+            .as_bytes(),
     )?;
-    let (mut line, mut n) = ([0; LINE], 0);
+    let (mut line, mut n) = ([0; STATUS_LINE_MAX], 0);
     while n < line.len() && !line[..n].contains(&b'\n') {
-        stream.set_read_timeout(left()?)?;
+        stream.set_read_timeout(remaining()?)?;
         match stream.read(&mut line[n..])? {
             0 => break,
             more => n += more,
         }
     }
-    Ok(answer(&line[..n], health.drain_on_404))
+    Ok(parse_status(&line[..n], health.drain_on_404))
 }
 
-/// What the first line of an HTTP answer says (RFC 9112 §4).
-fn answer(line: &[u8], drain_on_404: bool) -> Answer {
-    let status = line.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(1..5));
+/// Parses the status line of an HTTP response (RFC 9112 §4).
+fn parse_status(line: &[u8], drain_on_404: bool) -> CheckResult {
+    let status = line.strip_prefix(b"HTTP/1.").and_then(|after| after.get(1..5));
     match status {
-        Some([b' ', b'2' | b'3', b'0'..=b'9', b'0'..=b'9']) => Answer::Good,
-        Some(b" 404") if drain_on_404 => Answer::Drain,
-        _ => Answer::Failed,
+        Some([b' ', b'2' | b'3', b'0'..=b'9', b'0'..=b'9']) => CheckResult::Success,
+        Some(b" 404") if drain_on_404 => CheckResult::Drain,
+        _ => CheckResult::Failure,
     }
 }
 
@@ -151,64 +159,66 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn the_first_line_decides() {
-        for (line, drain, wanted) in [
-            (&b"HTTP/1.1 200 OK\r\n"[..], false, Answer::Good),
-            (b"HTTP/1.0 302 Found\r\n", false, Answer::Good),
-            (b"HTTP/1.1 404 Not Found\r\n", false, Answer::Failed),
-            (b"HTTP/1.1 404 Not Found\r\n", true, Answer::Drain),
-            (b"HTTP/1.1 503 Busy\r\n", true, Answer::Failed),
-            (b"HTTP/1.1 2x0 OK\r\n", false, Answer::Failed),
-            (b"HTTP/1.1 20", false, Answer::Failed),
-            (b"SSH-2.0-OpenSSH", false, Answer::Failed),
-            (b"", true, Answer::Failed),
+    fn parses_the_status_line() {
+        for (line, drain, expected) in [
+            (&b"HTTP/1.1 200 OK\r\n"[..], false, CheckResult::Success),
+            (b"HTTP/1.0 302 Found\r\n", false, CheckResult::Success),
+            (b"HTTP/1.1 404 Not Found\r\n", false, CheckResult::Failure),
+            (b"HTTP/1.1 404 Not Found\r\n", true, CheckResult::Drain),
+            (b"HTTP/1.1 503 Busy\r\n", true, CheckResult::Failure),
+            (b"HTTP/1.1 2x0 OK\r\n", false, CheckResult::Failure),
+            (b"HTTP/1.1 20", false, CheckResult::Failure),
+            (b"SSH-2.0-OpenSSH", false, CheckResult::Failure),
+            (b"", true, CheckResult::Failure),
         ] {
-            assert_eq!(answer(line, drain), wanted, "{}", String::from_utf8_lossy(line));
+            assert_eq!(parse_status(line, drain), expected, "{}", String::from_utf8_lossy(line));
         }
     }
 
     #[test]
-    fn rows_of_answers_decide() {
-        let health = Health { rise: 2, fall: 3, kind: Kind::Http, ..Health::default() };
-        let at = "127.0.0.1:1".parse().unwrap();
-        let mut w =
-            Watched { backend: 0, at, health, row: 0, good: true, condition: Condition::Up, due: Instant::now() };
-        use Answer::{Drain, Failed, Good};
-        let mut hear = |answers: &[Answer]| answers.iter().map(|a| w.heard(*a, false)).collect::<Vec<_>>();
-        assert_eq!(hear(&[Failed, Failed, Good, Failed, Failed]), [None; 5]);
-        assert_eq!(hear(&[Failed, Failed]), [Some(Condition::Down), None]);
-        assert_eq!(hear(&[Good, Failed, Good, Good]), [None, None, None, Some(Condition::Up)]);
-        assert_eq!(hear(&[Drain, Failed, Drain, Good]), [Some(Condition::Draining), None, None, Some(Condition::Up)]);
-        // one that its settings drain never gets more
-        w.condition = Condition::Draining;
-        assert_eq!(w.heard(Good, true), None);
+    fn states_change_after_consecutive_results() {
+        let health = HealthSettings { rise: 2, fall: 3, kind: CheckKind::Http, ..HealthSettings::default() };
+        let address = "127.0.0.1:1".parse().unwrap();
+        let (state, due) = (BackendState::Up, Instant::now());
+        let mut check = Check { backend: 0, address, health, streak: 0, healthy: true, state, due };
+        use CheckResult::{Drain, Failure, Success};
+        let mut update = |results: &[CheckResult]| results.iter().map(|r| check.update(*r, false)).collect::<Vec<_>>();
+        assert_eq!(update(&[Failure, Failure, Success, Failure, Failure]), [None; 5]);
+        assert_eq!(update(&[Failure, Failure]), [Some(BackendState::Down), None]);
+        assert_eq!(update(&[Success, Failure, Success, Success]), [None, None, None, Some(BackendState::Up)]);
+        let expected = [Some(BackendState::Draining), None, None, Some(BackendState::Up)];
+        assert_eq!(update(&[Drain, Failure, Drain, Success]), expected);
+        // a backend that is draining by its settings remains so
+        check.state = BackendState::Draining;
+        assert_eq!(check.update(Success, true), None);
     }
 
     #[test]
-    fn a_server_is_asked_for_its_page() {
+    fn requests_the_page_of_a_server() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            let mut asked = vec![];
+            let mut requests = vec![];
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut bytes = [0; 1024];
                 let n = stream.read(&mut bytes).unwrap();
-                asked.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
-                // in pieces, as networks deliver
+                requests.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
+                // in several segments
                 if n != 0 {
                     stream.write_all(b"HTTP/1.").unwrap();
                     stream.write_all(b"1 204 No Content\r\n\r\n").unwrap();
                 }
             }
-            asked
+            requests
         });
-        let health = |kind| Health { kind, path: "/alive".to_owned(), timeout: 60_000, ..Health::default() };
-        assert_eq!(ask(at, &health(Kind::Http)).unwrap(), Answer::Good);
-        assert_eq!(ask(at, &health(Kind::Tcp)).unwrap(), Answer::Good);
-        let asked = server.join().unwrap();
-        assert!(asked[0].starts_with("GET /alive HTTP/1.1\r\n") && asked[1].is_empty(), "{asked:?}");
-        // nobody listens any more
-        assert!(ask(at, &health(Kind::Tcp)).is_err());
+        let health =
+            |kind| HealthSettings { kind, path: "/alive".to_owned(), timeout: 60_000, ..HealthSettings::default() };
+        assert_eq!(check(address, &health(CheckKind::Http)).unwrap(), CheckResult::Success);
+        assert_eq!(check(address, &health(CheckKind::Tcp)).unwrap(), CheckResult::Success);
+        let requests = server.join().unwrap();
+        assert!(requests[0].starts_with("GET /alive HTTP/1.1\r\n") && requests[1].is_empty(), "{requests:?}");
+        // the listener is closed
+        assert!(check(address, &health(CheckKind::Tcp)).is_err());
     }
 }

@@ -1,21 +1,21 @@
-//! Against a slow model, and byte for byte.
+//! Tests against a model, and of the bytes of packets.
 
 mod general;
 mod model;
 
+use super::backends::{BackendState, PoolHandle};
+use super::balancer::Balancer;
 use super::config::Config;
-use super::node::Balancer;
-use super::shared::{Condition, Shared};
-use super::{Maglev, Settings};
+use super::{Maglev, Settings, health};
 use std::net::IpAddr;
 use std::sync::Arc;
-use testkit::Bench;
+use testkit::Harness;
 use wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, tcp, udp};
 
 const VIP: [u8; 4] = [192, 0, 2, 10];
 const VIP6: [u8; 16] = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10];
 
-/// A service of both IP versions, forwarded so, to backends in 10.0.0.x or fd00::x.
+/// Returns the settings of a service of both IP versions with a kind of forwarding and backends in 10.0.0.x or fd00::x.
 fn service(forward: &str, v6: bool) -> String {
     let address = |n: u8| if v6 { format!("fd00::{n}") } else { format!("10.0.0.{n}") };
     let vip = match (forward, v6) {
@@ -30,16 +30,16 @@ fn service(forward: &str, v6: bool) -> String {
     )
 }
 
-/// A balancer whose backends' conditions the test sets.
-fn balancer(settings: &str) -> (Bench, Arc<Shared>) {
+/// Returns a load balancer, and the handle by which the test sets the states of backends.
+fn balancer(settings: &str) -> (Harness, Arc<PoolHandle>) {
     let settings: Settings = toml::from_str(settings).unwrap();
-    let shared = Arc::new(Shared::start(Arc::new(Config::new(&settings).unwrap())).unwrap());
-    (Bench::node(Balancer::new(&settings, shared.clone()).unwrap()), shared)
+    let shared = Arc::new(health::start(Arc::new(Config::new(&settings).unwrap())).unwrap());
+    (Harness::from_node(Balancer::new(&settings, shared.clone()).unwrap()), shared)
 }
 
-/// What is in a frame, whose checksums are right.
+/// Contents of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Seen {
+struct Contents {
     src: IpAddr,
     dst: IpAddr,
     dscp: u8,
@@ -49,14 +49,15 @@ struct Seen {
     payload: Vec<u8>,
 }
 
+/// Returns the contents of a frame, after verifying its checksums.
 #[track_caller]
-fn seen(frame: &[u8]) -> Seen {
+fn contents(frame: &[u8]) -> Contents {
     let frame = ethernet::Frame::new(frame).unwrap();
     packet(frame.header().ether_type(), frame.payload())
 }
 
 #[track_caller]
-fn packet(ether_type: EtherType, bytes: &[u8]) -> Seen {
+fn packet(ether_type: EtherType, bytes: &[u8]) -> Contents {
     let (src, dst, dscp, protocol, upper, pseudo, whole): (IpAddr, IpAddr, _, _, _, _, _) = match ether_type {
         EtherType::IPV4 => {
             let ip = ipv4::Packet::new(bytes).unwrap();
@@ -87,12 +88,12 @@ fn packet(ether_type: EtherType, bytes: &[u8]) -> Seen {
         IpProtocol::ICMPV6 => assert!(pseudo.sum(upper).is_valid()),
         _ => {}
     }
-    Seen { src, dst, dscp, protocol, ports, payload: upper.to_vec() }
+    Contents { src, dst, dscp, protocol, ports, payload: upper.to_vec() }
 }
 
-/// The packet inside a tunnel's.
+/// Returns the inner packet of a tunnel's packet.
 #[track_caller]
-fn inside(outer: &Seen) -> (EtherType, Vec<u8>) {
+fn decapsulate(outer: &Contents) -> (EtherType, Vec<u8>) {
     match outer.protocol {
         IpProtocol::IPV4 => (EtherType::IPV4, outer.payload.clone()),
         IpProtocol::IPV6 => (EtherType::IPV6, outer.payload.clone()),
@@ -106,40 +107,43 @@ fn inside(outer: &Seen) -> (EtherType, Vec<u8>) {
 }
 
 #[track_caller]
-fn refused(settings: &str, says: &str) {
-    let said = Bench::try_of::<Maglev>(settings).map(|_| ()).unwrap_err().to_string();
-    assert!(said.contains(says), "{said}");
+fn rejects(settings: &str, message: &str) {
+    let error = Harness::try_new::<Maglev>(settings).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains(message), "{error}");
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn rejects_invalid_settings() {
     let web = |what: &str| format!("source = [\"10.9.9.9\"]\n[service.web]\n{what}");
     let b = "backend.b.address = \"10.0.0.1\"";
-    refused("table = 65536", "no size");
-    refused("idle = 0", "no time");
-    refused("mtu = 100", "shorter");
-    refused("source = [\"10.0.0.1\", \"10.0.0.2\"]", "no source");
-    refused("source = [\"224.0.0.1\"]", "no source");
-    refused("connections = 0", "flow table");
-    refused(&web(&format!("vip = []\nforward = \"gre\"\n{b}")), "no virtual address");
-    refused(&web("vip = [\"tcp 192.0.2.10:80\"]\nforward = \"gre\"\nbackend = {}"), "no virtual address or no backend");
+    rejects("table = 65536", "not a prime number");
+    rejects("idle = 0", "out of range");
+    rejects("mtu = 100", "smaller");
+    rejects("source = [\"10.0.0.1\", \"10.0.0.2\"]", "not a source");
+    rejects("source = [\"224.0.0.1\"]", "not a source");
+    rejects("connections = 0", "flow table");
+    rejects(&web(&format!("vip = []\nforward = \"gre\"\n{b}")), "no virtual address");
+    rejects(&web("vip = [\"tcp 192.0.2.10:80\"]\nforward = \"gre\"\nbackend = {}"), "no virtual address or no backend");
     for bad in ["tcp 192.0.2.10", "sctp 192.0.2.10:80", "tcp 0.0.0.0:80", "udp 192.0.2.10:0", "tcp [ff02::1]:1", "x"] {
-        refused(&web(&format!("vip = [{bad:?}]\nforward = \"gre\"\n{b}")), "no virtual address");
+        rejects(&web(&format!("vip = [{bad:?}]\nforward = \"gre\"\n{b}")), "not a virtual address");
     }
     let vip = "vip = [\"tcp 192.0.2.10:80\"]";
-    refused(&web(&format!("vip = [\"tcp 192.0.2.10:80\", \"tcp 192.0.2.10:80\"]\nforward = \"gre\"\n{b}")), "twice");
-    refused(&web(&format!("{vip}\nforward = \"l3dsr\"\n{b}")), "dscp = 0");
-    refused(&web(&format!("{vip}\nforward = \"gre\"\ndscp = 3\n{b}")), "dscp = 3");
-    refused(&web(&format!("{vip}\nforward = \"gre\"\nbackend.b = {{ address = \"fd00::1\" }}")), "cannot be reached");
-    refused(&web(&format!("{vip}\nforward = \"nat\"\nbackend.b = {{ address = \"fd00::1\" }}")), "cannot be reached");
-    refused(&web(&format!("{vip}\nforward = \"nat\"\nbackend.b = {{ address = \"255.255.255.255\" }}")), "cannot");
-    refused(&web(&format!("{vip}\nforward = \"gre\"\nbackend.b = {{ address = \"10.0.0.1\", port = 8 }}")), "a port");
-    refused(
+    rejects(
+        &web(&format!("vip = [\"tcp 192.0.2.10:80\", \"tcp 192.0.2.10:80\"]\nforward = \"gre\"\n{b}")),
+        "duplicate",
+    );
+    rejects(&web(&format!("{vip}\nforward = \"l3dsr\"\n{b}")), "dscp = 0");
+    rejects(&web(&format!("{vip}\nforward = \"gre\"\ndscp = 3\n{b}")), "dscp = 3");
+    rejects(&web(&format!("{vip}\nforward = \"gre\"\nbackend.b = {{ address = \"fd00::1\" }}")), "cannot be reached");
+    rejects(&web(&format!("{vip}\nforward = \"nat\"\nbackend.b = {{ address = \"fd00::1\" }}")), "cannot be reached");
+    rejects(&web(&format!("{vip}\nforward = \"nat\"\nbackend.b = {{ address = \"255.255.255.255\" }}")), "cannot");
+    rejects(&web(&format!("{vip}\nforward = \"gre\"\nbackend.b = {{ address = \"10.0.0.1\", port = 8 }}")), "a port");
+    rejects(
         &web(&format!("{vip}\nforward = \"gre\"\nbackend.b = {{ address = \"10.0.0.1\", weight = 257 }}")),
         "weight",
     );
-    refused(&web(&format!("{vip}\nforward = \"gre\"\nhealth.every = 0\n{b}")), "checks");
-    refused(&web(&format!("{vip}\nforward = \"gre\"\nhealth.path = \"a b\"\n{b}")), "no page");
+    rejects(&web(&format!("{vip}\nforward = \"gre\"\nhealth.interval = 0\n{b}")), "health checks");
+    rejects(&web(&format!("{vip}\nforward = \"gre\"\nhealth.path = \"a b\"\n{b}")), "invalid path");
     let two = "vip = [\"tcp 192.0.2.10:80\", \"tcp 192.0.2.11:80\"]\nforward = \"nat\"";
-    refused(&web(&format!("{two}\n{b}")), "two virtual addresses'");
+    rejects(&web(&format!("{two}\n{b}")), "two virtual addresses");
 }

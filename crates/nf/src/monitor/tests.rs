@@ -1,16 +1,16 @@
-//! Counts against a `HashMap`.
+//! Comparison of counts with a `HashMap`.
 
 use crate::Monitor;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use testkit::{Bench, Setup};
+use testkit::{Harness, HarnessBuilder};
 use wire::build;
 use wire::flow::FiveTuple;
 
 type Flows = HashMap<Vec<String>, (u64, u64)>;
 
-/// The slow way.
+/// Reference implementation.
 fn reference(frames: &[Vec<u8>]) -> Flows {
     let mut flows = Flows::new();
     for frame in frames {
@@ -30,7 +30,7 @@ fn reference(frames: &[Vec<u8>]) -> Flows {
     flows
 }
 
-fn shown(monitor: &mut Bench) -> Flows {
+fn table(monitor: &mut Harness) -> Flows {
     let number = |text: &String| text.parse::<u64>().unwrap();
     let rows = monitor.table();
     assert!(rows.is_sorted_by(|a, b| number(&a[0]) >= number(&b[0])), "largest first");
@@ -42,17 +42,17 @@ fn agrees_with_a_hash_map_on_every_capture() {
     let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
     let folder = data.join("dpi");
     let Ok(files) = std::fs::read_dir(&folder) else {
-        println!("skipped: there are no captures in {}", folder.display());
+        println!("skipped: no captures in {}", folder.display());
         return;
     };
     let mut captures = 0;
     for file in files.map(|f| f.unwrap().path()).filter(|p| p.to_string_lossy().contains(".pcap")) {
         let frames = frames(&file);
-        let mut monitor = Setup::of::<Monitor>("flows = 40000\ntop = 100000").buffers(64).build().unwrap();
+        let mut monitor = HarnessBuilder::new::<Monitor>("flows = 40000\ntop = 100000").buffers(64).build().unwrap();
         for part in frames.chunks(32) {
             assert_eq!(monitor.feed(part), part);
         }
-        assert_eq!(shown(&mut monitor), reference(&frames), "{}", file.display());
+        assert_eq!(table(&mut monitor), reference(&frames), "{}", file.display());
         captures += 1;
     }
     assert!(captures > 200, "{captures} captures");
@@ -76,50 +76,50 @@ fn flow(n: u32) -> Vec<u8> {
 }
 
 #[test]
-fn idle_flows_are_forgotten_and_others_kept() {
-    let mut monitor = Bench::of::<Monitor>("idle = 2\nflows = 1000");
+fn only_idle_flows_expire() {
+    let mut monitor = Harness::new::<Monitor>("idle = 2\nflows = 1000");
     let frames: Vec<_> = (0..500).map(flow).collect();
     monitor.feed(&frames);
     for ms in 1..1900 {
-        monitor.wake(Duration::from_millis(ms));
+        monitor.jump_to(Duration::from_millis(ms));
     }
     monitor.feed(&frames[..100]);
     for ms in 1900..2900 {
-        monitor.wake(Duration::from_millis(ms));
+        monitor.jump_to(Duration::from_millis(ms));
     }
     let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
-    assert_eq!((counts["flows"], counts["forgotten"], counts["new"]), (100, 400, 500));
+    assert_eq!((counts["flows"], counts["expired"], counts["new"]), (100, 400, 500));
 }
 
 #[test]
-fn a_full_table_loses_no_packet_from_its_sums() {
-    let mut monitor = Bench::of::<Monitor>("flows = 100\ntop = 1000");
+fn a_full_table_counts_evicted_packets() {
+    let mut monitor = Harness::new::<Monitor>("flows = 100\ntop = 1000");
     let frames: Vec<_> = (0..5000).map(flow).collect();
     for (ms, part) in frames.chunks(100).enumerate() {
-        monitor.wake(Duration::from_millis(ms as u64));
+        monitor.jump_to(Duration::from_millis(ms as u64));
         monitor.feed(part);
     }
-    let kept: u64 = shown(&mut monitor).values().map(|f| f.1).sum();
+    let tracked: u64 = table(&mut monitor).values().map(|f| f.1).sum();
     let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
-    assert!(kept <= 100);
-    assert_eq!(kept + counts["evicted_packets"], 5000);
-    assert_eq!(60 * kept + counts["evicted_bytes"], 300_000);
+    assert!(tracked <= 100);
+    assert_eq!(tracked + counts["evicted_packets"], 5000);
+    assert_eq!(60 * tracked + counts["evicted_bytes"], 300_000);
 }
 
 #[test]
-fn only_the_largest_are_shown() {
-    let mut monitor = Bench::of::<Monitor>("top = 3");
+fn lists_only_the_largest_flows() {
+    let mut monitor = Harness::new::<Monitor>("top = 3");
     for n in 1..=10u32 {
         monitor.feed(&vec![flow(n); n as usize]);
     }
-    let mut packets: Vec<u64> = shown(&mut monitor).values().map(|f| f.1).collect();
+    let mut packets: Vec<u64> = table(&mut monitor).values().map(|f| f.1).collect();
     packets.sort_unstable();
     assert_eq!(packets, [8, 9, 10]);
 }
 
 #[test]
-fn what_is_not_ip_is_counted_and_passes() {
-    let mut monitor = Bench::of::<Monitor>("");
+fn counts_and_passes_other_frames() {
+    let mut monitor = Harness::new::<Monitor>("");
     let arp = build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).pad_to(60).to_vec();
     assert_eq!(monitor.feed(&[arp.clone(), vec![1; 3]]), [arp, vec![1; 3]]);
     assert!(monitor.counters().contains(&("not_ip".to_owned(), 2)));

@@ -1,11 +1,11 @@
-//! Bytes in settings.
+//! Byte strings in settings.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Bytes as they are written in a file: text, in which `\xNN` is the byte NN and `\\` is `\`.
+/// A byte string, written as text in which `\xNN` is the byte NN and `\\` is `\`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(pub(super) Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! What is replaced by what.
+//! Compiled replacements.
 
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
@@ -6,94 +6,98 @@ use aho_corasick::{Anchored, MatchKind};
 use diagnostics::Diagnostic;
 use std::collections::HashMap;
 
-/// Rules at most, bytes looked for, bytes put in their place.
-const MOST: usize = 64;
-const FIND: usize = 255;
-const REPLACE: usize = 4096;
+/// Largest number of rules, longest pattern and longest replacement in bytes.
+const MAX_RULES: usize = 64;
+const MAX_FIND_LEN: usize = 255;
+const MAX_REPLACE_LEN: usize = 4096;
 
-/// Pairs of what is looked for and what takes its place. All are looked for at once, by the automaton of Aho and Corasick
-/// (1975): the cost of a byte does not grow with the number of rules. It grows with their length in one case: where a rule
-/// begins as a shorter one that stands behind it in the list, the bytes behind each of the shorter are looked at again.
+/// Replacements, matched simultaneously by an Aho-Corasick automaton (1975), so that the cost per byte does not depend
+/// on their number. It depends on their length in one case: if a pattern has a later, shorter pattern of the list as a
+/// prefix, the bytes after each match of the shorter one are scanned again.
 pub(super) struct Rules {
     all: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Of what begins first; of what begins at the same place, the first rule.
+    /// Finds the leftmost match and, of matches at the same position, the first rule.
     automaton: NFA,
     start: StateID,
-    /// Bytes of the beginning that each state stands for, where something may come behind it.
-    open: HashMap<StateID, usize>,
-    /// Whether something that is looked for begins with a byte.
-    begins: Box<[bool; 256]>,
+    /// For each state in which a longer match is possible, the number of bytes matched so far.
+    incomplete: HashMap<StateID, usize>,
+    /// True for bytes that a pattern begins with.
+    first_bytes: Box<[bool; 256]>,
 }
 
 impl Rules {
     pub(super) fn new<'a>(all: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Result<Self, Diagnostic> {
         let all: Vec<_> = all.map(|(find, replace)| (find.to_vec(), replace.to_vec())).collect();
-        let wrong = |value: usize, problem: &str, remedy: String| {
+        let invalid = |value: usize, problem: &str, remedy: String| {
             Err(Diagnostic::new(problem).key("rules").value(value).remedy(remedy))
         };
-        if all.len() > MOST {
-            return wrong(all.len(), "are more rules than there may be", format!("write {MOST} at most"));
+        if all.len() > MAX_RULES {
+            return invalid(
+                all.len(),
+                "exceeds the largest number of rules",
+                format!("write at most {MAX_RULES} rules"),
+            );
         }
-        let mut begins = Box::new([false; 256]);
+        let mut first_bytes = Box::new([false; 256]);
         for (find, replace) in &all {
-            let Some(first) = find.first().filter(|_| find.len() <= FIND) else {
-                return wrong(
+            let Some(first) = find.first().filter(|_| find.len() <= MAX_FIND_LEN) else {
+                return invalid(
                     find.len(),
-                    "is no number of bytes to look for",
-                    format!("write 1 to {FIND} bytes as `find`"),
+                    "is not a valid length of `find`",
+                    format!("write 1 to {MAX_FIND_LEN} bytes as `find`"),
                 );
             };
-            if replace.len() > REPLACE {
-                let remedy = format!("write {REPLACE} bytes at most as `replace`");
-                return wrong(replace.len(), "is too many bytes to put in", remedy);
+            if replace.len() > MAX_REPLACE_LEN {
+                let remedy = format!("write at most {MAX_REPLACE_LEN} bytes as `replace`");
+                return invalid(replace.len(), "exceeds the largest length of `replace`", remedy);
             }
-            begins[usize::from(*first)] = true;
+            first_bytes[usize::from(*first)] = true;
         }
-        let refused = |e: &dyn std::fmt::Display| {
+        let error = |e: &dyn std::fmt::Display| {
             Diagnostic::new(e.to_string()).key("rules").value(all.len()).remedy("write fewer or shorter rules")
         };
         let automaton = NFA::builder()
             .match_kind(MatchKind::LeftmostFirst)
             .build(all.iter().map(|(find, _)| find))
-            .map_err(|e| refused(&e))?;
-        let start = automaton.start_state(Anchored::No).map_err(|e| refused(&e))?;
-        let mut open = HashMap::new();
+            .map_err(|e| error(&e))?;
+        let start = automaton.start_state(Anchored::No).map_err(|e| error(&e))?;
+        let mut incomplete = HashMap::new();
         for (find, _) in &all {
             let mut state = start;
             for (at, byte) in find.iter().enumerate() {
                 state = automaton.next_state(Anchored::No, state, *byte);
-                // behind what another rule is found by first
+                // after a match of a preceding rule
                 if automaton.is_dead(state) {
                     break;
                 }
-                let goes_on = |byte| !automaton.is_dead(automaton.next_state(Anchored::No, state, byte));
-                if !automaton.is_match(state) || (0..=255).any(goes_on) {
-                    open.insert(state, at + 1);
+                let continues = |byte| !automaton.is_dead(automaton.next_state(Anchored::No, state, byte));
+                if !automaton.is_match(state) || (0..=255).any(continues) {
+                    incomplete.insert(state, at + 1);
                 }
             }
         }
-        Ok(Rules { all, automaton, start, open, begins })
+        Ok(Rules { all, automaton, start, incomplete, first_bytes })
     }
 
-    /// Bytes that one byte becomes at most, rounded up.
+    /// Returns the largest number of output bytes per input byte, rounded up.
     pub(super) fn growth(&self) -> u32 {
         self.all.iter().map(|(find, replace)| replace.len().div_ceil(find.len()) as u32).fold(1, u32::max)
     }
 
-    /// Bytes of the longest that is looked for.
+    /// Returns the length of the longest pattern.
     pub(super) fn longest(&self) -> u32 {
         self.all.iter().map(|(find, _)| find.len() as u32).max().unwrap_or(1)
     }
 
-    /// Adds `bytes` to `out`, with what is to be replaced replaced. `more`: whether what ends with a beginning waits for the
-    /// rest. How many bytes were used, and how often something was replaced.
+    /// Appends `bytes` with replacements to `out`. With `more` an incomplete match at the end is not consumed. Returns
+    /// the number of bytes consumed and of replacements.
     pub(super) fn apply(&self, bytes: &[u8], more: bool, out: &mut Vec<u8>) -> (usize, u64) {
         let (mut from, mut at, mut replaced) = (0, 0, 0);
-        while let Some(skip) = bytes[at..].iter().position(|byte| self.begins[usize::from(*byte)]) {
+        while let Some(skip) = bytes[at..].iter().position(|byte| self.first_bytes[usize::from(*byte)]) {
             at += skip;
-            let (found, open) = self.find(bytes, at);
-            match (found, open) {
-                // what is open begins before what was found, or comes before it in the list
+            let (found, incomplete) = self.find(bytes, at);
+            match (found, incomplete) {
+                // the incomplete match begins before the complete one or has precedence
                 (_, Some(begins)) if more => {
                     out.extend_from_slice(&bytes[from..begins]);
                     return (begins, replaced);
@@ -111,8 +115,8 @@ impl Rules {
         (bytes.len(), replaced)
     }
 
-    /// The first from `at` on that is found, and where it ends; where something begins that may be found instead, with what
-    /// comes behind the bytes.
+    /// Returns the first match from `at` on, as rule and end, and the start of an incomplete match that would have
+    /// precedence.
     fn find(&self, bytes: &[u8], at: usize) -> (Option<(usize, usize)>, Option<usize>) {
         let (mut state, mut found) = (self.start, None);
         for (n, byte) in bytes.iter().enumerate().skip(at) {
@@ -127,7 +131,7 @@ impl Rules {
                 found = Some((self.automaton.match_pattern(state, 0).as_usize(), n + 1));
             }
         }
-        (found, self.open.get(&state).map(|depth| bytes.len() - depth))
+        (found, self.incomplete.get(&state).map(|depth| bytes.len() - depth))
     }
 }
 
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Byte for byte, of the whole.
+    /// Reference implementation: the whole input, byte by byte.
     fn model(rules: &[(Vec<u8>, Vec<u8>)], mut bytes: &[u8]) -> Vec<u8> {
         let mut out = vec![];
         while let Some(first) = bytes.first() {
@@ -152,9 +156,9 @@ mod tests {
     }
 
     proptest! {
-        /// The borders between parts make no difference.
+        /// Chunk boundaries make no difference.
         #[test]
-        fn replaces_as_if_all_came_at_once(
+        fn chunked_input_is_replaced_like_the_whole(
             rules in prop::collection::vec(("[ab]{1,5}", "[xyab]{0,6}"), 0..7),
             text in "[abc]{0,200}",
             parts in prop::collection::vec(1..7usize, 1..60),
@@ -179,9 +183,9 @@ mod tests {
         }
     }
 
-    /// Rules that have nearly all in common with what comes, and with each other.
+    /// Patterns that share nearly all bytes with the input and with each other.
     #[test]
-    fn crafted_bytes_are_replaced_as_others() {
+    fn adversarial_input_is_replaced_correctly() {
         let finds: Vec<_> = (0..64u8).map(|n| [&[b'c'; 254][..], &[b'A' + n % 30]].concat()).collect();
         let pairs: Vec<_> = finds.iter().map(|find| (find.clone(), b"x".to_vec())).collect();
         let rules = Rules::new(pairs.iter().map(|(f, r)| (&f[..], &r[..]))).unwrap();
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn rejects_invalid_rules() {
         let long = [7; 256];
         for (find, replace) in [(&b""[..], &b"x"[..]), (&long, b""), (b"x", &[0; 4097])] {
             assert_eq!(Rules::new([(find, replace)].into_iter()).err().unwrap().key, Some("rules"));

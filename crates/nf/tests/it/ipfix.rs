@@ -1,18 +1,18 @@
-//! IPFIX of the translations, as Wireshark reads it: its records are the sessions and blocks that there were.
+//! IPFIX export of `nat44` and `nat64`, dissected by Wireshark: the records match the sessions and blocks.
 
 use pcap::{LinkType, Writer};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
-use testkit::Setup;
+use testkit::HarnessBuilder;
 use wire::flow::FiveTuple;
 use wire::{TcpFlags, build};
 
-/// Bytes of a message at most.
-const LARGEST: usize = 1232;
+/// Largest message in bytes.
+const MAX_MESSAGE_LEN: usize = 1232;
 
-/// All messages that come until nobody sends any more.
+/// Collects messages until none arrives for three seconds.
 fn collect(server: UdpSocket) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
     server.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     std::thread::spawn(move || {
@@ -25,8 +25,8 @@ fn collect(server: UdpSocket) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
     })
 }
 
-/// What tshark shows of these fields, for each message; `None` where there is no tshark.
-fn shown(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>> {
+/// Returns the values of the fields of each message as dissected by tshark, or `None` without tshark.
+fn dissect(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>> {
     let file = std::env::temp_dir().join(format!("ipfix-{}-{:p}.pcap", std::process::id(), messages));
     let mut writer = Writer::create(&file, LinkType::ETHERNET).unwrap();
     for (n, message) in messages.iter().enumerate() {
@@ -40,7 +40,7 @@ fn shown(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>>
     let output = command.output();
     let _ = std::fs::remove_file(&file);
     let Ok(output) = output else {
-        println!("skipped: no tshark on this machine");
+        println!("skipped: tshark is not installed");
         return None;
     };
     let text = String::from_utf8(output.stdout).unwrap();
@@ -48,11 +48,11 @@ fn shown(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>>
     Some(text.lines().map(|line| line.split(';').map(list).collect()).collect())
 }
 
-/// An event: number, and what it is about.
-type Told = (u8, Vec<String>);
+/// A logged event: natEvent and the requested fields.
+type NatEvent = (u8, Vec<String>);
 
-/// Runs sessions, lets them end, and says what began and ended: messages, sessions by inside and external end with the
-/// destination.
+/// Runs sessions until they expire; returns the messages, and the inside endpoint, external endpoint and destination of
+/// each session.
 fn run(kind: &str, more: &str) -> (Vec<Vec<u8>>, Vec<Vec<String>>) {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
@@ -60,7 +60,7 @@ fn run(kind: &str, more: &str) -> (Vec<Vec<u8>>, Vec<Vec<String>>) {
         "external = [\"203.0.113.1\"]\nlog = \"ipfix://{to}\"\n{more}\n\
          timers = {{ udp = 2, tcp_transitory = 2 }}\nsubscriber_sessions = 0"
     );
-    let mut nat = Setup::of_kind(nf::registry().get(kind).unwrap(), &settings).build().unwrap();
+    let mut nat = HarnessBuilder::from_kind(nf::registry().get(kind).unwrap(), &settings).build().unwrap();
     let messages = collect(server);
     let mut sessions = vec![];
     for n in 0..300u16 {
@@ -77,7 +77,7 @@ fn run(kind: &str, more: &str) -> (Vec<Vec<u8>>, Vec<Vec<String>>) {
             (_, 0) => build::udp6(near6, far6, port, service).to_vec(),
             _ => build::tcp6(near6, far6, port, service).flags(TcpFlags::SYN).to_vec(),
         };
-        let out = nat.feed_by(0, &[&frame]).concat().concat();
+        let out = nat.feed_input(0, &[&frame]).concat().concat();
         let (before, behind) = (FiveTuple::of_frame(&frame).unwrap(), FiveTuple::of_frame(&out).unwrap());
         let texts = |list: &[&dyn ToString]| list.iter().map(|one| one.to_string()).collect::<Vec<_>>();
         sessions.push(texts(&[
@@ -92,47 +92,47 @@ fn run(kind: &str, more: &str) -> (Vec<Vec<u8>>, Vec<Vec<String>>) {
     }
     (0..1000).for_each(|_| drop(nat.advance(Duration::from_millis(10))));
     assert_eq!((nat.counter("sessions"), nat.counter("log_lost")), (0, 0));
-    // the last are told when it is dropped
+    // the last records are sent when the node is dropped
     drop(nat);
     (messages.join().unwrap(), sessions)
 }
 
-/// Records of all messages, with sequence numbers that count them.
-fn records(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Told>> {
-    assert!(messages.iter().all(|message| message.len() <= LARGEST));
-    assert!((2..60).contains(&messages.len()), "they are batched: {}", messages.len());
+/// Returns the records of all messages after checking the sequence numbers.
+fn records(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<NatEvent>> {
+    assert!(messages.iter().all(|message| message.len() <= MAX_MESSAGE_LEN));
+    assert!((2..60).contains(&messages.len()), "records are batched: {}", messages.len());
     let common = ["cflow.sequence", "cflow.od_id", "_ws.malformed", "cflow.sequence_analysis.expected_sn"];
     let time = "cflow.observation_time_milliseconds";
-    let asked = [&common[..], &[time, "cflow.nat_event"], fields].concat();
-    let (mut told, mut before) = (vec![], 0);
-    for message in shown(messages, &asked)? {
-        assert_eq!(message[0], [before.to_string()], "records that were sent before");
+    let all_fields = [&common[..], &[time, "cflow.nat_event"], fields].concat();
+    let (mut events, mut before) = (vec![], 0);
+    for message in dissect(messages, &all_fields)? {
+        assert_eq!(message[0], [before.to_string()], "the sequence number counts earlier records");
         assert_eq!(message[1], ["1"]);
         assert!(message[2].is_empty() && message[3].is_empty(), "{message:?}");
         let count = message[5].len();
-        // a time is "Nov 22, 2026 ..." with a comma
+        // a formatted time contains a comma
         assert_eq!(message[4].len(), 2 * count);
         for n in 0..count {
             let values = message[6..].iter().map(|list| list[n].clone()).collect();
-            told.push((message[5][n].parse().unwrap(), values));
+            events.push((message[5][n].parse().unwrap(), values));
         }
         before += count;
     }
-    Some(told)
+    Some(events)
 }
 
-/// Each begins once and ends once.
-fn check(told: &[Told], begin: u8, expected: &BTreeSet<Vec<String>>) {
+/// Checks that each session or block has exactly one begin and one end.
+fn check(events: &[NatEvent], begin: u8, expected: &BTreeSet<Vec<String>>) {
     for event in [begin, begin + 1] {
-        let of: Vec<_> = told.iter().filter(|(e, _)| *e == event).map(|(_, values)| values.clone()).collect();
+        let of: Vec<_> = events.iter().filter(|(e, _)| *e == event).map(|(_, values)| values.clone()).collect();
         assert_eq!(of.len(), expected.len(), "event {event}, each once");
         assert_eq!(&BTreeSet::from_iter(of), expected, "event {event}");
     }
-    assert_eq!(told.len(), 2 * expected.len());
+    assert_eq!(events.len(), 2 * expected.len());
 }
 
 #[test]
-fn sessions_as_wireshark_reads_them() {
+fn session_records() {
     for (kind, event, inside, outside) in [
         ("nat44", 4, "cflow.srcaddr", "cflow.dstaddr"),
         ("nat64", 6, "cflow.srcaddrv6", "cflow.post_natdestination_ipv4_address"),
@@ -147,20 +147,20 @@ fn sessions_as_wireshark_reads_them() {
             outside,
             "cflow.dstport",
         ];
-        let Some(told) = records(&messages, &fields) else { return };
-        check(&told, event, &sessions.into_iter().collect());
+        let Some(events) = records(&messages, &fields) else { return };
+        check(&events, event, &sessions.into_iter().collect());
     }
 }
 
 #[test]
-fn blocks_as_wireshark_reads_them() {
+fn block_records() {
     for (kind, inside) in [("nat44", "cflow.srcaddr"), ("nat64", "cflow.srcaddrv6")] {
         let (messages, sessions) = run(kind, "allocation = \"blocks\"\nblock_size = 8\nmax_blocks = 16");
         let fields = [inside, "cflow.post_natsource_ipv4_address", "cflow.port_range_start", "cflow.port_range_end"];
-        let Some(told) = records(&messages, &fields) else { return };
-        let blocks: BTreeSet<_> = told.iter().filter(|(e, _)| *e == 16).map(|(_, values)| values.clone()).collect();
-        check(&told, 16, &blocks);
-        // each session's port is in a block of its subscriber
+        let Some(events) = records(&messages, &fields) else { return };
+        let blocks: BTreeSet<_> = events.iter().filter(|(e, _)| *e == 16).map(|(_, values)| values.clone()).collect();
+        check(&events, 16, &blocks);
+        // the port of each session is in a block of its subscriber
         for session in sessions {
             let (host, port): (&str, u16) = (&session[1], session[4].parse().unwrap());
             let has = |b: &&Vec<String>| {

@@ -1,20 +1,20 @@
-//! What is sealed, what is read, what is refused.
+//! Documents: identifying, reading, rejecting.
 
-use crate::made_up;
+use crate::samples;
 
 use proptest::prelude::*;
 use report::{Document, Error, Frames, Profile, Result, Stream, StreamLatency, limit, schema, sha256};
 use serde_json::{Value, json};
 
 fn sample() -> Result {
-    made_up::result("bondstone", Frames::FrameBytes(64), 200.0)
+    samples::result("bondstone", Frames::FrameBytes(64), 200.0)
 }
 
 fn value(result: &Result) -> Value {
     serde_json::to_value(result).unwrap()
 }
 
-/// Every leaf of a document, as a JSON pointer.
+/// Returns all leaves of a document as JSON pointers.
 fn leaves(value: &Value, at: String, out: &mut Vec<String>) {
     let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
     match value {
@@ -25,37 +25,37 @@ fn leaves(value: &Value, at: String, out: &mut Vec<String>) {
 }
 
 #[test]
-fn the_schema_that_is_kept_is_the_schema() {
-    let kept = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/schema/result-1.json")).unwrap();
-    let kept: Value = serde_json::from_str(&kept).unwrap();
+fn committed_schema_is_current() {
+    let committed = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/schema/result-2.json")).unwrap();
+    let committed: Value = serde_json::from_str(&committed).unwrap();
     assert!(
-        kept == schema(),
-        "the types have changed: cargo run -p bondstone-report --example schema > crates/report/schema/result-1.json"
+        committed == schema(),
+        "the types have changed: cargo run -p bondstone-report --example schema > crates/report/schema/result-2.json"
     );
-    jsonschema::meta::validate(&kept).unwrap();
+    jsonschema::meta::validate(&committed).unwrap();
 }
 
 #[test]
-fn what_is_produced_is_valid() {
+fn results_match_the_schema() {
     let validator = jsonschema::draft202012::options().should_validate_formats(true).build(&schema()).unwrap();
-    for frames in made_up::sizes() {
-        let result = made_up::result("native", frames, 300.0);
+    for frames in samples::sizes() {
+        let result = samples::result("native", frames, 300.0);
         let errors: Vec<_> = validator.iter_errors(&value(&result)).map(|e| e.to_string()).collect();
         assert!(errors.is_empty(), "{errors:?}");
     }
-    // the smallest there is
-    let mut least = value(&sample());
+    // the smallest document
+    let mut minimal = value(&sample());
     for member in ["cell", "calibration", "deviations", "latency", "nodes"] {
-        least.as_object_mut().unwrap().remove(member);
+        minimal.as_object_mut().unwrap().remove(member);
     }
-    least["trials"] = json!([]);
-    least["dut"] = json!({"kind": "loopback"});
-    assert!(validator.is_valid(&least));
-    Result::read_draft(&least.to_string()).unwrap();
+    minimal["trials"] = json!([]);
+    minimal["dut"] = json!({"kind": "loopback"});
+    assert!(validator.is_valid(&minimal));
+    Result::read_draft(&minimal.to_string()).unwrap();
 }
 
 #[test]
-fn every_member_of_the_schema_is_described() {
+fn all_members_of_the_schema_have_descriptions() {
     fn walk(schema: &Value, path: &str) {
         if let Some(members) = schema.get("properties").and_then(Value::as_object) {
             for (name, inner) in members {
@@ -70,22 +70,22 @@ fn every_member_of_the_schema_is_described() {
 }
 
 #[test]
-fn what_was_changed_is_noticed() {
+fn detects_changes() {
     let mut result = sample();
     let document = result.verify().unwrap();
     assert_eq!(Document::read(document.text()).unwrap(), document);
     result.summary.lower_pps -= 1.0;
     assert!(matches!(result.verify(), Err(Error::Id { .. })));
-    let forged = document.text().replace("\"limited_by\":\"dut\"", "\"limited_by\":\"wire\"");
+    let forged = document.text().replace("\"limited_by\":\"dut\"", "\"limited_by\":\"line_rate\"");
     assert_ne!(forged, document.text());
     assert!(matches!(Document::read(&forged), Err(Error::Id { .. })));
-    result.seal().unwrap();
+    result.assign_id().unwrap();
     assert_ne!(result.id, document.result().id);
     result.verify().unwrap();
 }
 
 #[test]
-fn layout_is_not_content() {
+fn layout_does_not_change_the_id() {
     let result = sample();
     let pretty = serde_json::to_string_pretty(&result).unwrap();
     let document = Document::read(&pretty).unwrap();
@@ -94,30 +94,58 @@ fn layout_is_not_content() {
     assert!(document.text().len() < pretty.len());
 }
 
-/// A later writer of version 1 may know more than this reader: the id covers it, the text keeps it.
+/// A later version of the program may write more members: the id covers them, and the text keeps them.
 #[test]
-fn what_is_not_known_is_kept() {
-    let mut more = value(&sample());
-    more["weather"] = json!({"rain_mm": 3.5});
-    more["trials"][0]["temperature_c"] = json!(61);
-    assert!(matches!(Document::read(&more.to_string()), Err(Error::Id { .. })), "the id does not cover it");
-    let Err(Error::Id { expected, .. }) = Document::read(&more.to_string()) else { unreachable!() };
-    more["id"] = json!(expected);
-    let document = Document::read(&more.to_string()).unwrap();
+fn keeps_unknown_members() {
+    let mut extended = value(&sample());
+    extended["weather"] = json!({"rain_mm": 3.5});
+    extended["trials"][0]["temperature_c"] = json!(61);
+    assert!(matches!(Document::read(&extended.to_string()), Err(Error::Id { .. })), "the id does not cover it");
+    let Err(Error::Id { expected, .. }) = Document::read(&extended.to_string()) else { unreachable!() };
+    extended["id"] = json!(expected);
+    let document = Document::read(&extended.to_string()).unwrap();
     assert!(document.text().contains("rain_mm") && document.text().contains("temperature_c"));
     assert!(matches!(document.result().verify(), Err(Error::Id { .. })), "the result alone is not the document");
-    assert!(!jsonschema::is_valid(&schema(), &more));
+    assert!(!jsonschema::is_valid(&schema(), &extended));
 }
 
 #[test]
-fn versions_and_kinds_are_told_apart() {
+fn rejects_unsupported_schemas() {
     let mut newer = value(&sample());
-    newer["schema"] = json!("bondstone.result/2");
+    newer["schema"] = json!("bondstone.result/3");
     newer["summary"] = json!("now a text");
-    assert_eq!(Document::read(&newer.to_string()), Err(Error::Version { found: "bondstone.result/2".to_owned() }));
-    for text in ["", "{}", "[]", "null", "{\"schema\": 1}", "{\"schema\": \"bondstone.result/1\"}", "{\"a\": "] {
+    assert_eq!(Document::read(&newer.to_string()), Err(Error::Version { found: "bondstone.result/3".to_owned() }));
+    for text in ["", "{}", "[]", "null", "{\"schema\": 1}", "{\"schema\": \"bondstone.result/2\"}", "{\"a\": "] {
         assert!(matches!(Document::read(text), Err(Error::Shape { .. })), "{text}");
     }
+}
+
+/// A document of schema 1 is read with the names of schema 2; its text and id do not change.
+#[test]
+fn reads_documents_of_schema_1() {
+    let text = include_str!("../data/result-1.json").trim_end();
+    let document = Document::read(text).unwrap();
+    assert_eq!(document.text(), text);
+    let result = document.result();
+    assert!(text.contains(&format!("\"id\":\"{}\"", result.id)));
+    assert_eq!(result.schema, report::Version::V2);
+    assert_eq!(result.limited_by, report::LimitedBy::HostInterference);
+    assert_eq!((result.goal.trial_duration_s, result.goal.duration_sum_s), (1.0, 21.0));
+    assert_eq!(result.goal.search, "mlrsearch");
+    assert_eq!(result.environment.extra["governor"], "performance");
+    let marks: Vec<bool> = result.trials.iter().map(|t| t.host_interference).collect();
+    assert_eq!(marks, [false, true]);
+    assert!(result.trials[0].lateness_hdr.is_some() && result.latency[0].host_interference);
+    assert!(result.quantities[0].spread.unwrap().stddev > 7.0);
+    assert_eq!(result.traffic.reverse_trace_sha256.as_deref(), Some("ab".repeat(32).as_str()));
+    let profile = result.traffic.profile.as_ref().unwrap();
+    assert_eq!((profile.duration_s, profile.line_rate_bps), (2, Some(1e10)));
+    assert_eq!(result.streams[0].per_second, [[6, 5, 4], [4, 4, 4]]);
+    // the result alone, in schema 2, is another document
+    let mut upgraded = result.clone();
+    assert!(matches!(upgraded.verify(), Err(Error::Id { .. })));
+    upgraded.assign_id().unwrap();
+    assert!(upgraded.verify().unwrap().text().contains("bondstone.result/2"));
 }
 
 fn profile() -> Profile {
@@ -126,8 +154,8 @@ fn profile() -> Profile {
         name: "day.rhai".to_owned(),
         sha256: sha256(script.as_bytes()),
         script: Some(script),
-        seconds: 2,
-        line_bps: None,
+        duration_s: 2,
+        line_rate_bps: None,
     }
 }
 
@@ -136,15 +164,15 @@ fn stream() -> Stream {
     let seconds = vec![[6, 5, 4], [4, 4, 4]];
     let (name, frames) = ("web".to_owned(), "imix".to_owned());
     let (intended, sent, unsent, received, lost) = (10, 9, 1, 8, 1);
-    Stream { name, frames, flows: 3, port: 0, intended, sent, unsent, received, lost, latency, seconds }
+    Stream { name, frames, flows: 3, port: 0, intended, sent, unsent, received, lost, latency, per_second: seconds }
 }
 
 #[test]
-fn streams_of_a_profile_are_kept_and_shown() {
+fn streams_of_a_profile_are_stored_and_reported() {
     let mut result = sample();
     result.traffic.profile = Some(profile());
     result.streams = vec![stream(), Stream { name: "dns".to_owned(), ..stream() }];
-    result.seal().unwrap();
+    result.assign_id().unwrap();
     let text = result.verify().unwrap().text().to_owned();
     assert!(jsonschema::is_valid(&schema(), &serde_json::from_str(&text).unwrap()));
     let read = Document::read(&text).unwrap().into_result();
@@ -164,42 +192,42 @@ fn streams_of_a_profile_are_kept_and_shown() {
 }
 
 #[test]
-fn what_disagrees_is_refused() {
+fn rejects_inconsistent_values() {
     type Change = fn(&mut Result);
     let changes: [(&str, Change); 19] = [
         ("environment.date", |r| r.environment.date = "yesterday".to_owned()),
         ("dut.chain_sha256", |r| r.dut.chain = Some("bondstone = 1".to_owned())),
         ("dut.chain_sha256", |r| r.dut.chain_sha256 = Some("A".repeat(64))),
         ("traffic.trace_sha256", |r| r.traffic.trace_sha256 = Some("abc".to_owned())),
-        ("traffic.back_sha256", |r| r.traffic.back_sha256 = Some("abc".to_owned())),
+        ("traffic.reverse_trace_sha256", |r| r.traffic.reverse_trace_sha256 = Some("abc".to_owned())),
         ("traffic.directions", |r| r.traffic.directions = 3),
         ("traffic.profile.sha256", |r| r.traffic.profile = Some(Profile { sha256: "abc".to_owned(), ..profile() })),
         ("traffic.profile.sha256", |r| r.traffic.profile = Some(Profile { script: Some(String::new()), ..profile() })),
-        ("traffic.profile.seconds", |r| r.traffic.profile = Some(Profile { seconds: 0, ..profile() })),
+        ("traffic.profile.duration_s", |r| r.traffic.profile = Some(Profile { duration_s: 0, ..profile() })),
         ("streams[1]", |r| r.streams = vec![stream(), Stream { lost: 2, ..stream() }]),
-        ("streams[0].seconds", |r| r.streams = vec![Stream { seconds: vec![[6, 5, 4], [4, 4, 3]], ..stream() }]),
+        ("streams[0].per_second", |r| r.streams = vec![Stream { per_second: vec![[6, 5, 4], [4, 4, 3]], ..stream() }]),
         ("goal.exceed_ratio", |r| r.goal.exceed_ratio = 1.5),
         ("trials[1]", |r| r.trials[1].lost += 1),
         ("trials[0]", |r| r.trials[0].unsent = 7),
-        ("trials[2].late_hdr", |r| r.trials[2].late_hdr = Some("AAAA".to_owned())),
+        ("trials[2].lateness_hdr", |r| r.trials[2].lateness_hdr = Some("AAAA".to_owned())),
         ("latency[0]", |r| r.latency[0].p50_ns = r.latency[0].max_ns * 2.0),
         ("summary.upper_pps", |r| r.summary.upper_pps = Some(1.0)),
-        ("goal.trial_s", |r| r.goal.trial_s = f64::NAN),
+        ("goal.trial_duration_s", |r| r.goal.trial_duration_s = f64::NAN),
         ("summary.lower_pps", |r| r.summary.lower_pps = -1.0),
     ];
     for (expected, change) in changes {
         let mut result = sample();
         change(&mut result);
-        match result.seal() {
-            Err(Error::Value { place, problem, .. }) => assert_eq!(place, expected, "{problem}"),
+        match result.assign_id() {
+            Err(Error::Value { path, problem, .. }) => assert_eq!(path, expected, "{problem}"),
             other => panic!("{expected}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn a_mix_has_sizes() {
-    let mut result = made_up::result("bondstone", made_up::sizes().pop().unwrap(), 200.0);
+fn a_mix_needs_sizes() {
+    let mut result = samples::result("bondstone", samples::sizes().pop().unwrap(), 200.0);
     let Frames::Mix(mix) = &mut result.traffic.frames else { panic!("the last is a mix") };
     mix.parts[0].weight = 0;
     assert!(result.check().is_err());
@@ -209,24 +237,24 @@ fn a_mix_has_sizes() {
 }
 
 #[test]
-fn a_trace_has_a_name_a_hash_and_frames() {
+fn traces_have_a_name_a_hash_and_frames() {
     let trace = report::Trace { name: "lunch.pcap".to_owned(), frames: 337, mean_frame_bytes: 211.9 };
-    let mut result = made_up::result("bondstone", Frames::Trace(trace), 200.0);
+    let mut result = samples::result("bondstone", Frames::Trace(trace), 200.0);
     let document = value(&result);
     let frames = json!({ "trace": { "name": "lunch.pcap", "frames": 337, "mean_frame_bytes": 211.9 } });
     assert_eq!(document["traffic"]["frames"], frames);
     assert!(jsonschema::is_valid(&schema(), &document));
     assert_eq!(Document::read(&document.to_string()).unwrap().result(), &result);
-    // as of a mix, the mean counts
+    // rates use the mean frame size
     assert!((result.traffic.l1_bps(1e6) - 8e6 * (211.9 + 20.0)).abs() < 1.0);
     assert_eq!(result.traffic.frames.label(), "lunch.pcap");
     let Frames::Trace(trace) = &mut result.traffic.frames else { unreachable!() };
     trace.frames = 0;
-    assert!(matches!(result.check(), Err(Error::Value { place, .. }) if place == "traffic.frames.trace.frames"));
+    assert!(matches!(result.check(), Err(Error::Value { path, .. }) if path == "traffic.frames.trace.frames"));
 }
 
 #[test]
-fn too_much_is_refused_while_reading() {
+fn rejects_documents_beyond_the_limits() {
     let mut many = value(&sample());
     let trial = many["trials"][0].clone();
     many["trials"] = Value::Array(vec![trial; limit::TRIALS + 1]);
@@ -237,16 +265,16 @@ fn too_much_is_refused_while_reading() {
     facts["cell"] = (0..=limit::FACTS).map(|n| (n.to_string(), json!("x"))).collect();
     assert!(matches!(Document::read(&facts.to_string()), Err(Error::Shape { .. })));
 
-    let wide = format!("{{\"schema\": \"bondstone.result/1\", \"x\": [{}0]}}", "0,".repeat(limit::VALUES));
+    let wide = format!("{{\"schema\": \"bondstone.result/2\", \"x\": [{}0]}}", "0,".repeat(limit::VALUES));
     assert!(matches!(Document::read(&wide), Err(Error::TooMany { .. })));
     let long = " ".repeat(limit::DOCUMENT_BYTES + 1);
     assert!(matches!(Document::read(&long), Err(Error::TooLong { .. })));
-    let deep = format!("{{\"schema\": \"bondstone.result/1\", \"x\": {}", "[".repeat(100_000));
+    let deep = format!("{{\"schema\": \"bondstone.result/2\", \"x\": {}", "[".repeat(100_000));
     assert!(matches!(Document::read(&deep), Err(Error::Shape { .. })));
 }
 
 #[test]
-fn errors_are_short_and_plain() {
+fn errors_are_short_and_escaped() {
     let mut hostile = value(&sample());
     hostile["dut"]["kind"] = json!("\u{1b}[2J".repeat(10_000));
     let error = Document::read(&hostile.to_string()).unwrap_err().to_string();
@@ -256,35 +284,35 @@ fn errors_are_short_and_plain() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Numbers survive: an id that was right is right after any number of readings.
+    /// Numbers are read back exactly: the id stays valid.
     #[test]
-    fn numbers_survive(load in 0.0..1e12f64, share in 0.0..1.0f64, gap in 0..=limit::COUNT, width in 0.0..1.0f64) {
+    fn numbers_are_exact(load in 0.0..1e12f64, share in 0.0..1.0f64, gap in 0..=limit::COUNT, width in 0.0..1.0f64) {
         let mut result = sample();
         result.trials[0].load_pps = load;
         result.trials[0].poll_gap_max_ns = gap;
         result.goal.width = width;
         result.environment.steal_share = Some(share);
-        result.seal().unwrap();
+        result.assign_id().unwrap();
         let once = Document::read(&serde_json::to_string(&result).unwrap()).unwrap();
         let twice = Document::read(once.text()).unwrap();
         prop_assert_eq!(&once, &twice);
         prop_assert_eq!(twice.into_result(), result);
     }
 
-    /// What the schema refuses is refused by reading too; both refuse bad leaves wherever they are.
+    /// Both the schema and the reader reject invalid leaves.
     #[test]
-    fn schema_and_reading_agree(which in any::<prop::sample::Index>(), bad in 0usize..6) {
+    fn schema_and_reader_agree(which in any::<prop::sample::Index>(), bad in 0usize..6) {
         let mut document = value(&sample());
         let mut all = Vec::new();
         leaves(&document, String::new(), &mut all);
-        let place = &all[which.index(all.len())];
-        let leaf = document.pointer_mut(place).unwrap();
+        let path = &all[which.index(all.len())];
+        let leaf = document.pointer_mut(path).unwrap();
         let bad = match (bad, &leaf) {
             (0, Value::Number(_)) => json!(-1),
             (1, Value::Number(_)) => json!(1u64 << 53),
             (0, Value::String(_)) => json!("x".repeat(limit::CHAIN + 1)),
             // a chain may be that long
-            (1, Value::String(s)) if s.len() < limit::NAME && place != "/dut/chain" => json!("é".repeat(limit::TEXT + 1)),
+            (1, Value::String(s)) if s.len() < limit::NAME && path != "/dut/chain" => json!("é".repeat(limit::TEXT + 1)),
             (2, Value::Bool(_)) => json!(1),
             (2, _) => json!(true),
             (3, _) => Value::Null,
@@ -292,9 +320,9 @@ proptest! {
             _ => json!([]),
         };
         *leaf = bad;
-        prop_assert!(Result::read_draft(&document.to_string()).is_err(), "{} is read", place);
-        // how long a chain is, and what a hash is, reading knows better
-        prop_assert!(!VALIDATOR.is_valid(&document), "{} is valid", place);
+        prop_assert!(Result::read_draft(&document.to_string()).is_err(), "{} is read", path);
+        // the reader alone checks hashes of chains
+        prop_assert!(!VALIDATOR.is_valid(&document), "{} is valid", path);
     }
 
     #[test]

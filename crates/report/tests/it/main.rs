@@ -1,6 +1,6 @@
 //! Integration tests of this crate, in one program.
 
 mod document;
-#[path = "../../examples/made_up/mod.rs"]
-mod made_up;
 mod report;
+#[path = "../../examples/samples/mod.rs"]
+mod samples;

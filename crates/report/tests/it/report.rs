@@ -1,13 +1,13 @@
-//! What reports hold, whatever is in the results.
+//! Reports of ordinary and unusual results.
 
-use crate::made_up;
+use crate::samples;
 
 use report::{Frames, LimitedBy, Result, html, table};
 use roxmltree::{Document, ParsingOptions};
 use std::collections::HashSet;
 
 fn results() -> Vec<Result> {
-    let of = |kind: &'static str, cycles| made_up::sizes().into_iter().map(move |f| made_up::result(kind, f, cycles));
+    let of = |kind: &'static str, cycles| samples::sizes().into_iter().map(move |f| samples::result(kind, f, cycles));
     of("bondstone", 208.0).chain(of("native", 196.0)).collect()
 }
 
@@ -17,7 +17,7 @@ fn parse(page: &str) -> Document<'_> {
     Document::parse_with_options(page, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// All text of elements of a name, each with one space between its words.
+/// Returns the normalised text of all elements with a name.
 fn texts(page: &Document<'_>, name: &str) -> Vec<String> {
     let elements = page.descendants().filter(|n| n.has_tag_name(name));
     elements
@@ -28,8 +28,8 @@ fn texts(page: &Document<'_>, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// What holds for every page.
-fn holds(page: &str) {
+/// Checks invariants of a page.
+fn check_page(page: &str) {
     for absent in [
         "<script",
         "<link",
@@ -64,13 +64,13 @@ fn holds(page: &str) {
             );
         }
         if let Some(id) = node.attribute("id") {
-            assert!(ids.insert(id), "the id {id} twice");
+            assert!(ids.insert(id), "duplicate id {id}");
         }
         if name == "svg" {
             assert!(
                 node.children().any(|c| c.has_tag_name("title")) && node.children().any(|c| c.has_tag_name("desc"))
             );
-            inside(node);
+            check_bounds(node);
         }
         if name == "table" {
             assert!(node.children().any(|c| c.has_tag_name("caption")));
@@ -82,13 +82,13 @@ fn holds(page: &str) {
     }
     for node in parsed.descendants() {
         for id in node.attribute("aria-labelledby").unwrap_or_default().split_whitespace() {
-            assert!(ids.contains(id), "{id} is nowhere");
+            assert!(ids.contains(id), "missing id {id}");
         }
     }
 }
 
-/// Whether every mark of a drawing lies within it.
-fn inside(svg: roxmltree::Node<'_, '_>) {
+/// Checks that all marks of a drawing lie within it.
+fn check_bounds(svg: roxmltree::Node<'_, '_>) {
     let size: Vec<f64> = svg.attribute("viewBox").unwrap().split(' ').map(|n| n.parse().unwrap()).collect();
     let (width, height) = (size[2], size[3]);
     for node in svg.descendants().filter(|n| n.is_element()) {
@@ -115,10 +115,10 @@ fn inside(svg: roxmltree::Node<'_, '_>) {
 }
 
 #[test]
-fn every_number_is_in_the_page() {
+fn page_contains_all_numbers() {
     let results = results();
     let page = html(&results);
-    holds(&page);
+    check_page(&page);
     let parsed = parse(&page);
     let rows: HashSet<String> = parsed
         .descendants()
@@ -152,7 +152,7 @@ fn every_number_is_in_the_page() {
         }
         for t in &r.trials {
             let start = format!("{name}|{frame}|{:.3}|1|", t.load_pps / 1e6);
-            let end = if t.machine { "|yes" } else { "|no" };
+            let end = if t.host_interference { "|yes" } else { "|no" };
             assert!(rows.iter().any(|row| row.starts_with(&start) && row.ends_with(end)), "{start}");
         }
         assert!(page.contains(&r.id));
@@ -160,7 +160,7 @@ fn every_number_is_in_the_page() {
 }
 
 #[test]
-fn figures_show_what_was_measured() {
+fn figures_show_all_results() {
     let results = results();
     let page = html(&results);
     let parsed = parse(&page);
@@ -195,23 +195,23 @@ fn figures_show_what_was_measured() {
     assert_eq!(whiskers, 2 * results.iter().filter(|r| r.summary.upper_pps.is_some()).count());
 }
 
-/// The same measurement several times, each a little different.
+/// Repetitions of a measurement with different throughputs.
 fn repeated(times: usize) -> Vec<Result> {
     let again = |n: usize| {
-        let mut r = made_up::result("bondstone", Frames::FrameBytes(64), 300.0);
+        let mut r = samples::result("bondstone", Frames::FrameBytes(64), 300.0);
         r.summary.lower_pps = 9e6 + 1e5 * (n * 7 % 5) as f64;
         r.environment.date = format!("2026-03-{:02}T00:00:00Z", n + 1);
-        r.seal().unwrap();
+        r.assign_id().unwrap();
         r
     };
     (0..times).map(again).collect()
 }
 
 #[test]
-fn repetitions_have_boxes() {
+fn repetitions_are_drawn_as_box_plots() {
     let all = repeated(6);
     let page = html(&all);
-    holds(&page);
+    check_page(&page);
     let parsed = parse(&page);
     let boxes = |page: &Document<'_>| page.descendants().filter(|n| n.attribute("class") == Some("box fc0")).count();
     assert_eq!(boxes(&parsed), 1);
@@ -221,15 +221,15 @@ fn repetitions_have_boxes() {
         "{:?}",
         texts(&parsed, "tr")
     );
-    // of three, quarters say nothing
+    // no quartiles of three values
     let few = html(&all[..3]);
-    holds(&few);
+    check_page(&few);
     assert!(boxes(&parse(&few)) == 0 && few.contains("Repetitions of the throughput"));
     assert!(!html(&results()).contains("Repetitions of the throughput"));
 }
 
 #[test]
-fn percentiles_of_few_samples_are_not_printed() {
+fn omits_percentiles_of_few_samples() {
     let mut r = results().remove(0);
     r.latency.truncate(1);
     (r.latency[0].samples, r.latency[0].latency_hdr) = (5000, None);
@@ -246,7 +246,7 @@ fn percentiles_of_few_samples_are_not_printed() {
 }
 
 #[test]
-fn figures_stand_alone() {
+fn figures_are_self_contained() {
     let mut all = results();
     all.extend(repeated(5));
     let figures = report::figures(&all);
@@ -266,7 +266,7 @@ fn figures_stand_alone() {
     names.sort_unstable();
     let before = names.len();
     names.dedup();
-    assert_eq!(names.len(), before, "a name twice");
+    assert_eq!(names.len(), before, "duplicate name");
     for figure in &figures {
         assert!(figure.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{}", figure.name);
         let parsed = Document::parse(&figure.svg).unwrap_or_else(|e| panic!("{}: {e}", figure.name));
@@ -285,7 +285,7 @@ fn figures_stand_alone() {
 }
 
 #[test]
-fn bars_are_as_high_as_what_they_show() {
+fn bar_heights_are_proportional() {
     let results = results();
     let page = html(&results);
     let parsed = parse(&page);
@@ -305,7 +305,7 @@ fn bars_are_as_high_as_what_they_show() {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn escapes_markup_in_names() {
     const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u{202e}\u{1b}[31m";
     let mut all = results();
     for r in &mut all {
@@ -320,9 +320,9 @@ fn hostile_names_stay_text() {
         r.tool.name = HOSTILE.to_owned();
         r.environment.cpu = HOSTILE.to_owned();
         r.environment.hypervisor = Some(HOSTILE.to_owned());
-        r.environment.more.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+        r.environment.extra.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
         r.goal.name = Some(HOSTILE.to_owned());
-        r.goal.method = HOSTILE.to_owned();
+        r.goal.search = HOSTILE.to_owned();
         r.deviations.push(HOSTILE.to_owned());
         r.nodes[1].name = HOSTILE.to_owned();
         r.nodes[1].dropped.insert(HOSTILE.to_owned(), 1);
@@ -332,7 +332,7 @@ fn hostile_names_stay_text() {
         }
     }
     let page = html(&all);
-    holds(&page);
+    check_page(&page);
     let shown = HOSTILE.replace(['\u{202e}', '\u{1b}'], "\u{fffd}");
     assert!(texts(&parse(&page), "h1")[0].contains(&shown));
     let text = table(&all);
@@ -340,8 +340,8 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn odd_results_have_a_page_too() {
-    holds(&html(&[]));
+fn unusual_results_have_a_page() {
+    check_page(&html(&[]));
     assert!(table(&[]).contains("no results"));
 
     let mut none = results().remove(0);
@@ -352,27 +352,27 @@ fn odd_results_have_a_page_too() {
     none.calibration = None;
     none.tool.command = None;
     none.limited_by = LimitedBy::Generator;
-    none.seal().unwrap();
+    none.assign_id().unwrap();
     let page = html(std::slice::from_ref(&none));
-    holds(&page);
+    check_page(&page);
     assert!(page.contains("no load with frames of 64 B met the goal"));
     assert!(page.contains("limited by the generator"));
     assert!(!table(std::slice::from_ref(&none)).contains("cycles per packet"));
     for (limit, words) in [
-        (LimitedBy::Machine, "limited by the machine, not by the DUT"),
-        (LimitedBy::Budget, "the search ran out of trials or time"),
-        (LimitedBy::Load, "no higher load was offered"),
+        (LimitedBy::HostInterference, "limited by host interference"),
+        (LimitedBy::Budget, "trials or time ran out"),
+        (LimitedBy::MaxLoad, "limited by the highest load offered"),
     ] {
         none.limited_by = limit;
-        let said = table(std::slice::from_ref(&none));
-        let row = said.lines().nth(1).unwrap();
-        assert!(row.ends_with(limit.name()) && said.contains(words), "{said}");
+        let text = table(std::slice::from_ref(&none));
+        let row = text.lines().nth(1).unwrap();
+        assert!(row.ends_with(limit.name()) && text.contains(words), "{text}");
     }
 
-    // far above and below the line, sizes of no bytes, latencies of nothing, more of all than one drawing holds
+    // far above and below the line rate, empty frames, zero latencies, more than one drawing can contain
     let mut wide = Vec::new();
     for n in 0..60u16 {
-        let mut r = made_up::result("bondstone", Frames::FrameBytes(n * 40), 200.0);
+        let mut r = samples::result("bondstone", Frames::FrameBytes(n * 40), 200.0);
         r.summary.lower_pps = if n % 2 == 0 { 9e15 } else { 1e-9 };
         r.summary.upper_pps = None;
         r.cell.insert("n".to_owned(), (n % 9).to_string());
@@ -386,37 +386,37 @@ fn odd_results_have_a_page_too() {
         r.nodes = (0..20).map(|i| report::Node { name: format!("n{i}"), ..r.nodes[0].clone() }).collect();
         wide.push(r);
     }
-    holds(&html(&wide));
+    check_page(&html(&wide));
     assert!(table(&wide).lines().count() > 120);
 }
 
 #[test]
-fn one_result_is_told_in_words() {
+fn single_result_has_notes_and_goal() {
     let mut r = results().remove(0);
     let page = html(std::slice::from_ref(&r));
     assert!(page.contains("quick goal: not RFC 2544"));
     assert!(page.contains("virtual machine (KVM)"));
     assert!(page.contains("bondstone bench scenarios/sample.toml --seed 7"));
-    (r.goal.trial_s, r.goal.sum_s, r.goal.exceed_ratio) = (60.0, 60.0, 0.0);
+    (r.goal.trial_duration_s, r.goal.duration_sum_s, r.goal.exceed_ratio) = (60.0, 60.0, 0.0);
     r.environment.hypervisor = None;
     r.environment.steal_share = None;
     r.environment.isolated_cpus = vec![0, 1];
-    r.trials.retain(|t| !t.machine);
+    r.trials.retain(|t| !t.host_interference);
     r.deviations.clear();
     let page = html(std::slice::from_ref(&r));
-    assert!(page.contains("no packet lost in a trial of 60 s"));
-    assert!(!page.contains("Read the numbers with this in mind"));
+    assert!(page.contains("loss ratio 0 %, one trial of 60 s"));
+    assert!(!page.contains("Notes on the validity"));
 }
 
 #[test]
-fn the_text_table_has_what_was_measured() {
+fn text_report_contains_all_results() {
     let results = results();
     let text = table(&results);
     let lines: Vec<&str> = text.lines().collect();
     assert!(
         lines[0]
             .split_whitespace()
-            .eq("what frame Mpps L1 Gbit/s of 10GbE load p50 µs p99 µs p99.9 µs loss limited by".split(' '))
+            .eq("result frame Mpps L1 Gbit/s of 10GbE load p50 µs p99 µs p99.9 µs loss limited by".split(' '))
     );
     for (r, line) in results.iter().zip(&lines[1..]) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -427,11 +427,11 @@ fn the_text_table_has_what_was_measured() {
         {
             assert!(words.contains(&expected.as_str()), "{expected} in {line}");
         }
-        // the sum of the nodes, below
+        // the sum of the nodes, in the table of cycles
         let sum: f64 = r.nodes.iter().filter_map(|n| n.cycles_per_packet).sum();
         assert!(lines[results.len()..].iter().any(|l| l.ends_with(&format!("{sum:.1}"))), "{sum:.1}");
     }
-    // numbers end in one column
+    // numbers are aligned to the right
     let end =
         |line: &str, column: &str| line.find(column).map(|at| line[..at].chars().count() + column.chars().count());
     let mpps = end(lines[0], "Mpps").unwrap();

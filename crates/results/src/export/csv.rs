@@ -1,9 +1,9 @@
-//! Comma-separated values (RFC 4180): a line for each number of each result.
+//! Comma-separated values (RFC 4180): one line for each metric of each result.
 
-use crate::metric::{Within, metrics};
+use crate::metric::{Uncertainty, metrics};
 use report::Result;
 
-/// The first line.
+/// Column names, the first line.
 pub const HEADING: [&str; 22] = [
     "id",
     "date",
@@ -29,8 +29,8 @@ pub const HEADING: [&str; 22] = [
     "limited_by",
 ];
 
-/// Results as CSV, a line for each number: throughput, loss, latency at each load, quantities. `lower` and `upper` are the
-/// bounds of a search, or the smallest and largest of the values that a quantity sums up. Lines end in CR LF.
+/// Exports results as CSV, one line for each metric: throughput, loss, latency at each load, quantities. `lower` and
+/// `upper` are the bounds of a search, or the range of the values of a quantity. Lines end with CR LF.
 pub fn csv(results: &[Result]) -> String {
     let mut writer = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(vec![]);
     // writing to memory does not fail
@@ -39,10 +39,10 @@ pub fn csv(results: &[Result]) -> String {
         let cell: Vec<String> = r.cell.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let (t, goal) = (&r.traffic, &r.goal);
         for m in metrics(r) {
-            let (lower, upper) = match m.within {
-                Within::Unknown => (None, None),
-                Within::Search { lower, upper } => (Some(lower), upper),
-                Within::Values { min, max, .. } => (Some(min), Some(max)),
+            let (lower, upper) = match m.uncertainty {
+                Uncertainty::Unknown => (None, None),
+                Uncertainty::Search { lower, upper } => (Some(lower), upper),
+                Uncertainty::Values { min, max, .. } => (Some(min), Some(max)),
             };
             let number = |x: Option<f64>| x.map_or(String::new(), |x| x.to_string());
             let _ = writer.write_record([

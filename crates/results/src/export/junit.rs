@@ -1,29 +1,29 @@
-//! JUnit XML, as continuous integration reads it: a test for each threshold of each result.
+//! JUnit XML for continuous integration: one test for each threshold of each result.
 
 use crate::threshold::{Threshold, Verdict};
 use report::Result;
 use std::fmt::Write;
 
-/// A report, and how many thresholds were missed.
+/// A report with the number of failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The XML.
     pub xml: String,
-    /// Tests that failed.
+    /// Number of failed tests.
     pub failures: usize,
 }
 
-/// The report: a suite for each study, in it a test case for each threshold of each result, or one for a result without
-/// thresholds. A threshold that is missed is a failure; a result that does not have the number is skipped.
+/// Exports results as JUnit XML: a suite for each study with a test case for each threshold of each result, or one for
+/// each result without thresholds. A missed threshold is a failure; a result without the metric is skipped.
 ///
 /// # Errors
-/// When a threshold has another unit than its metric, or no result has the metric.
+/// If the unit of a threshold does not match its metric, or no result has the metric.
 pub fn junit(results: &[Result], thresholds: &[Threshold]) -> std::result::Result<Report, String> {
     for t in thresholds {
-        let mut judged = results.iter().map(|r| t.judge(r));
-        if judged.all(|v| v == Ok(Verdict::Absent)) {
+        let mut verdicts = results.iter().map(|r| t.evaluate(r));
+        if verdicts.all(|v| v == Ok(Verdict::Absent)) {
             let names = Threshold::names(results);
-            return Err(format!("{}: no result has it; there are {}", t.metric, names.join(", ")));
+            return Err(format!("{}: no result has this metric; available: {}", t.metric, names.join(", ")));
         }
     }
     let mut studies: Vec<&str> = results.iter().map(|r| r.study.as_str()).collect();
@@ -34,7 +34,7 @@ pub fn junit(results: &[Result], thresholds: &[Threshold]) -> std::result::Resul
         let (mut cases, mut counts) = (String::new(), Counts::default());
         let of: Vec<&Result> = results.iter().filter(|r| r.study == study).collect();
         for r in &of {
-            suite(r, thresholds, &mut cases, &mut counts)?;
+            add_cases(r, thresholds, &mut cases, &mut counts)?;
         }
         let first = of.iter().map(|r| r.environment.date.as_str()).min().unwrap_or_default();
         let _ = writeln!(
@@ -75,7 +75,7 @@ impl std::fmt::Display for Counts {
     }
 }
 
-fn suite(
+fn add_cases(
     r: &Result,
     thresholds: &[Threshold],
     out: &mut String,
@@ -97,26 +97,26 @@ fn suite(
         case(&what, seconds, "");
     }
     for (n, t) in thresholds.iter().enumerate() {
-        let inside = match t.judge(r)? {
+        let inside = match t.evaluate(r)? {
             Verdict::Met(_) => String::new(),
             Verdict::Missed(value) => {
                 counts.failures += 1;
-                let said = escaped(&format!("{t} is missed: {value}"));
-                let more = escaped(&format!("{t} is missed: {value}\nresult {}\nstudy {}", r.id, r.study));
-                format!("<failure type=\"threshold\" message=\"{said}\">{more}</failure>")
+                let message = escaped(&format!("{t} not met: {value}"));
+                let details = escaped(&format!("{t} not met: {value}\nresult {}\nstudy {}", r.id, r.study));
+                format!("<failure type=\"threshold\" message=\"{message}\">{details}</failure>")
             }
             Verdict::Absent => {
                 counts.skipped += 1;
-                format!("<skipped message=\"{}\"/>", escaped(&format!("the result has no {}", t.metric)))
+                format!("<skipped message=\"{}\"/>", escaped(&format!("the result has no metric {}", t.metric)))
             }
         };
-        // the time of the trials is that of one of its tests
+        // the first test of a result has the duration of its trials
         case(&format!("{t}: {what}"), if n == 0 { seconds } else { 0.0 }, &inside);
     }
     Ok(())
 }
 
-/// Text for an attribute or an element (XML 1.0); characters that XML does not have become U+FFFD.
+/// Escapes text for an attribute or element (XML 1.0); characters outside XML become U+FFFD.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

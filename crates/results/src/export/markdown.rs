@@ -1,9 +1,9 @@
-//! Tables in Markdown, as for a pull request.
+//! Markdown tables, for example for a pull request.
 
-use crate::metric::{Metric, Within, metrics};
+use crate::metric::{Metric, Uncertainty, metrics};
 use report::Result;
 
-/// Results as Markdown: a table of throughput and latency, and one of quantities where there are any.
+/// Exports results as Markdown: a table of throughput and latency, and one of quantities if there are any.
 pub fn markdown(results: &[Result]) -> String {
     let mut out =
         row(["dut", "cell", "frames", "method", "Mpps", "p50 µs", "p99 µs", "p99.9 µs", "loss", "limited by", "id"]);
@@ -29,7 +29,7 @@ pub fn markdown(results: &[Result]) -> String {
     }
     if results.iter().any(|r| !r.quantities.is_empty()) {
         out.push('\n');
-        out += &row(["dut", "cell", "frames", "quantity", "value", "unit", "n", "smallest", "largest"]);
+        out += &row(["dut", "cell", "frames", "quantity", "value", "unit", "n", "min", "max"]);
         out += &row(["---", "---", "---", "---", "--:", "---", "--:", "--:", "--:"]);
         for r in results {
             let names: Vec<&str> = r.quantities.iter().map(|q| q.name.as_str()).collect();
@@ -42,8 +42,8 @@ pub fn markdown(results: &[Result]) -> String {
 }
 
 fn quantity(r: &Result, m: &Metric) -> String {
-    let (n, min, max) = match m.within {
-        Within::Values { min, max, n } => (n.to_string(), min.to_string(), max.to_string()),
+    let (n, min, max) = match m.uncertainty {
+        Uncertainty::Values { min, max, n } => (n.to_string(), min.to_string(), max.to_string()),
         _ => ("1".to_owned(), "–".to_owned(), "–".to_owned()),
     };
     let (value, frames) = (m.value.to_string(), r.traffic.frames.label());
@@ -65,7 +65,7 @@ fn row<const N: usize>(cells: [&str; N]) -> String {
     out
 }
 
-/// A text that is no markup in a cell of a table.
+/// Escapes markup in a table cell.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

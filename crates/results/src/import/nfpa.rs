@@ -1,20 +1,20 @@
-//! The SQLite database of NFPA.
+//! Import of the SQLite database of NFPA.
 
-use super::{cut, wrong};
+use super::{invalid, truncate};
 use crate::Error;
-use crate::backend::read_only;
+use crate::store::backend::read_only;
 use report::{
-    Dut, Environment, Frames, Goal, LimitedBy, Method, NfUse, Port, Quantity, Result, Summary, Tool, Trace, Traffic,
-    Version, limit,
+    Dut, Environment, Frames, Goal, LimitedBy, Method, NfInstance, Port, Quantity, Result, Summary, Tool, Trace,
+    Traffic, Version, limit,
 };
 use rusqlite::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Most measurements that are read of one database.
-const MOST: usize = 10_000;
+/// Maximum number of measurements in a database.
+const MAX_MEASUREMENTS: usize = 10_000;
 
-/// Tables and the columns of them that are needed.
+/// Tables with their required columns.
 const TABLES: [(&str, &str); 15] = [
     ("cpu", "id make model"),
     ("cpu_makes", "id make"),
@@ -37,8 +37,8 @@ const TABLES: [(&str, &str); 15] = [
          sent_bps_max recv_bps_min recv_bps_avg recv_bps_max diff_bps_min diff_bps_avg diff_bps_max bidir_twin_id",
     ),
 ];
-/// Columns of the measurements that not every version has, or that say nothing that is kept.
-const OTHERS: &str = "comment user_id bidir control_nfpa";
+/// Optional and ignored columns of the measurements.
+const OPTIONAL: &str = "comment user_id bidir control_nfpa";
 
 /// The rates of a measurement: column, name, unit.
 const RATES: [(&str, &str, &str); 6] = [
@@ -50,9 +50,9 @@ const RATES: [(&str, &str, &str); 6] = [
     ("diff_bps", "difference in bits", "bps"),
 ];
 
-/// A result for each measurement.
+/// Reads one result for each measurement.
 pub(super) fn read(file: &Path) -> std::result::Result<Vec<Result>, Error> {
-    let fail = |reason| Error::of(file, reason);
+    let fail = |reason| Error::from_sqlite(file, reason);
     let connection = read_only(file).map_err(fail)?;
     let bidir = columns(&connection, file)?.contains("bidir");
     let sql = format!(
@@ -72,93 +72,95 @@ pub(super) fn read(file: &Path) -> std::result::Result<Vec<Result>, Error> {
             LEFT JOIN traffic_packet_sizes ts ON ts.id = t.packet_size
         ORDER BY m.id LIMIT {}",
         if bidir { "m.bidir" } else { "0" },
-        MOST + 1
+        MAX_MEASUREMENTS + 1
     );
     let mut statement = connection.prepare(&sql).map_err(fail)?;
     let mut rows = statement.query([]).map_err(fail)?;
     let mut out = vec![];
     while let Some(row) = rows.next().map_err(fail)? {
-        if out.len() == MOST {
-            return Err(wrong(file, "measurements", &format!("more than {MOST} rows; import a copy with fewer")));
+        if out.len() == MAX_MEASUREMENTS {
+            return Err(invalid(
+                file,
+                "measurements",
+                &format!("more than {MAX_MEASUREMENTS} rows; import a copy with fewer"),
+            ));
         }
         out.push(result(file, row)?);
     }
     if out.is_empty() {
-        return Err(wrong(file, "measurements", "no row in it"));
+        return Err(invalid(file, "measurements", "contains no rows"));
     }
     Ok(out)
 }
 
-/// Whether the tables are those of NFPA; gives the columns of the measurements.
+/// Checks that the tables are those of NFPA; returns the columns of the measurements.
 fn columns(connection: &Connection, file: &Path) -> std::result::Result<BTreeSet<String>, Error> {
-    let mut of_measurements = BTreeSet::new();
-    for (table, needed) in TABLES {
+    let mut measurements = BTreeSet::new();
+    for (table, required) in TABLES {
         let sql = "SELECT name FROM pragma_table_info(?1)";
         let found = connection.prepare(sql).and_then(|mut s| s.query_map([table], |r| r.get(0))?.collect());
-        let found: BTreeSet<String> = found.map_err(|reason| Error::of(file, reason))?;
+        let found: BTreeSet<String> = found.map_err(|reason| Error::from_sqlite(file, reason))?;
         if found.is_empty() {
-            return Err(wrong(file, table, "no such table; a database of NFPA has it"));
+            return Err(invalid(file, table, "missing table of NFPA"));
         }
-        if let Some(missing) = needed.split_whitespace().find(|c| !found.contains(*c)) {
-            return Err(wrong(file, &format!("{table}.{missing}"), "no such column; a database of NFPA has it"));
+        if let Some(missing) = required.split_whitespace().find(|c| !found.contains(*c)) {
+            return Err(invalid(file, &format!("{table}.{missing}"), "missing column of NFPA"));
         }
         if table == "measurements" {
-            let known: BTreeSet<&str> = needed.split_whitespace().chain(OTHERS.split_whitespace()).collect();
-            if let Some(unknown) = found.iter().find(|c| !known.contains(c.as_str())) {
-                let problem = "a column that NFPA's databases did not have when this was written, so its meaning is not known; \
-                               import a copy without it";
-                return Err(wrong(file, &format!("{table}.{}", unknown.escape_debug()), problem));
+            let expected: BTreeSet<&str> = required.split_whitespace().chain(OPTIONAL.split_whitespace()).collect();
+            if let Some(unknown) = found.iter().find(|c| !expected.contains(c.as_str())) {
+                let problem = "unknown column: not supported by this version; import a copy without it";
+                return Err(invalid(file, &format!("{table}.{}", unknown.escape_debug()), problem));
             }
-            of_measurements = found;
+            measurements = found;
         }
     }
-    Ok(of_measurements)
+    Ok(measurements)
 }
 
 fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
-    let number: i64 = row.get("number").map_err(|reason| Error::of(file, reason))?;
-    let place = |column: &str| format!("measurements.{column} of id {number}");
+    let number: i64 = row.get("number").map_err(|reason| Error::from_sqlite(file, reason))?;
+    let path = |column: &str| format!("measurements.{column} of id {number}");
     let text = |column: &str| {
-        let value = row.get_ref(column).map_err(|reason| Error::of(file, reason))?;
+        let value = row.get_ref(column).map_err(|reason| Error::from_sqlite(file, reason))?;
         use rusqlite::types::ValueRef::{Blob, Integer, Null, Real, Text};
         match value {
             Null => Ok(None),
             Integer(n) => Ok(Some(n.to_string())),
             Real(x) => Ok(Some(x.to_string())),
-            Text(bytes) => Ok(Some(cut(&String::from_utf8_lossy(bytes), limit::NAME))),
-            Blob(_) => Err(wrong(file, &place(column), "not a text")),
+            Text(bytes) => Ok(Some(truncate(&String::from_utf8_lossy(bytes), limit::NAME))),
+            Blob(_) => Err(invalid(file, &path(column), "not a text")),
         }
     };
-    let known = |column: &str| text(column).map(|t| t.unwrap_or_else(|| "not told".to_owned()));
-    // NFPA wrote some numbers as texts
+    let or_unknown = |column: &str| text(column).map(|t| t.unwrap_or_else(|| "not recorded".to_owned()));
+    // NFPA stores some numbers as text
     let real = |column: &str| {
         let found = text(column)?.unwrap_or_default();
         let number = found.parse::<f64>().ok().filter(|x| x.is_finite() && x.abs() <= limit::COUNT as f64);
-        number.ok_or_else(|| wrong(file, &place(column), &format!("{found:?}: not a number")))
+        number.ok_or_else(|| invalid(file, &path(column), &format!("{found:?}: not a number")))
     };
 
     let mut deviations = vec![
-        "imported from NFPA: no raw trials; rates are averages of one-second readings of sender and receiver, taken at \
-         different moments, so small differences between them are no loss"
+        "imported from NFPA: no raw trials; rates are averages of one-second readings of sender and receiver at different \
+         times, so small differences between them are not loss"
             .to_owned(),
-        "neither latency, kernel, memory, flows, burst nor calibration are in the database, and stand as 0 or not told; frame \
-         sizes are taken to include the FCS"
+        "latency, kernel, memory, flows, burst and calibration are not in the database and set to 0 or `not recorded`; frame \
+         sizes are assumed to include the FCS"
             .to_owned(),
     ];
     let mut quantities = vec![];
     for (column, name, unit) in RATES {
-        for (end, which) in [("avg", ""), ("min", ", smallest"), ("max", ", largest")] {
+        for (end, which) in [("avg", ""), ("min", ", min"), ("max", ", max")] {
             let column = format!("{column}_{end}");
             let value = real(&column)?;
             if value < 0.0 {
-                deviations
-                    .push(format!("{column} was {value}: more was read as received than as sent; it stands as 0"));
+                deviations.push(format!("{column} was {value} (more received than sent) and is set to 0"));
             }
             quantities.push(Quantity::new(&format!("{name}{which}"), unit, value.max(0.0)));
         }
     }
     let (sent, missing) = (real("sent_pps_avg")?.max(0.0), real("miss_pps_avg")?.max(0.0));
-    let traffic_name = known("traffic_name")?;
+    let traffic_name = or_unknown("traffic_name")?;
     let frames = match real("packet_size")? {
         0.0 => Frames::Trace(Trace {
             name: traffic_name.clone(),
@@ -166,12 +168,11 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
             mean_frame_bytes: if sent > 0.0 { real("sent_bps_avg")?.max(0.0) / sent / 8.0 } else { 0.0 },
         }),
         bytes if (1.0..=65535.0).contains(&bytes) && bytes.fract() == 0.0 => Frames::FrameBytes(bytes as u16),
-        bytes => return Err(wrong(file, &place("packet_size"), &format!("{bytes}: not 0 to 65535 bytes"))),
+        bytes => return Err(invalid(file, &path("packet_size"), &format!("{bytes}: not 0 to 65535 bytes"))),
     };
     if let Frames::Trace(_) = frames {
         deviations.push(
-            "how many frames the trace has is not told and stands as 1; their mean size is sent bits over sent \
-                         packets"
+            "the number of frames in the trace is not recorded and set to 1; their mean size is sent bits / sent packets"
                 .to_owned(),
         );
     }
@@ -180,59 +181,59 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
         .map_or_else(|_| text("both").map(|t| t.is_some_and(|t| t.eq_ignore_ascii_case("true"))), |n| Ok(n != 0.0))?;
     let mut cell = BTreeMap::from([
         ("traffic".to_owned(), traffic_name),
-        ("virtualization".to_owned(), known("virtual")?),
-        ("cores".to_owned(), known("used_cpu_cores")?),
+        ("virtualization".to_owned(), or_unknown("virtual")?),
+        ("cores".to_owned(), or_unknown("used_cpu_cores")?),
     ]);
     cell.extend(text("vnf_driver")?.map(|driver| ("driver".to_owned(), driver)));
-    let mut more = BTreeMap::from([("NFPA measurement".to_owned(), number.to_string())]);
+    let mut extra = BTreeMap::from([("NFPA measurement".to_owned(), number.to_string())]);
     if let Some(twin) = text("bidir_twin_id")? {
-        more.insert("NFPA measurement of the other direction".to_owned(), twin);
+        extra.insert("NFPA measurement of the other direction".to_owned(), twin);
     }
-    let nic = cut(&format!("{} {}", known("nic_make")?, known("nic_model")?), limit::NAME);
-    let function = known("vnf_function")?;
-    let driver = format!("{} {}", known("vnf_driver")?, known("vnf_driver_version")?);
+    let nic = truncate(&format!("{} {}", or_unknown("nic_make")?, or_unknown("nic_model")?), limit::NAME);
+    let function = or_unknown("vnf_function")?;
+    let driver = format!("{} {}", or_unknown("vnf_driver")?, or_unknown("vnf_driver_version")?);
     Ok(Result {
-        schema: Version::V1,
+        schema: Version::V2,
         id: String::new(),
-        tool: Tool { name: "nfpa".to_owned(), version: "not told".to_owned(), command: None },
-        study: cut(&format!("nfpa/{}", known("name")?), limit::NAME),
+        tool: Tool { name: "nfpa".to_owned(), version: "not recorded".to_owned(), command: None },
+        study: truncate(&format!("nfpa/{}", or_unknown("name")?), limit::NAME),
         cell,
         method: Method { name: "forwarding rate".to_owned(), standard: None, quick: false },
         dut: Dut {
-            kind: known("vnf_name")?,
+            kind: or_unknown("vnf_name")?,
             version: text("vnf_version")?,
-            nfs: vec![NfUse { name: function.clone(), kind: function }],
-            ports: vec![Port { name: "nic".to_owned(), device: nic, driver: Some(cut(&driver, limit::NAME)) }],
+            nfs: vec![NfInstance { name: function.clone(), kind: function }],
+            ports: vec![Port { name: "nic".to_owned(), device: nic, driver: Some(truncate(&driver, limit::NAME)) }],
             ..Dut::default()
         },
         traffic: Traffic {
             frames,
             flows: 0,
-            protocol: "not told".to_owned(),
+            protocol: "not recorded".to_owned(),
             burst: 0,
             directions: if both { 2 } else { 1 },
             trace_sha256: None,
-            back_sha256: None,
+            reverse_trace_sha256: None,
             profile: None,
             seed: None,
         },
         goal: Goal {
-            trial_s: duration,
-            sum_s: duration * repetitions,
+            trial_duration_s: duration,
+            duration_sum_s: duration * repetitions,
             loss_ratio: 1.0,
-            method: "one load".to_owned(),
+            search: "one load".to_owned(),
             ..Goal::default()
         },
         environment: Environment {
-            date: date(real("ts")?).ok_or_else(|| wrong(file, &place("ts"), "not a date"))?,
-            cpu: cut(&format!("{} {}", known("cpu_make")?, known("cpu_model")?), limit::NAME),
-            kernel: "not told".to_owned(),
-            memory: "not told".to_owned(),
-            more,
+            date: date(real("ts")?).ok_or_else(|| invalid(file, &path("ts"), "not a date"))?,
+            cpu: truncate(&format!("{} {}", or_unknown("cpu_make")?, or_unknown("cpu_model")?), limit::NAME),
+            kernel: "not recorded".to_owned(),
+            memory: "not recorded".to_owned(),
+            extra,
             ..Environment::default()
         },
         calibration: None,
-        limited_by: if missing > 0.0 { LimitedBy::Dut } else { LimitedBy::Load },
+        limited_by: if missing > 0.0 { LimitedBy::Dut } else { LimitedBy::MaxLoad },
         deviations,
         trials: vec![],
         summary: Summary::default(),
@@ -244,7 +245,7 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
     })
 }
 
-/// Seconds since 1970, or days since the beginning of the Julian period, as its own view reads them.
+/// Converts seconds since 1970, or a Julian day, as in the views of NFPA.
 fn date(ts: f64) -> Option<String> {
     let seconds = if (1e6..1e7).contains(&ts) { (ts - 2_440_587.5) * 86_400.0 } else { ts };
     report::rfc3339(seconds.round() as i64)

@@ -1,89 +1,92 @@
-//! A test case of FD.io CSIT: JSON of its unified test interface (UTI), model 1.x.
+//! Import of a test case of FD.io CSIT: JSON of its unified test interface (UTI), model 1.x.
 
-use super::{cut, wrong};
+use super::{invalid, truncate};
 use crate::Error;
 use report::{
-    Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfUse, Port, Quantity, Result,
-    Summary, Tool, Traffic, Version, hdr, limit,
+    Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfInstance, Port, Quantity,
+    Result, Summary, Tool, Traffic, Version, hdr, limit,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The parts of IMIX as CSIT sends it: bytes with FCS, weight.
+/// IMIX as sent by CSIT: bytes with FCS, weight.
 const IMIX: [(u16, u32); 3] = [(64, 28), (570, 16), (1518, 4)];
-/// Packets a second in each direction of the latency streams at the lowest load.
-const LEAST_PPS: f64 = 9000.0;
-/// Largest file, members of a file: what a test case has is far below.
-const MOST_BYTES: usize = 64 << 20;
+/// Rate of the latency streams at the lowest load, packets per second and direction.
+const MIN_LATENCY_PPS: f64 = 9000.0;
+/// Maximum size of a file, bytes; test cases are far smaller.
+const MAX_BYTES: usize = 64 << 20;
 
-/// A value with its place in the file, for messages.
+/// A value with its path in the file, for messages.
 #[derive(Clone)]
-struct At<'a> {
+struct Member<'a> {
     file: &'a Path,
-    place: String,
+    path: String,
     value: &'a Value,
 }
 
-impl<'a> At<'a> {
-    fn maybe(&self, name: &str) -> Option<At<'a>> {
-        let place = if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) };
-        self.value.get(name).map(|value| At { file: self.file, place, value })
+impl<'a> Member<'a> {
+    fn optional(&self, name: &str) -> Option<Member<'a>> {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        self.value.get(name).map(|value| Member { file: self.file, path, value })
     }
 
-    fn get(&self, name: &str) -> std::result::Result<At<'a>, Error> {
-        self.maybe(name).ok_or_else(|| self.wrong(&format!("no member `{name}`, which the model asks for")))
+    fn get(&self, name: &str) -> std::result::Result<Member<'a>, Error> {
+        self.optional(name).ok_or_else(|| self.invalid(&format!("missing member `{name}`")))
     }
 
-    fn wrong(&self, problem: &str) -> Error {
-        wrong(self.file, &self.place, problem)
+    fn invalid(&self, problem: &str) -> Error {
+        invalid(self.file, &self.path, problem)
     }
 
     fn text(&self) -> std::result::Result<&'a str, Error> {
-        self.value.as_str().ok_or_else(|| self.wrong("not a text"))
+        self.value.as_str().ok_or_else(|| self.invalid("not a string"))
     }
 
     fn number(&self) -> std::result::Result<f64, Error> {
         let number = self.value.as_f64().filter(|x| x.is_finite() && *x >= 0.0);
-        number.ok_or_else(|| self.wrong(&format!("{}: not a number of at least 0", cut(&self.value.to_string(), 40))))
+        number.ok_or_else(|| {
+            self.invalid(&format!("{}: not a number of at least 0", truncate(&self.value.to_string(), 40)))
+        })
     }
 
     fn list(&self) -> std::result::Result<&'a [Value], Error> {
-        self.value.as_array().map(Vec::as_slice).ok_or_else(|| self.wrong("not a list"))
+        self.value.as_array().map(Vec::as_slice).ok_or_else(|| self.invalid("not a list"))
     }
 }
 
-/// What a file says of its test, once for all results in it.
+/// The common part of all results of a file.
 struct Case {
     base: Result,
-    /// Directions, where the file shows them.
+    /// Number of directions, if the file contains it.
     directions: Option<u8>,
 }
 
 impl Case {
-    /// A rate of one direction from one of both.
-    fn one_way(&self, aggregate: f64) -> f64 {
+    /// Converts an aggregate rate to the rate of one direction.
+    fn per_direction(&self, aggregate: f64) -> f64 {
         aggregate / f64::from(self.directions.unwrap_or(1))
     }
 }
 
-/// The results of a test case: two for a search of NDR and PDR, else one.
+/// Reads the results of a test case: two for a search of NDR and PDR, else one.
 pub(super) fn read(file: &Path, text: &str) -> std::result::Result<Vec<Result>, Error> {
-    if text.len() > MOST_BYTES {
-        return Err(wrong(file, "", &format!("more than {} MiB; a test case is smaller", MOST_BYTES >> 20)));
+    if text.len() > MAX_BYTES {
+        return Err(invalid(file, "", &format!("more than {} MiB", MAX_BYTES >> 20)));
     }
-    let value: Value = serde_json::from_str(text).map_err(|e| wrong(file, "", &e.to_string()))?;
-    let root = At { file, place: String::new(), value: &value };
+    let value: Value = serde_json::from_str(text).map_err(|e| invalid(file, "", &e.to_string()))?;
+    let root = Member { file, path: String::new(), value: &value };
     let version = root.get("version")?;
     if !version.text()?.starts_with("1.") {
-        return Err(
-            version.wrong(&format!("{}: not a model of version 1, which is read here", cut(version.text()?, 40)))
-        );
+        return Err(version.invalid(&format!(
+            "{}: unsupported version; version 1 of the model is supported",
+            truncate(version.text()?, 40)
+        )));
     }
     let result = root.get("result")?;
-    let kind = result.get("type")?;
+    let test_type = result.get("type")?;
     let case = case(&root)?;
-    match kind.text()? {
+    match test_type.text()? {
         "ndrpdr" => {
             let found = [("ndr", 0.0), ("pdr", 0.005)].map(|(name, loss)| search(&case, &result, name, loss));
             found.into_iter().collect()
@@ -92,73 +95,73 @@ pub(super) fn read(file: &Path, text: &str) -> std::result::Result<Vec<Result>, 
         "mrr" => receive_rate(&case, &result.get("receive_rate")?).map(|r| vec![r]),
         "reconf" => reconfiguration(&case, &result).map(|r| vec![r]),
         "hoststack" => connections(&case, &result).map(|r| vec![r]),
-        other => Err(kind.wrong(&format!(
-            "`{}` holds no measurement; those of ndrpdr, mrr, soak, reconf and hoststack do",
-            cut(other, 40)
+        other => Err(test_type.invalid(&format!(
+            "unsupported type `{}`; supported: ndrpdr, mrr, soak, reconf and hoststack",
+            truncate(other, 40)
         ))),
     }
 }
 
-fn case(root: &At<'_>) -> std::result::Result<Case, Error> {
-    let text = |name: &str| root.get(name).and_then(|at| at.text().map(|text| cut(text, limit::NAME)));
+fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
+    let text = |name: &str| root.get(name).and_then(|at| at.text().map(|text| truncate(text, limit::NAME)));
     let (long, short) = (text("test_name_long")?, text("test_name_short")?);
     // {nic}-{frame size}-{threads and cores}-{suite}
     let mut parts = long.splitn(4, '-');
     let (nic, size, threads) = (parts.next(), parts.next(), parts.next());
     let frames = size.and_then(frames).ok_or_else(|| {
-        let place = root.maybe("test_name_long").map_or(String::new(), |at| at.place);
-        wrong(root.file, &place, &format!("{long}: no frame size in its second part, as in nic-64b-2t1c-suite"))
+        let path = root.optional("test_name_long").map_or(String::new(), |at| at.path);
+        invalid(root.file, &path, &format!("{long}: no frame size in the second part, as in nic-64b-2t1c-suite"))
     })?;
     let hosts = root.get("hosts")?.list()?.len();
-    let telemetry = root.maybe("telemetry").map_or(Ok(0), |at| at.list().map(<[Value]>::len))?;
+    let telemetry = root.optional("telemetry").map_or(Ok(0), |at| at.list().map(<[Value]>::len))?;
     let result = root.get("result")?;
-    let directions = match (result.maybe("latency_forward"), result.maybe("latency_reverse")) {
+    let directions = match (result.optional("latency_forward"), result.optional("latency_reverse")) {
         (_, Some(_)) => Some(2),
         (Some(_), None) => Some(1),
         (None, None) => None,
     };
 
     let mut deviations = vec![
-        "imported from CSIT: no raw trials; trial durations, their sum, the exceed ratio, flows and burst are not in the file \
-         and stand as 0; what limited the rate is not told"
+        "imported from CSIT: no raw trials; trial durations, their sum, exceed ratio, flows and burst are not in the file and set \
+         to 0; what limited the rate is not recorded"
             .to_owned(),
-        "the file tells neither CPU, kernel, memory nor calibration; host addresses are left out".to_owned(),
+        "CPU, kernel, memory and calibration are not in the file; host addresses are left out".to_owned(),
     ];
     if directions.is_none() {
         deviations.push(
-            "the file does not show how many directions there were: rates are the sum of all, as CSIT has them"
-                .to_owned(),
+            "the number of directions is not in the file: rates are the sum of all directions, as in CSIT".to_owned(),
         );
     }
     if telemetry > 0 {
-        deviations.push(format!("{telemetry} entries of telemetry are left out"));
+        deviations.push(format!("{telemetry} telemetry entries are left out"));
     }
-    if root.maybe("passed").and_then(|at| at.value.as_bool()) == Some(false) {
-        let message = root.maybe("message").and_then(|at| at.value.as_str()).unwrap_or_default();
-        deviations.push(cut(&format!("CSIT says that the test failed: {message}"), limit::TEXT));
+    if root.optional("passed").and_then(|at| at.value.as_bool()) == Some(false) {
+        let message = root.optional("message").and_then(|at| at.value.as_str()).unwrap_or_default();
+        deviations.push(truncate(&format!("the test failed in CSIT: {message}"), limit::TEXT));
     }
     let mut cell = BTreeMap::new();
     for (name, value) in [("nic", nic), ("threads", threads)] {
         cell.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
-    let more = [
-        ("traffic generator", cut(&format!("{} {}", text("tg_type")?, text("tg_version")?), limit::NAME)),
+    let extra = [
+        ("traffic generator", truncate(&format!("{} {}", text("tg_type")?, text("tg_version")?), limit::NAME)),
         ("hosts", hosts.to_string()),
         ("test", text("test_id")?),
         ("end", text("end_time")?),
     ];
-    let protocol = short.split('-').find(|part| part.contains("eth") || part.starts_with("dot1")).unwrap_or("not told");
+    let protocol =
+        short.split('-').find(|part| part.contains("eth") || part.starts_with("dot1")).unwrap_or("not recorded");
     let base = Result {
-        schema: Version::V1,
+        schema: Version::V2,
         id: String::new(),
         tool: Tool { name: "csit".to_owned(), version: format!("UTI {}", text("version")?), command: None },
-        study: cut(&format!("csit/{short}"), limit::NAME),
+        study: truncate(&format!("csit/{short}"), limit::NAME),
         cell,
         method: Method::default(),
         dut: Dut {
             kind: text("dut_type")?.to_lowercase(),
             version: Some(text("dut_version")?),
-            nfs: vec![NfUse { name: short.clone(), kind: short.clone() }],
+            nfs: vec![NfInstance { name: short.clone(), kind: short.clone() }],
             ports: nic
                 .map(|nic| Port { name: "nic".to_owned(), device: nic.to_owned(), driver: None })
                 .into_iter()
@@ -172,17 +175,17 @@ fn case(root: &At<'_>) -> std::result::Result<Case, Error> {
             burst: 0,
             directions: directions.unwrap_or(1),
             trace_sha256: None,
-            back_sha256: None,
+            reverse_trace_sha256: None,
             profile: None,
             seed: None,
         },
-        goal: Goal { method: "CSIT's search".to_owned(), ..Goal::default() },
+        goal: Goal { search: "CSIT's search".to_owned(), ..Goal::default() },
         environment: Environment {
             date: text("start_time")?,
-            cpu: "not told".to_owned(),
-            kernel: "not told".to_owned(),
-            memory: "not told".to_owned(),
-            more: more.map(|(name, value)| (name.to_owned(), value)).into(),
+            cpu: "not recorded".to_owned(),
+            kernel: "not recorded".to_owned(),
+            memory: "not recorded".to_owned(),
+            extra: extra.map(|(name, value)| (name.to_owned(), value)).into(),
             ..Environment::default()
         },
         calibration: None,
@@ -208,14 +211,14 @@ fn frames(size: &str) -> Option<Frames> {
     (bytes > 0).then_some(Frames::FrameBytes(bytes))
 }
 
-/// A rate and its unit.
-fn rate(at: &At<'_>) -> std::result::Result<(f64, String), Error> {
+/// Reads a rate and its unit.
+fn rate(at: &Member<'_>) -> std::result::Result<(f64, String), Error> {
     let rate = at.get("rate")?;
-    Ok((rate.get("value")?.number()?, cut(rate.get("unit")?.text()?, limit::NAME)))
+    Ok((rate.get("value")?.number()?, truncate(rate.get("unit")?.text()?, limit::NAME)))
 }
 
-/// The bounds of a search.
-fn search(case: &Case, result: &At<'_>, name: &str, loss: f64) -> std::result::Result<Result, Error> {
+/// Reads the bounds of a search.
+fn search(case: &Case, result: &Member<'_>, name: &str, loss: f64) -> std::result::Result<Result, Error> {
     let bounds = result.get(name)?;
     let (lower_at, upper_at) = (bounds.get("lower")?, bounds.get("upper")?);
     let ((lower, unit), (upper, _)) = (rate(&lower_at)?, rate(&upper_at)?);
@@ -224,59 +227,59 @@ fn search(case: &Case, result: &At<'_>, name: &str, loss: f64) -> std::result::R
     r.goal.name = Some(if name == "critical_rate" { "critical rate" } else { name }.to_owned());
     if name == "critical_rate" {
         r.method.name = "soak".to_owned();
-        r.deviations.push("the bounds are a Bayesian estimate for a loss ratio of 1e-7, no loads of trials".to_owned());
+        r.deviations
+            .push("the bounds are a Bayesian estimate for a loss ratio of 1e-7, not loads of trials".to_owned());
     }
     for (at, which) in [(&lower_at, "lower"), (&upper_at, "upper")] {
-        if let Some(bandwidth) = at.maybe("bandwidth") {
-            let value = case.one_way(bandwidth.get("value")?.number()?);
+        if let Some(bandwidth) = at.optional("bandwidth") {
+            let value = case.per_direction(bandwidth.get("value")?.number()?);
             r.quantities.push(Quantity::new(&format!("{which} bandwidth"), "bps", value));
         }
     }
     if unit != "pps" {
-        // connections or requests: no packets
+        // connections or requests, not packets
         r.method.name = "connections".to_owned();
         r.quantities.push(Quantity::new("lower bound", &unit, lower));
         r.quantities.push(Quantity::new("upper bound", &unit, upper));
         return Ok(r);
     }
     if upper < lower {
-        return Err(upper_at.wrong(&format!("{upper}: below the lower bound, {lower}")));
+        return Err(upper_at.invalid(&format!("{upper}: below the lower bound {lower}")));
     }
-    let (lower, upper) = (case.one_way(lower), case.one_way(upper));
+    let (lower, upper) = (case.per_direction(lower), case.per_direction(upper));
     r.goal.width = if upper > 0.0 { (upper - lower) / upper } else { 0.0 };
     r.summary = Summary { lower_pps: lower, upper_pps: Some(upper), conditional_pps: None };
     // loads of the latency are shares of the PDR
     if name == "pdr" {
-        latencies(case, result, &mut r)?;
+        latencies(result, &mut r)?;
     }
     Ok(r)
 }
 
-/// Latency at the loads at which CSIT measures it, both directions together.
-fn latencies(case: &Case, result: &At<'_>, r: &mut Result) -> std::result::Result<(), Error> {
-    let _ = case;
+/// Reads the latency at each load, both directions together.
+fn latencies(result: &Member<'_>, r: &mut Result) -> std::result::Result<(), Error> {
     for (name, share) in [("pdr_0", None), ("pdr_10", Some(0.1)), ("pdr_50", Some(0.5)), ("pdr_90", Some(0.9))] {
         let mut all: Option<Histogram<u64>> = None;
         let mut max_ns: f64 = 0.0;
         for direction in ["latency_forward", "latency_reverse"] {
-            let Some(at) = result.maybe(direction).and_then(|at| at.maybe(name)) else { continue };
+            let Some(at) = result.optional(direction).and_then(|at| at.optional(name)) else { continue };
             let unit = at.get("unit")?;
             if unit.text()? != "us" {
-                return Err(unit.wrong(&format!("{}: not us", cut(unit.text()?, 20))));
+                return Err(unit.invalid(&format!("{}: not us", truncate(unit.text()?, 20))));
             }
             max_ns = max_ns.max(at.get("max")?.number()? * 1e3);
             let h = histogram(&at.get("hdrh")?)?;
             match &mut all {
-                Some(all) => all.add(&h).map_err(|e| at.wrong(&e.to_string()))?,
+                Some(all) => all.add(&h).map_err(|e| at.invalid(&e.to_string()))?,
                 None => all = Some(h),
             }
         }
         let Some(h) = all.filter(|h| !h.is_empty()) else { continue };
-        // bins are wider than a microsecond; the largest is told exactly
+        // bins are wider than a microsecond; the maximum is exact
         let max_ns = if max_ns > 0.0 { max_ns } else { h.max() as f64 };
         let at = |q: f64| (h.value_at_quantile(q) as f64).min(max_ns);
         r.latency.push(Latency {
-            load_pps: share.map_or(LEAST_PPS, |share| (r.summary.lower_pps * share).max(LEAST_PPS)),
+            load_pps: share.map_or(MIN_LATENCY_PPS, |share| (r.summary.lower_pps * share).max(MIN_LATENCY_PPS)),
             share_of_throughput: share,
             p50_ns: at(0.5),
             p99_ns: at(0.99),
@@ -284,58 +287,56 @@ fn latencies(case: &Case, result: &At<'_>, r: &mut Result) -> std::result::Resul
             max_ns,
             samples: h.len(),
             lost: 0,
-            machine: false,
+            host_interference: false,
             latency_hdr: hdr::encode(&h).ok(),
         });
     }
     if !r.latency.is_empty() {
-        r.deviations
-            .push("latency is of probe packets, in whole microseconds; probes that were lost are not told".to_owned());
+        r.deviations.push("latency of probe packets, in whole microseconds; lost probes are not recorded".to_owned());
     }
     Ok(())
 }
 
-/// A histogram of microseconds, in nanoseconds.
-fn histogram(at: &At<'_>) -> std::result::Result<Histogram<u64>, Error> {
+/// Converts a histogram from microseconds to nanoseconds.
+fn histogram(at: &Member<'_>) -> std::result::Result<Histogram<u64>, Error> {
     let mut text = at.text()?.trim().trim_end_matches('=').to_owned();
-    // some are without their padding
+    // some lack the padding
     while text.len() % 4 != 0 {
         text.push('=');
     }
-    let us = hdr::decode(&text).map_err(|e| at.wrong(&e.to_string()))?;
-    let mut ns = Histogram::<u64>::new(3).map_err(|e| at.wrong(&e.to_string()))?;
+    let us = hdr::decode(&text).map_err(|e| at.invalid(&e.to_string()))?;
+    let mut ns = Histogram::<u64>::new(3).map_err(|e| at.invalid(&e.to_string()))?;
     for bucket in us.iter_recorded() {
         let value = bucket.value_iterated_to().saturating_mul(1000).min(limit::COUNT);
-        ns.record_n(value, bucket.count_at_value()).map_err(|e| at.wrong(&e.to_string()))?;
+        ns.record_n(value, bucket.count_at_value()).map_err(|e| at.invalid(&e.to_string()))?;
     }
     Ok(ns)
 }
 
-/// Maximum receive rate: one load, several short trials.
-fn receive_rate(case: &Case, at: &At<'_>) -> std::result::Result<Result, Error> {
+/// Reads a maximum receive rate: one load, several short trials.
+fn receive_rate(case: &Case, at: &Member<'_>) -> std::result::Result<Result, Error> {
     let rate = at.get("rate")?;
     let list = rate.get("values")?;
     if list.list()?.is_empty() || list.list()?.len() > limit::TRIALS {
-        return Err(list.wrong(&format!("{} values; 1 to {} are read", list.list()?.len(), limit::TRIALS)));
+        return Err(list.invalid(&format!("{} values; 1 to {} are supported", list.list()?.len(), limit::TRIALS)));
     }
     let values: std::result::Result<Vec<f64>, Error> = (0..)
         .zip(list.list()?)
-        .map(|(n, value): (usize, _)| At { file: at.file, place: format!("{}[{n}]", list.place), value }.number())
+        .map(|(n, value): (usize, _)| Member { file: at.file, path: format!("{}[{n}]", list.path), value }.number())
         .collect();
-    let values: Vec<f64> = values?.into_iter().map(|v| case.one_way(v)).collect();
+    let values: Vec<f64> = values?.into_iter().map(|v| case.per_direction(v)).collect();
     let mut r = case.base.clone();
     r.method.name = "receive-rate".to_owned();
     r.goal.loss_ratio = 1.0;
-    r.limited_by = LimitedBy::Load;
+    r.limited_by = LimitedBy::MaxLoad;
     let unit = rate.get("unit")?;
     r.quantities.extend(Quantity::mean("receive rate", unit.text()?, &values));
-    r.deviations
-        .push("rates are of frames received while the load was the highest of the link, whatever was lost".to_owned());
+    r.deviations.push("rates of received frames at line rate, regardless of loss".to_owned());
     Ok(r)
 }
 
-/// What was lost while the DUT was changed.
-fn reconfiguration(case: &Case, result: &At<'_>) -> std::result::Result<Result, Error> {
+/// Reads the loss during a reconfiguration of the DUT.
+fn reconfiguration(case: &Case, result: &Member<'_>) -> std::result::Result<Result, Error> {
     let loss = result.get("loss")?;
     let (load, unit) = rate(&result.get("aggregate_rate")?)?;
     let mut r = case.base.clone();
@@ -344,13 +345,13 @@ fn reconfiguration(case: &Case, result: &At<'_>) -> std::result::Result<Result, 
     r.quantities = vec![
         Quantity::new("lost while changed", "frames", of("packet")?),
         Quantity::new("time lost while changed", "s", of("time")?),
-        Quantity::new("load", &unit, case.one_way(load)),
+        Quantity::new("load", &unit, case.per_direction(load)),
     ];
     Ok(r)
 }
 
-/// Connections of a host stack.
-fn connections(case: &Case, result: &At<'_>) -> std::result::Result<Result, Error> {
+/// Reads the metrics of connections of a host stack.
+fn connections(case: &Case, result: &Member<'_>) -> std::result::Result<Result, Error> {
     let mut r = case.base.clone();
     r.method.name = "connections".to_owned();
     for (member, name) in [
@@ -362,12 +363,12 @@ fn connections(case: &Case, result: &At<'_>) -> std::result::Result<Result, Erro
         ("retransmits", "retransmits"),
         ("duration", "duration"),
     ] {
-        let Some(at) = result.maybe(member) else { continue };
+        let Some(at) = result.optional(member) else { continue };
         let (value, unit) = (at.get("value")?.number()?, at.get("unit")?);
         r.quantities.push(Quantity::new(name, unit.text()?, value));
     }
-    if result.maybe("bandwidth").is_none() {
-        return Err(result.wrong("no member `bandwidth`, which the model asks for"));
+    if result.optional("bandwidth").is_none() {
+        return Err(result.invalid("missing member `bandwidth`"));
     }
     Ok(r)
 }

@@ -1,14 +1,14 @@
-//! Two sides, and one number over time.
+//! Comparing two sides, and trends.
 
-use crate::made_up;
+use crate::samples;
 
 use report::{Quantity, Result};
 use results::compare::{Interval, Mismatch, compare};
 use results::trend::trends;
 
-/// A result for a frame size (its place among the sizes of RFC 2544) with this throughput.
+/// A result with a frame size (index into the sizes of RFC 2544) and a throughput.
 fn one(kind: &str, size: usize, pps: f64) -> Result {
-    let mut r = made_up::result(kind, made_up::sizes().swap_remove(size), 250.0);
+    let mut r = samples::result(kind, samples::sizes().swap_remove(size), 250.0);
     r.summary.lower_pps = pps;
     r.summary.upper_pps = Some(pps * 1.02);
     r.quantities.clear();
@@ -30,17 +30,17 @@ fn repetitions_are_compared_by_ranks() {
     assert_eq!((row.b.n, row.b.median), (5, 9.0e6));
     let (ratio, (low, high)) = (row.ratio.unwrap(), row.interval.unwrap());
     assert!((ratio - 0.9).abs() < 0.01 && low < ratio && ratio < high.unwrap() && high.unwrap() < 1.0);
-    assert!(matches!(row.interval_is, Interval::Ranks { confidence } if confidence >= 0.95));
-    // latency at each load is compared too, and never with another load
+    assert!(matches!(row.interval_type, Interval::Ranks { confidence } if confidence >= 0.95));
+    // latency is compared at equal loads
     assert!(pairs[0].rows.iter().any(|r| r.metric == "p99 at 50 %"));
 }
 
 #[test]
-fn single_results_have_the_bounds_of_their_searches() {
+fn single_results_use_the_bounds_of_their_searches() {
     let (a, b) = (one("native", 0, 10e6), one("bondstone", 0, 9e6));
     let pairs = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &[], false).unwrap();
     let row = &pairs[0].rows[0];
-    assert_eq!((row.ratio, row.interval_is), (Some(0.9), Interval::Bounds));
+    assert_eq!((row.ratio, row.interval_type), (Some(0.9), Interval::Bounds));
     let (low, high) = row.interval.unwrap();
     assert!((low - 9.0 / 10.2).abs() < 1e-9 && (high.unwrap() - 9.18 / 10.0).abs() < 1e-9);
     // without an upper bound the ratio has none
@@ -48,13 +48,13 @@ fn single_results_have_the_bounds_of_their_searches() {
     open.summary.upper_pps = None;
     let pairs = compare(&[a], &[open], &[], false).unwrap();
     assert_eq!(pairs[0].rows[0].interval.unwrap().1, None);
-    // latency of a single result knows nothing of how far it is off
+    // the latency of a single result has no uncertainty
     let p99 = pairs[0].rows.iter().find(|r| r.metric.starts_with("p99 ")).unwrap();
-    assert_eq!((p99.interval, p99.interval_is), (None, Interval::None));
+    assert_eq!((p99.interval, p99.interval_type), (None, Interval::None));
 }
 
 #[test]
-fn cells_are_paired_and_the_rest_is_refused() {
+fn pairs_equal_conditions_and_rejects_others() {
     let a: Vec<Result> = (0..4).map(|s| one("native", s, 10e6)).collect();
     let b: Vec<Result> = (1..5).rev().map(|s| one("bondstone", s, 9e6)).collect();
     let e = compare(&a, &b, &[], false).unwrap_err();
@@ -63,15 +63,15 @@ fn cells_are_paired_and_the_rest_is_refused() {
         "{e}"
     );
     let pairs = compare(&a, &b, &[], true).unwrap();
-    let frames: Vec<&str> = pairs.iter().map(|p| p.cell.0["frames"].as_str()).collect();
+    let frames: Vec<&str> = pairs.iter().map(|p| p.conditions.0["frames"].as_str()).collect();
     assert_eq!(frames, ["128", "256", "512"], "in the order of their size");
 
-    // each condition by itself
+    // each condition separately
     let base = one("native", 0, 10e6);
     for (name, change) in [
         ("method", (|r: &mut Result| r.method.name = "soak".to_owned()) as fn(&mut Result)),
         ("method", |r| r.method.quick = false),
-        ("goal.trial_s", |r| r.goal.trial_s = 60.0),
+        ("goal.trial_duration_s", |r| r.goal.trial_duration_s = 60.0),
         ("goal.loss_ratio", |r| r.goal.loss_ratio = 0.005),
         ("goal.width", |r| r.goal.width = 0.005),
         ("flows", |r| r.traffic.flows = 1),
@@ -84,8 +84,8 @@ fn cells_are_paired_and_the_rest_is_refused() {
         let mut other = base.clone();
         change(&mut other);
         let refused = compare(std::slice::from_ref(&base), std::slice::from_ref(&other), &[], false);
-        let said = refused.unwrap_err().to_string();
-        assert!(said.contains(&format!("  {name}: A has ")) && said.contains("--across"), "{said}");
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains(&format!("  {name}: A has ")) && message.contains("--across"), "{message}");
         let across =
             |name: &str| compare(std::slice::from_ref(&base), std::slice::from_ref(&other), &[name.to_owned()], false);
         assert_eq!(across(name).unwrap().len(), 1, "{name}");
@@ -97,13 +97,13 @@ fn cells_are_paired_and_the_rest_is_refused() {
 }
 
 #[test]
-fn a_side_is_one_thing() {
+fn a_side_must_consist_of_repetitions() {
     let mixed = [one("native", 0, 10e6), one("bondstone", 0, 9e6)];
     let other = [one("vpp", 0, 9e6)];
     let e = compare(&mixed, &other, &[], false).unwrap_err();
     assert!(matches!(&e, Mismatch::Mixed { side: 'A', what, .. } if what == "dut"), "{e}");
     assert!(compare(&mixed, &other, &["dut".to_owned()], false).is_ok());
-    // what may differ between the sides may not differ within one
+    // conditions that may differ between the sides must not differ within one
     let mut flows = [one("vpp", 0, 9e6), one("vpp", 0, 9e6)];
     flows[1].traffic.flows = 1;
     let e = compare(&flows, &other, &["flows".to_owned()], false).unwrap_err();
@@ -114,7 +114,7 @@ fn a_side_is_one_thing() {
 }
 
 #[test]
-fn quantities_of_both_sides_are_compared() {
+fn compares_quantities() {
     let with = |values: &[f64]| {
         let mut r = one("native", 0, 1e6);
         r.quantities.extend(Quantity::mean("burst length", "frames", values));
@@ -124,47 +124,55 @@ fn quantities_of_both_sides_are_compared() {
     let pairs = compare(&[with(&[10.0, 12.0])], &[with(&[20.0, 26.0])], &[], false).unwrap();
     let row = pairs[0].rows.iter().find(|r| r.metric == "burst length").unwrap();
     assert_eq!((row.a.min, row.a.max, row.a.median), (10.0, Some(12.0), 11.0));
-    assert_eq!((row.interval, row.interval_is), (Some((20.0 / 12.0, Some(2.6))), Interval::Bounds));
+    assert_eq!((row.interval, row.interval_type), (Some((20.0 / 12.0, Some(2.6))), Interval::Bounds));
     let only = pairs[0].rows.iter().find(|r| r.metric == "only").unwrap();
     assert_eq!((only.ratio, only.interval), (Some(2.0), None));
 }
 
 #[test]
-fn a_trend_tells_when_it_changes_and_what_else_did() {
+fn trend_finds_change_points_and_differences() {
     let mut all = vec![];
     for day in 1..=28usize {
         let noise = 1.0 + 0.004 * ((day * 7919 % 13) as f64 / 6.0 - 1.0);
         let mut r = one("bondstone", 0, if day < 15 { 10e6 } else { 9e6 } * noise);
         r.environment.date = format!("2026-02-{day:02}T01:00:00Z");
         r.dut.version = Some(if day < 15 { "0.1.0" } else { "0.2.0" }.to_owned());
-        r.seal().unwrap();
+        r.assign_id().unwrap();
         all.push(r);
         let mut other = one("bondstone", 1, 5e6 * noise);
         other.environment.date = format!("2026-02-{day:02}T02:00:00Z");
         all.push(other);
     }
-    // whatever their order
+    // in any order
     all.reverse();
     let found = trends(&all, "throughput");
     assert_eq!(found.len(), 2);
-    let (small, large) =
-        (&found[usize::from(found[0].cell["frames"] != "64")], &found[usize::from(found[0].cell["frames"] == "64")]);
-    assert_eq!((small.points.len(), large.changes.len()), (28, 0));
-    let [change] = small.changes.as_slice() else { panic!("{:?}", small.changes) };
+    let (small, large) = (
+        &found[usize::from(found[0].conditions["frames"] != "64")],
+        &found[usize::from(found[0].conditions["frames"] == "64")],
+    );
+    assert_eq!((small.points.len(), large.change_points.len()), (28, 0));
+    let [change] = small.change_points.as_slice() else { panic!("{:?}", small.change_points) };
     assert_eq!(change.date, "2026-02-15T01:00:00Z");
-    assert!((change.change.unwrap() + 0.1).abs() < 0.005 && change.sigma_before < 0.01 * change.before);
-    assert_eq!(change.versions, [("dut version".to_owned(), "0.1.0".to_owned(), "0.2.0".to_owned())]);
+    assert!((change.change.unwrap() + 0.1).abs() < 0.005 && change.stddev_before < 0.01 * change.before);
+    assert_eq!(change.differences, [("dut version".to_owned(), "0.1.0".to_owned(), "0.2.0".to_owned())]);
     assert!(small.points.is_sorted_by(|a, b| a.date < b.date));
     assert!(trends(&all, "no such").is_empty());
 }
 
 #[test]
-fn profiles_are_compared_where_script_length_and_line_are_the_same() {
+fn compares_profiles_with_equal_script_duration_and_line_rate() {
     let profile = |script: &str, seconds: u32, line_bps: Option<f64>| {
         let mut r = one("native", 0, 10e6);
         let sha256 = report::sha256(script.as_bytes());
         let script = Some(script.to_owned());
-        r.traffic.profile = Some(report::Profile { name: "day.rhai".to_owned(), sha256, script, seconds, line_bps });
+        r.traffic.profile = Some(report::Profile {
+            name: "day.rhai".to_owned(),
+            sha256,
+            script,
+            duration_s: seconds,
+            line_rate_bps: line_bps,
+        });
         r
     };
     let first = profile("fn at(second) { #{} }", 60, None);

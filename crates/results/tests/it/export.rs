@@ -1,6 +1,6 @@
-//! What other programs read.
+//! Export formats.
 
-use crate::made_up;
+use crate::samples;
 
 use proptest::prelude::*;
 use report::{Quantity, Result};
@@ -9,26 +9,26 @@ use results::metric::metrics;
 use results::threshold::{Bound, Threshold};
 use roxmltree::Document;
 
-fn some() -> Vec<Result> {
-    let sizes = made_up::sizes();
-    sizes.into_iter().take(3).map(|frames| made_up::result("bondstone", frames, 400.0)).collect()
+fn three_results() -> Vec<Result> {
+    let sizes = samples::sizes();
+    sizes.into_iter().take(3).map(|frames| samples::result("bondstone", frames, 400.0)).collect()
 }
 
-fn at(bound: Bound, text: &str) -> Threshold {
+fn threshold(bound: Bound, text: &str) -> Threshold {
     Threshold::parse(text, bound).unwrap()
 }
 
 #[test]
-fn junit_is_xml_and_counts() {
-    let mut all = some();
+fn junit_is_valid_xml_with_counts() {
+    let mut all = three_results();
     all[0].study = "a \u{1}<&\"'>".to_owned();
     all[1].cell.insert("k|".to_owned(), "]]>\n".to_owned());
     let fast = all.iter().map(|r| r.summary.lower_pps).fold(0.0, f64::max);
     let bounds = [
-        at(Bound::AtLeast, &format!("throughput={fast}")),
-        at(Bound::AtMost, "p99=1s"),
-        at(Bound::AtMost, "loss=100%"),
-        at(Bound::AtLeast, "back-to-back frames=4000"),
+        threshold(Bound::AtLeast, &format!("throughput={fast}")),
+        threshold(Bound::AtMost, "p99=1s"),
+        threshold(Bound::AtMost, "loss=100%"),
+        threshold(Bound::AtLeast, "back-to-back frames=4000"),
     ];
     let report = junit::junit(&all, &bounds).unwrap();
     assert_eq!(report.failures, 2);
@@ -63,22 +63,22 @@ fn junit_is_xml_and_counts() {
             && missed.text().unwrap().contains("result ")
     );
 
-    // a number that one result does not have is skipped; one that none has is a mistake
+    // a metric that one result lacks is skipped; one that all lack is an error
     all[2].quantities = vec![Quantity::new("only here", "frames", 1.0)];
-    let report = junit::junit(&all, &[at(Bound::AtMost, "only here=0")]).unwrap();
+    let report = junit::junit(&all, &[threshold(Bound::AtMost, "only here=0")]).unwrap();
     assert!(report.xml.contains("skipped=\"2\"") && report.failures == 1);
     Document::parse(&report.xml).unwrap();
-    let e = junit::junit(&all, &[at(Bound::AtMost, "p98=1us")]).unwrap_err();
-    assert!(e.starts_with("p98: no result has it; there are") && e.contains("throughput"), "{e}");
-    let e = junit::junit(&all, &[at(Bound::AtMost, "p99=5")]).unwrap_err();
-    assert!(e.contains("write 5ns"), "{e}");
+    let e = junit::junit(&all, &[threshold(Bound::AtMost, "p98=1us")]).unwrap_err();
+    assert!(e.starts_with("p98: no result has this metric; available:") && e.contains("throughput"), "{e}");
+    let e = junit::junit(&all, &[threshold(Bound::AtMost, "p99=5")]).unwrap_err();
+    assert!(e.contains("use 5ns"), "{e}");
     let plain = junit::junit(&all, &[]).unwrap();
     assert!(plain.xml.contains("tests=\"3\"") && plain.failures == 0);
 }
 
 #[test]
-fn markdown_has_a_row_for_each() {
-    let mut all = some();
+fn markdown_has_a_row_per_result() {
+    let mut all = three_results();
     all[1].dut.kind = "a|b<script>".to_owned();
     let text = markdown::markdown(&all);
     let rows: Vec<&str> = text.lines().filter(|l| l.starts_with('|')).collect();
@@ -95,30 +95,30 @@ fn markdown_has_a_row_for_each() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What a reader of RFC 4180 reads is what was written, whatever texts are in it.
+    /// A reader of RFC 4180 reads back any text.
     #[test]
     fn csv_is_read_back(study in any::<String>(), kind in "[\",\r\n\u{0}a=;]{0,12}", value in any::<String>(), x in 0.0..1e15f64) {
-        let mut r = made_up::result("x", made_up::sizes().swap_remove(0), 300.0);
+        let mut r = samples::result("x", samples::sizes().swap_remove(0), 300.0);
         r.study = study;
         r.dut.kind = kind;
         r.cell.insert("k".to_owned(), value);
         r.quantities[0].value = x;
-        let all = [r, some().swap_remove(1)];
+        let all = [r, three_results().swap_remove(1)];
         let text = csv::csv(&all);
         prop_assert!(text.ends_with("\r\n"));
         let mut reader = ::csv::Reader::from_reader(text.as_bytes());
         let heading = reader.headers().unwrap().clone();
         prop_assert_eq!(heading.iter().collect::<Vec<_>>(), csv::HEADING);
-        let place = |name: &str| heading.iter().position(|h| h == name).unwrap();
+        let column = |name: &str| heading.iter().position(|h| h == name).unwrap();
         let rows: Vec<::csv::StringRecord> = reader.records().map(|r| r.unwrap()).collect();
         let expected: Vec<_> = all.iter().flat_map(|r| metrics(r).into_iter().map(move |m| (r, m))).collect();
         prop_assert_eq!(rows.len(), expected.len());
         for (row, (r, m)) in rows.iter().zip(expected) {
             let cell: Vec<_> = r.cell.iter().map(|(n, v)| format!("{n}={v}")).collect();
             let [study, cell, label] = [r.study.clone(), cell.join("; "), r.dut.label()];
-            prop_assert_eq!([&row[place("study")], &row[place("cell")], &row[place("dut")]], [&study, &cell, &label]);
-            prop_assert_eq!([&row[place("id")], &row[place("metric")], &row[place("unit")]], [&r.id, &m.name, &m.unit]);
-            prop_assert_eq!(row[place("value")].parse::<f64>().unwrap(), m.value);
+            prop_assert_eq!([&row[column("study")], &row[column("cell")], &row[column("dut")]], [&study, &cell, &label]);
+            prop_assert_eq!([&row[column("id")], &row[column("metric")], &row[column("unit")]], [&r.id, &m.name, &m.unit]);
+            prop_assert_eq!(row[column("value")].parse::<f64>().unwrap(), m.value);
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Results of other programs. The fixtures are written here, by what is known of the forms.
+//! Import of results of other programs. The fixtures are written from descriptions of the formats.
 
-use crate::made_up;
+use crate::samples;
 
 use report::{Document, Frames, Histogram, hdr};
 use results::import::{Format, Imported, read};
-use results::{Place, Store};
+use results::{Location, Store};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-fn file(folder: &Path, name: &str, text: &str) -> Place {
+fn file(folder: &Path, name: &str, text: &str) -> Location {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
-    Place::of(path)
+    Location::parse(path)
 }
 
 fn documents(read: Imported) -> Vec<report::Result> {
@@ -70,10 +70,10 @@ fn test_case() -> Value {
 }
 
 #[test]
-fn a_test_case_of_csit_becomes_ndr_and_pdr() {
+fn csit_test_case_becomes_ndr_and_pdr() {
     let folder = tempfile::tempdir().unwrap();
-    let place = file(folder.path(), "case.info.json", &test_case().to_string());
-    let (format, found) = read(&place, None).unwrap();
+    let path = file(folder.path(), "case.info.json", &test_case().to_string());
+    let (format, found) = read(&path, None).unwrap();
     assert_eq!(format, Format::Uti);
     let all = documents(found);
     let [ndr, pdr] = all.as_slice() else { panic!("{}", all.len()) };
@@ -98,9 +98,9 @@ fn a_test_case_of_csit_becomes_ndr_and_pdr() {
     let near = |ns: f64, us: f64| assert!((ns / us / 1e3 - 1.0).abs() < 0.02, "{ns} {us}");
     near(ninety.p50_ns, 14.0);
     near(ninety.p99_ns, 90.0);
-    let said = pdr.deviations.join("\n");
-    for word in ["no raw trials", "stand as 0", "2 entries of telemetry", "host addresses are left out"] {
-        assert!(said.contains(word), "{said}");
+    let deviations = pdr.deviations.join("\n");
+    for word in ["no raw trials", "set to 0", "2 telemetry entries", "host addresses are left out"] {
+        assert!(deviations.contains(word), "{deviations}");
     }
     assert!(!serde_json::to_string(pdr).unwrap().contains("10.30.51"));
     // what is imported is an ordinary result
@@ -110,7 +110,7 @@ fn a_test_case_of_csit_becomes_ndr_and_pdr() {
 }
 
 #[test]
-fn other_results_of_csit() {
+fn imports_other_csit_results() {
     let folder = tempfile::tempdir().unwrap();
     let of = |result: Value| {
         let mut case = test_case();
@@ -122,7 +122,7 @@ fn other_results_of_csit() {
     let mrr = &of(json!({"type": "mrr", "receive_rate": {"rate": rate(&[1e6, 3e6, 2e6])}}))[0];
     let q = mrr.quantity("receive rate").unwrap();
     let spread = q.spread.unwrap();
-    assert_eq!((q.value, spread.samples, spread.min, spread.max, spread.sigma), (2e6, 3, 1e6, 3e6, 1e6));
+    assert_eq!((q.value, spread.samples, spread.min, spread.max, spread.stddev), (2e6, 3, 1e6, 3e6, 1e6));
     assert!(matches!(&mrr.traffic.frames, Frames::Mix(mix) if (mix.name.as_str(), mix.parts.len()) == ("IMIX", 3)));
     assert!(mrr.deviations.iter().any(|d| d.contains("rates are the sum of all")));
     let one = |pps: f64| json!({"rate": {"unit": "pps", "value": pps}});
@@ -140,17 +140,17 @@ fn other_results_of_csit() {
 }
 
 #[test]
-fn what_is_wrong_with_a_test_case_is_told_with_its_place() {
+fn errors_in_a_test_case_have_a_path() {
     let folder = tempfile::tempdir().unwrap();
     let with = |change: &dyn Fn(&mut Value)| {
         let mut case = test_case();
         change(&mut case);
         read(&file(folder.path(), "case.json", &case.to_string()), Some(Format::Uti)).unwrap_err().to_string()
     };
-    for (e, said) in [
-        (with(&|c| c["version"] = json!("2.0.0")), "version: 2.0.0: not a model of version 1"),
-        (with(&|c| c["result"]["type"] = json!("unknown")), "result.type: `unknown` holds no measurement"),
-        (with(&|c| drop(c["result"]["ndr"]["lower"].take())), "result.ndr.lower: no member `rate`"),
+    for (e, expected) in [
+        (with(&|c| c["version"] = json!("2.0.0")), "version: 2.0.0: unsupported version"),
+        (with(&|c| c["result"]["type"] = json!("unknown")), "result.type: unsupported type `unknown`"),
+        (with(&|c| drop(c["result"]["ndr"]["lower"].take())), "result.ndr.lower: missing member `rate`"),
         (
             with(&|c| c["result"]["pdr"]["upper"]["rate"]["value"] = json!("fast")),
             "result.pdr.upper.rate.value: \"fast\": not a number",
@@ -166,20 +166,22 @@ fn what_is_wrong_with_a_test_case_is_told_with_its_place() {
         ),
         (with(&|c| c["result"]["latency_forward"]["pdr_90"]["unit"] = json!("ms")), "pdr_90.unit: ms: not us"),
         (with(&|c| c["start_time"] = json!("yesterday")), "environment.date: yesterday: not a date"),
-        (with(&|c| drop(c.as_object_mut().unwrap().remove("dut_version"))), "no member `dut_version`"),
+        (with(&|c| drop(c.as_object_mut().unwrap().remove("dut_version"))), "missing member `dut_version`"),
     ] {
-        assert!(e.contains(said) && e.contains("case.json"), "{e}\n{said}");
+        assert!(e.contains(expected) && e.contains("case.json"), "{e}\n{expected}");
     }
     for text in ["", "{", "[]", "{\"a\": 1}", "\u{feff}x"] {
         let e = read(&file(folder.path(), "odd.json", text), None).unwrap_err().to_string();
         assert!(e.contains("neither documents of Bondstone") && e.contains("--format"), "{e}");
     }
     std::fs::write(folder.path().join("bytes"), [0xff, 0xfe, 0x00]).unwrap();
-    assert!(read(&Place::of(folder.path().join("bytes")), None).unwrap_err().to_string().contains("no text"));
-    assert!(read(&Place::of(folder.path().join("nothing")), None).unwrap_err().to_string().contains("cannot be read"));
+    assert!(read(&Location::parse(folder.path().join("bytes")), None).unwrap_err().to_string().contains("not text"));
+    assert!(
+        read(&Location::parse(folder.path().join("nothing")), None).unwrap_err().to_string().contains("cannot read")
+    );
 }
 
-/// A small database in the form of NFPA's.
+/// A small database in the format of NFPA.
 fn nfpa(path: &Path) -> Connection {
     let c = Connection::open(path).unwrap();
     for (table, column) in [
@@ -213,7 +215,7 @@ fn nfpa(path: &Path) -> Connection {
         INSERT INTO vnf_functions VALUES (13, 'l2-switch'); INSERT INTO vnf_drivers VALUES (14, 'dpdk');
         INSERT INTO cpu VALUES (1, 3, 4); INSERT INTO nic VALUES (1, 5, 6, 'sfp');
         INSERT INTO traffic VALUES (1, 7, 9), (2, 8, 10); INSERT INTO vnf VALUES (1, 12, '2.5', 13, 14, '17.11');
-        INSERT INTO users VALUES (1, 'somebody');",
+        INSERT INTO users VALUES (1, 'jane');",
         rates.join(", ")
     ))
     .unwrap();
@@ -240,11 +242,11 @@ fn database(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_database_of_nfpa_becomes_a_result_for_each_measurement() {
+fn nfpa_database_becomes_a_result_per_measurement() {
     let folder = tempfile::tempdir().unwrap();
     let path = database(folder.path());
     let before = std::fs::read(&path).unwrap();
-    let (format, found) = read(&Place::of(&path), None).unwrap();
+    let (format, found) = read(&Location::parse(&path), None).unwrap();
     assert_eq!(format, Format::Nfpa);
     let all = documents(found);
     let [one, other] = all.as_slice() else { panic!("{}", all.len()) };
@@ -252,40 +254,37 @@ fn a_database_of_nfpa_becomes_a_result_for_each_measurement() {
     assert_eq!((one.dut.version.as_deref(), one.dut.ports[0].device.as_str()), (Some("2.5"), "intel x710"));
     assert_eq!(one.dut.ports[0].driver.as_deref(), Some("dpdk 17.11"));
     assert_eq!((one.traffic.frames.clone(), one.cell["traffic"].as_str()), (Frames::FrameBytes(64), "trpr_100"));
-    assert_eq!((one.goal.trial_s, one.goal.sum_s), (10.0, 50.0));
+    assert_eq!((one.goal.trial_duration_s, one.goal.duration_sum_s), (10.0, 50.0));
     assert_eq!(one.environment.cpu, "imaginary x1");
     assert_eq!(one.environment.date, "2016-10-09T08:00:00Z");
     assert_eq!(other.environment.date, "2016-10-09T00:00:00Z");
     for (name, value) in [
         ("sent rate", 14.5e6),
         ("received rate", 12e6),
-        ("received rate, smallest", 11e6),
+        ("received rate, min", 11e6),
         ("missing rate", 2.5e6),
-        ("missing rate, largest", 3e6),
+        ("missing rate, max", 3e6),
         ("difference in bits", 1.25e9),
     ] {
         assert_eq!(one.quantity(name).map(|q| q.value), Some(value), "{name}");
     }
-    assert_eq!(one.environment.more["NFPA measurement of the other direction"], "22");
+    assert_eq!(one.environment.extra["NFPA measurement of the other direction"], "22");
     assert!(one.deviations[0].contains("no raw trials") && one.deviations[0].contains("one-second"));
     // a trace without a size, and a rate that was read as negative
     assert!(matches!(&other.traffic.frames, Frames::Trace(t) if t.name == "wifi" && t.mean_frame_bytes == 62.5));
     assert!(other.deviations.iter().any(|d| d.starts_with("miss_pps_avg was -40")), "{:?}", other.deviations);
     assert_eq!(other.quantity("missing rate").unwrap().value, 0.0);
-    assert!(!serde_json::to_string(&all).unwrap().contains("somebody"));
+    assert!(!serde_json::to_string(&all).unwrap().contains("jane"));
     assert_eq!(std::fs::read(&path).unwrap(), before, "the database was changed");
 }
 
 #[test]
-fn what_is_wrong_with_a_database_is_told_with_its_place() {
-    for (change, said) in [
-        ("DROP TABLE vnf_drivers", "vnf_drivers: no such table"),
-        ("ALTER TABLE nic DROP COLUMN port_type", "nic.port_type: no such column"),
-        (
-            "ALTER TABLE measurements ADD COLUMN weather",
-            "measurements.weather: a column that NFPA's databases did not have",
-        ),
-        ("ALTER TABLE measurements RENAME COLUMN ts TO t", "measurements.ts: no such column"),
+fn errors_in_a_database_have_a_path() {
+    for (change, expected) in [
+        ("DROP TABLE vnf_drivers", "vnf_drivers: missing table"),
+        ("ALTER TABLE nic DROP COLUMN port_type", "nic.port_type: missing column"),
+        ("ALTER TABLE measurements ADD COLUMN weather", "measurements.weather: unknown column"),
+        ("ALTER TABLE measurements RENAME COLUMN ts TO t", "measurements.ts: missing column"),
         (
             "UPDATE measurements SET recv_pps_avg = 'fast' WHERE id = 22",
             "measurements.recv_pps_avg of id 22: \"fast\": not a number",
@@ -296,38 +295,38 @@ fn what_is_wrong_with_a_database_is_told_with_its_place() {
             "UPDATE traffic_packet_sizes SET packet_size = 70000 WHERE id = 9",
             "packet_size of id 21: 70000: not 0 to 65535",
         ),
-        ("DELETE FROM measurements", "measurements: no row in it"),
+        ("DELETE FROM measurements", "measurements: contains no rows"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let path = database(folder.path());
         Connection::open(&path).unwrap().execute_batch(change).unwrap();
-        let e = read(&Place::of(&path), None).unwrap_err().to_string();
-        assert!(e.contains(said) && e.contains("nfpa.db"), "{change}: {e}");
+        let e = read(&Location::parse(&path), None).unwrap_err().to_string();
+        assert!(e.contains(expected) && e.contains("nfpa.db"), "{change}: {e}");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = database(folder.path());
-    assert!(read(&Place::of(&path), Some(Format::Uti)).unwrap_err().to_string().contains("no JSON of CSIT"));
-    assert!(read(&Place::of(&path), Some(Format::Bondstone)).is_err());
+    assert!(read(&Location::parse(&path), Some(Format::Uti)).unwrap_err().to_string().contains("not JSON of CSIT"));
+    assert!(read(&Location::parse(&path), Some(Format::Bondstone)).is_err());
     let text = file(folder.path(), "x.json", "{}");
-    assert!(read(&text, Some(Format::Nfpa)).unwrap_err().to_string().contains("no SQLite database"));
+    assert!(read(&text, Some(Format::Nfpa)).unwrap_err().to_string().contains("not a SQLite database"));
 }
 
 #[test]
-fn documents_are_read_in_every_shape() {
+fn reads_documents_in_each_layout() {
     let folder = tempfile::tempdir().unwrap();
-    let all: Vec<_> = made_up::sizes().into_iter().take(3).map(|f| made_up::result("native", f, 300.0)).collect();
+    let all: Vec<_> = samples::sizes().into_iter().take(3).map(|f| samples::result("native", f, 300.0)).collect();
     let texts: Vec<String> = all.iter().map(|r| r.verify().unwrap().text().to_owned()).collect();
     for text in [format!("[{}]", texts.join(",\n")), texts.join("\n"), texts.join("")] {
         let (format, found) = read(&file(folder.path(), "a.json", &text), None).unwrap();
         assert_eq!((format, documents(found)), (Format::Bondstone, all.clone()));
     }
-    let spoilt = format!("[{},{}]", texts[0], texts[1].replace("\"flows\":10000", "\"flows\":10001"));
-    let e = read(&file(folder.path(), "a.json", &spoilt), None).unwrap_err().to_string();
+    let changed = format!("[{},{}]", texts[0], texts[1].replace("\"flows\":10000", "\"flows\":10001"));
+    let e = read(&file(folder.path(), "a.json", &changed), None).unwrap_err().to_string();
     assert!(e.contains("a.json: document 2: the id is"), "{e}");
     let path = folder.path().join("other.sqlite");
     let mut store = Store::open(&path).unwrap();
     all.iter().for_each(|r| assert_eq!(store.add(r).unwrap(), results::Added::New));
     drop(store);
-    assert!(matches!(read(&Place::of(&path), None), Ok((Format::Bondstone, Imported::Store(_)))));
-    assert!(read(&Place::of(&path), Some(Format::Nfpa)).is_err());
+    assert!(matches!(read(&Location::parse(&path), None), Ok((Format::Bondstone, Imported::Store(_)))));
+    assert!(read(&Location::parse(&path), Some(Format::Nfpa)).is_err());
 }

@@ -3,8 +3,8 @@
 mod compare;
 mod export;
 mod import;
-#[path = "../../../report/examples/made_up/mod.rs"]
-mod made_up;
-mod places;
+mod locations;
+#[path = "../../../report/examples/samples/mod.rs"]
+mod samples;
 mod server;
 mod store;

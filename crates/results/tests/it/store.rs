@@ -1,6 +1,6 @@
-//! What is kept, found, refused.
+//! The database: adding, finding, rejecting.
 
-use crate::made_up;
+use crate::samples;
 
 use proptest::prelude::*;
 use report::{Document, Frames, Result};
@@ -9,19 +9,19 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-fn place() -> (TempDir, PathBuf) {
+fn new_path() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("some/new folder/results.sqlite");
     (folder, file)
 }
 
-/// A small result, unlike the others by its number.
+/// A small result, distinguished by its number.
 fn small(n: u64) -> Result {
-    let mut r = made_up::result("bondstone", Frames::FrameBytes(64), 200.0);
+    let mut r = samples::result("bondstone", Frames::FrameBytes(64), 200.0);
     r.latency.truncate(1);
     r.latency[0].latency_hdr = None;
     r.traffic.seed = Some(n);
-    r.seal().unwrap();
+    r.assign_id().unwrap();
     r
 }
 
@@ -30,13 +30,13 @@ fn ids(store: &Store, filter: &Filter) -> Vec<String> {
 }
 
 #[test]
-fn what_was_added_is_there_in_another_run() {
-    let (_folder, file) = place();
-    let all: Vec<Result> = made_up::sizes().into_iter().map(|f| made_up::result("native", f, 250.0)).collect();
+fn results_persist() {
+    let (_folder, file) = new_path();
+    let all: Vec<Result> = samples::sizes().into_iter().map(|f| samples::result("native", f, 250.0)).collect();
     let mut store = Store::open(&file).unwrap();
     for r in &all {
         assert_eq!(store.add(r).unwrap(), Added::New);
-        assert_eq!(store.add(r).unwrap(), Added::Known);
+        assert_eq!(store.add(r).unwrap(), Added::Existing);
     }
     drop(store);
     let store = Store::open(&file).unwrap();
@@ -59,8 +59,8 @@ fn what_was_added_is_there_in_another_run() {
 }
 
 #[test]
-fn filters_let_through_what_they_say() {
-    let (_folder, file) = place();
+fn filters_select_results() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     let mut all = Vec::new();
     for (n, (study, kind, frame, date)) in [
@@ -77,7 +77,7 @@ fn filters_let_through_what_they_say() {
         r.dut.kind = kind.to_owned();
         r.traffic.frames = Frames::FrameBytes(frame);
         r.environment.date = date.to_owned();
-        r.seal().unwrap();
+        r.assign_id().unwrap();
         store.add(&r).unwrap();
         all.push(r.id);
     }
@@ -102,8 +102,8 @@ fn filters_let_through_what_they_say() {
 }
 
 #[test]
-fn a_deleted_result_leaves_nothing() {
-    let (_folder, file) = place();
+fn deleting_a_result_deletes_its_rows() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     let (a, b) = (small(1), small(2));
     store.add(&a).unwrap();
@@ -113,8 +113,8 @@ fn a_deleted_result_leaves_nothing() {
         c.query_row(&format!("SELECT count(*) FROM {table}"), [], |r| r.get::<_, i64>(0)).unwrap() as usize
     };
     assert_eq!((rows("trial"), rows("latency")), (2 * a.trials.len(), 2));
-    // for other programs
-    assert_eq!((rows("result_trial WHERE machine AND frame = '64'"), rows("result_latency")), (2, 2));
+    // views for other programs
+    assert_eq!((rows("result_trial WHERE host_interference AND frame = '64'"), rows("result_latency")), (2, 2));
     assert!(store.delete(&a.id).unwrap());
     assert!(!store.delete(&a.id).unwrap());
     assert_eq!((rows("trial"), rows("latency"), rows("result")), (a.trials.len(), 1, 1));
@@ -122,8 +122,8 @@ fn a_deleted_result_leaves_nothing() {
 }
 
 #[test]
-fn what_does_not_verify_is_refused() {
-    let (_folder, file) = place();
+fn rejects_results_that_do_not_verify() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     let mut r = small(1);
     r.summary.lower_pps -= 1.0;
@@ -132,22 +132,24 @@ fn what_does_not_verify_is_refused() {
 }
 
 #[test]
-fn members_that_are_not_known_are_kept() {
-    let (_folder, file) = place();
+fn keeps_unknown_members() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
-    let mut more = serde_json::to_value(small(1)).unwrap();
-    more["weather"] = serde_json::json!("rain");
-    let Err(report::Error::Id { expected, .. }) = Document::read(&more.to_string()) else { panic!("the id is old") };
-    more["id"] = serde_json::json!(expected);
-    let document = Document::read(&more.to_string()).unwrap();
+    let mut extended = serde_json::to_value(small(1)).unwrap();
+    extended["weather"] = serde_json::json!("rain");
+    let Err(report::Error::Id { expected, .. }) = Document::read(&extended.to_string()) else {
+        panic!("the id is old")
+    };
+    extended["id"] = serde_json::json!(expected);
+    let document = Document::read(&extended.to_string()).unwrap();
     assert_eq!(store.add_document(&document).unwrap(), Added::New);
     assert_eq!(store.document(&expected).unwrap(), Some(document));
     assert_eq!(store.get(&expected).unwrap().unwrap().id, expected);
 }
 
 #[test]
-fn what_was_changed_in_the_file_is_noticed() {
-    let (_folder, file) = place();
+fn detects_changed_documents() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     let (a, b) = (small(1), small(2));
     store.add(&a).unwrap();
@@ -156,7 +158,7 @@ fn what_was_changed_in_the_file_is_noticed() {
     let sql = "UPDATE result SET document = replace(document, '\"flows\":10000', '\"flows\":10001') WHERE id = ?1";
     assert_eq!(other.execute(sql, [&a.id]).unwrap(), 1);
     assert!(matches!(store.get(&a.id), Err(Error::Changed { id, .. }) if id == a.id));
-    // one document in the place of another
+    // one document stored under the id of another
     let text = b.verify().unwrap().text().to_owned();
     other.execute("UPDATE result SET document = ?1 WHERE id = ?2", [&text, &a.id]).unwrap();
     assert!(matches!(store.get(&a.id), Err(Error::Changed { .. })));
@@ -164,11 +166,11 @@ fn what_was_changed_in_the_file_is_noticed() {
 }
 
 #[test]
-fn writers_do_not_lose_each_others_results() {
+fn concurrent_writers_lose_no_results() {
     const WRITERS: u64 = 4;
     const EACH: u64 = 12;
-    let (_folder, file) = place();
-    // all of them open a file that is not there, and all add some of the same results
+    let (_folder, file) = new_path();
+    // all of them create the file, and add some equal results
     let start = std::sync::Barrier::new(WRITERS as usize);
     let added: usize = std::thread::scope(|scope| {
         let write = |w: u64| {
@@ -190,13 +192,13 @@ fn writers_do_not_lose_each_others_results() {
 
 #[test]
 fn readers_do_not_wait_for_a_writer() {
-    let (_folder, file) = place();
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     store.add(&small(1)).unwrap();
     let mut other = Connection::open(&file).unwrap();
     let writing = other.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
     writing.execute("DELETE FROM result", []).unwrap();
-    // neither of these may block: the writer does not end before them
+    // must not block: the writer commits afterwards
     let reader = Store::open(&file).unwrap();
     assert_eq!(reader.list(&Filter::default()).unwrap().len(), 1);
     assert_eq!(store.list(&Filter::default()).unwrap().len(), 1);
@@ -204,7 +206,7 @@ fn readers_do_not_wait_for_a_writer() {
     assert_eq!(store.list(&Filter::default()).unwrap().len(), 0);
 }
 
-fn refused(file: &Path) -> Error {
+fn open_error(file: &Path) -> Error {
     let before = std::fs::read(file).unwrap_or_default();
     let error = Store::open(file).unwrap_err();
     assert_eq!(std::fs::read(file).unwrap_or_default(), before, "{error}: the file was changed");
@@ -213,40 +215,40 @@ fn refused(file: &Path) -> Error {
 }
 
 #[test]
-fn other_files_are_left_alone() {
+fn leaves_other_files_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
-    std::fs::write(&text, "no database, but rather a text that somebody still needs\n".repeat(100)).unwrap();
-    assert!(matches!(refused(&text), Error::NotADatabase { .. }));
+    std::fs::write(&text, "not a database\n".repeat(100)).unwrap();
+    assert!(matches!(open_error(&text), Error::NotADatabase { .. }));
 
     let foreign = folder.path().join("mails.sqlite");
     Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE mail (x)").unwrap();
-    assert!(matches!(refused(&foreign), Error::Foreign { .. }));
+    assert!(matches!(open_error(&foreign), Error::Foreign { .. }));
     let versioned = folder.path().join("photos.sqlite");
     let c = Connection::open(&versioned).unwrap();
     c.execute_batch("PRAGMA user_version = 1; PRAGMA application_id = 5").unwrap();
     drop(c);
-    assert!(matches!(refused(&versioned), Error::Foreign { .. }));
+    assert!(matches!(open_error(&versioned), Error::Foreign { .. }));
 
-    assert!(matches!(refused(folder.path()), Error::Open { .. }));
+    assert!(matches!(open_error(folder.path()), Error::Open { .. }));
     let below = text.join("results.sqlite");
     assert!(matches!(Store::open(&below), Err(Error::Folder { .. })));
 }
 
 #[test]
-fn a_newer_version_is_left_alone() {
-    let (_folder, file) = place();
+fn leaves_a_newer_version_unchanged() {
+    let (_folder, file) = new_path();
     drop(Store::open(&file).unwrap());
     let c = Connection::open(&file).unwrap();
     c.execute_batch("PRAGMA user_version = 7; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(c);
-    let error = refused(&file);
-    assert!(matches!(error, Error::Newer { found: 7, known: 2, .. }), "{error}");
+    let error = open_error(&file);
+    assert!(matches!(error, Error::Newer { found: 7, supported: 3, .. }), "{error}");
 }
 
 #[test]
-fn a_damaged_file_is_told() {
-    let (_folder, file) = place();
+fn detects_damaged_files() {
+    let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();
     let all: Vec<_> = (0..40).map(small).collect();
     for r in &all {
@@ -254,34 +256,34 @@ fn a_damaged_file_is_told() {
     }
     drop(store);
     let good = std::fs::read(&file).unwrap();
-    let look = || -> std::result::Result<(), Error> {
+    let read_all = || -> std::result::Result<(), Error> {
         let store = Store::open(&file)?;
         store.list(&Filter::default())?;
         for r in &all {
             match store.get(&r.id)? {
                 Some(found) => assert_eq!(&found, r, "another result than was added"),
-                None => return Err(Error::NoPlace),
+                None => return Err(Error::NoLocation),
             }
         }
         Ok(())
     };
-    look().unwrap();
-    let mut told = 0;
+    read_all().unwrap();
+    let mut detected = 0;
     for page in 0..good.len() / 4096 {
         let mut bad = good.clone();
         bad[page * 4096..(page + 1) * 4096].iter_mut().enumerate().for_each(|(i, b)| *b = b.wrapping_add(i as u8 | 1));
         std::fs::write(&file, &bad).unwrap();
         let _ = std::fs::remove_file(file.with_extension("sqlite-wal"));
-        told += usize::from(look().is_err());
+        detected += usize::from(read_all().is_err());
     }
-    // pages of trials and indexes are not looked at
-    assert!(told > 40, "{told} of {}", good.len() / 4096);
+    // pages of trials and indexes are not read
+    assert!(detected > 40, "{detected} of {}", good.len() / 4096);
     std::fs::write(&file, &good[..good.len() / 2]).unwrap();
-    assert!(matches!(look(), Err(Error::Damaged { .. } | Error::Other { .. })));
+    assert!(matches!(read_all(), Err(Error::Damaged { .. } | Error::Other { .. })));
 }
 
 #[test]
-fn a_full_disk_loses_nothing() {
+fn full_disk_loses_nothing() {
     let mount = tempfile::tempdir().unwrap();
     let tmpfs =
         std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "none"]).arg(mount.path()).output();
@@ -318,21 +320,21 @@ impl Drop for Unmount<'_> {
 }
 
 #[test]
-fn a_file_that_is_read_only_is_told() {
+fn detects_read_only_files() {
     use std::os::unix::fs::PermissionsExt;
-    let (_folder, file) = place();
+    let (_folder, file) = new_path();
     drop(Store::open(&file).unwrap());
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).unwrap();
     if std::fs::OpenOptions::new().write(true).open(&file).is_ok() {
-        println!("skipped: this user may write to every file");
+        println!("skipped: this user can write every file");
         return;
     }
-    assert!(matches!(refused(&file), Error::ReadOnly { .. }));
+    assert!(matches!(open_error(&file), Error::ReadOnly { .. }));
 }
 
 #[test]
-fn a_hostile_file_runs_nothing() {
-    let (_folder, file) = place();
+fn triggers_in_a_file_do_not_run() {
+    let (_folder, file) = new_path();
     drop(Store::open(&file).unwrap());
     let c = Connection::open(&file).unwrap();
     c.execute_batch("CREATE TRIGGER t AFTER INSERT ON result BEGIN DELETE FROM result; END").unwrap();
@@ -342,16 +344,41 @@ fn a_hostile_file_runs_nothing() {
     assert_eq!(store.list(&Filter::default()).unwrap().len(), 1);
 }
 
+/// A document of schema 1 keeps its text and id; its columns have the names of schema 2.
+#[test]
+fn stores_documents_of_schema_1() {
+    let (_folder, file) = new_path();
+    let mut store = Store::open(&file).unwrap();
+    let document = Document::read(include_str!("../../../report/tests/data/result-1.json").trim_end()).unwrap();
+    assert_eq!(store.add_document(&document).unwrap(), Added::New);
+    let id = &document.result().id;
+    assert_eq!(store.document(id).unwrap().as_ref(), Some(&document));
+    assert_eq!(store.list(&Filter::default()).unwrap()[0].limited_by, "host_interference");
+    // columns written by an earlier version are renamed
+    drop(store);
+    Store::downgrade(&file, 2).unwrap();
+    let c = Connection::open(&file).unwrap();
+    let limited_by: String = c.query_row("SELECT limited_by FROM result", [], |r| r.get(0)).unwrap();
+    let marked: i64 = c.query_row("SELECT sum(machine) FROM result_trial", [], |r| r.get(0)).unwrap();
+    assert_eq!((limited_by.as_str(), marked), ("machine", 1));
+    drop(c);
+    let store = Store::open(&file).unwrap();
+    assert_eq!(store.list(&Filter::default()).unwrap()[0].limited_by, "host_interference");
+    let c = Connection::open(&file).unwrap();
+    let marked: i64 = c.query_row("SELECT sum(host_interference) FROM result_trial", [], |r| r.get(0)).unwrap();
+    assert_eq!((marked, store.get(id).unwrap().as_ref()), (1, Some(document.result())));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever texts and numbers a result holds, the same comes back, and its columns find it.
+    /// Any texts and numbers are read back, and found by their columns.
     #[test]
-    fn what_is_put_in_comes_out(
+    fn reads_back_any_result(
         study in "\\PC{0,40}", kind in "[^\u{0}]{0,20}", value in any::<String>(), pps in 0.0..1e12f64,
         count in 0u64..1 << 53,
     ) {
-        let (_folder, file) = place();
+        let (_folder, file) = new_path();
         let mut store = Store::open(&file).unwrap();
         let mut r = small(0);
         r.study = study.clone();
@@ -360,7 +387,7 @@ proptest! {
         (r.summary.lower_pps, r.summary.upper_pps) = (pps, None);
         (r.trials[0].intended, r.trials[0].sent, r.trials[0].unsent) = (count, count, 0);
         (r.trials[0].received, r.trials[0].lost) = (count / 3, count - count / 3);
-        r.seal().unwrap();
+        r.assign_id().unwrap();
         prop_assert_eq!(store.add(&r).unwrap(), Added::New);
         prop_assert_eq!(store.get(&r.id).unwrap(), Some(r.clone()));
         let found = store.list(&Filter { study: Some(study), dut: Some(kind), ..Filter::default() }).unwrap();

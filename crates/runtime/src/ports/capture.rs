@@ -1,63 +1,63 @@
 //! Capture files as ports.
 
-use super::Watch;
-use crate::faults::Faults;
-use crate::{Receive, Transmit};
+use super::PortMonitor;
+use super::io::{PortDrop, Receive, Transmit};
+use crate::faults::run_errors::RunErrors;
 use dpdk::Mempool;
-use packet::{Batch, Packet, Pool, Stamp};
+use packet::{Batch, CaptureInfo, Packet, Pool};
 use pcap::{LinkType, Reader, Writer};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of memory up to which a capture that is read more than once stays there.
-const CACHE: usize = 64 << 20;
-/// How often a port without a link is asked again.
-const ASK: Duration = Duration::from_millis(1);
+/// Most bytes of a capture that are cached in memory for repeated reading.
+const MAX_CACHE_BYTES: usize = 64 << 20;
+/// Interval between checks of ports without a link.
+const LINK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Latest time that a capture file can hold, ns since the Unix epoch: its seconds have 32 bits.
-const LATEST: u64 = u32::MAX as u64 * 1_000_000_000 + 999_999_999;
+/// Latest timestamp of a capture file in ns since the Unix epoch, as its seconds have 32 bits.
+const MAX_TIMESTAMP_NS: u64 = u32::MAX as u64 * 1_000_000_000 + 999_999_999;
 
-/// The link type of a capture's first frame, or `None` when it has none.
+/// Returns the link type of the first frame of a capture, or `None` if it has no frames.
 ///
 /// # Errors
-/// When the file is no capture.
+/// The file is not a capture.
 pub(crate) fn first_link_type(path: &Path) -> Result<Option<LinkType>, pcap::Error> {
     match Reader::open(path)?.next() {
         Ok(record) => Ok(record.map(|r| r.link_type)),
-        // whatever is wrong behind the header is told when it is reached
+        // errors behind the header are reported when they are reached
         Err(_) => Ok(None),
     }
 }
 
-/// A capture that is read: as fast as packets are taken, or at the pace at which they were captured.
+/// A capture that is read, as fast as packets are polled or with its own timing.
 pub(crate) struct CaptureReader {
     path: PathBuf,
     pool: Arc<Mempool>,
-    faults: Faults,
-    /// Ports that it leads to and that had no link when last asked: before they have, nothing is read.
-    unlinked: Vec<Watch>,
-    asked: Option<Instant>,
-    source: Source,
+    errors: RunErrors,
+    /// Reachable ports that have no link yet; nothing is read before all have.
+    unlinked: Vec<PortMonitor>,
+    links_checked: Option<Instant>,
+    source: ReadState,
     link_type: Option<LinkType>,
-    /// Times that it is still to be read after this; `None`: until stopped.
+    /// Number of further repetitions; `None` means until stopped.
     repeats: Option<u64>,
-    /// Grows during the first reading when there will be another.
+    /// Filled during the first reading if the capture is read again.
     cache: Option<Cache>,
     pace: Option<Pace>,
-    /// Read, but not due yet.
+    /// A packet that was read and is not yet due.
     staged: Option<Packet>,
     bytes: u64,
     too_long: u64,
-    other_link_type: u64,
-    /// Whether this reading has brought anything: an empty capture is not read for ever.
-    any: bool,
+    link_type_mismatch: u64,
+    /// True if this reading returned a packet; a capture without packets is not read again.
+    read_any: bool,
 }
 
-enum Source {
+enum ReadState {
     File(Reader<File>),
-    /// Number of the next frame in the cache.
+    /// Index of the next frame in the cache.
     Memory(usize),
     Done,
 }
@@ -65,21 +65,21 @@ enum Source {
 #[derive(Default)]
 struct Cache {
     bytes: Vec<u8>,
-    /// Where each frame ends in `bytes`, and its stamp.
-    frames: Vec<(usize, Stamp)>,
-    /// Frames of the capture that are not here: too long, and of another link type.
+    /// End of each frame in `bytes`, and its capture information.
+    frames: Vec<(usize, CaptureInfo)>,
+    /// Frames of the capture that are not cached: too long, and of another link type.
     dropped: (u64, u64),
 }
 
-/// Keeps the gaps between frames.
+/// The timing of a capture, which is reproduced.
 #[derive(Default)]
 struct Pace {
-    /// When the first frame left, and its time in the capture.
+    /// The time at which the first frame was sent, and its timestamp in ns.
     origin: Option<(Instant, u64)>,
 }
 
 impl Pace {
-    /// Whether a frame of this time is due; one that is out of order is due at once.
+    /// Returns true if a frame with this timestamp is due; a frame that is out of order is due at once.
     fn due(&mut self, ns: u64) -> bool {
         let (start, first) = *self.origin.get_or_insert_with(|| (Instant::now(), ns));
         start.elapsed().as_nanos() >= u128::from(ns.saturating_sub(first))
@@ -87,22 +87,22 @@ impl Pace {
 }
 
 impl CaptureReader {
-    /// Opens a capture to be read `repeat` times (0: until stopped), once each of the ports that it leads to has a link.
+    /// Opens a capture to be read `repeat` times (0: until stopped), once all of `reachable` ports have a link.
     pub(crate) fn open(
         path: &Path,
         repeat: u64,
         timed: bool,
-        leads_to: Vec<Watch>,
+        reachable: Vec<PortMonitor>,
         pool: Arc<Mempool>,
-        faults: Faults,
+        errors: RunErrors,
     ) -> Result<Self, pcap::Error> {
         Ok(CaptureReader {
             path: path.to_owned(),
-            source: Source::File(Reader::open(path)?),
+            source: ReadState::File(Reader::open(path)?),
             pool,
-            faults,
-            unlinked: leads_to,
-            asked: None,
+            errors,
+            unlinked: reachable,
+            links_checked: None,
             link_type: None,
             repeats: repeat.checked_sub(1),
             cache: (repeat != 1).then(Cache::default),
@@ -110,95 +110,97 @@ impl CaptureReader {
             staged: None,
             bytes: 0,
             too_long: 0,
-            other_link_type: 0,
-            any: false,
+            link_type_mismatch: 0,
+            read_any: false,
         })
     }
 
-    /// Whether every port that it leads to has had its link.
+    /// Returns true once every reachable port has had a link.
     #[cold]
-    fn linked(&mut self) -> bool {
-        if self.asked.is_none_or(|at| at.elapsed() >= ASK) {
+    fn links_up(&mut self) -> bool {
+        if self.links_checked.is_none_or(|at| at.elapsed() >= LINK_POLL_INTERVAL) {
             self.unlinked.retain(|port| port.link() == Some(false));
-            self.asked = Some(Instant::now());
+            self.links_checked = Some(Instant::now());
         }
         self.unlinked.is_empty()
     }
 
-    /// The next packet; `None` at the end, or while the pool is empty.
+    /// Returns the next packet; `None` at the end, or while the pool is empty.
     #[inline]
-    fn fetch(&mut self) -> Option<Packet> {
+    fn next_packet(&mut self) -> Option<Packet> {
         loop {
             let mut packet = self.pool.alloc()?;
             match &mut self.source {
-                Source::Done => return None,
-                Source::Memory(at) => {
-                    let cache = self.cache.as_ref().expect("frames come from memory once they are there");
-                    if let Some(&(end, stamp)) = cache.frames.get(*at) {
-                        let start = at.checked_sub(1).map_or(0, |before| cache.frames[before].0);
+                ReadState::Done => return None,
+                ReadState::Memory(at) => {
+                    let cache = self.cache.as_ref().expect("only complete caches are read");
+                    if let Some(&(end, info)) = cache.frames.get(*at) {
+                        let start = at.checked_sub(1).map_or(0, |previous| cache.frames[previous].0);
                         *at += 1;
                         packet.append(end - start)?.copy_from_slice(&cache.bytes[start..end]);
-                        packet.meta_mut().set_stamp(stamp);
+                        packet.meta_mut().set_capture_info(info);
                         return Some(packet);
                     }
                 }
-                Source::File(reader) => match reader.next() {
+                ReadState::File(reader) => match reader.next() {
                     Err(e) => {
-                        self.faults.report(e.to_string());
-                        self.source = Source::Done;
+                        self.errors.report(e.to_string());
+                        self.source = ReadState::Done;
                         return None;
                     }
                     Ok(Some(record)) => {
                         if *self.link_type.get_or_insert(record.link_type) != record.link_type {
-                            self.other_link_type += 1;
+                            self.link_type_mismatch += 1;
                             continue;
                         }
-                        let Some(room) = packet.append(record.frame.len()) else {
+                        let Some(data) = packet.append(record.frame.len()) else {
                             self.too_long += 1;
                             continue;
                         };
-                        room.copy_from_slice(record.frame);
-                        let cut = record.original_len.saturating_sub(record.frame.len() as u32);
-                        let stamp = Stamp { ns: record.timestamp_ns, cut };
-                        packet.meta_mut().set_stamp(stamp);
+                        data.copy_from_slice(record.frame);
+                        let truncated = record.original_len.saturating_sub(record.frame.len() as u32);
+                        let info = CaptureInfo { ns: record.timestamp_ns, truncated };
+                        packet.meta_mut().set_capture_info(info);
                         if let Some(cache) = &mut self.cache {
                             cache.bytes.extend_from_slice(record.frame);
-                            cache.frames.push((cache.bytes.len(), stamp));
-                            if cache.bytes.len() + cache.frames.len() * size_of::<(usize, Stamp)>() > CACHE {
+                            cache.frames.push((cache.bytes.len(), info));
+                            if cache.bytes.len() + cache.frames.len() * size_of::<(usize, CaptureInfo)>()
+                                > MAX_CACHE_BYTES
+                            {
                                 self.cache = None;
                             }
                         }
-                        self.any = true;
+                        self.read_any = true;
                         return Some(packet);
                     }
                     Ok(None) => {}
                 },
             }
-            self.again();
+            self.rewind();
         }
     }
 
-    /// At the end of the capture: begins anew, or ends for good.
+    /// Starts the next repetition at the end of the capture, if there is one.
     #[cold]
-    fn again(&mut self) {
-        if let (Source::File(_), Some(cache)) = (&self.source, &mut self.cache) {
-            cache.dropped = (self.too_long, self.other_link_type);
+    fn rewind(&mut self) {
+        if let (ReadState::File(_), Some(cache)) = (&self.source, &mut self.cache) {
+            cache.dropped = (self.too_long, self.link_type_mismatch);
         }
-        let more = self.any && self.repeats != Some(0);
+        let more = self.read_any && self.repeats != Some(0);
         self.repeats = self.repeats.map(|n| n.saturating_sub(1));
         self.pace = self.pace.take().map(|_| Pace::default());
         self.source = match (more, &self.cache) {
-            (false, _) => Source::Done,
+            (false, _) => ReadState::Done,
             (true, Some(cache)) => {
                 self.too_long += cache.dropped.0;
-                self.other_link_type += cache.dropped.1;
-                Source::Memory(0)
+                self.link_type_mismatch += cache.dropped.1;
+                ReadState::Memory(0)
             }
             (true, None) => match Reader::open(&self.path) {
-                Ok(reader) => Source::File(reader),
+                Ok(reader) => ReadState::File(reader),
                 Err(e) => {
-                    self.faults.report(e.to_string());
-                    Source::Done
+                    self.errors.report(e.to_string());
+                    ReadState::Done
                 }
             },
         };
@@ -207,19 +209,19 @@ impl CaptureReader {
 
 impl Receive for CaptureReader {
     fn receive(&mut self, batch: &mut Batch) -> usize {
-        if !self.unlinked.is_empty() && !self.linked() {
+        if !self.unlinked.is_empty() && !self.links_up() {
             return 0;
         }
         let before = batch.len();
         while !batch.is_full() {
-            let Some(packet) = self.staged.take().or_else(|| self.fetch()) else { break };
-            let ns = packet.meta().stamp().map_or(0, |s| s.ns);
+            let Some(packet) = self.staged.take().or_else(|| self.next_packet()) else { break };
+            let ns = packet.meta().capture_info().map_or(0, |s| s.ns);
             if self.pace.as_mut().is_some_and(|p| !p.due(ns)) {
                 self.staged = Some(packet);
                 break;
             }
             self.bytes += packet.len() as u64;
-            batch.push(packet).expect("it has room");
+            batch.push(packet).expect("the batch is not full");
         }
         batch.len() - before
     }
@@ -228,36 +230,36 @@ impl Receive for CaptureReader {
         self.bytes
     }
 
-    fn dropped(&self, each: &mut dyn FnMut(&'static str, u64)) {
-        each("too_long", self.too_long);
-        each("other_link_type", self.other_link_type);
+    fn for_each_drop(&self, each: &mut dyn FnMut(PortDrop, u64)) {
+        each(PortDrop::TooLong, self.too_long);
+        each(PortDrop::LinkTypeMismatch, self.link_type_mismatch);
     }
 
     fn finished(&self) -> bool {
-        matches!(self.source, Source::Done) && self.staged.is_none()
+        matches!(self.source, ReadState::Done) && self.staged.is_none()
     }
 }
 
-/// A capture that is written, by any number of workers.
+/// A capture that is written, by one or more workers.
 #[derive(Clone)]
 pub(crate) struct CaptureWriter {
     file: Arc<Mutex<Option<Writer<File>>>>,
-    faults: Faults,
+    errors: RunErrors,
     bytes: u64,
 }
 
 impl CaptureWriter {
-    /// Creates a capture file; one that is there is replaced.
-    pub(crate) fn create(path: &Path, link_type: LinkType, faults: Faults) -> Result<Self, pcap::Error> {
+    /// Creates a capture file, replacing an existing one.
+    pub(crate) fn create(path: &Path, link_type: LinkType, errors: RunErrors) -> Result<Self, pcap::Error> {
         let file = Arc::new(Mutex::new(Some(Writer::create(path, link_type)?)));
-        Ok(CaptureWriter { file, faults, bytes: 0 })
+        Ok(CaptureWriter { file, errors, bytes: 0 })
     }
 
-    /// Writes out what is still in memory and closes the file.
+    /// Writes buffered packets and closes the file.
     pub(crate) fn finish(&self) {
         let writer = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(e)) = writer.map(Writer::finish) {
-            self.faults.report(e.to_string());
+            self.errors.report(e.to_string());
         }
     }
 }
@@ -269,18 +271,18 @@ impl Transmit for CaptureWriter {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
         let mut sent = 0;
         for packet in batch.iter() {
-            let stamp = packet.meta().stamp().unwrap_or(Stamp { ns: now, cut: 0 });
-            let length = (packet.len() as u32).saturating_add(stamp.cut);
-            if let Err(e) = writer.write(stamp.ns.min(LATEST), length, packet.data()) {
-                self.faults.report(e.to_string());
-                // what is in its buffer cannot be written either; told once is enough
+            let info = packet.meta().capture_info().unwrap_or(CaptureInfo { ns: now, truncated: 0 });
+            let length = (packet.len() as u32).saturating_add(info.truncated);
+            if let Err(e) = writer.write(info.ns.min(MAX_TIMESTAMP_NS), length, packet.data()) {
+                self.errors.report(e.to_string());
+                // the buffered packets cannot be written either; report the error once
                 *file = None;
                 break;
             }
             self.bytes += packet.len() as u64;
             sent += 1;
         }
-        // written packets go home; the others stay, in order
+        // free the packets that were written; the others stay, in order
         let mut n = 0;
         batch.extract_if(
             |_| {
@@ -296,7 +298,7 @@ impl Transmit for CaptureWriter {
         self.bytes
     }
 
-    fn refusal(&self) -> &'static str {
-        "write_failed"
+    fn drop_reason(&self) -> PortDrop {
+        PortDrop::WriteFailed
     }
 }

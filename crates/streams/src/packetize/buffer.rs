@@ -1,13 +1,14 @@
-//! Bytes that have been made and that the receiver has not acknowledged.
+//! Queue of output bytes that the receiver has not acknowledged.
 
-use crate::window::memory::{BLOCK, Block, Memory};
+use crate::window::block::{BLOCK, Block};
+use crate::window::memory::Memory;
 use std::collections::VecDeque;
 
-/// A queue of bytes in blocks lent by the memory that all flows share.
+/// A byte queue in blocks allocated from the memory that all flows share.
 #[derive(Default)]
 pub(super) struct Buffer {
     blocks: VecDeque<Block>,
-    /// Bytes of the first block that are gone.
+    /// Consumed bytes of the first block.
     gone: usize,
     len: usize,
 }
@@ -17,7 +18,7 @@ impl Buffer {
         self.len
     }
 
-    /// Adds bytes at the end; false, and no change, where there is no memory for all of them.
+    /// Appends bytes; returns false and changes nothing if there is not enough memory.
     pub(super) fn push(&mut self, mut bytes: &[u8], memory: &mut Memory) -> bool {
         let used = self.gone + self.len;
         let room = self.blocks.len() * BLOCK - used;
@@ -28,7 +29,7 @@ impl Buffer {
         self.len += bytes.len();
         while !bytes.is_empty() {
             if at == self.blocks.len() * BLOCK {
-                // asked for above
+                // reserved above
                 let Some(block) = memory.block() else { return false };
                 self.blocks.push_back(block);
             }
@@ -40,20 +41,20 @@ impl Buffer {
         true
     }
 
-    /// Takes `n` bytes off the front, or all there are.
+    /// Removes `n` bytes from the front, or all of them.
     pub(super) fn forget(&mut self, n: usize, memory: &mut Memory) {
         let n = n.min(self.len);
         (self.gone, self.len) = (self.gone + n, self.len - n);
         while self.gone >= BLOCK {
             self.gone -= BLOCK;
-            self.blocks.pop_front().into_iter().for_each(|block| memory.give_block(block));
+            self.blocks.pop_front().into_iter().for_each(|block| memory.free_block(block));
         }
         if self.len == 0 {
             self.clear(memory);
         }
     }
 
-    /// Copies the bytes from place `at` on; false where there are fewer.
+    /// Copies bytes from offset `at`; returns false if there are too few.
     pub(super) fn copy(&self, at: usize, mut out: &mut [u8]) -> bool {
         if at + out.len() > self.len {
             return false;
@@ -68,9 +69,9 @@ impl Buffer {
         true
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub(super) fn clear(&mut self, memory: &mut Memory) {
-        self.blocks.drain(..).for_each(|block| memory.give_block(block));
+        self.blocks.drain(..).for_each(|block| memory.free_block(block));
         self.blocks.shrink_to(16);
         (self.gone, self.len) = (0, 0);
     }
@@ -99,7 +100,7 @@ mod tests {
                     model.drain(..len.min(model.len()));
                 }
                 prop_assert_eq!(buffer.len(), model.len());
-                prop_assert!(memory.lent() <= model.len() + 2 * BLOCK);
+                prop_assert!(memory.allocated() <= model.len() + 2 * BLOCK);
                 let from = model.len() / 3;
                 let mut out = vec![0; model.len() - from];
                 prop_assert!(buffer.copy(from, &mut out));
@@ -107,7 +108,7 @@ mod tests {
                 prop_assert!(!buffer.copy(from, &mut vec![0; out.len() + 1]));
             }
             buffer.clear(&mut memory);
-            prop_assert_eq!(memory.lent(), 0);
+            prop_assert_eq!(memory.allocated(), 0);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a node has counted, for everybody to read.
+//! Counters of a rewriting node.
 
-use super::flows::Met;
-use super::lane::Tally;
+use super::flows::FlowEvents;
+use super::half_connection::RewriteCounts;
 use graph::Counter;
 use std::sync::Arc;
 
-/// Names of the counts, in the order of [`Counts::show`].
+/// Names of the counters, in the order of [`Counts::show`].
 const NAMES: [&str; 22] = [
     "connections",
     "flows",
@@ -41,7 +41,12 @@ impl Counts {
         NAMES.iter().map(|name| (*name).to_owned()).zip(self.all.iter().cloned()).collect()
     }
 
-    pub(super) fn show(&self, met: &Met, tally: &Tally, [connections, flows, memory, waiting]: [u64; 4]) {
+    pub(super) fn show(
+        &self,
+        met: &FlowEvents,
+        tally: &RewriteCounts,
+        [connections, flows, memory, waiting]: [u64; 4],
+    ) {
         let values = [
             connections,
             flows,

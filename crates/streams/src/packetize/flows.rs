@@ -1,13 +1,13 @@
 //! The connections of a node.
 
-use super::conn::Conn;
-use super::head::Place;
-use super::hello::Hello;
-use super::lane::{Desk, Rules, Tally};
-use super::out::Out;
+use super::connection::Connection;
+use super::half_connection::{Limits, RewriteCounts, Shared};
+use super::header_template::HeaderOffsets;
+use super::output::Output;
 use super::settings::{Settings, WhenFull};
-use super::{BEYOND, MALFORMED, NOT_TAKEN, Rewrite, STALE, UNREADABLE};
-use crate::window::frame::{self, Frame, Part};
+use super::syn::SynParameters;
+use super::{Drop, Rewrite};
+use crate::window::frame::{self, FlowPacket, Frame};
 use crate::window::index::Index;
 use crate::window::memory::Memory;
 use crate::window::order::Order;
@@ -18,18 +18,18 @@ use tables::flow::{Full, Settings as TableSettings, Tuple4, Tuple6};
 use wire::flow::FiveTuple;
 use wire::{Tcp, TcpFlags};
 
-/// Number of no flow.
+/// Number that stands for "no flow".
 pub(super) const NOBODY: u32 = u32::MAX;
-/// For how long a connection is remembered that has ended in order, in ms, so that what is repeated late is still translated.
+/// Milliseconds for which a connection that ended in order is kept, so that late retransmissions are still translated.
 const LINGER: u64 = 10_000;
-/// For how long, in ms, a receiver has to have taken nothing that makes way when memory is full.
+/// Milliseconds without progress after which a connection can be evicted when memory is full.
 const STALLED: u32 = 500;
-/// How often lanes are looked at that wait for time to pass, in ms.
+/// Interval in milliseconds at which waiting directions are processed.
 const PART: u32 = 4;
 
-/// What has been met besides what connections meet.
+/// Events that are not counted by connections.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Met {
+pub(super) struct FlowEvents {
     pub(super) new: u64,
     pub(super) passed: u64,
     pub(super) midstream: u64,
@@ -39,30 +39,30 @@ pub(super) struct Met {
     pub(super) unreadable: u64,
 }
 
-/// A flow as its table knows it.
+/// Key of the flow table.
 #[derive(Clone, Copy)]
 enum Key {
     V4(Tuple4),
     V6(Tuple6),
 }
 
-/// A flow, its state, and of which direction the first packet was.
+/// A flow, its state, and the direction of its first packet.
 struct Entry<S> {
-    conn: Box<Conn>,
-    /// What the last SYN that is not of this connection would begin: it takes its place when the other end agrees.
-    next: Option<Box<Conn>>,
+    conn: Box<Connection>,
+    /// Connection that the last unrelated SYN would open: it replaces the present one when the other end accepts it.
+    next: Option<Box<Connection>>,
     state: S,
     key: Key,
-    /// Of direction 0.
+    /// Addresses and ports of direction 0.
     tuple: FiveTuple,
     first: u8,
 }
 
-/// All connections, and what they share.
+/// All connections and the state they share.
 pub(super) struct Flows<R: Rewrite> {
     rewrite: R,
-    rules: Rules,
-    /// Bytes that a sender may be ahead.
+    rules: Limits,
+    /// Number of bytes that a sender may send ahead.
     ahead: u32,
     ports: Option<Box<[bool]>>,
     checksums: bool,
@@ -75,25 +75,25 @@ pub(super) struct Flows<R: Rewrite> {
     free: Vec<u32>,
     memory: Memory,
     scratch: Vec<u8>,
-    /// Lanes in which something waits for time to pass.
+    /// Directions that wait for a timer.
     waiting: Order,
-    /// Lanes that hold what the receiver has not acknowledged, in the order in which it last did.
+    /// Directions that hold unacknowledged bytes, in order of their last acknowledgment.
     holding: Order,
-    /// Connections that make way for new ones, over IPv4 and IPv6: whose handshake is not over, and dead ones.
+    /// Connections that can be evicted for new ones, over IPv4 and IPv6: half-open and dead ones.
     yielding: [Order; 2],
-    /// Whether numbers that were found for this batch may be wrong.
+    /// True if flow numbers looked up for this batch may be stale.
     changed: bool,
-    /// Flows to be forgotten.
+    /// Flows to remove.
     lost: Vec<u32>,
-    pub(super) tally: Tally,
-    pub(super) met: Met,
+    pub(super) tally: RewriteCounts,
+    pub(super) met: FlowEvents,
     rewritten: usize,
-    /// In ms; and its lower half, which wraps.
+    /// Time in ms, and its lower half, which wraps.
     clock: u64,
     now: u32,
 }
 
-/// A flow's connection, and a desk for it to be processed at.
+/// Borrows the connection of a flow and the state shared while it is processed.
 macro_rules! at_desk {
     ($self:ident, $number:expr $(, $or:expr)? => $conn:ident, $desk:ident) => {
         let Self { rewrite, rules, entries, memory, scratch, tally, now, rewritten, .. } = $self;
@@ -105,7 +105,7 @@ macro_rules! at_desk {
             let flow = Flow { tuple, number: $number, back: way != 0, direction, midstream: false, offset };
             rewrite.rewrite(&flow, state, bytes, more, out)
         };
-        let $desk = &mut Desk { rules, memory, tally, scratch, connections: *rewritten, now: *now, run: &mut run };
+        let $desk = &mut Shared { rules, memory, tally, scratch, connections: *rewritten, now: *now, run: &mut run };
     };
 }
 
@@ -115,7 +115,10 @@ impl<R: Rewrite> Flows<R> {
         let table = TableSettings { full: Full::Refuse, ..TableSettings::new(settings.flows as usize) };
         let idle = u64::from(settings.idle) * 1000;
         let refused = |e: tables::flow::Error| {
-            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).remedy("write fewer, as far as memory goes")
+            Diagnostic::new(e.to_string())
+                .key("flows")
+                .value(settings.flows)
+                .remedy("write fewer, as far as memory goes")
         };
         let ports = (!settings.ports.is_empty()).then(|| {
             let mut all = vec![false; 1 << 16];
@@ -124,7 +127,7 @@ impl<R: Rewrite> Flows<R> {
         });
         Ok(Flows {
             rewrite,
-            rules: Rules {
+            rules: Limits {
                 buffer: settings.buffer as usize,
                 growth: settings.growth as usize,
                 withheld: settings.withheld as usize,
@@ -148,8 +151,8 @@ impl<R: Rewrite> Flows<R> {
             yielding: [Order::default(), Order::default()],
             changed: false,
             lost: vec![],
-            tally: Tally::default(),
-            met: Met::default(),
+            tally: RewriteCounts::default(),
+            met: FlowEvents::default(),
             rewritten: 0,
             clock: 0,
             now: 0,
@@ -160,15 +163,15 @@ impl<R: Rewrite> Flows<R> {
         (self.clock, self.now) = (ms, ms as u32);
     }
 
-    /// Connections that are rewritten, flows that are known, bytes that are lent, and directions that wait.
+    /// Returns the numbers of rewritten connections, known flows, allocated bytes and waiting directions.
     pub(super) fn gauges(&self) -> [u64; 4] {
         let known = self.v4.len() + self.v6.len();
-        [self.rewritten, known, self.memory.lent(), self.waiting.len()].map(|n| n as u64)
+        [self.rewritten, known, self.memory.allocated(), self.waiting.len()].map(|n| n as u64)
     }
 
-    /// Whether connections between these ports may be looked at.
+    /// Returns true if connections between these ports are rewritten.
     #[inline(always)]
-    pub(super) fn wants(&self, tuple: &FiveTuple) -> bool {
+    pub(super) fn is_rewritten(&self, tuple: &FiveTuple) -> bool {
         self.is_server(tuple.src_port) || self.is_server(tuple.dst_port)
     }
 
@@ -177,19 +180,19 @@ impl<R: Rewrite> Flows<R> {
         self.ports.as_ref().is_none_or(|all| all[usize::from(port)])
     }
 
-    /// Finds the flows of the packets of a batch that [`Index::ask`] was called for.
+    /// Looks up the flows of the packets of a batch that [`Index::ask`] was called for.
     #[inline(always)]
     pub(super) fn find(&mut self, numbers: &mut [u32]) {
         self.changed = false;
         if self.v4.is_asked() {
-            self.v4.seek(self.clock, |packet, number| numbers[packet] = number);
+            self.v4.look_up_all(self.clock, |packet, number| numbers[packet] = number);
         }
         if self.v6.is_asked() {
-            self.v6.seek(self.clock, |packet, number| numbers[packet] = number);
+            self.v6.look_up_all(self.clock, |packet, number| numbers[packet] = number);
         }
     }
 
-    /// Finds the flow of one packet.
+    /// Looks up the flow of one packet.
     fn find_one(&self, key: Key) -> u32 {
         let number = match key {
             Key::V4(key) => self.v4.get(&key),
@@ -206,18 +209,18 @@ impl<R: Rewrite> Flows<R> {
         }
     }
 
-    /// Processes a packet of TCP that cannot be read, or is a fragment: nobody knows of which connection it is.
-    pub(super) fn unreadable(&mut self, packet: Packet, out: &mut Out<'_, '_>) {
+    /// Drops or forwards a TCP packet that cannot be parsed or is a fragment, so that its connection is unknown.
+    pub(super) fn unreadable(&mut self, packet: Packet, out: &mut Output<'_, '_>) {
         self.met.unreadable += 1;
         if self.rewritten == 0 {
             out.pass(packet);
         } else {
-            out.door.cx.drop(UNREADABLE, packet);
+            out.door.cx.drop(Drop::Unreadable, packet);
         }
     }
 
     /// Processes a packet of a flow.
-    pub(super) fn packet(&mut self, mut number: u32, part: &Part, packet: Packet, out: &mut Out<'_, '_>) {
+    pub(super) fn packet(&mut self, mut number: u32, part: &FlowPacket, packet: Packet, out: &mut Output<'_, '_>) {
         let way = usize::from(part.way & 1);
         let flags = part.segment.flags;
         let syn = flags.contains(TcpFlags::SYN);
@@ -231,17 +234,17 @@ impl<R: Rewrite> Flows<R> {
             out.pass(packet);
             return;
         }
-        let Some(place) = Place::of(packet.data()) else {
-            out.door.cx.drop(MALFORMED, packet);
+        let Some(place) = HeaderOffsets::of(packet.data()) else {
+            out.door.cx.drop(Drop::Malformed, packet);
             return;
         };
-        if self.checksums && !place.is_sound(packet.data()) {
+        if self.checksums && !place.has_valid_checksums(packet.data()) {
             self.met.unreadable += 1;
-            out.door.cx.drop(UNREADABLE, packet);
+            out.door.cx.drop(Drop::Unreadable, packet);
             return;
         }
         if syn && flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
-            out.door.cx.drop(MALFORMED, packet);
+            out.door.cx.drop(Drop::Malformed, packet);
         } else if begins {
             self.syn(number, way, part, &place, packet, out);
         } else if syn {
@@ -251,20 +254,28 @@ impl<R: Rewrite> Flows<R> {
         }
     }
 
-    /// A packet of a connection that is no SYN.
-    fn segment(&mut self, number: u32, way: usize, part: &Part, place: &Place, packet: Packet, out: &mut Out<'_, '_>) {
+    /// Processes a packet of a connection other than a SYN.
+    fn segment(
+        &mut self,
+        number: u32,
+        way: usize,
+        part: &FlowPacket,
+        place: &HeaderOffsets,
+        packet: Packet,
+        out: &mut Output<'_, '_>,
+    ) {
         let Some(Some(Entry { conn, next, .. })) = self.entries.get_mut(number as usize) else { return };
         let refuses = part.segment.flags.contains(TcpFlags::RST | TcpFlags::ACK);
-        let answers = |conn: &Conn| conn.answers(way, part.segment.ack);
+        let answers = |conn: &Connection| conn.answers(way, part.segment.ack);
         if refuses && next.as_ref().is_some_and(|next| answers(next)) {
             *next = None;
             out.pass(packet);
             return;
         }
         if !conn.is_open() {
-            // neither end may go round the node by what it says before the other has agreed
+            // neither end may bypass the node before the other has accepted the connection
             if part.len > 0 {
-                out.door.cx.drop(BEYOND, packet);
+                out.door.cx.drop(Drop::OutOfWindow, packet);
             } else {
                 out.pass(packet);
             }
@@ -272,24 +283,32 @@ impl<R: Rewrite> Flows<R> {
         }
         at_desk!(self, number => conn, desk);
         let starved = conn.packet(way, part, place, packet, out, desk);
-        self.file(number);
+        self.update_lists(number);
         if starved {
-            self.relieve(out);
+            self.evict_stalled(out);
         }
     }
 
-    /// A packet that begins a connection, or would.
-    fn syn(&mut self, number: u32, way: usize, part: &Part, place: &Place, mut packet: Packet, out: &mut Out<'_, '_>) {
+    /// Processes a SYN without ACK.
+    fn syn(
+        &mut self,
+        number: u32,
+        way: usize,
+        part: &FlowPacket,
+        place: &HeaderOffsets,
+        mut packet: Packet,
+        out: &mut Output<'_, '_>,
+    ) {
         let seq = part.segment.seq;
-        let Some(hello) = Hello::read(packet.data(), place, self.ahead) else {
+        let Some(hello) = SynParameters::read(packet.data(), place, self.ahead) else {
             self.met.passed += 1;
             out.pass(packet);
             return;
         };
         if let Some(Some(Entry { conn, next, first, .. })) = self.entries.get_mut(number as usize) {
-            // of an end that begins at the same time as the other the answer counts
+            // in a simultaneous open the answer counts
             if !conn.begins(way, seq) && (usize::from(*first) == way || conn.is_over()) {
-                let mut new = Box::<Conn>::default();
+                let mut new = Box::<Connection>::default();
                 if new.begin(way, seq, hello, place, &packet, self.ahead) {
                     new.lane(way).path = Some(out.door.cx.path());
                     *next = Some(new);
@@ -306,14 +325,14 @@ impl<R: Rewrite> Flows<R> {
                 out.pass(packet);
                 return;
             }
-            let mut conn = Box::<Conn>::default();
+            let mut conn = Box::<Connection>::default();
             let fits = conn.begin(way, seq, hello, place, &packet, self.ahead);
             conn.lane(way).path = Some(out.door.cx.path());
             let entry = Entry { conn, next: None, state: R::State::default(), key, tuple, first: way as u8 };
-            if !fits || !self.memory.has_quarter() || !self.enter(entry) {
+            if !fits || !self.memory.has_quarter() || !self.insert(entry) {
                 self.met.refused += 1;
                 if self.full == WhenFull::Drop {
-                    out.door.cx.drop(NOT_TAKEN, packet);
+                    out.door.cx.drop(Drop::TableFull, packet);
                 } else {
                     out.pass(packet);
                 }
@@ -321,19 +340,19 @@ impl<R: Rewrite> Flows<R> {
             }
         }
         let told = hello.window.min(self.ahead.min(0xffff) as u16);
-        Hello::scrub(&mut packet, place, told, hello.told_scale);
+        SynParameters::sanitise(&mut packet, place, told, hello.told_scale);
         out.pass(packet);
     }
 
-    /// A packet that answers one that begins a connection.
+    /// Processes a SYN-ACK.
     fn syn_ack(
         &mut self,
         number: u32,
         way: usize,
-        part: &Part,
-        place: &Place,
+        part: &FlowPacket,
+        place: &HeaderOffsets,
         mut packet: Packet,
-        out: &mut Out<'_, '_>,
+        out: &mut Output<'_, '_>,
     ) {
         let (seq, ack) = (part.segment.seq, part.segment.ack);
         let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
@@ -341,12 +360,12 @@ impl<R: Rewrite> Flows<R> {
         let known = conn.answers(way, ack) && (!conn.is_open() || conn.begins(way, seq));
         let renews = !known && next.as_ref().is_some_and(|next| next.answers(way, ack));
         if !known && !renews {
-            out.door.cx.drop(STALE, packet);
+            out.door.cx.drop(Drop::Stale, packet);
             return;
         }
-        let Some(hello) = Hello::read(packet.data(), place, self.ahead) else {
+        let Some(hello) = SynParameters::read(packet.data(), place, self.ahead) else {
             self.met.passed += 1;
-            self.forget(number);
+            self.remove(number);
             out.pass(packet);
             return;
         };
@@ -364,28 +383,28 @@ impl<R: Rewrite> Flows<R> {
             conn.lane(way).path = Some(out.door.cx.path());
             self.yielding.iter_mut().for_each(|all| all.remove(number));
             if !fits {
-                self.forget(number);
+                self.remove(number);
                 out.pass(packet);
                 return;
             }
         }
-        self.file(number);
+        self.update_lists(number);
         let told = hello.window.min(self.ahead.min(0xffff) as u16);
-        Hello::scrub(&mut packet, place, told, hello.told_scale);
+        SynParameters::sanitise(&mut packet, place, told, hello.told_scale);
         out.pass(packet);
     }
 
-    /// Enters a connection that begins. One that is none yet, or no more, makes way, if need be.
-    fn enter(&mut self, entry: Entry<R::State>) -> bool {
+    /// Adds a new connection; evicts a half-open or dead one if necessary.
+    fn insert(&mut self, entry: Entry<R::State>) -> bool {
         let (key, v) = (entry.key, usize::from(matches!(entry.key, Key::V6(_))));
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
         let put = |it: &mut Self| match key {
-            Key::V4(key) => it.v4.enter(key, number, it.clock),
-            Key::V6(key) => it.v6.enter(key, number, it.clock),
+            Key::V4(key) => it.v4.insert(key, number, it.clock),
+            Key::V6(key) => it.v6.insert(key, number, it.clock),
         };
         let mut fits = put(self);
         if !fits && let Some(oldest) = self.yielding[v].first() {
-            self.forget(oldest);
+            self.remove(oldest);
             self.met.made_way += 1;
             fits = put(self);
         }
@@ -405,8 +424,8 @@ impl<R: Rewrite> Flows<R> {
         true
     }
 
-    /// Forgets a flow, and gives back what it has.
-    fn forget(&mut self, number: u32) {
+    /// Removes a flow and frees its memory.
+    fn remove(&mut self, number: u32) {
         let Some(mut entry) = self.entries.get_mut(number as usize).and_then(Option::take) else { return };
         match entry.key {
             Key::V4(key) => self.v4.remove(&key),
@@ -423,21 +442,21 @@ impl<R: Rewrite> Flows<R> {
         self.free.push(number);
     }
 
-    /// Memory is full: the connection makes way whose receiver has taken nothing for longest.
-    fn relieve(&mut self, out: &mut Out<'_, '_>) {
+    /// Evicts the connection whose receiver has made no progress for longest, when memory is full.
+    fn evict_stalled(&mut self, out: &mut Output<'_, '_>) {
         if let Some(id) = self.holding.due(self.now, STALLED) {
             self.refuse(id / 2, out);
-            self.file(id / 2);
+            self.update_lists(id / 2);
         }
     }
 
-    fn refuse(&mut self, number: u32, out: &mut Out<'_, '_>) {
+    fn refuse(&mut self, number: u32, out: &mut Output<'_, '_>) {
         at_desk!(self, number => conn, desk);
-        conn.refuse(out, desk);
+        conn.reset(out, desk);
     }
 
-    /// Enters the directions of a connection in the lists of those that wait and that hold something, or takes them out.
-    fn file(&mut self, number: u32) {
+    /// Updates the lists of waiting directions and of directions that hold bytes.
+    fn update_lists(&mut self, number: u32) {
         let Some(Some(Entry { conn, key, .. })) = self.entries.get_mut(number as usize) else { return };
         if conn.dead && !core::mem::replace(&mut conn.yields, true) {
             self.yielding[usize::from(matches!(key, Key::V6(_)))].push(number, self.now);
@@ -461,30 +480,30 @@ impl<R: Rewrite> Flows<R> {
         }
     }
 
-    /// Does what is due by now, besides forgetting flows, in so many directions at most.
-    pub(super) fn expire(&mut self, most: usize, out: &mut Out<'_, '_>) {
+    /// Processes due timers of at most `most` directions.
+    pub(super) fn expire(&mut self, most: usize, out: &mut Output<'_, '_>) {
         for _ in 0..most {
             let Some(id) = self.waiting.due(self.now, PART) else { break };
             self.waiting.push(id, self.now);
             let starved = self.tick(id / 2, id as usize % 2, out);
-            self.file(id / 2);
+            self.update_lists(id / 2);
             if starved {
-                self.relieve(out);
+                self.evict_stalled(out);
             }
         }
     }
 
-    fn tick(&mut self, number: u32, way: usize, out: &mut Out<'_, '_>) -> bool {
+    fn tick(&mut self, number: u32, way: usize, out: &mut Output<'_, '_>) -> bool {
         at_desk!(self, number, false => conn, desk);
         conn.tick(way, out, desk)
     }
 
-    /// Looks through one of so many parts of the flows for those to forget.
-    pub(super) fn age(&mut self, parts: usize, out: &mut Out<'_, '_>) {
+    /// Scans one of `parts` slices of the flows for expired ones.
+    pub(super) fn age(&mut self, parts: usize, out: &mut Output<'_, '_>) {
         let Self { v4, v6, entries, lost, clock, idle, half_open, .. } = self;
         let mut over = |number: u32, ms: u64| {
             let most = match entries.get(number as usize).and_then(Option::as_ref).map(|entry| &entry.conn) {
-                // who has not heard of it must not go on
+                // the ends that have not received the reset must not continue
                 Some(conn) if conn.dead => *idle,
                 Some(conn) if conn.is_over() => LINGER.min(*idle),
                 Some(conn) if conn.is_open() => *idle,
@@ -499,16 +518,16 @@ impl<R: Rewrite> Flows<R> {
         v6.age(*clock, parts, &mut over);
         while let Some(number) = self.lost.pop() {
             self.give_up(number, out);
-            self.forget(number);
+            self.remove(number);
             self.met.forgotten += 1;
         }
     }
 
-    /// Tells both ends of a connection that it cannot go on, if that is so.
-    fn give_up(&mut self, number: u32, out: &mut Out<'_, '_>) {
+    /// Resets both ends of a connection that cannot continue.
+    fn give_up(&mut self, number: u32, out: &mut Output<'_, '_>) {
         at_desk!(self, number => conn, desk);
         if conn.is_shifted() {
-            conn.refuse(out, desk);
+            conn.reset(out, desk);
         }
     }
 }

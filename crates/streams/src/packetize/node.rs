@@ -2,29 +2,29 @@
 
 use super::counts::Counts;
 use super::flows::{Flows, NOBODY};
-use super::out::Out;
-use super::{DROPS, Rewrite, Settings};
-use crate::window::frame::{self, Frame, Kind, Part};
-use crate::window::hold::Door;
+use super::output::Output;
+use super::{Drop, Rewrite, Settings};
+use crate::window::frame::{self, Classified, FlowPacket, Frame};
+use crate::window::hold::PathOutput;
 use diagnostics::Diagnostic;
-use graph::{Counter, Context, Node};
+use graph::{Context, Counter, Named, Node};
 use packet::{BURST, Batch};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Tcp;
 
-/// In how many parts the flows are looked through for those to forget; all of them in a second.
+/// Number of slices in which the flow table is scanned for expired flows; all of them once a second.
 const PARTS: usize = 250;
 const TICK: Duration = Duration::from_millis(4);
-/// Directions at most that are looked at in one wake, of those that wait for time to pass; they take turns.
+/// Largest number of waiting directions processed per timer tick, in turn.
 const LANES: usize = 1024;
 
-/// The node that [`packetize`](crate::packetize()) makes.
+/// The node created by [`packetize`](crate::packetize()).
 pub struct Packetized<R: Rewrite> {
     flows: Flows<R>,
     counts: Counts,
-    kinds: [Kind; BURST],
-    parts: [Part; BURST],
+    kinds: [Classified; BURST],
+    parts: [FlowPacket; BURST],
     numbers: [u32; BURST],
 }
 
@@ -33,13 +33,13 @@ impl<R: Rewrite> Packetized<R> {
         Ok(Packetized {
             flows: Flows::new(settings, rewrite)?,
             counts: Counts::default(),
-            kinds: [Kind::Other; BURST],
-            parts: [Part::default(); BURST],
+            kinds: [Classified::Other; BURST],
+            parts: [FlowPacket::default(); BURST],
             numbers: [NOBODY; BURST],
         })
     }
 
-    /// Reads the packets of a batch, and finds their flows.
+    /// Parses the packets of a batch and looks up their flows.
     #[inline(always)]
     fn read(&mut self, batch: &mut Batch) {
         let Self { flows, kinds, parts, numbers, .. } = self;
@@ -50,16 +50,16 @@ impl<R: Rewrite> Packetized<R> {
                 let at = n & (BURST - 1);
                 n += 1;
                 let (kind, part) = match frame::read::<Tcp>(packet.data(), false) {
-                    Frame::V4(key, part) if flows.wants(&key.five_tuple()) => {
+                    Frame::V4(key, part) if flows.is_rewritten(&key.five_tuple()) => {
                         flows.v4.ask(key, at);
-                        (Kind::Ours, part)
+                        (Classified::Ours, part)
                     }
-                    Frame::V6(key, part) if flows.wants(&key.five_tuple()) => {
+                    Frame::V6(key, part) if flows.is_rewritten(&key.five_tuple()) => {
                         flows.v6.ask(key, at);
-                        (Kind::Ours, part)
+                        (Classified::Ours, part)
                     }
-                    Frame::Unreadable => (Kind::Unreadable, Part::default()),
-                    Frame::V4(..) | Frame::V6(..) | Frame::Other => (Kind::Other, Part::default()),
+                    Frame::Unreadable => (Classified::Unreadable, FlowPacket::default()),
+                    Frame::V4(..) | Frame::V6(..) | Frame::Other => (Classified::Other, FlowPacket::default()),
                 };
                 (kinds[at], parts[at], numbers[at]) = (kind, part, NOBODY);
             },
@@ -74,7 +74,7 @@ impl<R: Rewrite> Packetized<R> {
 
 impl<R: Rewrite> Node for Packetized<R> {
     fn drops(&self) -> &[&'static str] {
-        &DROPS
+        Drop::NAMES
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
@@ -85,13 +85,13 @@ impl<R: Rewrite> Node for Packetized<R> {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
         let packets = batch.drain();
-        let mut out = Out::new(Door { cx, batch: Some(batch), full: false });
+        let mut out = Output::new(PathOutput { cx, batch: Some(batch), full: false });
         for (at, packet) in packets.enumerate() {
             let at = at & (BURST - 1);
             match self.kinds[at] {
-                Kind::Ours => self.flows.packet(self.numbers[at], &self.parts[at], packet, &mut out),
-                Kind::Unreadable => self.flows.unreadable(packet, &mut out),
-                Kind::Other => out.pass(packet),
+                Classified::Ours => self.flows.packet(self.numbers[at], &self.parts[at], packet, &mut out),
+                Classified::Unreadable => self.flows.unreadable(packet, &mut out),
+                Classified::Other => out.pass(packet),
             }
         }
     }
@@ -102,7 +102,7 @@ impl<R: Rewrite> Node for Packetized<R> {
 
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.flows.set_clock(cx.now().as_millis() as u64);
-        let mut out = Out::new(Door { cx, batch: None, full: false });
+        let mut out = Output::new(PathOutput { cx, batch: None, full: false });
         self.flows.expire(LANES, &mut out);
         self.flows.age(PARTS, &mut out);
         self.count();

@@ -1,26 +1,27 @@
 //! How a connection sends.
 
-use super::TAKEN;
-use super::conn::Conn;
-use super::head::Shape;
-use super::lane::{Desk, Lane};
-use super::out::Out;
-use crate::window::pieces::behind;
+use super::Drop;
+use super::connection::Connection;
+use super::half_connection::{HalfConnection, Shared};
+use super::header_template::SegmentFields;
+use super::output::Output;
+use crate::window::piece::behind;
 use wire::TcpFlags;
 
-/// Segments made at a time in one direction, of what is new and of what is repeated; the rest waits for the next wake.
+/// Largest number of segments sent at once in one direction, new and retransmitted; the rest waits for the next timer
+/// tick.
 const AT_ONCE: usize = 64;
 
-impl Conn {
-    /// Sends a segment in direction `way`: `len` bytes from `seq` on.
+impl Connection {
+    /// Sends a segment in direction `way`: `len` bytes from `seq`.
     pub(super) fn send(
         &mut self,
         way: usize,
         seq: u32,
         len: usize,
         mut flags: TcpFlags,
-        out: &mut Out<'_, '_>,
-        desk: &mut Desk<'_>,
+        out: &mut Output<'_, '_>,
+        desk: &mut Shared<'_>,
     ) -> bool {
         let (own, peer) = self.pair(way);
         let Some(mut packet) = out.packet(way) else {
@@ -34,31 +35,31 @@ impl Conn {
         if own.cwr && new {
             (flags, own.cwr) = (flags | TcpFlags::CWR, false);
         }
-        // neither what is repeated is marked nor what carries nothing (RFC 3168 §6.1.4, §6.1.5)
+        // retransmissions and segments without data are not marked (RFC 3168 §6.1.4, §6.1.5)
         let ecn = match new {
             true if own.head.congested => 3,
             true => own.head.ecn,
             false => 0,
         };
-        let shape = Shape { seq, ack: peer.told, flags, window: peer.told_window, len, ecn };
+        let shape = SegmentFields { seq, ack: peer.told, flags, window: peer.told_window, len, ecn };
         let path = own.path;
         let (head, buffer, base) = own.parts();
-        let written = head.write(&mut packet, &shape, |body| Lane::copy(buffer, base, seq, body));
+        let written = head.write(&mut packet, &shape, |body| HalfConnection::copy(buffer, base, seq, body));
         if written.is_none() {
-            out.door.cx.drop(TAKEN, packet);
+            out.door.cx.drop(Drop::Taken, packet);
             return false;
         }
         out.send(packet, path);
         true
     }
 
-    pub(super) fn acknowledge(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    pub(super) fn acknowledge(&mut self, way: usize, out: &mut Output<'_, '_>, desk: &mut Shared<'_>) {
         let seq = self.lanes[way].sent;
         self.send(way, seq, 0, TcpFlags::ACK, out, desk);
     }
 
-    /// Sends what the receiver has room for.
-    pub(super) fn pump(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    /// Sends as much as the receive window allows.
+    pub(super) fn pump(&mut self, way: usize, out: &mut Output<'_, '_>, desk: &mut Shared<'_>) {
         let mss = self.mss(way);
         let mut some = false;
         for _ in 0..AT_ONCE {
@@ -72,7 +73,7 @@ impl Conn {
             if n == 0 && !fin {
                 break;
             }
-            // neither runts while more may come, nor slivers of a window (RFC 9293 §3.8.6.2.1)
+            // avoids small segments while more may follow, and small window updates (RFC 9293 §3.8.6.2.1)
             let sliver = n < unsent && !(idle && (n >= lane.widest as usize / 2 || lane.sliver));
             let runt = n < mss && !fin && (sliver || !idle && !lane.push);
             if runt {
@@ -106,13 +107,13 @@ impl Conn {
         self.lanes[way].head.room(self.lanes[1 - way].hello.mss)
     }
 
-    /// Sends output once more that has been sent: from `from` up to `to`, at the least one segment.
-    pub(super) fn resend(&mut self, way: usize, from: u32, to: u32, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    /// Retransmits output from `from` to `to`, at least one segment.
+    pub(super) fn resend(&mut self, way: usize, from: u32, to: u32, out: &mut Output<'_, '_>, desk: &mut Shared<'_>) {
         let mss = self.mss(way);
         let lane = &mut self.lanes[way];
         let mut from = if behind(from, lane.base) { from } else { lane.base };
         if lane.sent == lane.base {
-            self.ask(way, out, desk);
+            self.send_probe(way, out, desk);
             return;
         }
         let to = if behind(to, lane.sent) { lane.sent } else { to };
@@ -140,8 +141,8 @@ impl Conn {
         }
     }
 
-    /// Asks a receiver that has no room whether it has some, by one byte of what waits (RFC 9293 §3.8.6.1).
-    fn ask(&mut self, way: usize, out: &mut Out<'_, '_>, desk: &mut Desk<'_>) {
+    /// Probes a zero window with one waiting byte (RFC 9293 §3.8.6.1).
+    fn send_probe(&mut self, way: usize, out: &mut Output<'_, '_>, desk: &mut Shared<'_>) {
         let lane = &mut self.lanes[way];
         let seq = lane.sent;
         lane.resent = desk.now;
@@ -151,17 +152,17 @@ impl Conn {
         }
     }
 
-    /// Passes a reset on that has named what its sender has been told, or its next byte, to where the receiver expects it.
-    pub(super) fn pass_reset(&mut self, way: usize, seq: u32, flags: TcpFlags, out: &mut Out<'_, '_>) {
+    /// Forwards a reset that names an announced or the next sequence number, with the number that the receiver expects.
+    pub(super) fn pass_reset(&mut self, way: usize, seq: u32, flags: TcpFlags, out: &mut Output<'_, '_>) {
         let (own, peer) = self.pair(way);
         let at = if seq == own.told { own.base } else { own.sent };
         let flags = flags & (TcpFlags::RST | TcpFlags::ACK);
-        let shape = Shape { seq: at, ack: peer.told, flags, window: 0, len: 0, ecn: 0 };
+        let shape = SegmentFields { seq: at, ack: peer.told, flags, window: 0, len: 0, ecn: 0 };
         let path = own.path;
         if let Some(mut packet) = out.packet(way) {
             match own.head.write(&mut packet, &shape, |_| true) {
                 Some(()) => out.send(packet, path),
-                None => out.door.cx.drop(TAKEN, packet),
+                None => out.door.cx.drop(Drop::Taken, packet),
             }
         }
     }

@@ -1,50 +1,51 @@
-//! What a rewriting node is to be.
+//! Settings of a rewriting node.
 
-use crate::window::memory::BLOCK;
-use crate::window::pieces::Piece;
+use crate::window::block::BLOCK;
+use crate::window::piece::Piece;
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Settings of [`packetize`](crate::packetize()); an NF has them as a field of its own.
+/// Settings of [`packetize`](crate::packetize()); an NF embeds them as a field of its own settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Server ports whose connections are rewritten: those a SYN goes to. All, if none is named. The NF says so, not its
-    /// settings.
+    /// Server ports of the connections to rewrite: destination ports of the SYN. Empty: all ports. Set by the NF, not
+    /// by its settings.
     #[serde(skip)]
     pub ports: Vec<u16>,
-    /// Bytes of one direction of a connection that are kept at most, those that came before their turn and those that the
-    /// receiver has not acknowledged. The sender is told no larger window.
+    /// Largest number of bytes kept for one direction of a connection: bytes received out of order and bytes that the
+    /// receiver has not acknowledged. The advertised window is never larger.
     pub buffer: u32,
-    /// Bytes that are made of one byte at most, rounded up: the window that the sender is told is `buffer` over this. The NF
-    /// says so, not its settings.
+    /// Largest number of output bytes per input byte, rounded up: the advertised window is `buffer / growth`. Set by
+    /// the NF, not by its settings.
     #[serde(skip)]
     pub growth: u32,
-    /// Bytes at most that may be left for later while more is waited for; beyond, they have to go.
+    /// Largest number of bytes that the closure may leave unused while more may follow; beyond it they are forced out.
     pub withheld: u32,
-    /// Milliseconds after which bytes that were left for later have to go, when nothing more has come.
+    /// Milliseconds without further bytes after which unused bytes are forced out.
     pub timeout: u32,
-    /// Connections at most, for each IP version. Those that were reset, or whose handshake is not over, make way for new ones.
+    /// Largest number of connections for each IP version. Connections that were reset or have not finished their
+    /// handshake are evicted for new ones.
     pub flows: u32,
-    /// Bytes of memory for all connections together.
+    /// Memory in bytes for all connections together.
     pub memory: u64,
-    /// Seconds without a packet after which a connection is given up; both ends are told by a reset where it was changed.
+    /// Seconds without a packet after which a connection is removed; both ends are reset if its bytes were changed.
     pub idle: u32,
-    /// The same for one whose handshake was not seen to the end.
+    /// The same for a connection whose handshake was not completed.
     pub half_open: u32,
-    /// Whether checksums are verified. A packet that is made anew gets a right one, whatever was wrong before: leave it on
-    /// unless the device verifies.
+    /// Verify checksums. Rewritten packets always get a correct checksum; disable verification only if the device
+    /// verifies.
     pub checksums: bool,
-    /// What happens to new connections when there is no room for another.
+    /// Treatment of new connections when the table is full.
     pub full: WhenFull,
 }
 
-/// What happens to new connections when there is no room for them.
+/// Treatment of new connections when the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// They pass unmodified.
+    /// Their packets pass unmodified.
     #[default]
     Pass,
     /// Their SYN is dropped.
@@ -70,20 +71,21 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Pieces that may wait for what comes before them: what they and their list take is no more than the buffer.
+    /// Returns the largest number of out-of-order pieces: their blocks and their list take no more memory than the
+    /// buffer.
     pub(super) fn pieces(&self) -> usize {
         self.buffer as usize / (BLOCK + size_of::<Piece>())
     }
 
-    /// Bytes that the sender may send ahead of what has been acknowledged.
+    /// Returns the number of bytes that the sender may send ahead of the acknowledged ones.
     pub(super) fn ahead(&self) -> u32 {
         self.buffer / self.growth
     }
 
-    /// Looks for values that make no sense.
+    /// Checks the ranges of the settings.
     ///
     /// # Errors
-    /// The first of them, with its key.
+    /// The first setting that is out of range, with its key.
     pub fn check(&self) -> Result<(), Diagnostic> {
         let bounded = |key, value: u64, least: u64, most: u64, problem: &str| {
             if (least..=most).contains(&value) {

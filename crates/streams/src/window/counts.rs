@@ -1,11 +1,22 @@
-//! What a node has counted, for everybody to read.
+//! Counters of a window node.
 
-use super::flows::Met;
-use super::stream::Tally;
+use super::stream_state::StreamCounts;
 use graph::Counter;
 use std::sync::Arc;
 
-/// Names of the counts, in the order of [`Counts::show`].
+/// Events that are not counted by streams.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct FlowEvents {
+    pub(super) new: u64,
+    pub(super) midstream: u64,
+    pub(super) forgotten: u64,
+    pub(super) evicted: u64,
+    pub(super) not_looked_at: u64,
+    pub(super) unreadable: u64,
+    pub(super) shown_bytes: u64,
+}
+
+/// Names of the counters, in the order of [`Counts::show`].
 const NAMES: [&str; 22] = [
     "flows",
     "new",
@@ -36,7 +47,7 @@ pub(super) struct Counts {
     all: [Arc<Counter>; NAMES.len()],
 }
 
-/// What there is now.
+/// Current values.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gauges {
     pub(super) flows: usize,
@@ -50,7 +61,7 @@ impl Counts {
         NAMES.iter().map(|name| (*name).to_owned()).zip(self.all.iter().cloned()).collect()
     }
 
-    pub(super) fn show(&self, met: &Met, tally: &Tally, now: Gauges) {
+    pub(super) fn show(&self, met: &FlowEvents, tally: &StreamCounts, now: Gauges) {
         let values = [
             now.flows as u64,
             met.new,

@@ -1,56 +1,52 @@
-//! The flows of a node: their streams, whom they are shown to, and what they may hold.
+//! Flow table of a node: streams, verdicts, held packets.
 
+use super::counts::FlowEvents;
+use super::event_sink::EventSink;
 use super::index::{Index, Number};
 use super::memory::Memory;
 use super::order::Order;
-use super::pieces::behind;
+use super::piece::behind;
 use super::settings::{Fail, Settings, WhenFull};
-use super::slide::{Shape, Slide};
-use super::stream::{Chunk, Desk, Fed, Renewal, Rules, Segment, Tally};
-use super::tell::Teller;
-use super::transport::{Half, Transport};
-use super::{Direction, End, Flow, Look, Lost, Verdict};
+use super::sliding_window::{SlidingWindow, WindowShape};
+use super::stream_state::{Chunk, Fed, Limits, Restart, Segment, Shared, StreamCounts, StreamState};
+use super::transport::Transport;
+use super::{Direction, End, Flow, Inspect, Lost, Verdict};
 use diagnostics::Diagnostic;
 use tables::flow::{Full, Settings as TableSettings, Tuple4, Tuple6};
 use wire::TcpFlags;
 use wire::flow::FiveTuple;
 
-/// Number of no flow.
-pub(super) const NOBODY: u32 = u32::MAX;
-/// For how long a flow is remembered that has ended, in ms, so that late packets of it do not begin another.
+/// Number that stands for "no flow".
+pub(super) const NO_FLOW: u32 = u32::MAX;
+/// Milliseconds for which an ended flow is kept, so that late packets do not start another.
 const LINGER: u64 = 10_000;
-/// To how many ms the order is kept in which streams were idle.
+/// Resolution in ms of the idle order of streams.
 const IDLE_UNIT: u32 = 128;
 
-/// Drop reasons, in the order of [`DROPS`].
-pub(super) const VERDICT: u8 = 0;
-pub(super) const HOLD_FULL: u8 = 1;
-pub(super) const HOLD_TIMEOUT: u8 = 2;
-pub(super) const UNSEEN: u8 = 3;
-pub(super) const DROPS: [&str; 4] = ["verdict", "hold_full", "hold_timeout", "unseen"];
+graph::named_enum! {
+    /// Drop reasons of a window node.
+    pub(super) enum DropReason {
+        /// Verdict of the closure.
+        Verdict = "verdict",
+        /// No room for another held packet.
+        HoldFull = "hold_full",
+        /// Held for the timeout without inspection.
+        HoldTimeout = "hold_timeout",
+        /// Bytes that cannot be inspected.
+        Unseen = "unseen",
+    }
+}
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
-    Drop(u8),
-    /// It waits until the bytes before this position have been seen.
+    Drop(DropReason),
+    /// Held until the bytes before this position have been inspected.
     Hold(u32),
 }
 
-/// What has been met besides what streams meet.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Met {
-    pub(super) new: u64,
-    pub(super) midstream: u64,
-    pub(super) forgotten: u64,
-    pub(super) evicted: u64,
-    pub(super) not_looked_at: u64,
-    pub(super) unreadable: u64,
-    pub(super) shown_bytes: u64,
-}
-
-/// What has been decided for a flow.
+/// Decision about a flow.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     #[default]
@@ -61,88 +57,88 @@ pub(super) enum Mode {
 
 /// One direction of a flow.
 #[derive(Default)]
-pub(super) struct Lane<H> {
+pub(super) struct DirectionState<H> {
     pub(super) half: H,
-    slide: Slide,
-    /// Whether it is in the list of those that wait, and of those that hold memory.
+    slide: SlidingWindow,
+    /// True if it is in the list of waiting directions; and true if it is in the list of those that hold memory.
     waits: bool,
     holds: bool,
-    /// Whether packets that are held have to go, whatever was seen of them.
+    /// True if held packets must leave regardless of inspection.
     pub(super) resolve: bool,
-    /// Packets held.
+    /// Number of held packets.
     pub(super) held: u32,
-    /// Position up to which held packets have been looked at.
+    /// Position up to which held packets have been processed.
     pub(super) mark: u32,
-    /// When waiting last made progress, in ms.
+    /// Time of the last progress while waiting, in ms.
     since: u32,
-    /// Bytes shown, or given up.
+    /// Bytes delivered or given up.
     shown: u64,
 }
 
-impl<H: Half> Lane<H> {
-    /// Position up to which bytes have been seen.
+impl<H: StreamState> DirectionState<H> {
+    /// Returns the position up to which bytes have been inspected.
     #[inline(always)]
     pub(super) fn seen(&self) -> u32 {
         self.half.given().wrapping_sub(self.slide.fresh())
     }
 }
 
-/// A flow. What a packet in order needs lies in the first three cache lines, which come in pairs.
+/// A flow. The fields for a packet in order are in the first three cache lines, which are prefetched in pairs.
 #[repr(align(128))]
-pub(super) struct Conn<H, S> {
-    pub(super) lanes: [Lane<H>; 2],
+pub(super) struct FlowState<H, S> {
+    pub(super) lanes: [DirectionState<H>; 2],
     pub(super) mode: Mode,
-    /// Lane of who began it.
+    /// Direction of the initiator.
     first: u8,
-    /// Of lane 0.
+    /// Addresses and ports of direction 0.
     tuple: FiveTuple,
     state: S,
 }
 
-/// All flows, and what they share.
-pub(super) struct Flows<T: Transport, L: Look> {
+/// All flows and the state they share.
+pub(super) struct Flows<T: Transport, L: Inspect> {
     look: L,
-    rules: Rules,
-    shape: Shape,
+    rules: Limits,
+    shape: WindowShape,
     midstream: bool,
     hold: bool,
     full: WhenFull,
-    /// In ms.
+    /// Timeouts in ms.
     timeout: u32,
     idle: u64,
     half_open: u64,
     pub(super) v4: Index<Tuple4>,
     pub(super) v6: Index<Tuple6>,
-    pub(super) conns: Vec<Conn<T::Half, L::State>>,
+    pub(super) conns: Vec<FlowState<T::StreamState, L::State>>,
     free: Vec<u32>,
     memory: Memory,
-    /// Lanes that hold memory, the one idle longest first.
+    /// Directions that hold memory, the longest idle first.
     holders: Order,
-    /// Lanes in which something waits for time to pass.
+    /// Directions that wait for a timer.
     waiting: Order,
-    /// Lanes whose held packets have to be looked at.
+    /// Directions whose held packets have to be processed.
     pub(super) touched: Vec<u32>,
-    /// Where the packet that was shown last begins, where packets are held: those before it leave before it.
+    /// Start of the packet in process, if packets are held: those before it leave before it.
     pub(super) begins: u32,
-    /// Flows to be forgotten.
+    /// Flows to remove.
     lost: Vec<u32>,
-    pub(super) tally: Tally,
-    pub(super) met: Met,
-    /// In ms; and its lower half, which wraps.
+    pub(super) tally: StreamCounts,
+    pub(super) met: FlowEvents,
+    /// Time in ms, and its lower half, which wraps.
     clock: u64,
     now: u32,
 }
 
-/// The parts of a flow's lane that feeding it needs, and the lane of the other direction.
+/// Borrows of a direction and its flow, and the opposite direction.
 macro_rules! parts {
     ($self:ident, $number:expr, $way:expr => $own:ident, $peer:ident, $teller:ident, $desk:ident) => {
         let Self { look, rules, shape, conns, memory, tally, met, now, .. } = $self;
-        let Conn { lanes: [a, b], first, tuple, state, .. } = &mut conns[$number as usize];
+        let FlowState { lanes: [a, b], first, tuple, state, .. } = &mut conns[$number as usize];
         let ($own, $peer) = if $way == 0 { (a, b) } else { (b, a) };
-        let $desk = &mut Desk { rules, memory, tally, now: *now };
+        let $desk = &mut Shared { rules, memory, tally, now: *now };
         let direction = if usize::from(*first) == $way { Direction::ToServer } else { Direction::ToClient };
         #[allow(unused_mut, reason = "not everywhere is something told")]
-        let mut $teller = Teller {
+        let mut $teller = EventSink {
             look,
             state,
             slide: &mut $own.slide,
@@ -168,23 +164,26 @@ fn lane(number: u32, way: usize) -> u32 {
     number * 2 + way as u32
 }
 
-impl<T: Transport, L: Look> Flows<T, L> {
+impl<T: Transport, L: Inspect> Flows<T, L> {
     pub(super) fn new(settings: &Settings, look: L) -> Result<Self, Diagnostic> {
         settings.check()?;
         let full = if settings.full == WhenFull::Evict { Full::EvictOldest } else { Full::Refuse };
         let table = TableSettings { full, ..TableSettings::new(settings.flows as usize) };
         let idle = u64::from(settings.idle) * 1000;
         let refused = |e: tables::flow::Error| {
-            Diagnostic::new(e.to_string()).key("flows").value(settings.flows).remedy("write fewer, as far as memory goes")
+            Diagnostic::new(e.to_string())
+                .key("flows")
+                .value(settings.flows)
+                .remedy("write fewer, as far as memory goes")
         };
         Ok(Flows {
             look,
-            rules: Rules {
+            rules: Limits {
                 overlap: settings.overlap,
                 pieces: settings.pieces(),
                 strict: settings.hold && settings.fail == Fail::Closed,
             },
-            shape: Shape { overlap: settings.overlap_len(), increment: settings.increment as usize },
+            shape: WindowShape { overlap: settings.overlap_len(), increment: settings.increment as usize },
             midstream: settings.midstream,
             hold: settings.hold,
             full: settings.full,
@@ -201,8 +200,8 @@ impl<T: Transport, L: Look> Flows<T, L> {
             touched: vec![],
             begins: 0,
             lost: vec![],
-            tally: Tally::default(),
-            met: Met::default(),
+            tally: StreamCounts::default(),
+            met: FlowEvents::default(),
             clock: 0,
             now: 0,
         })
@@ -216,18 +215,18 @@ impl<T: Transport, L: Look> Flows<T, L> {
         super::counts::Gauges {
             flows: self.v4.len() + self.v6.len(),
             refused: self.v4.refused() + self.v6.refused(),
-            memory: self.memory.lent(),
+            memory: self.memory.allocated(),
             waiting: self.waiting.len(),
         }
     }
 
-    /// Whether packets go when their bytes cannot be seen.
+    /// Returns the fate of packets whose bytes cannot be inspected.
     #[inline(always)]
-    pub(super) fn fail(&self, reason: u8) -> Fate {
+    pub(super) fn fail(&self, reason: DropReason) -> Fate {
         if self.rules.strict { Fate::Drop(reason) } else { Fate::Pass }
     }
 
-    /// Finds the flows of the packets of a batch that [`Index::ask`] was called for; `ways` are their directions.
+    /// Looks up the flows of the packets of a batch that [`Index::ask`] was called for; `ways` are their directions.
     #[inline(always)]
     pub(super) fn find(&mut self, ways: &[u8], numbers: &mut [u32]) {
         let Self { v4, v6, conns, free, lost, met, clock, .. } = self;
@@ -235,7 +234,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
             Number::Known(number) => numbers[packet] = number,
             Number::New(number) => {
                 met.new += 1;
-                let conn = Conn {
+                let conn = FlowState {
                     lanes: Default::default(),
                     mode: Mode::Look,
                     first: ways[packet],
@@ -254,7 +253,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
                 };
                 numbers[packet] = *number;
             }
-            Number::Refused => numbers[packet] = NOBODY,
+            Number::Refused => numbers[packet] = NO_FLOW,
         };
         if v4.is_asked() {
             v4.answer(*clock, |number| lost.push(number), |packet, key, it| new(it, packet, &|| key.five_tuple()));
@@ -267,7 +266,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
     }
 
-    /// Ends the flows that are lost, and has their numbers given anew.
+    /// Ends evicted flows and frees their numbers.
     #[cold]
     fn forget(&mut self, why: End) {
         while let Some(number) = self.lost.pop() {
@@ -280,7 +279,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
     }
 
-    /// Shows a packet's bytes to its stream. `room`: whether it could be held.
+    /// Feeds the bytes of a packet to its stream. `room`: true if the packet could be held.
     #[inline(always)]
     pub(super) fn packet(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8], room: bool) -> Fate {
         let conn = &self.conns[number as usize];
@@ -289,7 +288,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
         let own = &conn.lanes[way];
         let odd = segment.flags.intersects(TcpFlags::SYN | TcpFlags::RST) || !own.half.is_open();
-        if odd && let Some(fate) = self.odd(number, way, segment, payload) {
+        if odd && let Some(fate) = self.handle_start_or_end(number, way, segment, payload) {
             return fate;
         }
         let own = &self.conns[number as usize].lanes[way];
@@ -297,12 +296,12 @@ impl<T: Transport, L: Look> Flows<T, L> {
         let window = if own.slide.holds() || payload.is_empty() { 0 } else { self.memory.window_len() };
         if early + window != 0 && !self.memory.has(early + window) {
             self.make_room(early + window, lane(number, way));
-            // its windows will be shorter than they should
+            // its windows will be shorter than configured
             self.tally.over_budget += u64::from(early == 0 && !self.memory.has(window));
         }
         if self.hold && !room && self.conns[number as usize].lanes[way].half.is_ahead(segment) {
-            // what is dropped must not be seen either: it will be sent again
-            if let Fate::Drop(reason) = self.fail(HOLD_FULL) {
+            // bytes of a dropped packet must not be inspected: they will be retransmitted
+            if let Fate::Drop(reason) = self.fail(DropReason::HoldFull) {
                 return Fate::Drop(reason);
             }
         }
@@ -310,14 +309,14 @@ impl<T: Transport, L: Look> Flows<T, L> {
         if !own.half.is_open() {
             teller.flow.midstream = T::HAS_BEGINNING && !segment.flags.contains(TcpFlags::SYN);
         }
-        peer.half.hear(segment, own.half.announced_scale());
+        peer.half.process_ack(segment, own.half.announced_scale());
         let lost = peer.half.is_lost();
         let fed = own
             .half
             .feed(segment, payload, desk, &mut |memory: &mut Memory, chunk: Chunk<'_>| teller.tell(memory, chunk));
         let (told, verdict) = (teller.told, teller.verdict);
         if verdict != Verdict::Forward {
-            return self.decide(number, verdict);
+            return self.stop_inspection(number, verdict);
         }
         let busy = own.half.waits() || own.half.holds() || own.slide.holds() || own.waits || own.holds;
         if busy {
@@ -332,28 +331,28 @@ impl<T: Transport, L: Look> Flows<T, L> {
         self.hold(number, way, segment, payload, room, fed)
     }
 
-    /// What becomes of a packet of which `fed` is known, where packets are held.
+    /// Returns the fate of a packet after feeding, if packets are held.
     #[inline(never)]
     fn hold(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8], room: bool, fed: Fed) -> Fate {
         self.begins = fed.end.wrapping_sub(payload.len() as u32);
         let seen = self.conns[number as usize].lanes[way].seen();
         let matters = !payload.is_empty() || segment.flags.contains(TcpFlags::FIN);
         let fate = if fed.unseen {
-            self.fail(UNSEEN)
+            self.fail(DropReason::Unseen)
         } else if !matters || !behind(fed.end, seen) {
             Fate::Pass
         } else if room {
             Fate::Hold(fed.end)
         } else {
-            // what waits for a window to be full need not
+            // bytes that wait for a full window may go
             self.flush(number, way).unwrap_or(Fate::Pass)
         };
-        self.touch(number);
+        self.schedule_held(number);
         fate
     }
 
-    /// Has the held packets of a flow looked at, where there is something new.
-    fn touch(&mut self, number: u32) {
+    /// Schedules the held packets of a flow after progress.
+    fn schedule_held(&mut self, number: u32) {
         for (way, lane) in self.conns[number as usize].lanes.iter().enumerate() {
             let new = self.conns[number as usize].mode != Mode::Look || lane.resolve || lane.mark != lane.seen();
             if lane.held > 0 && new {
@@ -362,40 +361,40 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
     }
 
-    /// Says that packets of a lane are held, or that some are not any more.
+    /// Sets the number of packets held for a direction.
     pub(super) fn set_held(&mut self, id: u32, held: usize, mark: u32) {
         let lane = &mut self.conns[id as usize / 2].lanes[id as usize % 2];
         (lane.held, lane.mark, lane.resolve) = (held as u32, mark, false);
         self.file(id / 2, id as usize % 2, false);
     }
 
-    /// What becomes of packets of a flow that is not looked at any more.
+    /// Returns the fate of packets of a flow that is not inspected any more.
     #[cold]
     #[inline(never)]
     fn decided(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8], room: bool) -> Fate {
         if self.conns[number as usize].mode == Mode::Drop {
-            return Fate::Drop(VERDICT);
+            return Fate::Drop(DropReason::Verdict);
         }
         let flags = segment.flags;
         if !flags.contains(TcpFlags::SYN) || flags.intersects(TcpFlags::ACK | TcpFlags::RST) {
             return Fate::Pass;
         }
         // another connection
-        self.renew(number, way, Renewal::Both, 0);
+        self.restart(number, way, Restart::Both, 0);
         self.packet(number, way, segment, payload, room)
     }
 
-    /// What a packet may be besides more of the same: the beginning of something, or its end.
+    /// Handles packets that start or end a connection.
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8]) -> Option<Fate> {
+    fn handle_start_or_end(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8]) -> Option<Fate> {
         let [own, peer] = [way, 1 - way].map(|way| &self.conns[number as usize].lanes[way].half);
         if segment.flags.contains(TcpFlags::RST) {
             return Some(self.reset(number, way, segment, payload));
         }
-        match own.renews(segment, peer) {
-            Renewal::None => {}
-            renewal => self.renew(number, way, renewal, segment.ack),
+        match own.restarts(segment, peer) {
+            Restart::None => {}
+            renewal => self.restart(number, way, renewal, segment.ack),
         }
         let [own, peer] = [way, 1 - way].map(|way| &self.conns[number as usize].lanes[way].half);
         if own.is_open() {
@@ -406,25 +405,25 @@ impl<T: Transport, L: Look> Flows<T, L> {
         if !begins && !peer.is_open() {
             if !self.midstream {
                 self.met.not_looked_at += 1;
-                return Some(self.fail(UNSEEN));
+                return Some(self.fail(DropReason::Unseen));
             }
             self.met.midstream += 1;
         }
         if syn && !peer.is_open() {
-            // who answers did not begin
+            // the sender of a SYN-ACK is not the initiator
             self.conns[number as usize].first = if ack { 1 - way as u8 } else { way as u8 };
         }
         None
     }
 
-    /// A reset, of whichever direction.
+    /// Handles a reset of either direction.
     fn reset(&mut self, number: u32, way: usize, segment: &Segment, payload: &[u8]) -> Fate {
         let [own, peer] = [way, 1 - way].map(|way| &self.conns[number as usize].lanes[way].half);
-        // who has sent nothing yet must name what it refuses (RFC 9293 §3.10.7.3)
+        // a reset before any data must acknowledge the SYN (RFC 9293 §3.10.7.3)
         let named = segment.flags.contains(TcpFlags::ACK) && peer.is_open() && segment.ack == peer.next();
         if !own.is_open() && !named {
             self.tally.out_of_window += 1;
-            return if payload.is_empty() { Fate::Pass } else { self.fail(UNSEEN) };
+            return if payload.is_empty() { Fate::Pass } else { self.fail(DropReason::Unseen) };
         }
         self.begins = segment.seq;
         for (way, own_reset) in [(way, true), (1 - way, false)] {
@@ -440,36 +439,36 @@ impl<T: Transport, L: Look> Flows<T, L> {
                 own.resolve = own.held > 0;
             }
             if verdict != Verdict::Forward {
-                return self.decide(number, verdict);
+                return self.stop_inspection(number, verdict);
             }
             self.file(number, way, true);
         }
-        self.touch(number);
-        if payload.is_empty() { Fate::Pass } else { self.fail(UNSEEN) }
+        self.schedule_held(number);
+        if payload.is_empty() { Fate::Pass } else { self.fail(DropReason::Unseen) }
     }
 
-    /// Forgets a connection for the sake of another with the same addresses and ports.
-    fn renew(&mut self, number: u32, way: usize, renewal: Renewal, answered: u32) {
+    /// Removes a connection for another one with the same addresses and ports.
+    fn restart(&mut self, number: u32, way: usize, renewal: Restart, answered: u32) {
         let asked = self.conns[number as usize].lanes[1 - way].half.asked();
-        if renewal == Renewal::Other {
+        if renewal == Restart::Other {
             self.end(number, 1 - way, End::Replaced);
-            self.conns[number as usize].lanes[1 - way].half.take_up(answered);
+            self.conns[number as usize].lanes[1 - way].half.restart(answered);
             return;
         }
         self.end(number, way, End::Replaced);
-        if renewal != Renewal::Own {
+        if renewal != Restart::Own {
             self.end(number, 1 - way, End::Replaced);
             let conn = &mut self.conns[number as usize];
             (conn.mode, conn.state, conn.first) = (Mode::Look, L::State::default(), way as u8);
             self.met.new += 1;
-            if renewal == Renewal::Answered {
+            if renewal == Restart::Answered {
                 conn.first = 1 - way as u8;
-                conn.lanes[1 - way].half.take_up(asked);
+                conn.lanes[1 - way].half.restart(asked);
             }
         }
     }
 
-    /// Gives up gaps of a lane that the receiver has bytes behind.
+    /// Gives up gaps that the receiver has acknowledged.
     #[cold]
     fn give_up_lost(&mut self, number: u32, way: usize) -> Option<Fate> {
         parts!(self, number, way => own, _peer, teller, desk);
@@ -481,27 +480,27 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
         let verdict = teller.verdict;
         if verdict != Verdict::Forward {
-            return Some(self.decide(number, verdict));
+            return Some(self.stop_inspection(number, verdict));
         }
         self.file(number, way, true);
         None
     }
 
-    /// Shows what waits for its window to be full.
+    /// Delivers bytes that wait for a full window.
     fn flush(&mut self, number: u32, way: usize) -> Option<Fate> {
         parts!(self, number, way => _own, _peer, teller, desk);
         teller.windows(desk.memory, None);
         let verdict = teller.verdict;
         if verdict != Verdict::Forward {
-            return Some(self.decide(number, verdict));
+            return Some(self.stop_inspection(number, verdict));
         }
         self.file(number, way, true);
         None
     }
 
-    /// Looks at a flow no more.
+    /// Stops the inspection of a flow.
     #[cold]
-    fn decide(&mut self, number: u32, verdict: Verdict) -> Fate {
+    fn stop_inspection(&mut self, number: u32, verdict: Verdict) -> Fate {
         self.conns[number as usize].mode = if verdict == Verdict::Drop { Mode::Drop } else { Mode::Pass };
         for way in 0..2 {
             let lane = &mut self.conns[number as usize].lanes[way];
@@ -509,11 +508,11 @@ impl<T: Transport, L: Look> Flows<T, L> {
             lane.slide.clear(&mut self.memory);
             self.file(number, way, true);
         }
-        self.touch(number);
-        if verdict == Verdict::Drop { Fate::Drop(VERDICT) } else { Fate::Pass }
+        self.schedule_held(number);
+        if verdict == Verdict::Drop { Fate::Drop(DropReason::Verdict) } else { Fate::Pass }
     }
 
-    /// Enters a lane in the lists it belongs in, and takes it out of the others.
+    /// Updates the lists that a direction is in.
     fn file(&mut self, number: u32, way: usize, progress: bool) {
         let id = lane(number, way);
         let lane = &mut self.conns[number as usize].lanes[way];
@@ -542,22 +541,22 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
     }
 
-    /// Has streams give way until `needs` bytes can be lent, all but `asks`.
+    /// Evicts streams until `needs` bytes are free, but not direction `asks`.
     #[cold]
     fn make_room(&mut self, needs: usize, asks: u32) {
         while self.full == WhenFull::Evict && !self.memory.has(needs) {
             let Some(id) = self.holders.first_but(asks) else { break };
             self.met.evicted += 1;
             if self.rules.strict {
-                self.strip(id / 2, id as usize % 2);
+                self.discard_ahead(id / 2, id as usize % 2);
             } else {
                 self.end(id / 2, id as usize % 2, End::Evicted);
             }
         }
     }
 
-    /// Takes its memory from a stream of which nothing may pass unseen: it goes on where it was, without what was ahead.
-    fn strip(&mut self, number: u32, way: usize) {
+    /// Frees the out-of-order bytes of a stream that must be inspected completely; it continues at the next byte.
+    fn discard_ahead(&mut self, number: u32, way: usize) {
         if self.flush(number, way).is_some() {
             return;
         }
@@ -566,10 +565,10 @@ impl<T: Transport, L: Look> Flows<T, L> {
         lane.slide.clear(&mut self.memory);
         (lane.mark, lane.resolve) = (lane.half.given(), lane.held > 0);
         self.file(number, way, true);
-        self.touch(number);
+        self.schedule_held(number);
     }
 
-    /// Ends one direction: shows what there is, says why, and gives its memory back.
+    /// Ends one direction: delivers the remaining bytes and the reason, and frees its memory.
     fn end(&mut self, number: u32, way: usize, why: End) {
         let shows = self.conns[number as usize].mode == Mode::Look;
         let closed = self.rules.strict;
@@ -593,25 +592,25 @@ impl<T: Transport, L: Look> Flows<T, L> {
         own.slide.clear(desk.memory);
         own.mark = own.half.given();
         own.resolve = own.held > 0;
-        (own.half, own.shown) = (T::Half::default(), 0);
+        (own.half, own.shown) = (T::StreamState::default(), 0);
         if verdict != Verdict::Forward && why == End::Evicted {
-            self.decide(number, verdict);
+            self.stop_inspection(number, verdict);
         }
         self.file(number, way, true);
-        self.touch(number);
+        self.schedule_held(number);
     }
 
-    /// Does what is due by now, besides forgetting flows.
+    /// Processes due timers.
     pub(super) fn expire(&mut self) {
         let part = (self.timeout / 4).max(1);
         while let Some(id) = self.waiting.due(self.now, part) {
             self.waiting.push(id, self.now);
-            self.overdue(id / 2, id as usize % 2);
+            self.check_timeout(id / 2, id as usize % 2);
         }
     }
 
-    /// Looks whether a lane has waited for too long.
-    fn overdue(&mut self, number: u32, way: usize) {
+    /// Checks the timeout of a direction.
+    fn check_timeout(&mut self, number: u32, way: usize) {
         let (hold, closed, timeout, now) = (self.hold, self.rules.strict, self.timeout, self.now);
         parts!(self, number, way => own, _peer, teller, desk);
         let late = now.wrapping_sub(own.since) >= timeout;
@@ -622,7 +621,7 @@ impl<T: Transport, L: Look> Flows<T, L> {
         if late && closed {
             own.half.forget_ahead(desk.memory);
         }
-        let waits_enough = |half: &T::Half| half.is_overdue(now, timeout) || (hold && late && half.waits());
+        let waits_enough = |half: &T::StreamState| half.is_overdue(now, timeout) || (hold && late && half.waits());
         while more && !closed && waits_enough(&own.half) {
             more = own
                 .half
@@ -635,14 +634,14 @@ impl<T: Transport, L: Look> Flows<T, L> {
         }
         let (told, verdict) = (teller.told, teller.verdict);
         if !more && verdict != Verdict::Forward {
-            self.decide(number, verdict);
+            self.stop_inspection(number, verdict);
             return;
         }
         self.file(number, way, told || late);
-        self.touch(number);
+        self.schedule_held(number);
     }
 
-    /// Looks through one of so many parts of the flows for those to forget.
+    /// Scans one of `parts` slices of the flows for expired ones.
     pub(super) fn age(&mut self, parts: usize) {
         let Self { v4, v6, conns, lost, clock, idle, half_open, .. } = self;
         let mut over = |number: u32, ms: u64| {

@@ -1,49 +1,49 @@
-//! From a frame to a segment of a flow.
+//! Parsing of a frame into a segment of a flow.
 
-use super::stream::Segment;
+use super::stream_state::Segment;
 use super::transport::Transport;
 use tables::flow::{Tuple4, Tuple6};
 use wire::checksum::Pseudo;
 use wire::flow::{FiveTuple, MAX_TAGS};
 use wire::{EtherType, Ethernet, Follows, Header, Ipv4, Ipv6, Vlan};
 
-/// What a frame is.
+/// Classification of a frame.
 pub(crate) enum Frame {
-    /// Of another protocol.
+    /// Another protocol.
     Other,
-    /// Of the transport, but malformed or a fragment.
+    /// The transport, but malformed or a fragment.
     Unreadable,
     /// A packet over IPv4.
-    V4(Tuple4, Part),
+    V4(Tuple4, FlowPacket),
     /// A packet over IPv6.
-    V6(Tuple6, Part),
+    V6(Tuple6, FlowPacket),
 }
 
-/// What a packet of a batch is, where its flow is kept elsewhere.
+/// Classification of a packet of a batch whose flow is looked up separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// Not for the node to look at.
+pub(crate) enum Classified {
+    /// Not processed by the node.
     Other,
-    /// Of the transport, but nobody knows of which flow.
+    /// The transport, but without a known flow.
     Unreadable,
-    /// Of a flow.
+    /// A packet of a flow.
     Ours,
 }
 
-/// A packet as its flow sees it.
+/// A packet as its flow processes it.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Part {
-    /// Which direction: 0 from the end of the flow whose address and port are smaller, 1 to it.
+pub(crate) struct FlowPacket {
+    /// Direction: 0 from the end with the smaller address and port, 1 to it.
     pub(crate) way: u8,
     pub(crate) segment: Segment,
-    /// Where the payload begins in the frame.
+    /// Offset of the payload in the frame.
     pub(crate) at: u32,
-    /// Its length in bytes.
+    /// Length of the payload in bytes.
     pub(crate) len: u32,
 }
 
-impl Part {
-    /// The payload.
+impl FlowPacket {
+    /// Returns the payload.
     #[inline(always)]
     pub(crate) fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let at = self.at as usize;
@@ -56,7 +56,7 @@ fn lay<H: Header>(bytes: &[u8]) -> Option<&H> {
     H::ref_from_prefix(bytes).ok().map(|(header, _)| header)
 }
 
-/// Reads a frame, behind VLAN tags too. `sums`: one whose checksum is wrong is unreadable.
+/// Parses a frame, also behind VLAN tags. `sums`: frames with a wrong checksum count as unreadable.
 #[inline(always)]
 pub(crate) fn read<T: Transport>(frame: &[u8], sums: bool) -> Frame {
     let Some(ethernet) = lay::<Ethernet>(frame) else { return Frame::Other };
@@ -114,7 +114,7 @@ fn read4<T: Transport>(frame: &[u8], at: usize, sums: bool) -> Frame {
     Frame::V4(key, part)
 }
 
-/// Whether the checksums of an IPv4 packet are right, whose header is `len` bytes long.
+/// Returns true if the checksums of an IPv4 packet with a header of `len` bytes are correct.
 #[inline(never)]
 fn sums4<T: Transport>(ip: &[u8], len: usize) -> bool {
     let payload = ip.get(len..Ipv4::extent(ip)).unwrap_or_default();
@@ -159,12 +159,12 @@ fn read6<T: Transport>(frame: &[u8], at: usize, sums: bool) -> Frame {
 }
 
 #[inline(always)]
-fn read_transport<T: Transport>(frame: &[u8], at: usize, end: usize) -> Option<([u16; 2], Part)> {
+fn read_transport<T: Transport>(frame: &[u8], at: usize, end: usize) -> Option<([u16; 2], FlowPacket)> {
     let bytes = frame.get(at..end)?;
     let len = T::check(bytes).ok()?;
     let (ports, segment) = lay::<T>(bytes)?.read(bytes.get(..len)?);
     let payload = T::extent(bytes) - len;
-    Some((ports, Part { way: 0, segment, at: (at + len) as u32, len: payload as u32 }))
+    Some((ports, FlowPacket { way: 0, segment, at: (at + len) as u32, len: payload as u32 }))
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     const A: [u8; 4] = [10, 0, 0, 1];
     const B: [u8; 4] = [10, 0, 0, 2];
 
-    fn tcp(frame: &[u8]) -> (FiveTuple, Part) {
+    fn tcp(frame: &[u8]) -> (FiveTuple, FlowPacket) {
         match read::<Tcp>(frame, true) {
             Frame::V4(key, part) => (key.five_tuple(), part),
             Frame::V6(key, part) => (key.five_tuple(), part),
@@ -233,7 +233,7 @@ mod tests {
         }
         let mut frame = build::udp4(A, B, 1, 2).payload(b"abc").to_vec();
         assert!(matches!(read::<Udp>(&frame, true), Frame::V4(..)));
-        // the IPv4 header's
+        // in the IPv4 header
         frame[24] ^= 1;
         assert!(matches!(read::<Udp>(&frame, true), Frame::Unreadable));
     }

@@ -1,26 +1,26 @@
-//! Packets that wait until their bytes have been seen.
+//! Packets held until their bytes have been inspected.
 
-use super::flows::{Fate, Flows, HOLD_FULL, HOLD_TIMEOUT, Mode, VERDICT};
-use super::pieces::behind;
+use super::flows::{DropReason, Fate, Flows, Mode};
+use super::piece::behind;
 use super::transport::Transport;
-use super::{Look, Settings};
+use super::{Inspect, Settings};
 use graph::{Context, HoldQueue, PathId};
 use packet::{Batch, Packet};
 use std::collections::VecDeque;
 
-/// Empty queues that are kept for the next streams.
+/// Number of empty queues kept for reuse.
 const SPARE: usize = 64;
 
-/// The held packets of one direction of a flow, in the order in which they came.
+/// Held packets of one direction of a flow, in order of arrival.
 struct Queue {
     packets: HoldQueue,
-    /// Of each, the position up to which bytes must have been seen.
+    /// For each packet, the position up to which bytes must have been inspected.
     ends: VecDeque<u32>,
 }
 
-/// The held packets of a node.
-pub(super) struct Holding {
-    /// By number of the lane.
+/// Held packets of a node.
+pub(super) struct HeldPackets {
+    /// Queue of each direction, by its number.
     queues: Vec<Option<Box<Queue>>>,
     #[allow(clippy::vec_box, reason = "they go from here to there in their boxes")]
     spare: Vec<Box<Queue>>,
@@ -29,17 +29,17 @@ pub(super) struct Holding {
     most_each: usize,
 }
 
-/// Where packets leave.
-pub(crate) struct Door<'a, 'c> {
+/// Output of a node along the paths of its packets.
+pub(crate) struct PathOutput<'a, 'c> {
     pub(crate) cx: &'a mut Context<'c>,
-    /// The batch, of those that go on along this path.
+    /// The batch, for packets that continue along its path.
     pub(crate) batch: Option<&'a mut Batch>,
-    /// Whether the batch was full: what comes after goes behind it.
+    /// True once the batch was full: later packets go behind it.
     pub(crate) full: bool,
 }
 
-impl Door<'_, '_> {
-    /// Sends a packet that came by `way`.
+impl PathOutput<'_, '_> {
+    /// Sends a packet along path `way`.
     pub(crate) fn send(&mut self, way: PathId, packet: Packet) {
         let here = self.cx.path() == way;
         let packet = match &mut self.batch {
@@ -52,27 +52,27 @@ impl Door<'_, '_> {
             },
             _ => packet,
         };
-        self.cx.emit_from(way, 0, packet);
+        self.cx.emit_on_path(way, 0, packet);
     }
 }
 
-impl Holding {
+impl HeldPackets {
     pub(super) fn new(settings: &Settings) -> Self {
         let (most, most_each) = (settings.held as usize, settings.flow_held as usize);
-        Holding { queues: vec![], spare: vec![], held: 0, most, most_each }
+        HeldPackets { queues: vec![], spare: vec![], held: 0, most, most_each }
     }
 
-    /// Whether another packet of a lane can be held.
+    /// Returns true if another packet of a direction can be held.
     pub(super) fn has_room(&self, id: u32) -> bool {
         let queue = self.queues.get(id as usize).and_then(Option::as_ref);
         self.held < self.most && queue.is_none_or(|queue| queue.packets.len() < self.most_each)
     }
 
-    /// Holds a packet until bytes have been seen up to `end`.
-    pub(super) fn hold<T: Transport, L: Look>(
+    /// Holds a packet until bytes up to `end` have been inspected.
+    pub(super) fn hold<T: Transport, L: Inspect>(
         &mut self,
         flows: &mut Flows<T, L>,
-        door: &mut Door<'_, '_>,
+        door: &mut PathOutput<'_, '_>,
         id: u32,
         packet: Packet,
         end: u32,
@@ -85,7 +85,7 @@ impl Holding {
         let new = || Box::new(Queue { packets: HoldQueue::new(most), ends: VecDeque::new() });
         let queue = self.queues[at].get_or_insert_with(|| self.spare.pop().unwrap_or_else(new));
         if let Err(packet) = door.cx.hold(&mut queue.packets, packet) {
-            match flows.fail(HOLD_FULL) {
+            match flows.fail(DropReason::HoldFull) {
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
                 _ => door.send(door.cx.path(), packet),
             }
@@ -97,30 +97,34 @@ impl Holding {
         flows.set_held(id, held, mark);
     }
 
-    /// Lets the packets go whose time has come, of all lanes that were touched.
-    pub(super) fn settle<T: Transport, L: Look>(&mut self, flows: &mut Flows<T, L>, door: &mut Door<'_, '_>) {
+    /// Sends the packets whose bytes were inspected, of all directions with progress.
+    pub(super) fn send_inspected<T: Transport, L: Inspect>(
+        &mut self,
+        flows: &mut Flows<T, L>,
+        door: &mut PathOutput<'_, '_>,
+    ) {
         while let Some(id) = flows.touched.pop() {
-            self.settle_lane(flows, door, id, None);
+            self.send_inspected_of(flows, door, id, None);
         }
     }
 
-    /// Lets those packets of a lane go, if it was touched, that come before the one that was shown last.
-    pub(super) fn settle_before<T: Transport, L: Look>(
+    /// Sends such packets of one direction that precede the packet in process.
+    pub(super) fn send_inspected_before<T: Transport, L: Inspect>(
         &mut self,
         flows: &mut Flows<T, L>,
-        door: &mut Door<'_, '_>,
+        door: &mut PathOutput<'_, '_>,
         id: u32,
     ) {
         if flows.touched.contains(&id) {
             let begins = flows.begins;
-            self.settle_lane(flows, door, id, Some(begins));
+            self.send_inspected_of(flows, door, id, Some(begins));
         }
     }
 
-    fn settle_lane<T: Transport, L: Look>(
+    fn send_inspected_of<T: Transport, L: Inspect>(
         &mut self,
         flows: &mut Flows<T, L>,
-        door: &mut Door<'_, '_>,
+        door: &mut PathOutput<'_, '_>,
         id: u32,
         before: Option<u32>,
     ) {
@@ -138,16 +142,16 @@ impl Holding {
             self.held -= 1;
             let fate = match mode {
                 _ if before.is_some_and(|before| behind(end, before)) => Fate::Hold(end),
-                Mode::Drop => Fate::Drop(VERDICT),
+                Mode::Drop => Fate::Drop(DropReason::Verdict),
                 Mode::Pass => Fate::Pass,
                 Mode::Look if !behind(end, seen) => Fate::Pass,
-                Mode::Look if resolve => flows.fail(HOLD_TIMEOUT),
+                Mode::Look if resolve => flows.fail(DropReason::HoldTimeout),
                 Mode::Look => Fate::Hold(end),
             };
             match fate {
                 Fate::Pass => door.send(way, packet),
                 Fate::Drop(reason) => door.cx.drop(reason, packet),
-                Fate::Hold(_) => match door.cx.hold_from(way, &mut queue.packets, packet) {
+                Fate::Hold(_) => match door.cx.hold_on_path(way, &mut queue.packets, packet) {
                     Ok(()) => {
                         queue.ends.push_back(end);
                         self.held += 1;

@@ -1,41 +1,41 @@
-//! From the key of a flow to its number.
+//! Lookup of flow numbers by key.
 
 use core::hash::Hash;
 use packet::BURST;
 use tables::flow::{FlowKey, Settings};
 
-/// Numbers of the flows of one IP version, looked up a batch at a time.
+/// Numbers of the flows of one IP version, looked up one batch at a time.
 pub(crate) struct Index<K: FlowKey + Eq + Hash> {
     table: table::Table<K>,
     keys: [K; BURST],
     prepared: [table::Prepared<K>; BURST],
-    /// Which packet of the batch each key is of.
+    /// For each key, the position of its packet in the batch.
     whose: [u8; BURST],
     n: usize,
-    /// A unit of the table's clock is that power of two of milliseconds.
+    /// Unit of the table's clock: a power of two of milliseconds.
     unit: u32,
 }
 
-/// A number looked for.
+/// Result of a lookup.
 pub(crate) enum Number<'a> {
     Known(u32),
-    /// To be filled in.
+    /// A new flow, to be filled in.
     New(&'a mut u32),
-    /// There is no room.
+    /// The table is full.
     Refused,
 }
 
 impl<K: FlowKey + Eq + Hash> Index<K> {
-    /// For as many flows as `settings` says, none of which is idle for longer than `idle` ms.
+    /// Creates an index for `settings.flows` flows, none of which is idle for longer than `idle` ms.
     pub(crate) fn new(settings: &Settings, idle: u64) -> Result<Self, tables::flow::Error> {
         let table = table::Table::new(settings)?;
         let prepared = [table.prepare(K::default()); BURST];
-        // the table's clock has room for twice as many
+        // the table's clock covers twice the idle time
         let unit = (idle >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(4);
         Ok(Index { table, keys: [K::default(); BURST], prepared, whose: [0; BURST], n: 0, unit })
     }
 
-    /// Asks for the flow of packet number `packet` of the batch.
+    /// Requests the flow of packet number `packet` of the batch.
     #[inline(always)]
     pub(crate) fn ask(&mut self, key: K, packet: usize) {
         let n = self.n & (BURST - 1);
@@ -43,14 +43,14 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         self.n += 1;
     }
 
-    /// Whether something was asked for.
+    /// Returns true if lookups are pending.
     #[inline(always)]
     pub(crate) fn is_asked(&self) -> bool {
         self.n != 0
     }
 
-    /// Hands out the numbers of the flows that were asked for, with the number of the packet, in no order but that of each
-    /// flow. `lost` is given the number of a flow that made way.
+    /// Passes the number of each requested flow and of its packet to `found`, in order within a flow only; inserts
+    /// missing flows. `lost` receives the number of an evicted flow.
     #[inline(always)]
     pub(crate) fn answer(&mut self, now: u64, lost: impl FnMut(u32), mut found: impl FnMut(usize, &K, Number<'_>)) {
         let n = core::mem::take(&mut self.n).min(BURST);
@@ -65,9 +65,9 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         );
     }
 
-    /// Hands out the numbers of the flows that were asked for and are there, with the number of the packet.
+    /// Passes the number of each requested flow that exists, and of its packet, to `found`.
     #[inline(always)]
-    pub(crate) fn seek(&mut self, now: u64, mut found: impl FnMut(usize, u32)) {
+    pub(crate) fn look_up_all(&mut self, now: u64, mut found: impl FnMut(usize, u32)) {
         let n = core::mem::take(&mut self.n).min(BURST);
         let Index { table, prepared, whose, unit, .. } = self;
         let whose = &whose[..n];
@@ -79,13 +79,13 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         );
     }
 
-    /// The number of one flow, if it is there.
+    /// Returns the number of a flow, if it exists.
     pub(crate) fn get(&self, key: &K) -> Option<u32> {
         self.table.get(key)
     }
 
-    /// Enters a flow that is not there. Whether there was room.
-    pub(crate) fn enter(&mut self, key: K, number: u32, now: u64) -> bool {
+    /// Inserts a new flow; returns false if the table is full.
+    pub(crate) fn insert(&mut self, key: K, number: u32, now: u64) -> bool {
         let mut entered = false;
         let prepared = [self.table.prepare(key)];
         self.table.look_up_or_insert(
@@ -101,13 +101,13 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         entered
     }
 
-    /// Forgets a flow.
+    /// Removes a flow.
     pub(crate) fn remove(&mut self, key: &K) {
         self.table.remove(key);
     }
 
-    /// Visits the flows of the next part of the table, of `parts`, with the milliseconds that each has been idle, and
-    /// removes those for which `over` says so.
+    /// Visits the flows of the next of `parts` slices of the table with their idle times in milliseconds, and removes
+    /// those for which `over` returns true.
     pub(crate) fn age(&mut self, now: u64, parts: usize, mut over: impl FnMut(u32, u64) -> bool) {
         let unit = self.unit;
         self.table.age((now >> unit) as u32, parts, |number, idle| over(number, u64::from(idle) << unit));
@@ -117,7 +117,7 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
         self.table.len()
     }
 
-    /// Flows that found no room so far.
+    /// Returns the number of flows that found no room.
     pub(crate) fn refused(&self) -> u64 {
         self.table.refused()
     }
@@ -127,7 +127,7 @@ impl<K: FlowKey + Eq + Hash> Index<K> {
 mod table {
     use super::Number;
     pub(crate) use tables::flow::Prepared;
-    use tables::flow::{Error, FlowKey, FlowTable, Found, Settings};
+    use tables::flow::{Error, FlowKey, FlowTable, Lookup, Settings};
 
     pub(crate) struct Table<K: FlowKey>(FlowTable<K, u32>);
 
@@ -155,9 +155,9 @@ mod table {
                 |_, number| lost(*number),
                 #[inline(always)]
                 |at, number| match number {
-                    Found::Known(number) => found(at, Number::Known(*number)),
-                    Found::New(number) => found(at, Number::New(number)),
-                    Found::Refused => found(at, Number::Refused),
+                    Lookup::Known(number) => found(at, Number::Known(*number)),
+                    Lookup::New(number) => found(at, Number::New(number)),
+                    Lookup::Refused => found(at, Number::Refused),
                 },
             );
         }
@@ -197,7 +197,7 @@ mod table {
     }
 }
 
-/// Miri cannot map the memory of a flow table: the same in a hash map.
+/// A hash map in its place under Miri, which cannot map the memory of a flow table.
 #[cfg(miri)]
 mod table {
     use super::Number;

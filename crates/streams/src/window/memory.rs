@@ -1,29 +1,26 @@
-//! The memory that the streams of a node share, bounded in total.
+//! Memory shared by the streams of a node, bounded in total.
 //!
-//! It is lent in three sizes: blocks for bytes that came before their turn, lists of such bytes, and buffers for windows.
-//! What comes back is kept for the next to ask; what is lent and what is kept together never exceed the bound.
+//! Three sizes: blocks for out-of-order bytes, lists of such pieces, and buffers for windows. Freed memory is kept for
+//! reuse; allocated and kept memory together never exceed the bound.
 
-use super::pieces::Piece;
+use super::block::{BLOCK, Block};
+use super::piece::Piece;
 use std::collections::VecDeque;
 
-/// Bytes of a block: the payload of a full Ethernet frame over IPv4 or IPv6.
-pub(crate) const BLOCK: usize = 1472;
-
-pub(crate) type Block = Box<[u8; BLOCK]>;
-/// Boxed, as few streams have one.
+/// Boxed, since few streams have one.
 pub(crate) type List = Box<VecDeque<Piece>>;
-/// The bytes of windows. Boxed for the same reason.
+/// Buffer of a window, boxed for the same reason.
 pub(crate) type Buffer = Box<Vec<u8>>;
 
-/// What has come back, all of one size.
-struct Shelf<T> {
+/// Freed memory of one size.
+struct FreeList<T> {
     each: usize,
     kept: Vec<T>,
 }
 
-impl<T> Shelf<T> {
+impl<T> FreeList<T> {
     fn new(each: usize) -> Self {
-        Shelf { each, kept: vec![] }
+        FreeList { each, kept: vec![] }
     }
 
     fn bytes(&self) -> usize {
@@ -33,77 +30,77 @@ impl<T> Shelf<T> {
 
 pub(crate) struct Memory {
     most: usize,
-    /// Bytes that are lent.
+    /// Allocated bytes.
     lent: usize,
-    blocks: Shelf<Block>,
-    lists: Shelf<List>,
-    windows: Shelf<Buffer>,
-    /// Pieces for which a list has room.
+    blocks: FreeList<Block>,
+    lists: FreeList<List>,
+    windows: FreeList<Buffer>,
+    /// Capacity of a list in pieces.
     pieces: usize,
 }
 
 impl Memory {
-    /// `most` bytes, lent in blocks, in lists of `pieces` pieces, and in buffers of `window` bytes.
+    /// Creates a pool of `most` bytes in blocks, lists of `pieces` pieces, and buffers of `window` bytes.
     pub(crate) fn new(most: usize, pieces: usize, window: usize) -> Self {
         Memory {
             most,
             lent: 0,
-            blocks: Shelf::new(BLOCK),
-            lists: Shelf::new(pieces * size_of::<Piece>()),
-            windows: Shelf::new(window),
+            blocks: FreeList::new(BLOCK),
+            lists: FreeList::new(pieces * size_of::<Piece>()),
+            windows: FreeList::new(window),
             pieces,
         }
     }
 
-    /// Bytes that are lent.
-    pub(crate) fn lent(&self) -> usize {
+    /// Returns the number of allocated bytes.
+    pub(crate) fn allocated(&self) -> usize {
         self.lent
     }
 
-    /// Bytes there may be.
+    /// Returns the bound in bytes.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Counts `new` bytes that somebody else has taken from the system, in the place of `old`.
+    /// Accounts `new` bytes allocated elsewhere, in place of `old`.
     pub(crate) fn charge(&mut self, old: usize, new: usize) {
         self.make_room(new.saturating_sub(old));
         self.lent = self.lent - old + new;
     }
 
-    /// Bytes that are lent or kept.
+    /// Returns the number of bytes allocated or kept.
     pub(crate) fn taken(&self) -> usize {
         self.lent + self.blocks.bytes() + self.lists.bytes() + self.windows.bytes()
     }
 
-    /// Whether so many bytes can be lent.
+    /// Returns true if this many bytes can be allocated.
     #[inline(always)]
     pub(crate) fn has(&self, bytes: usize) -> bool {
         self.lent + bytes <= self.most
     }
 
-    /// Whether half of all there may be is free.
+    /// Returns true if half of the memory is free.
     pub(crate) fn has_half(&self) -> bool {
         self.has(self.most / 2)
     }
 
-    /// Whether a quarter of it is.
+    /// Returns true if a quarter of the memory is free.
     pub(crate) fn has_quarter(&self) -> bool {
         self.has(self.most / 4)
     }
 
-    /// What `bytes` before their turn take, in one run: blocks, and a list where there is none.
-    pub(crate) fn price(&self, bytes: usize, has_list: bool) -> usize {
+    /// Returns the memory that `bytes` contiguous out-of-order bytes take: blocks, and a list unless there is one.
+    pub(crate) fn cost(&self, bytes: usize, has_list: bool) -> usize {
         bytes.div_ceil(BLOCK) * BLOCK + if has_list { 0 } else { self.lists.each }
     }
 
-    /// Bytes of a window's buffer.
+    /// Returns the size of a window's buffer in bytes.
     #[inline(always)]
     pub(crate) fn window_len(&self) -> usize {
         self.windows.each
     }
 
-    /// Makes room for `bytes` that are new, by letting go what is kept.
+    /// Frees kept memory until `bytes` new bytes fit.
     fn make_room(&mut self, bytes: usize) {
         while self.taken() + bytes > self.most {
             let gone =
@@ -126,12 +123,12 @@ impl Memory {
         Some(block)
     }
 
-    pub(crate) fn give_block(&mut self, block: Block) {
+    pub(crate) fn free_block(&mut self, block: Block) {
         self.lent -= BLOCK;
         self.blocks.kept.push(block);
     }
 
-    /// An empty list with room for as many pieces as a stream may have.
+    /// Allocates an empty list with the capacity of a stream.
     pub(crate) fn list(&mut self) -> Option<List> {
         let each = self.lists.each;
         if !self.has(each) {
@@ -145,9 +142,9 @@ impl Memory {
         Some(list)
     }
 
-    /// Takes a list back, with what is in it.
-    pub(crate) fn give_list(&mut self, mut list: List) {
-        list.drain(..).for_each(|piece| self.give_block(piece.into_block()));
+    /// Frees a list with its pieces.
+    pub(crate) fn free_list(&mut self, mut list: List) {
+        list.drain(..).for_each(|piece| self.free_block(piece.into_block()));
         self.lent -= self.lists.each;
         self.lists.kept.push(list);
     }
@@ -165,7 +162,7 @@ impl Memory {
         Some(window)
     }
 
-    pub(crate) fn give_window(&mut self, window: Buffer) {
+    pub(crate) fn free_window(&mut self, window: Buffer) {
         self.lent -= self.windows.each;
         self.windows.kept.push(window);
     }
@@ -186,12 +183,12 @@ mod tests {
                     0 => blocks.extend(memory.block()),
                     1 => lists.extend(memory.list()),
                     2 => windows.extend(memory.window()),
-                    3 => if let Some(it) = blocks.pop() { memory.give_block(it) },
-                    4 => if let Some(it) = lists.pop() { memory.give_list(it) },
-                    _ => if let Some(it) = windows.pop() { memory.give_window(it) },
+                    3 => if let Some(it) = blocks.pop() { memory.free_block(it) },
+                    4 => if let Some(it) = lists.pop() { memory.free_list(it) },
+                    _ => if let Some(it) = windows.pop() { memory.free_window(it) },
                 }
                 let lent = blocks.len() * BLOCK + lists.len() * 10 * size_of::<Piece>() + windows.len() * 1000;
-                prop_assert_eq!(memory.lent(), lent);
+                prop_assert_eq!(memory.allocated(), lent);
                 prop_assert!(memory.taken() <= most, "{} of {}", memory.taken(), most);
                 prop_assert_eq!(memory.has(1), lent < most, "all that is not lent can be");
             }

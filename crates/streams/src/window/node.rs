@@ -1,50 +1,50 @@
-//! The node.
+//! Node that inspects byte streams.
 
 use super::counts::Counts;
-use super::flows::{DROPS, Fate, Flows, NOBODY, UNSEEN};
-use super::frame::{self, Frame, Kind, Part};
-use super::hold::{Door, Holding};
+use super::flows::{DropReason, Fate, Flows, NO_FLOW};
+use super::frame::{self, Classified, FlowPacket, Frame};
+use super::hold::{HeldPackets, PathOutput};
 use super::transport::Transport;
-use super::{Look, Settings};
+use super::{Inspect, Settings};
 use diagnostics::Diagnostic;
-use graph::{Counter, Context, Node};
+use graph::{Context, Counter, Named, Node};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// In how many parts the flows are looked through for those to forget; all of them in a second.
+/// Number of slices in which the flow table is scanned for expired flows; all of them once a second.
 const PARTS: usize = 250;
 const TICK: Duration = Duration::from_millis(4);
 
-/// The node that [`window`](crate::window()) makes.
-pub struct Windowed<T: Transport, L: Look> {
+/// The node created by [`window`](crate::window()).
+pub struct Windowed<T: Transport, L: Inspect> {
     flows: Flows<T, L>,
-    /// Where packets are held.
-    holding: Option<Holding>,
-    /// Whether packets with a wrong checksum are left out.
+    /// Held packets.
+    holding: Option<HeldPackets>,
+    /// True if packets with a wrong checksum are skipped.
     checksums: bool,
     counts: Counts,
-    kinds: [Kind; BURST],
-    parts: [Part; BURST],
+    kinds: [Classified; BURST],
+    parts: [FlowPacket; BURST],
     ways: [u8; BURST],
     numbers: [u32; BURST],
 }
 
-impl<T: Transport, L: Look> Windowed<T, L> {
+impl<T: Transport, L: Inspect> Windowed<T, L> {
     pub(super) fn new(settings: &Settings, look: L) -> Result<Self, Diagnostic> {
         Ok(Windowed {
             flows: Flows::new(settings, look)?,
-            holding: settings.hold.then(|| Holding::new(settings)),
+            holding: settings.hold.then(|| HeldPackets::new(settings)),
             checksums: settings.checksums,
             counts: Counts::default(),
-            kinds: [Kind::Other; BURST],
-            parts: [Part::default(); BURST],
+            kinds: [Classified::Other; BURST],
+            parts: [FlowPacket::default(); BURST],
             ways: [0; BURST],
-            numbers: [NOBODY; BURST],
+            numbers: [NO_FLOW; BURST],
         })
     }
 
-    /// Reads the packets of a batch, and finds their flows.
+    /// Parses the packets of a batch and looks up their flows.
     #[inline(always)]
     fn read(&mut self, batch: &mut Batch) {
         let Self { flows, kinds, parts, ways, numbers, checksums, .. } = self;
@@ -57,14 +57,14 @@ impl<T: Transport, L: Look> Windowed<T, L> {
                 let (kind, part) = match frame::read::<T>(packet.data(), *checksums) {
                     Frame::V4(key, part) => {
                         flows.v4.ask(key, at);
-                        (Kind::Ours, part)
+                        (Classified::Ours, part)
                     }
                     Frame::V6(key, part) => {
                         flows.v6.ask(key, at);
-                        (Kind::Ours, part)
+                        (Classified::Ours, part)
                     }
-                    Frame::Unreadable => (Kind::Unreadable, Part::default()),
-                    Frame::Other => (Kind::Other, Part::default()),
+                    Frame::Unreadable => (Classified::Unreadable, FlowPacket::default()),
+                    Frame::Other => (Classified::Other, FlowPacket::default()),
                 };
                 (kinds[at], parts[at], ways[at]) = (kind, part, part.way);
             },
@@ -72,30 +72,30 @@ impl<T: Transport, L: Look> Windowed<T, L> {
         flows.find(ways, numbers);
     }
 
-    /// Shows a packet to its stream. `room`: whether it could be held.
+    /// Feeds a packet to its stream. `room`: true if the packet could be held.
     #[inline(always)]
     fn show(&mut self, at: usize, packet: &Packet, room: bool) -> Fate {
         let at = at & (BURST - 1);
         let flows = &mut self.flows;
         match self.kinds[at] {
-            Kind::Ours if self.numbers[at] != NOBODY => {
+            Classified::Ours if self.numbers[at] != NO_FLOW => {
                 let part = &self.parts[at];
                 let payload = part.payload(packet.data());
                 flows.packet(self.numbers[at], usize::from(part.way & 1), &part.segment, payload, room)
             }
-            Kind::Ours => flows.fail(UNSEEN),
-            Kind::Unreadable => {
+            Classified::Ours => flows.fail(DropReason::Unseen),
+            Classified::Unreadable => {
                 flows.met.unreadable += 1;
-                flows.fail(UNSEEN)
+                flows.fail(DropReason::Unseen)
             }
-            Kind::Other => Fate::Pass,
+            Classified::Other => Fate::Pass,
         }
     }
 
-    /// Processes a batch one packet after the other, since some may have to wait.
+    /// Processes a batch packet by packet, since some may be held.
     fn process_held(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
         let packets = batch.drain();
-        let mut door = Door { cx, batch: Some(batch), full: false };
+        let mut door = PathOutput { cx, batch: Some(batch), full: false };
         self.settle(&mut door);
         for (at, packet) in packets.enumerate() {
             let id = self.numbers[at & (BURST - 1)].wrapping_mul(2) | u32::from(self.parts[at & (BURST - 1)].way);
@@ -103,7 +103,7 @@ impl<T: Transport, L: Look> Windowed<T, L> {
             match self.show(at, &packet, room) {
                 Fate::Pass => {
                     if let Some(holding) = &mut self.holding {
-                        holding.settle_before(&mut self.flows, &mut door, id);
+                        holding.send_inspected_before(&mut self.flows, &mut door, id);
                     }
                     door.send(door.cx.path(), packet);
                 }
@@ -118,9 +118,9 @@ impl<T: Transport, L: Look> Windowed<T, L> {
         }
     }
 
-    fn settle(&mut self, door: &mut Door<'_, '_>) {
+    fn settle(&mut self, door: &mut PathOutput<'_, '_>) {
         match &mut self.holding {
-            Some(holding) => holding.settle(&mut self.flows, door),
+            Some(holding) => holding.send_inspected(&mut self.flows, door),
             None => self.flows.touched.clear(),
         }
     }
@@ -130,9 +130,9 @@ impl<T: Transport, L: Look> Windowed<T, L> {
     }
 }
 
-impl<T: Transport, L: Look> Node for Windowed<T, L> {
+impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
     fn drops(&self) -> &[&'static str] {
-        &DROPS
+        DropReason::NAMES
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
@@ -168,7 +168,7 @@ impl<T: Transport, L: Look> Node for Windowed<T, L> {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.flows.expire();
         self.flows.age(PARTS);
-        self.settle(&mut Door { cx, batch: None, full: false });
+        self.settle(&mut PathOutput { cx, batch: None, full: false });
         self.count();
     }
 

@@ -1,10 +1,10 @@
-//! Numbers in the order in which they were put in or touched.
+//! List of numbers in order of insertion or last use.
 
-/// Not in the list; or no neighbour.
+/// Absent, or no neighbour.
 const NONE: u32 = u32::MAX;
 
-/// A doubly linked list of small numbers, each in it once at most, with the time at which it came to its place. Adding,
-/// removing and moving to the end take the same time however long the list is.
+/// A doubly linked list of distinct small numbers with time stamps. Insertion, removal and moving to the end take
+/// constant time.
 #[derive(Default)]
 pub(crate) struct Order {
     nodes: Vec<Node>,
@@ -37,12 +37,12 @@ impl Order {
         self.len
     }
 
-    /// The number that has been in its place longest.
+    /// Returns the number at the front.
     pub(crate) fn first(&self) -> Option<u32> {
         (self.ends.first != NONE).then_some(self.ends.first)
     }
 
-    /// The first one other than `but`.
+    /// Returns the first number other than `but`.
     pub(crate) fn first_but(&self, but: u32) -> Option<u32> {
         let first = self.first()?;
         if first != but {
@@ -52,14 +52,14 @@ impl Order {
         (next != NONE).then_some(next)
     }
 
-    /// The first one, if it has been in its place for `ms` or longer.
+    /// Returns the first number if it was moved `ms` ago or earlier.
     pub(crate) fn due(&self, now: u32, ms: u32) -> Option<u32> {
         let first = self.first()?;
         let since = self.nodes.get(first as usize)?.since;
         (now.wrapping_sub(since) >= ms).then_some(first)
     }
 
-    /// Puts a number at the end; one that is there already is moved.
+    /// Inserts a number at the end, or moves it there.
     pub(crate) fn push(&mut self, number: u32, now: u32) {
         self.remove(number);
         let at = number as usize;
@@ -75,8 +75,8 @@ impl Order {
         self.len += 1;
     }
 
-    /// Moves a number to the end unless it has been moved within the last `ms`: what touches it often does not pay each
-    /// time, and the order is right to as much.
+    /// Moves a number to the end unless it was moved within the last `ms`, so that frequent use stays cheap and the
+    /// order is exact to `ms`.
     pub(crate) fn touch(&mut self, number: u32, now: u32, ms: u32) {
         if let Some(node) = self.nodes.get(number as usize)
             && node.there
@@ -86,7 +86,7 @@ impl Order {
         }
     }
 
-    /// Takes a number out, if it is there.
+    /// Removes a number, if it is in the list.
     pub(crate) fn remove(&mut self, number: u32) {
         let Some(node) = self.nodes.get_mut(number as usize) else { return };
         if !node.there {

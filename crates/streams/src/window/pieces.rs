@@ -1,97 +1,29 @@
-//! Bytes of a stream that came before their turn.
+//! Out-of-order bytes of a stream.
 
-use super::memory::{BLOCK, Block, List, Memory};
-use super::settings::Overlap;
+use super::block::BLOCK;
+use super::memory::{List, Memory};
+use super::overlap::Overlap;
+use super::piece::{Origin, Piece, behind};
 
-/// Whether sequence number `a` lies behind `b` (RFC 9293 §3.4: numbers wrap).
-#[inline(always)]
-pub(crate) fn behind(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) > 0
-}
-
-/// A run of bytes in one block.
-pub(crate) struct Piece {
-    /// Sequence number of the first byte.
-    pub(crate) seq: u32,
-    /// The segment that brought the bytes: policies look at where that began and ended.
-    origin: Origin,
-    /// When it came, in ms; wraps.
-    pub(crate) since: u32,
-    from: u16,
-    len: u16,
-    block: Block,
-}
-
-/// First and last-but-one sequence number of a whole segment.
-#[derive(Clone, Copy)]
-pub(crate) struct Origin {
-    pub(crate) seq: u32,
-    pub(crate) end: u32,
-}
-
-impl Piece {
-    pub(crate) fn end(&self) -> u32 {
-        self.seq.wrapping_add(u32::from(self.len))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        usize::from(self.len)
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let from = usize::from(self.from);
-        self.block.get(from..from + self.len()).unwrap_or_default()
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        let from = usize::from(self.from);
-        let to = from + self.len();
-        self.block.get_mut(from..to).unwrap_or_default()
-    }
-
-    /// Forgets the first `n` bytes, of at least as many.
-    pub(crate) fn trim(&mut self, n: usize) {
-        let n = n as u16;
-        (self.seq, self.from, self.len) = (self.seq.wrapping_add(n.into()), self.from + n, self.len - n);
-    }
-
-    pub(crate) fn into_block(self) -> Block {
-        self.block
-    }
-
-    /// Whether the bytes of a newer segment take the place of these where both have some.
-    #[inline]
-    pub(crate) fn loses_to(&self, newer: Origin, policy: Overlap) -> bool {
-        match policy {
-            Overlap::First => false,
-            Overlap::Last => true,
-            Overlap::Linux => {
-                let (old, new) = (self.origin, newer);
-                behind(old.seq, new.seq) || (old.seq == new.seq && behind(new.end, old.end))
-            }
-        }
-    }
-}
-
-/// What putting bytes aside has met.
+/// Overlaps found while storing bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Met {
-    /// Bytes that were there already.
+pub(crate) struct Overlaps {
+    /// Bytes that were stored already.
     pub(crate) overlap: bool,
-    /// And they were others.
+    /// Bytes that were stored already with other values.
     pub(crate) conflict: bool,
 }
 
-/// Why bytes cannot be put aside.
+/// Reason why bytes cannot be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
-    /// The stream has as many pieces as it may.
+    /// The stream has its largest number of pieces.
     Stream,
-    /// All streams together have as much memory as they may.
+    /// The memory of all streams is used up.
     Total,
 }
 
-/// Runs of bytes in the order of the stream, none over another.
+/// Runs of bytes in order of the stream, without overlap.
 #[derive(Default)]
 pub(crate) struct Pieces {
     list: Option<List>,
@@ -116,23 +48,23 @@ impl Pieces {
         self.list.as_mut()?.front_mut()
     }
 
-    /// Sequence number behind the last byte.
+    /// Returns the sequence number behind the last byte.
     #[inline(always)]
     pub(crate) fn end(&self) -> Option<u32> {
         self.list.as_ref()?.back().map(Piece::end)
     }
 
-    /// Takes the first piece out. The caller gives its block back, and, when it was the last, calls [`clear`](Self::clear).
+    /// Removes the first piece. The caller frees its block and, if it was the last, calls [`clear`](Self::clear).
     pub(crate) fn pop(&mut self) -> Option<Piece> {
         self.list.as_mut()?.pop_front()
     }
 
-    /// Takes the last piece out, as [`pop`](Self::pop) does the first.
+    /// Removes the last piece, as [`pop`](Self::pop) does the first.
     pub(crate) fn pop_last(&mut self) -> Option<Piece> {
         self.list.as_mut()?.pop_back()
     }
 
-    /// Forgets bytes from number `end` on. Whether there were some.
+    /// Removes the bytes from number `end` on; returns true if there were any.
     pub(crate) fn cut(&mut self, end: u32, memory: &mut Memory) -> bool {
         let mut some = false;
         let Some(list) = &mut self.list else { return false };
@@ -142,7 +74,7 @@ impl Pieces {
                 last.len = end.wrapping_sub(last.seq) as u16;
                 break;
             }
-            list.pop_back().into_iter().for_each(|piece| memory.give_block(piece.block));
+            list.pop_back().into_iter().for_each(|piece| memory.free_block(piece.block));
         }
         if list.is_empty() {
             self.clear(memory);
@@ -150,36 +82,36 @@ impl Pieces {
         some
     }
 
-    /// Gives all memory back.
+    /// Frees all memory.
     pub(crate) fn clear(&mut self, memory: &mut Memory) {
         if let Some(list) = self.list.take() {
-            memory.give_list(list);
+            memory.free_list(list);
         }
     }
 
-    /// Whether it has memory, be there pieces in it or not.
+    /// Returns true if it holds memory, with or without pieces.
     #[inline(always)]
     pub(crate) fn holds(&self) -> bool {
         self.list.is_some()
     }
 
-    /// Whether all of `len` bytes from `at` on can be put in.
+    /// Returns true if all of `len` bytes from `at` on can be stored.
     pub(crate) fn have_room(&self, at: u32, len: usize, most: usize, memory: &Memory) -> bool {
         let end = at.wrapping_add(len as u32);
-        // a run of bytes between two pieces takes as many blocks as it fills, and each piece that is met ends one
+        // a run between two pieces takes the blocks that it fills, and each piece in it ends one block
         let met = self.list.as_ref().map_or(0, |list| {
             let from = list.partition_point(|piece| !behind(piece.end(), at));
             list.partition_point(|piece| behind(end, piece.seq)).saturating_sub(from)
         });
         let blocks = len.div_ceil(BLOCK) + met;
-        self.len() + blocks <= most && memory.has(memory.price(blocks * BLOCK, self.holds()))
+        self.len() + blocks <= most && memory.has(memory.cost(blocks * BLOCK, self.holds()))
     }
 
-    /// Puts `data`, which begins at `at` and was brought by the segment `origin`, where there is nothing yet; where there
-    /// is, `policy` decides. `most` is the number of pieces there may be.
+    /// Stores `data`, which starts at `at` and came with segment `origin`, where there are no bytes yet; where there
+    /// are, `policy` decides. `most` bounds the number of pieces.
     ///
     /// # Errors
-    /// Where it had to stop, and why. What comes before that is in.
+    /// The position where it stopped, and the reason. Bytes before it are stored.
     #[allow(clippy::too_many_arguments, reason = "it is what a segment is, and where it goes")]
     pub(crate) fn put(
         &mut self,
@@ -190,13 +122,13 @@ impl Pieces {
         policy: Overlap,
         most: usize,
         memory: &mut Memory,
-        met: &mut Met,
+        met: &mut Overlaps,
     ) -> Result<(), (u32, Full)> {
         if self.list.is_none() {
             self.list = memory.list();
         }
         let Some(list) = &mut self.list else { return Err((at, Full::Total)) };
-        // segments mostly come one behind the other
+        // segments mostly arrive in order
         let mut i = match list.back().map(Piece::end) {
             Some(end) if !behind(end, at) => list.len(),
             _ => list.partition_point(|piece| !behind(piece.end(), at)),
@@ -224,7 +156,7 @@ impl Pieces {
                 let n = data.len().min(old.len() - skip);
                 met.overlap = true;
                 met.conflict |= old.bytes().get(skip..skip + n) != data.get(..n);
-                if old.loses_to(origin, policy) {
+                if old.is_replaced_by(origin, policy) {
                     let all = skip == 0 && n == old.len();
                     if all || policy == Overlap::Last {
                         old.bytes_mut()[skip..skip + n].copy_from_slice(&data[..n]);
@@ -232,7 +164,7 @@ impl Pieces {
                             old.origin = origin;
                         }
                     } else if skip == 0 && room {
-                        // what is cut off the old piece is a hole now
+                        // the bytes cut off the old piece are a hole now
                         old.trim(n);
                         continue;
                     }

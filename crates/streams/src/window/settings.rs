@@ -1,63 +1,65 @@
-//! What a window is to be.
+//! Settings of a window node.
 
-use crate::window::memory::BLOCK;
-use crate::window::pieces::Piece;
+use super::block::BLOCK;
+use super::overlap::Overlap;
+use super::piece::Piece;
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a window at most.
+/// Largest window in bytes.
 const LONGEST: u32 = 1 << 20;
-/// Longest timeout, in ms: an hour.
+/// Longest timeout in ms: one hour.
 const LATEST: u32 = 3_600_000;
-/// Flows at most.
+/// Largest number of flows.
 const MOST_FLOWS: u32 = 1 << 28;
-/// Packets held at most; and of one direction of a flow, all of which are looked at when one may go.
+/// Largest number of held packets in total; and per direction, whose packets are all processed when one may leave.
 const MOST_HELD: u32 = 1 << 24;
 const MOST_FLOW_HELD: u32 = 4096;
-/// Memory of a flow at most: what comes early is moved to make room for what comes earlier.
+/// Largest memory per direction: storing an earlier byte moves later ones.
 const MOST_FLOW_MEMORY: u32 = 16 << 20;
 
-/// Settings of [`window`](crate::window()); an NF has them as a field of its own.
+/// Settings of [`window`](crate::window()); an NF embeds them as a field of its own settings.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Bytes of a full window. The first `size` less `increment` of them have been shown before.
+    /// Bytes of a full window. The first `size` less `increment` of them were in the previous window.
     pub size: u32,
-    /// New bytes in each window, at most `size`. 0: as many as have come, when they come; the packet's own bytes then, not
-    /// copied, unless they came before their turn.
+    /// New bytes per window, at most `size`. 0: the bytes of each packet as they arrive, in place, without a copy
+    /// unless they were out of order.
     pub increment: u32,
-    /// Milliseconds for which bytes wait at most, to within a quarter: for a window to be full, or for what comes before
-    /// them. Where the receiver is heard and packets are not held, they wait for that until it acknowledges what it has: as
-    /// long as it has not got the missing bytes either, they will be sent again.
+    /// Milliseconds that bytes wait at most, to within a quarter: for a full window, or for missing bytes before them.
+    /// If the receiver is seen and packets are not held, they wait for its acknowledgment instead: while it lacks the
+    /// missing bytes too, the sender retransmits them.
     pub timeout: u32,
-    /// Whose bytes count where two segments have different ones for the same place.
+    /// Choice of bytes where two segments overlap with different bytes.
     pub overlap: Overlap,
-    /// Whether flows are looked at whose beginning was not seen.
+    /// Inspect flows whose start was not seen.
     pub midstream: bool,
-    /// Whether checksums are verified, of IPv4 headers and of the transport; packets with a wrong one are not looked at, as
-    /// no receiver does. Captures made on the sending host often have none.
+    /// Verify checksums of IPv4 headers and of the transport; packets with a wrong one are not inspected, as a receiver
+    /// would ignore them. Captures made on the sending host often lack checksums.
     pub checksums: bool,
-    /// Whether packets are kept until their bytes have been seen. Otherwise they pass at once.
+    /// Hold packets until their bytes have been inspected. Otherwise they are forwarded at once.
     pub hold: bool,
-    /// With `hold`: whether packets whose bytes cannot be seen in time, or at all, are forwarded or dropped.
+    /// With `hold`: forward or drop packets whose bytes cannot be inspected in time or at all.
     pub fail: Fail,
-    /// Packets of one direction of a flow that are kept at most.
+    /// Largest number of held packets of one direction of a flow.
     pub flow_held: u32,
-    /// Packets of all flows together that are kept at most.
+    /// Largest number of held packets of all flows together.
     pub held: u32,
-    /// Flows at most, both directions of one counted once, for each IP version. Each takes about 500 bytes besides `memory`.
+    /// Largest number of flows (both directions count once) for each IP version. Each takes about 500 bytes besides
+    /// `memory`.
     pub flows: u32,
-    /// Seconds without a packet after which a flow is forgotten.
+    /// Seconds without a packet after which a flow is removed.
     pub idle: u32,
-    /// The same for a flow of which nothing but a SYN was seen.
+    /// The same for a flow of which only a SYN was seen.
     pub half_open: u32,
-    /// Bytes of one direction of a flow that are kept at most when they come before their turn. Beyond, the gap before them
-    /// is given up.
+    /// Largest number of out-of-order bytes kept for one direction of a flow. Beyond it, the gap before them is given
+    /// up.
     pub flow_memory: u32,
-    /// Bytes of memory for all flows together: for bytes before their turn, and for windows.
+    /// Bytes of memory for all flows together: for out-of-order bytes and for windows.
     pub memory: u64,
-    /// What happens when `flows` or `memory` are used up.
+    /// Treatment when `flows` or `memory` is used up.
     pub full: WhenFull,
 }
 
@@ -84,27 +86,7 @@ impl Default for Settings {
     }
 }
 
-/// Whose bytes count where segments overlap, among those not shown yet. What has been shown stays.
-///
-/// Hosts differ, and whoever knows how can show one content to them and another to what looks on (Novak and Sturges,
-/// *Target-Based TCP Stream Reassembly*, 2007).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Overlap {
-    /// Those that came first.
-    First,
-    /// Those that came last.
-    Last,
-    /// As Linux does it: those of the segment that begins first; of two that begin together the longer; of two alike the
-    /// earlier. That is what `tcp_data_queue_ofo` of Linux leaves (`net/ipv4/tcp_input.c`: a segment that another one covers
-    /// is dropped or replaced; the rest is read in the order in which segments begin), and Suricata's policy `linux`.
-    /// Linux may also join two segments, one right behind the other, before it compares; that depends on the driver and is
-    /// not modelled.
-    #[default]
-    Linux,
-}
-
-/// What becomes of held packets whose bytes were not seen.
+/// Treatment of held packets whose bytes were not inspected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fail {
@@ -115,15 +97,15 @@ pub enum Fail {
     Closed,
 }
 
-/// What happens when there is no room for another flow, or for more bytes.
+/// Treatment when there is no room for another flow, or for more bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
-    /// The stream that has been idle longest gives way: what it has is shown, then its end. A flow gives way to another one
-    /// among sixteen.
+    /// The stream idle longest is evicted: its bytes are delivered, then its end. A flow is evicted among sixteen
+    /// candidates.
     #[default]
     Evict,
-    /// What is new is not reassembled, and counted.
+    /// New flows or bytes are not reassembled, and counted.
     Pass,
 }
 
@@ -132,26 +114,27 @@ fn wrong(key: &'static str, value: impl core::fmt::Display, problem: &str, remed
 }
 
 impl Settings {
-    /// Bytes shown before that each window shows again.
+    /// Returns the number of bytes that each window repeats.
     pub(super) fn overlap_len(&self) -> usize {
         self.size.saturating_sub(self.increment) as usize
     }
 
-    /// Pieces that a stream may have: what they and their list take is no more than [`flow_memory`](Self::flow_memory).
+    /// Returns the largest number of pieces of a stream: with their list they take at most
+    /// [`flow_memory`](Self::flow_memory).
     pub(super) fn pieces(&self) -> usize {
         self.flow_memory as usize / (BLOCK + size_of::<Piece>())
     }
 
-    /// Bytes of a window's buffer: 0 where none is needed.
+    /// Returns the size of a window's buffer in bytes; 0 if none is needed.
     pub(super) fn window_len(&self) -> usize {
         let size = self.size as usize;
         if self.overlap_len() > 0 { 2 * size } else { size }
     }
 
-    /// Looks for values that make no sense.
+    /// Checks the ranges of the settings.
     ///
     /// # Errors
-    /// The first of them, with its key.
+    /// The first setting that is out of range, with its key.
     pub fn check(&self) -> Result<(), Diagnostic> {
         let Settings { size, increment, timeout, idle, half_open, flows, flow_memory, memory, .. } = *self;
         let bounded = |key, value, least: u32, most: u32, problem| {

@@ -1,149 +1,66 @@
-//! One direction of a TCP connection: segments in, bytes in order out (RFC 9293 §3.4 and §3.10.7.4, as one who looks on).
+//! Reassembly of one direction of a TCP connection (RFC 9293 §3.4, §3.10.7.4), as a passive observer.
 //!
-//! No packets, no clock: segments and the time come in, [`Chunk`]s go out. What looks on differs from a receiver in three
-//! ways: it may miss segments, so a gap is given up in the end; it may come in the middle; and it believes a reset, but goes
-//! on when the stream does. Not modelled: urgent data (taken in line), timestamps (PAWS), checksums of segments, hop limits.
+//! No packets, no clock: segments and time are inputs, [`Chunk`]s are outputs. An observer differs from a receiver in
+//! three ways: it may miss segments, so that a gap is given up eventually; it may start in midstream; and it accepts a
+//! reset but continues if the stream does. Not modelled: urgent data (treated as in line), timestamps (PAWS), checksums
+//! of segments, hop limits.
 
-use super::memory::{BLOCK, Memory};
-use super::pieces::{Full, Met, Origin, Piece, Pieces, behind};
-use super::settings::Overlap;
-use super::transport::Half;
+use super::block::BLOCK;
+use super::memory::Memory;
+use super::piece::{Origin, Piece, behind};
+use super::pieces::{Full, Overlaps, Pieces};
+use super::stream_state::{Chunk, ChunkSink, Fed, Limits, Restart, Segment, Shared, StreamState};
 use super::{End, Lost};
 use wire::TcpFlags;
 
-/// Sequence numbers that a segment may lie ahead: the largest window there is (RFC 7323 §2.3).
+/// Largest distance of a segment ahead, in sequence numbers: the largest window (RFC 7323 §2.3).
 const FARTHEST: u32 = 1 << 30;
-/// Bytes that a segment may lie beyond the receiver's window: who looks on may hear of it late.
+/// Bytes that a segment may lie beyond the receiver's window, which the observer may learn late.
 const SLACK: u32 = 65_535;
-/// A window whose scale was not seen may be scaled by as much (RFC 7323 §2.3).
+/// Window scale assumed if the SYN was not seen (RFC 7323 §2.3).
 const SCALE_MOST: u8 = 14;
-
-/// What streams keep to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
-    pub(super) overlap: Overlap,
-    /// Pieces that a stream may have.
-    pub(super) pieces: usize,
-    /// Whether a segment that is not wholly seen is dropped: then none of it is put aside, and no gap is given up for room.
-    pub(super) strict: bool,
-}
-
-/// What streams have met.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(super) struct Tally {
-    pub(super) out_of_order: u64,
-    pub(super) retransmitted: u64,
-    pub(super) overlapping: u64,
-    pub(super) conflicting: u64,
-    pub(super) keep_alives: u64,
-    pub(super) gaps: u64,
-    pub(super) gap_bytes: u64,
-    pub(super) out_of_window: u64,
-    pub(super) after_end: u64,
-    pub(super) over_budget: u64,
-    pub(super) resets: u64,
-}
-
-/// What a stream needs beside itself.
-pub(super) struct Desk<'a> {
-    pub(super) rules: &'a Rules,
-    pub(super) memory: &'a mut Memory,
-    pub(super) tally: &'a mut Tally,
-    /// In ms; wraps.
-    pub(super) now: u32,
-}
-
-/// What a stream gives.
-#[derive(Debug)]
-pub(super) enum Chunk<'a> {
-    /// The next bytes.
-    Bytes(&'a [u8]),
-    /// So many bytes are missing here.
-    Gap(u32, Lost),
-    /// That was all, or should have been.
-    End(End),
-}
-
-/// A segment without its addresses.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Segment {
-    pub(crate) seq: u32,
-    pub(crate) ack: u32,
-    pub(crate) window: u16,
-    pub(crate) flags: TcpFlags,
-    /// Of a SYN: how many bits windows are shifted by; 0 without the option.
-    pub(crate) scale: u8,
-}
-
-/// What became of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fed {
-    /// Sequence number behind its last byte.
-    pub(super) end: u32,
-    /// Some of its bytes have not been given, and never will be.
-    pub(super) unseen: bool,
-}
 
 /// The sequence number of the first byte is known.
 const OPEN: u8 = 1;
-/// From an empty segment, which may have been a keep-alive.
+/// The start was guessed from an empty segment, which may have been a keep-alive.
 const GUESSED: u8 = 2;
-/// The receiver has said what it has.
+/// An acknowledgment of the receiver was seen.
 const HEARD: u8 = 4;
-/// It is known where the stream ends.
+/// The end of the stream is known.
 const ENDS: u8 = 8;
 /// The end was reached.
 const ENDED: u8 = 16;
-/// A reset was believed.
+/// A reset was accepted.
 const RESET: u8 = 32;
 /// It was opened by a SYN.
 const SYN: u8 = 64;
-/// A SYN came that would begin another connection, if it is answered.
+/// A SYN was seen that opens another connection if it is answered.
 const ASKED: u8 = 128;
-
-/// What a SYN means for a connection that is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Renewal {
-    /// Nothing.
-    None,
-    /// The direction that it came in begins anew.
-    Own,
-    /// Both begin anew.
-    Both,
-    /// Both begin anew, the other one with the SYN that this answers.
-    Answered,
-    /// The other one begins anew: this answers a SYN other than the one that was seen last.
-    Other,
-}
 
 /// One direction of a TCP connection.
 #[derive(Default)]
 pub(super) struct Stream {
     state: u8,
-    /// By how much windows that this side announces are shifted.
+    /// Window scale that this side announced.
     scale: u8,
-    /// Sequence number of the next byte to give.
+    /// Sequence number of the next byte to deliver.
     next: u32,
     /// Sequence number of the first byte.
     first: u32,
-    /// What the receiver expects next.
+    /// Acknowledgment number of the receiver.
     acked: u32,
-    /// Where the receiver's window ends.
+    /// End of the receiver's window.
     edge: u32,
     /// Sequence number of the FIN.
     fin: u32,
-    /// Sequence number of the first byte of the connection that was asked for.
+    /// Sequence number of the first byte of the connection that a new SYN asked for.
     asked: u32,
     pieces: Pieces,
 }
 
-/// Takes chunks; false when it wants no more of this stream.
-pub(super) trait Out: FnMut(&mut Memory, Chunk<'_>) -> bool {}
-impl<F: FnMut(&mut Memory, Chunk<'_>) -> bool> Out for F {}
-
-impl Half for Stream {
+impl StreamState for Stream {
     #[inline(always)]
-    fn feed(&mut self, segment: &Segment, payload: &[u8], desk: &mut Desk<'_>, out: &mut impl Out) -> Fed {
+    fn feed(&mut self, segment: &Segment, payload: &[u8], desk: &mut Shared<'_>, out: &mut impl ChunkSink) -> Fed {
         let odd = segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN | TcpFlags::RST);
         let plain = self.state & (OPEN | GUESSED | ENDS) == OPEN && !odd && self.pieces.is_empty();
         if plain && segment.seq == self.next {
@@ -200,34 +117,33 @@ impl Half for Stream {
 
     #[inline(always)]
     fn needs(&self, segment: &Segment, len: usize, memory: &Memory) -> usize {
-        if segment.seq != self.next && len != 0 && self.is_ahead(segment) { memory.price(len, self.holds()) } else { 0 }
+        if segment.seq != self.next && len != 0 && self.is_ahead(segment) { memory.cost(len, self.holds()) } else { 0 }
     }
 
-    /// Whether a segment begins a connection other than this one, and which of its directions have to be forgotten for it.
-    ///
-    /// A SYN does where this connection has ended, or where nothing was ever seen of the receiver; else it is put aside
-    /// until the receiver answers it, since one that it does not accept changes nothing (RFC 9293 §3.10.7.4).
-    fn renews(&self, segment: &Segment, peer: &Self) -> Renewal {
+    /// Returns the directions that must restart if a segment opens another connection.
+    /// A SYN does if this connection has ended, or if the receiver was never seen; otherwise it is stored until the
+    /// receiver answers, since a SYN that is not accepted changes nothing (RFC 9293 §3.10.7.4).
+    fn restarts(&self, segment: &Segment, peer: &Self) -> Restart {
         let Segment { seq, ack, flags, .. } = *segment;
         if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::RST) {
-            return Renewal::None;
+            return Restart::None;
         }
         let first = seq.wrapping_add(1);
         if flags.contains(TcpFlags::ACK) {
             let unanswered = !self.is_open() && peer.is(SYN) && !peer.is(HEARD);
             return if peer.is(ASKED) && ack == peer.asked {
-                Renewal::Answered
+                Restart::Answered
             } else if unanswered && (behind(peer.first, ack) || behind(ack, peer.next)) {
-                Renewal::Other
+                Restart::Other
             } else if self.is_open()
                 && first != self.first
                 && (self.is_midstream() || self.is_ended())
                 && peer.is(SYN)
                 && ack == peer.first
             {
-                Renewal::Own
+                Restart::Own
             } else {
-                Renewal::None
+                Restart::None
             };
         }
         let over = if self.is_open() {
@@ -235,24 +151,25 @@ impl Half for Stream {
         } else {
             peer.is_ended()
         };
-        if over { Renewal::Both } else { Renewal::None }
+        if over { Restart::Both } else { Restart::None }
     }
 
     fn asked(&self) -> u32 {
         self.asked
     }
 
-    fn take_up(&mut self, asked: u32) {
+    fn restart(&mut self, asked: u32) {
         self.open(asked, SYN);
         self.scale = SCALE_MOST;
     }
 
     #[inline(always)]
-    fn hear(&mut self, segment: &Segment, peer_scale: u8) {
+    fn process_ack(&mut self, segment: &Segment, peer_scale: u8) {
         if !segment.flags.contains(TcpFlags::ACK) || !self.is_open() {
             return;
         }
-        // what was never sent cannot have been received; but a FIN may not have been seen, nor what the window allowed
+        // bytes that were never sent cannot be acknowledged; but a FIN, or bytes within the window, may have been
+        // missed
         let sent = self.pieces.end().unwrap_or(self.next).wrapping_add(1);
         let most = if self.is(HEARD) && behind(self.edge, sent) { self.edge } else { sent };
         let least = self.first.wrapping_sub(if self.is(SYN) { 0 } else { FARTHEST });
@@ -284,20 +201,21 @@ impl Half for Stream {
         self.is(HEARD) && self.pieces.first().is_some_and(|first| !behind(first.seq, self.acked))
     }
 
-    /// Whether bytes have waited for `ms`, in vain as far as can be known: where the receiver was heard, it would have said
-    /// so, and the sender will send again.
+    /// Returns true if bytes have waited for `ms` without an acknowledgment that explains it: if the receiver is seen,
+    /// it would acknowledge, and the sender retransmits.
     fn is_overdue(&self, now: u32, ms: u32) -> bool {
         !self.is(HEARD) && self.pieces.first().is_some_and(|first| now.wrapping_sub(first.since) >= ms)
     }
 
-    /// Gives up the first gap, and gives what comes behind it. False when no more is wanted.
-    fn give_up(&mut self, why: Lost, desk: &mut Desk<'_>, out: &mut impl Out) -> bool {
+    /// Gives up the first gap and delivers the bytes behind it. Returns false to stop the stream.
+    fn give_up(&mut self, why: Lost, desk: &mut Shared<'_>, out: &mut impl ChunkSink) -> bool {
         let Some(first) = self.pieces.first() else { return true };
         let missing = first.seq.wrapping_sub(self.next);
         self.next = first.seq;
         desk.tally.gaps += 1;
         desk.tally.gap_bytes += u64::from(missing);
-        let more = out(desk.memory, Chunk::Gap(missing, why)) && self.give(&[], None, &mut Met::default(), desk, out);
+        let more =
+            out(desk.memory, Chunk::Gap(missing, why)) && self.give(&[], None, &mut Overlaps::default(), desk, out);
         if more {
             if self.pieces.is_empty() {
                 self.pieces.clear(desk.memory);
@@ -307,9 +225,8 @@ impl Half for Stream {
         more
     }
 
-    /// Ends the stream by a reset, of this direction or the other. Bytes behind a gap are forgotten: the receiver had no use
-    /// for them.
-    fn close(&mut self, desk: &mut Desk<'_>, out: &mut impl Out) {
+    /// Ends the stream by a reset of either direction. Bytes behind a gap are discarded: the receiver did not use them.
+    fn close(&mut self, desk: &mut Shared<'_>, out: &mut impl ChunkSink) {
         self.pieces.clear(desk.memory);
         if !self.is_ended() {
             self.state |= RESET;
@@ -334,7 +251,7 @@ impl Stream {
     }
 
     #[inline(never)]
-    fn feed_odd(&mut self, segment: &Segment, payload: &[u8], desk: &mut Desk<'_>, out: &mut impl Out) -> Fed {
+    fn feed_odd(&mut self, segment: &Segment, payload: &[u8], desk: &mut Shared<'_>, out: &mut impl ChunkSink) -> Fed {
         let Segment { seq, flags, scale, .. } = *segment;
         let mut data = payload;
         let syn = flags.contains(TcpFlags::SYN);
@@ -353,7 +270,7 @@ impl Stream {
             desk.tally.out_of_window += 1;
             return fed(true);
         } else if syn {
-            // one that its data overtook, or the same once more
+            // a SYN overtaken by its data, or a retransmitted one
             (self.state, self.scale) = (self.state | SYN, scale.min(SCALE_MOST));
         }
         if self.is(GUESSED) && !data.is_empty() {
@@ -387,7 +304,7 @@ impl Stream {
             desk.tally.after_end += 1;
             beyond = true;
         }
-        let mut met = Met::default();
+        let mut met = Overlaps::default();
         if behind(self.next, at) {
             let old = data.len().min(self.next.wrapping_sub(at) as usize);
             at = at.wrapping_add(old as u32);
@@ -400,15 +317,15 @@ impl Stream {
         fed(beyond || !all)
     }
 
-    /// Takes what is new of a segment. False when it had to be left.
+    /// Processes the new bytes of a segment. Returns false if some could not be stored.
     fn take(
         &mut self,
         mut at: u32,
         mut data: &[u8],
         origin: Origin,
-        mut met: Met,
-        desk: &mut Desk<'_>,
-        out: &mut impl Out,
+        mut met: Overlaps,
+        desk: &mut Shared<'_>,
+        out: &mut impl ChunkSink,
     ) -> bool {
         let mut all = true;
         let mut early = false;
@@ -420,7 +337,7 @@ impl Stream {
                 break;
             }
             early = true;
-            let Rules { overlap, pieces, strict } = *desk.rules;
+            let Limits { overlap, pieces, strict } = *desk.rules;
             if strict && !self.pieces.have_room(at, data.len(), pieces, desk.memory) {
                 desk.tally.over_budget += 1;
                 all = false;
@@ -437,14 +354,14 @@ impl Stream {
                     if self.pieces.end().is_some_and(|end| self.is_beyond(end)) {
                         desk.tally.out_of_window += 1;
                         let last = self.pieces.pop_last();
-                        last.into_iter().for_each(|piece| desk.memory.give_block(piece.into_block()));
-                        // what of it was in is found there
+                        last.into_iter().for_each(|piece| desk.memory.free_block(piece.into_block()));
+                        // bytes stored earlier are found there
                         continue;
                     }
                     if !self.give_up(Lost::NoRoom, desk, out) {
                         return true;
                     }
-                    // what has been put in may have been given already, and more with it
+                    // stored bytes may have been delivered already, with more behind them
                     let from = if behind(self.next, stopped) { self.next } else { stopped };
                     let done = from.wrapping_sub(at) as usize;
                     data = data.get(done..).unwrap_or_default();
@@ -473,20 +390,20 @@ impl Stream {
         self.state = self.state & kept | OPEN | state;
     }
 
-    /// Whether bytes are such that the receiver has no room for them, as far as is known: a sender would not send them, and
-    /// a stranger might, to have a gap given up.
+    /// Returns true if the receiver has no room for the bytes, as far as known: a sender would not send them; an
+    /// attacker might, to have a gap given up.
     fn is_beyond(&self, end: u32) -> bool {
         self.is(HEARD) && behind(end, self.edge.wrapping_add(SLACK))
     }
 
-    /// Gives `data`, which begins at the next byte, and what then comes next of the pieces. False when no more is wanted.
+    /// Delivers `data`, which starts at the next byte, and the pieces that follow. Returns false to stop the stream.
     fn give(
         &mut self,
         mut data: &[u8],
         origin: Option<Origin>,
-        met: &mut Met,
-        desk: &mut Desk<'_>,
-        out: &mut impl Out,
+        met: &mut Overlaps,
+        desk: &mut Shared<'_>,
+        out: &mut impl ChunkSink,
     ) -> bool {
         loop {
             let free = match self.pieces.first() {
@@ -506,10 +423,10 @@ impl Stream {
             if both > 0 {
                 met.overlap = true;
                 met.conflict |= first.bytes().get(..both) != data.get(..both);
-                if origin.is_some_and(|newer| first.loses_to(newer, desk.rules.overlap)) {
+                if origin.is_some_and(|newer| first.is_replaced_by(newer, desk.rules.overlap)) {
                     first.trim(both);
                     if first.len() == 0 {
-                        self.pieces.pop().into_iter().for_each(|it| desk.memory.give_block(it.into_block()));
+                        self.pieces.pop().into_iter().for_each(|it| desk.memory.free_block(it.into_block()));
                     }
                     self.next = self.next.wrapping_add(both as u32);
                     if !out(desk.memory, Chunk::Bytes(&data[..both])) {
@@ -527,15 +444,15 @@ impl Stream {
         }
     }
 
-    fn give_piece(&mut self, piece: Piece, desk: &mut Desk<'_>, out: &mut impl Out) -> bool {
+    fn give_piece(&mut self, piece: Piece, desk: &mut Shared<'_>, out: &mut impl ChunkSink) -> bool {
         self.next = self.next.wrapping_add(piece.len() as u32);
         let more = out(desk.memory, Chunk::Bytes(piece.bytes()));
-        desk.memory.give_block(piece.into_block());
+        desk.memory.free_block(piece.into_block());
         more
     }
 
-    /// Ends the stream when that is due.
-    fn finish(&mut self, desk: &mut Desk<'_>, out: &mut impl Out) {
+    /// Ends the stream if its end is reached.
+    fn finish(&mut self, desk: &mut Shared<'_>, out: &mut impl ChunkSink) {
         if self.state & (ENDS | ENDED) == ENDS && !behind(self.fin, self.next) {
             self.next = self.fin.wrapping_add(1);
             self.state |= ENDED;
@@ -546,9 +463,9 @@ impl Stream {
         }
     }
 
-    /// Believes a reset that stands where the next byte would, or behind the last one seen (RFC 5961 §3.2): any other may be
-    /// meant for who looks on, and not reach or not convince the receiver.
-    fn reset(&mut self, seq: u32, desk: &mut Desk<'_>, out: &mut impl Out) {
+    /// Accepts a reset at the next byte or behind the last byte seen (RFC 5961 §3.2): any other may target the observer
+    /// and not reach or convince the receiver.
+    fn reset(&mut self, seq: u32, desk: &mut Shared<'_>, out: &mut impl ChunkSink) {
         let last = self.pieces.end().unwrap_or(self.next);
         if self.is_open() && seq != self.next && seq != last {
             desk.tally.out_of_window += 1;
@@ -559,7 +476,7 @@ impl Stream {
     }
 }
 
-/// Blocks hold at least what they are priced at.
+/// blocks hold at least the size they are accounted with
 const _: () = assert!(BLOCK >= 1460);
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use streams::window::{Direction, Event, Flow, Look, Lost, Settings, Transport, Verdict, window_with};
+use streams::window::{Direction, Event, Flow, Inspect, Lost, Settings, Transport, Verdict, window_with};
 use wire::{IpProtocol, Tcp, Udp};
 
 /// No group of captures is begun after that: on a busy machine tshark takes its time.
@@ -54,11 +54,11 @@ type Streams = BTreeMap<(SocketAddr, SocketAddr), Run>;
 /// Keeps what it is shown. Behind a gap that nobody acknowledged it keeps nothing: neither does tshark print that.
 struct Keep(Arc<Mutex<Streams>>);
 
-impl Look for Keep {
+impl Inspect for Keep {
     /// Whether a direction has come to such a gap.
     type State = [bool; 2];
 
-    fn look(&mut self, flow: &Flow<'_>, over: &mut [bool; 2], event: Event<'_>) -> Verdict {
+    fn inspect(&mut self, flow: &Flow<'_>, over: &mut [bool; 2], event: Event<'_>) -> Verdict {
         let over = &mut over[usize::from(flow.direction() == Direction::ToServer)];
         let t = flow.tuple();
         let key = (SocketAddr::new(t.src, t.src_port), SocketAddr::new(t.dst, t.dst_port));
@@ -89,8 +89,8 @@ fn shown<T: Transport>(frames: &[Vec<u8>]) -> (Streams, u64) {
     let settings = Settings { idle: 1_000_000, half_open: 1_000_000, ..Settings::default() };
     let node = window_with::<T, _>(&settings, Keep(Arc::clone(&streams))).unwrap();
     let blueprint = Blueprint {
-        nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
-        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }],
+        nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Unconnected] }],
+        hops: vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }],
     };
     let pool = Arc::new(HeapPool::new(64));
     let mut graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());

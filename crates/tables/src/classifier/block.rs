@@ -1,8 +1,9 @@
 //! Eight rules side by side, compared with a packet at once.
 
-use super::NONE;
 use super::region::{Region, meta};
 
+/// No rule.
+pub(super) const NONE: u32 = u32::MAX;
 /// Rules in a block.
 pub(super) const LANES: usize = 8;
 
@@ -41,7 +42,7 @@ impl<const A: usize> Block<A> {
         rule: [NONE; LANES + 1],
     };
 
-    /// A block of at most [`LANES`] regions, given by rank.
+    /// Builds a block of at most [`LANES`] regions, given by rank.
     pub(super) fn of<'a>(regions: impl Iterator<Item = &'a Region>) -> Self {
         let mut block = Self::EMPTY;
         for (lane, region) in regions.enumerate() {
@@ -64,7 +65,7 @@ impl<const A: usize> Block<A> {
         block
     }
 
-    /// The index of the first rule that matches, or [`NONE`].
+    /// Returns the index of the first rule that matches, or [`NONE`].
     #[inline(always)]
     pub(super) fn first_match(&self, key: &[u32]) -> u32 {
         let mut hits = 1 << LANES;

@@ -1,4 +1,4 @@
-//! How a tree is built: cuts where they save the most cycles for the memory they take.
+//! Construction of a tree: cuts where they save the most cycles for their memory.
 
 use super::block::{Block, LANES};
 use super::region::{Cell, Region, Span, full, meta};
@@ -8,13 +8,13 @@ use std::collections::{BinaryHeap, HashMap};
 /// Cycles to compare a packet with a block, and to go down a level; measured in bursts of 32 with AVX-512.
 pub(super) const BLOCK_COST: f32 = 6.0;
 pub(super) const LEVEL_COST: f32 = 2.0;
-/// What memory costs: cycles per packet for as many bytes again as the rules take, and for a block at the least.
+/// Cost of memory: cycles per packet for as many bytes again as the rules take, and for a block at least.
 const MEMORY_COST: f32 = 0.2;
 const MEMORY_COST_LEAST: f32 = 0.001;
 /// Widest cut, in bits.
 const WIDEST: u32 = 12;
 
-/// How much time a tree is worth.
+/// Time limit of building a tree.
 struct Care {
     /// Widest cut, in bits.
     widest: u32,
@@ -116,12 +116,12 @@ pub(super) struct Builder<'a, const A: usize> {
 }
 
 impl<'a, const A: usize> Builder<'a, A> {
-    /// A tree over `regions`, which are ordered by rank, of a classifier with `total` rules.
+    /// Builds a tree over `regions`, which are ordered by rank, of a classifier with `total` rules.
     pub(super) fn build(regions: &'a [Region], total: usize) -> Tree<A> {
         Self::new(regions, total, &WELL).cut()
     }
 
-    /// A tree over `regions`, which are ordered by rank, in little time.
+    /// Builds a tree over `regions`, which are ordered by rank, in little time.
     pub(super) fn soon(regions: &'a [Region]) -> Tree<A> {
         Self::new(regions, regions.len(), &SOON).cut()
     }
@@ -143,7 +143,7 @@ impl<'a, const A: usize> Builder<'a, A> {
         self.finish(root)
     }
 
-    /// A tree that is one leaf.
+    /// Returns a tree that is one leaf.
     pub(super) fn flat(regions: &'a [Region]) -> Tree<A> {
         let mut builder = Self::new(regions, regions.len(), &WELL);
         let rules = (0..regions.len() as u32).map(|rule| (rule, 0.0)).collect();
@@ -184,7 +184,7 @@ impl<'a, const A: usize> Builder<'a, A> {
         })
     }
 
-    /// The cut that saves the most, if any saves more than it costs.
+    /// Returns the cut with the largest gain, if any gain exceeds its cost.
     fn choose(&mut self, node: &Node) -> Option<Cut> {
         let n = node.rules.len();
         let Care { grain, judges, leaf, .. } = *self.care;

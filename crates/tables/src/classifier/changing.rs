@@ -3,7 +3,8 @@
 use super::patch::Patch;
 use super::region::{Cell, Region};
 use super::search::Simd;
-use super::{Classifier, Error, MAX_RULES, Rule, Trees, compile, plan};
+use super::trees::Trees;
+use super::{Classifier, Error, MAX_RULES, Rule, compile, plan};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -49,9 +50,9 @@ pub struct Changing {
     base: Arc<Base>,
     /// The rank of each rule in the trees, or [`ADDED`].
     order: Vec<u32>,
-    /// What came, by its order.
+    /// Added rules in order.
     added: Vec<Added>,
-    /// What went, with the trees of what stands behind it.
+    /// Removed rules, with the trees of the rules behind them.
     gone: BTreeMap<u32, Option<Arc<Trees>>>,
     /// Changes since a fold was begun, and its number.
     since: Option<(u64, Vec<Change>)>,
@@ -108,7 +109,7 @@ impl Fold {
     }
 }
 
-/// What there is of rules by rank, for ranks that only rise.
+/// Returns the rules by rank, for ascending ranks.
 fn by_rank(regions: &[Region]) -> impl FnMut(u32) -> Option<Region> {
     let mut rest = regions.iter().peekable();
     move |rank| {
@@ -137,7 +138,7 @@ impl Changing {
         })
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     pub fn rules(&self) -> usize {
         self.order.len()
     }
@@ -147,12 +148,12 @@ impl Changing {
         &self.base.names
     }
 
-    /// Names of the rules behind those of [`base`](Self::base).
+    /// Returns the names of the rules behind those of [`base`](Self::base).
     pub fn added(&self) -> impl Iterator<Item = u32> {
         self.added.iter().map(|added| added.name)
     }
 
-    /// How many rules came and went since all were folded: what look-ups and further changes pay for.
+    /// Returns the number of changes since the last fold; lookups and changes slow down with it.
     pub fn pending(&self) -> usize {
         self.added.len() + self.gone.len()
     }
@@ -188,7 +189,7 @@ impl Changing {
         Some(self.cut(at))
     }
 
-    /// How many of the first `at` rules are not in the trees.
+    /// Returns the number of the first `at` rules that are not in the trees.
     fn added_before(&self, at: usize) -> usize {
         self.order[..at].iter().filter(|&&rank| rank == ADDED).count()
     }
@@ -227,7 +228,7 @@ impl Changing {
         Classifier { trees: self.base.trees.clone(), patch, rules: self.order.len(), simd: self.simd }
     }
 
-    /// The trees of what stands behind a rule and meets it.
+    /// Builds the trees of the rules behind a rule that overlap it.
     fn behind<const A: usize>(&self, regions: &[Region], rank: u32) -> Vec<super::Tree<A>> {
         let Ok(at) = regions.binary_search_by_key(&rank, |region| region.rank) else { return vec![] };
         let (rule, mut meeting) = (&regions[at], vec![]);
@@ -262,7 +263,7 @@ impl Changing {
         }
     }
 
-    /// All rules as they are now, to be made ready and [taken](Self::take). What changes meanwhile is not lost.
+    /// Returns all rules as they are now, to be made ready and [taken](Self::take). What changes meanwhile is not lost.
     pub fn fold(&mut self) -> Fold {
         self.folds += 1;
         self.since = Some((self.folds, vec![]));

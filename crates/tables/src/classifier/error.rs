@@ -1,15 +1,15 @@
-//! Why rules are refused.
+//! Errors of rules.
 
 use super::MAX_RULES;
 use thiserror::Error;
 
-/// Why a list of rules did not become a classifier.
+/// Error of building a classifier.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// More rules than a classifier takes.
     #[error("{given} rules are more than the {MAX_RULES} a classifier takes: merge or split them")]
     TooMany {
-        /// How many were given.
+        /// Number given.
         given: usize,
     },
     /// A rule that means nothing, or that no packet can match.
@@ -17,12 +17,12 @@ pub enum Error {
     Rule {
         /// Its index in the list.
         rule: usize,
-        /// What is wrong with it.
+        /// Problem of the rule.
         fault: Fault,
     },
 }
 
-/// What is wrong with a rule.
+/// Problem of a rule.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A prefix longer than the address.
@@ -71,7 +71,7 @@ pub enum Fault {
     Flags {
         /// Flags that matter.
         mask: u8,
-        /// What they must be.
+        /// Required bits.
         value: u8,
     },
     /// Conditions on a header that later fragments do not carry.

@@ -4,7 +4,7 @@ use super::region::meta;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a packet is a fragment, and which.
+/// Fragment state of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum FragmentKind {
@@ -42,7 +42,7 @@ pub struct Key6 {
 }
 
 impl Key4 {
-    /// A packet of which only the IP header is known.
+    /// Returns a packet of which only the IP header is known.
     #[inline(always)]
     pub fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, fragment: FragmentKind) -> Self {
         let [src, dst] = [src, dst].map(|a| a.to_bits().to_be());
@@ -70,7 +70,7 @@ impl Key4 {
         }
     }
 
-    /// The same with TCP flags (byte 13 of the header), of a packet whose ports are known.
+    /// Returns the same with TCP flags (byte 13 of the header), of a packet whose ports are known.
     #[inline(always)]
     #[must_use]
     pub fn with_flags(mut self, flags: u8) -> Self {
@@ -78,7 +78,7 @@ impl Key4 {
         self
     }
 
-    /// As trees have it: source, destination, source port above destination port, bits of [`meta`].
+    /// Returns the key words of trees: source, destination, source port above destination port, bits of [`meta`].
     #[inline(always)]
     pub(super) fn words(self) -> [u32; 4] {
         let [meta, rest @ ..] = self.wire;
@@ -86,7 +86,7 @@ impl Key4 {
         [src, dst, ports, meta]
     }
 
-    /// All of them as they stand in memory.
+    /// Returns all of them as they stand in memory.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn wire(keys: &[Self]) -> &[[u32; 4]] {
@@ -102,7 +102,7 @@ impl Key4 {
 }
 
 impl Key6 {
-    /// A packet of which only the IP header and extension headers are known; `protocol` is the one behind them.
+    /// Returns a packet of which only the IP header and extension headers are known; `protocol` is the one behind them.
     #[inline(always)]
     pub fn new(src: Ipv6Addr, dst: Ipv6Addr, protocol: u8, fragment: FragmentKind) -> Self {
         let (s, d) = (src.to_bits(), dst.to_bits());
@@ -112,7 +112,7 @@ impl Key6 {
         Self { words: [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], 0, meta] }
     }
 
-    /// The same with TCP flags (byte 13 of the header), of a packet whose ports are known.
+    /// Returns the same with TCP flags (byte 13 of the header), of a packet whose ports are known.
     #[inline(always)]
     #[must_use]
     pub fn with_flags(mut self, flags: u8) -> Self {
@@ -120,7 +120,7 @@ impl Key6 {
         self
     }
 
-    /// Keys as their words.
+    /// Returns the keys as their words.
     #[inline(always)]
     pub(super) fn words(keys: &[Self]) -> &[[u32; 10]] {
         // SAFETY: a key is transparent over its words.
@@ -137,7 +137,7 @@ impl Key6 {
 macro_rules! upper {
     ($key:ident, $field:ident) => {
         impl $key {
-            /// With the ports of TCP, UDP, SCTP, DCCP or UDP-Lite.
+            /// Adds the ports of TCP, UDP, SCTP, DCCP or UDP-Lite.
             #[inline(always)]
             #[must_use]
             pub fn with_ports(mut self, src: u16, dst: u16) -> Self {
@@ -145,14 +145,14 @@ macro_rules! upper {
                 self
             }
 
-            /// With the ports and flags (byte 13) of TCP.
+            /// Adds the ports and flags (byte 13) of TCP.
             #[inline(always)]
             #[must_use]
             pub fn with_tcp(self, src: u16, dst: u16, flags: u8) -> Self {
                 self.with_ports(src, dst).with_flags(flags)
             }
 
-            /// With the type and code of ICMP or ICMPv6.
+            /// Adds the type and code of ICMP or ICMPv6.
             #[inline(always)]
             #[must_use]
             pub fn with_icmp(mut self, kind: u8, code: u8) -> Self {

@@ -1,11 +1,13 @@
-//! What has changed since trees were made: rules that came, which are searched beside, and rules that went.
+//! Changes since the trees were built: added rules, which are searched separately, and removed rules.
 //!
 //! A rule that went stays in the trees. Where it is found, the packet is looked up again among the rules behind it that
 //! meet it, which have a small tree of their own.
 
-use super::search::{self, Simd};
+use super::block::NONE;
+use super::key::{Key4, Key6};
+use super::search::{self, BURST, Simd, words4};
 use super::tree::Tree;
-use super::{BURST, Classifier, Key4, Key6, NONE, Trees, words4};
+use super::trees::Trees;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ pub(super) struct Patch {
     pub(super) added: Trees,
     /// For each of them, the rank of the first rule of the trees that stands behind it.
     pub(super) before: Box<[u32]>,
-    /// How many rules the trees have: what came is numbered behind them.
+    /// Number of rules in the trees; added rules are numbered behind them.
     pub(super) base: u32,
     /// A bit for each rule of the trees that went.
     pub(super) gone: Box<[u64]>,
@@ -27,29 +29,30 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    pub(super) fn classify4(&self, of: &Classifier, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
+    pub(super) fn classify4(&self, trees: &Trees, simd: Simd, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
         let words = words4(keys);
-        search::hand(&self.best(Trees::v4, of, &words[..keys.len()]), keys.len(), found)
+        search::hand(&self.best(Trees::v4, trees, simd, &words[..keys.len()]), keys.len(), found)
     }
 
-    pub(super) fn classify6(&self, of: &Classifier, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
-        search::hand(&self.best(Trees::v6, of, Key6::words(keys)), keys.len(), found)
+    pub(super) fn classify6(&self, trees: &Trees, simd: Simd, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
+        search::hand(&self.best(Trees::v6, trees, simd, Key6::words(keys)), keys.len(), found)
     }
 
-    /// The number of each packet's rule.
+    /// Returns the number of each packet's rule.
     #[inline(never)]
     fn best<const A: usize, const W: usize>(
         &self,
         version: Version<A>,
-        of: &Classifier,
+        trees: &Trees,
+        simd: Simd,
         keys: &[[u32; W]],
     ) -> [u32; BURST] {
-        let mut best = search::best(version(&of.trees), of.simd, keys);
+        let mut best = search::best(version(trees), simd, keys);
         if !self.behind.is_empty() {
-            self.pass(version, of.simd, keys, &mut best);
+            self.pass(version, simd, keys, &mut best);
         }
         if !version(&self.added).is_empty() {
-            let added = search::best(version(&self.added), of.simd, keys);
+            let added = search::best(version(&self.added), simd, keys);
             for (best, added) in best.iter_mut().zip(added) {
                 if added != NONE && self.before[added as usize] <= *best {
                     *best = self.base + added;
@@ -91,7 +94,7 @@ impl Patch {
         }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         let tables = size_of_val(&*self.before) + size_of_val(&*self.gone);
         tables + self.added.bytes() + self.behind.values().map(|trees| trees.bytes()).sum::<usize>()

@@ -1,4 +1,4 @@
-//! Which rules share a tree.
+//! Distribution of rules over trees.
 //!
 //! A rule that leaves an address open meets every cell that a cut of that address makes. Rules are therefore sorted by
 //! which addresses they leave open, each sort gets a tree, and trees are merged for as long as that makes look-ups cheaper.
@@ -101,7 +101,7 @@ fn cost<const A: usize>(tree: &Tree<A>, samples: &[[u32; WORDS]]) -> f32 {
     TREE_COST + sum / samples.len() as f32 + beyond(CACHES[0]) + 4.0 * beyond(CACHES[1])
 }
 
-/// Keys to judge trees by: half random, half matching a random region.
+/// Returns the keys to judge trees by: half random, half matching a random region.
 fn samples<const A: usize>(regions: &[Region]) -> Vec<[u32; WORDS]> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64; // xorshift64*, the same at every build
     let mut random = || {

@@ -49,7 +49,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// All packets whose addresses have `words` words.
+    /// Returns all packets whose addresses have `words` words.
     pub(super) fn all(words: usize, rank: u32) -> Self {
         let mut spans = [Span { lo: 0, hi: u32::MAX }; FIELDS];
         for (field, span) in spans.iter_mut().enumerate() {
@@ -67,19 +67,19 @@ impl Region {
         self.meta_value |= value;
     }
 
-    /// Whether every packet of `cell` is in the region.
+    /// Returns true if every packet of `cell` is in the region.
     pub(super) fn covers(&self, cell: &Cell) -> bool {
         (0..self.fields()).all(|f| self.spans[f].contains(cell.bits[f].hull(full(f, self.words))))
             && self.meta_mask & !meta::PROTOCOL == 0
     }
 
-    /// Whether any packet is in both.
+    /// Returns true if any packet is in both.
     pub(super) fn meets(&self, other: &Self) -> bool {
         (0..self.fields()).all(|f| self.spans[f].lo <= other.spans[f].hi && other.spans[f].lo <= self.spans[f].hi)
             && (self.meta_value ^ other.meta_value) & self.meta_mask & other.meta_mask == 0
     }
 
-    /// Whether within `cell` every packet of `other` is in this region.
+    /// Returns true if within `cell` every packet of `other` is in this region.
     pub(super) fn hides(&self, other: &Self, cell: &Cell) -> bool {
         (0..self.fields()).all(|f| {
             self.spans[f].contains(other.spans[f]) || self.spans[f].contains(cell.bits[f].hull(full(f, self.words)))
@@ -91,7 +91,7 @@ impl Region {
     }
 }
 
-/// The greatest value of a field.
+/// Returns the greatest value of a field.
 pub(super) fn full(field: usize, words: usize) -> u32 {
     match field.checked_sub(2 * words) {
         None => u32::MAX,
@@ -118,17 +118,17 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// From the smallest to the greatest value, in a field whose greatest is `full`.
+    /// Creates a span from the smallest to the largest value, in a field whose largest value is `full`.
     fn hull(self, full: u32) -> Span {
         Span { lo: self.value, hi: self.value | (full & !self.mask) }
     }
 
-    /// Whether any value is in `span`.
+    /// Returns true if any value is in `span`.
     pub(super) fn meets(self, span: Span) -> bool {
         self.at_least(span.lo).is_some_and(|x| x <= span.hi)
     }
 
-    /// The smallest value not below `from`.
+    /// Returns the smallest value not below `from`.
     fn at_least(self, from: u32) -> Option<u32> {
         let wrong = (from ^ self.value) & self.mask;
         if wrong == 0 {

@@ -1,4 +1,4 @@
-//! What a rule asks of a packet.
+//! Conditions of a rule.
 
 use super::error::{Error, Fault};
 use super::region::{Region, Span, meta};
@@ -24,11 +24,11 @@ pub struct Rule {
     pub addresses: Addresses,
     /// The protocol behind the IP header (and extension headers); `None`: any.
     pub protocol: Option<u8>,
-    /// What the header behind it must say.
+    /// Condition on the transport header.
     pub upper: Upper,
     /// TCP flags; `None`: any protocol, any flags.
     pub tcp_flags: Option<TcpFlags>,
-    /// Which fragments match.
+    /// Fragments that match.
     pub fragment: FragmentMatch,
 }
 
@@ -90,7 +90,7 @@ pub enum Upper {
 pub struct TcpFlags {
     /// The flags that matter.
     pub mask: u8,
-    /// What they must be; within `mask`.
+    /// Required flags, within `mask`.
     pub value: u8,
 }
 
@@ -114,10 +114,10 @@ const TCP: u8 = 6;
 const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
 
 impl Rule {
-    /// Whether a classifier takes it.
+    /// Checks that a classifier accepts the rule.
     ///
     /// # Errors
-    /// What is contradictory.
+    /// The contradiction.
     pub fn check(&self) -> Result<(), Fault> {
         match self.compile(0) {
             Ok(_) | Err(Error::TooMany { .. }) => Ok(()),
@@ -125,7 +125,7 @@ impl Rule {
         }
     }
 
-    /// The rule, number `rank`, as regions of IPv4 and of IPv6 packets.
+    /// Returns the rule, number `rank`, as regions of IPv4 and of IPv6 packets.
     pub(super) fn compile(&self, rank: u32) -> Result<(Option<Region>, Option<Region>), Error> {
         let at = |fault| Error::Rule { rule: rank as usize, fault };
         let compile = |words: usize, icmp: u8| -> Result<Region, Error> {

@@ -2,13 +2,14 @@
 //!
 //! Loops run over sets of packets, one bit each, so that a burst costs a mispredicted branch per level and not per packet.
 
-use super::NONE;
+use super::block::NONE;
+use super::key::Key4;
 use super::tree::{Entry, Tree};
 
 /// Packets looked up together at most: bits of a set.
 pub const BURST: usize = 32;
 
-/// What the processor has.
+/// Instruction sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Simd {
     None,
@@ -19,12 +20,12 @@ pub(super) enum Simd {
 }
 
 impl Simd {
-    /// The most.
+    /// Returns the largest value.
     pub(super) fn best() -> Self {
         Self::all().pop().unwrap_or(Self::None)
     }
 
-    /// From the least to the most.
+    /// Creates a range from the smallest to the largest value.
     pub(super) fn all() -> Vec<Self> {
         let mut all = vec![Self::None];
         #[cfg(target_arch = "x86_64")]
@@ -53,7 +54,17 @@ pub(super) fn search<const A: usize, const W: usize>(
     hand(&best(trees, simd, keys), keys.len(), found)
 }
 
-/// The least index of the rules that match each key in any tree, and [`NONE`].
+/// Returns the keys as the search reads them.
+#[inline(always)]
+pub(super) fn words4(keys: &[Key4]) -> [[u32; 4]; BURST] {
+    let mut words = [[0; 4]; BURST];
+    for (words, key) in words.iter_mut().zip(keys) {
+        *words = key.words();
+    }
+    words
+}
+
+/// Returns the least index of the rules that match each key in any tree, and [`NONE`].
 #[inline]
 pub(super) fn best<const A: usize, const W: usize>(trees: &[Tree<A>], simd: Simd, keys: &[[u32; W]]) -> [u32; BURST] {
     const { assert!(W == 2 * A + 2) };
@@ -113,7 +124,7 @@ macro_rules! burst {
     };
 }
 
-/// The leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
+/// Returns the leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
 #[inline(always)]
 fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> [u32; BURST] {
     let mut entry = [Entry::EMPTY; BURST];
@@ -131,7 +142,7 @@ fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> 
     entry.map(|e| e.0)
 }
 
-/// A whole burst, with zeros behind the keys.
+/// Returns a whole burst, with zeros behind the keys.
 #[cfg(target_arch = "x86_64")]
 #[cold]
 fn filled<const W: usize>(keys: &[[u32; W]]) -> [[u32; W]; BURST] {
@@ -177,12 +188,12 @@ mod none {
         block.first_match(key)
     }
 
-    /// Packets whose leaf has rules that may outrank what is found.
+    /// Returns the packets whose leaf has rules that may outrank what is found.
     fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
         (0..BURST).fold(0, |set, i| set | u32::from(!Entry(leaf[i]).is_empty() && best[i] > least) << i)
     }
 
-    /// Packets without a match that have another block.
+    /// Returns the packets without a match that have another block.
     fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
         (0..BURST).fold(0, |set, i| set | u32::from(Entry(leaf[i]).blocks() > 1 && found[i] == NONE) << i)
     }

@@ -2,6 +2,7 @@
 
 mod changing;
 
+use super::block::NONE;
 use super::*;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::collection::vec;
@@ -48,7 +49,7 @@ impl Packet {
         })
     }
 
-    /// What the documentation of [`Rule`] says, condition by condition.
+    /// Matches a rule as its documentation says, condition by condition.
     fn matches(&self, rule: &Rule) -> bool {
         let within = |address: u128, prefix: u128, width: u32, len: u8| {
             let free = width - u32::from(len);
@@ -95,7 +96,7 @@ impl Packet {
     }
 }
 
-/// Few values, so that prefixes nest and packets hit.
+/// Generates few distinct values, so that prefixes nest and packets match.
 fn address4() -> impl Strategy<Value = u32> {
     prop_oneof![
         (0u32..4, 0u32..4, 0u32..3, any::<u8>()).prop_map(|(a, b, c, d)| a << 24 | b << 16 | c << 8 | u32::from(d)),
@@ -142,7 +143,7 @@ fn addresses() -> impl Strategy<Value = Addresses> {
     ]
 }
 
-/// Sound rules of every kind.
+/// Generates valid rules of every kind.
 fn rule() -> impl Strategy<Value = Rule> {
     let ports = || {
         (span(port().boxed(), (0, u16::MAX)), span(port().boxed(), (0, u16::MAX)))
@@ -174,7 +175,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     })
 }
 
-/// Which rule a packet is aimed at and how its fields miss: raw material for [`aim`].
+/// Choice of a rule and of fields that miss: input of [`aim`].
 type Raw = ((prop::sample::Index, bool, u8), (u128, u128), (u16, u16, u8), (u8, u8));
 
 fn raw() -> impl Strategy<Value = Raw> {
@@ -186,7 +187,7 @@ fn raw() -> impl Strategy<Value = Raw> {
     )
 }
 
-/// A packet that matches the rule in most fields, at the edges of its ranges often.
+/// Returns a packet that matches the rule in most fields, at the edges of its ranges often.
 fn aim(rules: &[Rule], raw: &Raw) -> Packet {
     let ((index, v4, choice), (a, b), (p, q, flags), (mut protocol, edge)) = *raw;
     let rule = if rules.is_empty() { &Rule::ANY } else { index.get(rules) };
@@ -245,7 +246,7 @@ fn aim(rules: &[Rule], raw: &Raw) -> Packet {
     Packet { src, dst, protocol, fragment, upper }
 }
 
-/// The rule of each packet, which has to be in one set.
+/// Returns the rule of each packet, which has to be in one set.
 fn one_each(out: &mut [u32], classify: impl FnOnce(&mut dyn FnMut(u32, u32)) -> u32) {
     let mut seen = 0u32;
     let mut put = |rule, set| {
@@ -301,7 +302,7 @@ proptest! {
     }
 }
 
-/// Rules of one kind only: nothing but sources, nothing but ports, …: what makes groups and cuts one-sided.
+/// Returns the rules of one kind only: nothing but sources, nothing but ports, …: what makes groups and cuts one-sided.
 #[test]
 fn one_sided_lists_match_as_a_scan_does() {
     use proptest::strategy::ValueTree;

@@ -1,7 +1,6 @@
 //! A decision tree: bits of the packet choose a leaf, which is a few blocks of rules.
 
-use super::NONE;
-use super::block::{Block, LANES};
+use super::block::{Block, LANES, NONE};
 
 /// A table entry: where to go on. Either a leaf (`blocks` of the tree from `at`) or a cut: `width` bits of the key's word
 /// `word`, from bit `shift`, choose one of the table's entries from `at`.
@@ -23,7 +22,7 @@ impl Entry {
     /// The leaf without rules: block 0.
     pub(super) const EMPTY: Self = Self(Self::LEAF | 1 << AT_BITS);
 
-    /// What makes a leaf the same without its first block, added and wrapped.
+    /// Hash of a leaf without its first block, added and wrapped.
     pub(super) const NEXT: u32 = 1u32.wrapping_sub(1 << AT_BITS);
 
     pub(super) fn leaf(at: usize, blocks: usize) -> Self {
@@ -41,7 +40,7 @@ impl Entry {
         self.0 & Self::LEAF != 0
     }
 
-    /// Whether a leaf has no rules.
+    /// Returns true if a leaf has no rules.
     #[inline(always)]
     pub(super) const fn is_empty(self) -> bool {
         self.at() == 0
@@ -58,7 +57,7 @@ impl Entry {
         (self.0 >> AT_BITS) as usize & Self::BLOCKS_MOST
     }
 
-    /// Where in the table the cut leads a packet.
+    /// Returns the index in the table that the cut selects for a packet.
     #[inline(always)]
     pub(super) fn child(self, key: &[u32]) -> usize {
         self.at() + (key[self.word()] >> self.shift() & ((1 << self.width()) - 1)) as usize
@@ -106,7 +105,7 @@ pub(super) struct Flat<const A: usize> {
     pub(super) rule: u32,
 }
 
-/// The rules of a block.
+/// Returns the rules of a block.
 fn flat<const A: usize>(block: &Block<A>) -> impl Iterator<Item = Flat<A>> {
     let words = |values: &[[u32; LANES]; A], free: &[[u8; LANES]; A], lane: usize| {
         core::array::from_fn(|w| (values[w][lane], u32::MAX.checked_shl(free[w][lane].into()).unwrap_or(0)))
@@ -132,7 +131,7 @@ impl<const A: usize> Tree<A> {
         tree
     }
 
-    /// The leaf of a packet, given as its key's words, and how many cuts lead to it.
+    /// Returns the leaf of a packet, given as its key's words, and how many cuts lead to it.
     pub(super) fn leaf(&self, key: &[u32]) -> (Entry, usize) {
         let (mut entry, mut depth) = (self.root, 0);
         while !entry.is_leaf() {
@@ -142,7 +141,7 @@ impl<const A: usize> Tree<A> {
         (entry, depth)
     }
 
-    /// The rules where there is one tree, and it is flat.
+    /// Returns the rules if there is a single flat tree.
     #[inline(always)]
     pub(super) fn only_flat(trees: &[Self]) -> Option<&[Flat<A>]> {
         match trees {
@@ -151,12 +150,13 @@ impl<const A: usize> Tree<A> {
         }
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(self.table.as_slice()) + size_of_val(self.blocks.as_slice()) + size_of_val(&*self.flat)
     }
 
-    /// Whether every entry leads to a word of the key, and into the table or the blocks: what the search relies on.
+    /// Returns true if every entry refers to a word of the key, and into the table or the blocks: the precondition of
+    /// the search.
     fn is_sound(&self) -> bool {
         let entry = |e: &Entry| match e.is_leaf() {
             true => e.blocks() > 0 && e.at() + e.blocks() <= self.blocks.len(),

@@ -4,27 +4,27 @@ use std::hash::{BuildHasher, RandomState};
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
 
-/// What a flow is known by.
+/// Key of a flow.
 ///
 /// `Default` fills slots that no flow has; its value does not matter.
 pub trait FlowKey: Copy + Default {
     /// The key as tables keep it, in as few bytes as it can be, aligned to one, so that other things fit in beside it.
     type Packed: Copy;
 
-    /// A hash of all of the key, good in all its bits, that nobody can tell without the seed: by [`Seed::mix`].
+    /// Hashes the whole key with [`Seed::mix`]: all bits are usable, and unpredictable without the seed.
     fn flow_hash(&self, seed: &Seed) -> u64;
 
-    /// The key as tables keep it.
+    /// Returns the key as tables keep it.
     fn pack(&self) -> Self::Packed;
 
-    /// The key again.
+    /// Unpacks the key.
     fn unpack(packed: &Self::Packed) -> Self;
 
-    /// Whether this is the key that was packed.
+    /// Returns true if this key was packed as `packed`.
     fn is(&self, packed: &Self::Packed) -> bool;
 }
 
-/// What keys are hashed with: secret, so that nobody can choose flows that collide.
+/// Secret seed of the hash, so that an attacker cannot choose colliding flows.
 ///
 /// The hash folds products of 128 bits: fast, and unpredictable from outside, but no cryptographic function. What it could
 /// let through costs room and not time: work per packet is bounded whatever the keys.
@@ -32,7 +32,7 @@ pub trait FlowKey: Copy + Default {
 pub struct Seed([u64; 2]);
 
 impl Seed {
-    /// One that nobody can guess: from the system's random numbers.
+    /// Creates a seed from the random numbers of the system.
     #[must_use]
     pub fn random() -> Self {
         let source = RandomState::new();
@@ -51,7 +51,7 @@ impl Seed {
         }))
     }
 
-    /// Two words more into a hash.
+    /// Mixes two more words into a hash.
     #[inline(always)]
     #[must_use]
     pub fn mix(&self, hash: u64, a: u64, b: u64) -> u64 {
@@ -93,13 +93,13 @@ fn halves(address: u128) -> [u64; 2] {
     [(address >> 64) as u64, address as u64]
 }
 
-/// Eight bytes of a packed key as a number.
+/// Returns the eight bytes of a packed key as a number.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// The last five.
+/// Returns the last five bytes.
 #[inline(always)]
 fn last<const N: usize>(bytes: &[u8; N]) -> u64 {
     word(bytes, N - 8) >> 24
@@ -113,7 +113,7 @@ fn packed<const N: usize>(words: &[u64], rest: u64) -> [u8; N] {
 }
 
 impl Tuple4 {
-    /// Addresses as numbers (`10.0.0.1` is `0x0a00_0001`).
+    /// Returns the addresses as numbers (`10.0.0.1` is `0x0a00_0001`).
     #[inline(always)]
     #[must_use]
     pub fn new(src: u32, dst: u32, src_port: u16, dst_port: u16, protocol: u8) -> Self {
@@ -121,7 +121,7 @@ impl Tuple4 {
         Self { addresses, rest: rest(dst_port.swap_bytes(), src_port.swap_bytes(), protocol) }
     }
 
-    /// The addresses and ports of an IPv4 packet without options, as they stand in it from byte 12 on.
+    /// Returns the addresses and ports of an IPv4 packet without options, as they stand in it from byte 12 on.
     ///
     /// ```
     /// use tables::flow::Tuple4;
@@ -157,7 +157,7 @@ impl Tuple4 {
         (Self { addresses: addresses.min(self.addresses), rest: if turn { turned.rest } else { self.rest } }, turn)
     }
 
-    /// The same as a [`FiveTuple`].
+    /// Returns the same as a [`FiveTuple`].
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
         let [src, dst] = [0, 32].map(|at| ((self.addresses >> at) as u32).swap_bytes().into());
@@ -167,7 +167,7 @@ impl Tuple4 {
 }
 
 impl Tuple6 {
-    /// Addresses as numbers (`::1` is 1).
+    /// Returns the addresses as numbers (`::1` is 1).
     #[inline(always)]
     #[must_use]
     pub fn new(src: u128, dst: u128, src_port: u16, dst_port: u16, protocol: u8) -> Self {
@@ -184,7 +184,7 @@ impl Tuple6 {
         (if turn { turned } else { self }, turn)
     }
 
-    /// The same as a [`FiveTuple`].
+    /// Returns the same as a [`FiveTuple`].
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
         let address = |[high, low]: [u64; 2]| (u128::from(high) << 64 | u128::from(low)).into();

@@ -1,4 +1,4 @@
-//! What a table is to be.
+//! Settings of a flow table.
 
 use super::key::Seed;
 use crate::Pages;
@@ -8,28 +8,28 @@ use thiserror::Error;
 /// Greatest capacity: 1,073,741,824 flows.
 pub const CAPACITY_MOST: usize = 1 << 30;
 
-/// What a flow table is to be.
+/// Settings of a flow table.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Flows it holds at most, 1 to [`CAPACITY_MOST`].
     pub capacity: usize,
-    /// What happens to one more.
+    /// Treatment of a new flow when the table is full.
     pub full: Full,
-    /// What keys are hashed with.
+    /// Seed of the hash.
     pub seed: Seed,
     /// The best pages to try for.
     pub pages: Pages,
 }
 
 impl Settings {
-    /// For `capacity` flows, with a random seed, in huge pages where there are any; refuses flows beyond.
+    /// Creates settings for `capacity` flows, with a random seed and huge pages if available; rejects flows beyond the capacity.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity, full: Full::Refuse, seed: Seed::random(), pages: Pages::Hugetlb }
     }
 }
 
-/// What happens to a new flow when the table holds its capacity, or has no room where the flow would be looked for.
+/// Treatment of a new flow when the table holds its capacity, or both buckets of the flow are full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
     /// It is refused.
@@ -39,21 +39,21 @@ pub enum Full {
     EvictOldest,
 }
 
-/// Why there is no table.
+/// Error of creating a table.
 #[derive(Error, Clone, PartialEq, Eq, Debug)]
 pub enum Error {
     /// No flows, or more than can be numbered.
     #[error("a flow table holds 1 to {CAPACITY_MOST} flows, not {capacity}")]
     Capacity {
-        /// What was asked for.
+        /// Requested number.
         capacity: usize,
     },
     /// The system has not enough memory.
     #[error("no memory for a flow table of {capacity} flows ({source}): ask for fewer")]
     Memory {
-        /// What was asked for.
+        /// Requested number.
         capacity: usize,
-        /// What the system says.
+        /// Error of the system.
         source: Errno,
     },
 }

@@ -14,11 +14,11 @@ const LINE: usize = 64;
 /// Bits of a time.
 const TIME_BITS: u32 = 23;
 
-/// When a packet last came, and whether the slot is a flow's, in 24 bits.
+/// Time of the last packet and occupancy of a slot, in 24 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Seen([u8; 3]);
+pub(super) struct LastSeen([u8; 3]);
 
-impl Seen {
+impl LastSeen {
     /// Free.
     const NEVER: Self = Self([0; 3]);
 
@@ -53,7 +53,7 @@ impl Seen {
         self.0[2] >> 7 != 0
     }
 
-    /// Time since then; none if that is yet to come.
+    /// Returns the time since then; `None` if it is in the future.
     #[inline(always)]
     pub(super) fn idle(self, now: u32) -> u32 {
         let idle = now.wrapping_sub(self.bits()) & ((1 << TIME_BITS) - 1);
@@ -65,7 +65,7 @@ impl Seen {
 #[repr(C)]
 pub(super) struct Entry<K: FlowKey, V> {
     pub(super) key: K::Packed,
-    pub(super) seen: Seen,
+    pub(super) seen: LastSeen,
     pub(super) value: V,
 }
 
@@ -110,7 +110,7 @@ unsafe impl<K: FlowKey<Packed: Send>, V: Send> Send for Store<K, V> {}
 unsafe impl<K: FlowKey<Packed: Sync>, V: Sync> Sync for Store<K, V> {}
 
 impl<K: FlowKey, V: Copy + Default> Store<K, V> {
-    /// Free slots, all of their memory there.
+    /// Allocates free slots, with all memory committed.
     pub(super) fn new(buckets: usize, pages: Pages) -> Result<Self, Errno> {
         let stride = Entry::<K, V>::STRIDE;
         assert!(align_of::<Entry<K, V>>() <= LINE, "the key or the value is aligned to more than a cache line");
@@ -120,7 +120,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         let memory = Memory::reserve(words, pages)?;
         memory.back(0..words)?;
         let base: NonNull<u8> = NonNull::from(memory.words()).cast();
-        let free = Entry { key: K::default().pack(), seen: Seen::NEVER, value: V::default() };
+        let free = Entry { key: K::default().pack(), seen: LastSeen::NEVER, value: V::default() };
         for slot in 0..buckets * WAYS {
             // SAFETY: within the reservation, which begins at a boundary of 2 MiB and is backed; words are atomics, so that
             // the pointer may write, and nobody else has them. The stride keeps the alignment.
@@ -153,7 +153,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         unsafe { self.at(slot).as_mut() }
     }
 
-    /// The slot with the key in the line that begins with slot `home`, whether or not a flow has it.
+    /// Returns the slot with the key in the line that begins with slot `home`, whether or not a flow has it.
     #[inline(always)]
     fn slot_at_home(&self, home: usize, key: &K) -> Option<NonNull<Entry<K, V>>> {
         let per = Entry::<K, V>::PER_LINE;
@@ -181,7 +181,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
     }
 
     pub(super) fn free(&mut self, slot: usize) {
-        self.get_mut(slot).seen = Seen::NEVER;
+        self.get_mut(slot).seen = LastSeen::NEVER;
     }
 
     /// Has the line of a slot come near.
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn times_wrap() {
-        assert!(!Seen::NEVER.is_taken() && Seen::at(0).is_taken());
-        assert_eq!((Seen::at(7).idle(7), Seen::at(7).idle(19), Seen::at(7).idle(6)), (0, 12, 0));
-        assert_eq!(Seen::at(u32::MAX).idle(4), 5);
-        assert_eq!(Seen::at((1 << TIME_BITS) - 1).idle(1), 2);
+        assert!(!LastSeen::NEVER.is_taken() && LastSeen::at(0).is_taken());
+        assert_eq!((LastSeen::at(7).idle(7), LastSeen::at(7).idle(19), LastSeen::at(7).idle(6)), (0, 12, 0));
+        assert_eq!(LastSeen::at(u32::MAX).idle(4), 5);
+        assert_eq!(LastSeen::at((1 << TIME_BITS) - 1).idle(1), 2);
     }
 }

@@ -1,10 +1,10 @@
-//! Which groups are in use, which are free, and which only wait for readers.
+//! Allocation of groups: used, free, and waiting for readers.
 
 use super::words::first;
 use super::{Error, GROUP, Shared};
 use std::collections::VecDeque;
 
-/// What the writer knows of the groups. They are numbered.
+/// The writer's state of the groups, by number.
 pub(super) struct Groups {
     limit: usize,
     /// Groups ever used: the first so many of the reservation.
@@ -24,7 +24,7 @@ impl Groups {
     /// Sees to it that `count` groups can be taken. Groups never used before come last, so that the table stays small.
     pub(super) fn ensure(&mut self, count: usize, shared: &Shared, prefix: impl Fn() -> String) -> Result<(), Error> {
         if self.free.len() < count && !self.retired.is_empty() {
-            let passed = shared.grace.passed();
+            let passed = shared.grace.quiescent_generation();
             while let Some((generation, group)) = self.retired.front().copied()
                 && generation <= passed
             {
@@ -47,17 +47,17 @@ impl Groups {
         Ok(())
     }
 
-    /// A free group, after [`ensure`](Self::ensure).
+    /// Returns a free group, after [`ensure`](Self::ensure).
     pub(super) fn take(&mut self) -> u32 {
         self.free.pop().expect("ensured")
     }
 
-    /// One more route or group needs `group`.
+    /// Increments the reference count of `group`.
     pub(super) fn need(&mut self, group: u32) {
         self.needed_by[group as usize] += 1;
     }
 
-    /// One less does; whether none is left.
+    /// Decrements the reference count; returns true if it is zero.
     pub(super) fn spare(&mut self, group: u32) -> bool {
         let count = &mut self.needed_by[group as usize];
         *count -= 1;
@@ -84,7 +84,7 @@ impl Groups {
         self.used
     }
 
-    /// Bytes of the writer's own memory.
+    /// Returns the bytes of the writer's own memory.
     pub(super) fn bytes(&self) -> usize {
         self.free.capacity() * 4 + self.retired.capacity() * 16 + self.needed_by.capacity() * 2
     }

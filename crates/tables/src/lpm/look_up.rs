@@ -1,8 +1,8 @@
-//! Which instructions a look-up uses, and the pieces both families share.
+//! Instruction sets of a lookup, and code shared by both families.
 
 #[cfg(target_arch = "x86_64")]
 use super::LINK;
-use super::words::Word;
+use super::words::LpmWord;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::{__m512i, _mm512_or_si512, _mm512_set1_epi32, _mm512_test_epi32_mask};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ impl Isa {
     /// All, narrowest first.
     pub const ALL: [Isa; 2] = [Isa::Scalar, Isa::Avx512];
 
-    /// Whether this processor has it.
+    /// Returns true if the processor supports it.
     #[must_use]
     pub fn is_here(self) -> bool {
         match self {
@@ -41,18 +41,18 @@ impl Isa {
     }
 }
 
-/// One word.
+/// Loads one word.
 ///
 /// # Safety
 /// `index` is within `words`.
 #[inline(always)]
-pub(super) unsafe fn load<W: Word>(words: &[W], index: usize) -> u32 {
+pub(super) unsafe fn load<W: LpmWord>(words: &[W], index: usize) -> u32 {
     debug_assert!(index < words.len());
     // SAFETY: the caller's promise. Acquire: the group that a link leads to is seen filled; a plain load on x86.
     unsafe { words.get_unchecked(index) }.load(Ordering::Acquire)
 }
 
-/// Whether there is a link among `found`.
+/// Returns true if a link is among `found`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -72,13 +72,13 @@ pub(super) fn any_link<const N: usize>(found: &[__m512i; N]) -> bool {
 /// that is not wanted is shifted out.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod gather {
-    use super::super::words::Word;
+    use super::super::words::LpmWord;
     use super::super::{LINK, TOP};
     use core::arch::asm;
     use core::arch::x86_64::*;
 
-    /// Whether two words lie in the 32 bits that are gathered.
-    const fn paired<W: Word>() -> bool {
+    /// Returns the true if a gather of 32 bits reads two words.
+    const fn paired<W: LpmWord>() -> bool {
         W::BITS < 16
     }
 
@@ -89,13 +89,13 @@ pub(super) mod gather {
         _mm512_andnot_si512(_mm512_slli_epi32::<4>(index), _mm512_set1_epi32(16))
     }
 
-    /// What the words at `index` hold in those of 16 `lanes` that are set; 0 in the others.
+    /// Gathers the words at `index` in those of 16 `lanes` that are set; 0 in the others.
     ///
     /// # Safety
     /// `index` is within `words` in each of those lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn first<W: Word>(words: &[W], index: __m512i, lanes: __mmask16) -> __m512i {
+    pub(in super::super) unsafe fn first<W: LpmWord>(words: &[W], index: __m512i, lanes: __mmask16) -> __m512i {
         let mut found = _mm512_set1_epi32(0);
         // SAFETY: only words of the table are loaded, by the caller's promise; the table's length is even.
         unsafe {
@@ -111,13 +111,13 @@ pub(super) mod gather {
         if paired::<W>() { _mm512_srai_epi32::<16>(_mm512_sllv_epi32(found, shift(index))) } else { found }
     }
 
-    /// Where `found` is a link, in 16 lanes: what the word of its group that `byte` leads to holds; `found` in the others.
+    /// Follows links in 16 lanes: returns the word of the linked group that `byte` selects; `found` in the other lanes.
     ///
     /// # Safety
     /// A link leads to a group of `words`, and `byte` is below 256.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn next<W: Word>(words: &[W], byte: __m512i, mut found: __m512i) -> __m512i {
+    pub(in super::super) unsafe fn next<W: LpmWord>(words: &[W], byte: __m512i, mut found: __m512i) -> __m512i {
         let group = _mm512_and_si512(found, _mm512_set1_epi32(W::MAX as i32));
         let byte = _mm512_add_epi32(byte, _mm512_set1_epi32(TOP as i32));
         let index = _mm512_add_epi32(_mm512_slli_epi32::<8>(group), byte);

@@ -1,13 +1,13 @@
 //! Look-ups of IPv4 addresses.
 
 use super::look_up::load;
-use super::words::Word;
+use super::words::LpmWord;
 use super::{Isa, LINK};
 
 /// # Safety
 /// `words` are an IPv4 table, the processor has `isa`, the slices are of one length.
 #[inline(always)]
-pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u32], values: &mut [u32]) {
+pub(super) unsafe fn look_up<W: LpmWord>(words: &[W], isa: Isa, addresses: &[u32], values: &mut [u32]) {
     // SAFETY: the caller's promises are all that each of them asks for.
     unsafe {
         match isa {
@@ -20,7 +20,7 @@ pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u32], 
 
 /// # Safety
 /// `words` are an IPv4 table.
-unsafe fn scalar<W: Word>(words: &[W], addresses: &[u32], values: &mut [u32]) {
+unsafe fn scalar<W: LpmWord>(words: &[W], addresses: &[u32], values: &mut [u32]) {
     // Two passes over a burst: the loads of the first do not wait for each other, and the second has few to do.
     for (addresses, values) in addresses.chunks(32).zip(values.chunks_mut(32)) {
         let mut any = 0;
@@ -43,13 +43,13 @@ unsafe fn scalar<W: Word>(words: &[W], addresses: &[u32], values: &mut [u32]) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::look_up::{any_link, gather};
-    use super::Word;
+    use super::LpmWord;
     use core::arch::x86_64::*;
 
     /// # Safety
     /// `words` are an IPv4 table, the slices are of one length.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512<W: Word>(words: &[W], addresses: &[u32], values: &mut [u32]) {
+    pub(super) unsafe fn avx512<W: LpmWord>(words: &[W], addresses: &[u32], values: &mut [u32]) {
         let (bursts, rest) = addresses.as_chunks::<32>();
         let (burst_values, rest_values) = values.as_chunks_mut::<32>();
         for (addresses, values) in bursts.iter().zip(burst_values) {
@@ -72,13 +72,13 @@ mod x86 {
         }
     }
 
-    /// The values of several times 16 addresses, in the `lanes` that are set.
+    /// Returns the values of several times 16 addresses, in the `lanes` that are set.
     ///
     /// # Safety
     /// `words` are an IPv4 table.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn sixteens<W: Word, const N: usize>(
+    unsafe fn sixteens<W: LpmWord, const N: usize>(
         words: &[W],
         addresses: [__m512i; N],
         lanes: [__mmask16; N],

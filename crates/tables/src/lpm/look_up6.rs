@@ -2,13 +2,13 @@
 
 use super::address::Family;
 use super::look_up::load;
-use super::words::Word;
+use super::words::LpmWord;
 use super::{Isa, LINK};
 
 /// # Safety
 /// `words` are an IPv6 table, the processor has `isa`, the slices are of one length.
 #[inline(always)]
-pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u128], values: &mut [u32]) {
+pub(super) unsafe fn look_up<W: LpmWord>(words: &[W], isa: Isa, addresses: &[u128], values: &mut [u32]) {
     // SAFETY: the caller's promises are all that each of them asks for.
     unsafe {
         match isa {
@@ -21,7 +21,7 @@ pub(super) unsafe fn look_up<W: Word>(words: &[W], isa: Isa, addresses: &[u128],
 
 /// # Safety
 /// `words` are an IPv6 table.
-unsafe fn scalar<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32]) {
+unsafe fn scalar<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32]) {
     for (addresses, values) in addresses.chunks(32).zip(values.chunks_mut(32)) {
         for (address, value) in addresses.iter().zip(&mut *values) {
             // SAFETY: 24 bits are within the first level.
@@ -37,7 +37,7 @@ unsafe fn scalar<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32]) {
 /// # Safety
 /// `values` are what was found above `level` of an IPv6 table.
 #[inline(never)]
-unsafe fn go_on<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32], level: usize) {
+unsafe fn go_on<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32], level: usize) {
     for level in level.. {
         let mut any = 0;
         for (address, value) in addresses.iter().zip(&mut *values) {
@@ -56,7 +56,7 @@ unsafe fn go_on<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32], le
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::look_up::{any_link, gather};
-    use super::{Word, go_on, scalar};
+    use super::{LpmWord, go_on, scalar};
     use core::arch::x86_64::*;
 
     /// Below so many addresses, one at a time is faster.
@@ -65,7 +65,7 @@ mod x86 {
     /// # Safety
     /// `words` are an IPv6 table, the slices are of one length.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn avx512<W: Word>(words: &[W], addresses: &[u128], values: &mut [u32]) {
+    pub(super) unsafe fn avx512<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32]) {
         let (bursts, rest) = addresses.as_chunks::<32>();
         let (burst_values, rest_values) = values.as_chunks_mut::<32>();
         for (addresses, values) in bursts.iter().zip(burst_values) {
@@ -84,7 +84,7 @@ mod x86 {
         }
     }
 
-    /// Four addresses from the `from`th on, as far as they are there, and zeros.
+    /// Returns the four addresses from the `from`th on, as far as they are there, and zeros.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn four(addresses: &[u128], from: usize) -> __m512i {
@@ -94,7 +94,7 @@ mod x86 {
         unsafe { _mm512_maskz_loadu_epi64(halves, addresses.as_ptr().wrapping_add(from).cast()) }
     }
 
-    /// The two upper words of up to 16 addresses: the top one, and the one below it.
+    /// Returns the two upper words of up to 16 addresses: the top one, and the one below it.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn upper(addresses: &[u128]) -> [__m512i; 2] {
@@ -106,13 +106,13 @@ mod x86 {
         [_mm512_permutex2var_epi32(a, odd, b), _mm512_permutex2var_epi32(a, even, b)]
     }
 
-    /// Several times up to 16 addresses, of which all but the last are 16.
+    /// Splits into groups of 16 addresses; the last may be shorter.
     ///
     /// # Safety
     /// `words` are an IPv6 table, there are as many values as addresses.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn sixteens<W: Word, const N: usize>(words: &[W], addresses: [&[u128]; N], values: &mut [u32]) {
+    unsafe fn sixteens<W: LpmWord, const N: usize>(words: &[W], addresses: [&[u128]; N], values: &mut [u32]) {
         let mut bits = [[_mm512_setzero_si512(); 2]; N];
         let mut lanes: [__mmask16; N] = [!0; N];
         let mut found = [_mm512_setzero_si512(); N];

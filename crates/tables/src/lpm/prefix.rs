@@ -1,6 +1,7 @@
 //! A prefix that was checked, and where it lies in the table.
 
-use super::{Address, Error, TOP_BITS};
+use super::limits::TOP_BITS;
+use super::{Address, Error};
 use std::ops::Range;
 
 /// An address and a length, no bits set behind it.
@@ -25,17 +26,17 @@ impl<A: Address> Prefix<A> {
         Ok(Prefix { len, address })
     }
 
-    /// As people write it.
+    /// Formats the address.
     pub(super) fn shown(&self) -> String {
         format!("{}/{}", self.address.shown(), self.len)
     }
 
-    /// The level whose words it covers: 0, or the number of groups on the way to them.
+    /// Returns the level whose words it covers: 0, or the number of groups on the way to them.
     pub(super) fn level(&self) -> usize {
         usize::from(self.len).saturating_sub(TOP_BITS as usize).div_ceil(8)
     }
 
-    /// The words of its level that it covers, counted from the first of that level's words on the way to it.
+    /// Returns the words of its level that it covers, counted from the first of that level's words on the way to it.
     pub(super) fn covers(&self) -> Range<usize> {
         let level = self.level();
         let first = if level == 0 { self.address.top() } else { self.address.byte(level) };

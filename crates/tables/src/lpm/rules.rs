@@ -43,7 +43,7 @@ impl<A: Address> Rules<A> {
         old
     }
 
-    /// The longest route that holds `address` and is shorter than `below`: its length and value.
+    /// Returns the longest route that holds `address` and is shorter than `below`: its length and value.
     pub(super) fn longest(&self, address: A, below: u8) -> Option<(u8, u32)> {
         (0..below).rev().find_map(|len| {
             let routes = &self.by_length[usize::from(len)];
@@ -55,14 +55,14 @@ impl<A: Address> Rules<A> {
         })
     }
 
-    /// All routes, shortest first, in no order within a length.
+    /// Returns all routes, shortest first, in no order within a length.
     pub(super) fn iter(&self) -> impl Iterator<Item = (A, u8, u32)> {
         (0..=A::BITS)
             .zip(&self.by_length)
             .flat_map(|(len, routes)| routes.iter().map(move |(address, value)| (A::restored(*address), len, *value)))
     }
 
-    /// Bytes it takes.
+    /// Returns the bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         // The standard library's table keeps one byte beside each entry and an eighth of them free.
         let entry = size_of::<(A::Stored, u32)>() + 1;

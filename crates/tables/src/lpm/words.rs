@@ -4,7 +4,7 @@
 //! hops and groups. One value or group too many widens the words for good: they are copied, and readers go to the copy
 //! from their next look-up on.
 
-use super::{GROUP, LINK, Limits, TOP};
+use super::limits::{GROUP, LINK, Limits, TOP};
 use crate::memory::{Backing, Memory, Zeroed};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 /// One word. What it holds is handed around as a `u32`: a value, or [`LINK`] and the number of a group.
-pub trait Word: Zeroed {
+pub trait LpmWord: Zeroed {
     /// Bits of a value, and of a group's number. Its upper neighbour says that it is the latter.
     const BITS: u32;
     /// The largest value, and the largest number of a group.
@@ -21,19 +21,19 @@ pub trait Word: Zeroed {
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, found: u32, order: Ordering);
 
-    /// Number of the group that it links to.
+    /// Returns the number of the group that it links to.
     fn group(&self) -> u32 {
         self.load(Ordering::Relaxed) & Self::MAX
     }
 
-    /// Index of the word in the group of `link` that `byte` leads to.
+    /// Returns the index of the word in the group of `link` that `byte` leads to.
     #[inline(always)]
     fn inside(link: u32, byte: usize) -> usize {
         first(link & Self::MAX) + byte
     }
 }
 
-impl Word for AtomicU16 {
+impl LpmWord for AtomicU16 {
     const BITS: u32 = 15;
 
     #[inline(always)]
@@ -48,7 +48,7 @@ impl Word for AtomicU16 {
     }
 }
 
-impl Word for AtomicU32 {
+impl LpmWord for AtomicU32 {
     const BITS: u32 = 31;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl Word for AtomicU32 {
     }
 }
 
-/// Index of the first word of the group of this number.
+/// Returns the index of the first word of the group of this number.
 #[inline(always)]
 pub(super) const fn first(group: u32) -> usize {
     TOP + group as usize * GROUP
@@ -93,7 +93,7 @@ macro_rules! either {
 pub(super) use either;
 
 impl Words {
-    /// Words for `limits`, all 0.
+    /// Returns the words for `limits`, all 0.
     pub(super) fn reserve(limits: Limits) -> Result<Self, Errno> {
         let groups = limits.groups.min(AtomicU16::MAX as usize + 1);
         Ok(Words { narrow: Memory::reserve(TOP + groups * GROUP, limits.pages)?, wide: OnceLock::new(), limits })
@@ -107,20 +107,20 @@ impl Words {
         }
     }
 
-    /// What the word at `index` holds. For the writer, who is the one to store.
+    /// Returns the value of the word at `index`. For the writer, the only one who stores.
     pub(super) fn get(&self, index: usize) -> u32 {
-        either!(self, words => Word::load(&words[index], Ordering::Relaxed))
+        either!(self, words => LpmWord::load(&words[index], Ordering::Relaxed))
     }
 
-    /// Number of the group that the word at `index` links to.
+    /// Returns the number of the group that the word at `index` links to.
     pub(super) fn group(&self, index: usize) -> u32 {
-        either!(self, words => Word::group(&words[index]))
+        either!(self, words => LpmWord::group(&words[index]))
     }
 
     /// Stores `found`, which fits: see [`hold`](Self::hold).
     pub(super) fn set(&self, index: usize, found: u32) {
         // Release: who finds a link finds its group filled.
-        either!(self, words => Word::store(&words[index], found, Ordering::Release));
+        either!(self, words => LpmWord::store(&words[index], found, Ordering::Release));
     }
 
     /// Makes words writable. See [`Memory::back`].
@@ -143,7 +143,7 @@ impl Words {
         for range in self.narrow.backed() {
             wide.back(range.clone())?;
             for (old, new) in old[range.clone()].iter().zip(&new[range]) {
-                let found = Word::load(old, Ordering::Relaxed);
+                let found = LpmWord::load(old, Ordering::Relaxed);
                 let found = if found & LINK == 0 { found } else { LINK | found & AtomicU16::MAX };
                 new.store(found, Ordering::Relaxed);
             }
@@ -153,12 +153,12 @@ impl Words {
         Ok(())
     }
 
-    /// Bytes of a word.
+    /// Returns the bytes of a word.
     pub(super) fn bytes(&self) -> usize {
         if self.wide.get().is_none() { size_of::<AtomicU16>() } else { size_of::<AtomicU32>() }
     }
 
-    /// What backs them, and what they took before they were widened.
+    /// Returns the kinds of pages that back the words, and their size before they were widened.
     pub(super) fn backing(&self) -> Backing {
         let (a, b) = (self.narrow.backing(), self.wide.get().map(Memory::backing).unwrap_or_default());
         Backing {

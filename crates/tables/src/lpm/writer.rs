@@ -20,7 +20,7 @@ pub struct Writer<A: Address> {
     words: Words,
 }
 
-/// What a table takes, in numbers and bytes.
+/// Size of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Usage {
     /// Groups that routes need.
@@ -49,7 +49,7 @@ impl<A: Address> Writer<A> {
         Ok(Writer { table, limits, rules: Rules::new(), words })
     }
 
-    /// The table it writes.
+    /// Returns the table it writes.
     #[must_use]
     pub fn table(&self) -> &Table<A> {
         &self.table
@@ -61,7 +61,7 @@ impl<A: Address> Writer<A> {
         self.rules.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.len() == 0
@@ -126,7 +126,7 @@ impl<A: Address> Writer<A> {
         Some(old)
     }
 
-    /// The value of the route `address/len` itself.
+    /// Returns the value of the route `address/len` itself.
     #[must_use]
     pub fn get(&self, address: impl Into<A>, len: u8) -> Option<u32> {
         self.rules.get(Prefix::new(address.into(), len).ok()?)
@@ -138,12 +138,12 @@ impl<A: Address> Writer<A> {
         self.rules.longest(address.into(), A::BITS + 1)
     }
 
-    /// All routes (address, length, value), shortest first, in no order within a length.
+    /// Returns all routes (address, length, value), shortest first, in no order within a length.
     pub fn iter(&self) -> impl Iterator<Item = (A, u8, u32)> {
         self.rules.iter()
     }
 
-    /// What the table takes.
+    /// Returns the size of the table.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let words = &self.words;
@@ -185,8 +185,8 @@ impl<A: Address> Writer<A> {
     }
 }
 
-/// How a prefix's words are reached.
-struct Way {
+/// Path to the words of a prefix.
+struct GroupPath {
     /// For each level passed: the word that links, and the number of the group it links to.
     links: [(usize, u32); LEVELS],
     /// The first word that the prefix covers.
@@ -206,7 +206,7 @@ impl Words {
         }
     }
 
-    /// The group that `word` links to.
+    /// Returns the group that `word` links to.
     fn linked(&self, shared: &Shared, word: usize) -> Option<u32> {
         (self.depth(word) == LINKED).then(|| shared.words.group(word))
     }
@@ -227,10 +227,10 @@ impl Words {
         self.groups.ensure(level - passed, shared, || prefix.shown())
     }
 
-    /// The way to what `prefix` covers. Groups that are missing on it are linked, and change no answer.
-    fn way_to<A: Address>(&mut self, shared: &Shared, prefix: Prefix<A>) -> Way {
+    /// Returns the path to the words of `prefix`. Missing groups on it are linked, without effect on lookups.
+    fn way_to<A: Address>(&mut self, shared: &Shared, prefix: Prefix<A>) -> GroupPath {
         let level = prefix.level();
-        let mut way = Way { links: [(0, 0); LEVELS], first: prefix.covers().start };
+        let mut way = GroupPath { links: [(0, 0); LEVELS], first: prefix.covers().start };
         let mut word = prefix.address.top();
         for at in 0..level {
             let group = self.linked(shared, word).unwrap_or_else(|| {

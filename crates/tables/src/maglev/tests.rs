@@ -1,9 +1,9 @@
 //! The paper's example, and properties against §3.4 word for word.
 
-use super::{Error, Member, Permutation, Ring, Turn, WEIGHT_MOST, is_prime, populate};
+use super::{Candidate, Error, Member, Permutation, Ring, WEIGHT_MOST, is_prime, populate};
 use proptest::prelude::*;
 
-/// A ring of §3.4 as its pseudocode has it, permutations written out.
+/// Builds a ring by the pseudocode of §3.4, with explicit permutations.
 fn slow(size: usize, members: &[(u16, Permutation)]) -> Vec<u16> {
     let permutation: Vec<Vec<usize>> =
         members.iter().map(|(_, p)| (0..size).map(|j| (p.offset + j * p.skip) % size).collect()).collect();
@@ -27,8 +27,9 @@ fn slow(size: usize, members: &[(u16, Permutation)]) -> Vec<u16> {
     }
 }
 
-fn turns(all: &[(usize, usize)]) -> Vec<Turn> {
-    let turn = |(at, &(offset, skip)): (usize, &(usize, usize))| Turn::new(at as u16, 1, Permutation { offset, skip });
+fn turns(all: &[(usize, usize)]) -> Vec<Candidate> {
+    let turn =
+        |(at, &(offset, skip)): (usize, &(usize, usize))| Candidate::new(at as u16, 1, Permutation { offset, skip });
     all.iter().enumerate().map(turn).collect()
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use tables::Pages;
-use tables::flow::{CAPACITY_MOST, Error, FlowKey, FlowTable, Found, Full, Prepared, Seed, Settings, Tuple4, Tuple6};
+use tables::flow::{CAPACITY_MOST, Error, FlowKey, FlowTable, Full, Lookup, Prepared, Seed, Settings, Tuple4, Tuple6};
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
 
@@ -76,7 +76,7 @@ enum Step {
     Pass(u32),
 }
 
-/// When keys are prepared.
+/// Time at which keys are prepared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum When {
     Now,
@@ -128,14 +128,14 @@ fn run<K: Numbered>(capacity: usize, full: Full, start: u32, steps: &[Step]) -> 
                     |key, value| lost.push((*key, *value)),
                     |i, found| {
                         let old = gave[i].replace(match found {
-                            Found::Known(value) => (false, *value),
-                            Found::New(value) => {
+                            Lookup::Known(value) => (false, *value),
+                            Lookup::New(value) => {
                                 assert_eq!(*value, 0, "a new value is the default");
                                 id += 1;
                                 *value = id;
                                 (true, id)
                             }
-                            Found::Refused => (false, 0),
+                            Lookup::Refused => (false, 0),
                         });
                         assert_eq!(old, None, "each key once");
                     },
@@ -259,7 +259,7 @@ fn fill<K: Numbered>(table: &mut FlowTable<K, u64>, numbers: std::ops::Range<u32
     let numbers: Vec<u32> = numbers.collect();
     for burst in numbers.chunks(32) {
         let keys: Vec<_> = burst.iter().map(|&n| table.prepare(K::number(n))).collect();
-        table.look_up_or_insert(&keys, now, |_, _| {}, |_, found| refused += usize::from(found == Found::Refused));
+        table.look_up_or_insert(&keys, now, |_, _| {}, |_, found| refused += usize::from(found == Lookup::Refused));
     }
     refused
 }

@@ -369,7 +369,7 @@ fn a_resting_reader_keeps_groups_from_being_used_again_and_stops_nobody() {
         assert_eq!((writer.usage().groups, writer.usage().waiting), (0, waiting));
     }
     assert!(matches!(flap(&mut writer), Err(Error::Groups { limit: 8, waiting: 8, .. })));
-    // What needs no group goes on.
+    // Routes that need no group are still accepted.
     writer.insert(0u32, 0, 3).unwrap();
     assert_eq!(resting.look_up_one(7), 3);
     flap(&mut writer).unwrap();

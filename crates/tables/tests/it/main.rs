@@ -1,9 +1,9 @@
 //! Integration tests of this crate, in one program.
 
-mod exact;
-mod exact_churn;
+mod cuckoo;
+mod cuckoo_churn;
 mod flow;
-mod handoff;
 mod lpm;
 mod lpm_churn;
 mod lpm_real;
+mod message_queue;

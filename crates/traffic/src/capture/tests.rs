@@ -6,7 +6,7 @@ use wire::{build, ethernet, tcp, udp};
 
 use super::*;
 
-/// A capture file of whole frames, a microsecond apart.
+/// Returns a capture file of whole frames, a microsecond apart.
 fn file(link: LinkType, frames: &[Vec<u8>]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), link).unwrap();
     for (i, frame) in frames.iter().enumerate() {
@@ -34,7 +34,7 @@ fn frames() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Whether the transport checksum of a frame is right, for UDP and TCP.
+/// Returns true if the transport checksum of a frame is right, for UDP and TCP.
 fn checksum_ok(frame: &[u8]) -> bool {
     let place = probe::payload(frame).unwrap();
     let packet = &frame[place.network..];

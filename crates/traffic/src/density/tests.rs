@@ -10,7 +10,7 @@ fn of(numbers: &[u64]) -> Displacements {
     density.displacements()
 }
 
-/// The algorithm of the RFC word for word, with its steps of one, and n-reordering by definition.
+/// Computes the displacements by the algorithm of the RFC, one step at a time, and n-reordering by definition.
 fn model(numbers: &[u64]) -> Displacements {
     let far = THRESHOLD as i64;
     let mut counts = [0; 2 * THRESHOLD + 1];

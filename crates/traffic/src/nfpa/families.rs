@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use wire::MacAddr;
 
 use super::prefixes::{self, Prefix};
-use super::tables::{Host, Neighbour, Route, Service, Tables, User};
+use super::tables::{MacEntry, Neighbour, Route, Service, Tables, User};
 use super::{Ends, PORTS, udp};
 use crate::flows::Flow;
 use crate::random::{Random, scramble};
@@ -22,13 +22,13 @@ fn numbers(seed: u64, purpose: u64) -> Random {
     Random::new(scramble(seed ^ purpose.rotate_left(32)))
 }
 
-/// A random address of one station, administered locally.
+/// Returns a random unicast MAC address, locally administered.
 fn station(random: &mut Random) -> MacAddr {
     let [_, _, a, b, c, d, e, f] = random.next_u64().to_be_bytes();
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
 }
 
-/// As many different ones.
+/// Returns `count` distinct addresses.
 fn stations(count: u32, random: &mut Random) -> Vec<MacAddr> {
     let mut seen = std::collections::HashSet::new();
     let mut all = Vec::with_capacity(count as usize);
@@ -50,11 +50,11 @@ pub(super) fn l2(ends: &Ends, n: u32, seed: u64) -> Vec<Flow> {
 }
 
 pub(super) fn l2_tables(ends: &Ends, n: u32, seed: u64) -> Tables {
-    let hosts = l2_stations(ends, n, seed).into_iter().map(|mac| Host { mac }).collect();
+    let hosts = l2_stations(ends, n, seed).into_iter().map(|mac| MacEntry { mac }).collect();
     Tables { hosts, ..Tables::default() }
 }
 
-/// Next hop number `n`.
+/// Returns the next hop number `n`.
 fn hop(n: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 255, 0, 2).to_bits() + n % HOPS)
 }

@@ -31,7 +31,7 @@ pub(crate) fn random(count: u32, random: &mut Random) -> Vec<Prefix> {
     let mut all = Vec::with_capacity(count as usize);
     let mut refused = 0;
     while all.len() < count as usize {
-        // Where large ones find no room any more, small ones do.
+        // Small prefixes fit where large ones find no room.
         let shortest = 16 + (refused / 1000_u64).min(8);
         let len = shortest + random.below(25 - shortest);
         let nets = 1_usize << (24 - len);
@@ -47,7 +47,7 @@ pub(crate) fn random(count: u32, random: &mut Random) -> Vec<Prefix> {
     all
 }
 
-/// A random address of a prefix, not its first or last.
+/// Returns a random address of a prefix, not its first or last.
 pub(crate) fn host((net, len): Prefix, random: &mut Random) -> Ipv4Addr {
     let hosts = 1_u64 << (32 - len.clamp(8, 30));
     Ipv4Addr::from_bits(net.to_bits() + 1 + random.below(hosts - 2) as u32)

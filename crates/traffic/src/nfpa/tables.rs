@@ -1,4 +1,4 @@
-//! What a device has to know for a trace, and files that tell it.
+//! Table entries that a DUT needs for a trace, and files that configure them.
 //!
 //! | writer | who reads it |
 //! |---|---|
@@ -17,11 +17,11 @@ use wire::MacAddr;
 /// The entries of a device's tables.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tables {
-    /// Stations of a switch, all behind the port that leads out.
-    pub hosts: Vec<Host>,
+    /// MAC table of a switch; all addresses are behind the output port.
+    pub hosts: Vec<MacEntry>,
     /// Routes, none a part of another.
     pub routes: Vec<Route>,
-    /// Next hops, all behind the port that leads out.
+    /// Next hops, all behind the output port.
     pub neighbours: Vec<Neighbour>,
     /// Services of a load balancer.
     pub services: Vec<Service>,
@@ -29,9 +29,9 @@ pub struct Tables {
     pub users: Vec<User>,
 }
 
-/// A station.
+/// A MAC table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Host {
+pub struct MacEntry {
     /// Its address.
     pub mac: MacAddr,
 }
@@ -39,7 +39,7 @@ pub struct Host {
 /// A route.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Route {
-    /// Where to.
+    /// Destination prefix.
     pub prefix: Ipv4Addr,
     /// Length of the prefix.
     pub len: u8,
@@ -81,7 +81,7 @@ pub struct User {
 }
 
 impl Tables {
-    /// Rules that a device has to look through: stations, routes, two for each service, users.
+    /// Returns the rules that a device has to look through: stations, routes, two for each service, users.
     pub fn entries(&self) -> usize {
         self.hosts.len() + self.routes.len() + 2 * self.services.len() + self.users.len()
     }
@@ -95,12 +95,12 @@ impl Tables {
 /// table 1. One flow that outputs everything where the tables are empty.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn openflow(tables: &Tables, out: u16, file: &mut impl Write) -> io::Result<()> {
     if tables.entries() == 0 {
         return writeln!(file, "table=0,priority=1,actions=output:{out}");
     }
-    for Host { mac } in &tables.hosts {
+    for MacEntry { mac } in &tables.hosts {
         writeln!(file, "table=0,priority=10,dl_dst={mac},actions=output:{out}")?;
     }
     for User { customer, private, public } in &tables.users {
@@ -122,10 +122,10 @@ pub fn openflow(tables: &Tables, out: u16, file: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Neighbours and routes for `ip -batch`, behind `device`, which needs an address such as 10.255.0.1/24.
+/// Writes neighbours and routes for `ip -batch`, behind `device`, which needs an address such as 10.255.0.1/24.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn ip_batch(tables: &Tables, device: &str, file: &mut impl Write) -> io::Result<()> {
     for Neighbour { address, mac } in &tables.neighbours {
         writeln!(file, "neighbour replace {address} lladdr {mac} nud permanent dev {device}")?;
@@ -136,26 +136,26 @@ pub fn ip_batch(tables: &Tables, device: &str, file: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// Stations for `bridge -batch`, behind `device`, a port of a Linux bridge.
+/// Writes MAC table entries for `bridge -batch`, behind `device`, a port of a Linux bridge.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn bridge_batch(tables: &Tables, device: &str, file: &mut impl Write) -> io::Result<()> {
-    tables.hosts.iter().try_for_each(|Host { mac }| writeln!(file, "fdb replace {mac} dev {device} master static"))
+    tables.hosts.iter().try_for_each(|MacEntry { mac }| writeln!(file, "fdb replace {mac} dev {device} master static"))
 }
 
-/// A file of routes for Bondstone's `l3fwd`, which also serves as `prefixes` of `[traffic]`.
+/// Returns a file of routes for Bondstone's `l3fwd`, which also serves as `prefixes` of `[traffic]`.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn routes(tables: &Tables, file: &mut impl Write) -> io::Result<()> {
     tables.routes.iter().try_for_each(|Route { prefix, len, via }| writeln!(file, "{prefix}/{len} via {via}"))
 }
 
-/// The setting `neighbour` of Bondstone's `l3fwd`.
+/// Returns the setting `neighbour` of Bondstone's `l3fwd`.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn neighbours(tables: &Tables, file: &mut impl Write) -> io::Result<()> {
     let all = tables.neighbours.iter().map(|Neighbour { address, mac }| format!("\"{address}\" = \"{mac}\""));
     writeln!(file, "neighbour = {{ {} }}", all.collect::<Vec<_>>().join(", "))
@@ -165,7 +165,7 @@ pub fn neighbours(tables: &Tables, file: &mut impl Write) -> io::Result<()> {
 /// translates nothing.
 ///
 /// # Errors
-/// What `file` says.
+/// Errors of writing to `file`.
 pub fn rules(tables: &Tables, file: &mut impl Write) -> io::Result<()> {
     for Service { address, port, .. } in &tables.services {
         for half in ["0.0.0.0/1", "128.0.0.0/1"] {

@@ -89,7 +89,7 @@ fn a_seed_makes_the_same_again() {
         assert_eq!(hash(1) == hash(2), !text.contains('-'), "{text}");
         assert_ne!(hash(1), name(text).sha256(Direction::Reverse, 1), "{text}");
     }
-    // What was measured with a trace has to mean the same tomorrow.
+    // A trace must stay the same, so that results remain comparable.
     let simple = name("simple").sha256(Direction::Forward, 0);
     let bytes = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 198, 18, 0, 1, 198, 19, 0, 1, 0x27, 0x10, 0xc3, 0x50];
     let expected: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();

@@ -25,13 +25,13 @@ const LETTERS: [(char, u16); 11] = [
     ('z', 1518),
 ];
 
-/// Whether a text is meant for a genome: letters first.
+/// Returns true if a text looks like a genome: it starts with letters.
 pub(super) fn is(text: &str) -> bool {
     let word = text.split(',').next().unwrap_or_default();
     !word.is_empty() && word.chars().all(|c| c.is_ascii_uppercase() || LETTERS.iter().any(|(letter, _)| *letter == c))
 }
 
-/// The sizes in their order, the shortest cycle of them.
+/// Returns the sizes in their order, the shortest cycle of them.
 pub(super) fn parse(text: &str) -> Result<Vec<FrameSize>, SizeError> {
     let mut parts = text.split(',').map(str::trim);
     let word = parts.next().unwrap_or_default();
@@ -66,7 +66,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<FrameSize>, SizeError> {
     Ok(sizes)
 }
 
-/// The genome of sizes in an order.
+/// Returns the genome of sizes in an order.
 pub(super) fn write(sizes: impl Iterator<Item = FrameSize>) -> String {
     let (mut word, mut own) = (String::new(), Vec::new());
     for size in sizes {

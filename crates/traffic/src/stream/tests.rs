@@ -24,13 +24,13 @@ impl Drop for Scratch {
     }
 }
 
-/// Frame number `n` of a capture: its number is in its first payload bytes.
+/// Returns the frame number `n` of a capture: its number is in its first payload bytes.
 fn frame(n: u32) -> Vec<u8> {
     let payload = [&n.to_be_bytes()[..], &vec![7; 100 + n as usize % 900]].concat();
     build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&payload).to_vec()
 }
 
-/// A capture of so many, 1 µs apart.
+/// Builds a capture of `n` frames, 1 µs apart.
 fn capture(frames: u32) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), LinkType::ETHERNET).unwrap();
     for n in 0..frames {
@@ -44,8 +44,8 @@ fn small(rounds: Option<u64>) -> StreamSettings {
     StreamSettings { chunk_bytes: 64 << 10, chunks: 2, rounds, ..StreamSettings::default() }
 }
 
-/// The next frame, waited for.
-fn next(stream: &mut Stream) -> Option<Turn> {
+/// Waits for the next frame.
+fn next(stream: &mut Stream) -> Option<NextFrame> {
     let patience = Instant::now();
     while !stream.is_ready() && !stream.is_ended() {
         assert!(patience.elapsed() < Duration::from_secs(30), "the reader is stuck");

@@ -119,7 +119,7 @@ proptest! {
 const FRONTS: [&str; 5] =
     ["", "/vlan:7", "/vlan:9/vlan:7", "vxlan:5@192.0.2.7-192.0.2.8", "eth/vlan:3/vxlan:77@2001:db8::7-2001:db8::8"];
 
-/// A stack around flows of `transport` and version.
+/// Returns a stack around flows of `transport` and version.
 fn stack(front: &str, tags: &str, v4: bool, transport: Transport) -> Stack {
     let (ip, upper) = (if v4 { "ipv4" } else { "ipv6" }, if transport == Transport::Tcp { "tcp" } else { "udp" });
     let text = match front.split_once("vxlan") {
@@ -129,7 +129,7 @@ fn stack(front: &str, tags: &str, v4: bool, transport: Transport) -> Stack {
     text.parse().unwrap()
 }
 
-/// The frame without what its stack puts in front, which has to be right.
+/// Removes and checks the headers that the stack puts in front of a frame.
 fn bare(frame: &[u8], stack: &Stack, macs: (MacAddr, MacAddr)) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if let Some(tunnel) = stack.tunnel {

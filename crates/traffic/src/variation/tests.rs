@@ -26,7 +26,7 @@ fn model(arrivals: &[(u64, u64)]) -> Model {
     Model { delays, ipdv, differences, jitter }
 }
 
-/// The smallest of a sorted list that a share of it does not exceed.
+/// Returns a quantile of a sorted list.
 fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let rank = ((share * sorted.len() as f64).ceil() as usize).max(1);
     sorted.get(rank - 1).copied()

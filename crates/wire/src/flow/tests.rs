@@ -53,7 +53,7 @@ fn ports_come_from_inside_the_packet() {
     assert_eq!(FiveTuple::of_frame(&padded.to_vec()), v4(0, 0, IpProtocol::UDP));
 }
 
-/// Largest relative excess of a bucket over its fair share.
+/// Returns the largest relative excess of a bucket over the mean.
 fn excess(flows: &[FiveTuple], buckets: u32, hash: impl Fn(&FiveTuple) -> u32) -> f64 {
     let fair = flows.len() as f64 / f64::from(buckets);
     let worst = |bucket: &dyn Fn(u32) -> u32| {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Ipv6;
 use crate::{Icmpv4, Tcp, Udp, build};
 use proptest::prelude::*;
 

@@ -1,9 +1,10 @@
 use super::*;
+use crate::Ipv4;
 use crate::samples::ip6;
 use crate::{Icmpv6, Tcp, Udp, build};
 use proptest::prelude::*;
 
-/// UDP behind hop-by-hop, routing, destination options, authentication and an atomic fragment header.
+/// Builds UDP behind hop-by-hop, routing, destination options, authentication and atomic fragment headers.
 fn chain() -> Vec<u8> {
     build::udp6(ip6(1), ip6(2), 1, 2)
         .extension(IpProtocol::HOP_BY_HOP, &[0; 14])

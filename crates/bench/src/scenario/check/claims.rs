@@ -1,39 +1,47 @@
-//! Claims: whether what they name exists, and whether they can be judged at all.
+//! Checks of `[[claim]]`.
 
-use super::{Checker, MOST_OF_A_KIND, Matrix, OF_EVERY_CELL, is_put_in, plain};
-use crate::Sent;
+use super::{CELL_LABELS, Checker, MAX_ITEMS, Matrix, as_text, has_parameter};
+use crate::TrafficSpec;
 use crate::scenario::cells;
 use crate::scenario::file::{self, File, Where};
-use crate::scenario::{Claim, Facts, Measure, Published, Quantity, Reference};
+use crate::scenario::{Claim, Metric, Published, PublishedReference, Quantity, Selection};
 use std::collections::BTreeSet;
 use toml::Spanned;
 
-/// What tells a row of `native-bench` from the others.
-const OF_EVERY_ROW: [&str; 5] = ["nf", "source", "flows", "frame", "cells"];
+/// Labels of the rows of `native-bench`.
+const ROW_LABELS: [&str; 5] = ["nf", "source", "flows", "frame", "cells"];
 
 impl Checker<'_> {
-    pub(super) fn claims(&mut self, file: &File, published: &[Published], matrix: &Matrix, sent: &Sent) -> Vec<Claim> {
+    pub(super) fn claims(
+        &mut self,
+        file: &File,
+        published: &[Published],
+        matrix: &Matrix,
+        traffic: &TrafficSpec,
+    ) -> Vec<Claim> {
         let mut claims: Vec<Claim> = vec![];
         for (n, claim) in file.claim.iter().enumerate() {
-            if n == MOST_OF_A_KIND {
-                let says = claim.get_ref().says.get_ref();
-                self.fault(claim.span(), says, "is one claim too many", format!("write {MOST_OF_A_KIND} at most"));
+            if n == MAX_ITEMS {
+                let text = claim.get_ref().text.get_ref();
+                self.error(claim.span(), text, "too many claims", format!("write up to {MAX_ITEMS}"));
                 break;
             }
-            let claim = self.claim(file, claim, published, matrix, sent, &claims);
+            let claim = self.claim(file, claim, published, matrix, traffic, &claims);
             claims.extend(claim);
         }
-        if !self.faults.is_empty() {
-            // a claim with a wrong name is about nothing, and that is said already
+        if !self.errors.is_empty() {
+            // a claim with an unknown id would be reported twice
             return claims;
         }
-        let mut about = BTreeSet::new();
+        let mut referenced = BTreeSet::new();
         for claim in &file.claim {
-            let reference = Reference::new(claim.get_ref().published.get_ref());
-            about.extend(reference.parts().map(|part| part.id.clone()));
+            let reference = PublishedReference::parse(claim.get_ref().published.get_ref());
+            referenced.extend(reference.values().map(|value| value.id.clone()));
         }
-        for p in file.published.iter().map(Spanned::get_ref).filter(|p| !p.image && !about.contains(p.id.get_ref())) {
-            self.fault(p.id.span(), p.id.get_ref(), "no claim is about it", "add a [[claim]] with it, or remove it");
+        for p in
+            file.published.iter().map(Spanned::get_ref).filter(|p| !p.image && !referenced.contains(p.id.get_ref()))
+        {
+            self.error(p.id.span(), p.id.get_ref(), "no claim refers to it", "add a [[claim]] that does, or remove it");
         }
         claims
     }
@@ -44,168 +52,179 @@ impl Checker<'_> {
         written: &Spanned<file::Claim>,
         published: &[Published],
         matrix: &Matrix,
-        sent: &Sent,
+        traffic: &TrafficSpec,
         before: &[Claim],
     ) -> Option<Claim> {
         let claim = written.get_ref();
-        let says = &claim.says;
-        let reference = Reference::new(claim.published.get_ref());
-        for part in reference.parts() {
-            let id = &part.id;
-            if let (Some(at), Some(p)) = (&part.at, published.iter().find(|p| p.id == *id)) {
-                if !part.is_in(published) {
+        let text = &claim.text;
+        let reference = PublishedReference::parse(claim.published.get_ref());
+        for value in reference.values() {
+            let id = &value.id;
+            if let (Some(number), Some(p)) = (&value.name, published.iter().find(|p| p.id == *id)) {
+                if !value.exists_in(published) {
                     let names: Vec<&str> = p.values.iter().map(|(name, _)| name.as_str()).collect();
-                    let remedy = format!("write one of {} in brackets", names.join(", "));
-                    self.fault(claim.published.span(), at, format!("names no number of {id}"), remedy);
+                    let remedy = format!("write one of these in brackets: {}", names.join(", "));
+                    self.error(claim.published.span(), number, format!("{id} has no such number"), remedy);
                     return None;
                 }
             } else if !published.iter().any(|p| p.id == *id) {
                 let near = config::nearest(id, published.iter().map(|p| p.id.as_str()));
-                let remedy =
-                    near.map_or("name one of the [[published]]".to_owned(), |near| format!("did you mean {near:?}?"));
-                self.fault(claim.published.span(), id, "is published nowhere in this file", remedy);
+                let remedy = near.map_or("use the id of a [[published]] result".to_owned(), |near| {
+                    format!("did you mean {near:?}?")
+                });
+                self.error(claim.published.span(), id, "unknown id of a published result", remedy);
                 return None;
             }
         }
-        if let Some(given) = claim.given.as_ref().filter(|g| !before.iter().any(|c| c.published.of.id == *g.get_ref()))
-        {
-            let remedy = "name the published result of a claim that stands before";
-            self.fault(given.span(), given.get_ref(), "no claim before this one is about it", remedy);
+        let is_before = |id: &String| before.iter().any(|c| c.published.value.id == *id);
+        if let Some(required) = claim.requires.as_ref().filter(|id| !is_before(id.get_ref())) {
+            let remedy = "name the published result of an earlier claim";
+            self.error(required.span(), required.get_ref(), "no claim before this one refers to it", remedy);
         }
-        let quantity = self.quantity(file, claim, matrix, sent)?;
-        let (at_least, at_most) = self.bounds(claim, quantity.as_ref(), &reference, published)?;
-        let bounded = at_least.is_some() || at_most.is_some();
-        if bounded == claim.untestable.is_some() {
-            let remedy = "write within, at_least or at_most; or untestable = WHY";
-            self.fault(says.span(), says.get_ref(), "has to have bounds, or a reason why it is not judged", remedy);
+        let quantity = self.quantity(file, claim, matrix, traffic)?;
+        let (min, max) = self.bounds(claim, quantity.as_ref(), &reference, published)?;
+        let bounded = min.is_some() || max.is_some();
+        if bounded == claim.not_testable.is_some() {
+            let remedy = "add tolerance, min or max; or not_testable = REASON";
+            self.error(text.span(), text.get_ref(), "needs either bounds or not_testable", remedy);
         }
         Some(Claim {
-            says: says.get_ref().clone(),
+            text: text.get_ref().clone(),
             published: reference,
             note: claim.note.clone(),
             quantity,
-            at_least,
-            at_most,
-            given: claim.given.as_ref().map(|g| g.get_ref().clone()),
-            untestable: claim.untestable.as_ref().map(|u| u.get_ref().clone()),
+            min,
+            max,
+            requires: claim.requires.as_ref().map(|id| id.get_ref().clone()),
+            not_testable: claim.not_testable.as_ref().map(|reason| reason.get_ref().clone()),
         })
     }
 
-    /// What is measured; none of an error, and none within where the claim measures nothing.
-    fn quantity(&mut self, file: &File, claim: &file::Claim, matrix: &Matrix, sent: &Sent) -> Option<Option<Quantity>> {
-        let Some(name) = &claim.measure else {
-            let needless = claim.over.as_ref().map(Spanned::span).or(claim.facts.keys().next().map(Spanned::span));
-            if let Some(span) = needless {
-                let remedy = "write measure = \"throughput\" or another";
-                self.fault(span, "measure", "is missing: what is to be selected?", remedy);
+    /// Returns the measured quantity, `Some(None)` if the claim has none, and none after an error.
+    fn quantity(
+        &mut self,
+        file: &File,
+        claim: &file::Claim,
+        matrix: &Matrix,
+        traffic: &TrafficSpec,
+    ) -> Option<Option<Quantity>> {
+        let Some(name) = &claim.metric else {
+            let unused =
+                claim.divided_by.as_ref().map(Spanned::span).or(claim.selection.keys().next().map(Spanned::span));
+            if let Some(span) = unused {
+                let remedy = "add metric = \"throughput\" or another";
+                self.error(span, "metric", "missing: no values can be selected", remedy);
             }
             return Some(None);
         };
-        let Some(measure) = Measure::ALL.into_iter().find(|m| m.name() == name.get_ref()) else {
-            let known: Vec<_> = Measure::ALL.iter().map(|m| m.name()).collect();
-            self.fault(name.span(), name.get_ref(), "cannot be measured", format!("use one of: {}", known.join(", ")));
+        let Some(metric) = Metric::ALL.into_iter().find(|m| m.name() == name.get_ref()) else {
+            let known: Vec<_> = Metric::ALL.iter().map(|m| m.name()).collect();
+            self.error(name.span(), name.get_ref(), "unknown metric", format!("use one of: {}", known.join(", ")));
             return None;
         };
-        if measure.is_native() && file.native.is_none() {
-            let remedy = "add [native] with only = PART OF THE ROW'S NAME";
-            self.fault(name.span(), name.get_ref(), "comes from native-bench, of which nothing is asked", remedy);
+        if metric.is_native() && file.native.is_none() {
+            let remedy = "add [native] with filter = PART OF THE ROW'S NAME";
+            self.error(name.span(), name.get_ref(), "is measured by native-bench, which is not configured", remedy);
         }
-        let of_flows = of_flows(file, matrix);
-        let facts = self.facts(&claim.facts, measure, matrix, (sent, &of_flows));
-        let over = claim.over.as_ref().map(|over| self.facts(over.get_ref(), measure, matrix, (sent, &of_flows)));
-        Some(Some(Quantity { measure, facts, over }))
+        let varied_flows = varied_flows(file, matrix);
+        let selection = self.selection(&claim.selection, metric, matrix, (traffic, &varied_flows));
+        let divided_by = claim.divided_by.as_ref();
+        let divided_by = divided_by.map(|d| self.selection(d.get_ref(), metric, matrix, (traffic, &varied_flows)));
+        Some(Some(Quantity { metric, selection, divided_by }))
     }
 
-    fn facts(
+    /// Checks a selection of labels.
+    fn selection(
         &mut self,
         written: &Where,
-        measure: Measure,
+        metric: Metric,
         matrix: &Matrix,
-        (sent, of_flows): (&Sent, &Vec<String>),
-    ) -> Facts {
-        let mut facts = Facts::new();
+        (traffic, varied_flows): (&TrafficSpec, &Vec<String>),
+    ) -> Selection {
+        let mut selection = Selection::new();
         for (name, values) in written {
-            let texts = self.texts(values);
-            let known: Vec<&str> = if measure.is_native() {
-                OF_EVERY_ROW.to_vec()
+            let texts = self.value_texts(values);
+            let known: Vec<&str> = if metric.is_native() {
+                ROW_LABELS.to_vec()
             } else {
-                OF_EVERY_CELL.into_iter().chain(matrix.iter().map(|(n, _)| n.as_str())).collect()
+                CELL_LABELS.into_iter().chain(matrix.iter().map(|(n, _)| n.as_str())).collect()
             };
             if !known.contains(&name.get_ref().as_str()) {
-                let problem = format!("tells no measurement of {measure} from another");
-                self.fault(name.span(), name.get_ref(), problem, format!("use one of: {}", known.join(", ")));
+                let problem = format!("is not a label of {metric}");
+                self.error(name.span(), name.get_ref(), problem, format!("use one of: {}", known.join(", ")));
                 continue;
             }
-            if !measure.is_native() {
+            if !metric.is_native() {
                 let possible: Vec<String> = match name.get_ref().as_str() {
-                    "frames" => sent.names(),
-                    "flows" if !of_flows.is_empty() => of_flows.clone(),
-                    "flows" => match sent {
-                        Sent::Made { flows, .. } => vec![flows.to_string()],
-                        Sent::Capture(_) | Sent::Profile(_) => vec![],
+                    "frames" => traffic.frame_names(),
+                    "flows" if !varied_flows.is_empty() => varied_flows.clone(),
+                    "flows" => match traffic {
+                        TrafficSpec::Synthetic { flows, .. } => vec![flows.to_string()],
+                        TrafficSpec::Capture(_) | TrafficSpec::Profile(_) => vec![],
                     },
                     name => matrix.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone()).unwrap_or_default(),
                 };
                 for value in texts.iter().filter(|v| !possible.contains(v)) {
                     let remedy = format!("use one of: {}", possible.join(", "));
-                    self.fault(values.span(), value, format!("no cell has it for {}", name.get_ref()), remedy);
+                    self.error(values.span(), value, format!("no cell has this value of {}", name.get_ref()), remedy);
                 }
             }
-            facts.insert(name.get_ref().clone(), texts);
+            selection.insert(name.get_ref().clone(), texts);
         }
-        facts
+        selection
     }
 
+    /// Returns the bounds of a claim.
     fn bounds(
         &mut self,
         claim: &file::Claim,
         quantity: Option<&Quantity>,
-        reference: &Reference,
+        reference: &PublishedReference,
         published: &[Published],
     ) -> Option<(Option<f64>, Option<f64>)> {
-        let (least, most) = (claim.at_least.as_ref(), claim.at_most.as_ref());
-        let first = [claim.within.as_ref(), least, most].into_iter().flatten().next();
+        let (min, max) = (claim.min.as_ref(), claim.max.as_ref());
+        let first = [claim.tolerance.as_ref(), min, max].into_iter().flatten().next();
         let Some(first) = first else { return Some((None, None)) };
         let Some(quantity) = quantity else {
-            let remedy = "write measure = \"throughput\" or another";
-            self.fault(first.span(), &first.get_ref().to_string(), "bounds nothing: the claim measures nothing", remedy);
+            let remedy = "add metric = \"throughput\" or another";
+            self.error(first.span(), &first.get_ref().to_string(), "bound without a metric", remedy);
             return None;
         };
-        let numbers = [least, most].map(|n| n.map(|n| *n.get_ref()));
-        if let Some(within) = &claim.within {
-            let share = *within.get_ref();
-            let is_ratio = quantity.over.is_some() || quantity.measure.unit().0.is_empty();
+        let numbers = [min, max].map(|n| n.map(|n| *n.get_ref()));
+        if let Some(tolerance) = &claim.tolerance {
+            let share = *tolerance.get_ref();
+            let is_ratio = quantity.divided_by.is_some() || quantity.metric.unit().0.is_empty();
             let Some(ratio) = reference.ratio(published).filter(|_| is_ratio) else {
-                let remedy = "write at_least and at_most";
-                let problem = "is of a ratio, and this is none: absolute numbers are those of a machine";
-                self.fault(within.span(), &share.to_string(), problem, remedy);
+                let remedy = "use min and max";
+                let problem = "applies to ratios only: absolute values depend on the machine";
+                self.error(tolerance.span(), &share.to_string(), problem, remedy);
                 return None;
             };
             if !(share > 0.0 && share < 1.0) || numbers != [None, None] {
-                let remedy = "write a share such as 0.05, and neither at_least nor at_most";
-                self.fault(within.span(), &share.to_string(), "is no tolerance", remedy);
+                let remedy = "write a share such as 0.05, without min and max";
+                self.error(tolerance.span(), &share.to_string(), "invalid tolerance", remedy);
                 return None;
             }
             return Some((Some(ratio * (1.0 - share)), Some(ratio * (1.0 + share))));
         }
-        let ordered = numbers[0].is_none_or(|least| numbers[1].is_none_or(|most| least <= most));
+        let ordered = numbers[0].is_none_or(|min| numbers[1].is_none_or(|max| min <= max));
         if !ordered || numbers.iter().flatten().any(|n| !n.is_finite() || *n < 0.0) {
             let written = first.get_ref().to_string();
-            self.fault(
+            self.error(
                 first.span(),
                 &written,
-                "is no bound, or above the other one",
-                "write the lower one as at_least",
+                "invalid bound, or min above max",
+                "write finite bounds from 0, the lower one as min",
             );
         }
         Some((numbers[0], numbers[1]))
     }
 }
 
-/// Numbers of flows that the matrix puts in; none where it does not.
-fn of_flows(file: &File, matrix: &Matrix) -> Vec<String> {
-    let Some(written) = file.traffic.flows.as_ref().filter(|flows| is_put_in(Some(flows))) else { return vec![] };
+/// Returns the numbers of flows if the matrix varies them.
+fn varied_flows(file: &File, matrix: &Matrix) -> Vec<String> {
+    let Some(written) = file.traffic.flows.as_ref().filter(|flows| has_parameter(Some(flows))) else { return vec![] };
     let all = cells::combinations(matrix);
-    let texts = all.iter().filter_map(|cell| cells::substitute(&plain(written), cell, &mut BTreeSet::new()).ok());
+    let texts = all.iter().filter_map(|cell| cells::substitute(&as_text(written), cell, &mut BTreeSet::new()).ok());
     texts.collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -1,46 +1,46 @@
 //! `[generator]`.
 
 use super::Checker;
-use crate::scenario::How;
+use crate::scenario::MeasurementSettings;
 use crate::scenario::file::File;
-use crate::{Generator, Sent};
+use crate::{Generator, TrafficSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Checker<'_> {
-    /// Who sends in a cell.
+    /// Returns the generator of a cell.
     pub(super) fn generator(
         &mut self,
         file: &File,
         parameters: &BTreeMap<String, String>,
-        sent: &Sent,
-        how: &How,
+        traffic: &TrafficSpec,
+        settings: &MeasurementSettings,
         used: &mut BTreeSet<String>,
     ) -> Option<Generator> {
         let (kind, command) = (&file.generator.kind, &file.generator.command);
         let Some(written) = kind else {
             if let Some(command) = command {
-                self.fault(command.span(), command.get_ref(), "has no generator", "write kind = \"external\"");
+                self.error(command.span(), command.get_ref(), "needs a kind of generator", "add kind = \"command\"");
             }
             return Some(Generator::Bondstone);
         };
-        let text = self.put_in(written, parameters, used)?;
+        let text = self.substitute(written, parameters, used)?;
         let generator = match text.parse() {
-            Ok(Generator::External(_)) => {
+            Ok(Generator::Command(_)) => {
                 let Some(command) = command else {
-                    self.fault(written.span(), &text, "has no command", "write command = \"...\"");
+                    self.error(written.span(), &text, "needs a command", "add command = \"...\"");
                     return None;
                 };
-                Generator::External(self.put_in(command, parameters, used)?)
+                Generator::Command(self.substitute(command, parameters, used)?)
             }
             Ok(generator) => generator,
             Err(problem) => {
                 let problem: &str = problem;
-                self.fault(written.span(), &text, problem, "write one of these, or leave it out");
+                self.error(written.span(), &text, problem, "write one of these, or remove it");
                 return None;
             }
         };
-        if let Err((problem, remedy)) = generator.fits(sent, how) {
-            self.fault(written.span(), &text, problem, remedy);
+        if let Err((problem, remedy)) = generator.check(traffic, settings) {
+            self.error(written.span(), &text, problem, remedy);
         }
         Some(generator)
     }
@@ -51,29 +51,29 @@ mod tests {
     use crate::scenario::Scenario;
     use std::path::Path;
 
-    fn faults(more: &str) -> Vec<String> {
+    fn errors(more: &str) -> Vec<String> {
         let text = format!(
             "bondstone = 1\n[scenario]\ntitle = \"a\"\n[dut]\nkind = \"testpmd\"\nports = \"vhost-user\"\n{more}"
         );
-        let faults = Scenario::parse(&text, Path::new("scenario.toml"), &nf::registry()).err().unwrap_or_default();
-        faults.iter().map(ToString::to_string).collect()
+        let errors = Scenario::parse(&text, Path::new("scenario.toml"), &nf::registry()).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_a_generator_cannot_do_is_a_fault() {
-        let both = "[traffic]\nboth_ways = true\n[goal]\nmethods = [\"receive-rate\"]\n";
+    fn rejects_what_the_generator_does_not_support() {
+        let both = "[traffic]\nbidirectional = true\n[goal]\nmethods = [\"receive-rate\"]\n";
         let kinds = "[matrix]\ng = [\"bondstone\", \"testpmd\"]\n[generator]\nkind = \"${g}\"\n";
-        assert_eq!(faults(&format!("{both}{kinds}")), [""; 0]);
-        assert_eq!(faults("[generator]\nkind = \"external\"\ncommand = \"true\"\n"), [""; 0]);
+        assert_eq!(errors(&format!("{both}{kinds}")), [""; 0]);
+        assert_eq!(errors("[generator]\nkind = \"command\"\ncommand = \"true\"\n"), [""; 0]);
         for (more, words) in [
-            ("[generator]\nkind = \"trex\"\n", "there are bondstone, testpmd and external"),
-            ("[generator]\nkind = \"external\"\n", "has no command"),
-            ("[generator]\ncommand = \"true\"\n", "has no generator"),
-            ("[generator]\nkind = \"testpmd\"\n", "knows no rate"),
-            ("[generator]\nkind = \"testpmd\"\n[goal]\nmethods = [\"receive-rate\"]\n", "both ways"),
+            ("[generator]\nkind = \"trex\"\n", "known are bondstone, testpmd and command"),
+            ("[generator]\nkind = \"command\"\n", "needs a command"),
+            ("[generator]\ncommand = \"true\"\n", "needs a kind of generator"),
+            ("[generator]\nkind = \"testpmd\"\n", "no rate limit"),
+            ("[generator]\nkind = \"testpmd\"\n[goal]\nmethods = [\"receive-rate\"]\n", "bidirectional"),
         ] {
-            let said = faults(more);
-            assert!(said.len() == 1 && said[0].contains(words), "{more}: {said:?}");
+            let messages = errors(more);
+            assert!(messages.len() == 1 && messages[0].contains(words), "{more}: {messages:?}");
         }
     }
 }

@@ -1,25 +1,30 @@
-//! `profile` and `seconds` of `[traffic]`.
+//! `profile` and `duration_s` of `[traffic]`.
 
 use super::Checker;
-use crate::Sent;
-use crate::profile::{Profile, Timetable};
-use crate::scenario::{How, file};
+use crate::TrafficSpec;
+use crate::scenario::{MeasurementSettings, file};
+use crate::traffic_spec::profile::{Profile, Timetable};
 use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
 use traffic::Order;
 
 /// The method that sends it.
-const METHOD: &str = "profile";
+const METHOD: &str = crate::method::PROFILE;
 
 impl Checker<'_> {
-    /// The streams of a script, if one is named; every second of it is looked at.
-    pub(super) fn profile(&mut self, traffic: &file::Traffic, folder: &Path, how: &How) -> Option<Sent> {
+    /// Returns the streams of a script, if `profile` names one; every second of it is checked.
+    pub(super) fn profile(
+        &mut self,
+        traffic: &file::Traffic,
+        folder: &Path,
+        settings: &MeasurementSettings,
+    ) -> Option<TrafficSpec> {
         let Some(name) = &traffic.profile else {
-            if let Some(seconds) = &traffic.seconds {
-                let problem = "is the length of a profile, and there is none";
-                let remedy = "write profile = \"SCRIPT.rhai\", or soak_s in [goal] for a soak";
-                self.fault(seconds.span(), &seconds.get_ref().to_string(), problem, remedy);
+            if let Some(seconds) = &traffic.duration_s {
+                let problem = "is the length of a profile, and no profile is sent";
+                let remedy = "add profile = \"SCRIPT.rhai\", or set soak_s in [goal] for a soak";
+                self.error(seconds.span(), &seconds.get_ref().to_string(), problem, remedy);
             }
             return None;
         };
@@ -27,56 +32,58 @@ impl Checker<'_> {
         let made = made.into_iter().flatten().map(Spanned::span);
         let captures = [&traffic.capture, &traffic.rewrite, &traffic.vlan].into_iter().flatten().map(Spanned::span);
         let made = made.chain(captures).chain(traffic.gaps.as_ref().map(Spanned::span));
-        let both = traffic.both_ways.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
+        let both = traffic.bidirectional.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
         for span in made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both) {
-            let written = self.written(span.clone());
-            self.fault(span, &written, "does not go with a profile, whose script says what is sent", "remove it");
+            let written = self.source_text(span.clone());
+            self.error(span, &written, "cannot be combined with a profile", "remove it");
         }
-        let nothing = Sent::Made { frames: vec![], flows: 1, order: Order::default(), shape: Default::default() };
-        let remedy = "name a script in the scenario's folder";
-        let Some(path) = self.file_name(name.get_ref(), name.span(), folder, remedy) else { return Some(nothing) };
-        let seconds = traffic.seconds.as_ref().map(|n| *n.get_ref());
-        let table = Profile::open(&path).and_then(|profile| Timetable::of(Arc::new(profile), seconds, how.line_bps));
-        match (table, &traffic.seconds) {
-            (Ok(table), _) => Some(Sent::Profile(Arc::new(table))),
-            // of this file, and not of the script
+        let empty =
+            TrafficSpec::Synthetic { frames: vec![], flows: 1, order: Order::default(), options: Default::default() };
+        let remedy = "name a script in the directory of the scenario";
+        let Some(path) = self.file_name(name.get_ref(), name.span(), folder, remedy) else { return Some(empty) };
+        let seconds = traffic.duration_s.as_ref().map(|n| *n.get_ref());
+        let table =
+            Profile::open(&path).and_then(|profile| Timetable::new(Arc::new(profile), seconds, settings.line_rate_bps));
+        match (table, &traffic.duration_s) {
+            (Ok(table), _) => Some(TrafficSpec::Profile(Arc::new(table))),
+            // an error of this file, not of the script
             (Err(d), Some(seconds)) if d.file.is_none() => {
-                self.fault(
+                self.error(
                     seconds.span(),
                     d.value.as_deref().unwrap_or_default(),
                     d.problem,
                     d.remedy.unwrap_or_default(),
                 );
-                Some(nothing)
+                Some(empty)
             }
             (Err(d), _) => {
-                self.others.push(d);
-                Some(nothing)
+                self.errors_elsewhere.push(d);
+                Some(empty)
             }
         }
     }
 
-    /// A profile is sent by one method, and by no other.
-    pub(super) fn methods_of_profile(&mut self, file: &file::File, how: &mut How) {
+    /// Checks that a profile is sent by the method `profile`, and that this method has a profile.
+    pub(super) fn profile_methods(&mut self, file: &file::File, settings: &mut MeasurementSettings) {
         let span = file.goal.methods.as_ref().map_or(0..0, Spanned::span);
-        let is_one = file.traffic.profile.is_some();
-        if is_one && file.goal.methods.is_none() && file.goal.rate.is_none() {
-            how.methods = vec![METHOD.to_owned()];
+        let has_profile = file.traffic.profile.is_some();
+        if has_profile && file.goal.methods.is_none() && file.goal.rate.is_none() {
+            settings.methods = vec![METHOD.to_owned()];
         }
-        match how.methods.iter().find(|name| (*name == METHOD) != is_one) {
-            Some(other) if is_one => {
+        match settings.methods.iter().find(|name| (*name == METHOD) != has_profile) {
+            Some(other) if has_profile => {
                 let span = file.goal.methods.as_ref().map(Spanned::span).or(file.goal.rate.as_ref().map(Spanned::span));
-                let remedy = "leave methods and rate out, or the profile";
-                self.fault(
+                let remedy = "remove methods and rate, or the profile";
+                self.error(
                     span.unwrap_or(0..0),
                     &other.clone(),
-                    "does not send a profile: the method profile does",
+                    "cannot send a profile; the method profile can",
                     remedy,
                 );
             }
             Some(_) => {
-                let remedy = "write profile = \"SCRIPT.rhai\" into [traffic]";
-                self.fault(span, METHOD, "has no profile", remedy);
+                let remedy = "add profile = \"SCRIPT.rhai\" to [traffic]";
+                self.error(span, METHOD, "needs a profile", remedy);
             }
             None => {}
         }

@@ -1,4 +1,4 @@
-//! The far side of a vhost port, made by hand, so that it can lie: what a process behind a wall could do that forgets all that
+//! The far side of a vhost port, made by hand, so that it can lie: what a process in a sandbox could do that forgets all that
 //! it was built of.
 //!
 //! Its memory is a file, which it writes and reads; the program maps it.

@@ -159,7 +159,7 @@ impl Ended {
     #[track_caller]
     pub fn summary(&self, status: i32) -> Summary {
         let summary = self.told(status);
-        assert_eq!(summary.0["faults"], Value::Array(vec![]), "{}", self.out);
+        assert_eq!(summary.0["errors"], Value::Array(vec![]), "{}", self.out);
         summary
     }
 
@@ -203,15 +203,15 @@ impl Summary {
         self.named("nfs", name)
     }
 
-    /// A wall's entry.
+    /// A sandbox's entry.
     #[track_caller]
-    pub fn wall(&self, name: &str) -> Summary {
-        self.named("walls", name)
+    pub fn sandbox(&self, name: &str) -> Summary {
+        self.named("sandboxes", name)
     }
 
     /// What went wrong.
     pub fn faults(&self) -> Vec<&str> {
-        self.0["faults"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+        self.0["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! Runs with walls, and what is behind them.
+//! Runs with sandboxes, and what is behind them.
 
 use super::{Ended, Running, Scratch, Summary};
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Whether a wall of this kind can be here.
+/// Whether a sandbox of this kind can be here.
 pub(crate) fn possible(kind: &str) -> bool {
     static FETCHED: OnceLock<bool> = OnceLock::new();
     let root = rustix::process::geteuid().is_root();
@@ -28,7 +28,7 @@ pub(crate) fn possible(kind: &str) -> bool {
     false
 }
 
-/// The walls that there are.
+/// The sandboxes that there are.
 pub(crate) const KINDS: [&str; 3] = ["process", "container", "vm"];
 
 pub(crate) fn demo() -> String {
@@ -39,7 +39,7 @@ pub(crate) fn run(file: &Path) -> Ended {
     Running::run(file, &[]).end()
 }
 
-/// A run with one wall, and what is behind it.
+/// A run with one sandbox, and what is behind it.
 pub(crate) struct Stand {
     pub(crate) running: Running,
     pub(crate) id: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// A flow of packets through an NF behind a wall of this kind, and another beside it through none.
+    /// A flow of packets through an NF in a sandbox of this kind, and another beside it through none.
     pub(crate) fn flow(kind: &str) -> Option<Stand> {
         Stand::flow_with(kind, "")
     }
@@ -58,14 +58,14 @@ impl Stand {
         Stand::flow_with(kind, &format!("transport = \"{transport}\""))
     }
 
-    /// The same, with these keys of its wall.
+    /// The same, with these keys of its sandbox.
     pub(crate) fn flow_with(kind: &str, keys: &str) -> Option<Stand> {
         let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
         Stand::begin(
             kind,
             &format!(
                 "bondstone = 1\n{ports}[nf.far]\nkind = \"count\"\nisolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n\
-                 [wall.far]\n{keys}\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
+                 [sandbox.far]\n{keys}\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"near\", \"out2\"]\n"
             ),
         )
     }
@@ -86,7 +86,7 @@ impl Stand {
         Some(Stand { id: running.id(), running, _scratch: scratch, _alone: alone })
     }
 
-    /// The one process behind the wall.
+    /// The one process in the sandbox.
     #[track_caller]
     pub(crate) fn host(&self) -> u32 {
         let [host] = behind(self.id)[..] else { panic!("{:?}", behind(self.id)) };
@@ -97,7 +97,7 @@ impl Stand {
         kill_process(Pid::from_raw(self.host() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Ends the process behind the wall as nothing else can, and waits for another.
+    /// Ends the process in the sandbox as nothing else can, and waits for another.
     pub(crate) fn kill(&self) {
         let host = self.host();
         self.signal(Signal::KILL);
@@ -133,7 +133,7 @@ pub(crate) fn left_by(id: u32) -> Vec<PathBuf> {
     left
 }
 
-/// Processes behind the walls of a process of the program: those in their namespaces, and what runs VMs.
+/// Processes in the sandboxes of a process of the program: those in their namespaces, and what runs VMs.
 pub(crate) fn behind(id: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -143,7 +143,7 @@ pub(crate) fn behind(id: u32) -> Vec<u32> {
     };
     let is = |process: &u32| {
         let line = of(*process, "cmdline");
-        let inner = line.contains("wall-host") && line.contains("--inner");
+        let inner = line.contains("sandbox-process") && line.contains("--inner");
         // of a container only its mounts tell whose it is
         let whose = line.contains(&format!("/bondstone-{id}/"))
             || of(*process, "mountinfo").contains(&format!("/bondstone-{id}/"));

@@ -8,10 +8,9 @@ enum Step {
     Remove(u8),
     Flush,
     CatchUp(usize),
-    Join,
-    Leave(usize),
-    /// The writer goes, and the next one comes.
-    Succeed,
+    AddReader,
+    DropReader(usize),
+    ReplaceWriter,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -20,108 +19,108 @@ fn step() -> impl Strategy<Value = Step> {
         30 => any::<u8>().prop_map(Step::Remove),
         10 => Just(Step::Flush),
         20 => (0..4usize).prop_map(Step::CatchUp),
-        2 => Just(Step::Join),
-        1 => (0..4usize).prop_map(Step::Leave),
-        1 => Just(Step::Succeed),
+        2 => Just(Step::AddReader),
+        1 => (0..4usize).prop_map(Step::DropReader),
+        1 => Just(Step::ReplaceWriter),
     ]
 }
 
-/// A reader, and whether it must be exact from the beginning.
-struct Follower(Reader<u8, u32>, bool);
+/// A reader, and true if it has all entries.
+struct TestReader(Reader<u8, u32>, bool);
 
 type Model = BTreeMap<u8, u32>;
 
-fn seen(reader: &Reader<u8, u32>) -> Model {
+fn entries(reader: &Reader<u8, u32>) -> Model {
     reader.iter().map(|(k, v)| (*k, *v)).collect()
 }
 
-/// Updates that may wait in a pile.
-fn pile_most(n: usize, capacity: usize) -> usize {
+/// Maximum number of queued updates.
+fn max_backlog(n: usize, capacity: usize) -> usize {
     capacity + 2 * n + 3
 }
 
 fn run<const N: usize>(capacity: usize, keys: u8, steps: &[Step]) -> Result<(), TestCaseError> {
     let bounded = Bounded::<N, u8, u32>::new(capacity);
-    let mut writer = bounded.writer();
-    prop_assert!(bounded.writer().is_none(), "there is one already");
-    let mut followers = vec![Follower(bounded.reader(), true)];
-    // what stood after each update; how many updates may be unknown; keys refused
+    let mut writer = bounded.take_writer();
+    prop_assert!(bounded.take_writer().is_none(), "a second writer");
+    let mut readers = vec![TestReader(bounded.reader(), true)];
+    // state after each update, number of updates that may be missing, refused keys
     let (mut history, mut pending, mut refused) = (vec![Model::new()], 0, 0);
     for step in steps {
         let now = &mut writer;
-        let there = now.as_mut().expect("always succeeded");
-        let mut model = history.last().expect("the first is there").clone();
+        let current = now.as_mut().expect("always replaced");
+        let mut model = history.last().expect("not empty").clone();
         let updated = match *step {
             Step::Insert(key, value) => {
                 let key = key % keys;
                 let known = model.contains_key(&key);
                 if known || model.len() < capacity {
-                    prop_assert_eq!(there.insert(key, value), Ok(model.insert(key, value)));
+                    prop_assert_eq!(current.insert(key, value), Ok(model.insert(key, value)));
                     true
                 } else {
                     refused += 1;
-                    prop_assert_eq!(there.insert(key, value), Err(Full { capacity }));
+                    prop_assert_eq!(current.insert(key, value), Err(Full { capacity }));
                     false
                 }
             }
             Step::Remove(key) => {
                 let key = key % keys;
                 let old = model.remove(&key);
-                prop_assert_eq!(there.remove(&key), old);
+                prop_assert_eq!(current.remove(&key), old);
                 old.is_some()
             }
             Step::Flush => {
-                there.flush();
+                current.flush();
                 pending = 0;
                 false
             }
             Step::CatchUp(n) => {
-                let n = n % followers.len();
-                let Follower(reader, exact) = &mut followers[n];
+                let n = n % readers.len();
+                let TestReader(reader, exact) = &mut readers[n];
                 let before = reader.version();
                 let came = reader.catch_up();
                 prop_assert_eq!(reader.version(), before + came);
-                *exact |= reader.joined();
+                *exact |= reader.is_synced();
                 if *exact {
-                    prop_assert!(there.version() - reader.version() <= N as u64, "at most N behind");
-                    prop_assert_eq!(reader.version(), there.version() - pending, "and as the writer has handed out");
+                    prop_assert!(current.version() - reader.version() <= N as u64, "at most N updates behind");
+                    prop_assert_eq!(reader.version(), current.version() - pending, "as far as the writer has sent");
                     prop_assert_eq!(
-                        &seen(reader),
+                        &entries(reader),
                         &history[reader.version() as usize],
-                        "all up to there, nothing else"
+                        "exactly the state of its version"
                     );
                 } else {
                     prop_assert!(reader.is_empty());
                 }
                 false
             }
-            Step::Join => {
-                if followers.len() < 4 {
-                    followers.push(Follower(bounded.reader(), there.version() == 0));
+            Step::AddReader => {
+                if readers.len() < 4 {
+                    readers.push(TestReader(bounded.reader(), current.version() == 0));
                 }
                 false
             }
-            Step::Leave(n) => {
-                // the first stays, so that there always is a reader
-                if n != 0 && n < followers.len() {
-                    followers.remove(n);
+            Step::DropReader(n) => {
+                // keep the first, so that there always is a reader
+                if n != 0 && n < readers.len() {
+                    readers.remove(n);
                 }
                 false
             }
-            Step::Succeed => {
+            Step::ReplaceWriter => {
                 drop(writer.take());
                 let reader = bounded.reader();
-                prop_assert!(reader.joined());
-                prop_assert_eq!(&seen(&reader), &model, "with no writer a reader has all at once");
-                for Follower(reader, exact) in &mut followers {
+                prop_assert!(reader.is_synced());
+                prop_assert_eq!(&entries(&reader), &model, "complete without a writer");
+                for TestReader(reader, exact) in &mut readers {
                     reader.catch_up();
-                    prop_assert_eq!(&seen(reader), &model, "and the writer left nothing undone");
+                    prop_assert_eq!(&entries(reader), &model, "the writer has sent everything");
                     *exact = true;
                 }
-                if followers.len() < 4 {
-                    followers.push(Follower(reader, true));
+                if readers.len() < 4 {
+                    readers.push(TestReader(reader, true));
                 }
-                writer = bounded.writer();
+                writer = bounded.take_writer();
                 pending = 0;
                 false
             }
@@ -130,33 +129,33 @@ fn run<const N: usize>(capacity: usize, keys: u8, steps: &[Step]) -> Result<(), 
             history.push(model);
             pending = if pending as usize == N { 0 } else { pending + 1 };
         }
-        let there = writer.as_ref().expect("always succeeded");
-        let last = history.last().expect("the first is there");
-        prop_assert_eq!(there.version() as usize, history.len() - 1);
-        prop_assert_eq!(there.len(), last.len());
-        prop_assert!(there.iter().all(|(key, value)| last.get(key) == Some(value)));
-        prop_assert!(there.waiting() <= pile_most(N, capacity), "{} wait", there.waiting());
-        for link in &there.master().links {
-            prop_assert!(link.made.1 <= 3, "{} tables", link.made.1);
+        let current = writer.as_ref().expect("always replaced");
+        let last = history.last().expect("not empty");
+        prop_assert_eq!(current.version() as usize, history.len() - 1);
+        prop_assert_eq!(current.len(), last.len());
+        prop_assert!(current.iter().all(|(key, value)| last.get(key) == Some(value)));
+        prop_assert!(current.backlog() <= max_backlog(N, capacity), "{} queued", current.backlog());
+        for link in &current.state().readers {
+            prop_assert!(link.allocated.1 <= 3, "{} tables", link.allocated.1);
         }
     }
     prop_assert_eq!(bounded.refused().get(), refused);
-    // whoever came late has all after some more flushes
-    let there = writer.as_mut().expect("always succeeded");
-    (0..3 + 5 * capacity / FLUSH_STEP).for_each(|_| there.flush());
-    for Follower(reader, _) in &mut followers {
+    // late readers are complete after some more flushes
+    let current = writer.as_mut().expect("always replaced");
+    (0..3 + 5 * capacity / FLUSH_COPY_STEP).for_each(|_| current.flush());
+    for TestReader(reader, _) in &mut readers {
         reader.catch_up();
-        prop_assert!(reader.joined() || there.version() == 0);
-        prop_assert_eq!(&seen(reader), history.last().expect("the first is there"));
+        prop_assert!(reader.is_synced() || current.version() == 0);
+        prop_assert_eq!(&entries(reader), history.last().expect("not empty"));
     }
-    prop_assert_eq!(there.readers(), followers.len(), "those who left are forgotten");
+    prop_assert_eq!(current.readers(), readers.len(), "dropped readers are forgotten");
     Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn a_reader_is_never_further_behind(
+    fn staleness_is_bounded(
         capacity in prop_oneof![0..4usize, 4..40usize, 200..300usize],
         steps in prop::collection::vec(step(), 0..600),
         n in 0..5usize,
@@ -172,13 +171,13 @@ proptest! {
     }
 }
 
-/// A generator of keys and values with no pattern.
+/// A hash of `n`.
 fn mixed(n: u64) -> u64 {
     let n = (n ^ n >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
     (n ^ n >> 27).wrapping_mul(0x81da_def4_bc2d_d44d) >> 13
 }
 
-/// Ever new keys come, change, and go again; now and then there is no room.
+/// Inserts, changes and removes ever new keys; the map is full at times.
 fn change<const N: usize>(writer: &mut Writer<N, u64, u64>, n: u64) {
     let _ = writer.insert(n, n);
     if let Some(key) = n.checked_sub(1 + mixed(n) % 900) {
@@ -193,56 +192,56 @@ fn change<const N: usize>(writer: &mut Writer<N, u64, u64>, n: u64) {
     }
 }
 
-fn same<const N: usize>(writer: &Writer<N, u64, u64>, reader: &Reader<u64, u64>) {
+fn assert_same<const N: usize>(writer: &Writer<N, u64, u64>, reader: &Reader<u64, u64>) {
     assert_eq!((reader.version(), reader.len()), (writer.version(), writer.len()));
     assert!(writer.iter().all(|(key, value)| reader.get(key) == Some(value)));
 }
 
 #[test]
-fn a_reader_that_never_looks_costs_bounded_memory() {
+fn a_stopped_reader_costs_bounded_memory() {
     const CAPACITY: usize = 1000;
     fn sleep<const N: usize>() {
         let bounded = Bounded::<N, u64, u64>::new(CAPACITY);
-        let mut writer = bounded.writer().expect("the first");
+        let mut writer = bounded.take_writer().expect("the first");
         let (mut sleeper, mut other, mut late) = (bounded.reader(), bounded.reader(), bounded.reader());
         for n in 0..100_000 {
             change(&mut writer, n);
             if n.is_multiple_of(10) {
                 other.catch_up();
             }
-            // this one gets a copy of everything and what came after it, mostly
+            // mostly gets a full copy and later updates
             if mixed(n + 1).is_multiple_of(1500) {
                 late.catch_up();
                 assert!(writer.version() - late.version() <= N as u64);
                 writer.flush();
                 late.catch_up();
-                same(&writer, &late);
+                assert_same(&writer, &late);
             }
-            let most = pile_most(N, CAPACITY);
-            for link in &writer.master().links {
-                assert!(link.waiting <= most, "{} wait", link.waiting);
-                // one pile is given, one is cleared out while the next is made
-                assert!(link.made.0 <= 2 * most + 2, "{} deltas", link.made.0);
-                assert!(link.made.1 <= 3, "{} tables", link.made.1);
+            let max = max_backlog(N, CAPACITY);
+            for link in &writer.state().readers {
+                assert!(link.backlog <= max, "{} queued", link.backlog);
+                // one list is sent, one is recycled while the next is filled
+                assert!(link.allocated.0 <= 2 * max + 2, "{} deltas", link.allocated.0);
+                assert!(link.allocated.1 <= 3, "{} tables", link.allocated.1);
             }
         }
-        assert!(sleeper.is_empty() && bounded.refused().get() > 0 && writer.master().map.layout() > 0);
+        assert!(sleeper.is_empty() && bounded.refused().get() > 0 && writer.state().map.generation() > 0);
         writer.flush();
         for reader in [&mut sleeper, &mut other] {
             reader.catch_up();
-            same(&writer, reader);
+            assert_same(&writer, reader);
         }
-        // and again, now that it is awake and the tables have gone round
+        // again, with a reader that catches up and recycled tables
         for n in 100_000..200_000 {
             change(&mut writer, n);
             if mixed(n).is_multiple_of(4096) {
                 sleeper.catch_up();
             }
         }
-        let made = writer.master().links.iter().map(|link| link.made).max();
+        let allocated = writer.state().readers.iter().map(|link| link.allocated).max();
         assert!(
-            made.is_some_and(|(deltas, tables)| deltas <= 2 * pile_most(N, CAPACITY) + 2 && tables <= 3),
-            "{made:?}"
+            allocated.is_some_and(|(deltas, tables)| deltas <= 2 * max_backlog(N, CAPACITY) + 2 && tables <= 3),
+            "{allocated:?}"
         );
     }
     sleep::<0>();
@@ -250,39 +249,39 @@ fn a_reader_that_never_looks_costs_bounded_memory() {
     sleep::<300>();
 }
 
-/// A copy of everything is right although the table was renewed while it was made, or waited to be handed over.
+/// A full copy is correct although the table is rehashed while the copy is allocated or before it is sent.
 #[test]
-fn a_copy_outlives_a_renewal() {
-    fn renewed<const N: usize>() {
+fn a_full_copy_survives_a_rehash() {
+    fn check<const N: usize>() {
         let bounded = Bounded::<N, u64, u64>::new(1000);
         let mut reader = bounded.reader();
-        let mut writer = bounded.writer().expect("the first");
+        let mut writer = bounded.take_writer().expect("the first");
         let (mut n, mut both) = (0, 0);
         while both < 10 {
-            // until a copy and a renewal come together
-            while !writer.master().links[0].is_copying() || writer.master().map.is_settled() {
+            // until a copy and a rehash coincide
+            while !writer.state().readers[0].is_copying() || writer.state().map.is_stable() {
                 change(&mut writer, n);
                 n += 1;
             }
-            // and the copy is handed over
-            while writer.master().links[0].is_copying() {
+            // until the copy is sent
+            while writer.state().readers[0].is_copying() {
                 change(&mut writer, n);
                 n += 1;
             }
             writer.flush();
             reader.catch_up();
-            same(&writer, &reader);
+            assert_same(&writer, &reader);
             both += 1;
         }
     }
-    renewed::<0>();
-    renewed::<300>();
+    check::<0>();
+    check::<300>();
 }
 
 #[test]
-fn readers_that_keep_up_cost_no_allocation() {
+fn readers_that_keep_up_need_no_allocation() {
     let bounded = Bounded::<8, u64, u64>::new(1000);
-    let mut writer = bounded.writer().expect("the first");
+    let mut writer = bounded.take_writer().expect("the first");
     let mut readers = [bounded.reader(), bounded.reader()];
     let mut batch = |writer: &mut Writer<8, u64, u64>, n: u64| {
         (n * 32..n * 32 + 32).for_each(|n| change(writer, n));
@@ -291,8 +290,8 @@ fn readers_that_keep_up_cost_no_allocation() {
         }
     };
     (0..1000).for_each(|n| batch(&mut writer, n));
-    let made: Vec<_> = writer.master().links.iter().map(|link| link.made).collect();
+    let allocated: Vec<_> = writer.state().readers.iter().map(|link| link.allocated).collect();
     (1000..20_000).for_each(|n| batch(&mut writer, n));
-    assert_eq!(writer.master().links.iter().map(|link| link.made).collect::<Vec<_>>(), made);
-    assert!(made.iter().all(|&(deltas, tables)| deltas < 32 && tables == 2), "{made:?}");
+    assert_eq!(writer.state().readers.iter().map(|link| link.allocated).collect::<Vec<_>>(), allocated);
+    assert!(allocated.iter().all(|&(deltas, tables)| deltas < 32 && tables == 2), "{allocated:?}");
 }

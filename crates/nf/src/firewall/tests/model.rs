@@ -1,20 +1,20 @@
-//! Connections against endpoints that keep to RFC 9293, count in octets and know nothing of the firewall.
+//! Connection tracking, compared with a model of two endpoints that conform to RFC 9293.
 
 use crate::Firewall;
 use proptest::prelude::*;
 use std::collections::HashSet;
-use testkit::Bench;
+use testkit::Harness;
 use wire::{TcpFlags, build};
 
-/// A step of an honest client and server, who keep to the windows, on a network that loses, repeats and delays; and of a
-/// stranger, who does not know the numbers.
+/// A step of conforming endpoints on a network that loses, duplicates and delays packets, or of an attacker who does
+/// not know the sequence numbers.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A side sends so many octets, as far as there is room, and acknowledges all it has seen.
+    /// A side sends this many octets, within the window, and acknowledges everything it received.
     Send(bool, u16, bool),
-    /// An older segment comes once more.
+    /// An older segment is duplicated.
     Again(prop::sample::Index),
-    /// A stranger's segment for a side, this far from what would be right, by sequence number and by acknowledgement.
+    /// A forged segment for a side; offsets of sequence and acknowledgement number from the right ones.
     Strange(bool, i64, i64),
     Close(bool),
 }
@@ -30,16 +30,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One endpoint and what it knows.
+/// State of an endpoint.
 #[derive(Clone, Copy)]
-struct End {
+struct Endpoint {
     isn: u32,
     scale: u8,
     window: u16,
-    /// Octets sent and received, SYN and FIN included.
+    /// Octets sent and received, including SYN and FIN.
     sent: u64,
     got: u64,
-    /// Up to which the other has said that it has room. In a SYN windows are not scaled.
+    /// Right edge of the window that the other side advertised. Windows of SYNs are not scaled.
     told: u64,
     closed: bool,
 }
@@ -60,28 +60,28 @@ fn frame(out: bool, flags: TcpFlags, seq: u32, ack: u32, window: u16, len: usize
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What honest hosts send always passes, whatever their scales and wherever their numbers begin; what is far from it never
-    /// does.
+    /// Segments of conforming endpoints always pass, for all window scales and initial sequence numbers; forged
+    /// segments that are far off never do.
     #[test]
-    fn honest_segments_pass_and_strange_ones_do_not(
+    fn conforming_segments_pass_and_forged_ones_do_not(
         isns in any::<[u32; 2]>(),
         scales in (0..=14u8, 0..=14u8),
         windows in (1..=u16::MAX, 1..=u16::MAX),
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let mut f = Bench::of::<Firewall>("rules = [\"accept src 10.0.0.0/8\"]\ntrack = {}");
+        let mut f = Harness::new::<Firewall>("rules = [\"accept src 10.0.0.0/8\"]\ntrack = {}");
         let mut ends = [
-            End { isn: isns[0], scale: scales.0.min(8), window: windows.0, sent: 1, got: 1, told: 1 + u64::from(windows.1), closed: false },
-            End { isn: isns[1], scale: scales.1.min(8), window: windows.1, sent: 1, got: 1, told: 1, closed: false },
+            Endpoint { isn: isns[0], scale: scales.0.min(8), window: windows.0, sent: 1, got: 1, told: 1 + u64::from(windows.1), closed: false },
+            Endpoint { isn: isns[1], scale: scales.1.min(8), window: windows.1, sent: 1, got: 1, told: 1, closed: false },
         ];
-        let seq = |e: &End, octets: u64| e.isn.wrapping_add(octets as u32);
+        let seq = |e: &Endpoint, octets: u64| e.isn.wrapping_add(octets as u32);
         let (syn, ack) = (TcpFlags::SYN, TcpFlags::ACK);
         for one in [
             frame(true, syn, isns[0], 0, windows.0, 0, Some(ends[0].scale)),
             frame(false, syn | ack, isns[1], isns[0].wrapping_add(1), windows.1, 0, Some(ends[1].scale)),
             frame(true, ack, isns[0].wrapping_add(1), isns[1].wrapping_add(1), windows.0, 0, None),
         ] {
-            prop_assert!(f.one(&one).is_ok());
+            prop_assert!(f.feed_one(&one).is_ok());
         }
         ends[1].told += u64::from(windows.0) << ends[0].scale;
         let mut old: Vec<(Vec<u8>, u64, usize)> = vec![];
@@ -90,14 +90,14 @@ proptest! {
                 Step::Send(side, len, lost) => {
                     let (me, peer) = (usize::from(side), usize::from(!side));
                     let (mine, theirs) = (ends[me], ends[peer]);
-                    // what is on its way and not acknowledged yet is within the peer's window
+                    // data in flight is within the peer's window
                     let room = mine.told.saturating_sub(mine.sent);
                     let len = if mine.closed { 0 } else { u64::from(len).min(room) };
                     let segment = frame(me == 0, ack, seq(&mine, mine.sent), seq(&theirs, mine.got), mine.window, len as usize, None);
                     ends[me].sent += len;
-                    prop_assert!(f.one(&segment).is_ok(), "step {n}: {step:?}");
+                    prop_assert!(f.feed_one(&segment).is_ok(), "step {n}: {step:?}");
                     old.push((segment, ends[me].sent, me));
-                    // the firewall has seen it; the peer may not have, and is sent it again by Again only
+                    // the firewall has processed it; if the peer has not, only a duplicate reaches it
                     if !lost {
                         if mine.sent == theirs.got {
                             ends[peer].got = ends[me].sent;
@@ -107,11 +107,11 @@ proptest! {
                 }
                 Step::Again(index) if !old.is_empty() => {
                     let (segment, end, me) = index.get(&old);
-                    // not older than a window: the honest repeat what is not acknowledged
+                    // at most a window old: endpoints retransmit only unacknowledged data
                     let peer = ends[me ^ 1];
                     let fresh = *end + (u64::from(peer.window) << peer.scale).min(60_000) > ends[*me].sent;
                     if fresh {
-                        let late = f.one(segment);
+                        let late = f.feed_one(segment);
                         prop_assert!(late.is_ok() || ends[*me].sent - end > 0, "step {n}: {late:?}");
                         ends[me ^ 1].got = ends[me ^ 1].got.max((*end).min(ends[*me].sent));
                     }
@@ -122,15 +122,15 @@ proptest! {
                     let far = seq(&ends[me], ends[me].sent).wrapping_add(by_seq as u32);
                     let acks = seq(&ends[peer], ends[me].got).wrapping_add(by_ack as u32);
                     let segment = frame(me == 0, ack, far, acks, 1000, 10, None);
-                    prop_assert_eq!(f.one(&segment), Err("out_of_window"), "step {}: {:?}", n, step);
+                    prop_assert_eq!(f.feed_one(&segment), Err("out_of_window"), "step {}: {:?}", n, step);
                 }
                 Step::Close(side) => {
                     let (me, peer) = (usize::from(side), usize::from(!side));
-                    // a FIN takes room in the window as well
+                    // a FIN occupies a sequence number in the window
                     let room = ends[me].told > ends[me].sent;
                     if room && !ends[me].closed && ends[peer].got == ends[me].sent && ends.iter().filter(|e| e.closed).count() == 0 {
                         let fin = frame(me == 0, ack | TcpFlags::FIN, seq(&ends[me], ends[me].sent), seq(&ends[peer], ends[me].got), ends[me].window, 0, None);
-                        prop_assert!(f.one(&fin).is_ok());
+                        prop_assert!(f.feed_one(&fin).is_ok());
                         (ends[me].closed, ends[me].sent) = (true, ends[me].sent + 1);
                         ends[peer].got = ends[me].sent;
                     }
@@ -139,10 +139,10 @@ proptest! {
         }
     }
 
-    /// UDP: the first of a pair of hosts and ports decides for both directions.
+    /// UDP: the first packet between two endpoints decides for both directions.
     #[test]
-    fn datagrams_are_let_in_where_one_went_out(packets in prop::collection::vec((0..4u8, 0..4u8, 0..4u16, 0..4u16, any::<bool>()), 1..200)) {
-        let mut f = Bench::of::<Firewall>("rules = [\"accept src 10.0.0.0/24 dport 0-1\"]\ntrack = {}");
+    fn replies_to_datagrams_pass(packets in prop::collection::vec((0..4u8, 0..4u8, 0..4u16, 0..4u16, any::<bool>()), 1..200)) {
+        let mut f = Harness::new::<Firewall>("rules = [\"accept src 10.0.0.0/24 dport 0-1\"]\ntrack = {}");
         let mut known: HashSet<(u8, u8, u16, u16)> = HashSet::new();
         let (mut frames, mut expected) = (vec![], vec![]);
         for (a, b, p, q, out) in packets {
@@ -156,7 +156,7 @@ proptest! {
             }
             frames.push(frame);
         }
-        // one by one, and in bursts
+        // singly and in bursts
         prop_assert_eq!(f.feed(&frames), expected);
     }
 }

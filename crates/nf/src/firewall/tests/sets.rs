@@ -1,12 +1,12 @@
-//! Rule sets as ClassBench makes them (Taylor and Turner, 2007), and packets near their rules.
+//! Rule sets in the manner of ClassBench (Taylor and Turner, 2007), and packets near their rules.
 //!
-//! What matters of its seeds is kept: prefix lengths with peaks at 0, 16, 24 and 32, sources and destinations out of few
-//! networks and nested in each other, the five classes of ports (any, low, high, arbitrary range, exact), few protocols, and
-//! a list that goes from narrow to wide, so that rules overlap.
+//! The sets have the characteristics of its seeds: prefix lengths with peaks at 0, 16, 24 and 32, nested sources and
+//! destinations from a few networks, the five port classes (any, low, high, arbitrary range, exact), few protocols, and
+//! an order from specific to general, so that rules overlap.
 
 use tables::classifier::{Addresses, FragmentKind, Key4, Rule, Upper};
 
-/// Numbers that are the same in every run.
+/// A deterministic random number generator.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -26,9 +26,9 @@ pub(super) fn rng(seed: u8) -> Random {
     Random(0x5eed_c1a5_5be2_c400 + u64::from(seed))
 }
 
-/// A rule as a linear scan reads it.
+/// A rule for the linear scan.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct ModelRule {
     pub(super) src: (u32, u8),
     pub(super) dst: (u32, u8),
     pub(super) protocol: Option<u8>,
@@ -36,14 +36,14 @@ pub(super) struct Line {
     pub(super) dport: (u16, u16),
 }
 
-/// Kinds of seed: where prefixes are narrow and ports matter.
+/// ClassBench seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seed {
-    /// Access list: wide sources, narrow destinations.
+    /// Access control list: general sources, specific destinations.
     Acl,
-    /// Firewall: many wildcards, ranges of ports.
+    /// Firewall: many wildcards and port ranges.
     Firewall,
-    /// IP chains: both.
+    /// IP chains: a mix of both.
     Chain,
 }
 
@@ -51,13 +51,13 @@ pub(super) fn mask(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-pub(super) fn lines(seed: Seed, n: usize) -> Vec<Line> {
+pub(super) fn model_rules(seed: Seed, n: usize) -> Vec<ModelRule> {
     let mut rng = rng(n as u8 ^ seed as u8);
     let nets: Vec<u32> = (0..(n / 20).max(4)).map(|_| rng.next()).collect();
     let net = |rng: &mut Random, lens: &[u8]| {
         let len = lens[rng.below(lens.len())];
         let host = rng.next();
-        // of few networks, most of them used again and again
+        // from a few networks, most of them used repeatedly
         let (one, other) = (rng.below(nets.len()), rng.below(nets.len()));
         let base = nets[one.min(other)];
         ((base & mask(16) | host & !mask(16)) & mask(len), len)
@@ -75,7 +75,7 @@ pub(super) fn lines(seed: Seed, n: usize) -> Vec<Line> {
         }
         _ => (0, u16::MAX),
     };
-    let mut all: Vec<Line> = (0..n)
+    let mut all: Vec<ModelRule> = (0..n)
         .map(|_| {
             let (src, dst, sports, dports) = match seed {
                 Seed::Acl => {
@@ -89,7 +89,7 @@ pub(super) fn lines(seed: Seed, n: usize) -> Vec<Line> {
             let protocol = [Some(6), Some(6), Some(6), Some(17), Some(17), None, Some(1), Some(50)][rng.below(8)];
             let with_ports = matches!(protocol, Some(6 | 17));
             let any = (0, u16::MAX);
-            Line {
+            ModelRule {
                 src,
                 dst,
                 protocol,
@@ -98,12 +98,12 @@ pub(super) fn lines(seed: Seed, n: usize) -> Vec<Line> {
             }
         })
         .collect();
-    // narrow before wide, or else all would be hidden by the first few
+    // specific rules first, otherwise the first few would shadow all others
     all.sort_by_key(|l| core::cmp::Reverse(u32::from(l.src.1) + u32::from(l.dst.1)));
     all
 }
 
-impl Line {
+impl ModelRule {
     pub(super) fn rule(&self) -> Rule {
         let upper = match (self.sport, self.dport) {
             ((0, u16::MAX), (0, u16::MAX)) => Upper::Any,
@@ -117,7 +117,7 @@ impl Line {
         }
     }
 
-    /// The obvious reading.
+    /// Returns true if the rule matches.
     pub(super) fn matches(&self, p: &Packet) -> bool {
         let within = |net: (u32, u8), address: u32| (address ^ net.0) & mask(net.1) == 0;
         let ports = self.sport == (0, u16::MAX) && self.dport == (0, u16::MAX)
@@ -138,8 +138,8 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// One in a rule, at its edge, or just beside it.
-    pub(super) fn near(line: &Line, rng: &mut Random) -> Self {
+    /// Returns a packet inside a rule, at its boundary, or just outside.
+    pub(super) fn near(line: &ModelRule, rng: &mut Random) -> Self {
         let mut edge = |from: u32, to: u32| match rng.below(5) {
             0 => from,
             1 => to,

@@ -1,7 +1,7 @@
-//! The FIB under hosts that come and go, and what its workers see meanwhile.
+//! Changes of the FIB, and concurrent look-ups.
 
-use super::super::forward::Router;
 use super::*;
+use crate::l3fwd::router::Router;
 use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use packet::{Batch, HeapPool, Pool};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use wire::build;
 const LAN: MacAddr = MacAddr([2, 0, 0, 0, 1, 0]);
 const HOST: MacAddr = MacAddr([2, 0, 0, 0, 1, 5]);
 
-struct Nobody;
+struct NullSink;
 
-impl Sink for Nobody {
+impl Sink for NullSink {
     fn send<const TIMED: bool>(&mut self, _: u16, batch: &mut Batch) {
         batch.clear();
     }
@@ -29,8 +29,8 @@ fn config(more: &str) -> (Config, Settings, BuildContext) {
     (Config::new(&settings, &cx).unwrap(), settings, cx)
 }
 
-/// A FIB of one interface, with tables of so many groups.
-fn small(config: &Config, settings: &Settings, cx: &BuildContext, groups: (usize, usize)) -> Fib {
+/// Returns a FIB of one interface, whose tables have the given numbers of second-level groups for IPv4 and IPv6.
+fn small_fib(config: &Config, settings: &Settings, cx: &BuildContext, groups: (usize, usize)) -> Fib {
     let mut fib = Fib::new(config, settings, cx).unwrap();
     let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
     {
@@ -38,7 +38,7 @@ fn small(config: &Config, settings: &Settings, cx: &BuildContext, groups: (usize
         tables.v4 = lpm4::with(limits(groups.0)).unwrap().0;
         tables.v6 = lpm6::with(limits(groups.1)).unwrap().0;
     }
-    fib.connect(0, &config.faces[0]).unwrap();
+    fib.insert_connected(0, &config.interfaces[0]).unwrap();
     fib
 }
 
@@ -47,65 +47,66 @@ fn host4(n: u32) -> IpAddr {
 }
 
 #[test]
-fn a_copy_that_no_packet_of_an_ip_version_reaches_holds_up_nobody() {
+fn a_copy_without_packets_of_an_ip_version_does_not_delay_reclamation() {
     let (config, settings, cx) = config("");
-    // IPv4: two groups for its own addresses and one for a host; IPv6: 13 for the link-local one, 13 and at most 8 more
-    let fib = Arc::new(small(&config, &settings, &cx, (6, 60)));
+    // IPv4: two groups for own addresses and one for a host; IPv6: 13 for the link-local address, 13 and at most 8 more
+    let fib = Arc::new(small_fib(&config, &settings, &cx, (6, 60)));
     let pool = Arc::new(HeapPool::new(64));
     let plan = NodePlan { name: "l3fwd".to_owned(), edges: vec![Target::Port(0), Target::Port(1)] };
-    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), open: false }];
+    let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }];
     let router = Router::new(config.clone(), fib.clone(), 1);
     let mut copy = Graph::new(&Blueprint { nodes: vec![plan], hops }, vec![Box::new(router)], pool.clone());
     let mut now = Duration::from_secs(1);
     for n in 0..100u32 {
         let host6 = IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8_0001 << 80 | u128::from(n + 1) << 56 | 5));
-        for who in [(0, host4(n + 1)), (0, host6)] {
+        for key in [(0, host4(n + 1)), (0, host6)] {
             let mut control = fib.control();
-            control.heard(&fib, &config.faces, who, HOST, true, now);
-            assert!(control.neighbours.contains_key(&who), "{} is forgotten at once, after {n}", who.1);
+            control.learn(&fib, &config.interfaces, key, HOST, true, now);
+            assert!(control.neighbours.contains_key(&key), "{} was not added, after {n}", key.1);
         }
         if n % 10 == 0 {
-            // the copy may have looked something up since it last said that it does not
+            // the copy looks up addresses between its idle declarations
             let mut batch = Batch::new();
             let IpAddr::V4(dst) = host4(n + 1) else { unreachable!() };
             let v4 = build::udp4([10, 0, 0, 9], dst, 1, 2).dst_mac(LAN).pad_to(60).to_vec();
             let v6 = build::udp6("2001:db8:1::9".parse::<Ipv6Addr>().unwrap(), Ipv6Addr::LOCALHOST, 1, 2);
             batch.push(pool.alloc_from(&v4).unwrap()).unwrap();
             batch.push(pool.alloc_from(&v6.dst_mac(LAN).to_vec()).unwrap()).unwrap();
-            copy.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Nobody);
+            copy.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut NullSink);
         }
-        for _ in 0..=TRIES {
-            now += config.lifetime;
-            fib.control().age(&fib, &config.faces, config.lifetime, now);
+        for _ in 0..=REQUESTS_MAX {
+            now += config.reachable_time;
+            fib.control().age(&fib, &config.interfaces, config.reachable_time, now);
         }
         assert!(fib.control().neighbours.is_empty());
-        copy.wake(now, &mut Nobody);
+        copy.run_timers(now, &mut NullSink);
     }
 }
 
 #[test]
-fn neighbours_for_which_the_table_has_no_room_take_no_number() {
-    let (config, settings, cx) = config("neighbours = 8");
-    let fib = small(&config, &settings, &cx, (2, 30));
+fn neighbours_that_do_not_fit_in_the_table_take_no_number() {
+    let (config, settings, cx) = config("neighbours_max = 8");
+    let fib = small_fib(&config, &settings, &cx, (2, 30));
     let now = Duration::from_secs(1);
-    // the router's own /24 and that of the broadcast address take both groups
+    // the /24 of the router's own address and that of the broadcast address take both groups
     for n in 0..fib.adjacencies.len() as u32 {
-        assert!(fib.control().want(&fib, &config.faces, (0, host4(1 + n % 60_000)), now).is_none());
+        assert!(fib.control().request_resolution(&fib, &config.interfaces, (0, host4(1 + n % 60_000)), now).is_none());
     }
     let mut control = fib.control();
-    let (number, question) = control.want(&fib, &config.faces, (0, host4(0)), now).expect("a number is left");
-    assert_eq!((control.who(number), question.map(|q| q.address)), (Some((0, host4(0))), Some(host4(0))));
-    assert_eq!((control.found, control.neighbours.len(), control.who.len()), (1, 1, 1));
+    let resolution = control.request_resolution(&fib, &config.interfaces, (0, host4(0)), now);
+    let (number, request) = resolution.expect("a number is left");
+    assert_eq!((control.key_of(number), request.map(|r| r.address)), (Some((0, host4(0))), Some(host4(0))));
+    assert_eq!((control.neighbours.len(), control.keys.len()), (1, 1));
 }
 
 #[test]
-fn who_meets_the_number_of_a_new_neighbour_finds_its_adjacency() {
+fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
     const HOSTS: u32 = 60_000;
     const FAILED: u32 = u32::MAX - 1;
-    const FOUND: (Kind, u8, usize) = (Kind::Unresolved, 1, 1500);
-    let (config, settings, cx) = config("neighbours = 60000");
+    const FOUND: (AdjacencyKind, u8, usize) = (AdjacencyKind::Unresolved, 1, 1500);
+    let (config, settings, cx) = config("neighbours_max = 60000");
     let fib = Fib::new(&config, &settings, &cx).unwrap();
-    let (next, met) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
+    let (next, looking_up) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut routes = fib.reader();
@@ -114,33 +115,35 @@ fn who_meets_the_number_of_a_new_neighbour_finds_its_adjacency() {
                 if n == HOSTS {
                     break;
                 }
-                met.store(n, Ordering::Relaxed);
+                looking_up.store(n, Ordering::Relaxed);
                 loop {
                     let mut value = [0];
                     routes.look_up4(&[0x0a01_0000 + n], &mut value);
-                    let seen = fib.adjacency(value[0]).load();
-                    if seen.kind() == Kind::Connected && next.load(Ordering::Relaxed) == n {
+                    let adjacency = fib.adjacency(value[0]).load();
+                    if adjacency.kind() == AdjacencyKind::Connected && next.load(Ordering::Relaxed) == n {
                         continue;
                     }
-                    if seen.kind() != Kind::Connected && (seen.kind(), seen.output(), seen.mtu()) != FOUND {
+                    if adjacency.kind() != AdjacencyKind::Connected
+                        && (adjacency.kind(), adjacency.output(), adjacency.mtu()) != FOUND
+                    {
                         next.store(FAILED, Ordering::Relaxed);
-                        panic!("{:?} behind output {} for host {n}", seen.kind(), seen.output());
+                        panic!("{:?} behind output {} for host {n}", adjacency.kind(), adjacency.output());
                     }
                     break;
                 }
             }
         });
         for n in 0..HOSTS {
-            // the worker waits for the neighbour, not the other way round
-            while met.load(Ordering::Relaxed) != n && next.load(Ordering::Relaxed) != FAILED {
+            // the reader looks up the host before it is added
+            while looking_up.load(Ordering::Relaxed) != n && next.load(Ordering::Relaxed) != FAILED {
                 std::thread::yield_now();
             }
-            let who = (0, Ipv4Addr::from_bits(0x0a01_0000 + n).into());
-            let wanted = fib.control().want(&fib, &config.faces, who, Duration::ZERO);
-            if wanted.is_none() {
+            let key = (0, Ipv4Addr::from_bits(0x0a01_0000 + n).into());
+            let resolution = fib.control().request_resolution(&fib, &config.interfaces, key, Duration::ZERO);
+            if resolution.is_none() {
                 next.store(HOSTS, Ordering::Relaxed);
             }
-            assert!(wanted.is_some(), "room for all of them");
+            assert!(resolution.is_some(), "all neighbours fit");
             if next.compare_exchange(n, n + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 return;
             }

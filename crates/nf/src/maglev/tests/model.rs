@@ -1,4 +1,4 @@
-//! Connections against a map.
+//! Comparison of connections with a map.
 
 use super::*;
 use std::collections::HashMap;
@@ -9,12 +9,12 @@ use wire::{TcpFlags, build};
 
 const BACKENDS: usize = 5;
 const CAPACITY: usize = 100;
-/// The backend of a connection that found none.
+/// Backend of a connection for which none was up.
 const NONE: usize = usize::MAX;
 
-/// The slow way: who gets what.
+/// Reference implementation: a map of connections to backends.
 struct Model {
-    conditions: [Condition; BACKENDS],
+    states: [BackendState; BACKENDS],
     connections: HashMap<Client, usize>,
     moved: u64,
     full: u64,
@@ -64,12 +64,12 @@ impl Model {
         let known = self.connections.get(&client).copied();
         if let Some(backend) = known
             && backend != NONE
-            && self.conditions[backend] != Condition::Down
+            && self.states[backend] != BackendState::Down
         {
             return Some(backend);
         }
         let names: Vec<String> = (1..=BACKENDS).map(|n| format!("b{n}")).collect();
-        let up = |at: usize| u32::from(self.conditions[at] == Condition::Up);
+        let up = |at: usize| u32::from(self.states[at] == BackendState::Up);
         let members: Vec<_> = names.iter().enumerate().map(|(at, name)| Member { name, weight: up(at) }).collect();
         let chosen = Ring::build(251, &members).unwrap().get(client.hash()).map(usize::from);
         if known.is_none() && self.connections.keys().filter(|c| c.v6 == client.v6).count() == CAPACITY {
@@ -85,7 +85,7 @@ impl Model {
 #[derive(Clone, Debug)]
 enum Step {
     Packets(Vec<Client>),
-    Set(usize, Condition),
+    Set(usize, BackendState),
 }
 
 fn step(hosts: u8) -> impl Strategy<Value = Step> {
@@ -95,21 +95,21 @@ fn step(hosts: u8) -> impl Strategy<Value = Step> {
         host,
         port,
     });
-    let condition = prop_oneof![Just(Condition::Up), Just(Condition::Draining), Just(Condition::Down)];
+    let state = prop_oneof![Just(BackendState::Up), Just(BackendState::Draining), Just(BackendState::Down)];
     prop_oneof![
         3 => prop::collection::vec(client, 1..70).prop_map(Step::Packets),
-        1 => (0..BACKENDS, condition).prop_map(|(b, c)| Step::Set(b, c)),
+        1 => (0..BACKENDS, state).prop_map(|(b, c)| Step::Set(b, c)),
     ]
 }
 
-/// The backend that a packet went to; otherwise it is what it was.
-fn backend(client: Client, sent: &[u8], came: &[u8], forward: &str) -> usize {
-    let (outer, before) = (seen(came), seen(sent));
+/// Returns the backend that a packet was sent to, after verifying that nothing else has changed.
+fn backend(client: Client, sent: &[u8], received: &[u8], forward: &str) -> usize {
+    let (outer, before) = (contents(received), contents(sent));
     match forward {
         "gre" | "ipip" => {
-            let (kind, bytes) = inside(&outer);
+            let (kind, bytes) = decapsulate(&outer);
             assert_eq!((packet(kind, &bytes), client.v6), (before, kind == EtherType::IPV6));
-            assert!(sent[14..].starts_with(&bytes), "not one byte of it changes");
+            assert!(sent[14..].starts_with(&bytes), "the inner packet is unchanged");
         }
         _ => {
             assert_eq!((outer.src, outer.ports, outer.protocol), (before.src, before.ports, before.protocol));
@@ -122,30 +122,32 @@ fn backend(client: Client, sent: &[u8], came: &[u8], forward: &str) -> usize {
     }
 }
 
-fn agrees(forward: &str, v6_backends: bool, steps: &[Step], only: Option<bool>) {
+fn compare_with_model(forward: &str, v6_backends: bool, steps: &[Step], force_v6: Option<bool>) {
     let (mut bench, shared) = balancer(&service(forward, v6_backends));
-    let conditions = [Condition::Up; BACKENDS];
-    let mut model = Model { conditions, connections: HashMap::new(), moved: 0, full: 0 };
+    let states = [BackendState::Up; BACKENDS];
+    let mut model = Model { states, connections: HashMap::new(), moved: 0, full: 0 };
     let mut dropped = 0;
     for step in steps {
         match step {
-            Step::Set(backend, condition) => {
-                shared.0.set(*backend, *condition);
-                model.conditions[*backend] = *condition;
+            Step::Set(backend, state) => {
+                shared.0.set(*backend, *state);
+                model.states[*backend] = *state;
             }
             Step::Packets(clients) => {
-                for client in clients.iter().map(|c| Client { v6: only.unwrap_or(c.v6), ..*c }) {
+                for client in clients.iter().map(|c| Client { v6: force_v6.unwrap_or(c.v6), ..*c }) {
                     let sent = client.frame();
-                    match (model.send(client), bench.one(&sent)) {
-                        (Some(b), Ok(came)) => assert_eq!(backend(client, &sent, &came, forward), b, "{client:?}"),
+                    match (model.send(client), bench.feed_one(&sent)) {
+                        (Some(b), Ok(received)) => {
+                            assert_eq!(backend(client, &sent, &received, forward), b, "{client:?}")
+                        }
                         (None, Err("no_backend")) => dropped += 1,
-                        (wanted, came) => panic!("{client:?}: {wanted:?}, {came:?}"),
+                        (expected, received) => panic!("{client:?}: {expected:?}, {received:?}"),
                     }
                 }
             }
         }
     }
-    bench.wake(std::time::Duration::from_millis(1));
+    bench.jump_to(std::time::Duration::from_millis(1));
     assert_eq!(bench.counter("moved"), model.moved);
     assert_eq!(bench.counter("table_full"), model.full);
     assert_eq!(bench.counter("connections"), model.connections.len() as u64);
@@ -160,16 +162,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn tunnels_agree_with_a_map(gre in any::<bool>(), v6 in any::<bool>(), steps in steps(40)) {
-        agrees(if gre { "gre" } else { "ipip" }, v6, &steps, None);
+        compare_with_model(if gre { "gre" } else { "ipip" }, v6, &steps, None);
     }
 
     #[test]
     fn rewriting_agrees_with_a_map(nat in any::<bool>(), v6 in any::<bool>(), steps in steps(40)) {
-        agrees(if nat { "nat" } else { "l3dsr" }, v6, &steps, Some(v6));
+        compare_with_model(if nat { "nat" } else { "l3dsr" }, v6, &steps, Some(v6));
     }
 
     #[test]
-    fn bursts_do_what_single_packets_do(steps in steps(20), gre in any::<bool>()) {
+    fn bursts_are_processed_like_single_packets(steps in steps(20), gre in any::<bool>()) {
         let forward = if gre { "gre" } else { "ipip" };
         let [(mut one, shared_one), (mut all, shared_all)] = [0, 1].map(|_| balancer(&service(forward, false)));
         for step in &steps {
@@ -177,8 +179,8 @@ proptest! {
                 Step::Set(b, c) => [&shared_one, &shared_all].iter().for_each(|shared| shared.0.set(*b, *c)),
                 Step::Packets(clients) => {
                     let frames: Vec<_> = clients.iter().map(|c| c.frame()).collect();
-                    let what = |f: &Vec<u8>| (seen(f).dst, seen(f).payload);
-                    let singly: Vec<_> = frames.iter().filter_map(|f| one.one(f).ok()).map(|f| what(&f)).collect();
+                    let what = |f: &Vec<u8>| (contents(f).dst, contents(f).payload);
+                    let singly: Vec<_> = frames.iter().filter_map(|f| one.feed_one(f).ok()).map(|f| what(&f)).collect();
                     let together: Vec<_> = all.feed(&frames).iter().map(what).collect();
                     prop_assert_eq!(singly, together);
                 }

@@ -1,17 +1,17 @@
-//! A PostgreSQL server of a test's own: in a temporary folder, reached by a socket there, gone at the end.
+//! A temporary PostgreSQL server, with its data and socket in a temporary folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The server. It does not outlive the test, whether that ends well or not.
+/// The server; it is stopped when dropped.
 pub(crate) struct Server {
     child: Child,
     folder: TempDir,
 }
 
-/// Where a program of PostgreSQL is: Debian keeps them in a folder of their version.
+/// Finds a program of PostgreSQL; Debian installs them in a folder per version.
 fn program(name: &str) -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = versions.map(|v| v.path().join("bin").join(name)).filter(|p| p.exists()).collect();
@@ -21,7 +21,7 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Starts one; says why not where PostgreSQL is not installed.
+    /// Starts a server; `None`, with a message, if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Server> {
         let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
             println!("skipped: PostgreSQL is not installed (Debian: apt-get install postgresql)");
@@ -48,27 +48,27 @@ impl Server {
         let end = Instant::now() + Duration::from_secs(60);
         while self.sql("postgres", "SELECT 1").is_err() {
             let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(self.child.try_wait().unwrap().is_none(), "the server ended: {}", log());
+            assert!(self.child.try_wait().unwrap().is_none(), "the server exited: {}", log());
             assert!(Instant::now() < end, "the server does not answer: {}", log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// The URL of a database on it.
+    /// Returns the URL of a database.
     pub(crate) fn url(&self, database: &str) -> String {
         let socket = self.folder.path().to_str().unwrap().replace('/', "%2F");
         format!("postgres://bondstone@{socket}/{database}")
     }
 
-    /// Makes an empty database, and gives its URL.
+    /// Creates an empty database and returns its URL.
     pub(crate) fn database(&self, name: &str) -> String {
         self.sql("postgres", &format!("CREATE DATABASE {name}")).unwrap();
         self.url(name)
     }
 
-    /// Runs statements in a database; gives what they print.
+    /// Runs statements in a database and returns the output.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> Result<String, String> {
-        let mut psql = Command::new(program("psql").expect("it comes with the server"));
+        let mut psql = Command::new(program("psql").expect("part of the server"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "bondstone", "-d", database, "-c", sql, "-h"]);
         let out = psql.arg(self.folder.path()).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -78,7 +78,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // SIGQUIT: an immediate end, which takes its processes with it
+        // SIGQUIT: immediate shutdown of all its processes
         let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
         let end = Instant::now() + Duration::from_secs(10);
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
@@ -89,12 +89,12 @@ impl Drop for Server {
     }
 }
 
-/// The user to run it as, for root: PostgreSQL refuses root.
+/// Returns an unprivileged user if this is root: PostgreSQL refuses to run as root.
 fn unprivileged() -> Option<String> {
     use std::os::unix::fs::MetadataExt;
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0);
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let user = if users.lines().any(|l| l.starts_with("postgres:")) { "postgres" } else { "nobody" };
+    let user = if users.lines().any(|l| l.starts_with("postgres:")) { "postgres" } else { "65534" };
     root.then(|| user.to_owned())
 }
 

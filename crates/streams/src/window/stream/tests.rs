@@ -1,10 +1,12 @@
-//! Each case by itself, and all of them at random against a slow, obvious model.
+//! Single cases, and random segments against a slow model.
 
 use super::*;
+use crate::window::overlap::Overlap;
+use crate::window::stream_state::StreamCounts;
 
 mod random;
 
-/// What came out of a stream; bytes that come one behind the other are joined.
+/// Output of a stream; adjacent bytes are joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Item {
     Bytes(Vec<u8>),
@@ -16,12 +18,12 @@ fn bytes(text: &[u8]) -> Item {
     Item::Bytes(text.to_vec())
 }
 
-/// A stream with all it needs.
+/// A stream with the state that it needs.
 struct Rig {
     stream: Stream,
     memory: Memory,
-    rules: Rules,
-    tally: Tally,
+    rules: Limits,
+    tally: StreamCounts,
     now: u32,
     got: Vec<Item>,
 }
@@ -38,21 +40,21 @@ impl Rig {
         Rig {
             stream: Stream::default(),
             memory: Memory::new(memory, pieces, 0),
-            rules: Rules { overlap, pieces, strict: false },
-            tally: Tally::default(),
+            rules: Limits { overlap, pieces, strict: false },
+            tally: StreamCounts::default(),
             now: 0,
             got: vec![],
         }
     }
 
-    /// One that has had a SYN, so that its first byte has the number `first`.
+    /// Returns a stream whose SYN was seen, so that its first byte has number `first`.
     fn open(first: u32) -> Self {
         let mut rig = Self::new(Overlap::Linux);
         rig.feed(first.wrapping_sub(1), TcpFlags::SYN, b"");
         rig
     }
 
-    fn call<R>(&mut self, f: impl FnOnce(&mut Stream, &mut Desk<'_>, &mut dyn FnMut(Chunk<'_>)) -> R) -> R {
+    fn call<R>(&mut self, f: impl FnOnce(&mut Stream, &mut Shared<'_>, &mut dyn FnMut(Chunk<'_>)) -> R) -> R {
         let Rig { stream, memory, rules, tally, now, got } = self;
         let mut out = |chunk: Chunk<'_>| match (chunk, got.last_mut()) {
             (Chunk::Bytes(new), Some(Item::Bytes(old))) => old.extend(new),
@@ -60,7 +62,7 @@ impl Rig {
             (Chunk::Gap(n, why), _) => got.push(Item::Gap(n, why)),
             (Chunk::End(why), _) => got.push(Item::End(why)),
         };
-        f(stream, &mut Desk { rules, memory, tally, now: *now }, &mut out)
+        f(stream, &mut Shared { rules, memory, tally, now: *now }, &mut out)
     }
 
     fn feed(&mut self, seq: u32, flags: TcpFlags, payload: &[u8]) -> Fed {
@@ -86,9 +88,9 @@ impl Rig {
         })
     }
 
-    /// The other side acknowledges, with a window.
+    /// Acknowledgment of the other side, with a window.
     fn hear(&mut self, ack: u32, window: u16) {
-        self.stream.hear(&Segment { ack, window, flags: ACK, ..Segment::default() }, 0);
+        self.stream.process_ack(&Segment { ack, window, flags: ACK, ..Segment::default() }, 0);
     }
 
     fn take(&mut self) -> Vec<Item> {
@@ -109,7 +111,7 @@ fn bytes_in_order_are_those_of_the_packet() {
         })
     });
     assert!(same);
-    assert_eq!((rig.memory.taken(), rig.tally), (0, Tally::default()));
+    assert_eq!((rig.memory.taken(), rig.tally), (0, StreamCounts::default()));
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn what_comes_before_its_turn_waits() {
     rig.data(5, b"e");
     assert_eq!(rig.take(), [bytes(b"bcde")]);
     assert!(!rig.stream.waits() && !rig.stream.holds());
-    assert_eq!((rig.tally.out_of_order, rig.memory.lent()), (2, 0));
+    assert_eq!((rig.tally.out_of_order, rig.memory.allocated()), (2, 0));
 }
 
 #[test]
@@ -162,7 +164,7 @@ fn keep_alives_are_not_data() {
         rig.data(4, garbage);
         assert_eq!(rig.take(), [bytes(b"abcd")], "{garbage:?}");
         assert_eq!((rig.tally.keep_alives, rig.tally.retransmitted), (3, 0), "{garbage:?}");
-        // one who comes in the middle may meet a keep-alive first
+        // an observer in midstream may see a keep-alive first
         let mut rig = Rig::new(Overlap::Linux);
         rig.data(99, b"");
         rig.data(100, b"abc");
@@ -177,12 +179,12 @@ fn probes_of_a_closed_window_are_data_once() {
     rig.hear(4, 0);
     rig.data(4, b"d");
     rig.data(4, b"d");
-    // what Linux sends instead
+    // Linux sends this instead
     rig.data(3, b"");
     rig.hear(5, 100);
     rig.data(4, b"def");
     assert_eq!(rig.take(), [bytes(b"abcdef")]);
-    // one byte sent again cannot be told from a keep-alive, nor need it be
+    // one retransmitted byte cannot be told from a keep-alive
     assert_eq!((rig.tally.retransmitted, rig.tally.keep_alives, rig.tally.overlapping), (0, 1, 1));
 }
 
@@ -204,7 +206,7 @@ fn a_fin_takes_a_number_and_comes_last() {
     rig.data(1, b"abc");
     assert_eq!(rig.take(), [bytes(b"abcd"), Item::End(End::Finished)]);
     assert_eq!((rig.stream.next(), rig.stream.given(), rig.stream.is_ended()), (6, 5, true));
-    // once more, and bytes that cannot be
+    // retransmitted, and impossible bytes
     rig.feed(4, FIN, b"d");
     assert!(rig.data(6, b"more").unseen);
     assert_eq!((rig.take(), rig.tally.after_end), (vec![], 1));
@@ -223,15 +225,15 @@ fn bytes_behind_an_announced_end_are_cut_off() {
     rig.feed(8, FIN, b"");
     rig.data(1, b"a");
     assert_eq!(rig.take(), [bytes(b"abc"), Item::End(End::Finished)]);
-    assert_eq!(rig.memory.lent(), 0);
-    // those that came before the announcement too
+    assert_eq!(rig.memory.allocated(), 0);
+    // also those that arrived before the FIN
     let mut rig = Rig::open(1);
     rig.data(3, b"cde");
     rig.data(7, b"g");
     rig.feed(2, FIN, b"bc");
     rig.data(1, b"a");
     assert_eq!(rig.take(), [bytes(b"abc"), Item::End(End::Finished)]);
-    assert_eq!((rig.memory.lent(), rig.tally.after_end), (0, 1));
+    assert_eq!((rig.memory.allocated(), rig.tally.after_end), (0, 1));
 }
 
 #[test]
@@ -243,11 +245,11 @@ fn a_reset_is_believed_in_its_place() {
         rig.feed(seq, TcpFlags::RST, b"");
     }
     assert_eq!((rig.take(), rig.tally.resets, rig.tally.out_of_window), (vec![bytes(b"ab")], 0, 7));
-    // behind the last byte that was seen
+    // behind the last byte seen
     rig.feed(7, TcpFlags::RST, b"why");
-    assert_eq!((rig.take(), rig.memory.lent()), (vec![Item::End(End::Reset)], 0));
+    assert_eq!((rig.take(), rig.memory.allocated()), (vec![Item::End(End::Reset)], 0));
     assert!(rig.stream.is_ended() && rig.stream.is_reset());
-    // it may not have reached the receiver: what goes on is given, and its end is not told again
+    // it may not have reached the receiver: bytes that follow are delivered, and the end is not reported again
     rig.data(3, b"cd");
     rig.feed(5, FIN, b"");
     assert_eq!(rig.take(), [bytes(b"cd")]);
@@ -261,10 +263,10 @@ fn one_who_comes_late_begins_with_what_comes() {
     rig.data(498, b"89abcdef");
     assert_eq!(rig.take(), [bytes(b"abcdef")]);
     assert!(rig.stream.is_midstream());
-    // a SYN that its data overtook
+    // a SYN overtaken by its data
     rig.feed(499, TcpFlags::SYN, b"");
     assert!(!rig.stream.is_midstream() && rig.take().is_empty());
-    // an acknowledgement tells where the next byte is
+    // an acknowledgment reveals the next byte
     let mut rig = Rig::new(Overlap::Linux);
     rig.data(500, b"");
     rig.data(503, b"def");
@@ -283,8 +285,8 @@ fn gaps_are_given_up_when_told_and_never_joined() {
     assert_eq!(rig.take(), [bytes(b"a"), Item::Gap(2, Lost::TimedOut), bytes(b"d")]);
     assert!(rig.give_up(Lost::Ended));
     assert_eq!(rig.take(), [Item::Gap(3, Lost::Ended), bytes(b"h"), Item::End(End::Finished)]);
-    assert_eq!((rig.tally.gaps, rig.tally.gap_bytes, rig.memory.lent()), (2, 5, 0));
-    // what comes late is old
+    assert_eq!((rig.tally.gaps, rig.tally.gap_bytes, rig.memory.allocated()), (2, 5, 0));
+    // late bytes are old
     rig.data(2, b"bc");
     assert_eq!(rig.take(), []);
 }
@@ -296,7 +298,7 @@ fn an_acknowledgement_proves_a_gap() {
     rig.hear(3, 7);
     rig.data(5, b"ef");
     assert!(!rig.stream.is_lost());
-    // of what cannot have been sent
+    // of bytes that cannot have been sent
     rig.hear(20, 100);
     assert!(!rig.stream.is_lost());
     rig.hear(4, 100);
@@ -305,7 +307,7 @@ fn an_acknowledgement_proves_a_gap() {
     assert!(rig.stream.is_lost());
     rig.give_up(Lost::Acknowledged);
     assert_eq!(rig.take(), [bytes(b"ab"), Item::Gap(2, Lost::Acknowledged), bytes(b"ef")]);
-    // what the window allowed may have been sent, and not seen
+    // bytes within the window may have been sent and missed
     rig.data(50, b"x");
     rig.hear(60, 100);
     assert!(rig.stream.is_lost());
@@ -357,7 +359,7 @@ fn an_old_acknowledgement_is_not_taken_for_a_window() {
 
 #[test]
 fn overlaps_go_by_the_policy() {
-    // "ABCDEF" at 11, then others over it, then the byte at 10 that was missing
+    // "ABCDEF" at 11, then others over it, then the missing byte at 10
     let others: [(u32, &[u8]); 4] = [(11, b"abcdef"), (11, b"abcdefgh"), (13, b"cd"), (10, b"zab")];
     let expected = |policy, other: usize| -> &[u8] {
         match (policy, other) {
@@ -368,7 +370,7 @@ fn overlaps_go_by_the_policy() {
             (Overlap::Last, 1) => b".abcdefgh",
             (Overlap::Last, 2) => b".ABcdEF",
             (Overlap::Last, _) => b"zabCDEF",
-            // begins later, or together and is no longer: the old one
+            // starts later, or at the same byte and is not longer: the old one
             (Overlap::Linux, 0 | 2) => b".ABCDEF",
             (Overlap::Linux, 1) => b".abcdefgh",
             (Overlap::Linux, _) => b"zabCDEF",
@@ -385,7 +387,7 @@ fn overlaps_go_by_the_policy() {
             }
             assert_eq!(rig.take(), [bytes(expected(policy, n))], "{policy:?} {n}");
             assert_eq!((rig.tally.overlapping, rig.tally.conflicting), (1, 1), "{policy:?} {n}");
-            assert_eq!(rig.memory.lent(), 0);
+            assert_eq!(rig.memory.allocated(), 0);
         }
     }
 }
@@ -437,7 +439,7 @@ fn without_memory_what_comes_early_is_left() {
     assert!(!rig.data(3, b"c").unseen);
     assert!(rig.data(5, b"e").unseen);
     rig.data(1, b"ab");
-    assert_eq!((rig.take(), rig.tally.over_budget, rig.memory.lent()), (vec![bytes(b"abc")], 1, 0));
+    assert_eq!((rig.take(), rig.tally.over_budget, rig.memory.allocated()), (vec![bytes(b"abc")], 1, 0));
     // not even for a list
     let mut rig = Rig::with(Overlap::First, 4, 10);
     rig.data(1, b"a");
@@ -476,7 +478,7 @@ fn who_wants_no_more_gets_no_more() {
             stream.feed(&segment, b"a", desk, &mut out);
             stream.forget_ahead(desk.memory);
         });
-        assert_eq!((calls, rig.memory.lent()), (2.min(wanted + 1), 0));
+        assert_eq!((calls, rig.memory.allocated()), (2.min(wanted + 1), 0));
     }
 }
 
@@ -485,25 +487,25 @@ fn a_syn_begins_anew_where_it_may() {
     let syn = |seq| Segment { seq, flags: TcpFlags::SYN, ..Segment::default() };
     let answer = |seq, ack| Segment { seq, ack, flags: TcpFlags::SYN_ACK, ..Segment::default() };
     let (mut own, mut peer) = (Rig::open(1), Rig::open(101));
-    assert_eq!(own.stream.renews(&syn(0), &peer.stream), Renewal::None, "the same once more");
-    assert_eq!(own.stream.renews(&syn(50), &Stream::default()), Renewal::Both, "the receiver was never seen");
-    // both sides are there: only an answer tells that it is meant
-    assert_eq!(own.stream.renews(&syn(50), &peer.stream), Renewal::None);
+    assert_eq!(own.stream.restarts(&syn(0), &peer.stream), Restart::None, "the same once more");
+    assert_eq!(own.stream.restarts(&syn(50), &Stream::default()), Restart::Both, "the receiver was never seen");
+    // both sides were seen: only an answer proves the new connection
+    assert_eq!(own.stream.restarts(&syn(50), &peer.stream), Restart::None);
     own.feed(50, TcpFlags::SYN, b"");
     assert_eq!(own.stream.next(), 1);
-    assert_eq!(peer.stream.renews(&answer(700, 52), &own.stream), Renewal::None);
-    assert_eq!(peer.stream.renews(&answer(700, 51), &own.stream), Renewal::Answered);
+    assert_eq!(peer.stream.restarts(&answer(700, 52), &own.stream), Restart::None);
+    assert_eq!(peer.stream.restarts(&answer(700, 51), &own.stream), Restart::Answered);
     assert_eq!(own.stream.asked(), 51);
-    // at an end there is no doubt
+    // after the end there is no doubt
     own.feed(1, FIN, b"");
-    assert_eq!(own.stream.renews(&syn(50), &peer.stream), Renewal::Both);
+    assert_eq!(own.stream.restarts(&syn(50), &peer.stream), Restart::Both);
     peer.feed(101, TcpFlags::RST, b"");
-    assert_eq!(Stream::default().renews(&syn(50), &peer.stream), Renewal::Both);
-    // one that was met in the middle gives way to the answer of another
+    assert_eq!(Stream::default().restarts(&syn(50), &peer.stream), Restart::Both);
+    // one seen in midstream is replaced by the answer to another
     let mut middle = Rig::new(Overlap::Linux);
     middle.data(9000, b"x");
-    assert_eq!(middle.stream.renews(&answer(700, 1), &Rig::open(1).stream), Renewal::Own);
+    assert_eq!(middle.stream.restarts(&answer(700, 1), &Rig::open(1).stream), Restart::Own);
     let mut reset = syn(50);
     reset.flags |= TcpFlags::RST;
-    assert_eq!(own.stream.renews(&reset, &peer.stream), Renewal::None);
+    assert_eq!(own.stream.restarts(&reset, &peer.stream), Restart::None);
 }

@@ -30,8 +30,8 @@ pub(crate) struct Between {
 impl Between {
     pub(crate) fn new<R: Rewrite>(node: Packetized<R>, buffers: usize) -> Self {
         let blueprint = Blueprint {
-            nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Nowhere] }],
-            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false }).collect(),
+            nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Unconnected] }],
+            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false }).collect(),
         };
         let pool = Arc::new(HeapPool::new(buffers));
         Between { graph: Graph::new(&blueprint, vec![Box::new(node)], pool.clone()), pool, received: 0, sent: 0 }
@@ -69,7 +69,7 @@ impl Between {
 
     pub(crate) fn wake(&mut self, now: u64) -> [Vec<Vec<u8>>; 2] {
         let mut out = Collect::default();
-        self.graph.wake(Duration::from_millis(now), &mut out);
+        self.graph.run_timers(Duration::from_millis(now), &mut out);
         self.settle(out)
     }
 
@@ -79,7 +79,7 @@ impl Between {
         self.sent += out.0.iter().map(Vec::len).sum::<usize>() as u64;
         assert_eq!(stats.packets.get() + stats.created.get(), self.sent + stats.dropped(), "accounting");
         assert_eq!(stats.packets.get(), self.received);
-        for every in NodeStats::EVERY {
+        for every in <graph::CommonDrop as graph::Named>::NAMES {
             assert_eq!(self.dropped(every), 0, "{every}");
         }
         let frames = out.0.map(|packets| packets.iter().map(|packet| packet.data().to_vec()).collect());

@@ -70,7 +70,7 @@ impl Bench {
         let told = Arc::clone(&notes);
         let look = move |flow: &Flow<'_>, event: Event<'_>| {
             let told_now = match event {
-                Event::Window(window) => Told::Bytes(window.seen().to_vec(), window.fresh().to_vec()),
+                Event::Window(window) => Told::Bytes(window.repeated().to_vec(), window.fresh().to_vec()),
                 Event::Gap { bytes, why } => Told::Gap(bytes, why),
                 Event::End(why) => Told::End(why),
             };
@@ -88,8 +88,8 @@ impl Bench {
         };
         let node = streams::window::<T, _>(settings, look).unwrap();
         let blueprint = Blueprint {
-            nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Nowhere] }],
-            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), open: false }).collect(),
+            nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Unconnected] }],
+            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false }).collect(),
         };
         let pool = Arc::new(HeapPool::new(100_000));
         let graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());
@@ -130,7 +130,7 @@ impl Bench {
         let until = self.ms + ms;
         while self.ms < until {
             self.ms = (self.ms + 4).min(until);
-            self.graph.wake(Duration::from_millis(self.ms), &mut out);
+            self.graph.run_timers(Duration::from_millis(self.ms), &mut out);
         }
         self.settle(out)
     }

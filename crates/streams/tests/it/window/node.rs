@@ -335,11 +335,11 @@ fn ipv6_is_no_different() {
 
 #[test]
 fn a_state_is_kept_for_each_flow() {
-    use streams::window::{Event, Flow, Look};
+    use streams::window::{Event, Flow, Inspect};
     struct Sum(std::sync::mpsc::Sender<(u16, usize)>);
-    impl Look for Sum {
+    impl Inspect for Sum {
         type State = usize;
-        fn look(&mut self, flow: &Flow<'_>, bytes: &mut usize, event: Event<'_>) -> Verdict {
+        fn inspect(&mut self, flow: &Flow<'_>, bytes: &mut usize, event: Event<'_>) -> Verdict {
             match event {
                 Event::Window(window) => *bytes += window.bytes().len(),
                 Event::End(End::Finished) => self.0.send((flow.tuple().src_port, *bytes)).unwrap(),
@@ -351,8 +351,8 @@ fn a_state_is_kept_for_each_flow() {
     let (tx, rx) = std::sync::mpsc::channel();
     let node = window_with::<Tcp, _>(&plain(), Sum(tx)).unwrap();
     let blueprint = graph::Blueprint {
-        nodes: vec![graph::NodePlan { name: "sum".into(), edges: vec![graph::Target::Nowhere] }],
-        hops: vec![graph::HopPlan { node: 0, input: 0, next: graph::Target::Port(0), open: false }],
+        nodes: vec![graph::NodePlan { name: "sum".into(), edges: vec![graph::Target::Unconnected] }],
+        hops: vec![graph::HopPlan { node: 0, input: 0, next: graph::Target::Port(0), fail_open: false }],
     };
     let pool = std::sync::Arc::new(packet::HeapPool::new(100));
     let mut graph = graph::Graph::new(&blueprint, vec![Box::new(node)], pool.clone());

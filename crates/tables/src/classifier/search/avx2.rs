@@ -5,7 +5,7 @@ use super::super::tree::{AT_BITS, AT_MOST, Entry, Flat, Tree};
 use super::{BURST, NONE, filled, leaves};
 use core::arch::x86_64::*;
 
-/// The set of packets for which `test` leaves a lane all ones.
+/// Returns the set of packets whose lane in `test` is all ones.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __m256i) -> u32 {
@@ -18,7 +18,7 @@ fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __
     set
 }
 
-/// Packets whose leaf has rules that may outrank what is found.
+/// Returns the packets whose leaf has rules that may outrank what is found.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
@@ -30,7 +30,7 @@ fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
     })
 }
 
-/// Packets without a match that have another block.
+/// Returns the packets without a match that have another block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
@@ -108,7 +108,7 @@ fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 4], n: usize, mut f
     todo
 }
 
-/// Eight of the keys, from the `from`th on: rows into columns, then into numbers.
+/// Returns the eight of the keys, from the `from`th on: rows into columns, then into numbers.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
@@ -129,7 +129,7 @@ fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
     }
 }
 
-/// Eight of the keys, from the `from`th on.
+/// Returns the eight of the keys, from the `from`th on.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
 fn ten(keys: &[[u32; 10]; BURST], from: usize) -> Side<4> {

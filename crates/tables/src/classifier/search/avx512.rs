@@ -8,7 +8,7 @@ use core::arch::x86_64::*;
 block_match!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]);
 burst!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]);
 
-/// The set of packets that pass `test`.
+/// Returns the set of packets that pass `test`.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m512i, __m512i) -> u16) -> u32 {
@@ -17,7 +17,7 @@ fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m512i, __m512i) -> u1
     u32::from(test(load(a, 1), load(b, 1))) << 16 | u32::from(test(load(a, 0), load(b, 0)))
 }
 
-/// Packets whose leaf has rules that may outrank what is found.
+/// Returns the packets whose leaf has rules that may outrank what is found.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
@@ -25,7 +25,7 @@ fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
     set(leaf, best, |leaf, best| _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(leaf, at), best, least))
 }
 
-/// Packets without a match that have another block.
+/// Returns the packets without a match that have another block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
@@ -35,7 +35,7 @@ fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
     })
 }
 
-/// The leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
+/// Returns the leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> [u32; BURST] {
@@ -157,7 +157,7 @@ fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
     }
 }
 
-/// Sixteen of the keys, from the `from`th on.
+/// Returns the sixteen of the keys, from the `from`th on.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn ten(keys: &[[u32; 10]; BURST], from: usize) -> Side<4> {

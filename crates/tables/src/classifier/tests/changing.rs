@@ -56,7 +56,7 @@ impl Both {
         assert_eq!(self.changing.rules(), self.list.len());
     }
 
-    /// The rules as they are, with the name of each number.
+    /// Returns the rules as they are, with the name of each number.
     fn now(&mut self) -> Now {
         let classifier = self.changing.classifier();
         let names = self.changing.base().iter().copied().chain(self.changing.added()).collect();

@@ -98,7 +98,7 @@ proptest! {
             expected.push(Item::End(End::Finished));
         }
         prop_assert_eq!(rig.take(), expected);
-        prop_assert_eq!((rig.memory.lent(), rig.tally.conflicting, rig.tally.gaps), (0, 0, 0));
+        prop_assert_eq!((rig.memory.allocated(), rig.tally.conflicting, rig.tally.gaps), (0, 0, 0));
     }
 
     #[test]
@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(rig.stream.waits(), rig.stream.holds(), "what is empty holds nothing");
         }
         rig.stream.forget_ahead(&mut rig.memory);
-        prop_assert_eq!(rig.memory.lent(), 0);
+        prop_assert_eq!(rig.memory.allocated(), 0);
     }
 
     #[test]

@@ -1,0 +1,182 @@
+//! A chain of Bondstone in a process of its own.
+
+use super::common::{chain_file, periodic};
+use crate::dut::context::{Description, DutContext, DutError};
+use crate::dut::driver::{Device, Driver};
+use crate::dut::network::Attachment;
+use crate::dut::process::{CommandLine, ContainerOptions};
+use crate::dut::spec::{ChainText, DutSpec, Ports};
+use crate::dut::started::StartedDevice;
+use crate::trial::{Disturbance, DisturbanceReport};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use toml::{Table, Value};
+
+/// Time limit of a change of a firewall rule.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) struct BondstoneDriver;
+
+impl Driver for BondstoneDriver {
+    fn name(&self) -> &'static str {
+        "bondstone"
+    }
+
+    fn summary(&self) -> &'static str {
+        "a chain of Bondstone in a process of its own"
+    }
+
+    fn ports(&self) -> &'static [Ports] {
+        &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp]
+    }
+
+    fn runs_chain(&self) -> bool {
+        true
+    }
+
+    fn is_switch(&self) -> bool {
+        true
+    }
+
+    fn device(&self, spec: &DutSpec) -> Box<dyn Device + Send> {
+        Box::new(Bondstone { ports: spec.ports.clone(), chain: spec.chain.clone() })
+    }
+}
+
+struct Bondstone {
+    ports: Ports,
+    chain: Option<ChainText>,
+}
+
+/// Returns the settings of the first firewall of a chain file.
+fn firewall(table: &mut Table) -> Option<&mut Table> {
+    let nfs = table.get_mut("nf")?.as_table_mut()?;
+    let mut nfs = nfs.iter_mut().filter_map(|(_, nf)| nf.as_table_mut());
+    nfs.find(|nf| nf.get("kind").and_then(Value::as_str) == Some("firewall"))
+}
+
+fn no_chain(context: &DutContext) -> DutError {
+    context.error("has no chain", "name a chain file: chain = \"...\"")
+}
+
+/// Returns the control socket of the firewall.
+fn rules_socket(context: &DutContext) -> PathBuf {
+    context.path("rules.sock")
+}
+
+/// Client of the firewall's control socket; connects on demand.
+struct RulesClient {
+    socket: PathBuf,
+    stream: Option<BufReader<UnixStream>>,
+}
+
+impl RulesClient {
+    fn connect(&mut self) -> std::io::Result<&mut BufReader<UnixStream>> {
+        if self.stream.is_none() {
+            let stream = UnixStream::connect(&self.socket)?;
+            stream.set_read_timeout(Some(CHANGE_TIMEOUT))?;
+            stream.set_write_timeout(Some(CHANGE_TIMEOUT))?;
+            self.stream = Some(BufReader::new(stream));
+        }
+        self.stream.as_mut().ok_or_else(|| std::io::ErrorKind::NotConnected.into())
+    }
+
+    /// Sends a change and returns true if it was accepted.
+    fn change(&mut self, change: &str) -> bool {
+        let mut response = String::new();
+        let result = self.connect().and_then(|stream| {
+            stream.get_mut().write_all(format!("{change}\n").as_bytes())?;
+            stream.read_line(&mut response)
+        });
+        if result.is_err() {
+            // a late response must not be taken for that of the next change
+            self.stream = None;
+        }
+        result.is_ok() && response.trim_end() == "ok"
+    }
+}
+
+impl Bondstone {
+    /// Returns the chain file with the given devices as ports and the CPUs of the context.
+    fn text(&self, context: &DutContext, devices: &[String]) -> Result<String, DutError> {
+        let file = self.chain.as_ref().ok_or_else(|| no_chain(context))?;
+        let invalid = |what: &str| context.error(format!("{}: {what}", file.file.display()), "check the chain file");
+        let mut table: Table = file.text.parse().map_err(|e: toml::de::Error| invalid(e.message()))?;
+        let ports = table.get_mut("port").and_then(Value::as_table_mut).ok_or_else(|| invalid("has no ports"))?;
+        if file.ports.len() != devices.len() {
+            let problem = format!("has {} ports, the generator has {}", file.ports.len(), devices.len());
+            return Err(invalid(&problem));
+        }
+        for (port, device) in file.ports.iter().zip(devices) {
+            let port = ports.get_mut(port).and_then(Value::as_table_mut);
+            let port = port.ok_or_else(|| invalid("a port is not a table"))?;
+            port.insert("device".to_owned(), Value::String(device.clone()));
+        }
+        chain_file::set_cores(&mut table, context);
+        if let Some(firewall) = firewall(&mut table) {
+            firewall.insert("control".to_owned(), Value::String(rules_socket(context).display().to_string()));
+        }
+        toml::to_string(&table).map_err(|e| invalid(&e.to_string()))
+    }
+}
+
+impl Device for Bondstone {
+    fn start(&mut self, context: &mut DutContext) -> Result<StartedDevice, DutError> {
+        let attachment = Attachment::new(context, &self.ports)?;
+        let device = |port: &String| match self.ports {
+            Ports::VhostUser => format!("vhost:{port}"),
+            Ports::AfXdp => format!("af_xdp:{port}"),
+            _ => format!("af_packet:{port}"),
+        };
+        let devices: Vec<String> = attachment.device_ports.iter().map(device).collect();
+        let text = self.text(context, &devices)?;
+        let chain = self.chain.as_ref().ok_or_else(|| no_chain(context))?;
+        let file = chain_file::write(context, chain, &text)?;
+        let program = context.own_program()?;
+        let folder = chain.folder().and_then(|folder| folder.canonicalize().ok());
+        let files = [Some(program.clone()), folder].into_iter().flatten().collect();
+        let options = ContainerOptions { files, creates_interfaces: false };
+        let command = CommandLine::new(program.display().to_string());
+        let command = command.args(["run".to_owned(), file.display().to_string()]);
+        let mut program = attachment.start(context, "bondstone", command, &options)?;
+        program.wait_until(context, "forwarding", |p| p.output_tail().lines().any(|l| l.starts_with("CPU ")))?;
+        context.record(text);
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        let description = Description { version, ..Description::default() };
+        Ok(StartedDevice::new(context, attachment, vec![program], description))
+    }
+
+    fn unsupported(&self, disturbance: Disturbance) -> Option<&'static str> {
+        let table = self.chain.as_ref().and_then(|chain| chain.text.parse::<Table>().ok());
+        match disturbance {
+            Disturbance::Reset { .. } => Some("measure the reset of kind = \"bridge\" or \"command\""),
+            Disturbance::Changes { .. } if table.is_some_and(|mut table| firewall(&mut table).is_some()) => None,
+            Disturbance::Changes { .. } => {
+                Some("add a firewall to the chain, [nf.NAME] with kind = \"firewall\": its rules are changed")
+            }
+        }
+    }
+
+    /// Changes: adds and removes rules that no test packet matches at the top of the first firewall's rule set.
+    fn disturb(
+        &mut self,
+        _: &StartedDevice,
+        context: &DutContext,
+        disturbance: Disturbance,
+        stop: &AtomicBool,
+    ) -> Result<DisturbanceReport, DutError> {
+        let Disturbance::Changes { per_second } = disturbance else { return Ok(DisturbanceReport::default()) };
+        let mut rules = RulesClient { socket: rules_socket(context), stream: None };
+        let connected = rules.connect().map(drop);
+        connected.map_err(|e| {
+            context.error(format!("cannot connect to the firewall: {e}"), "check the output of the device")
+        })?;
+        Ok(periodic::repeat_changes(per_second, stop, |n| {
+            let rule = format!("drop src 203.0.113.{}", n / 2 % 256);
+            rules.change(&if n.is_multiple_of(2) { format!("add 1 {rule}") } else { format!("remove {rule}") })
+        }))
+    }
+}

@@ -1,0 +1,146 @@
+//! A chain in this process as the device under test. Its ports are in-memory rings; the thread that runs trials sends
+//! and receives at their other ends.
+
+use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator};
+use crate::generator::packet_source::PacketSource;
+use crate::trial::{TrialInput, TrialOutput};
+use config::{ChainFile, Start};
+use diagnostics::Diagnostic;
+use graph::Registry;
+use runtime::Summary;
+use sandbox::SandboxedEngine;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use traffic::PaceError;
+
+/// Packets in each direction of a ring: the usual number of descriptors of a NIC queue.
+pub const QUEUE_SIZE: u32 = 1024;
+/// Time after the last sent packet until which packets are received.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A running chain in this process, with the generator at its ports.
+pub struct InProcessDut {
+    generator: PacketGenerator,
+    chains: SandboxedEngine,
+}
+
+impl InProcessDut {
+    /// Starts the chains of a file. Packets enter by the ports that [`entry_ports`] returns. The calling thread has to
+    /// run the trials.
+    ///
+    /// # Errors
+    /// As [`SandboxedEngine::start`]; if bidirectional traffic is sent and the file has only one port.
+    pub fn start(file: &ChainFile, registry: &Registry, bidirectional: bool) -> Result<InProcessDut, runtime::Error> {
+        let (chains, ends) = SandboxedEngine::start_on_wires(file, registry, QUEUE_SIZE)?;
+        let file = chains.host_side(file);
+        let entries =
+            entry_ports(file, bidirectional).map_err(|d| runtime::Error::Input(diagnostics::Diagnostics(vec![d])))?;
+        let mut generator = PacketGenerator::new(ends, &entries, chains.engine().pool().clone(), true);
+        for (stream, port) in entries.iter().enumerate() {
+            if !file.chains.iter().any(|chain| start_port(chain) == Some(*port)) {
+                generator.disconnect(stream);
+            }
+        }
+        Ok(InProcessDut { generator, chains })
+    }
+
+    /// Sets the flag that ends trials early.
+    pub fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
+        self.generator.set_stop_flag(stop);
+    }
+
+    /// Returns the running chains.
+    pub fn chains(&self) -> &SandboxedEngine {
+        &self.chains
+    }
+
+    /// Runs a trial.
+    ///
+    /// # Errors
+    /// If the load or the duration is out of range.
+    pub fn trial(&mut self, load: &mut PacketSource<'_>, ask: &TrialInput) -> Result<TrialOutput, PaceError> {
+        self.generator.trial(&self.chains, load, ask)
+    }
+
+    /// Returns the number of directions that can be offered at once.
+    pub fn directions(&self) -> usize {
+        self.generator.stream_count()
+    }
+
+    /// Frees packets that are kept for sending again; their payload belongs to other frames.
+    pub fn free_recycled(&mut self) {
+        self.generator.free_recycled();
+    }
+
+    /// Stops the chains and returns their counters.
+    pub fn stop(self) -> Summary {
+        drop(self.generator);
+        self.chains.stop()
+    }
+}
+
+/// Returns the ports of a chain file that packets enter by: the port that `[traffic]` names, or the start of the first
+/// chain. For bidirectional traffic the second is the end of a chain from the first, else the start of another chain,
+/// else the next port.
+///
+/// # Errors
+/// If bidirectional traffic is sent and the file has only one port.
+pub(crate) fn entry_ports(file: &ChainFile, bidirectional: bool) -> Result<Vec<usize>, Diagnostic> {
+    let index = |name: &String| file.ports.iter().position(|port| port.name == *name);
+    let first = match &file.traffic.into {
+        Some(name) => index(name).unwrap_or_default(),
+        None => file.chains.iter().find_map(start_port).unwrap_or(0),
+    };
+    if !bidirectional {
+        return Ok(vec![first]);
+    }
+    let ends =
+        file.chains.iter().filter(|chain| start_port(chain) == Some(first)).filter_map(|c| index(c.path.last()?));
+    let others = ends.chain(file.chains.iter().filter_map(start_port)).chain(0..file.ports.len());
+    match others.into_iter().find(|port| *port != first && file.ports[*port].crossing_side.is_none()) {
+        Some(second) => Ok(vec![first, second]),
+        None => Err(single_port_error(&file.ports[first].name, Some(file))),
+    }
+}
+
+/// Returns the port that a chain receives from.
+fn start_port(chain: &config::Chain) -> Option<usize> {
+    match chain.from {
+        Start::Port(port) => Some(port),
+        Start::Link(_) => None,
+    }
+}
+
+/// Returns the error of a device with a single port and bidirectional traffic.
+pub(crate) fn single_port_error(port: &str, file: Option<&ChainFile>) -> Diagnostic {
+    let d = Diagnostic::new("is the only port, and bidirectional traffic needs two").value(port).remedy(
+        "add a second port and a chain from it; or remove bidirectional, the second capture, or port: 1 of the profile",
+    );
+    Diagnostic { file: file.map(|file| file.file.clone()), ..d }
+}
+
+impl DutStatus for SandboxedEngine {
+    fn created_packets(&self) -> u64 {
+        self.snapshot().totals.created
+    }
+
+    /// True if the chain has received every packet sent, accounted for it, and every packet that it sent was received.
+    /// Unlike a time without received packets, this is also correct while a worker is preempted.
+    fn is_drained(&self, in_flight: &InFlight) -> bool {
+        let counts = self.request_snapshot();
+        counts.balanced && counts.totals.received == in_flight.sent && counts.totals.sent == in_flight.received
+    }
+
+    fn drain_timeout(&self) -> Duration {
+        DRAIN_TIMEOUT
+    }
+
+    fn poll_gaps(&self) -> (Duration, Duration) {
+        self.engine().take_poll_gaps()
+    }
+
+    fn queue_size(&self) -> u32 {
+        QUEUE_SIZE
+    }
+}

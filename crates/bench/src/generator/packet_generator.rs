@@ -1,0 +1,677 @@
+//! The built-in packet generator. One thread sends one stream into each of one or more ports of a device, and receives
+//! from all of its ports.
+
+use crate::generator::packet_source::{Buffers, PacketSource, Source, StreamSource};
+use crate::generator::schedule::DepartureTimes;
+use crate::generator::unnumbered::UnnumberedCounts;
+use crate::trial::{DelayVariationOutput, DirectionCounts, LossTimes, Phase, TrialInput, TrialOutput};
+use crate::trial::{PollGaps, Trial};
+use dpdk::Mempool;
+use packet::{Batch, Packet, clock};
+use report::hdr;
+use runtime::PortQueues;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use traffic::probe::Reading;
+use traffic::receiver::Arrival;
+use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pacer};
+
+mod streams;
+
+/// Time without a received packet before the device is asked whether it is drained; covers packets that an NF holds.
+const QUIET_TIME: Duration = Duration::from_millis(5);
+/// Warm-up packets of a stream before a trial, sent 5 µs apart.
+const WARM_UP_PACKETS: u64 = 200;
+/// Stream number of warm-up packets, which the receiver of a trial ignores.
+const WARM_UP_STREAM: u8 = 255;
+/// Time limit for warm-up packets without a sequence number to leave the device; after that a worker may sleep again.
+const WARM_UP_TIMEOUT: Duration = Duration::from_micros(500);
+/// Attempts of the warm-up.
+const WARM_UP_ATTEMPTS: u32 = 5;
+/// Lowest number of loss bins of the receiver, which bounds the error of the time of the last loss.
+const MIN_LOSS_BINS: usize = 1 << 16;
+/// Packets of a burst at high rates, as in [`Pace::new`].
+const BURST: f64 = 8.0;
+/// Resolution of a worker's poll gaps, ns.
+const POLL_GAP_RESOLUTION_NS: u64 = 60_000;
+
+/// State of a device that the generator reads.
+pub(crate) trait DutStatus {
+    /// Returns the number of packets that the device has created so far.
+    fn created_packets(&self) -> u64;
+
+    /// Returns true if no packet is inside the device.
+    fn is_drained(&self, in_flight: &InFlight) -> bool;
+
+    /// Returns the time after the last sent packet until which packets are received.
+    fn drain_timeout(&self) -> Duration;
+
+    /// Returns the longest poll gap of a worker since the last call, and the sum of poll gaps; zero if unknown.
+    fn poll_gaps(&self) -> (Duration, Duration);
+
+    /// Returns the number of packets that a queue holds while a worker does not poll.
+    fn queue_size(&self) -> u32;
+}
+
+/// Packet counts of the generator's ports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    /// Packets sent to the device so far.
+    pub(crate) sent: u64,
+    /// Packets received from the device so far.
+    pub(crate) received: u64,
+    /// Packets sent since shortly before the trial, less those received.
+    pub(crate) outstanding: u64,
+    /// Time since the last received packet.
+    pub(crate) quiet: Duration,
+    /// Length of the trial, seconds.
+    pub(crate) trial_s: f64,
+}
+
+/// A packet generator at the ports of a device.
+pub(crate) struct PacketGenerator {
+    ports: Vec<PortQueues>,
+    /// By stream.
+    tx: Vec<TxStream>,
+    buffers: Buffers,
+    /// Packets sent and received so far.
+    sent: u64,
+    received: u64,
+    /// Both, shortly before the trial.
+    before: (u64, u64),
+    /// The last received batch of each port, and when it was received.
+    arrived: Vec<(Batch, u64)>,
+    stop: Arc<AtomicBool>,
+    progress: Arc<TrialProgress>,
+}
+
+/// Progress of a trial, read by a thread that disturbs the device.
+#[derive(Debug, Default)]
+pub(crate) struct TrialProgress {
+    /// True once the first packet is due.
+    pub(crate) started: AtomicBool,
+    /// True once the last packet was sent.
+    pub(crate) ended: AtomicBool,
+}
+
+/// Transmit state of a stream.
+struct TxStream {
+    /// Index of the port.
+    port: usize,
+    /// True if the device receives from this port.
+    is_connected: bool,
+    /// Next sequence number.
+    sequence: u64,
+}
+
+/// Time during which a polling thread was preempted, ticks.
+struct PreemptionMeter {
+    /// Shortest gap between two updates that counts.
+    threshold: u64,
+    last: u64,
+    sum: u64,
+}
+
+impl PreemptionMeter {
+    fn new() -> PreemptionMeter {
+        PreemptionMeter { threshold: clock::hz() / 20_000, last: clock::cycles(), sum: 0 }
+    }
+
+    #[inline(always)]
+    fn update(&mut self, now: u64) {
+        if now - self.last > self.threshold {
+            self.sum += now - self.last;
+        }
+        self.last = now;
+    }
+}
+
+/// Purpose of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Warm-up, with this sequence number.
+    WarmUp(u64),
+    /// Part of the trial.
+    Trial,
+}
+
+impl PacketGenerator {
+    /// Creates a generator that sends stream `n` into the port of number `entries[n]`. If `recycle` is true, received
+    /// packets are the buffers that were sent, and are sent again with their payload.
+    pub(crate) fn new(ports: Vec<PortQueues>, entries: &[usize], pool: Arc<Mempool>, recycle: bool) -> PacketGenerator {
+        let index = |port: &usize| ports.iter().position(|queues| queues.port == *port).unwrap_or_default();
+        let stream = |port: &usize| TxStream { port: index(port), is_connected: true, sequence: 0 };
+        let tx = entries.iter().map(stream).collect();
+        let arrived = ports.iter().map(|_| (Batch::new(), 0)).collect();
+        let buffers = Buffers::new(pool, recycle);
+        PacketGenerator {
+            ports,
+            tx,
+            buffers,
+            sent: 0,
+            received: 0,
+            before: (0, 0),
+            arrived,
+            stop: Arc::default(),
+            progress: Arc::default(),
+        }
+    }
+
+    /// Marks a stream as one that the device does not receive: its packets are freed and count as lost.
+    pub(crate) fn disconnect(&mut self, stream: usize) {
+        self.tx[stream].is_connected = false;
+    }
+
+    /// Returns the highest number of streams.
+    pub(crate) fn stream_count(&self) -> usize {
+        self.tx.len()
+    }
+
+    /// Sets the flag that ends trials early.
+    pub(crate) fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
+    /// Returns the progress of the trial.
+    pub(crate) fn progress(&self) -> Arc<TrialProgress> {
+        self.progress.clone()
+    }
+
+    /// Sends the load of a trial, waits until the device is drained, and counts.
+    ///
+    /// # Errors
+    /// If the load or the duration is out of range.
+    pub(crate) fn trial(
+        &mut self,
+        dut: &impl DutStatus,
+        source: &mut PacketSource<'_>,
+        input: &TrialInput,
+    ) -> Result<TrialOutput, PaceError> {
+        if input.profile {
+            return self.run_profile(dut, source, input);
+        }
+        let hz = clock::hz();
+        let created_before = if source.has_unnumbered_packets() { dut.created_packets() } else { 0 };
+        let streams = source.streams.len();
+        // invalid loads are rejected before anything is sent
+        let mut pacers = vec![];
+        for stream in 0..streams {
+            pacers.push(schedule(source, stream, &input.phases, hz)?);
+        }
+        self.before = (self.sent, self.received);
+        source.restart();
+        let mut unnumbered = self.warm_up(dut, source);
+        let start = clock::cycles() + hz / 10_000;
+        for (stream, all) in pacers.iter_mut().enumerate() {
+            // a capture's own timing is not shifted
+            let offset =
+                if source.timing(stream).is_some() { 0 } else { stream_offset(&input.phases, stream, streams, hz) };
+            all.iter_mut().for_each(|pacer| pacer.put_off(start + offset));
+        }
+        let firsts: Vec<u64> = self.tx.iter().map(|tx| tx.sequence).collect();
+        let mut receiver =
+            Receiver::new(source.probe_offset(), firsts[0], source.max_packets(0, intended(&pacers[0])), hz);
+        for stream in 1..streams {
+            let max_packets = source.max_packets(stream, intended(&pacers[stream]));
+            receiver.set_stream(stream as u8, Sequence::new(firsts[stream], max_packets));
+        }
+        // record about a million latencies per second
+        let highest = input.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
+        receiver.sample((highest * streams as f64 / source.probe_interval() as f64 / 1e6) as u64);
+        // loss times and displacement need a sequence number in every packet
+        let all_numbered = source.probe_interval() == 1;
+        let bins = if all_numbered { input.loss_bins } else { 0 };
+        if bins != 0 {
+            receiver.watch_losses(bins.max(MIN_LOSS_BINS));
+        }
+        if input.delay_variation {
+            receiver.watch_variation();
+        }
+        if input.displacement && all_numbered {
+            receiver.watch_density();
+        }
+        let payload = input.verify_payload && source.has_pattern();
+        if payload {
+            receiver.check_payload();
+        }
+        if let Some(at) = input.tagged_at_s {
+            receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
+        }
+        dut.poll_gaps();
+        self.progress.started.store(true, Ordering::Release);
+        let own_preemption = match &mut pacers[..] {
+            [only] => self.send_stream(source, only, &mut receiver),
+            all => self.send_streams(source, all, &mut receiver),
+        };
+        self.progress.ended.store(true, Ordering::Release);
+        self.drain(dut, &mut receiver, input.duration_s());
+        let mut totals = pacer::Totals::default();
+        let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
+        for pacer in pacers.iter_mut().flatten() {
+            pacer.stop();
+            let counts = pacer.totals();
+            totals.intended += counts.intended;
+            totals.sent += counts.sent;
+            totals.unsent += counts.unsent;
+            lateness.add(pacer.lateness());
+            gap = gap.max(pacer.poll_gap_max_ns());
+            gap_limit = gap_limit.min(pacer.gap_limit_ns());
+        }
+        let (mut numbered, mut directions) = (0, vec![]);
+        for (stream, pacers) in pacers.iter().enumerate() {
+            let tx = &mut self.tx[stream];
+            let sent = tx.sequence - firsts[stream];
+            tx.sequence = firsts[stream] + intended(pacers);
+            numbered += sent;
+            let received = receiver.stream(stream as u8).map_or(0, |totals| totals.received);
+            directions.push(DirectionCounts { sent, received });
+        }
+        if streams == 1 {
+            directions.clear();
+        }
+        let mut received = receiver.totals(numbered);
+        if source.has_unnumbered_packets() {
+            unnumbered.sent = totals.sent - numbered;
+            unnumbered.created = dut.created_packets() - created_before;
+            received = unnumbered.add_to(received);
+        }
+        let (longest, sum) = dut.poll_gaps();
+        let gaps = PollGaps { generator: gap, worker: longest.as_nanos() as u64 };
+        let preempted = Duration::from_secs_f64(own_preemption as f64 / hz as f64) + sum;
+        let first = input.phases.first().copied().unwrap_or(Phase { load_pps: 0.0, duration_s: 0.0 });
+        let mut trial = Trial::new(first.load_pps, input.duration_s(), totals, received);
+        trial.directions = streams as u8;
+        if input.phases.len() > 1 {
+            trial.phases = input.phases.clone();
+        }
+        trial.host_interference =
+            loss_is_host_interference(&trial, highest, dut.queue_size(), gaps, gap_limit, preempted);
+        trial.poll_gap_max_ns = gaps;
+        trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
+        trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
+        let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
+        let losses = loss_times(&receiver, input, &pacers).filter(|_| bins != 0);
+        let variation = delay_variation(&receiver, streams);
+        let tag_ns = receiver.tag_ns().map(|ns| ns as f64);
+        let order = (0..streams).filter_map(|stream| receiver.displacements(stream as u8)).collect();
+        Ok(TrialOutput {
+            trial,
+            delays,
+            losses,
+            delay_variation: variation,
+            displacements: order,
+            payload_verified: payload,
+            tagged_latency_ns: tag_ns,
+            directions,
+            ..TrialOutput::default()
+        })
+    }
+
+    /// Sends the phases of one stream and returns the ticks during which this thread was preempted.
+    fn send_stream(&mut self, source: &mut PacketSource<'_>, pacers: &mut [Pacer], receiver: &mut Receiver) -> u64 {
+        let mut preemption = PreemptionMeter::new();
+        for pacer in pacers {
+            while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
+                self.poll_stream(source, 0, pacer, receiver, &mut preemption);
+            }
+        }
+        preemption.sum
+    }
+
+    /// Sends the phases of several streams in turn and returns the ticks during which this thread was preempted.
+    fn send_streams(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        pacers: &mut [Vec<Pacer>],
+        receiver: &mut Receiver,
+    ) -> u64 {
+        let mut preemption = PreemptionMeter::new();
+        let phases = pacers.iter().map(Vec::len).min().unwrap_or(0);
+        for phase in 0..phases {
+            while pacers.iter().any(|all| !all[phase].is_finished()) && !self.stop.load(Ordering::Relaxed) {
+                for (stream, all) in pacers.iter_mut().enumerate() {
+                    self.poll_stream(source, stream, &mut all[phase], receiver, &mut preemption);
+                }
+            }
+        }
+        preemption.sum
+    }
+
+    /// Sends the packets of a stream that are due and receives.
+    #[inline(always)]
+    fn poll_stream(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        stream: usize,
+        pacer: &mut Pacer,
+        receiver: &mut Receiver,
+        preemption: &mut PreemptionMeter,
+    ) {
+        let now = clock::cycles();
+        preemption.update(now);
+        let due = source.due(stream, pacer, now);
+        if due != 0 {
+            let sent = self.send(source, stream, due, Purpose::Trial);
+            pacer.sent(sent, now);
+        }
+        self.receive(receiver);
+    }
+
+    fn in_flight(&self, quiet: Duration, trial_s: f64) -> InFlight {
+        let (sent, received) = (self.sent, self.received);
+        let outstanding = (sent - self.before.0).saturating_sub(received - self.before.1);
+        InFlight { sent, received, outstanding, quiet, trial_s }
+    }
+
+    /// Receives until the device is drained or the time limit is exceeded.
+    fn drain(&mut self, dut: &impl DutStatus, receiver: &mut Receiver, trial_s: f64) {
+        let ended = clock::cycles();
+        let (mut last, mut checked) = (ended, ended);
+        loop {
+            let now = clock::cycles();
+            if self.receive(receiver) != 0 {
+                last = now;
+            }
+            if now - ended > ticks(dut.drain_timeout()) {
+                break;
+            }
+            if now - checked > ticks(QUIET_TIME) && now - last > ticks(QUIET_TIME) {
+                let quiet = Duration::from_secs_f64((now - last) as f64 / clock::hz() as f64);
+                if dut.is_drained(&self.in_flight(quiet, trial_s)) {
+                    break;
+                }
+                checked = now;
+            }
+        }
+    }
+
+    /// Sends warm-up packets at a low rate, so that no worker sleeps when the trial starts. They are not counted in the
+    /// trial; returns their counts for the accounting of unnumbered packets.
+    fn warm_up(&mut self, dut: &impl DutStatus, source: &mut PacketSource<'_>) -> UnnumberedCounts {
+        let mut unnumbered = UnnumberedCounts::default();
+        for _ in 0..WARM_UP_ATTEMPTS {
+            let (hz, from) = (clock::hz(), clock::cycles());
+            let streams = source.streams.len() as u64;
+            let mut before = Receiver::new(source.probe_offset(), 0, 0, hz);
+            before.set_stream(WARM_UP_STREAM, Sequence::new(0, WARM_UP_PACKETS * streams));
+            let sequences: Vec<u64> = self.tx.iter().map(|tx| tx.sequence).collect();
+            let mut sent = 0;
+            for n in 0..WARM_UP_PACKETS {
+                while clock::cycles() < from + n * hz / 200_000 {
+                    self.receive(&mut before);
+                }
+                for stream in 0..streams {
+                    sent += self.send(source, stream as usize, 1, Purpose::WarmUp(n * streams + stream)) as u64;
+                }
+            }
+            let mut numbered = 0;
+            for (tx, sequence) in self.tx.iter_mut().zip(sequences) {
+                numbered += tx.sequence - sequence;
+                tx.sequence = sequence;
+            }
+            unnumbered.warm_up += sent - numbered;
+            // packets without a number must not be counted in the trial
+            let awake = !source.has_unnumbered_packets() || self.drain_warm_up(dut, &mut before);
+            let received = before.totals(numbered);
+            unnumbered.before.foreign += received.foreign;
+            unnumbered.before.duplicate += received.duplicate;
+            if awake {
+                break;
+            }
+        }
+        unnumbered
+    }
+
+    /// Waits until all warm-up packets are received or lost. Returns true if that was short enough for the workers to
+    /// stay awake.
+    fn drain_warm_up(&mut self, dut: &impl DutStatus, before: &mut Receiver) -> bool {
+        let ended = clock::cycles();
+        while clock::cycles() - ended < ticks(WARM_UP_TIMEOUT) {
+            self.receive(before);
+            if dut.is_drained(&self.in_flight(Duration::ZERO, 0.0)) {
+                // processes the batch that was received last
+                self.receive(before);
+                return true;
+            }
+        }
+        self.drain(dut, before, 0.0);
+        false
+    }
+
+    /// Sends up to `due` packets of a stream and returns how many; fewer if the buffer pool is empty. Packets that do
+    /// not fit into the device's queue are lost, as in a NIC.
+    #[inline(always)]
+    fn send(&mut self, source: &mut PacketSource<'_>, stream: usize, due: usize, purpose: Purpose) -> usize {
+        match &mut source.streams[stream] {
+            StreamSource::Synthetic(synthetic) => self.send_from(synthetic, stream, due, purpose),
+            StreamSource::Replay(replay) => self.send_from(replay, stream, due, purpose),
+        }
+    }
+
+    #[inline(always)]
+    fn send_from(&mut self, source: &mut impl Source, stream: usize, due: usize, purpose: Purpose) -> usize {
+        let PacketGenerator { tx, ports, buffers, sent, .. } = self;
+        let tx = &mut tx[stream];
+        let port = &mut ports[tx.port];
+        let (number, is_connected) = (stream as u8, tx.is_connected);
+        let mut transmit = |burst: &mut Batch| match is_connected {
+            true => *sent += port.tx.send(burst) as u64,
+            false => burst.clear(),
+        };
+        let mut left = due;
+        while left != 0 {
+            let mut burst = Batch::new();
+            let stamp = clock::cycles();
+            while left != 0 && !burst.is_full() {
+                let next = match purpose {
+                    Purpose::Trial => source.packet(Probe { stream: number, sequence: tx.sequence, stamp }, buffers),
+                    Purpose::WarmUp(sequence) => {
+                        source.warm_up_packet(Probe { stream: WARM_UP_STREAM, sequence, stamp }, buffers)
+                    }
+                };
+                let Some((packet, numbered)) = next else {
+                    transmit(&mut burst);
+                    return due - left;
+                };
+                tx.sequence += u64::from(numbered);
+                left -= 1;
+                burst.push(packet).unwrap_or_else(drop);
+            }
+            transmit(&mut burst);
+        }
+        due
+    }
+
+    /// Frees the packets that are kept for sending again; their payload belongs to other frames.
+    pub(crate) fn free_recycled(&mut self) {
+        self.buffers.free_recycled();
+    }
+
+    /// Processes the batches received by the last call, whose bytes were prefetched from the other core's cache in the
+    /// meantime, and receives the next ones. Returns the number of packets received.
+    fn receive(&mut self, receiver: &mut Receiver) -> usize {
+        let mut all = 0;
+        for (port, (arrived, at)) in self.ports.iter_mut().zip(&mut self.arrived) {
+            if !arrived.is_empty() {
+                let mut damaged = false;
+                arrived.for_each(|packet| damaged |= receiver.take(packet.data(), *at) == Arrival::Corrupt);
+                if damaged {
+                    // a recycled packet would be sent with the damaged payload
+                    arrived.clear();
+                }
+                self.buffers.recycle(arrived);
+            }
+            let n = port.rx.receive(arrived);
+            if n != 0 {
+                all += n;
+                self.received += n as u64;
+                *at = clock::cycles();
+                arrived.prefetch();
+            }
+        }
+        all
+    }
+
+    /// Sends packets of a stream at an interval and compares each received packet with the one sent. Returns the number
+    /// of packets that were not received within `timeout`, and the first error of `compare`.
+    pub(crate) fn check_forwarding(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        stream: usize,
+        packets: u64,
+        interval: Duration,
+        timeout: Duration,
+        compare: impl Fn(&[u8], &[u8]) -> Result<(), String>,
+    ) -> (u64, Option<String>) {
+        let mut sent: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut error = None;
+        let (first, start) = (self.tx[stream].sequence, clock::cycles());
+        let mut count = 0;
+        let mut buffers = Batch::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            let now = clock::cycles();
+            if count < packets && now >= start + count * ticks(interval) {
+                let before = self.tx[stream].sequence;
+                if let Some(packet) = self.next_packet(source, stream) {
+                    let tx = &self.tx[stream];
+                    if tx.sequence > before {
+                        sent.insert(before, packet.data().to_vec());
+                    }
+                    if buffers.push(packet).is_ok() {
+                        self.sent += self.ports[tx.port].tx.send(&mut buffers) as u64;
+                        buffers.clear();
+                    }
+                }
+                count += 1;
+            }
+            for (port, (arrived, _)) in self.ports.iter_mut().zip(&mut self.arrived) {
+                self.received += port.rx.receive(arrived) as u64;
+                arrived.for_each(|packet| {
+                    let (Reading::Probe(probe), _) = Probe::read_at(packet.data(), usize::MAX) else { return };
+                    let Some(original) = sent.remove(&probe.sequence) else { return };
+                    if let Err(problem) = compare(&original, packet.data()) {
+                        error.get_or_insert(problem);
+                    }
+                });
+                self.buffers.recycle(arrived);
+            }
+            let end = start + packets * ticks(interval);
+            if count >= packets && (sent.is_empty() || now > end + ticks(timeout)) {
+                break;
+            }
+        }
+        let tx = &mut self.tx[stream];
+        tx.sequence = tx.sequence.max(first + packets);
+        (sent.len() as u64, error)
+    }
+
+    /// Returns the next packet of a stream, numbered if it has room; none if the buffer pool is empty.
+    fn next_packet(&mut self, source: &mut PacketSource<'_>, stream: usize) -> Option<Packet> {
+        let tx = &mut self.tx[stream];
+        let probe = Probe { stream: stream as u8, sequence: tx.sequence, stamp: clock::cycles() };
+        let (packet, numbered) = match &mut source.streams[stream] {
+            StreamSource::Synthetic(synthetic) => synthetic.packet(probe, &mut self.buffers),
+            StreamSource::Replay(replay) => replay.packet(probe, &mut self.buffers),
+        }?;
+        tx.sequence += u64::from(numbered);
+        Some(packet)
+    }
+}
+
+impl Drop for PacketGenerator {
+    /// Receives and frees the remaining packets.
+    fn drop(&mut self) {
+        let mut receiver = Receiver::new(0, 0, 0, clock::hz());
+        while self.receive(&mut receiver) != 0 {}
+        self.receive(&mut receiver);
+        self.buffers.clear();
+    }
+}
+
+/// Returns the number of the packet that is due `at_s` seconds after the start.
+fn packet_number_at(phases: &[Phase], at_s: f64) -> u64 {
+    let (mut start_s, mut number) = (0.0, 0.0);
+    for phase in phases {
+        let within_s = (at_s - start_s).clamp(0.0, phase.duration_s);
+        number += within_s * phase.load_pps;
+        start_s += phase.duration_s;
+    }
+    number as u64
+}
+
+/// Returns a schedule for each phase, consecutively from tick 0.
+fn schedule(source: &PacketSource<'_>, stream: usize, phases: &[Phase], hz: u64) -> Result<Vec<Pacer>, PaceError> {
+    if let Some(timing) = source.timing(stream) {
+        return phases.iter().map(|phase| timing.pacer(phase, hz)).collect();
+    }
+    let mut start_s = 0.0;
+    let pacer = |phase: &Phase| {
+        let at = (start_s * hz as f64) as u64;
+        start_s += phase.duration_s;
+        Pacer::new(Pace::new(phase.load_pps, phase.duration_s, hz), at)
+    };
+    phases.iter().map(pacer).collect()
+}
+
+/// Returns the number of scheduled packets of all phases.
+fn intended(pacers: &[Pacer]) -> u64 {
+    pacers.iter().map(|pacer| pacer.totals().intended).sum()
+}
+
+/// Returns the ticks by which a stream starts later than the first, so that the bursts of streams interleave; up to 1
+/// µs.
+fn stream_offset(phases: &[Phase], stream: usize, streams: usize, hz: u64) -> u64 {
+    let load_pps = phases.first().map_or(1.0, |phase| phase.load_pps);
+    let interval_s = (BURST / load_pps).min(1e-6);
+    (interval_s * stream as f64 / streams as f64 * hz as f64) as u64
+}
+
+/// Returns the times of lost packets of all streams together.
+fn loss_times(receiver: &Receiver, input: &TrialInput, pacers: &[Vec<Pacer>]) -> Option<LossTimes> {
+    let of = |(stream, pacers): (usize, &Vec<Pacer>)| {
+        let sent: Vec<u64> = pacers.iter().map(|p| p.totals().sent).collect();
+        Some(DepartureTimes::new(&input.phases, &sent).loss_times(receiver.losses(stream as u8)?, input.loss_bins))
+    };
+    pacers.iter().enumerate().filter_map(of).reduce(LossTimes::plus)
+}
+
+/// Returns the delay variation: differences between consecutive packets of each stream, of all streams together. The
+/// jitter of RFC 3550 is that of stream 0, its highest value that of all streams.
+fn delay_variation(receiver: &Receiver, streams: usize) -> Option<DelayVariationOutput> {
+    let first = receiver.variation(0)?;
+    let mut all = DelayVariationOutput {
+        ipdv: first.ipdv().amounts(),
+        rising: first.ipdv().above(),
+        rfc3550_ns: first.jitter_ns().unwrap_or(0.0),
+        rfc3550_max_ns: first.jitter_max_ns().unwrap_or(0.0),
+    };
+    for other in (1..streams).filter_map(|stream| receiver.variation(stream as u8)) {
+        all.ipdv.add(&other.ipdv().amounts());
+        all.rising += other.ipdv().above();
+        all.rfc3550_max_ns = all.rfc3550_max_ns.max(other.jitter_max_ns().unwrap_or(0.0));
+    }
+    Some(all)
+}
+
+fn ticks(time: Duration) -> u64 {
+    (time.as_secs_f64() * clock::hz() as f64) as u64
+}
+
+/// Returns true if a poll gap was longer than a queue lasts, and the loss does not exceed the packets of the time
+/// during which generator and workers were `preempted`.
+fn loss_is_host_interference(
+    trial: &Trial,
+    load_pps: f64,
+    queue_size: u32,
+    gaps: PollGaps,
+    generator_limit_ns: u64,
+    preempted: Duration,
+) -> bool {
+    let queue_lasts_ns = (f64::from(queue_size) / load_pps * 1e9) as u64 + POLL_GAP_RESOLUTION_NS;
+    let missing = trial.lost + trial.unsent;
+    // the backlog is processed in addition to new packets
+    let explained = 2.0 * load_pps * f64::from(trial.directions) * preempted.as_secs_f64();
+    missing != 0 && missing as f64 <= explained && (gaps.worker > queue_lasts_ns || gaps.generator > generator_limit_ns)
+}

@@ -1,0 +1,108 @@
+//! One given load for the duration sum of the goal.
+
+use super::accumulate::LatencyAccumulator;
+use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
+use super::properties::{LoadChoice, Properties};
+use super::{MethodOutput, Thoroughness};
+use crate::search::{LimitedBy, Remark};
+use crate::trial::{TrialInput, TrialOutput};
+use report::Summary;
+
+/// Trials at the load of [`MethodSettings::rate_pps`](super::MethodSettings::rate_pps).
+#[derive(Default)]
+pub(super) struct GivenLoad {
+    asked_s: f64,
+    latencies: LatencyAccumulator,
+    /// Forwarding rates of all trials.
+    forwarded: Vec<f64>,
+    /// Trials without host interference that exceed the loss ratio.
+    exceeding: usize,
+    /// All trials without host interference.
+    judged: usize,
+    unsent: u64,
+}
+
+impl Procedure for GivenLoad {
+    const NAME: &'static str = "load";
+    const STANDARD: Option<&'static str> = None;
+    const QUESTION: &'static str = "Does one given load meet the goal?";
+    const DURATION_S: (f64, f64) = (1.0, 60.0);
+    const PROPERTIES: Properties =
+        Properties { load: LoadChoice::Given, reuses_throughput: false, counts_only: true, ..DEFAULT_PROPERTIES };
+    const NEEDS_THROUGHPUT: bool = false;
+
+    fn pause_s(_: Thoroughness) -> f64 {
+        0.0
+    }
+
+    fn next(&mut self, context: &MethodContext) -> Option<TrialInput> {
+        let (goal, rate_pps) = (&context.settings.goal, context.settings.rate_pps?);
+        // allows for rounding of the sum
+        (self.asked_s < goal.sum_s() - 1e-9).then(|| {
+            self.asked_s += goal.final_s();
+            TrialInput::constant(rate_pps, goal.final_s())
+        })
+    }
+
+    fn record(&mut self, context: &MethodContext, _: &TrialInput, output: TrialOutput) {
+        self.latencies.record(&output);
+        let trial = &output.trial;
+        self.forwarded.push(trial.forwarding_pps());
+        if !trial.host_interference {
+            self.judged += 1;
+            self.exceeding += usize::from(trial.loss_ratio() > context.settings.goal.loss_ratio());
+            self.unsent += trial.unsent;
+        }
+    }
+
+    fn report(&self, context: &MethodContext, output: &mut MethodOutput) {
+        let (goal, Some(rate_pps)) = (&context.settings.goal, context.settings.rate_pps) else { return };
+        let holds = self.judged != 0 && self.exceeding as f64 <= goal.exceed_ratio() * self.judged as f64;
+        let forwarded = self.forwarded.iter().sum::<f64>() / self.forwarded.len().max(1) as f64;
+        output.summary = Summary {
+            lower_pps: if holds { rate_pps } else { 0.0 },
+            upper_pps: (!holds && self.judged != 0).then_some(rate_pps),
+            conditional_pps: Some(forwarded),
+        };
+        output.limited_by = match () {
+            () if self.judged == 0 => LimitedBy::HostInterference,
+            () if self.unsent != 0 => LimitedBy::Generator,
+            () if holds => LimitedBy::MaxLoad,
+            () => LimitedBy::Device,
+        };
+        if self.judged == 0 {
+            output.deviations.push(Remark::HostInterference { load_pps: rate_pps }.to_string());
+        }
+        if self.unsent != 0 {
+            output.deviations.push("the generator left packets unsent; they count as lost".to_owned());
+        }
+        output.latency.extend(self.latencies.entry(rate_pps, rate_pps));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Goal;
+    use crate::method::{MethodSettings, Thoroughness, run, start};
+    use crate::search::{LimitedBy, Limits};
+    use crate::simulated::Simulated;
+
+    #[test]
+    fn judges_a_load() {
+        let at = |rate_pps: f64, device: &str| {
+            let settings = MethodSettings::new(Thoroughness::Quick, Goal::quick(), Limits::new(1e3, 1e7).unwrap());
+            let mut method = start("load", &MethodSettings { rate_pps: Some(rate_pps), ..settings }).unwrap();
+            let mut device: Simulated = device.parse().unwrap();
+            run(&mut *method, &mut device, |_| true, |_| ()).unwrap();
+            method.output()
+        };
+        let good = at(2e6, "capacity=3e6");
+        assert_eq!((good.summary.lower_pps, good.trials.len(), good.limited_by), (2e6, 20, LimitedBy::MaxLoad));
+        assert_eq!(good.latency.len(), 1);
+        let bad = at(4e6, "capacity=3e6");
+        assert_eq!((bad.summary.lower_pps, bad.summary.upper_pps), (0.0, Some(4e6)));
+        assert!((bad.summary.conditional_pps.unwrap() - 3e6).abs() < 1e3);
+        let starved = at(4e6, "capacity=9e6,generator=2e6");
+        assert_eq!(starved.limited_by, LimitedBy::Generator);
+    }
+}

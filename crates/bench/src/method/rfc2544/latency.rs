@@ -1,0 +1,68 @@
+//! Latency at the throughput (RFC 2544 §26.2).
+
+use crate::method::MethodOutput;
+use crate::method::Thoroughness;
+use crate::method::accumulate::LatencyAccumulator;
+use crate::method::procedure::{MethodContext, Procedure, format_seconds};
+use crate::trial::{TrialInput, TrialOutput};
+use report::Quantity;
+
+/// Trials of the standard form: number, duration and time of the tagged packet, seconds (RFC 2544 §26.2).
+const STANDARD: (usize, f64, f64) = (20, 120.0, 60.0);
+/// Trials of the quick form.
+const QUICK: (usize, f64, f64) = (5, 0.5, 0.25);
+
+#[derive(Default)]
+pub(in crate::method) struct LatencyAtThroughput {
+    started: usize,
+    tags_ns: Vec<f64>,
+    lost: u64,
+    latencies: LatencyAccumulator,
+}
+
+impl Procedure for LatencyAtThroughput {
+    const NAME: &'static str = "latency";
+    const STANDARD: Option<&'static str> = Some("RFC 2544 §26.2");
+    const QUESTION: &'static str = "What is the latency of a packet at the throughput?";
+    const DURATION_S: (f64, f64) = (5.0, 2800.0);
+
+    fn next(&mut self, context: &MethodContext) -> Option<TrialInput> {
+        let (times, duration_s, tag_s) = context.settings.select(QUICK, STANDARD);
+        (self.started < times).then(|| {
+            self.started += 1;
+            TrialInput { tagged_at_s: Some(tag_s), ..TrialInput::constant(context.load_at_share(1.0), duration_s) }
+        })
+    }
+
+    fn record(&mut self, _: &MethodContext, _: &TrialInput, output: TrialOutput) {
+        match output.tagged_latency_ns {
+            Some(ns) => self.tags_ns.push(ns),
+            None => self.lost += 1,
+        }
+        self.latencies.record(&output);
+    }
+
+    fn report(&self, context: &MethodContext, output: &mut MethodOutput) {
+        output.quantities.extend(Quantity::mean("latency", "ns", &self.tags_ns));
+        if self.lost != 0 {
+            output.quantities.push(Quantity::new("tagged packets lost", "frames", self.lost as f64));
+            output.deviations.push(format!("{} tagged packets were lost; the mean does not include them", self.lost));
+        }
+        output.latency.extend(self.latencies.entry(context.load_at_share(1.0), context.throughput_pps));
+        if context.settings.thoroughness == Thoroughness::Quick {
+            let ((times, length, tag), (most, long, middle)) = (QUICK, STANDARD);
+            output.deviations.push(format!(
+                "{times} trials of {} with the tagged packet at {} where RFC 2544 §26.2 requires {most} of {} with it at {}",
+                format_seconds(length),
+                format_seconds(tag),
+                format_seconds(long),
+                format_seconds(middle)
+            ));
+        }
+        output.deviations.push(
+            "timestamps are taken in software before the port that sends and after the port that receives, which is neither \
+             latency of RFC 1242 §3.8"
+                .to_owned(),
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! Bounds of a search, and the result for one goal.
+
+use std::collections::BTreeMap;
+
+use super::classify::{self, Outcome};
+use super::goal::Goal;
+use super::trial_log::TrialLog;
+use crate::search::{GoalResult, LimitedBy, Remark};
+
+/// Loads that bound the throughput.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) lower: Option<u64>,
+    pub(crate) upper: Option<u64>,
+    /// Load that could not be judged, below all loads that fail the goal.
+    pub(crate) undecidable: Option<u64>,
+    /// Highest load that meets the goal, if it is above `upper`.
+    pub(crate) inversion: Option<u64>,
+}
+
+impl Bounds {
+    /// Returns the load above which the search does not continue.
+    pub(crate) fn ceiling(&self) -> Option<u64> {
+        match (self.upper, self.undecidable) {
+            (Some(upper), Some(unclear)) => Some(upper.min(unclear)),
+            (upper, unclear) => upper.or(unclear),
+        }
+    }
+
+    /// Returns the result for a goal.
+    pub(crate) fn goal_result(
+        &self,
+        goal: &Goal,
+        log: &TrialLog,
+        outcomes: &BTreeMap<u64, Vec<Outcome>>,
+    ) -> GoalResult {
+        let at = |load: u64| outcomes.get(&load).map_or(&[][..], Vec::as_slice);
+        let limits = log.limits;
+        let narrow = matches!((self.lower, self.upper), (Some(lower), Some(upper)) if goal.is_narrow(lower, upper));
+        let mut remarks = Vec::new();
+        if self.lower == Some(limits.max_pps) {
+            remarks.push(Remark::MaxLoadHolds);
+        }
+        if self.lower.is_none() && self.upper == Some(limits.min_pps) {
+            remarks.push(Remark::NothingHolds);
+        }
+        if let Some(load) = self.undecidable {
+            remarks.push(Remark::HostInterference { load_pps: load as f64 });
+        }
+        let regular = narrow && self.undecidable.is_none();
+        let settled = regular || !remarks.is_empty();
+        if log.exhausted && !settled {
+            remarks.push(Remark::OutOfBudget);
+        }
+        if let (Some(holds), Some(fails)) = (self.inversion, self.upper) {
+            remarks.push(Remark::Inversion { holds_pps: holds as f64, fails_pps: fails as f64 });
+        }
+        let limited_by = match self.upper {
+            _ if self.undecidable.is_some() => LimitedBy::HostInterference,
+            _ if log.exhausted && !settled => LimitedBy::Budget,
+            None => LimitedBy::MaxLoad,
+            Some(upper) if classify::is_limited_by_generator(goal, at(upper)) => LimitedBy::Generator,
+            Some(_) => LimitedBy::Device,
+        };
+        GoalResult {
+            goal: *goal,
+            lower_pps: self.lower.map(|load| load as f64),
+            upper_pps: self.upper.map(|load| load as f64),
+            conditional_pps: self.lower.map(|load| classify::conditional_throughput(goal, load as f64, at(load))),
+            width: self.lower.zip(self.upper).map(|(lower, upper)| (upper - lower) as f64 / upper as f64),
+            regular,
+            limited_by,
+            remarks,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Multiple loss ratio search, MLRsearch (RFC 9971).
+//!
+//! The classification of loads, the relevant bounds and the conditional throughput follow the RFC. It leaves open which loads to
+//! measure; this implementation chooses them as follows:
+//!
+//! * Goals are searched one after the other, in order of their loss ratio, because trials at lower loads can invalidate a bound
+//!   that was found above them. Every trial counts for all goals.
+//! * A goal is searched in up to three stages, from single initial trials and four times the width to the goal itself: a rough
+//!   interval is found quickly, and many or long trials are only spent near its ends.
+//! * The first trial is at the highest load; the next load is the rate that was forwarded. From there bounds are searched at
+//!   growing distances, and the interval between them is halved on a logarithmic scale.
+//! * A load is measured until it is decided for the stage.
+//! * A trial whose loss host interference may have caused does not count and is repeated. A load at which that happens more often
+//!   in a row than [`Limits::interference_retries`] is given up and the search continues below it; if it remains
+//!   undecided, the result has a remark and is irregular.
+//!
+//! Durations are whole nanoseconds, loads are whole packets per second, and a search ends after at most [`Limits::max_trials`].
+
+use std::collections::BTreeMap;
+
+use super::bounds::Bounds;
+use super::classify::{Class, Outcome, classify};
+use super::goal::Goal;
+use super::trial_log::{Request, TrialLog};
+use crate::search::{Limits, Next, Search, SearchError};
+use crate::trial::Trial;
+
+/// Maximum number of goals.
+const MAX_GOALS: usize = 16;
+/// Number of stages before the goal itself.
+const ROUGH_STAGES: u32 = 2;
+
+/// Multiple loss ratio search.
+#[derive(Debug)]
+pub struct Mlr {
+    log: TrialLog,
+    outcomes: BTreeMap<u64, Vec<Outcome>>,
+    /// One search per goal, in the order of the goals.
+    goal_searches: Vec<GoalSearch>,
+    /// Indices of the goals, by loss ratio.
+    order: Vec<usize>,
+    /// Index of the goal that requested the pending trial.
+    requested_by: usize,
+}
+
+/// The search for one goal.
+#[derive(Debug)]
+struct GoalSearch {
+    /// Stages; the last one is the goal itself.
+    stages: Vec<Stage>,
+    /// Index of the current stage.
+    at: usize,
+}
+
+/// A stage of the search for a goal.
+#[derive(Debug)]
+struct Stage {
+    goal: Goal,
+    /// Load that is measured until it is decided.
+    load: Option<u64>,
+    /// Bounds of the previous stage that are not confirmed yet.
+    candidates: Vec<u64>,
+    /// Distance of the next load from a bound, as a share of the higher load.
+    distance: f64,
+    /// Loads whose forwarding rate was used as the next load.
+    hinted: Vec<u64>,
+    /// Consecutive trials with host interference, by load.
+    interfered: BTreeMap<u64, u32>,
+}
+
+impl Stage {
+    fn new(goal: Goal) -> Self {
+        Self {
+            goal,
+            load: None,
+            candidates: Vec::new(),
+            distance: goal.width(),
+            hinted: Vec::new(),
+            interfered: BTreeMap::new(),
+        }
+    }
+
+    fn is_given_up(&self, load: u64, limits: &Limits) -> bool {
+        self.interfered.get(&load).is_some_and(|times| *times > limits.interference_retries)
+    }
+}
+
+/// Returns the stages of a goal. Durations and duration sums grow by equal factors, widths halve.
+fn stages(goal: Goal) -> Vec<Stage> {
+    let mut stages: Vec<Stage> = Vec::new();
+    let between = |from: u64, to: u64, share: f64| (from as f64 * (to as f64 / from as f64).powf(share)).round() as u64;
+    for stage in 0..ROUGH_STAGES {
+        let share = f64::from(stage) / f64::from(ROUGH_STAGES);
+        let final_ns = between(goal.initial_ns, goal.final_ns, share);
+        let sum_ns = between(goal.initial_ns, goal.sum_ns, share).max(final_ns);
+        let width = (goal.width * f64::from(1 << (ROUGH_STAGES - stage))).min(0.5).max(goal.width);
+        stages.push(Stage::new(Goal { final_ns, sum_ns, initial_ns: final_ns, width, ..goal }));
+    }
+    // if one trial decides and all are alike, the stages would be equal
+    if goal.initial_ns == goal.sum_ns {
+        stages.clear();
+    }
+    stages.push(Stage::new(goal));
+    stages
+}
+
+impl Mlr {
+    /// Creates a search for 1 to 16 goals.
+    ///
+    /// # Errors
+    /// [`SearchError::Goals`] for any other number.
+    pub fn new(goals: Vec<Goal>, limits: Limits) -> Result<Self, SearchError> {
+        if goals.is_empty() || goals.len() > MAX_GOALS {
+            return Err(SearchError::Goals(goals.len()));
+        }
+        let mut order: Vec<usize> = (0..goals.len()).collect();
+        order.sort_by(|a, b| goals[*a].loss_ratio().total_cmp(&goals[*b].loss_ratio()));
+        let goal_searches = goals.into_iter().map(|goal| GoalSearch { stages: stages(goal), at: 0 }).collect();
+        Ok(Self { log: TrialLog::new(limits), outcomes: BTreeMap::new(), goal_searches, order, requested_by: 0 })
+    }
+
+    /// Returns the next trial.
+    fn choose(&mut self) -> Option<Request> {
+        // trials for a later goal can invalidate the bounds of an earlier one, so all goals are checked each time
+        for goal in self.order.clone() {
+            if let Some(load) = self.load_for(goal) {
+                self.requested_by = goal;
+                let GoalSearch { stages, at } = &self.goal_searches[goal];
+                return self.log.request(Request { load, duration_ns: stages[*at].goal.final_ns });
+            }
+        }
+        None
+    }
+
+    /// Returns the next load for a goal, unless its search is complete.
+    fn load_for(&mut self, goal: usize) -> Option<u64> {
+        loop {
+            let GoalSearch { stages, at } = &mut self.goal_searches[goal];
+            let last = *at + 1 == stages.len();
+            let stage = &mut stages[*at];
+            let view = GoalView { goal: stage.goal, outcomes: &self.outcomes, limits: &self.log.limits };
+            if let Some(load) = stage.load
+                && view.class(load) == Class::Undecided
+                && !stage.is_given_up(load, view.limits)
+            {
+                return Some(load);
+            }
+            stage.load = view.choose_load(stage.state());
+            if stage.load.is_some() {
+                return stage.load;
+            }
+            if last {
+                return None;
+            }
+            let bounds = view.bounds(|load| stage.is_given_up(load, view.limits));
+            *at += 1;
+            // low loads first (taken from the back): trials at them could invalidate a bound found above
+            stages[*at].candidates = bounds.ceiling().into_iter().chain(bounds.lower).collect();
+        }
+    }
+}
+
+/// Part of a stage that choosing a load reads and changes.
+struct StageState<'a> {
+    candidates: &'a mut Vec<u64>,
+    distance: &'a mut f64,
+    hinted: &'a mut Vec<u64>,
+    last: Option<u64>,
+    interfered: &'a BTreeMap<u64, u32>,
+}
+
+impl Stage {
+    fn state(&mut self) -> StageState<'_> {
+        StageState {
+            candidates: &mut self.candidates,
+            distance: &mut self.distance,
+            hinted: &mut self.hinted,
+            last: self.load,
+            interfered: &self.interfered,
+        }
+    }
+}
+
+/// All outcomes with respect to one goal.
+struct GoalView<'a> {
+    goal: Goal,
+    outcomes: &'a BTreeMap<u64, Vec<Outcome>>,
+    limits: &'a Limits,
+}
+
+impl GoalView<'_> {
+    fn outcomes_at(&self, load: u64) -> &[Outcome] {
+        self.outcomes.get(&load).map_or(&[], Vec::as_slice)
+    }
+
+    fn class(&self, load: u64) -> Class {
+        classify(&self.goal, self.outcomes_at(load))
+    }
+
+    /// Returns the relevant bounds, including a load that was given up if it is below all loads that fail.
+    fn bounds(&self, given_up: impl Fn(u64) -> bool) -> Bounds {
+        let mut bounds = Bounds::default();
+        for (load, outcomes) in self.outcomes {
+            match classify(&self.goal, outcomes) {
+                Class::Lower if bounds.upper.is_some() => bounds.inversion = Some(*load),
+                Class::Lower => {
+                    bounds.lower = Some(*load);
+                    // an undecidable load below one that meets the goal does not matter
+                    bounds.undecidable = None;
+                }
+                Class::Upper if bounds.upper.is_none() => bounds.upper = Some(*load),
+                Class::Undecided if bounds.ceiling().is_none() && given_up(*load) => bounds.undecidable = Some(*load),
+                _ => {}
+            }
+        }
+        bounds
+    }
+
+    /// Returns a load that narrows the bounds; `None` if they are within the width or cannot be narrowed.
+    fn choose_load(&self, state: StageState<'_>) -> Option<u64> {
+        let StageState { candidates, distance, hinted, last, interfered } = state;
+        let given_up = |load: u64| interfered.get(&load).is_some_and(|times| *times > self.limits.interference_retries);
+        let bounds = self.bounds(given_up);
+        let (min, max) = (self.limits.min_pps, self.limits.max_pps);
+        let (lower, upper) = (bounds.lower, bounds.ceiling());
+        while let Some(candidate) = candidates.pop() {
+            let inside = lower.is_none_or(|lower| candidate > lower) && upper.is_none_or(|upper| candidate < upper);
+            if inside && self.class(candidate) == Class::Undecided && !given_up(candidate) {
+                return Some(candidate);
+            }
+        }
+        match (lower, upper) {
+            (None, None) => Some(max),
+            (Some(lower), None) if lower >= max => None,
+            (Some(lower), None) => Some(step_up(lower, distance).min(max)),
+            (None, Some(upper)) if upper <= min => None,
+            (None, Some(upper)) => {
+                if let Some(hint) = self.hint(upper, hinted)
+                    && !self.goal.is_narrow(hint.min(upper), upper)
+                {
+                    return Some(hint.max(min));
+                }
+                Some(step_down(upper, distance).max(min))
+            }
+            (Some(lower), Some(upper)) if self.goal.is_narrow(lower, upper) => None,
+            (Some(lower), Some(upper)) => {
+                // while the interval is much wider than the distance, the throughput is likely near the last bound
+                if (upper - lower) as f64 > 4.0 * *distance * upper as f64 {
+                    let outside =
+                        if last == Some(lower) { step_up(lower, distance) } else { step_down(upper, distance) };
+                    if outside > lower && outside < upper {
+                        return Some(outside);
+                    }
+                }
+                let middle = ((lower as f64).sqrt() * (upper as f64).sqrt()).round() as u64;
+                Some(middle.clamp(lower + 1, upper - 1))
+            }
+        }
+    }
+
+    /// Returns the forwarding rate at a load that failed or was given up, unless it was used before: the load at which a device with
+    /// a hard limit has exactly the allowed loss.
+    fn hint(&self, load: u64, hinted: &mut Vec<u64>) -> Option<u64> {
+        if hinted.contains(&load) {
+            return None;
+        }
+        hinted.push(load);
+        let outcomes = self.outcomes_at(load).iter();
+        let counted = outcomes.clone().filter(|outcome| outcome.counts(&self.goal));
+        // without other trials, those with host interference hint at the next load
+        let worst = counted.map(|outcome| outcome.loss_ratio).max_by(f64::total_cmp);
+        let loss = worst.or_else(|| outcomes.map(|outcome| outcome.loss_ratio).min_by(f64::total_cmp))?;
+        Some((load as f64 * (1.0 - loss) / (1.0 - self.goal.loss_ratio())).floor() as u64)
+    }
+}
+
+/// Returns a load above `load` by `distance`, and doubles the distance.
+fn step_up(load: u64, distance: &mut f64) -> u64 {
+    let next = (load as f64 / (1.0 - *distance)).ceil() as u64;
+    *distance = (*distance * 2.0).min(0.5);
+    next.max(load + 1)
+}
+
+/// Returns a load below `load` by `distance`, and doubles the distance.
+fn step_down(load: u64, distance: &mut f64) -> u64 {
+    let next = (load as f64 * (1.0 - *distance)).floor() as u64;
+    *distance = (*distance * 2.0).min(0.5);
+    next.min(load.saturating_sub(1))
+}
+
+impl Search for Mlr {
+    fn next(&mut self) -> Next {
+        if let Some(request) = self.log.pending {
+            return request.next();
+        }
+        if let Some(request) = self.choose() {
+            return request.next();
+        }
+        let results = self.goal_searches.iter().filter_map(|search| {
+            let stage = search.stages.last()?;
+            let limits = &self.log.limits;
+            let view = GoalView { goal: stage.goal, outcomes: &self.outcomes, limits };
+            let bounds = view.bounds(|load| stage.is_given_up(load, limits));
+            Some(bounds.goal_result(&stage.goal, &self.log, &self.outcomes))
+        });
+        Next::Done(self.log.summary(results.collect()))
+    }
+
+    fn record(&mut self, trial: Trial) -> Result<(), SearchError> {
+        let (request, trial) = self.log.record(trial)?;
+        let outcome = Outcome::of(trial);
+        self.outcomes.entry(request.load).or_default().push(outcome);
+        let GoalSearch { stages, at } = &mut self.goal_searches[self.requested_by];
+        let Stage { goal, interfered, .. } = &mut stages[*at];
+        if outcome.counts(goal) {
+            interfered.remove(&request.load);
+        } else {
+            *interfered.entry(request.load).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn trials(&self) -> &[Trial] {
+        &self.log.trials
+    }
+}
+
+#[cfg(test)]
+mod tests;

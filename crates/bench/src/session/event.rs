@@ -1,0 +1,96 @@
+//! Progress events.
+
+use super::{CellResult, MethodRun, SessionCell};
+use crate::environment::HostCheck;
+use crate::search::Goal;
+use crate::traffic_spec::PreparedTraffic;
+use crate::trial::Trial;
+use std::time::Duration;
+
+/// A step of a session.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The host was checked, once and before the first DUT starts.
+    HostChecked(&'a HostCheck),
+    /// The goal of the first cell.
+    Goal(&'a Goal),
+    /// Results of an earlier session are reused.
+    Resumed {
+        /// Name of the session run.
+        session_run: &'a str,
+        /// Number of its results.
+        results: usize,
+    },
+    /// No earlier session has the same cells.
+    NothingToResume,
+    /// A cell starts.
+    CellStarted {
+        /// Label.
+        label: &'a str,
+        /// Number of the cell, from 1, counting repetitions.
+        number: usize,
+        /// Number of cells, counting repetitions.
+        count: usize,
+        /// Estimated time until the end of the session.
+        remaining: Option<Duration>,
+    },
+    /// All results of a cell are those of an earlier session.
+    CellReused,
+    /// A DUT runs; without CPUs if it is simulated.
+    DutStarted {
+        /// True for a chain in this process.
+        in_process: bool,
+        /// CPUs of the DUT and CPU of the generator.
+        cpus: Option<(&'a [usize], usize)>,
+    },
+    /// Traffic is prepared.
+    TrafficPrepared(&'a PreparedTraffic),
+    /// A method starts.
+    MethodStarted(&'a str),
+    /// A trial is over.
+    Trial(&'a Trial),
+    /// A method or a calibration has no more trials.
+    TrialsDone,
+    /// A method is complete.
+    MethodDone(&'a MethodRun, &'a PreparedTraffic),
+    /// A method was not measured.
+    MethodSkipped {
+        /// Name of the traffic and the method.
+        name: &'a str,
+        /// Reason.
+        reason: &'a str,
+    },
+    /// A cell was measured, or skipped because of an error.
+    CellDone {
+        /// The cell.
+        cell: &'a SessionCell<'a>,
+        /// Results, or why there are none.
+        results: Result<&'a [CellResult], &'a str>,
+    },
+    /// Something that the reader of the results should know.
+    Note(&'a str),
+    /// Something failed without invalidating results.
+    Warning(&'a str),
+    /// Something failed.
+    Error(&'a str),
+    /// The session was cancelled.
+    Cancelled {
+        /// Number of the current cell, from 1.
+        number: usize,
+        /// Number of cells.
+        count: usize,
+    },
+}
+
+/// Receives the events of a session.
+pub trait Observer: Send {
+    /// Handles an event.
+    fn on_event(&mut self, event: &Event<'_>);
+}
+
+impl<F: FnMut(&Event<'_>) + Send> Observer for F {
+    fn on_event(&mut self, event: &Event<'_>) {
+        self(event);
+    }
+}

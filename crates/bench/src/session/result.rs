@@ -1,0 +1,104 @@
+//! Result documents.
+
+use super::dut::SessionDut;
+use super::run_method::KnownThroughput;
+use super::{MethodRun, Run, Session};
+use crate::generator::Generator;
+use crate::search::SearchKind;
+use crate::traffic_spec::PreparedTraffic;
+use report::Tool;
+
+/// Name of the repetition in a result's environment.
+pub(super) const REPETITION: &str = "repetition";
+/// Deviation of a result that was ended early.
+const ENDED_EARLY: &str = "the measurement was ended early";
+
+/// Returns true if a result was ended early.
+pub(super) fn is_partial(result: &report::Result) -> bool {
+    result.deviations.iter().any(|deviation| deviation == ENDED_EARLY)
+}
+
+/// Marks a method that was ended early.
+pub(super) fn mark_partial(method: &mut MethodRun) {
+    method.output.deviations.insert(0, ENDED_EARLY.to_owned());
+}
+
+impl Session {
+    /// Returns the result document of a method, without an id.
+    pub(super) fn result(
+        &self,
+        run: &Run<'_>,
+        dut: &SessionDut,
+        method: &MethodRun,
+        traffic: &PreparedTraffic,
+        throughput: Option<KnownThroughput>,
+    ) -> report::Result {
+        let MethodRun { output, nodes, environment, .. } = method;
+        let goal = output.goal;
+        // a profile is one trial with its own duration
+        let duration_s = traffic.timetable().map(|timetable| f64::from(timetable.seconds()));
+        let mut cell = run.cell.clone();
+        cell.extend(traffic.cell());
+        if run.generator != Generator::Bondstone {
+            cell.insert("generator".to_owned(), run.generator.to_string());
+        }
+        report::Result {
+            schema: report::Version::V2,
+            id: String::new(),
+            tool: Tool {
+                name: "bondstone".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                command: self.command.clone(),
+            },
+            study: run.study.clone(),
+            cell,
+            method: output.method.clone(),
+            dut: dut.document(run),
+            traffic: run.generator.traffic(traffic.document()),
+            goal: report::Goal {
+                name: None,
+                trial_duration_s: duration_s.unwrap_or(goal.final_s()),
+                duration_sum_s: duration_s.unwrap_or(goal.sum_s()),
+                loss_ratio: goal.loss_ratio(),
+                exceed_ratio: goal.exceed_ratio(),
+                width: goal.width(),
+                search: search_description(method, run.settings.search),
+            },
+            environment: environment.clone(),
+            calibration: None,
+            limited_by: throughput.map_or_else(|| output.limited_by.into(), |known| known.limited_by),
+            deviations: deviations(run, dut, method, traffic),
+            trials: output.trials.iter().map(Into::into).collect(),
+            // a known throughput has both bounds
+            summary: match throughput {
+                Some(known) if known.summary.lower_pps == output.summary.lower_pps => known.summary,
+                _ => output.summary,
+            },
+            latency: output.latency.clone(),
+            quantities: output.quantities.clone(),
+            series: output.series.clone(),
+            streams: traffic.stream_documents(&output.streams),
+            nodes: nodes.clone(),
+        }
+    }
+}
+
+fn search_description(method: &MethodRun, search: SearchKind) -> String {
+    match method.method.properties.load.description() {
+        Some(description) => description.to_owned(),
+        None if search == SearchKind::Mlr => "MLRsearch (RFC 9971)".to_owned(),
+        None => format!("{} ({})", search.name(), search.standard()),
+    }
+}
+
+fn deviations(run: &Run<'_>, dut: &SessionDut, method: &MethodRun, traffic: &PreparedTraffic) -> Vec<String> {
+    let mut deviations = method.output.deviations.clone();
+    if method.method.properties.relative_to_line_rate && run.settings.line_rate_bps.is_none() {
+        let line_mpps = method.line_pps.unwrap_or_default() / 1e6;
+        deviations.push(format!("the line rate is not set (--line): 100 % is {line_mpps:.3} Mpps"));
+    }
+    deviations.extend(dut.deviations());
+    deviations.extend(traffic.deviations());
+    deviations.truncate(report::limit::DEVIATIONS);
+    deviations
+}

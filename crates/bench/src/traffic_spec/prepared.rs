@@ -1,0 +1,260 @@
+//! Prepared traffic.
+
+use super::capture_file::CaptureFile;
+use super::error::{PrepareError, check_sizes};
+use super::profile::Timetable;
+use super::profile_streams::ProfileStreams;
+use super::replay::{self, Replay};
+use super::synthetic::{self, SyntheticOptions};
+use crate::generator::packet_source::PacketSource;
+use crate::trial::StreamOutput;
+use report::{Frames, Mix as MixDocument, MixPart};
+use std::collections::BTreeMap;
+use traffic::nfpa::Direction;
+use traffic::short_connections::{Short, ShortSettings};
+use traffic::{FlowSettings, Flows, Mix, Order, Stack, Template, TemplateError};
+
+/// Largest burst of packets that are late.
+const BURST: u32 = 8;
+
+/// Traffic with its frames built, ready to send.
+pub struct PreparedTraffic {
+    name: String,
+    frames: FrameSource,
+}
+
+enum FrameSource {
+    Made { template: Template, back: Option<Template>, mix: Mix, options: SyntheticOptions },
+    Short { short: Short, mix: Mix },
+    Replayed(Replay),
+    Profile(Box<ProfileStreams>),
+}
+
+impl PreparedTraffic {
+    /// Prepares synthetic frames of a mix; `name` is the mix as written.
+    ///
+    /// # Errors
+    /// [`CannotSend`].
+    pub fn synthetic(name: &str, flows: &Flows, mix: &Mix) -> Result<PreparedTraffic, PrepareError> {
+        PreparedTraffic::synthetic_with_options(name, flows, None, mix, SyntheticOptions::default())
+    }
+
+    /// Prepares synthetic frames with the headers of `options`, and those of the flows `back` in the reverse direction.
+    ///
+    /// # Errors
+    /// [`CannotSend`].
+    pub fn synthetic_with_options(
+        name: &str,
+        flows: &Flows,
+        back: Option<&Flows>,
+        mix: &Mix,
+        options: SyntheticOptions,
+    ) -> Result<PreparedTraffic, PrepareError> {
+        check_sizes(mix)?;
+        let template = |flows: &Flows, stack: Option<Stack>| match stack {
+            Some(stack) => Template::stacked(flows, mix, true, &stack),
+            None => Template::new(flows, mix, true).map_err(TemplateError::from),
+        };
+        let back = back.map(|back| template(back, options.stack.map(Stack::reversed))).transpose()?;
+        let template = template(flows, options.stack)?;
+        Ok(PreparedTraffic {
+            name: name.to_owned(),
+            frames: FrameSource::Made { template, back, mix: mix.clone(), options },
+        })
+    }
+
+    /// Prepares short connections between the addresses of `flows`.
+    ///
+    /// # Errors
+    /// [`CannotSend`].
+    pub fn connections(
+        name: &str,
+        flows: &FlowSettings,
+        mix: &Mix,
+        settings: ShortSettings,
+    ) -> Result<PreparedTraffic, PrepareError> {
+        check_sizes(mix)?;
+        let short = Short::new(flows, mix, settings)?;
+        Ok(PreparedTraffic { name: name.to_owned(), frames: FrameSource::Short { short, mix: mix.clone() } })
+    }
+
+    /// Prepares a replay.
+    pub(crate) fn from_replay(replay: Replay) -> PreparedTraffic {
+        PreparedTraffic { name: replay.name(), frames: FrameSource::Replayed(replay) }
+    }
+
+    /// Prepares the streams of a profile.
+    pub(crate) fn from_profile(streams: ProfileStreams) -> PreparedTraffic {
+        PreparedTraffic { name: streams.timetable().profile().name(), frames: FrameSource::Profile(Box::new(streams)) }
+    }
+
+    /// Returns the timetable of a profile, if it is one.
+    pub fn timetable(&self) -> Option<&Timetable> {
+        match &self.frames {
+            FrameSource::Profile(streams) => Some(streams.timetable()),
+            _ => None,
+        }
+    }
+
+    /// Returns the mix as written, or the name of the capture or script.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns a source of packets that starts with the first one.
+    pub fn packet_source(&self) -> PacketSource<'_> {
+        match &self.frames {
+            FrameSource::Made { template, back, mix, .. } => {
+                let made =
+                    |template| PacketSource::synthetic(template, mix.cycle(), Template::flows(template).picker(0, 1));
+                let forward = made(template);
+                back.iter().map(made).fold(forward, PacketSource::with_streams_of)
+            }
+            FrameSource::Short { short, mix } => PacketSource::connections(short, mix.cycle()),
+            FrameSource::Replayed(replay) => replay.packet_source(),
+            FrameSource::Profile(streams) => streams.packet_source(),
+        }
+    }
+
+    /// Returns the number of directions, 1 or 2.
+    pub fn directions(&self) -> u8 {
+        match &self.frames {
+            FrameSource::Made { back: Some(_), .. } => 2,
+            FrameSource::Replayed(replay) => replay.directions(),
+            FrameSource::Profile(streams) => streams.timetable().ports(),
+            _ => 1,
+        }
+    }
+
+    /// Returns the captures of a replay, one per direction.
+    pub fn captures(&self) -> &[CaptureFile] {
+        self.replay().map_or(&[], Replay::traces)
+    }
+
+    fn replay(&self) -> Option<&Replay> {
+        match &self.frames {
+            FrameSource::Made { .. } | FrameSource::Short { .. } | FrameSource::Profile(_) => None,
+            FrameSource::Replayed(replay) => Some(replay),
+        }
+    }
+
+    /// Returns the rate of a capture that is sent with its gaps, packets per second.
+    pub fn captured_pps(&self) -> Option<f64> {
+        self.replay()?.captured_pps()
+    }
+
+    /// Describes what is rewritten in captures, with true if that changes any frame.
+    pub fn rewritten(&self) -> Option<(String, bool)> {
+        let replay = self.replay()?;
+        Some((replay.rewrite_summary()?, !replay.rewrites_nothing()))
+    }
+
+    /// Returns the description in a result.
+    pub fn document(&self) -> report::Traffic {
+        let of = |frames, flows, protocol: &str, seed| report::Traffic {
+            frames,
+            flows,
+            protocol: protocol.to_owned(),
+            burst: BURST,
+            directions: self.directions(),
+            trace_sha256: None,
+            reverse_trace_sha256: None,
+            profile: None,
+            seed: Some(seed),
+        };
+        match &self.frames {
+            FrameSource::Made { template, mix, options, .. } => {
+                let settings = template.flows().settings();
+                let stack = options.stack.map_or_else(|| "udp".to_owned(), |stack| stack.to_string());
+                let hash = options.trace.map(|trace| trace.sha256(Direction::Forward, synthetic::TRACE_SEED));
+                let traffic = of(self.sizes(mix), settings.count.into(), &stack, settings.seed);
+                report::Traffic { trace_sha256: hash, ..traffic }
+            }
+            FrameSource::Short { short, mix } => {
+                of(self.sizes(mix), short.settings().concurrent.into(), "tcp", short.flows().seed)
+            }
+            FrameSource::Replayed(replay) => replay.document(of(Frames::FrameBytes(0), 0, "as captured", replay::SEED)),
+            FrameSource::Profile(streams) => {
+                let traffic = of(streams.frames(), streams.flows(), "udp", streams.seed());
+                // rates are sums over all streams and ports
+                report::Traffic { directions: 1, profile: Some(streams.document()), ..traffic }
+            }
+        }
+    }
+
+    fn sizes(&self, mix: &Mix) -> Frames {
+        match mix.entries() {
+            [(size, _)] => Frames::FrameBytes(size.with_fcs()),
+            parts => Frames::Mix(MixDocument {
+                name: self.name.clone(),
+                parts: parts
+                    .iter()
+                    .map(|(size, weight)| MixPart { frame_bytes: size.with_fcs(), weight: *weight })
+                    .collect(),
+            }),
+        }
+    }
+
+    /// Returns the streams of a profile with their outputs, for a result.
+    pub fn stream_documents(&self, outputs: &[StreamOutput]) -> Vec<report::Stream> {
+        let Some(timetable) = self.timetable() else { return vec![] };
+        timetable
+            .streams()
+            .iter()
+            .zip(outputs)
+            .map(|(stream, output)| stream.document(output, timetable.seconds()))
+            .collect()
+    }
+
+    /// Returns the parameters that distinguish this traffic from others, besides frame sizes.
+    pub fn cell(&self) -> BTreeMap<String, String> {
+        let mut cell = BTreeMap::new();
+        match &self.frames {
+            FrameSource::Made { template, options, .. } => {
+                let settings = template.flows().settings();
+                if options.trace.is_none() {
+                    cell.insert("flows".to_owned(), settings.count.to_string());
+                }
+                if settings.order != Order::default() {
+                    cell.insert("order".to_owned(), settings.order.to_string());
+                }
+                cell.extend(options.parameters());
+            }
+            FrameSource::Short { short, .. } => {
+                cell.insert("short".to_owned(), short.settings().to_string());
+            }
+            FrameSource::Replayed(replay) => cell.extend(replay.cell()),
+            FrameSource::Profile(_) => {}
+        }
+        cell
+    }
+
+    /// Returns deviations of a result that the traffic causes.
+    pub fn deviations(&self) -> Vec<String> {
+        match &self.frames {
+            FrameSource::Made { back: None, .. } => vec![],
+            FrameSource::Made { back: Some(_), options, .. } => {
+                let what = if options.trace.is_some() {
+                    "the reverse direction of the trace"
+                } else {
+                    "the same flows with swapped addresses and ports"
+                };
+                vec![format!(
+                    "packets are sent in both directions, into the second port {what}: counts and latencies are those of both, loads \
+                     and rates are per direction"
+                )]
+            }
+            FrameSource::Short { short, .. } => {
+                let ShortSettings { packets, concurrent, data_in_syn } = short.settings();
+                let numbers =
+                    if data_in_syn { "SYNs carry data" } else { "SYNs have no sequence number and are only counted" };
+                vec![format!(
+                    "each flow is a connection of {packets} packets without replies, {concurrent} at a time; {numbers}; an NF that \
+                     waits for a SYN-ACK drops the packets after the SYN"
+                )]
+            }
+            FrameSource::Replayed(replay) => replay.deviations(),
+            FrameSource::Profile(streams) => streams.deviations(),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! State of the kernel's network interfaces, which some of DPDK's drivers use.
+
+use core::ptr::null_mut;
+use std::ffi::{CStr, CString};
+
+/// `SIOCETHTOOL` of linux/sockios.h; `ETHTOOL_GDRVINFO` and `ETHTOOL_GGRO` of linux/ethtool.h.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GGRO: u32 = 0x2b;
+
+/// `struct ethtool_drvinfo`; the first field is the command.
+#[repr(C)]
+struct EthtoolDrvinfo {
+    command: u32,
+    name: [u8; 32],
+    other: [u8; 160],
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// Returns true if this process's network namespace has an interface of this name.
+pub fn exists(interface: &str) -> bool {
+    // SAFETY: the name is NUL-terminated.
+    CString::new(interface).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
+}
+
+/// Returns true if the interface exists, is up and has a carrier.
+pub fn is_running(interface: &str) -> bool {
+    // SAFETY: this request returns flags and takes no pointer.
+    let flags = unsafe { interface_ioctl(interface, libc::SIOCGIFFLAGS, null_mut()).map(|r| r.ifr_ifru.ifru_flags) };
+    let required = libc::IFF_UP | libc::IFF_RUNNING;
+    flags.is_some_and(|flags| i32::from(flags) & required == required)
+}
+
+/// Returns the MTU of the interface in bytes, without the Ethernet header.
+pub fn mtu(interface: &str) -> Option<u32> {
+    // SAFETY: as above.
+    let mtu = unsafe { interface_ioctl(interface, libc::SIOCGIFMTU, null_mut()).map(|r| r.ifr_ifru.ifru_mtu) };
+    mtu.and_then(|mtu| mtu.try_into().ok())
+}
+
+/// Returns the name of the interface's driver, such as `veth`; `None` if the kernel does not report it.
+pub fn driver(interface: &str) -> Option<String> {
+    let mut driver = EthtoolDrvinfo { command: ETHTOOL_GDRVINFO, name: [0; 32], other: [0; 160] };
+    // SAFETY: the structure is the one that the command fills.
+    unsafe { interface_ioctl(interface, SIOCETHTOOL, (&raw mut driver).cast()) }?;
+    Some(CStr::from_bytes_until_nul(&driver.name).ok()?.to_string_lossy().into_owned())
+}
+
+/// Returns true if generic receive offload (GRO) merges received packets of the interface.
+pub fn gro_enabled(interface: &str) -> bool {
+    let mut gro = EthtoolValue { command: ETHTOOL_GGRO, data: 0 };
+    // SAFETY: as above.
+    unsafe { interface_ioctl(interface, SIOCETHTOOL, (&raw mut gro).cast()) }.is_some() && gro.data != 0
+}
+
+/// Sends an ioctl about an interface and returns the result.
+///
+/// # Safety
+/// `data` is null or what the request requires: for `SIOCETHTOOL`, a structure that begins with an ethtool command and
+/// has the size that the command fills.
+unsafe fn interface_ioctl(interface: &str, request: libc::c_ulong, data: *mut libc::c_char) -> Option<libc::ifreq> {
+    // SAFETY: plain bits.
+    let mut ifreq: libc::ifreq = unsafe { core::mem::zeroed() };
+    if interface.len() >= ifreq.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    ifreq.ifr_ifru.ifru_data = data;
+    // SAFETY: an ordinary socket, closed below; the name is NUL-terminated and all arguments outlive the call.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return None;
+        }
+        let rc = libc::ioctl(socket, request as _, &mut ifreq);
+        libc::close(socket);
+        (rc == 0).then_some(ifreq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_interfaces_and_rejects_invalid_names() {
+        assert!(exists("lo") && mtu("lo").is_some());
+        for none in ["", "no-such-if", "a name that is longer than any interface's", "nul\0"] {
+            assert!(!exists(none) && !is_running(none) && mtu(none).is_none(), "{none}");
+            assert!(driver(none).is_none() && !gro_enabled(none), "{none}");
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Connection tracking.
+
+pub(super) mod connection;
+pub(super) mod packet;
+pub(super) mod settings;
+pub(super) mod table;

@@ -1,0 +1,109 @@
+//! Settings of the router.
+
+use crate::{Mac, Net};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Settings of `l3fwd`.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Interfaces by name. Each is an input and an output, connected to the port of the same name; 1 to 64.
+    pub(super) interface: BTreeMap<String, InterfaceSettings>,
+    /// Routes: { prefix, via = [next hops] }, or { prefix, to = "unreachable" | "blackhole" }.
+    pub(super) route: Vec<RouteSettings>,
+    /// File of further routes, plain or gzipped, with lines of the form PREFIX, PREFIX via ADDRESS..., PREFIX
+    /// unreachable or PREFIX blackhole.
+    pub(super) routes: Option<PathBuf>,
+    /// Next hops of lines of the file without one, assigned in turn.
+    pub(super) via: Vec<IpAddr>,
+    /// Table of routes to single addresses: "lpm", the same as for other routes, or "exact", an exact-match table that
+    /// is looked up first and takes 9 bytes for an IPv4 address and 29 for an IPv6 address.
+    pub(super) table: HostTable,
+    /// Static neighbours and their MAC addresses: "10.0.0.2" = "02:00:00:00:00:02".
+    pub(super) neighbour: BTreeMap<IpAddr, Mac>,
+    /// Maximum number of neighbours on all interfaces, 1 to 1048576.
+    pub(super) neighbours_max: u32,
+    /// Seconds for which a neighbour is reachable after its last message; then it is probed again (RFC 4861 §7.3.2). 1
+    /// or more.
+    pub(super) reachable_time: u32,
+    /// Maximum number of packets that wait for the MAC address of a neighbour, per neighbour and core.
+    pub(super) neighbour_queue: u16,
+    /// Maximum number of ICMP errors per second and core.
+    pub(super) icmp_rate: u32,
+}
+
+/// Settings of an interface.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct InterfaceSettings {
+    /// Addresses with prefix lengths: "10.0.0.1/24".
+    pub(super) addresses: Vec<Net>,
+    /// MAC address. The default is a locally administered address derived from the names of router and interface.
+    pub(super) mac: Option<Mac>,
+    /// Largest IP packet that is sent, 68 to 9700 bytes.
+    pub(super) mtu: u16,
+}
+
+impl Default for InterfaceSettings {
+    fn default() -> Self {
+        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500 }
+    }
+}
+
+/// Settings of a route.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RouteSettings {
+    /// Destination prefix: "0.0.0.0/0".
+    pub(super) prefix: Net,
+    /// Next hops on networks of the interfaces, up to 64. Flows are spread over several next hops by hash.
+    #[serde(default)]
+    pub(super) via: Vec<IpAddr>,
+    /// Type of a route without next hops: "unreachable" or "blackhole".
+    pub(super) to: Option<RouteType>,
+    /// Inserts a route for each address of the prefix, with the next hops in turn, instead of one for the prefix.
+    #[serde(default)]
+    pub(super) hosts: bool,
+}
+
+/// Table of routes to single addresses.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum HostTable {
+    /// The longest-prefix-match table.
+    #[default]
+    Lpm,
+    /// An exact-match table, looked up before the longest-prefix-match table.
+    Exact,
+}
+
+/// Type of a route without next hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RouteType {
+    /// Packets are dropped, and senders receive an ICMP error.
+    Unreachable,
+    /// Packets are dropped silently.
+    Blackhole,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            interface: BTreeMap::new(),
+            route: vec![],
+            routes: None,
+            via: vec![],
+            table: HostTable::default(),
+            neighbour: BTreeMap::new(),
+            neighbours_max: 4096,
+            reachable_time: 60,
+            neighbour_queue: 16,
+            icmp_rate: 100,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Reports for a terminal.
+
+use super::format::{self, NONE};
+use super::{labels, notes, streams};
+use crate::Result;
+use text_table::Table;
+
+/// Renders results as text: throughput, other quantities, cycles per node, goals and notes.
+pub fn table(results: &[Result]) -> String {
+    if results.is_empty() {
+        return "no results\n".to_owned();
+    }
+    let mut out = throughput(results).to_string();
+    if results.iter().any(|r| !r.quantities.is_empty()) {
+        out += "\n  quantities\n";
+        out += &quantities(results).to_string();
+    }
+    if results.iter().any(|r| !r.streams.is_empty()) {
+        out += "\n  streams\n";
+        out += &streams::counters(results).to_string();
+        out += "\n  packets of all streams over time\n";
+        out += &streams::over_time(results).to_string();
+    }
+    if results.iter().any(|r| r.nodes.iter().any(|n| n.cycles_per_packet.is_some())) {
+        out += "\n  cycles per packet\n";
+        out += &cycles(results).to_string();
+    }
+    out.push('\n');
+    for line in notes::goals(results) {
+        out += &format!("  goal: {line}\n");
+    }
+    for line in notes::notes(results) {
+        out += &format!("  note: {line}\n");
+    }
+    out
+}
+
+/// Returns the table of throughput and latency.
+pub(crate) fn throughput(results: &[Result]) -> Table {
+    let mut table = Table::new(&[
+        "result",
+        "method",
+        "frame",
+        "Mpps",
+        "L1 Gbit/s",
+        "of 10GbE",
+        "load",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "loss",
+        "limited by",
+    ]);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        let (pps, latency) = (r.summary.lower_pps, r.highest_latency());
+        let share = pps / r.traffic.line_pps();
+        let percentile =
+            |f: fn(&crate::Latency) -> Option<f64>| latency.and_then(f).map_or(NONE.to_owned(), format::us);
+        // the receive rate is not a rate without loss
+        let rate_or_none = |text: String| if r.method.name == "receive-rate" { NONE.to_owned() } else { text };
+        table.row([
+            label,
+            r.method.name.clone(),
+            r.traffic.frames.label(),
+            rate_or_none(format::mpps(pps)),
+            rate_or_none(format::gbps(r.traffic.l1_bps(pps))),
+            rate_or_none(if share.is_finite() { format::percent(share) } else { NONE.to_owned() }),
+            latency.map_or(NONE.to_owned(), labels::load),
+            percentile(crate::Latency::p50),
+            percentile(crate::Latency::p99),
+            percentile(crate::Latency::p999),
+            r.loss_ratio().map_or(NONE.to_owned(), format::percent),
+            r.limited_by.name().to_owned(),
+        ]);
+    }
+    table.without_constant(1).without_constant(0)
+}
+
+/// Returns the table of quantities, one row each.
+fn quantities(results: &[Result]) -> Table {
+    let mut table = Table::new(&["result", "method", "frame", "quantity", "value", "min", "max", "n"]);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        for quantity in &r.quantities {
+            let (value, spread) = quantity.display_parts();
+            let [min, max, n] = spread.unwrap_or_default();
+            let (method, frames) = (r.method.name.clone(), r.traffic.frames.label());
+            table.row([label.clone(), method, frames, quantity.name.clone(), value, min, max, n]);
+        }
+    }
+    table.without_constant(1).without_constant(0)
+}
+
+/// Maximum number of nodes with their own column.
+const MAX_NODE_COLUMNS: usize = 8;
+
+/// Returns the table of cycles per node, one column each; nodes beyond [`MAX_NODE_COLUMNS`] are summed in one column.
+fn cycles(results: &[Result]) -> Table {
+    let nodes = labels::distinct(results.iter().flat_map(|r| r.nodes.iter().map(|n| n.name.clone())));
+    let (shown, others) = nodes.split_at(MAX_NODE_COLUMNS.min(nodes.len()));
+    let mut heading = vec!["result".to_owned(), "method".to_owned(), "frame".to_owned()];
+    heading.extend(shown.iter().map(|name| format::short(name, 16)));
+    if !others.is_empty() {
+        heading.push(format::plural(others.len(), "other", "others"));
+    }
+    heading.push("sum".to_owned());
+    let mut table = Table::new(&heading);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        let sum = |within: &dyn Fn(&String) -> bool| {
+            let cycles = r.nodes.iter().filter(|n| within(&n.name)).filter_map(|n| n.cycles_per_packet);
+            cycles.reduce(|a, b| a + b).map_or(NONE.to_owned(), format::cycles)
+        };
+        let mut row = vec![label, r.method.name.clone(), r.traffic.frames.label()];
+        row.extend(shown.iter().map(|node| sum(&|name| name == node)));
+        if !others.is_empty() {
+            row.push(sum(&|name| !shown.contains(name)));
+        }
+        row.push(sum(&|_| true));
+        table.row(row);
+    }
+    table.without_constant(1).without_constant(0)
+}
+
+/// Returns the table of node counters, one row each.
+pub(crate) fn nodes(results: &[Result]) -> Table {
+    let heading = ["result", "frame", "node", "kind", "packets", "cycles/packet", "packets/batch", "dropped"];
+    let mut table = Table::new(&heading);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        for node in &r.nodes {
+            let drops: Vec<_> =
+                node.dropped.iter().map(|(reason, n)| format!("{reason} {}", format::count(*n))).collect();
+            table.row([
+                label.clone(),
+                r.traffic.frames.label(),
+                node.name.clone(),
+                node.kind.clone(),
+                format::count(node.packets),
+                node.cycles_per_packet.map_or(NONE.to_owned(), format::cycles),
+                node.packets_per_batch.map_or(NONE.to_owned(), |n| format!("{n:.1}")),
+                if drops.is_empty() { NONE.to_owned() } else { drops.join(", ") },
+            ]);
+        }
+    }
+    if table.rows().len() > 1 { table.without_constant(0) } else { table }
+}

@@ -1,0 +1,84 @@
+//! One run at one load.
+
+use crate::limit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One trial. Counters are read after the traffic has stopped and the packets in flight have drained.
+///
+/// `intended = sent + unsent` and `sent = received + lost`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Trial {
+    /// Intended load, packets per second; of a trial with phases, that of the first.
+    pub load_pps: f64,
+    /// Duration of the traffic, all phases together, seconds.
+    pub duration_s: f64,
+    /// Phases, of a trial with more than one.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::PHASES }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::PHASES))]
+    pub phases: Vec<Phase>,
+    /// Packets in the schedule.
+    pub intended: u64,
+    /// Packets that the port accepted.
+    pub sent: u64,
+    /// Packets that were not sent in time; they count as lost.
+    pub unsent: u64,
+    /// Distinct packets received.
+    pub received: u64,
+    /// Packets sent and not received.
+    pub lost: u64,
+    /// Packets received again.
+    pub duplicate: u64,
+    /// Packets received after a later packet of their flow.
+    pub reordered: u64,
+    /// Damaged frames received; not included in `received`.
+    pub corrupt: u64,
+    /// Packets received too late to be distinguished from copies; they count as lost.
+    #[serde(default)]
+    pub late: u64,
+    /// Longest time between two polls of a port by generator or DUT, nanoseconds.
+    pub poll_gap_max_ns: u64,
+    /// True if the loss coincides with such a gap: it is caused by the host, and is no evidence about the DUT.
+    #[serde(default, alias = "machine")]
+    pub host_interference: bool,
+    /// Latencies, nanoseconds: base64 of an HdrHistogram (V2, compressed).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::HDR))]
+    pub latency_hdr: Option<String>,
+    /// Delay of departures behind the schedule, nanoseconds: base64 of an HdrHistogram (V2, compressed).
+    #[serde(default, alias = "late_hdr", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = limit::HDR))]
+    pub lateness_hdr: Option<String>,
+}
+
+/// A part of a trial with its own load; phases follow each other without a pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Phase {
+    /// Intended load, packets per second.
+    pub load_pps: f64,
+    /// Duration, seconds.
+    pub duration_s: f64,
+}
+
+impl Trial {
+    /// Returns the number of scheduled packets that were not received.
+    pub fn missing(&self) -> u64 {
+        self.lost.saturating_add(self.unsent)
+    }
+
+    /// Returns the share of scheduled packets that were not received (RFC 2544 §26.3); 1 for an empty schedule.
+    pub fn loss_ratio(&self) -> f64 {
+        if self.intended == 0 { 1.0 } else { self.missing() as f64 / self.intended as f64 }
+    }
+
+    /// Returns the rate of received packets, packets per second.
+    pub fn received_pps(&self) -> f64 {
+        if self.duration_s > 0.0 { self.received as f64 / self.duration_s } else { 0.0 }
+    }
+}

@@ -1,0 +1,99 @@
+//! External ports: ports of a process that runs no chain, such as a generator in front of an external DUT.
+
+use super::device::{self, PortMonitor};
+use super::io::PortQueues;
+use crate::error::{Error, dpdk_error};
+use crate::pci::sriov::{Linux, VirtualFunctions};
+use config::Device;
+use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
+use std::sync::Arc;
+
+/// Descriptors of each queue, as common NICs have.
+const DESCRIPTORS: u16 = 1024;
+/// Packets of the pool besides those in queues.
+const EXTRA_PACKETS: u32 = 1 << 14;
+
+/// Open ports with one queue in each direction. It must outlive the queues.
+pub struct ExternalPorts {
+    eal: Eal,
+    pool: Arc<Mempool>,
+    monitors: Vec<PortMonitor>,
+    /// Dropped last, as ports that use them have to be closed before.
+    functions: VirtualFunctions,
+}
+
+impl ExternalPorts {
+    /// Opens devices, given by the name of the port and the device as in a chain file; returns the queues in this
+    /// order.
+    ///
+    /// # Errors
+    /// A device is invalid or cannot be opened.
+    pub fn open(devices: &[(String, String)]) -> Result<(ExternalPorts, Vec<PortQueues>), Error> {
+        let parse = |(name, written): &(String, String)| {
+            let device = Device::parse(written, name).map_err(|(problem, remedy)| Error::Environment {
+                problem: format!("port {name:?}: {written:?} {problem}"),
+                remedy,
+            })?;
+            Ok((name.clone(), device))
+        };
+        let devices = devices.iter().map(parse).collect::<Result<Vec<_>, Error>>()?;
+        let functions = VirtualFunctions::create(&Linux, devices.iter().map(|(name, device)| (name.as_str(), device)))?;
+        let pci = devices.iter().filter_map(|(_, d)| d.pci_address()).map(str::to_owned);
+        let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
+        let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + EXTRA_PACKETS).next_power_of_two() - 1;
+        let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| dpdk_error(&e))?;
+        let pool = Mempool::new(eal, size).map_err(|e| dpdk_error(&e))?;
+        let mut external = ExternalPorts { eal, pool, monitors: vec![], functions };
+        let mut all = vec![];
+        for (port, (name, device)) in devices.iter().enumerate() {
+            let error = |problem: &str, remedy: String| Error::Environment {
+                problem: format!("port {name:?}: {problem}"),
+                remedy,
+            };
+            let Device::Dpdk { name: dpdk_name, arguments, .. } = device else {
+                return Err(error("not a DPDK device", "name a device, not a capture file".to_owned()));
+            };
+            device::claim_socket(device)
+                .map_err(|e| error(&e, "name another socket, or stop that process".to_owned()))?;
+            let fail = |e: dpdk::Error| error(&e.to_string(), device::remedy(device, &e));
+            let dpdk_name = external.functions.addresses().get(name).unwrap_or(dpdk_name);
+            let opened = Port::open(external.eal, dpdk_name, arguments).map_err(fail)?;
+            let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
+            let info = opened.info().map_err(fail)?;
+            let mut queues = opened.start(&config, &external.pool).map_err(fail)?;
+            external.monitors.push(PortMonitor::new(device, &info, queues.port));
+            all.push(PortQueues { port, rx: queues.rx.remove(0), tx: queues.tx.remove(0) });
+        }
+        Ok((external, all))
+    }
+
+    /// Returns the EAL.
+    pub fn eal(&self) -> Eal {
+        self.eal
+    }
+
+    /// Returns the name of the kind of memory that packets are in.
+    pub fn memory(&self) -> &'static str {
+        self.eal.memory().name()
+    }
+
+    /// Returns the packet pool.
+    pub fn pool(&self) -> &Arc<Mempool> {
+        &self.pool
+    }
+
+    /// Returns the link state of each port; `None` if it cannot be determined.
+    pub fn links(&self) -> Vec<Option<bool>> {
+        self.monitors.iter().map(PortMonitor::link).collect()
+    }
+
+    /// Returns the packets that the drivers of all ports report as lost: received into a full queue, without a buffer
+    /// or with errors; and accepted for sending and not sent.
+    pub fn driver_drops(&self) -> u64 {
+        let drops = |monitor: &PortMonitor| {
+            let stats = monitor.port.stats();
+            stats.rx_missed + stats.rx_no_buffer + stats.rx_errors + stats.tx_errors
+        };
+        self.monitors.iter().map(drops).sum()
+    }
+}

@@ -1,0 +1,205 @@
+//! The interfaces by which workers receive and send packets, and their statistics.
+
+use dpdk::{RxQueue, TxQueue};
+use graph::{Counter, Named, Numbered};
+use packet::Batch;
+
+/// A source of packets.
+pub trait Receive: Send {
+    /// Appends received packets to the batch until it is full; returns their number.
+    fn receive(&mut self, batch: &mut Batch) -> usize;
+
+    /// Returns the bytes received, without FCS; 0 if they are not counted.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    /// Calls `each` with a reason and the number of packets that were received and dropped for it.
+    fn for_each_drop(&self, _each: &mut dyn FnMut(PortDrop, u64)) {}
+
+    /// Returns true if the last [`receive`](Receive::receive), which returned 0, did no other work either.
+    fn idle(&self) -> bool {
+        true
+    }
+
+    /// Returns true if no more packets will arrive.
+    fn finished(&self) -> bool {
+        false
+    }
+
+    /// Closes the source; only its counts are read afterwards.
+    fn close(&mut self) {}
+}
+
+/// A destination of packets.
+pub trait Transmit: Send {
+    /// Sends packets from the front of the batch and removes those that were accepted; returns their number.
+    fn send(&mut self, batch: &mut Batch) -> usize;
+
+    /// Returns the bytes sent, without FCS; 0 if they are not counted.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns the reason for which packets that are not accepted are dropped.
+    fn drop_reason(&self) -> PortDrop {
+        PortDrop::TxFull
+    }
+
+    /// Closes the destination; nothing is sent afterwards.
+    fn close(&mut self) {}
+
+    /// Moves packets that were sent and stay on this core into the batch until it is full.
+    fn take_local(&mut self, _: &mut Batch) {}
+
+    /// Does periodic work; called about once a millisecond, also while nothing is sent.
+    fn maintain(&mut self) {}
+}
+
+/// The receiving side of a port. A device's queue, the common case, is called statically.
+pub enum RxPort {
+    /// A receive queue of a device.
+    Device(RxQueue),
+    /// Any other source.
+    Other(Box<dyn Receive>),
+}
+
+/// The sending side of a port.
+pub enum TxPort {
+    /// A transmit queue of a device.
+    Device(TxQueue),
+    /// Any other destination.
+    Other(Box<dyn Transmit>),
+}
+
+impl Receive for RxPort {
+    #[inline(always)]
+    fn receive(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            RxPort::Device(queue) => queue.receive(batch),
+            RxPort::Other(other) => other.receive(batch),
+        }
+    }
+    fn bytes(&self) -> u64 {
+        match self {
+            RxPort::Device(queue) => queue.bytes(),
+            RxPort::Other(other) => other.bytes(),
+        }
+    }
+    fn for_each_drop(&self, each: &mut dyn FnMut(PortDrop, u64)) {
+        match self {
+            RxPort::Device(queue) => {
+                each(PortDrop::TooLong, queue.too_long());
+                each(PortDrop::RxUnusable, queue.unusable());
+            }
+            RxPort::Other(other) => other.for_each_drop(each),
+        }
+    }
+    fn idle(&self) -> bool {
+        match self {
+            RxPort::Device(_) => true,
+            RxPort::Other(other) => other.idle(),
+        }
+    }
+    fn finished(&self) -> bool {
+        match self {
+            RxPort::Device(_) => false,
+            RxPort::Other(other) => other.finished(),
+        }
+    }
+    fn close(&mut self) {
+        if let RxPort::Other(other) = self {
+            other.close();
+        }
+    }
+}
+
+impl Transmit for TxPort {
+    #[inline(always)]
+    fn send(&mut self, batch: &mut Batch) -> usize {
+        match self {
+            TxPort::Device(queue) => queue.send(batch),
+            TxPort::Other(other) => other.send(batch),
+        }
+    }
+    fn bytes(&self) -> u64 {
+        match self {
+            TxPort::Device(queue) => queue.bytes(),
+            TxPort::Other(other) => other.bytes(),
+        }
+    }
+    fn drop_reason(&self) -> PortDrop {
+        match self {
+            TxPort::Device(_) => PortDrop::TxFull,
+            TxPort::Other(other) => other.drop_reason(),
+        }
+    }
+    fn close(&mut self) {
+        if let TxPort::Other(other) = self {
+            other.close();
+        }
+    }
+    fn take_local(&mut self, batch: &mut Batch) {
+        if let TxPort::Other(other) = self {
+            other.take_local(batch);
+        }
+    }
+    fn maintain(&mut self) {
+        if let TxPort::Other(other) = self {
+            other.maintain();
+        }
+    }
+}
+
+/// The queues of a port of a generator: the far end of a wire, or a device.
+pub struct PortQueues {
+    /// Index of the port in the file.
+    pub port: usize,
+    /// Receives what the chain sends.
+    pub rx: RxQueue,
+    /// Sends what the chain receives.
+    pub tx: TxQueue,
+}
+
+graph::named_enum! {
+    /// Reasons for which packets are dropped at a port.
+    pub enum PortDrop {
+        /// The port accepted no more packets.
+        TxFull = "tx_full",
+        /// Writing to the capture file failed.
+        WriteFailed = "write_failed",
+        /// A segmented packet for which the pool had no buffer, or a packet with inconsistent lengths.
+        RxUnusable = "rx_unusable",
+        /// The packet exceeds a buffer.
+        TooLong = "too_long",
+        /// A captured frame has another link type than the first one.
+        LinkTypeMismatch = "link_type_mismatch",
+        /// The ring to the core of the packet's flow is full.
+        SteeringFull = "steering_full",
+        /// The ring to the core of the next chain is full.
+        ShuffleFull = "shuffle_full",
+    }
+}
+
+/// Statistics of one worker at one port.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct LinkStats {
+    /// Packets received, or accepted for sending.
+    pub packets: Counter,
+    /// Bytes of these packets, without FCS.
+    pub bytes: Counter,
+    /// Cycles spent on timed batches.
+    pub timed_cycles: Counter,
+    /// Packets in timed batches.
+    pub timed_packets: Counter,
+    /// Packets dropped at the port, by [`PortDrop`].
+    pub drops: [Counter; PortDrop::NAMES.len()],
+}
+
+impl LinkStats {
+    /// Returns the number of packets dropped for a reason.
+    pub fn count(&self, reason: PortDrop) -> &Counter {
+        &self.drops[usize::from(reason.number())]
+    }
+}

@@ -1,0 +1,106 @@
+//! An engine with sandboxes.
+
+use crate::error::environment_error;
+use crate::sandboxes::Sandboxes;
+use config::ChainFile;
+use graph::Registry;
+use runtime::{Engine, Error, Options, PortQueues, Summary};
+
+/// An engine for the host side of a chain file, and its sandboxes.
+pub struct SandboxedEngine {
+    engine: Engine,
+    sandboxes: Option<Sandboxes>,
+}
+
+impl SandboxedEngine {
+    /// Starts a chain file.
+    ///
+    /// # Errors
+    /// Those of [`Engine::start`], and what this machine or user lacks for sandboxes.
+    pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<SandboxedEngine, Error> {
+        let sandboxes = Sandboxes::build(file, registry, 0)?;
+        let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
+        let options = Options { idle: sandboxes.as_ref().map_or(options.idle, Sandboxes::idle), ..options };
+        let engine = Engine::start_with_hook(side, options, || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start))?;
+        Ok(SandboxedEngine { engine, sandboxes })
+    }
+
+    /// Starts a chain file with a wire instead of each port, as [`Engine::start_on_wires`].
+    ///
+    /// # Errors
+    /// Those of [`SandboxedEngine::start`].
+    pub fn start_on_wires(
+        file: &ChainFile,
+        registry: &Registry,
+        depth: u32,
+    ) -> Result<(SandboxedEngine, Vec<PortQueues>), Error> {
+        if let Some(port) = file.ports.iter().find(|port| port.sandbox.is_some()) {
+            let remedy = format!("remove sandbox from [port.{}]", port.name);
+            return Err(environment_error(
+                format!("port {:?} is passed through to a sandbox and cannot be a wire", port.name),
+                remedy,
+            ));
+        }
+        // the generator polls, too
+        let sandboxes = Sandboxes::build(file, registry, 1)?;
+        let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
+        let opened = || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start);
+        let options =
+            Options { idle: sandboxes.as_ref().map_or_else(Default::default, Sandboxes::idle), ..Options::default() };
+        let (engine, ends) = Engine::start_on_wires_with_hook(side, depth, options, opened)?;
+        Ok((SandboxedEngine { engine, sandboxes }, ends))
+    }
+
+    /// Returns the engine of the host side.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns true if no more packets are received, on either side.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let receives = self.sandboxes.as_ref().is_some_and(Sandboxes::receives);
+        self.engine.is_stopping() || self.engine.is_finished() && !receives
+    }
+
+    /// Returns the plan of the host side; port and chain indices of the engine refer to it.
+    #[must_use]
+    pub fn host_side<'a>(&'a self, file: &'a ChainFile) -> &'a ChainFile {
+        self.sandboxes.as_ref().map_or(file, Sandboxes::host_side)
+    }
+
+    /// Returns notes for the user.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.engine.notes().iter().chain(self.sandboxes.iter().flat_map(Sandboxes::notes))
+    }
+
+    /// Returns the statistics of both sides; those of sandboxes are up to 50 ms old (200 ms in a VM).
+    #[must_use]
+    pub fn snapshot(&self) -> Summary {
+        let done = self.engine.snapshot();
+        match &self.sandboxes {
+            Some(sandboxes) => sandboxes.merge(done, false),
+            None => done,
+        }
+    }
+
+    /// Returns the statistics as [`SandboxedEngine::snapshot`], and requests new reports for the next snapshot.
+    #[must_use]
+    pub fn request_snapshot(&self) -> Summary {
+        self.sandboxes.iter().for_each(Sandboxes::request_reports);
+        self.snapshot()
+    }
+
+    /// Stops the engine and returns its statistics.
+    #[must_use]
+    pub fn stop(self) -> Summary {
+        match self.sandboxes {
+            Some(sandboxes) => {
+                let done = self.engine.stop_when_drained(|done| sandboxes.all_returned(done));
+                sandboxes.stop(done)
+            }
+            None => self.engine.stop(),
+        }
+    }
+}

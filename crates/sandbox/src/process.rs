@@ -1,0 +1,197 @@
+//! A sandboxed process.
+
+use crate::confinement::{namespaces, passthrough, seccomp};
+use crate::error::environment_error;
+use crate::launch::{CLOSE, LaunchSpec, Message, PROCESS_COMMAND, REPORT};
+use crate::vm;
+use config::Isolation;
+use diagnostics::Diagnostics;
+use graph::Registry;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use runtime::{Engine, IdlePolicy, Options, set_affinity};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// Interval of reports without a request.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Runs as a sandboxed process with the launch spec in a file; standard input is a socket to the supervisor. The outer
+/// process creates the namespaces in which the `inner` one runs, or executes the program that runs a guest.
+pub fn run_process(registry: &Registry, spec_file: &Path, inner: bool) -> ExitCode {
+    let spec = std::fs::read_to_string(spec_file).map_err(|e| e.to_string());
+    let spec = spec.and_then(|text| serde_json::from_str::<LaunchSpec>(&text).map_err(|e| e.to_string()));
+    let spec = spec.map_err(|e| format!("{}: {e}", spec_file.display()));
+    let contained = inner && spec.as_ref().is_ok_and(|spec| spec.isolation == Isolation::Container);
+    let done = control_channel(contained).map_err(|e| e.to_string()).and_then(|(from, mut to)| {
+        let run = || {
+            let (spec, to) = (spec?, to.try_clone().map_err(|e| e.to_string())?);
+            // in a container the end of the input ends it, because its parent does not stay
+            if !contained {
+                die_with_parent()?;
+            }
+            if inner { run_inner(registry, &spec, (from, to)) } else { run_outer(&spec, spec_file, from) }
+        };
+        // errors: the supervisor is gone
+        run().inspect_err(|error| drop(send(&mut to, &Message::Error(error.clone()))))
+    });
+    done.map_or(ExitCode::from(3), ExitCode::from)
+}
+
+/// Lets the kernel kill this process when its parent ends.
+fn die_with_parent() -> Result<(), String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(|e| format!("parent-death signal: {e}"))
+}
+
+/// Returns the input and output of the control channel: standard input and output in a container, else one socket.
+/// Closes all other inherited files, such as memory that the parent shares with other processes.
+fn control_channel(contained: bool) -> io::Result<(File, File)> {
+    dpdk::close_inherited_fds()?;
+    let from: File = io::stdin().as_fd().try_clone_to_owned()?.into();
+    if !contained {
+        return Ok((from.try_clone()?, from));
+    }
+    let out = io::stdout().as_fd().try_clone_to_owned()?;
+    // output of NFs must not mix with messages
+    rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok((from, out.into()))
+}
+
+/// Sends a message to the supervisor.
+pub(crate) fn send(to: &mut File, message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Waits for the supervisor, creates namespaces, and starts the inner process in them.
+fn run_outer(spec: &LaunchSpec, path: &Path, mut from: File) -> Result<u8, String> {
+    from.read_exact(&mut [0]).map_err(|e| format!("waiting for the supervisor: {e}"))?;
+    set_affinity(&spec.cpus).map_err(|e| format!("CPUs {:?}: {e}", spec.cpus))?;
+    // runc creates namespaces itself
+    if spec.isolation == Isolation::Container {
+        return Err(exec(&spec.program));
+    }
+    namespaces::unshare_namespaces()?;
+    let mut own = Command::new("/proc/self/exe");
+    let mut child = own
+        .arg(PROCESS_COMMAND)
+        .arg(path)
+        .arg("--inner")
+        .spawn()
+        .map_err(|e| format!("starting the inner process: {e}"))?;
+    let status = child.wait().map_err(|e| e.to_string())?;
+    Ok(status.signal().map_or_else(|| status.code().unwrap_or(4), |signal| 128 + signal) as u8)
+}
+
+/// Executes another program in place of this one; returns only with an error.
+fn exec(argv: &[String]) -> String {
+    let Some((program, arguments)) = argv.split_first() else { return "the launch spec names no program".to_owned() };
+    format!("{program}: {}", Command::new(program).args(arguments).exec())
+}
+
+/// Runs a guest or NFs, in namespaces and without privileges.
+fn run_inner(registry: &Registry, spec: &LaunchSpec, channel: (File, File)) -> Result<u8, String> {
+    match spec.isolation {
+        Isolation::Vm => {
+            // for the console of the guest's kernel
+            let console = fcntl(io::stderr(), FcntlArg::F_DUPFD(vm::CONSOLE_FD));
+            if console != Ok(vm::CONSOLE_FD) {
+                return Err(format!("console: {console:?}"));
+            }
+            passthrough::expose(&spec.devices, spec.user)?;
+            namespaces::drop_privileges(spec.user, spec.group)?;
+        }
+        Isolation::Process => {
+            namespaces::enter_root(spec)?;
+            namespaces::drop_process_privileges(spec)?;
+        }
+        _ => {}
+    }
+    if spec.isolation != Isolation::Container {
+        // changing the user clears the parent-death signal, and the parent may have ended meanwhile
+        die_with_parent()?;
+        let mut hangup = [PollFd::new(&channel.0, PollFlags::empty())];
+        let now = Timespec::default();
+        if poll(&mut hangup, Some(&now)).is_ok_and(|n| n > 0) {
+            return Err("the supervisor has ended".to_owned());
+        }
+    }
+    if spec.isolation == Isolation::Vm {
+        return Err(exec(&spec.program));
+    }
+    let failed = |e| format!("seccomp: {e}");
+    seccomp::install_startup_filter().map_err(failed)?;
+    // called when NFs are built and ports are open, before the first packet
+    let restrict = || {
+        seccomp::install_run_filter(!spec.devices.is_empty())
+            .map_err(|e| environment_error(failed(e), "use a kernel with seccomp"))
+    };
+    serve(registry, spec, channel, REPORT_INTERVAL, restrict)?;
+    Ok(0)
+}
+
+/// Forwards until it is stopped; `restrict` is called before the first packet is received. Reports on request, and at
+/// an interval without requests.
+pub(crate) fn serve(
+    registry: &Registry,
+    spec: &LaunchSpec,
+    (from, mut to): (File, File),
+    interval: Duration,
+    restrict: impl FnOnce() -> Result<(), runtime::Error>,
+) -> Result<(), String> {
+    let bytes = Some(spec.heap_mib << 20);
+    let limit = Rlimit { current: bytes, maximum: bytes };
+    setrlimit(Resource::Data, limit).map_err(|e| format!("memory limit: {e}"))?;
+    let file = spec.partition.plan(&spec.file, registry).map_err(|errors| Diagnostics(errors).to_string())?;
+    let options =
+        Options { idle: if spec.sleep_when_idle { IdlePolicy::Sleep } else { IdlePolicy::Poll }, ..Options::default() };
+    let engine = Engine::start_with_hook(&file, options, restrict).map_err(|e| e.to_string())?;
+    // a hung engine must not be dropped
+    let engine = std::mem::ManuallyDrop::new(engine);
+    let mut from = BufReader::new(from);
+    let wait = Timespec::try_from(interval).map_err(|e| e.to_string())?;
+    let mut line = String::new();
+    // the first report lists the NFs
+    let mut sent =
+        send(&mut to, &Message::Report(Box::new(engine.snapshot()))).and_then(|()| send(&mut to, &Message::Ready));
+    let mut closing = false;
+    while sent.is_ok() && (closing || !engine.is_finished()) {
+        line.clear();
+        let is_requested = !from.buffer().is_empty()
+            || poll(&mut [PollFd::new(from.get_ref(), PollFlags::IN)], Some(&wait)).is_ok_and(|n| n > 0);
+        // lines arrive as a whole
+        if is_requested {
+            match from.read_line(&mut line).map(|_| line.trim_end()) {
+                Ok(REPORT) => {}
+                Ok(CLOSE) => {
+                    engine.stop_receiving();
+                    closing = true;
+                    // workers check before each poll
+                    std::thread::sleep(Duration::from_millis(1));
+                    if send(&mut to, &Message::Closed).is_err() {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        sent = send(&mut to, &Message::Report(Box::new(engine.snapshot())));
+        if engine.is_stuck() {
+            // it would not stop; the supervisor starts another
+            return Err("an NF does not return a batch".to_owned());
+        }
+    }
+    let summary = std::mem::ManuallyDrop::into_inner(engine).stop();
+    // errors: the supervisor is gone
+    let _ = send(&mut to, &Message::FinalReport(Box::new(summary)));
+    Ok(())
+}

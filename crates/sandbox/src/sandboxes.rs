@@ -1,0 +1,385 @@
+//! The sandboxes of a chain file.
+
+mod tools;
+
+use crate::cleanup::{remove_orphans, runtime_folder, start_cleanup};
+use crate::confinement::cgroup::{ControlGroups, Limits};
+use crate::error::environment_error;
+use crate::launch::LaunchSpec;
+use crate::placement::{choose_cpus, shares_cpus, sleep_when_idle};
+use crate::supervisor::{self, ProcessState, SupervisedProcess, Supervisor};
+use crate::vm;
+use config::{ChainFile, Isolation, Sandbox};
+use diagnostics::Diagnostics;
+use graph::Registry;
+use runtime::{CleanupProcess, Error, SandboxSummary, Summary, VirtualFunctions, allowed_cpus};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tools::{PassthroughDevice, Tools, has_passthrough, passthrough_devices};
+
+/// Time without a returned packet after which packets of a failed process count as lost.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
+/// First user ID of sandboxed processes; no other processes use these IDs.
+const FIRST_USER: u32 = 1_900_000_000;
+/// User IDs for each process that has sandboxes.
+const USERS_PER_RUN: u32 = 64;
+
+/// The sandboxed processes of a chain file, and the plan of the host side.
+pub(crate) struct Sandboxes {
+    sandboxes: Vec<Sandbox>,
+    /// Name and version of the runtime of each sandbox.
+    runtimes: Vec<String>,
+    cpus: Vec<Vec<usize>>,
+    sleep_when_idle: Vec<bool>,
+    /// True if the host side shares a CPU with a sandbox.
+    shares_cpus: bool,
+    /// Names of the NFs and ports of the whole file, in order.
+    nfs: Vec<String>,
+    ports: Vec<String>,
+    /// True if packets are received from passthrough ports.
+    receives: bool,
+    host_side: ChainFile,
+    folder: PathBuf,
+    notes: Vec<String>,
+    /// Packets in flight at the last check, and the time since which their number is constant.
+    last_in_flight: Mutex<(i64, Instant)>,
+    // dropped in this order: processes end before their files are removed
+    supervisor: Mutex<Option<Supervisor>>,
+    processes: Vec<Arc<SupervisedProcess>>,
+    /// Virtual functions of both sides that this process has created.
+    functions: VirtualFunctions,
+    _cleanup: CleanupProcess,
+    /// Lock of the folder; an unlocked folder is an orphan.
+    _lock: File,
+}
+
+impl Sandboxes {
+    /// Prepares the sandboxes of a file; returns `None` if it has none. `others` is the number of CPUs that other
+    /// threads of this process need.
+    ///
+    /// # Errors
+    /// An error in the file, or something that this machine or user lacks.
+    pub(crate) fn build(file: &ChainFile, registry: &Registry, others: usize) -> Result<Option<Sandboxes>, Error> {
+        if file.sandboxes.is_empty() {
+            return Ok(None);
+        }
+        let allowed = allowed_cpus();
+        let unavailable = file.unavailable_cpus(&allowed);
+        if !unavailable.is_empty() {
+            return Err(Error::Input(Diagnostics(unavailable)));
+        }
+        // the generator needs an exclusive CPU: packets that it loses would count as losses of the chains
+        let available = allowed.get(others..).filter(|cpus| !cpus.is_empty()).unwrap_or(&allowed);
+        let (host_cpus, cpus) = choose_cpus(file, available);
+        let sleep_when_idle = sleep_when_idle(file, &host_cpus, &cpus, allowed.len().saturating_sub(others));
+        let shares_cpus = shares_cpus(file, &host_cpus, &cpus);
+        let process_id = std::process::id();
+        let folder = runtime_folder().join(format!("bondstone-{process_id}"));
+        remove_orphans();
+        let not_writable = |e: std::io::Error| {
+            environment_error(format!("{}: {e}", folder.display()), "allow this user to write there")
+        };
+        let plan = |sandbox: &Sandbox| {
+            ControlGroups::plan(
+                &format!("bondstone-{process_id}-{}", sandbox.name),
+                sandbox.isolation == Isolation::Container,
+            )
+        };
+        let mut groups: Vec<ControlGroups> = file.sandboxes.iter().map(plan).collect();
+        let paths: Vec<PathBuf> = groups.iter().flat_map(ControlGroups::all_paths).collect();
+        let tools = Tools::new(file)?;
+        let side = |functions: &BTreeMap<String, String>| {
+            let side = file.host_side(&folder, &host_cpus, functions, registry);
+            side.map_err(|errors| Error::Input(Diagnostics(errors)))
+        };
+        let mut functions = VirtualFunctions::default();
+        if has_passthrough(file) {
+            // errors of the host side are reported before any device is changed
+            side(&BTreeMap::new())?;
+            // all virtual functions of a NIC are created at once, for both sides
+            functions = VirtualFunctions::for_chain_file(file)?;
+        }
+        let devices = |sandbox: &Sandbox| passthrough_devices(file, sandbox, functions.addresses());
+        let devices: Vec<Vec<PassthroughDevice>> = file.sandboxes.iter().map(devices).collect::<Result<_, _>>()?;
+        // an existing folder belongs to another process
+        let mut directories = std::fs::DirBuilder::new();
+        directories.mode(0o711).create(&folder).map_err(not_writable)?;
+        let lock = File::open(&folder).and_then(|folder| folder.lock().map(|()| folder)).map_err(not_writable)?;
+        // before anything else is created that has to be removed
+        let cleanup = start_cleanup(&folder, &paths)
+            .map_err(|e| environment_error(format!("no shell can be started: {e}"), "install a shell"))?;
+        let root = rustix::process::geteuid().is_root();
+        let path = std::path::absolute(&file.file).map_err(not_writable)?;
+        let mut notes: Vec<String> = tools.notes().into_iter().chain(functions.notes().iter().cloned()).collect();
+        let mut processes = vec![];
+        for (n, ((sandbox, cpus), groups)) in file.sandboxes.iter().zip(&cpus).zip(&mut groups).enumerate() {
+            directories.create(folder.join(&sandbox.name)).map_err(not_writable)?;
+            let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let mut limits = Limits { memory_mib: sandbox.memory_mib, cpus: list };
+            if sandbox.isolation == Isolation::Vm {
+                limits.memory_mib += vm::QEMU_MEMORY_MIB;
+            }
+            let within = groups.relative_path();
+            if let Err(e) = groups.create(&limits) {
+                notes.push(format!("sandbox {:?}: memory is not limited: no control group: {e}", sandbox.name));
+                *groups = ControlGroups::none();
+            }
+            let user = root.then(|| FIRST_USER + process_id * USERS_PER_RUN + n as u32 % USERS_PER_RUN);
+            let files = file.setting_files(|name| sandbox.nfs.iter().any(|nf| nf == name));
+            let files = files.iter().map(std::path::absolute).collect::<Result<_, _>>();
+            let spec = LaunchSpec {
+                sandbox: sandbox.name.clone(),
+                isolation: sandbox.isolation,
+                file: path.clone(),
+                partition: file
+                    .sandbox_side(sandbox, &folder, functions.addresses())
+                    .map_err(|d| Error::Input(Diagnostics(vec![d])))?,
+                files: files.map_err(not_writable)?,
+                folder: folder.clone(),
+                sockets: if sandbox.transport.is_memif() { file.sandbox_sockets(sandbox, &folder) } else { vec![] },
+                devices: devices[n].iter().map(|device| device.address.clone()).collect(),
+                program: vec![],
+                cpus: cpus.clone(),
+                sleep_when_idle: sleep_when_idle[n],
+                user: user.unwrap_or_default(),
+                group: tools.group(sandbox.isolation),
+                // the other half is for the guest's kernel
+                heap_mib: if sandbox.isolation == Isolation::Vm { sandbox.memory_mib / 2 } else { sandbox.memory_mib },
+            };
+            let command = tools.prepare(spec, file, sandbox, within.as_deref(), limits).map_err(not_writable)?;
+            processes.push(Arc::new(SupervisedProcess {
+                sandbox: sandbox.name.clone(),
+                nfs: sandbox.nfs.clone(),
+                crossing_ports: sandbox.ports().map(str::to_owned).collect(),
+                passthrough: sandbox.passthrough.clone(),
+                command,
+                groups: std::mem::replace(groups, ControlGroups::none()),
+                user,
+                state: Mutex::new(ProcessState::new(devices[n].iter().map(|device| (&*device.port, &*device.written)))),
+            }));
+        }
+        let host_side = side(functions.addresses())?;
+        Ok(Some(Sandboxes {
+            sandboxes: file.sandboxes.clone(),
+            runtimes: file.sandboxes.iter().map(|sandbox| tools.runtime(sandbox.isolation)).collect(),
+            cpus,
+            sleep_when_idle,
+            shares_cpus,
+            nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
+            ports: file.ports.iter().map(|port| port.name.clone()).collect(),
+            receives: file.ports.iter().any(|port| port.sandbox.is_some() && port.received_from),
+            host_side,
+            folder,
+            notes,
+            last_in_flight: Mutex::new((i64::MAX, Instant::now())),
+            supervisor: Mutex::default(),
+            processes,
+            functions,
+            _cleanup: cleanup,
+            _lock: lock,
+        }))
+    }
+
+    /// Returns the plan of the host side.
+    pub(crate) fn host_side(&self) -> &ChainFile {
+        &self.host_side
+    }
+
+    /// Returns the behaviour of idle workers on the host side.
+    pub(crate) fn idle(&self) -> runtime::IdlePolicy {
+        if self.shares_cpus { runtime::IdlePolicy::Yield } else { runtime::IdlePolicy::Poll }
+    }
+
+    /// Returns the interfaces of the sandboxes with the sockets on which the host side listens.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = (String, PathBuf)> {
+        let of = |sandbox: &'_ Sandbox| {
+            let names = sandbox.interfaces().map(|ports| ports[0].clone());
+            names.zip(self.host_side.sandbox_sockets(sandbox, &self.folder)).collect::<Vec<_>>()
+        };
+        self.sandboxes.iter().flat_map(of)
+    }
+
+    /// Creates a folder for the sockets of an external switch; no sandbox can have its name.
+    pub(crate) fn make_switch_folder(&self) -> std::io::Result<PathBuf> {
+        let folder = self.folder.join(".switch");
+        std::fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+
+    /// Returns true if packets are received from passthrough ports.
+    pub(crate) fn receives(&self) -> bool {
+        self.receives
+    }
+
+    /// Returns notes for the user.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Starts the processes, whose sockets must exist, and waits until all are ready.
+    ///
+    /// # Errors
+    /// The reason why a process cannot start.
+    pub(crate) fn start(&self) -> Result<(), Error> {
+        for (sandbox, process) in self.sandboxes.iter().zip(&self.processes) {
+            let Some(user) = process.user else { continue };
+            for socket in self.host_side.sandbox_sockets(sandbox, &self.folder) {
+                let owned = chown(&socket, Some(user), Some(user));
+                owned.map_err(|e| {
+                    environment_error(format!("{}: {e}", socket.display()), "run as root, or as a user without rights")
+                })?;
+            }
+        }
+        let supervisor = Supervisor::start(self.processes.clone());
+        let supervisor = supervisor.map_err(|e| {
+            environment_error(format!("cannot start a thread: {e}"), "raise the limit of processes: ulimit -u")
+        })?;
+        *self.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(supervisor);
+        for process in &self.processes {
+            while !process.state().ready {
+                if let Some(problem) = supervisor::startup_failure(process) {
+                    return Err(environment_error(problem, "check its output, or set isolation = \"inproc\""));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if all packets that entered sandboxes were returned, by the statistics of the host side; requests
+    /// reports.
+    pub(crate) fn all_returned(&self, done: &Summary) -> bool {
+        for process in &self.processes {
+            process.close();
+            process.request_report();
+            process.state().stopping = true;
+        }
+        // a worker may be processing a batch for the next sandbox
+        if !done.balanced || !self.processes.iter().all(|process| process.is_closed()) {
+            return false;
+        }
+        let (mut in_flight, mut failures) = (0, 0);
+        for (sandbox, process) in self.sandboxes.iter().zip(&self.processes) {
+            let state = process.state();
+            let of_sandbox = self.in_flight(sandbox, &state, done);
+            // an ended process returns nothing; packets of its passthrough ports are known from its last report
+            in_flight += if !state.ready {
+                0
+            } else if sandbox.passthrough.is_empty() {
+                of_sandbox.max(0)
+            } else {
+                of_sandbox.saturating_abs()
+            };
+            failures += state.failures;
+        }
+        let mut last = self.last_in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.0;
+        if before != in_flight {
+            *last = (in_flight, Instant::now());
+        }
+        // packets of an ended process are never returned
+        (in_flight, before) == (0, 0) || failures > 0 && last.1.elapsed() > LOSS_TIMEOUT
+    }
+
+    /// Requests reports of all processes.
+    pub(crate) fn request_reports(&self) {
+        self.processes.iter().for_each(|process| process.request_report());
+    }
+
+    /// Returns the number of packets in a sandbox, by the last reports; negative if reports lag.
+    fn in_flight(&self, sandbox: &Sandbox, state: &ProcessState, done: &Summary) -> i64 {
+        let crossing = done.ports.iter().filter(|port| sandbox.ports().any(|own| own == port.name));
+        let (entered, left) =
+            crossing.fold((0, 0), |(entered, left), port| (entered + port.sent, left + port.received));
+        // drops at passthrough ports are in the totals
+        let own = state.passthrough_ports();
+        let (entered, left) = own
+            .values()
+            .fold((entered, left), |(entered, left), port| (entered + port.received, left + port.sent + port.held));
+        let [created, dropped, held] = state.report.as_ref().map(supervisor::totals).unwrap_or_default();
+        let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
+        let in_flight = all(&[entered, state.created, created]) - all(&[left, state.dropped, dropped, held]);
+        in_flight.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+
+    /// Returns the statistics of both sides, so far or at the end.
+    pub(crate) fn merge(&self, mut done: Summary, ended: bool) -> Summary {
+        for (n, (sandbox, process)) in self.sandboxes.iter().zip(&self.processes).enumerate() {
+            let state = process.state();
+            let mut of = SandboxSummary {
+                name: sandbox.name.clone(),
+                isolation: sandbox.isolation.name().into(),
+                runtime: self.runtimes[n].clone().into(),
+                transport: sandbox.transport.name().into(),
+                cpus: self.cpus[n].clone(),
+                sleeps: self.sleep_when_idle[n],
+                starts: state.starts,
+                startup_ms: state.startup_time.as_secs_f64() * 1e3,
+                up: state.ready && !ended,
+                drops: state.drops.clone(),
+                ..Default::default()
+            };
+            let in_flight = self.in_flight(sandbox, &state, &done);
+            if ended && in_flight < 0 {
+                of.created = in_flight.unsigned_abs();
+            }
+            if ended && in_flight > 0 {
+                of.add_drops("sandbox_lost", in_flight as u64);
+                if state.failures == 0 {
+                    done.errors.push(format!(
+                        "sandbox {:?}: {in_flight} packets entered it and were not returned",
+                        sandbox.name
+                    ));
+                }
+            }
+            let is_crossing = |name: &str| sandbox.ports().any(|own| own == name);
+            for port in done.ports.extract_if(.., |port| is_crossing(&port.name)) {
+                of.sent += port.sent;
+                of.received += port.received;
+                // packets left in the queue of the host side
+                of.add_drops("sandbox_lost", port.held);
+                of.send.merge(port.send);
+                of.receive.merge(port.receive);
+                port.drops.iter().for_each(|(reason, n)| {
+                    of.add_drops(if reason == "tx_full" { "sandbox_full" } else { reason }, *n)
+                });
+            }
+            done.ports.extend(state.passthrough_ports().into_values());
+            let now = state.report.iter();
+            let crossing = || now.clone().flat_map(|now| &now.ports).filter(|port| is_crossing(&port.name));
+            supervisor::add_crossing_drops(&mut of.drops, crossing());
+            for port in crossing() {
+                of.inner_receive.merge(port.receive);
+                of.inner_send.merge(port.send);
+            }
+            // statistics of ended processes are added to those of their successors
+            let mut nfs = state.nf_totals.clone();
+            supervisor::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));
+            done.nfs.extend(nfs.into_values());
+            done.errors.extend(state.errors.iter().chain(now.flat_map(|now| &now.errors)).cloned());
+            for &cpu in &of.cpus {
+                done.workers.entry(cpu).or_default().push(format!("sandbox {}", sandbox.name));
+            }
+            done.sandboxes.push(of);
+        }
+        done.ports.sort_by_key(|port| self.ports.iter().position(|name| *name == port.name));
+        done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));
+        let this_side = done.balanced;
+        done.compute_totals();
+        done.balanced &= !ended || this_side;
+        done
+    }
+
+    /// Ends the processes and returns the statistics of both sides.
+    pub(crate) fn stop(mut self, mut done: Summary) -> Summary {
+        drop(self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // removing a virtual function blocks while a hung worker uses it
+        let of_functions = if done.abandoned { self.functions.release_at_exit() } else { self.functions.release() };
+        done.errors.extend(of_functions);
+        self.merge(done, true)
+    }
+}
