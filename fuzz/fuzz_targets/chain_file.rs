@@ -32,19 +32,20 @@ fuzz_target!(|text: &str| {
     file.warnings.iter().for_each(|warning| check_diagnostic(warning, text));
     // the parts of each sandbox are valid, too, except for excess names and ports
     let none = BTreeMap::new();
-    if let Ok(switch) = file.switch(Path::new("/run/fuzz"), &[0], &none, &REGISTRY) {
+    if let Ok(host) = file.host_side(Path::new("/run/fuzz"), &[0], &none, &REGISTRY) {
         let sum = |of: fn(&Sandbox) -> usize| file.sandboxes.iter().map(of).sum::<usize>();
         // several interfaces for one crossing are preceded by an NF that spreads packets
         let spreads = sum(|sandbox| sandbox.crossings.iter().filter(|crossing| crossing.ports.len() > 1).count());
-        assert_eq!(switch.nfs.len() + sum(|sandbox| sandbox.nfs.len()), file.nfs.len() + spreads);
-        let own = sum(|sandbox| sandbox.own.len());
-        assert_eq!(switch.ports.len() + own, file.ports.len() + sum(|sandbox| sandbox.ports().count()));
+        assert_eq!(host.nfs.len() + sum(|sandbox| sandbox.nfs.len()), file.nfs.len() + spreads);
+        let passthrough = sum(|sandbox| sandbox.passthrough.len());
+        assert_eq!(host.ports.len() + passthrough, file.ports.len() + sum(|sandbox| sandbox.ports().count()));
         for sandbox in &file.sandboxes {
-            let host = file.host(sandbox, Path::new("/run/fuzz"), &none).read(&file.file, &REGISTRY);
-            let host = host.unwrap_or_else(|faults| panic!("{}: {faults:?}", sandbox.name));
+            let partition = file.sandbox_side(sandbox, Path::new("/run/fuzz"), &none).expect("short socket paths");
+            let sandboxed = partition.plan(&file.file, &REGISTRY);
+            let sandboxed = sandboxed.unwrap_or_else(|errors| panic!("{}: {errors:?}", sandbox.name));
             assert_eq!(
-                (host.nfs.len(), host.ports.len()),
-                (sandbox.nfs.len(), sandbox.ports().count() + sandbox.own.len())
+                (sandboxed.nfs.len(), sandboxed.ports.len()),
+                (sandbox.nfs.len(), sandbox.ports().count() + sandbox.passthrough.len())
             );
         }
     } else {

@@ -34,9 +34,9 @@ pub fn loopback(cpu: usize, bidirectional: bool) -> Result<InProcessDut, runtime
     InProcessDut::start(&file, &registry, bidirectional)
 }
 
-/// Measures the approximate throughput of a [`loopback`], and its latency at `load_pps` packets per second: the part of a DUT's
-/// latency that generator and ports cause. Loads are at most `max_pps`: trials with a capture that is streamed from its file last as
-/// long as reading it.
+/// Measures the approximate throughput of a [`loopback`], and its latency at `load_pps` packets per second: the part of
+/// a DUT's latency that generator and ports cause. Loads are at most `max_pps`: trials with a capture that is streamed
+/// from its file last as long as reading it.
 ///
 /// # Errors
 /// [`MeasurementError`].

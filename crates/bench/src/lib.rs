@@ -1,9 +1,9 @@
 //! Measurement of network functions: traffic, trials, searches, methods, DUTs, scenarios and sessions.
 //!
-//! A [`Session`](session::Session) measures a chain or a scenario. Underneath, a [`Method`] chooses trials, a [`Measurer`] (a
-//! generator with a DUT between its ports) executes them, and a [`Search`] finds a throughput from their outputs. Neither methods nor
-//! searches send packets or read a clock, so all are tested on [simulated] devices. [`Mlr`] is the multiple loss ratio search of RFC
-//! 9971: several goals at once, short trials first, tolerant of noise.
+//! A [`Session`](session::Session) measures a chain or a scenario. Underneath, a [`Method`] chooses trials, a
+//! [`Measurer`] (a generator with a DUT between its ports) executes them, and a [`Search`] finds a throughput from
+//! their outputs. Neither methods nor searches send packets or read a clock, so all are tested on [simulated] devices.
+//! [`Mlr`] is the multiple loss ratio search of RFC 9971: several goals at once, short trials first, tolerant of noise.
 //!
 //! ```
 //! use bench::{Goal, Limits, Mlr, Next, Search, Trial};

@@ -1,9 +1,9 @@
 //! Measurement methods: procedures that choose trials for a [`Measurer`] and evaluate their outputs.
 //!
-//! A method is a state machine without I/O and without a clock: it returns the next trial, records the output, and reports
-//! its [output](MethodOutput) at any time, also after an early end. All methods are therefore tested on simulated devices.
-//! [`METHODS`] lists them; [`start`] starts one by its name. A new method is a file that implements `Procedure`, and one
-//! line in `registry.rs`.
+//! A method is a state machine without I/O and without a clock: it returns the next trial, records the output, and
+//! reports its [output](MethodOutput) at any time, also after an early end. All methods are therefore tested on
+//! simulated devices. [`METHODS`] lists them; [`start`] starts one by its name. A new method is a file that implements
+//! `Procedure`, and one line in `registry.rs`.
 //!
 //! ```
 //! use bench::method::{self, MethodSettings, Thoroughness};
@@ -94,8 +94,8 @@ pub struct MethodSettings {
 }
 
 impl MethodSettings {
-    /// Returns settings with MLRsearch, an unknown line rate and throughput, 10 packets per connection, and a soak at 90 % of
-    /// the throughput.
+    /// Returns settings with MLRsearch, an unknown line rate and throughput, 10 packets per connection, and a soak at
+    /// 90 % of the throughput.
     pub fn new(thoroughness: Thoroughness, goal: Goal, limits: Limits) -> MethodSettings {
         MethodSettings {
             thoroughness,
@@ -181,8 +181,8 @@ pub enum MeasurementError {
     Search(#[from] SearchError),
 }
 
-/// Runs a method to its end. `on_trial` receives every trial output and ends the measurement by returning false; `pause`
-/// waits for the given number of seconds.
+/// Runs a method to its end. `on_trial` receives every trial output and ends the measurement by returning false;
+/// `pause` waits for the given number of seconds.
 ///
 /// # Errors
 /// [`MeasurementError`]; the method keeps its output up to that point.

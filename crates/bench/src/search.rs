@@ -27,7 +27,8 @@ pub trait Search {
     /// Records the pending trial.
     ///
     /// # Errors
-    /// [`SearchError`] if no trial is pending, it is another trial, or its counts are inconsistent; the search is unchanged.
+    /// [`SearchError`] if no trial is pending, it is another trial, or its counts are inconsistent; the search is
+    /// unchanged.
     fn record(&mut self, trial: Trial) -> Result<(), SearchError>;
 
     /// Returns all trials so far, in order.
@@ -66,13 +67,14 @@ const MAX_LOAD_PPS: f64 = traffic::pace::MAX_PPS;
 /// Range of loads in real time, packets per second; the lowest is 100 packets in a trial of 50 ms.
 const DEFAULT_MIN_PPS: f64 = 2e3;
 const DEFAULT_MAX_PPS: f64 = 150e6;
-/// Time of consecutive trials with host interference in real time, seconds: where half of the trials have it, short ones must be
-/// repeated often.
+/// Time of consecutive trials with host interference in real time, seconds: where half of the trials have it, short
+/// ones must be repeated often.
 const MAX_INTERFERED_S: f64 = 1.0;
 
 impl Limits {
-    /// Returns limits with loads from `min_pps` to `max_pps` in whole packets per second, both inclusive, and with up to 1000
-    /// trials, a day of trial time and 4 retries. `max_pps` is the line rate or the rate of the generator, whichever is lower.
+    /// Returns limits with loads from `min_pps` to `max_pps` in whole packets per second, both inclusive, and with up
+    /// to 1000 trials, a day of trial time and 4 retries. `max_pps` is the line rate or the rate of the generator,
+    /// whichever is lower.
     ///
     /// # Errors
     /// [`SearchError::Range`] if the range is empty or exceeds 200 million packets per second.
@@ -90,7 +92,8 @@ impl Limits {
         })
     }
 
-    /// Returns the limits for a DUT in real time, whose trials may have host interference. `line_pps` is the line rate, if known.
+    /// Returns the limits for a DUT in real time, whose trials may have host interference. `line_pps` is the line rate,
+    /// if known.
     ///
     /// # Errors
     /// [`SearchError::Range`] if the line rate leaves no load.
@@ -132,7 +135,8 @@ pub enum SearchError {
     UnexpectedTrial(f64),
     /// Another trial is pending.
     #[error(
-        "unexpected trial of {load_pps} packets/s for {duration_s} s: {requested_pps} packets/s for {requested_s} s were requested"
+        "unexpected trial of {load_pps} packets/s for {duration_s} s: {requested_pps} packets/s for {requested_s} s \
+         were requested"
     )]
     DifferentTrial {
         /// Load of the trial.
@@ -176,8 +180,8 @@ pub struct Summary {
 pub struct GoalResult {
     /// The goal.
     pub goal: Goal,
-    /// Highest load below `upper_pps` that meets the goal (RFC 9971, Relevant Lower Bound); without an upper bound, the highest
-    /// load that meets it.
+    /// Highest load below `upper_pps` that meets the goal (RFC 9971, Relevant Lower Bound); without an upper bound, the
+    /// highest load that meets it.
     pub lower_pps: Option<f64>,
     /// Lowest load that fails the goal (Relevant Upper Bound).
     pub upper_pps: Option<f64>,
@@ -230,13 +234,14 @@ pub enum Remark {
     NothingHolds,
     /// Trials or time ran out before the bounds were within the width.
     OutOfBudget,
-    /// Every trial at this load had host interference. The search continued as if the load had failed, but it is not a bound.
+    /// Every trial at this load had host interference. The search continued as if the load had failed, but it is not a
+    /// bound.
     HostInterference {
         /// Load.
         load_pps: f64,
     },
-    /// A load meets the goal although a lower one fails it (RFC 9971, Loss Inversion): the DUT or the host is not stable. The lower
-    /// one counts.
+    /// A load meets the goal although a lower one fails it (RFC 9971, Loss Inversion): the DUT or the host is not
+    /// stable. The lower one counts.
     Inversion {
         /// Highest load that meets the goal.
         holds_pps: f64,

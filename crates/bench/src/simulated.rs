@@ -3,7 +3,8 @@
 //! [`Simulated`] is a [`Measurer`](crate::Measurer) in virtual time that computes its trials: a minute at 10 Mpps takes
 //! microseconds. It models a queue of [`buffer`](Simulated::buffer) packets before a server of
 //! [`capacity_pps`](Simulated::capacity_pps) as a fluid, with faults; the expected result follows from
-//! [`Simulated::loss_probability`]. [`PacketLevelDut`] simulates single packets with the real schedule, frames and receiver.
+//! [`Simulated::loss_probability`]. [`PacketLevelDut`] simulates single packets with the real schedule, frames and
+//! receiver.
 //!
 //! ```
 //! use bench::simulated::Simulated;
@@ -159,7 +160,8 @@ impl Simulated {
         (0..count).map(|n| fluid::Outage { from_s: at(n), to_s: at(n) + for_s, flush: false }).collect()
     }
 
-    /// Returns the counts of a trial that lost `overload` packets because of its capacity, and the number of packets lost at random.
+    /// Returns the counts of a trial that lost `overload` packets because of its capacity, and the number of packets
+    /// lost at random.
     fn count(&mut self, phases: &[Phase], overload: f64) -> (Trial, u64) {
         let packets = |phase: &Phase| (phase.load_pps * phase.duration_s + 1e-6).floor();
         let intended = phases.iter().map(packets).sum::<f64>().max(1.0) as u64;

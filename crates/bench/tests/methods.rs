@@ -1,9 +1,9 @@
 //! Searches on a thousand simulated devices with known results.
 //!
-//! A device without noise has one correct result: the highest load that meets the goal. A noisy device has none: a load near the limit
-//! meets the goal in some measurements and not in others. The correct results are the span of loads from the one that meets the goal
-//! with a probability of 99 % in full-length trials to the one with 1 %; a result is correct if its bounds, apart by at most the width
-//! of the goal, touch that span.
+//! A device without noise has one correct result: the highest load that meets the goal. A noisy device has none: a load
+//! near the limit meets the goal in some measurements and not in others. The correct results are the span of loads from
+//! the one that meets the goal with a probability of 99 % in full-length trials to the one with 1 %; a result is
+//! correct if its bounds, apart by at most the width of the goal, touch that span.
 
 use bench::simulated::Simulated;
 use bench::{Goal, GoalResult, LimitedBy, Limits, Next, SearchKind};

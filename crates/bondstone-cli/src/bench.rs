@@ -18,16 +18,18 @@ use std::time::Duration;
 use traffic::Order;
 use traffic::flows::MAX_FLOWS;
 
-/// Measures a chain: the highest rate without loss for each frame size, the latency below it, and the cycles of each NF.
+/// Measures a chain: the highest rate without loss for each frame size, the latency below it, and the cycles of each
+/// NF.
 ///
-/// The chains of the file run as with `run`, with an in-memory ring in place of each port. A generator on its own core sends
-/// into one port and receives from all. Every packet carries a sequence number and a timestamp. The table [traffic] of the
-/// file describes the packets. For a scenario, every cell is measured; `reproduce` also judges its findings.
+/// The chains of the file run as with `run`, with an in-memory ring in place of each port. A generator on its own core
+/// sends into one port and receives from all. Every packet carries a sequence number and a timestamp. The table
+/// [traffic] of the file describes the packets. For a scenario, every cell is measured; `reproduce` also judges its
+/// findings.
 ///
-/// With --pcap the frames of a capture are sent instead, repeatedly and at the pace of the load, or with --gaps with their
-/// captured gaps. Only the MAC addresses set in [traffic] are replaced, and what --rewrite and --vlan specify. About one
-/// frame in 32 carries a sequence number in the first 18 bytes of its UDP or TCP payload; latency, reordering and duplicates
-/// are measured on these frames, loss on all.
+/// With --pcap the frames of a capture are sent instead, repeatedly and at the pace of the load, or with --gaps with
+/// their captured gaps. Only the MAC addresses set in [traffic] are replaced, and what --rewrite and --vlan specify.
+/// About one frame in 32 carries a sequence number in the first 18 bytes of its UDP or TCP payload; latency, reordering
+/// and duplicates are measured on these frames, loss on all.
 #[derive(clap::Args)]
 #[command(after_help = "\
 A goal (RFC 9971) consists of the trial duration, the duration sum, the loss ratio, the exceed ratio, and the width of the
@@ -59,15 +61,16 @@ pub(crate) struct Bench {
     /// Chain file or scenario.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Frame sizes in bytes with FCS, and mixes by name, by weights such as (64:1,1518:1), or by genome (RFC 6985) such as
-    /// aaaaaaaddddg; see below. By default those of the scenario, or the sizes of RFC 2544.
+    /// Frame sizes in bytes with FCS, and mixes by name, by weights such as (64:1,1518:1), or by genome (RFC 6985) such
+    /// as aaaaaaaddddg; see below. By default those of the scenario, or the sizes of RFC 2544.
     #[arg(long)]
     frames: Option<String>,
-    /// Number of flows, such as 10k; each of several numbers (1,1k,1M) is measured. By default that of the scenario, or 1024.
+    /// Number of flows, such as 10k; each of several numbers (1,1k,1M) is measured. By default that of the scenario, or
+    /// 1024.
     #[arg(long, value_delimiter = ',', value_parser = flows, value_name = "N")]
     flows: Vec<u32>,
-    /// Order of the flows: round-robin, trains:N with N consecutive packets of a flow, uniform, or zipf:EXPONENT. By default
-    /// that of the scenario, or round-robin.
+    /// Order of the flows: round-robin, trains:N with N consecutive packets of a flow, uniform, or zipf:EXPONENT. By
+    /// default that of the scenario, or round-robin.
     #[arg(long)]
     order: Option<Order>,
     #[command(flatten)]
@@ -92,19 +95,21 @@ pub(crate) struct Bench {
     /// Offers this many packets per second for the duration sum of the goal instead of a search: the method `load`.
     #[arg(long, value_name = "PPS", conflicts_with = "method")]
     rate: Option<f64>,
-    /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and `flow-scale` for
-    /// throughput with 1 to 10M flows, or those of --flows. By default throughput, which also measures latency below it.
+    /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and
+    /// `flow-scale` for throughput with 1 to 10M flows, or those of --flows. By default throughput, which also measures
+    /// latency below it.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     method: Vec<String>,
-    /// Measures as the standards specify, with trials of 60 s, in minutes or hours. By default methods take seconds, and results list
-    /// the deviations.
+    /// Measures as the standards specify, with trials of 60 s, in minutes or hours. By default methods take seconds,
+    /// and results list the deviations.
     #[arg(long)]
     full: bool,
-    /// Search procedure for the throughput: mlr, binary or verified; with parameters binary,step=10000 and verified,r=2,z=5000.
+    /// Search procedure for the throughput: mlr, binary or verified; with parameters binary,step=10000 and
+    /// verified,r=2,z=5000.
     #[arg(long, value_name = "NAME")]
     search: Option<SearchKind>,
-    /// Line rate of the medium, such as 10G or 2.5G: 100 % of the methods loss, back-to-back and recovery. By default 10 Gbit/s,
-    /// or more if the DUT is faster.
+    /// Line rate of the medium, such as 10G or 2.5G: 100 % of the methods loss, back-to-back and recovery. By default
+    /// 10 Gbit/s, or more if the DUT is faster.
     #[arg(long, value_name = "BITS", value_parser = bits)]
     line: Option<f64>,
     /// Duration of the method soak, such as 10m or 2h.
@@ -172,12 +177,12 @@ struct Synthetic {
     /// vxlan:5@192.0.2.1-192.0.2.2(...).
     #[arg(long, value_name = "STACK", conflicts_with = "short")]
     stack: Option<String>,
-    /// Short TCP connections with this many packets each and this many open at a time, such as 10x1024. With `,syn-data` SYNs
-    /// carry data.
+    /// Short TCP connections with this many packets each and this many open at a time, such as 10x1024. With
+    /// `,syn-data` SYNs carry data.
     #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
     short: Option<String>,
-    /// Sends in both directions at the same rate: into a second port the same flows with addresses, ports and MAC addresses
-    /// swapped, or the reverse direction of the trace. Rates are per direction.
+    /// Sends in both directions at the same rate: into a second port the same flows with addresses, ports and MAC
+    /// addresses swapped, or the reverse direction of the trace. Rates are per direction.
     #[arg(long, conflicts_with = "short")]
     bidirectional: bool,
 }
@@ -269,8 +274,8 @@ impl Bench {
         Ok(SessionCell { label, ..SessionCell::new(run) })
     }
 
-    /// Applies the options to the methods of a cell. `keeps_gaps` is true for captures that are sent with their gaps because of an
-    /// option: their own rate is the load.
+    /// Applies the options to the methods of a cell. `keeps_gaps` is true for captures that are sent with their gaps
+    /// because of an option: their own rate is the load.
     fn settings(&self, default: MeasurementSettings, keeps_gaps: bool) -> anyhow::Result<MeasurementSettings> {
         let mut settings = default;
         if self.full {
@@ -369,7 +374,8 @@ impl Bench {
             self.synthetic.short.as_deref(),
         )
         .map_err(input_error)?;
-        let default = SyntheticOptions { bidirectional: default.bidirectional || self.synthetic.bidirectional, ..default };
+        let default =
+            SyntheticOptions { bidirectional: default.bidirectional || self.synthetic.bidirectional, ..default };
         if options.short.is_some() || options == SyntheticOptions::default() {
             let synthetic = if options.short.is_some() { options } else { default };
             return Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?);

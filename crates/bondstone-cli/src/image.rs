@@ -22,8 +22,8 @@ const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) enum Image {
     /// Writes an OCI image for podman, Docker and Kubernetes: one program, no shell, no root.
     #[command(after_help = "\
-NFs form a chain from a port `in` to a port `out`, with default settings. A chain file is included unchanged, with the files
-that its settings name.
+NFs form a chain from a port `in` to a port `out`, with default settings. A chain file is included unchanged, with
+the files that its settings name.
 
 Examples:
   bondstone image oci ttl monitor
@@ -40,8 +40,8 @@ Examples:
     },
     /// Writes a micro-VM: a distribution kernel and one program.
     #[command(after_help = "\
-NFs form a chain from a port `in` to a port `out`, with default settings. A chain file is included unchanged, with the files
-that its settings name; its ports are those of the VM, from 0000:00:02.0 on.
+NFs form a chain from a port `in` to a port `out`, with default settings. A chain file is included unchanged, with
+the files that its settings name; its ports are those of the VM, from 0000:00:02.0 on.
 
 Examples:
   bondstone image vm --fetch

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 /// Opens no ports and runs nothing.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Chains with cores = [1, 2] run on these CPUs. For others, CPUs are chosen: by default near their devices and on separate cores
-while there are enough; the first of several CPUs is reserved for control.
+Chains with cores = [1, 2] run on these CPUs. For others, CPUs are chosen: by default near their devices and on
+separate cores while there are enough; the first of several CPUs is reserved for control.
 
 Examples:
   bondstone plan edge.toml

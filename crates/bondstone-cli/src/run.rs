@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Ports (device = \"...\" in the file; text after a comma is passed to the DPDK driver):
-  pcap:FILE           a capture, read (pcap, pcapng, gzipped) or written; repeat = N reads it N times (0: until stopped),
+  pcap:FILE           a capture, read (pcap, pcapng, gzipped) or written; repeat = N reads it N times (0: no limit),
                       timed = true retains its gaps
-  null                receives blank frames, discards sent ones    ring:NAME         an in-memory queue
-  tap:NAME            a new kernel interface                       af_packet:IF      a kernel interface
-  af_xdp:IF           the same, through AF_XDP                     memif:SOCKET      shared memory with a trusted process
-  vhost:SOCKET        the switch side of a VM or container         virtio-user:SOCKET  the other side
-  0000:01:00.0        a NIC by PCI address                         sriov:IF          a virtual function of a NIC
+  null                receives blank frames, drops sent ones  ring:NAME           an in-memory queue
+  tap:NAME            a new kernel interface                  af_packet:IF        a kernel interface
+  af_xdp:IF           the same, through AF_XDP                memif:SOCKET        memory shared with a trusted process
+  vhost:SOCKET        the switch side of a VM or container    virtio-user:SOCKET  the other side
+  0000:01:00.0        a NIC by PCI address                    sriov:IF            a virtual function of a NIC
   net_null0,size=9    any other DPDK device
 
 Examples:

@@ -19,14 +19,15 @@ use std::path::PathBuf;
 /// Options for the storage and display of results.
 #[derive(clap::Args)]
 pub(crate) struct OutputOptions {
-    /// Database for the results: a file or postgres://USER@HOST/DATABASE. By default $BONDSTONE_DB or the user's database.
+    /// Database for the results: a file or postgres://USER@HOST/DATABASE. By default $BONDSTONE_DB or the user's
+    /// database.
     #[arg(long, value_name = "FILE-or-URL")]
     db: Option<PathBuf>,
     /// HTML report of the results. By default a file next to the database.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Results of the database to show in the report as well, such as imported results of other hosts: the first digits of an
-    /// id, a tag, or a filter (see `bondstone results list --help`).
+    /// Results of the database to show in the report as well, such as imported results of other hosts: the first digits
+    /// of an id, a tag, or a filter (see `bondstone results list --help`).
     #[arg(long, value_name = "RESULTS")]
     compare: Vec<String>,
 }
@@ -68,8 +69,8 @@ impl CliSession {
         self.database.0.location().to_string()
     }
 
-    /// Measures cells with this many repetitions, and calls `on_cell` with the results of each, or with the reason why there
-    /// are none.
+    /// Measures cells with this many repetitions, and calls `on_cell` with the results of each, or with the reason why
+    /// there are none.
     pub(crate) fn run(
         &mut self,
         cells: &[SessionCell<'_>],

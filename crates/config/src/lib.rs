@@ -20,7 +20,7 @@
 //! [[chain]]
 //! path = ["lan", "guard", "probe", "wan"]      # port, NFs (`nf:input` for another input than the first), port
 //! cores = [1]                                  # a copy of the chain runs on each; chosen by default
-//!                                              # a path may also begin with "NF.OUTPUT" of the last NF of another path:
+//!                                              # a path may also begin with "NF.OUTPUT" of another path's last NF:
 //!                                              # its packets are distributed over the cores of this chain
 //!
 //! [[edge]]

@@ -179,9 +179,9 @@ impl ChainFile {
                 _ => {}
             }
         }
-        let mut all = vec![];
-        self.nfs.iter().filter(|nf| of(&nf.name)).for_each(|nf| texts(&nf.settings, &mut all));
-        let mut files: Vec<PathBuf> = all.iter().map(|text| self.folder().join(text)).collect();
+        let mut values = vec![];
+        self.nfs.iter().filter(|nf| of(&nf.name)).for_each(|nf| texts(&nf.settings, &mut values));
+        let mut files: Vec<PathBuf> = values.iter().map(|text| self.folder().join(text)).collect();
         files.retain(|path| path.is_file());
         files.sort();
         files.dedup();

@@ -36,9 +36,9 @@ impl ImageContent {
     fn read(&self) -> io::Result<ImageFiles> {
         let (path, text) = &self.chain;
         let chain = (path.clone(), 0o644, text.clone().into_bytes());
-        let mut all = read_files(&self.files, 0o644)?;
-        all.push(chain);
-        Ok(all)
+        let mut files = read_files(&self.files, 0o644)?;
+        files.push(chain);
+        Ok(files)
     }
 }
 

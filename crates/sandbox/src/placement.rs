@@ -19,10 +19,10 @@ pub fn choose_cpus(file: &ChainFile, allowed: &[usize]) -> (Vec<usize>, Vec<Vec<
     let free: Vec<usize> =
         allowed.iter().copied().filter(|cpu| !of_chains.contains(cpu) && !of_sandboxes.contains(cpu)).collect();
     let mut next = if free.is_empty() { allowed } else { &free[..] }.iter().copied().cycle();
-    let sandbox = |sandbox: &Sandbox| {
+    let cpus_of = |sandbox: &Sandbox| {
         if sandbox.cores.is_empty() { next.next().into_iter().collect() } else { sandbox.cores.clone() }
     };
-    (chosen, file.sandboxes.iter().map(sandbox).collect())
+    (chosen, file.sandboxes.iter().map(cpus_of).collect())
 }
 
 /// Returns the CPUs that chains name and those chosen for the others.
@@ -47,8 +47,8 @@ pub(crate) fn sleep_when_idle(file: &ChainFile, chosen: &[usize], sandboxes: &[V
     // the CPUs of these chains are chosen at the start
     let is_undecided = chosen.is_empty() && file.host_chains().any(|chain| chain.cores.is_empty());
     let shares = |n: usize| is_undecided || all.len() > free || sandboxes[n].iter().any(|cpu| is_shared(n, cpu));
-    let of = |(n, sandbox): (usize, &Sandbox)| sandbox.idle.map_or_else(|| shares(n), |idle| idle == Idle::Sleep);
-    file.sandboxes.iter().enumerate().map(of).collect()
+    let sleeps = |(n, sandbox): (usize, &Sandbox)| sandbox.idle.map_or_else(|| shares(n), |idle| idle == Idle::Sleep);
+    file.sandboxes.iter().enumerate().map(sleeps).collect()
 }
 
 #[cfg(test)]

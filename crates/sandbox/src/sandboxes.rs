@@ -196,11 +196,11 @@ impl Sandboxes {
 
     /// Returns the interfaces of the sandboxes with the sockets on which the host side listens.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = (String, PathBuf)> {
-        let of = |sandbox: &'_ Sandbox| {
+        let sockets = |sandbox: &'_ Sandbox| {
             let names = sandbox.interfaces().map(|ports| ports[0].clone());
             names.zip(self.host_side.sandbox_sockets(sandbox, &self.folder)).collect::<Vec<_>>()
         };
-        self.sandboxes.iter().flat_map(of)
+        self.sandboxes.iter().flat_map(sockets)
     }
 
     /// Creates a folder for the sockets of an external switch; no sandbox can have its name.
@@ -310,7 +310,7 @@ impl Sandboxes {
     pub(crate) fn merge(&self, mut done: Summary, ended: bool) -> Summary {
         for (n, (sandbox, process)) in self.sandboxes.iter().zip(&self.processes).enumerate() {
             let state = process.state();
-            let mut of = SandboxSummary {
+            let mut summary = SandboxSummary {
                 name: sandbox.name.clone(),
                 isolation: sandbox.isolation.name().into(),
                 runtime: self.runtimes[n].clone().into(),
@@ -325,10 +325,10 @@ impl Sandboxes {
             };
             let in_flight = self.in_flight(sandbox, &state, &done);
             if ended && in_flight < 0 {
-                of.created = in_flight.unsigned_abs();
+                summary.created = in_flight.unsigned_abs();
             }
             if ended && in_flight > 0 {
-                of.add_drops("sandbox_lost", in_flight as u64);
+                summary.add_drops("sandbox_lost", in_flight as u64);
                 if state.failures == 0 {
                     done.errors.push(format!(
                         "sandbox {:?}: {in_flight} packets entered it and were not returned",
@@ -338,33 +338,33 @@ impl Sandboxes {
             }
             let is_crossing = |name: &str| sandbox.ports().any(|own| own == name);
             for port in done.ports.extract_if(.., |port| is_crossing(&port.name)) {
-                of.sent += port.sent;
-                of.received += port.received;
+                summary.sent += port.sent;
+                summary.received += port.received;
                 // packets left in the queue of the host side
-                of.add_drops("sandbox_lost", port.held);
-                of.send.merge(port.send);
-                of.receive.merge(port.receive);
+                summary.add_drops("sandbox_lost", port.held);
+                summary.send.merge(port.send);
+                summary.receive.merge(port.receive);
                 port.drops.iter().for_each(|(reason, n)| {
-                    of.add_drops(if reason == "tx_full" { "sandbox_full" } else { reason }, *n)
+                    summary.add_drops(if reason == "tx_full" { "sandbox_full" } else { reason }, *n)
                 });
             }
             done.ports.extend(state.passthrough_ports().into_values());
             let now = state.report.iter();
             let crossing = || now.clone().flat_map(|now| &now.ports).filter(|port| is_crossing(&port.name));
-            supervisor::add_crossing_drops(&mut of.drops, crossing());
+            supervisor::add_crossing_drops(&mut summary.drops, crossing());
             for port in crossing() {
-                of.inner_receive.merge(port.receive);
-                of.inner_send.merge(port.send);
+                summary.inner_receive.merge(port.receive);
+                summary.inner_send.merge(port.send);
             }
             // statistics of ended processes are added to those of their successors
             let mut nfs = state.nf_totals.clone();
             supervisor::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));
             done.nfs.extend(nfs.into_values());
             done.errors.extend(state.errors.iter().chain(now.flat_map(|now| &now.errors)).cloned());
-            for &cpu in &of.cpus {
+            for &cpu in &summary.cpus {
                 done.workers.entry(cpu).or_default().push(format!("sandbox {}", sandbox.name));
             }
-            done.sandboxes.push(of);
+            done.sandboxes.push(summary);
         }
         done.ports.sort_by_key(|port| self.ports.iter().position(|name| *name == port.name));
         done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));

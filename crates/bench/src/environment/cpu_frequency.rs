@@ -1,4 +1,5 @@
-//! Fixed frequency of CPUs for a measurement (Linux cpufreq). The previous limits are restored afterwards, also after `kill -9`.
+//! Fixed frequency of CPUs for a measurement (Linux cpufreq). The previous limits are restored afterwards, also after
+//! `kill -9`.
 
 use std::fs;
 use std::io;
@@ -10,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 const SYSFS: &str = "/sys/devices/system/cpu";
 /// Tolerance for rounding by the kernel, kHz.
 const ROUNDING_KHZ: u64 = 50_000;
-/// Cleanup process: waits for the end of a pipe that this program holds open, then restores the minimum and maximum of each CPU folder.
-/// The kernel rejects a minimum above the maximum, so both are written twice.
+/// Cleanup process: waits for the end of a pipe that this program holds open, then restores the minimum and maximum of
+/// each CPU folder. The kernel rejects a minimum above the maximum, so both are written twice.
 const RESTORE: &str = "cat >/dev/null; while [ $# -gt 2 ]; do \
     for n in 1 2; do echo $2 >$1/scaling_min_freq; echo $3 >$1/scaling_max_freq; done; shift 3; done";
 
@@ -20,7 +21,8 @@ const RESTORE: &str = "cat >/dev/null; while [ $# -gt 2 ]; do \
 pub enum FrequencyError {
     /// The host has no control of the frequency.
     #[error(
-        "cannot set the frequency of CPU {cpu}: {what} does not exist (on a virtual machine the host controls the frequency)"
+        "cannot set the frequency of CPU {cpu}: {what} does not exist (on a virtual machine the host controls the \
+         frequency)"
     )]
     Unsupported {
         /// CPU.

@@ -92,8 +92,8 @@ impl HostCheck {
                 "isolate the CPUs with isolcpus, nohz_full and rcu_nocbs on the kernel command line",
             )),
             Fitness::Unfit => Some((
-                "CPUs are preempted for milliseconds: absolute rates and high latency percentiles are those of this host and \
-                 not of the DUT; compare only measurements that are interleaved in one run",
+                "CPUs are preempted for milliseconds: absolute rates and high latency percentiles are those of this \
+                 host and not of the DUT; compare only measurements that are interleaved in one run",
                 "stop other programs; on a virtual machine, pin its CPUs to dedicated CPUs of the host",
             )),
         }
@@ -146,8 +146,8 @@ fn measure_gaps(cpu: usize) -> CpuGaps {
     gaps_found
 }
 
-/// Returns half of the shortest round trip of a word between two CPUs: the upper bound of the difference of their clocks. `None` if
-/// the time read on the other CPU is outside the round trip.
+/// Returns half of the shortest round trip of a word between two CPUs: the upper bound of the difference of their
+/// clocks. `None` if the time read on the other CPU is outside the round trip.
 fn clock_difference_ns(a: usize, b: usize) -> Option<u64> {
     let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
     let hz = clock::hz();

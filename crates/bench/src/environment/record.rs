@@ -69,7 +69,8 @@ fn extra_facts(field: &dyn Fn(&str) -> Option<String>, cpus: &[usize]) -> BTreeM
     facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// Returns the parameters of a kernel command line that affect rates, without those that identify the host or its disks.
+/// Returns the parameters of a kernel command line that affect rates, without those that identify the host or its
+/// disks.
 fn relevant_parameters(line: &str) -> String {
     const RELEVANT: [&str; 14] = [
         "isolcpus",

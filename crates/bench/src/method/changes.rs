@@ -121,7 +121,8 @@ impl Procedure for Changes {
         let ((times, length), (most, long)) = FORMS;
         let deviations = &mut output.deviations;
         deviations.push(format!(
-            "not defined by a standard: changes at {} % of the throughput, each trial paired with a control trial without changes",
+            "not defined by a standard: changes at {} % of the throughput, each trial paired with a control trial \
+             without changes",
             (SHARE * 100.0).round()
         ));
         if context.settings.thoroughness == Thoroughness::Quick {

@@ -29,8 +29,8 @@ pub(super) trait Procedure {
     /// Records the output of a trial.
     fn record(&mut self, context: &MethodContext, input: &TrialInput, output: TrialOutput);
 
-    /// Returns the seconds without traffic before each trial. RFC 2544 §23: two seconds after the learning frames, five to
-    /// restabilise after the previous trial.
+    /// Returns the seconds without traffic before each trial. RFC 2544 §23: two seconds after the learning frames, five
+    /// to restabilise after the previous trial.
     fn pause_s(thoroughness: Thoroughness) -> f64 {
         match thoroughness {
             Thoroughness::Quick => 0.007,
@@ -68,8 +68,8 @@ impl MethodContext {
     }
 }
 
-/// Retries of a trial with host interference after the search. The trials of a search may be much shorter; their retries are
-/// set by the limits.
+/// Retries of a trial with host interference after the search. The trials of a search may be much shorter; their
+/// retries are set by the limits.
 const MAX_RETRIES: u32 = 4;
 
 /// Runs a procedure after the throughput search that it may need.

@@ -1,5 +1,5 @@
-//! Forwarding rate at maximum offered load (RFC 2285 §3.6.2; the maximum receive rate of CSIT): the packets that return per
-//! second at the highest load of the generator, regardless of loss.
+//! Forwarding rate at maximum offered load (RFC 2285 §3.6.2; the maximum receive rate of CSIT): the packets that return
+//! per second at the highest load of the generator, regardless of loss.
 
 use super::MethodOutput;
 use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};

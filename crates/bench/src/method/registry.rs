@@ -54,8 +54,8 @@ pub struct MethodInfo {
     pub standard: Option<&'static str>,
     /// Question that it answers.
     pub question: &'static str,
-    /// Approximate duration of its quick form without repeated trials, seconds, including a search with the goal `quick`
-    /// if it needs one.
+    /// Approximate duration of its quick form without repeated trials, seconds, including a search with the goal
+    /// `quick` if it needs one.
     pub quick_s: f64,
     /// Approximate duration of its standard form, seconds, including a search with the goal `rfc2544` if it needs one.
     pub standard_s: f64,

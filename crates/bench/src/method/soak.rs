@@ -116,7 +116,8 @@ impl Procedure for Soak {
         let load_pps = context.load_at_share(context.settings.soak_share);
         let deviations = &mut output.deviations;
         deviations.push(format!(
-            "not defined by a standard: {} at {} % of the throughput in {} trials of {}, each after the previous one has drained",
+            "not defined by a standard: {} at {} % of the throughput in {} trials of {}, each after the previous one \
+             has drained",
             format_seconds(cut.duration_s * cut.count as f64),
             (context.settings.soak_share * 1e3).round() / 10.0,
             cut.count,
@@ -140,8 +141,8 @@ impl Procedure for Soak {
         }
         if self.unverified_trials != 0 {
             deviations.push(format!(
-                "in {} trials only sequence numbers were checked for corruption; verifying payloads requires synthetic traffic \
-                 of at most {:.0} Mpps",
+                "in {} trials only sequence numbers were checked for corruption; verifying payloads requires \
+                 synthetic traffic of at most {:.0} Mpps",
                 self.unverified_trials,
                 MAX_VERIFIED_PPS / 1e6
             ));

@@ -8,8 +8,8 @@ use crate::trial::Trial;
 /// Binary search (RFC 2544 §26.1), of any load or over a list of loads (TST 009 §12.3.2).
 ///
 /// All trials have the final duration of the goal. One trial decides a load if the goal is a single trial, such as
-/// [`Goal::rfc2544`]; otherwise as many as the duration sum and the exceed ratio require. Trials whose loss host interference may
-/// have caused are repeated up to [`Limits::interference_retries`] times.
+/// [`Goal::rfc2544`]; otherwise as many as the duration sum and the exceed ratio require. Trials whose loss host
+/// interference may have caused are repeated up to [`Limits::interference_retries`] times.
 #[derive(Debug)]
 pub struct Bisect(Halving);
 
@@ -19,7 +19,8 @@ impl Bisect {
         Self(Halving::new(goal, limits, None))
     }
 
-    /// Creates a search over those of `loads` within the limits, in packets per second; it ends when the bounds are neighbours.
+    /// Creates a search over those of `loads` within the limits, in packets per second; it ends when the bounds are
+    /// neighbours.
     ///
     /// # Errors
     /// [`SearchError::Loads`] without loads, or with more than a million.

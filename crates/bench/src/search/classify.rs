@@ -85,8 +85,8 @@ const SLACK: f64 = 0.5;
 
 /// Classifies a load with these trials (RFC 9971, appendix A).
 ///
-/// Short trials with low loss only outweigh short trials with high loss; the latter count against the load. Trials whose loss
-/// host interference may have caused are ignored.
+/// Short trials with low loss only outweigh short trials with high loss; the latter count against the load. Trials
+/// whose loss host interference may have caused are ignored.
 pub fn classify(goal: &Goal, outcomes: &[Outcome]) -> Class {
     let sums = Sums::of(goal, outcomes);
     let exceed = goal.exceed_ratio();
@@ -103,8 +103,8 @@ pub fn classify(goal: &Goal, outcomes: &[Outcome]) -> Class {
     }
 }
 
-/// Returns the expected forwarding rate at a load that meets `goal`, packets per second (RFC 9971, appendix B): that of the trial
-/// at the quantile `1 − exceed ratio` of the full-length trial time, where missing trials count as full loss.
+/// Returns the expected forwarding rate at a load that meets `goal`, packets per second (RFC 9971, appendix B): that of
+/// the trial at the quantile `1 − exceed ratio` of the full-length trial time, where missing trials count as full loss.
 ///
 /// Trials whose loss host interference may have caused are ignored. Without a full-length trial the rate is 0.
 pub fn conditional_throughput(goal: &Goal, load_pps: f64, outcomes: &[Outcome]) -> f64 {
@@ -127,8 +127,8 @@ pub fn conditional_throughput(goal: &Goal, load_pps: f64, outcomes: &[Outcome]) 
     load_pps * (1.0 - loss)
 }
 
-/// Returns true if the generator causes the failure of a load: in more than half of the time of the trials against it, the loss of
-/// the DUT alone is within the goal.
+/// Returns true if the generator causes the failure of a load: in more than half of the time of the trials against it,
+/// the loss of the DUT alone is within the goal.
 pub(crate) fn is_limited_by_generator(goal: &Goal, outcomes: &[Outcome]) -> bool {
     let against = outcomes.iter().filter(|outcome| outcome.counts(goal) && outcome.is_high_loss(goal));
     let (mut all, mut device_fine) = (0, 0);
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn classifies_the_example_of_the_rfc() {
         use Class::{Lower as L, Undecided as U, Upper as X};
-        // At points 5 and 6 the tables of the RFC print Lower for the fourth goal, although their exceed ratios of 42.857 % and
-        // 27.273 % are above its 20 %. Appendix A and the text on the logic yield Upper, as here.
+        // At points 5 and 6 the tables of the RFC print Lower for the fourth goal, although their exceed ratios of
+        // 42.857 % and 27.273 % are above its 20 %. Appendix A and the text on the logic yield Upper, as here.
         let expected = [[U, U, U, U], [X, U, U, U], [X, U, U, X], [X, U, L, X], [X, U, L, X], [X, L, L, X]];
         for (point, (outcomes, expected)) in points().iter().zip(expected).enumerate() {
             assert_eq!(goals().map(|goal| classify(&goal, outcomes)), expected, "point {}", point + 1);

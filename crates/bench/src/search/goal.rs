@@ -1,7 +1,8 @@
 //! Search goals.
 //!
-//! A goal is a tuple (RFC 9971, Search Goal): the final trial duration, the duration sum, the loss ratio, the exceed ratio, the
-//! initial trial duration, and the width of the bounds. "NDR" has no meaning without the tuple, so every result contains it.
+//! A goal is a tuple (RFC 9971, Search Goal): the final trial duration, the duration sum, the loss ratio, the exceed
+//! ratio, the initial trial duration, and the width of the bounds. "NDR" has no meaning without the tuple, so every
+//! result contains it.
 //!
 //! | goal | final trials | duration sum | loss ratio | exceed ratio | initial trials | width |
 //! |---|---|---|---|---|---|---|
@@ -13,13 +14,13 @@
 //! | `zero10` | 10 s | 100 s | 0 | 50 % | 1 s | 0.5 % |
 //! | `loss001` | 60 s | 60 s | 0.01 % | 0 | 1 s | 0.5 % |
 //!
-//! `ndr` and `pdr` are those of FD.io CSIT. `rfc2544` is unconditionally compliant with RFC 2544 §24 (RFC 9971, Compliance);
-//! `tst009` is equivalent to loss verification with two attempts and no bound (same section).
+//! `ndr` and `pdr` are those of FD.io CSIT. `rfc2544` is unconditionally compliant with RFC 2544 §24 (RFC 9971,
+//! Compliance); `tst009` is equivalent to loss verification with two attempts and no bound (same section).
 //!
-//! `zero10` corresponds to "no loss, median of ten runs" (NetBricks, OSDI'16). Ten runs have ten highest rates without loss; a load
-//! meets this goal while at most five of ten trials have loss, that is up to the sixth smallest of the ten rates. That is the upper of
-//! the two middle ones; the median of ten is the mean of both. The duration of the runs is not published. `loss001` is the goal of
-//! the study of concurrent VNFs (Pitaev et al.): 0.01 % in 60 s.
+//! `zero10` corresponds to "no loss, median of ten runs" (NetBricks, OSDI'16). Ten runs have ten highest rates without
+//! loss; a load meets this goal while at most five of ten trials have loss, that is up to the sixth smallest of the ten
+//! rates. That is the upper of the two middle ones; the median of ten is the mean of both. The duration of the runs is
+//! not published. `loss001` is the goal of the study of concurrent VNFs (Pitaev et al.): 0.01 % in 60 s.
 //!
 //! ```
 //! use bench::Goal;
@@ -38,8 +39,8 @@ use std::str::FromStr;
 pub enum GoalError {
     /// The text is not a goal.
     #[error(
-        "invalid goal `{0}`; use `quick`, `ndr`, `pdr`, `rfc2544`, `tst009`, `zero10` or `loss001`, with changes after it, \
-         e.g. `ndr,loss=0.1%,exceed=0,final=100ms,sum=2s,first=50ms,width=1%`"
+        "invalid goal `{0}`; use `quick`, `ndr`, `pdr`, `rfc2544`, `tst009`, `zero10` or `loss001`, with changes \
+         after it, e.g. `ndr,loss=0.1%,exceed=0,final=100ms,sum=2s,first=50ms,width=1%`"
     )]
     Text(String),
     /// A number is out of range.
@@ -115,8 +116,8 @@ impl Goal {
         Ok(Self { final_ns, initial_ns: self.initial_ns.min(final_ns), sum_ns: self.sum_ns.max(final_ns), ..self })
     }
 
-    /// Sets the duration sum. It is raised to the final trial duration, because a shorter one weakens repeatability (RFC 9971, Goal
-    /// Duration Sum).
+    /// Sets the duration sum. It is raised to the final trial duration, because a shorter one weakens repeatability
+    /// (RFC 9971, Goal Duration Sum).
     ///
     /// # Errors
     /// [`GoalError::Range`] unless above 0 and at most a week.
@@ -148,8 +149,8 @@ impl Goal {
         share("exceed ratio", ratio).map(|exceed_ratio| Self { exceed_ratio, ..self })
     }
 
-    /// Sets the width of the bounds relative to the upper one. With a width below the loss ratio, a goal with more loss may have a lower
-    /// result than one with less (RFC 9971, Performance Variability).
+    /// Sets the width of the bounds relative to the upper one. With a width below the loss ratio, a goal with more loss
+    /// may have a lower result than one with less (RFC 9971, Performance Variability).
     ///
     /// # Errors
     /// [`GoalError::Range`] unless above 0 and below 1.

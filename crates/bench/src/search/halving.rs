@@ -1,4 +1,5 @@
-//! The common part of the binary searches: the interval of loads is halved, and each load is measured until it is decided.
+//! The common part of the binary searches: the interval of loads is halved, and each load is measured until it is
+//! decided.
 
 use std::collections::BTreeMap;
 
@@ -120,8 +121,8 @@ impl Halving {
                 verdict => verdict == Verdict::Meets,
             };
             let Candidates::List { loads, left: l, right: r } = &mut self.candidates else { return None };
-            // TST 009 §12.3.2 ends where both meet, whether that load was measured or not. Here it is measured; if it fails,
-            // the load below it is known to meet the goal.
+            // TST 009 §12.3.2 ends where both meet, whether that load was measured or not. Here it is measured; if it
+            // fails, the load below it is known to meet the goal.
             if left == right {
                 return None;
             }

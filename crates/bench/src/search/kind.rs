@@ -7,7 +7,8 @@ use super::goal::Goal;
 use super::mlr::Mlr;
 use super::{Bisect, Limits, Search, SearchError, Verified};
 
-/// Search procedure and its parameters, written as `mlr`, `binary`, `binary,step=10000`, `verified` or `verified,r=2,z=5000`.
+/// Search procedure and its parameters, written as `mlr`, `binary`, `binary,step=10000`, `verified` or
+/// `verified,r=2,z=5000`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SearchKind {
     /// Multiple loss ratio search (RFC 9971).

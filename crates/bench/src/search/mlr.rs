@@ -1,20 +1,21 @@
 //! Multiple loss ratio search, MLRsearch (RFC 9971).
 //!
-//! The classification of loads, the relevant bounds and the conditional throughput follow the RFC. It leaves open which loads to
-//! measure; this implementation chooses them as follows:
+//! The classification of loads, the relevant bounds and the conditional throughput follow the RFC. It leaves open which
+//! loads to measure; this implementation chooses them as follows:
 //!
-//! * Goals are searched one after the other, in order of their loss ratio, because trials at lower loads can invalidate a bound
-//!   that was found above them. Every trial counts for all goals.
-//! * A goal is searched in up to three stages, from single initial trials and four times the width to the goal itself: a rough
-//!   interval is found quickly, and many or long trials are only spent near its ends.
-//! * The first trial is at the highest load; the next load is the rate that was forwarded. From there bounds are searched at
-//!   growing distances, and the interval between them is halved on a logarithmic scale.
+//! * Goals are searched one after the other, in order of their loss ratio, because trials at lower loads can invalidate
+//!   a bound that was found above them. Every trial counts for all goals.
+//! * A goal is searched in up to three stages, from single initial trials and four times the width to the goal itself:
+//!   a rough interval is found quickly, and many or long trials are only spent near its ends.
+//! * The first trial is at the highest load; the next load is the rate that was forwarded. From there bounds are
+//!   searched at growing distances, and the interval between them is halved on a logarithmic scale.
 //! * A load is measured until it is decided for the stage.
-//! * A trial whose loss host interference may have caused does not count and is repeated. A load at which that happens more often
-//!   in a row than [`Limits::interference_retries`] is given up and the search continues below it; if it remains
-//!   undecided, the result has a remark and is irregular.
+//! * A trial whose loss host interference may have caused does not count and is repeated. A load at which that happens
+//!   more often in a row than [`Limits::interference_retries`] is given up and the search continues below it; if it
+//!   remains undecided, the result has a remark and is irregular.
 //!
-//! Durations are whole nanoseconds, loads are whole packets per second, and a search ends after at most [`Limits::max_trials`].
+//! Durations are whole nanoseconds, loads are whole packets per second, and a search ends after at most
+//! [`Limits::max_trials`].
 
 use std::collections::BTreeMap;
 
@@ -258,8 +259,8 @@ impl GoalView<'_> {
         }
     }
 
-    /// Returns the forwarding rate at a load that failed or was given up, unless it was used before: the load at which a device with
-    /// a hard limit has exactly the allowed loss.
+    /// Returns the forwarding rate at a load that failed or was given up, unless it was used before: the load at which
+    /// a device with a hard limit has exactly the allowed loss.
     fn hint(&self, load: u64, hinted: &mut Vec<u64>) -> Option<u64> {
         if hinted.contains(&load) {
             return None;

@@ -5,8 +5,8 @@ use super::halving::Halving;
 use super::{Limits, Next, Search, SearchError};
 use crate::trial::Trial;
 
-/// Binary search with loss verification (TST 009 §12.3.3): a trial with loss is repeated. The load meets the goal as soon as one
-/// trial does; it fails after a number of failed trials, or after one that lost more packets than a bound.
+/// Binary search with loss verification (TST 009 §12.3.3): a trial with loss is repeated. The load meets the goal as
+/// soon as one trial does; it fails after a number of failed trials, or after one that lost more packets than a bound.
 ///
 /// Results contain the equivalent goal (RFC 9971, Compliance): `attempts` trials of duration `f` are a duration sum of
 /// `attempts · f` and an exceed ratio of `1 − 1/attempts`.
@@ -14,8 +14,8 @@ use crate::trial::Trial;
 pub struct Verified(Halving);
 
 impl Verified {
-    /// Creates a search with up to `attempts` trials per load, 1 to 100 (`max(r)`). A trial that loses more than `max_lost` packets
-    /// (`z`) fails its load at once. Loads are those of `loads`, or any.
+    /// Creates a search with up to `attempts` trials per load, 1 to 100 (`max(r)`). A trial that loses more than
+    /// `max_lost` packets (`z`) fails its load at once. Loads are those of `loads`, or any.
     ///
     /// # Errors
     /// [`SearchError::Attempts`], [`SearchError::Loads`].

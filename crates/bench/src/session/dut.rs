@@ -203,14 +203,15 @@ impl SessionDut {
         match (self.dut.description(), &self.spec) {
             (Some(description), Some(spec)) => {
                 let ports = match (&spec.remote, &spec.ports) {
-                    (Some(_), _) => "the DUT runs on another host, whose facts begin with \"dut\"; timestamps are taken in software"
+                    (Some(_), _) => "the DUT runs on another host, whose facts begin with \"dut\"; timestamps are \
+                         taken in software"
                         .to_owned(),
                     (None, Ports::Devices(_)) => {
                         "the DUT is connected to these ports; timestamps are taken in software".to_owned()
                     }
                     (None, ports) => format!(
-                        "generator and DUT share one host, joined by {ports} ports, and timestamps are taken in software: no \
-                         NIC, no line rate"
+                        "generator and DUT share one host, joined by {ports} ports, and timestamps are taken in \
+                         software: no NIC, no line rate"
                     ),
                 };
                 let sender = match &self.dut {
@@ -226,7 +227,8 @@ impl SessionDut {
                 vec!["the DUT is simulated, in virtual time: nothing was sent".to_owned()]
             }
             _ => vec![
-                "ports are in-memory rings and timestamps are taken in software on this host: no NIC, no link, no line rate"
+                "ports are in-memory rings and timestamps are taken in software on this host: no NIC, no link, no \
+                 line rate"
                     .to_owned(),
             ],
         }

@@ -129,7 +129,8 @@ fn take_results(earlier: &mut Vec<IndexedResult>, index: usize, repetition: Opti
     earlier.extract_if(.., is_of).map(|(_, result)| result).collect()
 }
 
-/// Returns a hash of everything that a session's cells specify, and of the host. Files that chains name are not part of it.
+/// Returns a hash of everything that a session's cells specify, and of the host. Files that chains name are not part of
+/// it.
 fn session_hash(cells: &[SessionCell<'_>], repetitions: u32, generator_cpu: Option<usize>) -> String {
     let machine_id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let cpu = environment(&[], "").cpu;

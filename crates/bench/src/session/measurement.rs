@@ -61,12 +61,12 @@ impl CellContext<'_> {
 }
 
 impl Session {
-    /// Starts a DUT, measures it with each traffic and method, and then calibrates the generator without it. Every result is
-    /// stored at once. Results among `earlier` are not measured again.
+    /// Starts a DUT, measures it with each traffic and method, and then calibrates the generator without it. Every
+    /// result is stored at once. Results among `earlier` are not measured again.
     ///
     /// # Errors
-    /// Invalid input, a host that lacks something, a store that fails. An error during the measurement is reported as the end
-    /// of the outcome, which has the results up to then.
+    /// Invalid input, a host that lacks something, a store that fails. An error during the measurement is reported as
+    /// the end of the outcome, which has the results up to then.
     pub(super) fn measure(
         &mut self,
         run: &Run<'_>,

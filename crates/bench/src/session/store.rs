@@ -3,8 +3,8 @@
 /// Error of a store.
 pub type StoreError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Stores the results of sessions. A session run is the set of results that one session measures; its name ends with the hash
-/// of the session's cells.
+/// Stores the results of sessions. A session run is the set of results that one session measures; its name ends with
+/// the hash of the session's cells.
 pub trait Store: Send {
     /// Adds a result to a session run.
     ///

@@ -11,7 +11,8 @@ pub(super) fn normal(random: &mut Random) -> f64 {
     radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
-/// Draws a binomial number of `n` trials with probability `p`: exactly for small means, otherwise by the normal approximation.
+/// Draws a binomial number of `n` trials with probability `p`: exactly for small means, otherwise by the normal
+/// approximation.
 pub(super) fn binomial(random: &mut Random, n: u64, p: f64) -> u64 {
     if n == 0 || p <= 0.0 {
         return 0;

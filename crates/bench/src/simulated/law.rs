@@ -8,8 +8,8 @@ use crate::search::SearchKind;
 const NOISE_STEPS: u32 = 128;
 
 impl Simulated {
-    /// Returns the probability that a trial with one load loses more than a share `allowed` of its packets in the generator or the DUT,
-    /// without stalls and host interference.
+    /// Returns the probability that a trial with one load loses more than a share `allowed` of its packets in the
+    /// generator or the DUT, without stalls and host interference.
     pub fn loss_probability(&self, load_pps: f64, duration_s: f64, allowed: f64) -> f64 {
         let intended = (load_pps * duration_s + 1e-6).floor().max(1.0);
         let sent = (load_pps.min(self.generator_pps) * duration_s + 1e-6).floor().min(intended);
@@ -68,7 +68,8 @@ impl Simulated {
         (0..attempts).map(|before| again.powf(f64::from(before)) * (1.0 - bad)).sum()
     }
 
-    /// Returns the highest whole load up to `max_pps` that meets a goal in a search with at least this probability; 0 if there is none.
+    /// Returns the highest whole load up to `max_pps` that meets a goal in a search with at least this probability; 0
+    /// if there is none.
     pub fn expected_throughput(&self, kind: SearchKind, goal: &Goal, probability: f64, max_pps: f64) -> f64 {
         let (mut low, mut high) = (0.0_f64, max_pps.floor() + 1.0);
         while high - low > 1.0 {

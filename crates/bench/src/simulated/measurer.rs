@@ -130,7 +130,8 @@ impl Simulated {
         Ok((outages, report))
     }
 
-    /// Returns the mean delay below the capacity: jitter, and the queue of an M/D/1 server up to the length of the buffer.
+    /// Returns the mean delay below the capacity: jitter, and the queue of an M/D/1 server up to the length of the
+    /// buffer.
     fn mean_wait_ns(&self, load_pps: f64, capacity: f64) -> f64 {
         let busy = (load_pps / capacity.max(1.0)).min(0.999);
         let queued = (busy / (2.0 * (1.0 - busy))).min(self.buffer as f64);

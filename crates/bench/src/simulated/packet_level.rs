@@ -81,8 +81,8 @@ struct VariationState {
 }
 
 impl PacketLevelDut {
-    /// Creates a DUT with a capacity in packets per second, a queue of `queue` packets and an additional latency, and a generator that
-    /// sends frames of `mix` in a hundred flows.
+    /// Creates a DUT with a capacity in packets per second, a queue of `queue` packets and an additional latency, and a
+    /// generator that sends frames of `mix` in a hundred flows.
     ///
     /// # Errors
     /// A message if frames of these sizes cannot be built.
@@ -113,7 +113,8 @@ impl PacketLevelDut {
         self.faults.iter().filter_map(interval).any(|every| every != 0 && n.is_multiple_of(every))
     }
 
-    /// Returns the time at which a packet is served that could be served at `at`, nanoseconds since the start of the trial.
+    /// Returns the time at which a packet is served that could be served at `at`, nanoseconds since the start of the
+    /// trial.
     fn served(&self, mut at: f64) -> f64 {
         for fault in &self.faults {
             if let Fault::Stall { at_s, for_s } = fault

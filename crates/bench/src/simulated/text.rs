@@ -9,8 +9,8 @@ use traffic::random::Random;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid simulated device: {part}: {problem}; use e.g. `capacity=3.3e6,buffer=512,loss=1e-7,noise=normal:0.01` \
-     (keys: capacity, buffer, latency, jitter, noise, loss, flaw, gap, unseen, stall, recovery, reset, change, generator, \
-     seed)"
+     (keys: capacity, buffer, latency, jitter, noise, loss, flaw, gap, unseen, stall, recovery, reset, change, \
+     generator, seed)"
 )]
 pub struct ParseSimulatedError {
     /// Invalid part.

@@ -29,9 +29,9 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// Reads a capture and keeps the first 64 MiB of frames in memory; the others are counted, and read again when they are sent.
-    /// Frames get the MAC addresses of `[traffic]` in the chain file, swapped if `back`, and the changes of `rewrite`. Setting `stop`
-    /// ends the reading.
+    /// Reads a capture and keeps the first 64 MiB of frames in memory; the others are counted, and read again when they
+    /// are sent. Frames get the MAC addresses of `[traffic]` in the chain file, swapped if `back`, and the changes of
+    /// `rewrite`. Setting `stop` ends the reading.
     ///
     /// # Errors
     /// A file that cannot be read or has no frame that can be sent, an invalid MAC address, or an end by `stop`.
@@ -97,8 +97,8 @@ impl CaptureFile {
         self.capture.end() == End::Full
     }
 
-    /// Returns a reader of the whole file, if memory does not hold it. With its gaps, the first frame is due after `start_ns`, and the file
-    /// repeats after `period_ns`.
+    /// Returns a reader of the whole file, if memory does not hold it. With its gaps, the first frame is due after
+    /// `start_ns`, and the file repeats after `period_ns`.
     pub(crate) fn stream(&self, seed: u64, start_ns: u64, period_ns: Option<u64>) -> Option<Stream> {
         let capture = self.settings.clone();
         let settings = StreamSettings { capture, seed, start_ns, period_ns, ..StreamSettings::default() };
@@ -119,8 +119,8 @@ impl CaptureFile {
         let cause = match capture.end() {
             End::Whole => None,
             End::Full => Some(format!(
-                "{} MiB of memory hold the first {} frames of {}: the other {} are read again while sending, and frames that are \
-                 not read in time are not sent",
+                "{} MiB of memory hold the first {} frames of {}: the other {} are read again while sending, and \
+                 frames that are not read in time are not sent",
                 MAX_BYTES >> 20,
                 capture.len(),
                 self.name,

@@ -17,8 +17,8 @@ pub struct CaptureSpec {
     pub files: Vec<PathBuf>,
     /// Changes of frames.
     pub rewrite: Rewrite,
-    /// Set if captures are sent with their gaps, scaled so that the mean rate equals the load. Without a load, the rate is the captured one
-    /// multiplied by this.
+    /// Set if captures are sent with their gaps, scaled so that the mean rate equals the load. Without a load, the rate
+    /// is the captured one multiplied by this.
     pub speed: Option<f64>,
 }
 

@@ -19,7 +19,8 @@ pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagn
     flow_settings_for_stack(file, count, None)
 }
 
-/// Returns the flow settings for a stack, which sets the transport protocol and, without addresses in the file, the IP version.
+/// Returns the flow settings for a stack, which sets the transport protocol and, without addresses in the file, the IP
+/// version.
 pub(crate) fn flow_settings_for_stack(
     file: &ChainFile,
     count: u32,

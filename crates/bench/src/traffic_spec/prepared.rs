@@ -240,8 +240,8 @@ impl PreparedTraffic {
                     "the same flows with swapped addresses and ports"
                 };
                 vec![format!(
-                    "packets are sent in both directions, into the second port {what}: counts and latencies are those of both, loads \
-                     and rates are per direction"
+                    "packets are sent in both directions, into the second port {what}: counts and latencies are \
+                     those of both, loads and rates are per direction"
                 )]
             }
             FrameSource::Short { short, .. } => {
@@ -249,8 +249,8 @@ impl PreparedTraffic {
                 let numbers =
                     if data_in_syn { "SYNs carry data" } else { "SYNs have no sequence number and are only counted" };
                 vec![format!(
-                    "each flow is a connection of {packets} packets without replies, {concurrent} at a time; {numbers}; an NF that \
-                     waits for a SYN-ACK drops the packets after the SYN"
+                    "each flow is a connection of {packets} packets without replies, {concurrent} at a time; \
+                     {numbers}; an NF that waits for a SYN-ACK drops the packets after the SYN"
                 )]
             }
             FrameSource::Replayed(replay) => replay.deviations(),

@@ -12,11 +12,11 @@
 //! fn seconds() { 30 }
 //! ```
 //!
-//! The language is Rhai. `streams` returns up to 64 streams with their frames, flows and port (by default 64 bytes, 1 flow, port 0);
-//! `at` returns what each sends in a second, counted from 0: `rate` in packets per second or `share` of the line rate, and `frames` or
-//! `flows` if they change. A stream that is left out sends nothing. The optional `seconds` returns the duration. The script has no
-//! access to files or clocks, is evaluated separately for each second, and is limited to a million operations per call and twenty
-//! million in all.
+//! The language is Rhai. `streams` returns up to 64 streams with their frames, flows and port (by default 64 bytes, 1
+//! flow, port 0); `at` returns what each sends in a second, counted from 0: `rate` in packets per second or `share` of
+//! the line rate, and `frames` or `flows` if they change. A stream that is left out sends nothing. The optional
+//! `seconds` returns the duration. The script has no access to files or clocks, is evaluated separately for each
+//! second, and is limited to a million operations per call and twenty million in all.
 //!
 //! A [`Profile`] is a parsed script, a [`Timetable`] its evaluation for every second of a trial.
 

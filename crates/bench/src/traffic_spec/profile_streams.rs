@@ -21,8 +21,8 @@ pub(crate) struct ProfileStreams {
 }
 
 impl ProfileStreams {
-    /// Builds the flows between the addresses of a chain file. Each stream has separate source ports, so that streams share no flows.
-    /// Streams of the second port have swapped addresses.
+    /// Builds the flows between the addresses of a chain file. Each stream has separate source ports, so that streams
+    /// share no flows. Streams of the second port have swapped addresses.
     ///
     /// # Errors
     /// Flows or frames that cannot be built; the diagnostic names the stream.
@@ -117,7 +117,8 @@ impl ProfileStreams {
     pub(crate) fn deviations(&self) -> Vec<String> {
         let timetable = self.timetable();
         let mut deviations = vec![format!(
-            "the script {} sets the rate of every stream for each of {} s; loads, rates and counts are sums over all streams",
+            "the script {} sets the rate of every stream for each of {} s; loads, rates and counts are sums over all \
+             streams",
             timetable.profile().name(),
             timetable.seconds()
         )];

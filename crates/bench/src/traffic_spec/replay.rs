@@ -118,8 +118,8 @@ impl Replay {
         let names = self.captures.iter().map(CaptureFile::name).collect::<Vec<_>>().join(" and ");
         let numbers = match self.captures.iter().any(|trace| trace.capture().first_with_room().is_some()) {
             true => format!(
-                "about one frame in {PROBE_EVERY} has a sequence number in the first {} bytes of its UDP or TCP payload; latency, \
-                 reordering and duplicates are measured on these",
+                "about one frame in {PROBE_EVERY} has a sequence number in the first {} bytes of its UDP or TCP \
+                 payload; latency, reordering and duplicates are measured on these",
                 probe::LEN
             ),
             false => {
@@ -130,8 +130,10 @@ impl Replay {
         let pace = match self.line {
             None => "at the pace of the load".to_owned(),
             Some(line) => format!(
-                "with their gaps, scaled so that the mean rate of the whole capture equals the load ({:.1} packets/s as captured, \
-                 over {:.6} s); every trial starts with the first frame, and a short one sends the beginning at its own rate",
+                "with their gaps, scaled so that the mean rate of the whole capture equals the load ({:.1} packets/s \
+                 as captured, \
+                 over {:.6} s); every trial starts with the first frame, and a short one sends the beginning at its \
+                 own rate",
                 line.mean_pps(),
                 line.period_ns as f64 / 1e9
             ),
@@ -144,7 +146,8 @@ impl Replay {
                 None => "at the same rate",
                 Some(line) if line.overlaps => "with the captured time offset; the load is the rate of the first",
                 Some(_) => {
-                    "both from the start, because they were captured at different times; the load is the rate of the first"
+                    "both from the start, because they were captured at different times; the load is the rate of the \
+                     first"
                 }
             };
             deviations.push(format!(

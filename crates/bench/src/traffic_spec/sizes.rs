@@ -3,8 +3,8 @@
 use traffic::Mix;
 use traffic::size::SizeError;
 
-/// Parses sizes in bytes with FCS and mixes, separated by commas, mixes of several sizes in parentheses: `64,imix,(64:1,1518:1)`. Returns each
-/// with its text.
+/// Parses sizes in bytes with FCS and mixes, separated by commas, mixes of several sizes in parentheses:
+/// `64,imix,(64:1,1518:1)`. Returns each with its text.
 ///
 /// # Errors
 /// The first invalid part, and the cause.

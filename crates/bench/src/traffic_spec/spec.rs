@@ -86,7 +86,8 @@ impl TrafficSpec {
     /// Prepares the traffic for a chain. Setting `stop` ends the reading of a capture.
     ///
     /// # Errors
-    /// An invalid value of `[traffic]`, flows or frames that cannot be built, a file that is not a capture, or an end by `stop`.
+    /// An invalid value of `[traffic]`, flows or frames that cannot be built, a file that is not a capture, or an end
+    /// by `stop`.
     pub fn prepare(&self, file: &ChainFile, stop: &AtomicBool) -> Result<Vec<PreparedTraffic>, Diagnostic> {
         match self {
             TrafficSpec::Synthetic { frames, flows, order, options } => {
@@ -140,8 +141,8 @@ impl TrafficSpec {
     }
 }
 
-/// Returns the flows of a trace. If all have the same source or destination MAC address, it is replaced by that of the file, swapped in the
-/// reverse direction.
+/// Returns the flows of a trace. If all have the same source or destination MAC address, it is replaced by that of the
+/// file, swapped in the reverse direction.
 fn flows_of_trace(
     trace: Name,
     direction: Direction,
@@ -254,7 +255,8 @@ mod tests {
     #[test]
     fn both_directions_are_two_streams() {
         let traffic = |trace| {
-            let options = SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(trace, None, None).unwrap() };
+            let options =
+                SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(trace, None, None).unwrap() };
             prepare_with("64,imix", 5, options, "").unwrap().remove(1)
         };
         for trace in [None, Some("tr2i")] {

@@ -18,8 +18,8 @@ pub struct SyntheticOptions {
     pub stack: Option<Stack>,
     /// Short connections in place of flows.
     pub short: Option<ShortSettings>,
-    /// True if packets are also sent into a second port at the same rate: the same flows with swapped addresses and ports, or the
-    /// reverse direction of the trace.
+    /// True if packets are also sent into a second port at the same rate: the same flows with swapped addresses and
+    /// ports, or the reverse direction of the trace.
     pub bidirectional: bool,
 }
 

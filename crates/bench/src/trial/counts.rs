@@ -49,8 +49,8 @@ pub struct Trial {
     pub latency_hdr: Option<String>,
     /// Histogram of the lateness of departures, in the same encoding.
     pub lateness_hdr: Option<String>,
-    /// True if packets were lost and a poll gap was longer than buffers last. Such a trial is kept, and counts if it meets the goal,
-    /// but a load never fails because of it alone.
+    /// True if packets were lost and a poll gap was longer than buffers last. Such a trial is kept, and counts if it
+    /// meets the goal, but a load never fails because of it alone.
     pub host_interference: bool,
 }
 
@@ -85,7 +85,8 @@ impl Trial {
         }
     }
 
-    /// Returns the share of the intended packets that was not received, including unsent ones (RFC 9971, Trial Loss Ratio).
+    /// Returns the share of the intended packets that was not received, including unsent ones (RFC 9971, Trial Loss
+    /// Ratio).
     pub fn loss_ratio(&self) -> f64 {
         ratio(self.unsent + self.lost, self.intended)
     }

@@ -22,14 +22,15 @@ pub struct TrialInput {
     pub delay_variation: bool,
     /// True if the displacement of reordered packets is measured.
     pub displacement: bool,
-    /// True if payloads are compared with those sent, where all are synthetic. A packet that differs is corrupt and lost.
+    /// True if payloads are compared with those sent, where all are synthetic. A packet that differs is corrupt and
+    /// lost.
     pub verify_payload: bool,
     /// Time in seconds after the start at which the tagged packet of the first direction is due (RFC 2544 §26.2).
     pub tagged_at_s: Option<f64>,
     /// Disturbance of the DUT during the trial.
     pub disturbance: Option<Disturbance>,
-    /// True if the streams of the profile are sent, each at its rate for every second; the only phase has the total duration and
-    /// the mean rate.
+    /// True if the streams of the profile are sent, each at its rate for every second; the only phase has the total
+    /// duration and the mean rate.
     pub profile: bool,
 }
 

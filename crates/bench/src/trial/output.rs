@@ -125,7 +125,8 @@ pub struct DelayVariationOutput {
     pub ipdv: Delays,
     /// Number of positive values.
     pub rising: u64,
-    /// Interarrival jitter of the first direction at the end, nanoseconds (RFC 3550 §6.4.1). The first packet has no difference.
+    /// Interarrival jitter of the first direction at the end, nanoseconds (RFC 3550 §6.4.1). The first packet has no
+    /// difference.
     pub rfc3550_ns: f64,
     /// Highest jitter in any direction, nanoseconds.
     pub rfc3550_max_ns: f64,

@@ -177,10 +177,11 @@ fn print_method(method: &MethodRun, traffic: &PreparedTraffic) {
 
 fn drop_remedy(traffic: &PreparedTraffic) -> &'static str {
     if traffic.captures().is_empty() {
-        "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address (dst_mac)"
+        "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address \
+         (dst_mac)"
     } else {
-        "frames of a capture keep their destination: set dst_mac in [traffic] to the router's address, add routes for the \
-         captured addresses or map them to others (--rewrite), or allow the loss (--loss)"
+        "frames of a capture keep their destination: set dst_mac in [traffic] to the router's address, add routes \
+         for the captured addresses or map them to others (--rewrite), or allow the loss (--loss)"
     }
 }
 

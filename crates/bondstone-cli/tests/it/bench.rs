@@ -64,8 +64,8 @@ fn documents(said: &crate::common::Said) -> Vec<report::Result> {
     results(said).iter().map(read).collect()
 }
 
-/// Asserts that every packet is accounted for, and that without host interference exactly the `dropped` of every `in_all` packets are
-/// lost that the chain drops.
+/// Asserts that every packet is accounted for, and that without host interference exactly the `dropped` of every
+/// `in_all` packets are lost that the chain drops.
 #[track_caller]
 fn assert_lost_only_drops(result: &report::Result, dropped: u64, in_all: u64) {
     for t in &result.trials {
@@ -186,7 +186,8 @@ fn sends_the_frames_of_a_capture_repeatedly() {
         return;
     }
     let scratch = Scratch::new();
-    // to the MAC address of another host, as captured; the firewall drops one of ten, two have no room for a sequence number
+    // to the MAC address of another host, as captured; the firewall drops one of ten, two have no room for a sequence
+    // number
     let udp = |n: u8, bytes: usize| {
         let frame = build::udp4([10, 0, 0, n], [198, 51, 100, n], 1000, 53);
         frame.dst_mac(MacAddr([2, 0, 0, 0, 9, 9])).payload(&vec![n; bytes]).to_vec()
@@ -393,7 +394,8 @@ fn ports(paths: &[&str]) -> String {
     format!("bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\nchain = [{chains}]\n")
 }
 
-/// Asserts that trials in both directions at 100,000 packets/s each account for every packet. Returns those without host interference.
+/// Asserts that trials in both directions at 100,000 packets/s each account for every packet. Returns those without
+/// host interference.
 #[track_caller]
 fn check_both_directions(result: &report::Result) -> Vec<&report::Trial> {
     assert_eq!(result.traffic.directions, 2);

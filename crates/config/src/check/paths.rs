@@ -260,7 +260,7 @@ impl<'a> Builder<'a> {
                 if !nf_config.outputs.is_empty() && !nf_config.has_interfaces() && !continues {
                     let (kind, remedy) = (
                         nf_config.kind.name,
-                        "end it with a port or an NF without outputs such as drop, or begin another path with its output",
+                        "end it with a port or an NF without outputs, or begin another path with its output",
                     );
                     self.checker.error(
                         last.span(),

@@ -29,7 +29,7 @@ fn nf_of(element: &str) -> &str {
 }
 
 /// Adds an output that leaves a sandbox: to the crossing of a chain that ends at the interface of the same name, if
-/// there is one; else as a crossing of its own.
+/// there is one; else as a separate crossing.
 fn add_output(file: &File, sandbox: &str, from: &str, to: &str, crossings: &mut Vec<(String, CrossingKind)>) {
     let shared = crossings.iter_mut().find_map(|(of, kind)| {
         let CrossingKind::Path(n, run) = &*kind else { return None };
@@ -45,6 +45,21 @@ fn add_output(file: &File, sandbox: &str, from: &str, to: &str, crossings: &mut 
     match shared {
         Some((kind, n, run)) => *kind = CrossingKind::Interface(n, run, from.to_owned(), to.to_owned()),
         None => crossings.push((sandbox.to_owned(), CrossingKind::Output(from.to_owned(), to.to_owned()))),
+    }
+}
+
+/// Returns the number of ports of a crossing, on each side.
+fn width(file: &File, sandboxes: &[Sandbox], name: &str, kind: &CrossingKind) -> usize {
+    match kind {
+        // packets that only leave need one port
+        CrossingKind::Path(n, run) if run.start == 0 => {
+            usize::from(run.end < file.chain[*n].get_ref().path.get_ref().len())
+        }
+        CrossingKind::Path(..) | CrossingKind::Interface(..) => {
+            let sandbox = sandboxes.iter().find(|sandbox| sandbox.name == name);
+            sandbox.map_or(1, |sandbox| sandbox.interfaces * sandbox.queues)
+        }
+        CrossingKind::Output(..) => 1,
     }
 }
 
@@ -97,24 +112,32 @@ impl Builder<'_> {
             self.chain_crossings(file, n, &members, &mut crossings);
         }
         self.output_crossings(file, &members, &mut crossings);
-        let queues: BTreeMap<String, usize> =
-            sandboxes.iter().map(|sandbox| (sandbox.name.clone(), sandbox.interfaces * sandbox.queues)).collect();
-        // packets that only leave need one port
-        let width = |name: &str, kind: &CrossingKind| match kind {
-            CrossingKind::Path(n, run) if run.start == 0 => {
-                usize::from(run.end < file.chain[*n].get_ref().path.get_ref().len())
+        self.check_limits(file, &sandboxes, &crossings);
+        for (name, kind) in crossings {
+            let width = width(file, &sandboxes, &name, &kind);
+            let mut ports: Vec<String> = vec![];
+            // several ports need a name for the NF that distributes packets over them
+            for _ in 0..if width > 1 { width + 1 } else { width } {
+                ports.push(self.unused_name(&name, &sandboxes, &ports));
             }
-            CrossingKind::Path(..) | CrossingKind::Interface(..) => queues.get(name).copied().unwrap_or(1),
-            CrossingKind::Output(..) => 1,
-        };
-        let needed: usize = crossings.iter().map(|(name, kind)| width(name, kind)).sum();
+            let spread = if width > 1 { ports.pop().unwrap_or_default() } else { String::new() };
+            if let Some(sandbox) = sandboxes.iter_mut().find(|sandbox| sandbox.name == name) {
+                sandbox.crossings.push(Crossing { ports, spread_nf: spread, kind });
+            }
+        }
+        sandboxes
+    }
+
+    /// Checks the numbers of ports and interfaces.
+    fn check_limits(&mut self, file: &File, sandboxes: &[Sandbox], crossings: &[(String, CrossingKind)]) {
+        let needed: usize = crossings.iter().map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
         if self.ports.len() + needed > Port::MAX {
             let problem = format!("the sandboxes need {needed} further ports, and a file may have {}", Port::MAX);
             self.checker.error(0..0, "isolation", problem, "put consecutive NFs in one sandbox");
         }
-        for sandbox in &sandboxes {
+        for sandbox in sandboxes {
             let own = crossings.iter().filter(|(name, _)| *name == sandbox.name);
-            let crossing_ports: usize = own.map(|(name, kind)| width(name, kind)).sum();
+            let crossing_ports: usize = own.map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
             let settings =
                 file.sandbox.iter().find(|(name, _)| *name.get_ref() == sandbox.name).map(|(_, settings)| settings);
             if sandbox.transport == Transport::MemifZeroCopy && crossing_ports > 1 {
@@ -137,7 +160,8 @@ impl Builder<'_> {
                 self.checker.error(requested.span(), &value, problem, "remove the key");
             }
             let own = crossings.iter().filter(|(name, _)| *name == sandbox.name);
-            let interfaces: usize = own.map(|(name, kind)| width(name, kind).div_ceil(sandbox.queues)).sum();
+            let interfaces: usize =
+                own.map(|(name, kind)| width(file, sandboxes, name, kind).div_ceil(sandbox.queues)).sum();
             let slots = interfaces + sandbox.passthrough.len();
             if sandbox.isolation == Isolation::Vm && slots > Sandbox::MAX_SLOTS {
                 let problem = format!("its VM has {slots} interfaces; the maximum is {}", Sandbox::MAX_SLOTS);
@@ -149,21 +173,9 @@ impl Builder<'_> {
                 );
             }
         }
-        for (name, kind) in crossings {
-            let width = width(&name, &kind);
-            let mut ports: Vec<String> = vec![];
-            // and a name for the NF that distributes packets over them
-            for _ in 0..if width > 1 { width + 1 } else { width } {
-                ports.push(self.unused_name(&name, &sandboxes, &ports));
-            }
-            let spread = if width > 1 { ports.pop().unwrap_or_default() } else { String::new() };
-            if let Some(sandbox) = sandboxes.iter_mut().find(|sandbox| sandbox.name == name) {
-                sandbox.crossings.push(Crossing { ports, spread_nf: spread, kind });
-            }
-        }
-        sandboxes
     }
 
+    /// Returns the isolation of a chain.
     fn chain_isolation(&mut self, chain: &crate::file::Chain) -> Option<Isolation> {
         let name = chain.isolation.as_ref()?;
         self.checker.isolation(name.span(), name.get_ref())
@@ -171,16 +183,15 @@ impl Builder<'_> {
 
     /// Returns the sandbox of each sandboxed NF. Chains that share an NF share the sandbox.
     fn members(&mut self, file: &File, chains: &[Option<Isolation>]) -> Members {
-        let is_sandbox = |isolation: Option<Isolation>| isolation.filter(|isolation| isolation.is_sandbox());
-        let own =
-            self.nfs.iter().filter_map(|nf| Some((nf.name.clone(), (nf.name.clone(), is_sandbox(nf.isolation)?))));
+        let sandboxed = |isolation: Option<Isolation>| isolation.filter(|isolation| isolation.is_sandbox());
+        let own = self.nfs.iter().filter_map(|nf| Some((nf.name.clone(), (nf.name.clone(), sandboxed(nf.isolation)?))));
         let mut members: Members = own.collect();
         for (n, chain) in file.chain.iter().enumerate() {
-            let Some(isolation) = is_sandbox(chains[n]) else { continue };
+            let Some(isolation) = sandboxed(chains[n]) else { continue };
             let named = chain.get_ref().name.as_ref().map(|name| name.get_ref().clone());
             let mut name = named.unwrap_or_else(|| format!("chain{}", n + 1));
             // the sandbox of an NF may have that name
-            while self.nfs.iter().any(|nf| nf.name == name && is_sandbox(nf.isolation).is_some()) {
+            while self.nfs.iter().any(|nf| nf.name == name && sandboxed(nf.isolation).is_some()) {
                 name.push('-');
             }
             let path = chain.get_ref().path.get_ref();
@@ -198,7 +209,7 @@ impl Builder<'_> {
             members.values_mut().filter(shared).for_each(|(sandbox, _)| sandbox.clone_from(&name));
             members.extend(all.into_iter().map(|nf| (nf.to_owned(), (name.clone(), isolation))));
         }
-        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| is_sandbox(chains[*n]).is_none()) {
+        for (n, chain) in file.chain.iter().enumerate().filter(|(n, _)| sandboxed(chains[*n]).is_none()) {
             for element in chain.get_ref().path.get_ref() {
                 let nf = nf_of(element.get_ref());
                 let own = self.nfs.iter().any(|of| of.name == nf && of.isolation.is_some());

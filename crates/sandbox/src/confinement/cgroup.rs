@@ -41,7 +41,7 @@ impl ControlGroups {
     pub(crate) fn plan(name: &str, alone: bool) -> ControlGroups {
         let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
         let root = Path::new("/sys/fs/cgroup");
-        let of = |controller: &str| {
+        let group_of = |controller: &str| {
             let mut lines =
                 own.lines().filter_map(|line| line.split_once(':')).filter_map(|(_, line)| line.split_once(':'));
             lines
@@ -49,12 +49,12 @@ impl ControlGroups {
                 .map(|(_, path)| path.trim_matches('/').to_owned())
         };
         if root.join("cgroup.controllers").exists() {
-            return ControlGroups::new(of("").map(|path| root.join(path).join(name)).into_iter().collect());
+            return ControlGroups::new(group_of("").map(|path| root.join(path).join(name)).into_iter().collect());
         }
         let all = ["memory", "pids", "cpuset"].into_iter();
-        let below = |controller| of(controller).map(|path| if alone { String::new() } else { path });
-        let there = all.filter_map(|controller| Some(root.join(controller).join(below(controller)?).join(name)));
-        ControlGroups::new(there.filter(|path| path.parent().is_some_and(Path::is_dir)).collect())
+        let below = |controller| group_of(controller).map(|path| if alone { String::new() } else { path });
+        let paths = all.filter_map(|controller| Some(root.join(controller).join(below(controller)?).join(name)));
+        ControlGroups::new(paths.filter(|path| path.parent().is_some_and(Path::is_dir)).collect())
     }
 
     /// Returns no groups.

@@ -58,11 +58,11 @@ pub(crate) fn check_passthrough(port: &str, address: &str, with: &[String]) -> R
 
 /// Returns the device nodes: the VFIO container and one for each group.
 fn device_nodes(devices: &[String]) -> Result<BTreeSet<PathBuf>, String> {
-    let of = |address: &String| {
+    let node = |address: &String| {
         let group = pci::iommu_group(&Path::new(PCI_DEVICES).join(address));
         Ok(Path::new(VFIO_FOLDER).join(group.ok_or_else(|| format!("{address}: no IOMMU group"))?))
     };
-    let mut all: BTreeSet<PathBuf> = devices.iter().map(of).collect::<Result<_, String>>()?;
+    let mut all: BTreeSet<PathBuf> = devices.iter().map(node).collect::<Result<_, String>>()?;
     all.insert(Path::new(VFIO_FOLDER).join("vfio"));
     Ok(all)
 }

@@ -42,22 +42,22 @@ pub(super) fn passthrough_devices(
     sandbox: &Sandbox,
     functions: &BTreeMap<String, String>,
 ) -> Result<Vec<PassthroughDevice>, Error> {
-    let own: Vec<&config::Port> = passthrough_ports(file, sandbox).collect();
+    let ports: Vec<&config::Port> = passthrough_ports(file, sandbox).collect();
     let address = |port: &config::Port| {
         let address = functions.get(&port.name).map_or_else(|| port.device.pci_address(), |address| Some(address));
         config::full_pci_address(address.unwrap_or_default())
     };
-    let all: Vec<String> = own.iter().map(|port| address(port)).collect();
+    let addresses: Vec<String> = ports.iter().map(|port| address(port)).collect();
     let device = |port: &config::Port| {
         if !rustix::process::geteuid().is_root() {
             let remedy = format!("run as root, or remove sandbox from [port.{}]", port.name);
             return Err(environment_error(format!("port {:?}: passthrough requires root", port.name), remedy));
         }
         let address = address(port);
-        passthrough::check_passthrough(&port.name, &address, &all)?;
+        passthrough::check_passthrough(&port.name, &address, &addresses)?;
         Ok(PassthroughDevice { port: port.name.clone(), written: port.device.to_string(), address })
     };
-    own.into_iter().map(device).collect()
+    ports.into_iter().map(device).collect()
 }
 
 /// Programs that the sandboxes of a file need.
@@ -132,9 +132,9 @@ impl Tools {
         limits: Limits,
     ) -> std::io::Result<LaunchCommand> {
         let at = spec.folder.join(format!("{}.json", sandbox.name));
-        let own = vec!["/proc/self/exe".to_owned(), PROCESS_COMMAND.to_owned(), at.display().to_string()];
+        let argv = vec!["/proc/self/exe".to_owned(), PROCESS_COMMAND.to_owned(), at.display().to_string()];
         let reports_on_stdout = sandbox.isolation != Isolation::Process;
-        let mut command = LaunchCommand { argv: own, reports_on_stdout, limits: None, cleanup: vec![] };
+        let mut command = LaunchCommand { argv, reports_on_stdout, limits: None, cleanup: vec![] };
         let image = spec.folder.join(format!("{}.image", sandbox.name));
         // names of sandboxes have no dots
         let [linux, runc] = [".linux", ".runc"].map(|name| spec.folder.join(name));

@@ -127,16 +127,16 @@ impl Procedure for BackToBack {
         }
         if throughput >= rate {
             deviations.push(format!(
-                "the throughput of {throughput} packets/s is not below the burst rate: no buffer fills, and RFC 9004 §4 has \
-                 nothing to measure"
+                "the throughput of {throughput} packets/s is not below the burst rate: no buffer fills, and RFC 9004 \
+                 §4 has nothing to measure"
             ));
             return;
         }
         if context.settings.thoroughness == Thoroughness::Quick {
             let full = scale(Thoroughness::Standard);
             deviations.push(format!(
-                "{times} repetitions in steps of {step} packets with bursts of up to {} where the standard form has {} in \
-                 steps of {} with bursts of up to {} (RFC 2544 §26.4, RFC 9004 §5)",
+                "{times} repetitions in steps of {step} packets with bursts of up to {} where the standard form has \
+                 {} in steps of {} with bursts of up to {} (RFC 2544 §26.4, RFC 9004 §5)",
                 format_seconds(ceiling_s),
                 full.times,
                 full.step,

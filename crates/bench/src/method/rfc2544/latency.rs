@@ -52,7 +52,8 @@ impl Procedure for LatencyAtThroughput {
         if context.settings.thoroughness == Thoroughness::Quick {
             let ((times, length, tag), (most, long, middle)) = (QUICK, STANDARD);
             output.deviations.push(format!(
-                "{times} trials of {} with the tagged packet at {} where RFC 2544 §26.2 requires {most} of {} with it at {}",
+                "{times} trials of {} with the tagged packet at {} where RFC 2544 §26.2 requires {most} of {} with \
+                 it at {}",
                 format_seconds(length),
                 format_seconds(tag),
                 format_seconds(long),
@@ -60,8 +61,8 @@ impl Procedure for LatencyAtThroughput {
             ));
         }
         output.deviations.push(
-            "timestamps are taken in software before the port that sends and after the port that receives, which is neither \
-             latency of RFC 1242 §3.8"
+            "timestamps are taken in software before the port that sends and after the port that receives, which is \
+             neither latency of RFC 1242 §3.8"
                 .to_owned(),
         );
     }

@@ -67,7 +67,8 @@ impl Procedure for Recovery {
         let deviations = &mut output.deviations;
         if context.settings.thoroughness == Thoroughness::Quick {
             deviations.push(format!(
-                "{times} overloads of {} where RFC 2544 §26.5 requires at least 60 s and the standard form has {most} of {}",
+                "{times} overloads of {} where RFC 2544 §26.5 requires at least 60 s and the standard form has \
+                 {most} of {}",
                 format_seconds(length),
                 format_seconds(long)
             ));

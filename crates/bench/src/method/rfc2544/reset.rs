@@ -67,7 +67,8 @@ impl Procedure for Reset {
         let deviations = &mut output.deviations;
         if context.settings.thoroughness == Thoroughness::Quick {
             deviations.push(format!(
-                "{times} trials of {} with the reset after {} where the standard form has {most} of {} with the reset after {}",
+                "{times} trials of {} with the reset after {} where the standard form has {most} of {} with the \
+                 reset after {}",
                 format_seconds(length),
                 format_seconds(at),
                 format_seconds(long),

@@ -61,7 +61,8 @@ impl Procedure for Throughput {
         output.latency.clone_from(&self.latency);
         if settings.thoroughness == Thoroughness::Quick {
             output.deviations.push(format!(
-                "latency in one trial of {} at 80 % of the throughput where the standard form measures at 0, 10, 50, 80 and 90 %",
+                "latency in one trial of {} at 80 % of the throughput where the standard form measures at 0, 10, 50, \
+                 80 and 90 %",
                 format_seconds(QUICK_S)
             ));
         }

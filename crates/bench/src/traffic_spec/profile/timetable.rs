@@ -130,8 +130,8 @@ impl StreamTimetable {
 }
 
 impl Timetable {
-    /// Evaluates a profile for `seconds`, or for the duration of the script. Shares are relative to a line rate of `line_bps`, by default
-    /// 10 Gbit/s.
+    /// Evaluates a profile for `seconds`, or for the duration of the script. Shares are relative to a line rate of
+    /// `line_bps`, by default 10 Gbit/s.
     ///
     /// # Errors
     /// A script that fails or returns invalid values in a second, which the diagnostic names, or sends nothing at all.
