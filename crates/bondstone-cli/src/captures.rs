@@ -78,8 +78,8 @@ impl Captures {
 
 /// Returns the error for options of synthetic traffic in a scenario that replays a capture.
 pub(crate) fn replay_conflict(captured: &CaptureSpec) -> anyhow::Error {
-    let problem = "the scenario replays a capture; --frames, --flows, --order, --trace, --stack, --short and --bidirectional apply to \
-                   synthetic traffic only";
+    let problem = "the scenario replays a capture; --frames, --flows, --order, --trace, --stack, --short and \
+    --bidirectional apply to synthetic traffic only";
     let name = TrafficSpec::Capture(captured.clone()).frame_names().join(",");
     Diagnostics(vec![Diagnostic::new(problem).value(name)]).into()
 }

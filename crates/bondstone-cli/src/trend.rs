@@ -46,8 +46,8 @@ impl Trend {
             crate::results::select_all(&store, &self.selection)?
         };
         let all = crate::results::load(&store, &entries)?;
-        let found = trends(&all, &self.metric);
-        if found.is_empty() {
+        let trends = trends(&all, &self.metric);
+        if trends.is_empty() {
             let names = results::threshold::Threshold::names(&all);
             return Err(input_error(format_args!(
                 "--metric {}: none of {} results has this metric; available: {}",
@@ -58,18 +58,18 @@ impl Trend {
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, &found)?;
+            serde_json::to_writer_pretty(&mut out, &trends)?;
             writeln!(out)?;
             return Ok(Exit::Success);
         }
-        for (n, trend) in found.iter().take(MAX_TRENDS).enumerate() {
+        for (n, trend) in trends.iter().take(MAX_TRENDS).enumerate() {
             if n > 0 {
                 writeln!(out)?;
             }
-            print(&mut out, trend, &self.metric, &found)?;
+            print(&mut out, trend, &self.metric, &trends)?;
         }
-        if found.len() > MAX_TRENDS {
-            writeln!(out, "\n  and {} more; select fewer results, or use --json", found.len() - MAX_TRENDS)?;
+        if trends.len() > MAX_TRENDS {
+            writeln!(out, "\n  and {} more; select fewer results, or use --json", trends.len() - MAX_TRENDS)?;
         }
         Ok(Exit::Success)
     }

@@ -52,8 +52,8 @@ fn cargo_lines(outcome: Result<Vec<Finding>, Error>, dir: &Path) -> Vec<String> 
             vec![format!("cargo::warning=NFs were not checked for unsafe code: {}", flat(why.to_string()))]
         }
         Err(why) => vec![format!(
-            "cargo::error=NFs were not checked for unsafe code: {}; help: fix the errors of `cargo metadata --locked` in {}, \
-             or review the sources and build with {VARIABLE}=off",
+            "cargo::error=NFs were not checked for unsafe code: {}; help: fix the errors of `cargo metadata --locked` \
+             in {}, or review the sources and build with {VARIABLE}=off",
             flat(why.to_string()),
             dir.display()
         )],

@@ -21,8 +21,8 @@ pub enum Error {
     Shape { line: usize, column: usize, problem: String },
     /// Another schema or version.
     #[error(
-        "unsupported schema `{found}`: this version reads `bondstone.result/1` and `bondstone.result/2`; read it with the \
-         program that wrote it, or a newer one"
+        "unsupported schema `{found}`: this version reads `bondstone.result/1` and `bondstone.result/2`; read it with \
+         the program that wrote it, or a newer one"
     )]
     Version { found: String },
     /// An invalid value.
@@ -30,8 +30,8 @@ pub enum Error {
     Value { path: String, value: String, problem: String },
     /// The id is not the hash of the content.
     #[error(
-        "the id is {found}, but the content hash is {expected}: the document was changed; use the original, or repeat the \
-         measurement"
+        "the id is {found}, but the content hash is {expected}: the document was changed; use the original, or repeat \
+         the measurement"
     )]
     Id { found: String, expected: String },
 }

@@ -32,7 +32,8 @@ pub enum Error {
     Foreign { file: PathBuf },
     /// The database was written by a newer program.
     #[error(
-        "{}: version {found} is not supported, the newest supported is {supported}; use the program that wrote it, or another file",
+        "{}: version {found} is not supported, the newest supported is {supported}; use the program that wrote it, or \
+         another file",
         file.display()
     )]
     Newer { file: PathBuf, found: i64, supported: i64 },
@@ -65,7 +66,8 @@ pub enum Error {
     Unreachable { location: String, reason: String },
     /// The user lacks a privilege.
     #[error(
-        "{location}: not allowed: {reason}; ask the owner of the database for the privilege, or set BONDSTONE_DB to another"
+        "{location}: not allowed: {reason}; ask the owner of the database for the privilege, or set BONDSTONE_DB to \
+         another"
     )]
     Forbidden { location: String, reason: String },
     /// Any other error of a server.

@@ -85,7 +85,8 @@ fn kvm(device: io::Result<()>) -> Check {
     let remedy = match &device {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => "sudo usermod -aG kvm $USER, then log in again",
         _ => {
-            "enable virtualisation in the firmware, or nesting on the host; then: sudo modprobe kvm_intel || sudo modprobe kvm_amd"
+            "enable virtualisation in the firmware, or nesting on the host; then: sudo modprobe kvm_intel || sudo \
+             modprobe kvm_amd"
         }
     };
     Check::new("KVM", state, access("/dev/kvm", &device), "NFs in virtual machines with hardware virtualisation")

@@ -66,7 +66,7 @@ fn stop(bondstone: Running) -> Summary {
 }
 
 /// Returns the settings of the router's interfaces.
-fn interinterfaces() -> String {
+fn interfaces() -> String {
     format!(
         "interface.lan = {{ addresses = [\"10.1.0.1/24\", \"fd01::1/64\"], mac = \"{LAN_MAC}\" }}\n\
          interface.wan = {{ addresses = [\"10.2.0.1/24\", \"fd02::1/64\"], mac = \"{WAN_MAC}\" }}\n"
@@ -89,7 +89,7 @@ struct SingleRouter {
     bondstone: Running,
 }
 
-impl One {
+impl SingleRouter {
     /// Starts a router with these paths; `more` is appended to its settings.
     fn start(scratch: &Scratch, name: &str, kind: PortKind, paths: [&str; 2], more: &str) -> SingleRouter {
         let hosts = Hosts::new(name);
@@ -373,7 +373,7 @@ struct TwoRouters {
     far: Running,
 }
 
-impl Two {
+impl TwoRouters {
     /// Starts the routers with ports of a kind; `mtu` is that of the link between them.
     fn start(scratch: &Scratch, name: &str, kind: &str, mtu: u16) -> TwoRouters {
         let hosts = Hosts::new(name);

@@ -71,8 +71,8 @@ fn with_rate(results: &[Result]) -> Vec<Result> {
         "profile",
     ];
     let has_rate = |r: &&Result| !METHODS_WITHOUT_RATE.contains(&&*r.method.name);
-    let found: Vec<Result> = results.iter().filter(has_rate).cloned().collect();
-    if found.is_empty() { results.to_vec() } else { found }
+    let rated: Vec<Result> = results.iter().filter(has_rate).cloned().collect();
+    if rated.is_empty() { results.to_vec() } else { rated }
 }
 
 /// Summarises the throughput: of each series, the result with the smallest frames.
@@ -195,8 +195,8 @@ fn sections(results: &[Result]) -> Vec<Element> {
 }
 
 const RESULTS: &str = "\
-    Throughput is the lower bound, in one direction; L1 includes preamble and gap, 20 bytes per frame. Latency was measured \
-    at the given load, a share of the throughput, by the clock of one host.";
+    Throughput is the lower bound, in one direction; L1 includes preamble and gap, 20 bytes per frame. Latency was \
+    measured at the given load, a share of the throughput, by the clock of one host.";
 const THROUGHPUT: &str = "\
     Throughput. Bars are lower bounds: the highest load that met the goal. Whiskers extend to the lowest load that did \
     not. The dashed line is the line rate of 10-Gigabit Ethernet; if it is missing, it lies above the figure.";

@@ -41,7 +41,8 @@ pub(crate) fn notes(results: &[Result]) -> Vec<String> {
         let e = &r.environment;
         if let Some(hypervisor) = &e.hypervisor {
             out.push(format!(
-                "virtual machine ({}): CPUs can be preempted for milliseconds; absolute numbers are valid for this host only",
+                "virtual machine ({}): CPUs can be preempted for milliseconds; absolute numbers are valid for this \
+                 host only",
                 printable(hypervisor)
             ));
         }

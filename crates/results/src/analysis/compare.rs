@@ -75,14 +75,14 @@ pub enum Mismatch {
     NoSuchKey { name: String },
     /// Results without a counterpart.
     #[error(
-        "the sides were measured under different conditions:\n{}\nignore a condition with --across NAME, or compare only common \
-         conditions with --common", lines.join("\n")
+        "the sides were measured under different conditions:\n{}\nignore a condition with --across NAME, or compare \
+         only common conditions with --common", lines.join("\n")
     )]
     Conditions { lines: Vec<String> },
     /// A side whose results are not repetitions.
     #[error(
-        "side {side}: {what} differs within {conditions}: {}; these are not repetitions of one measurement: select fewer, for \
-         example with dut=NAME or tag=NAME", values.join(" and ")
+        "side {side}: {what} differs within {conditions}: {}; these are not repetitions of one measurement: select \
+         fewer, for example with dut=NAME or tag=NAME", values.join(" and ")
     )]
     Mixed { side: char, what: String, conditions: String, values: Vec<String> },
 }

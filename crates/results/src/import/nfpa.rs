@@ -98,21 +98,21 @@ fn columns(connection: &Connection, file: &Path) -> std::result::Result<BTreeSet
     let mut measurements = BTreeSet::new();
     for (table, required) in TABLES {
         let sql = "SELECT name FROM pragma_table_info(?1)";
-        let found = connection.prepare(sql).and_then(|mut s| s.query_map([table], |r| r.get(0))?.collect());
-        let found: BTreeSet<String> = found.map_err(|reason| Error::from_sqlite(file, reason))?;
-        if found.is_empty() {
+        let existing = connection.prepare(sql).and_then(|mut s| s.query_map([table], |r| r.get(0))?.collect());
+        let existing: BTreeSet<String> = existing.map_err(|reason| Error::from_sqlite(file, reason))?;
+        if existing.is_empty() {
             return Err(invalid(file, table, "missing table of NFPA"));
         }
-        if let Some(missing) = required.split_whitespace().find(|c| !found.contains(*c)) {
+        if let Some(missing) = required.split_whitespace().find(|c| !existing.contains(*c)) {
             return Err(invalid(file, &format!("{table}.{missing}"), "missing column of NFPA"));
         }
         if table == "measurements" {
             let expected: BTreeSet<&str> = required.split_whitespace().chain(OPTIONAL.split_whitespace()).collect();
-            if let Some(unknown) = found.iter().find(|c| !expected.contains(c.as_str())) {
+            if let Some(unknown) = existing.iter().find(|c| !expected.contains(c.as_str())) {
                 let problem = "unknown column: not supported by this version; import a copy without it";
                 return Err(invalid(file, &format!("{table}.{}", unknown.escape_debug()), problem));
             }
-            measurements = found;
+            measurements = existing;
         }
     }
     Ok(measurements)
@@ -135,17 +135,17 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
     let or_unknown = |column: &str| text(column).map(|t| t.unwrap_or_else(|| "not recorded".to_owned()));
     // NFPA stores some numbers as text
     let real = |column: &str| {
-        let found = text(column)?.unwrap_or_default();
-        let number = found.parse::<f64>().ok().filter(|x| x.is_finite() && x.abs() <= limit::COUNT as f64);
-        number.ok_or_else(|| invalid(file, &path(column), &format!("{found:?}: not a number")))
+        let text = text(column)?.unwrap_or_default();
+        let number = text.parse::<f64>().ok().filter(|x| x.is_finite() && x.abs() <= limit::COUNT as f64);
+        number.ok_or_else(|| invalid(file, &path(column), &format!("{text:?}: not a number")))
     };
 
     let mut deviations = vec![
-        "imported from NFPA: no raw trials; rates are averages of one-second readings of sender and receiver at different \
-         times, so small differences between them are not loss"
+        "imported from NFPA: no raw trials; rates are averages of one-second readings of sender and receiver at \
+         different times, so small differences between them are not loss"
             .to_owned(),
-        "latency, kernel, memory, flows, burst and calibration are not in the database and set to 0 or `not recorded`; frame \
-         sizes are assumed to include the FCS"
+        "latency, kernel, memory, flows, burst and calibration are not in the database and set to 0 or `not \
+         recorded`; frame sizes are assumed to include the FCS"
             .to_owned(),
     ];
     let mut quantities = vec![];
@@ -172,7 +172,8 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
     };
     if let Frames::Trace(_) = frames {
         deviations.push(
-            "the number of frames in the trace is not recorded and set to 1; their mean size is sent bits / sent packets"
+            "the number of frames in the trace is not recorded and set to 1; their mean size is sent bits / sent \
+             packets"
                 .to_owned(),
         );
     }

@@ -88,8 +88,8 @@ pub(super) fn read(file: &Path, text: &str) -> std::result::Result<Vec<Result>, 
     let case = case(&root)?;
     match test_type.text()? {
         "ndrpdr" => {
-            let found = [("ndr", 0.0), ("pdr", 0.005)].map(|(name, loss)| search(&case, &result, name, loss));
-            found.into_iter().collect()
+            let bounds = [("ndr", 0.0), ("pdr", 0.005)].map(|(name, loss)| search(&case, &result, name, loss));
+            bounds.into_iter().collect()
         }
         "soak" => search(&case, &result, "critical_rate", 1e-7).map(|r| vec![r]),
         "mrr" => receive_rate(&case, &result.get("receive_rate")?).map(|r| vec![r]),
@@ -122,8 +122,8 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
     };
 
     let mut deviations = vec![
-        "imported from CSIT: no raw trials; trial durations, their sum, exceed ratio, flows and burst are not in the file and set \
-         to 0; what limited the rate is not recorded"
+        "imported from CSIT: no raw trials; trial durations, their sum, exceed ratio, flows and burst are not in the \
+         file and set to 0; what limited the rate is not recorded"
             .to_owned(),
         "CPU, kernel, memory and calibration are not in the file; host addresses are left out".to_owned(),
     ];

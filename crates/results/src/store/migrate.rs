@@ -174,14 +174,14 @@ pub(crate) fn migrate(db: &Backend, to: i64) -> Result<(), Error> {
             db.query("SELECT pg_advisory_xact_lock(?1)::text", &[Value::Int(APPLICATION_ID)])?;
         }
         // read again under the lock
-        let found = read_version(db)?;
-        for (_, step) in (1..).zip(&STEPS).filter(|(n, _)| (found + 1..=to).contains(n)) {
+        let current = read_version(db)?;
+        for (_, step) in (1..).zip(&STEPS).filter(|(n, _)| (current + 1..=to).contains(n)) {
             db.batch(&dialect(db, step.up))?;
             if step.fill {
                 fill(db)?;
             }
         }
-        for (_, step) in (1..=CURRENT).rev().zip(STEPS.iter().rev()).filter(|(n, _)| (to + 1..=found).contains(n)) {
+        for (_, step) in (1..=CURRENT).rev().zip(STEPS.iter().rev()).filter(|(n, _)| (to + 1..=current).contains(n)) {
             db.batch(&dialect(db, step.down))?;
         }
         match db {

@@ -28,7 +28,7 @@ const NAMES: [&str; 22] = [
     "no_buffers",
     "given_up",
     "challenged",
-    "made_way",
+    "evicted",
 ];
 
 #[derive(Default)]

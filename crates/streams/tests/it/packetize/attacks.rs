@@ -259,7 +259,7 @@ fn packets_of_no_connection_take_no_room() {
         it.feed(0, &[build::tcp4([10, 9, x, y], [10, 0, 0, 2], 1, 80).flags(TcpFlags::SYN).to_vec()]);
     }
     it.wake(8);
-    assert!(it.counter("flows") <= 64 && it.counter("made_way") >= 2900 && it.counter("refused") < 40);
+    assert!(it.counter("flows") <= 64 && it.counter("evicted") >= 2900 && it.counter("refused") < 40);
     goes_on(&mut it, 1003, 1004);
     // and another still finds room
     let (x, y) = ([10, 0, 0, 1], [10, 0, 0, 2]);
