@@ -146,7 +146,7 @@ fn payload<'a>(u: &mut Unstructured<'a>) -> Result<&'a [u8]> {
     u.bytes(len)
 }
 
-fn outside<N: Network, T: Transport<N>>(u: &mut Unstructured<'_>, mut frame: Frame<N, T>) -> Result<Vec<u8>> {
+fn finish<N: Network, T: Transport<N>>(u: &mut Unstructured<'_>, mut frame: Frame<N, T>) -> Result<Vec<u8>> {
     for _ in 0..u.int_in_range(0..=2)? {
         let tpid = if u.arbitrary()? { EtherType::VLAN } else { EtherType::QINQ };
         frame = frame.tag(tpid, u.int_in_range(0..=7)?, u.arbitrary()?, u.int_in_range(0..=4095)?);

@@ -130,8 +130,10 @@ fn a_thousand_noisy_devices() {
             for seed in 0..DEVICES {
                 let device = noisy(seed, &goal);
                 let (found, trials, time) = find(kind, goal, device.clone());
-                let span =
-                    (device.expected_throughput(kind, &goal, 0.99, TOP), device.expected_throughput(kind, &goal, 0.01, TOP) + 1.0);
+                let span = (
+                    device.expected_throughput(kind, &goal, 0.99, TOP),
+                    device.expected_throughput(kind, &goal, 0.01, TOP) + 1.0,
+                );
                 score.take(span, &found, trials, time);
             }
             score.line(&format!("{name} by {kind}"));
@@ -149,7 +151,10 @@ fn a_hasty_search_is_often_wrong() {
     let mut score = Score::default();
     for seed in 0..DEVICES {
         let device = noisy(seed, &goal);
-        let span = (device.expected_throughput(binary, &goal, 0.99, TOP), device.expected_throughput(binary, &goal, 0.01, TOP) + 1.0);
+        let span = (
+            device.expected_throughput(binary, &goal, 0.99, TOP),
+            device.expected_throughput(binary, &goal, 0.01, TOP) + 1.0,
+        );
         let (found, trials, time) = find(binary, hasty, device);
         score.take(span, &found, trials, time);
     }

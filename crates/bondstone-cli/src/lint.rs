@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// runs cargo metadata, which may fetch dependencies; it does not build anything.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Safe code can still loop forever, overflow the stack, abort or exit the process, and use unbounded memory. Run an NF that is
-not trusted in this respect in a process sandbox.
+Safe code can still loop forever, overflow the stack, abort or exit the process, and use unbounded memory. Run an NF
+that is not trusted in this respect in a process sandbox.
 
 Exit status: 0 no findings, 1 findings, 2 no crate in the folder.
 

@@ -3,7 +3,7 @@
 //! | to | use |
 //! |---|---|
 //! | define an NF: its kind, settings, inputs and outputs | [`Nf`], [`BuildContext`] |
-//! | process packets with parsed headers | a chain of [`Operator`]s, started by [`frame`]; closures receive a [`View`] |
+//! | process packets with parsed headers | a chain of [`Operator`]s, started by [`frame`]; closures get a [`View`] |
 //! | process batches by hand: several outputs, held packets, timers | [`Node`], [`Context`], [`HoldQueue`] |
 //! | name drop reasons, outputs and counters | [`named_enum!`], [`Counters`] |
 //! | keep state of one core or share it between cores | [`PerCore`], [`Bounded`], [`Strict`] (see [`state`]) |

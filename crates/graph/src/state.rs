@@ -3,7 +3,7 @@
 //! | type | readers | a read returns | writers | cost of a read |
 //! |---|---|---|---|---|
 //! | [`PerCore`] | its core | the last write | its core | none |
-//! | [`Bounded<N>`](Bounded) | every copy, by a [`Reader`] | the state at most `N` updates before the batch | one copy, by the [`Writer`] | a lookup |
+//! | [`Bounded<N>`](Bounded) | every copy ([`Reader`]) | a state at most `N` updates old | one copy ([`Writer`]) | a lookup |
 //! | [`Strict`] | every copy | the last write | every copy | a lock and a lookup |
 //!
 //! These are the consistency levels of NetBricks (Panda et al., OSDI'16, §3): no external access, bounded inconsistency

@@ -6,8 +6,8 @@
 //! crate expands to. This crate therefore parses the sources of **NF crates**, which are
 //!
 //! * the crate to check,
-//! * each of its dependencies that depends on `bondstone-graph`, directly or not, and is not part of Bondstone: from the
-//!   same registry, revision or folder as the `bondstone-graph` that it uses.
+//! * each of its dependencies that depends on `bondstone-graph`, directly or not, and is not part of Bondstone: from
+//!   the same registry, revision or folder as the `bondstone-graph` that it uses.
 //!
 //! It reports (see [`Finding`]) unsafe blocks, functions, impls, traits and extern blocks, also in macros; attributes
 //! that change linker symbols; assembly; attributes that weaken the lint `unsafe_code`; crate roots without

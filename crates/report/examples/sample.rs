@@ -1,6 +1,6 @@
-//! Writes a report of made-up numbers, for looking at: `cargo run -p bondstone-report --example sample -- FILE.html`;
-//! the documents instead, with FILE.json. With `one`, `chain` or `again` before the file: of one result, of a study of
-//! longer chains, of the same measured often.
+//! Writes a report of synthetic results: `cargo run -p bondstone-report --example sample -- [SET] FILE.html`, or the
+//! documents with FILE.json. SET is `all` (default), `one` result, a study of `chain` lengths, or repetitions
+//! (`repeated`).
 
 mod samples;
 
@@ -12,14 +12,14 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let (which, file) = match arguments.as_slice() {
         [file] => ("all", file),
         [which, file] => (which.as_str(), file),
-        _ => return Err("name one file to write".into()),
+        _ => return Err("specify one file to write".into()),
     };
     let results = match which {
         "all" => sizes(),
         "one" => vec![samples::result("bondstone", Frames::FrameBytes(64), 210.0)],
         "chain" => chains()?,
-        "again" => again()?,
-        other => return Err(format!("`{other}` is none of all, one, chain, again").into()),
+        "repeated" => repeated()?,
+        other => return Err(format!("unknown set `{other}`; valid: all, one, chain, repeated").into()),
     };
     if file.ends_with(".json") {
         let texts: std::result::Result<Vec<String>, _> =
@@ -34,12 +34,12 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
 }
 
 fn sizes() -> Vec<Result> {
-    let of =
+    let results =
         |kind: &'static str, cycles: f64| samples::sizes().into_iter().map(move |f| samples::result(kind, f, cycles));
-    of("bondstone", 208.0).chain(of("native", 196.0)).collect()
+    results("bondstone", 208.0).chain(results("native", 196.0)).collect()
 }
 
-/// Chains of 1 to 8 NFs in three kinds of isolation.
+/// Chains of 1 to 8 NFs with three types of isolation.
 fn chains() -> std::result::Result<Vec<Result>, report::Error> {
     let mut out = Vec::new();
     for (isolation, first, each) in [("inproc", 180.0, 32.0), ("process", 320.0, 260.0), ("vm", 420.0, 480.0)] {
@@ -55,8 +55,8 @@ fn chains() -> std::result::Result<Vec<Result>, report::Error> {
     Ok(out)
 }
 
-/// Two devices, two frame sizes, each seven times.
-fn again() -> std::result::Result<Vec<Result>, report::Error> {
+/// Two DUTs and two frame sizes, seven repetitions each.
+fn repeated() -> std::result::Result<Vec<Result>, report::Error> {
     let mut out = Vec::new();
     for n in 0..7u32 {
         for (kind, cycles) in [("bondstone", 310.0), ("native", 290.0)] {

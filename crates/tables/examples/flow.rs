@@ -8,7 +8,7 @@
 use core::hint::black_box;
 use packet::clock::cycles;
 use std::time::{Duration, Instant};
-use tables::flow::{FlowKey, FlowTable, Lookup, Full, Prepared, Settings, Tuple4, Tuple6};
+use tables::flow::{FlowKey, FlowTable, Full, Lookup, Prepared, Settings, Tuple4, Tuple6};
 
 const BURST: usize = 32;
 /// Bursts in a sample: about 0.2 ms.

@@ -1,6 +1,6 @@
 //! Exact match: a value for each of up to billions of keys, found in one cache line nearly always.
 //!
-//! A FIB for routes to hosts (a VRF and an IPv4 or IPv6 address) or stations (a MAC address, in a VLAN or not). One writer
+//! A FIB for routes to hosts (a VRF and an IPv4 or IPv6 address) or MAC addresses (in a VLAN or not). One writer
 //! changes it while any number of readers look up, without locks on either side.
 //!
 //! | key | bits | values | entries | bytes for each as made |
@@ -27,7 +27,7 @@
 //! other way meanwhile can pass it, so each arrival by a move is counted, in one of 1,024 counters, before the old place is
 //! freed. A reader that found nothing compares the count, and looks again if it has changed ([`Reader::restarts`]). So an
 //! entry that is there during all of a look-up is found, and every answer was right at some time during its look-up. A
-//! reader that does not go on stops nobody, nor does a writer. The model test `cuckoo_loom` tries all this under every
+//! stalled reader blocks neither writer nor readers, nor does a stalled writer. The model test `cuckoo_loom` tries all this under every
 //! reordering that the memory model allows.
 //!
 //! **Growth** ([`Settings::most`]) adds one bucket at a time and shares the entries of one other with it (linear hashing,
@@ -343,7 +343,7 @@ impl<K: Key> CuckooTable<K> {
 
     /// Entries that are in their first bucket, and cost a reader one line: visits all.
     #[must_use]
-    pub fn at_home(&self) -> u64 {
+    pub fn in_primary(&self) -> u64 {
         let buckets = (0..self.geometry.buckets()).map(|at| (at, self.store.bucket(at)));
         let entries =
             buckets.flat_map(|(at, bucket)| (0..K::WAYS).filter_map(move |way| Some((at, K::entry(bucket, way)?.0))));

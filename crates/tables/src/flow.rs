@@ -1,10 +1,10 @@
 //! Flow table: a small value for each flow, for one core.
 //!
-//! A flow has two buckets of eight slots, and goes to the second if the first is full. In a bucket it has a home, the
-//! cache line where it is put while there is room; half of all slots stay free, so that nine flows in ten are at home and
-//! cost one line each. A look-up has two steps, each for a burst, so that the misses overlap:
-//! [`prepare`](FlowTable::prepare) hashes a key and fetches its home, [`look_up_or_insert`](FlowTable::look_up_or_insert)
-//! compares the key. Who puts the second off by a burst does not wait for memory.
+//! A flow has two buckets of eight slots and is stored in the second if the first is full. In a bucket it has a preferred
+//! cache line, which is used while it has room; half of all slots stay free, so that nine flows in ten are in their preferred line and
+//! cost one cache miss. A lookup has two steps, each for a burst, so that misses overlap: [`prepare`](FlowTable::prepare)
+//! hashes a key and prefetches its line, [`look_up_or_insert`](FlowTable::look_up_or_insert) compares the key. If the second
+//! step is delayed by a burst, it does not wait for memory.
 //!
 //! Median cycles for a packet whose flow is drawn at random, in a table that is full (Sapphire Rapids, 2.7 GHz counter, huge
 //! pages, bursts of 32, three cycles of it for making the key), by the example `flow`. A million flows wait for memory: on
@@ -177,10 +177,10 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
             .flat_map(move |bucket| (0..WAYS).map(move |way| bucket * WAYS + (home ^ way)))
     }
 
-    /// Finds each key's flow, inserting those that are not there with a default value, marks them seen `now`, and hands out
-    /// the values with the number of the key: those of flows at home first, each burst of 32 in no other order.
+    /// Looks up the flow of each key, inserts missing flows with a default value, marks all as seen at `now`, and passes
+    /// each value with the index of its key: in each burst of 32, flows in their preferred line first.
     ///
-    /// A flow that gives way is handed to `lost` (see [`Full`]); one seen `now` never is. The same key may come more than
+    /// An evicted flow is passed to `lost` (see [`Full`]); a flow seen at `now` is never evicted. The same key may come more than
     /// once. Keys must have been prepared by this table.
     #[inline(always)]
     pub fn look_up_or_insert(
@@ -191,7 +191,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         mut found: impl FnMut(usize, Lookup<'_, V>),
     ) {
         for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.touch_home(burst, now, |i, value| found(from + i, Lookup::Known(value)));
+            let missed = self.refresh_preferred(burst, now, |i, value| found(from + i, Lookup::Known(value)));
             self.further(burst, missed, |table, i, key| match table.touch(key, now) {
                 Some(value) => found(from + i, Lookup::Known(value)),
                 None => found(from + i, table.insert(key, now, &mut lost)),
@@ -204,7 +204,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     #[inline(always)]
     pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) {
         for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.touch_home(burst, now, |i, value| found(from + i, value));
+            let missed = self.refresh_preferred(burst, now, |i, value| found(from + i, value));
             self.further(burst, missed, |table, i, key| {
                 if let Some(value) = table.touch(key, now) {
                     found(from + i, value);
@@ -213,20 +213,20 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Marks flows that are at home, nearly all there are. For the others, of at most [`BURST`], there is a bit in the
-    /// result, and the line beside their home is on its way.
+    /// Refreshes flows in their preferred line, which are nearly all. Returns a bit for each of the others, of at most
+    /// [`BURST`], and prefetches their sibling line.
     #[inline(always)]
-    fn touch_home(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
+    fn refresh_preferred(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
         let (seen, mut missed) = (LastSeen::at(now), 0);
         for (i, key) in keys.iter().enumerate() {
             let home = key.home as usize;
-            if let Some(entry) = self.store.at_home_mut(home, &key.key)
+            if let Some(entry) = self.store.in_line_mut(home, &key.key)
                 && entry.seen.touch(seen)
             {
                 found(i, &mut entry.value);
             } else {
                 missed |= 1 << i;
-                self.store.prefetch(Self::beside(home));
+                self.store.prefetch(Self::sibling_line(home));
             }
         }
         missed
@@ -359,7 +359,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// As [`get`](Self::get), of a key that was prepared.
     #[inline(always)]
     pub fn read(&self, key: &Prepared<K>) -> Option<&V> {
-        match self.store.at_home(key.home as usize, &key.key) {
+        match self.store.in_line(key.home as usize, &key.key) {
             Some(entry) if entry.seen.is_taken() => Some(&entry.value),
             _ => self.read_further(key),
         }
@@ -367,16 +367,16 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     #[inline(never)]
     fn read_further(&self, key: &Prepared<K>) -> Option<&V> {
-        match self.store.at_home(Self::beside(key.home as usize), &key.key) {
+        match self.store.in_line(Self::sibling_line(key.home as usize), &key.key) {
             Some(entry) if entry.seen.is_taken() => Some(&entry.value),
             _ => self.get(&key.key),
         }
     }
 
-    /// The line beside a home, where most of what is not at home is: its bucket's other one, or the home itself where a bucket
-    /// has one line or where each slot takes several.
+    /// Returns the other line of a bucket, which holds most of the other flows; the line itself if a bucket has one line, or
+    /// if a slot takes several.
     #[inline(always)]
-    fn beside(home: usize) -> usize {
+    fn sibling_line(home: usize) -> usize {
         home ^ (Entry::<K, V>::PER_LINE % WAYS)
     }
 

@@ -8,7 +8,7 @@
 //! filled before it is linked, and unlinked when all of it answers what the word above then says. A look-up that runs
 //! meanwhile finds for each address an answer that was right at some time during that look-up. A group that was unlinked
 //! is not used again before every reader has ended the look-up in which it may have found it; a reader that never looks
-//! anything up therefore keeps groups from being used again (see [`Reader::idle`]), but stops nobody.
+//! anything up therefore keeps groups from being used again (see [`Reader::idle`]), but blocks no one.
 
 mod address;
 mod groups;

@@ -28,7 +28,7 @@ pub const SIZE_MOST: usize = 1 << 24;
 /// Greatest weight.
 pub const WEIGHT_MOST: u32 = 256;
 /// No backend.
-const NOBODY: u16 = u16::MAX;
+const NO_MEMBER: u16 = u16::MAX;
 
 /// A backend of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ pub enum Error {
 /// Slots, each of which belongs to a backend.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ring {
-    /// Numbers of backends; all of them [`NOBODY`] if none has a weight.
+    /// Numbers of backends; all of them [`NO_MEMBER`] if none has a weight.
     slots: Box<[u16]>,
     members: usize,
 }
@@ -137,7 +137,7 @@ impl Ring {
             let next = (size.clamp(2, 65_537)..).find(|n| is_prime(*n)).unwrap_or(65_537);
             return Err(Error::Size(size, next));
         }
-        let most = size.min(NOBODY as usize);
+        let most = size.min(NO_MEMBER as usize);
         if members.len() > most {
             return Err(Error::Members { size, most, members: members.len() });
         }
@@ -163,7 +163,7 @@ impl Ring {
     #[must_use]
     pub fn get(&self, hash: u64) -> Option<u16> {
         let slot = ((hash >> 32) * self.slots.len() as u64) >> 32;
-        self.slots.get(slot as usize).copied().filter(|member| *member != NOBODY)
+        self.slots.get(slot as usize).copied().filter(|member| *member != NO_MEMBER)
     }
 
     /// Returns the number of slots.
@@ -227,7 +227,7 @@ impl Candidate {
 
 /// Returns the pseudocode 1 of the paper, with weights.
 fn populate(size: usize, mut turns: Vec<Candidate>) -> Box<[u16]> {
-    let mut slots = vec![NOBODY; size].into_boxed_slice();
+    let mut slots = vec![NO_MEMBER; size].into_boxed_slice();
     turns.retain(|turn| turn.weight != 0);
     let Some(most) = turns.iter().map(|turn| turn.weight).max() else { return slots };
     // a bit for each slot that is taken: eight times less memory to look at than the slots themselves take

@@ -66,8 +66,8 @@ unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: an atomic integer.
 unsafe impl Zeroed for AtomicU64 {}
 
-/// Whether the system would give so many bytes. Memory is mapped in slices, of which the kernel refuses none before it has to
-/// kill: all are asked for at once first.
+/// Checks that the system can allocate `bytes`. Memory is mapped in slices, none of which the kernel would refuse before it
+/// is out of memory; so all of it is requested at once first.
 pub(crate) fn ask_for(bytes: usize) -> Result<(), Errno> {
     let mut all = Vec::<u8>::new();
     all.try_reserve_exact(bytes).map_err(|_| Errno::NOMEM)?;
@@ -124,7 +124,7 @@ impl<W: Zeroed> Memory<W> {
     /// Returns all words.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[W] {
-        // SAFETY: the words are mapped, at least for reading, as long as self lives; zeros are valid; nobody has them as
+        // SAFETY: the words are mapped, at least for reading, as long as self lives; zeros are valid; there is no reference as
         // anything but atomics. Words that are not backed are only loaded.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
@@ -223,7 +223,7 @@ impl<W: Zeroed> Memory<W> {
         // In case it was that after all: zeros again, before anything else.
         // SAFETY: our own slices, never written; zeros take the place of zeros or of nothing.
         let zeros = unsafe { mmap_anonymous(at, bytes, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) };
-        // SAFETY: nobody else knows the page. If it cannot be given back, it is lost and no more.
+        // SAFETY: the page has no other user. If unmapping fails, it leaks.
         let _ = unsafe { munmap(page, bytes) };
         zeros.map(|_| false)
     }
@@ -238,7 +238,7 @@ impl<W: Zeroed> Memory<W> {
 
 impl<W> Drop for Memory<W> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody can hold the words any more. An error would leave it mapped: harmless.
+        // SAFETY: the mapping is ours, and no reference to the words exists. An error would leave it mapped, which is harmless.
         let _ = unsafe { munmap(self.reserved, self.reserved_bytes) };
     }
 }
@@ -254,13 +254,13 @@ fn huge_page(bytes: usize) -> Option<*mut c_void> {
     if unsafe { madvise(page, bytes, Advice::LinuxPopulateWrite) }.is_ok() {
         return Some(page);
     }
-    // SAFETY: as above, and nobody else knows it.
+    // SAFETY: as above, and it has no other user.
     let _ = unsafe { munmap(page, bytes) };
     None
 }
 
-/// Whether the kernel moves huge pages, as Linux does from 5.16 on. Tried where nobody reads: one that does not has unmapped
-/// the target before it says so.
+/// Returns true if the kernel can move huge pages (Linux 5.16). Tested on unused memory, as an older kernel unmaps the target
+/// before it fails.
 fn moves_huge_pages() -> bool {
     // Not reserved, so that no page need be free.
     let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::NORESERVE;
@@ -268,14 +268,14 @@ fn moves_huge_pages() -> bool {
     let map = |bytes, flags| unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ, flags) };
     let Ok(page) = map(SLICE, flags) else { return false };
     let Ok(room) = map(2 * SLICE, MapFlags::PRIVATE) else {
-        // SAFETY: the mapping is ours, and nobody else knows it.
+        // SAFETY: the mapping is ours and has no other user.
         let _ = unsafe { munmap(page, SLICE) };
         return false;
     };
     let front = room.addr().next_multiple_of(SLICE) - room.addr();
     // SAFETY: less than SLICE further in, within the 2 * SLICE of room.
     let at = unsafe { room.byte_add(front) };
-    // SAFETY: both mappings are ours, and nobody reads them.
+    // SAFETY: both mappings are ours and have no reader.
     let moves = unsafe { mremap_fixed(page, SLICE, SLICE, MremapFlags::MAYMOVE, at) }.is_ok();
     // SAFETY: what is unmapped is ours: all of the room; or the page, and the room without what may be a hole in it by now
     // and may be mapped by another thread next. A length of 0 is refused, and that is all.
@@ -409,7 +409,7 @@ mod tests {
         let memory = Memory::reserve((SLICE / WORD) * 3, Pages::Hugetlb).unwrap();
         // As if the kernel had taken the slice away first: it cannot be read.
         let taken = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: a slice of ours that nobody reads before the next line is done.
+        // SAFETY: a slice of ours without readers until the next line has run.
         unsafe { mmap_anonymous(memory.slice(1), SLICE, ProtFlags::empty(), taken) }.unwrap();
         // Nothing is mapped there that could be moved.
         assert_eq!(memory.move_in(null_mut(), 1, SLICE), Ok(false));

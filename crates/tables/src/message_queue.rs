@@ -1,25 +1,25 @@
 //! MessageList handed from one thread to another, without a lock and without waiting on either side.
 //!
-//! A [`Sender`] lays [`Message`]s on a pile, its [`Receiver`] takes the whole pile at once. A parcel is never out of reach
-//! between the two: whenever the taker looks, it finds all that was given and that it has not yet taken. So a giver
-//! that counts what it gave knows how far behind the taker can be, and one whose pile grows too high puts a parcel that
-//! says it all [in the place](Sender::replace) of the pile. Spent parcels can go back by a second pair, and no memory is
+//! A [`Sender`] lays [`Message`]s on a queue, its [`Receiver`] takes the whole queue at once. A message is never out of reach
+//! between the two: whenever the receiver looks, it finds all that was given and that it has not yet taken. So a sender
+//! that counts what it gave knows how far behind the receiver can be, and one whose queue grows too high puts a message that
+//! says it all [in the place](Sender::replace) of the queue. Spent messages can go back by a second pair, and no memory is
 //! allocated once there are enough of them.
 //!
-//! Wait-free: giving is one compare-and-swap, or two or three when the taker took or left in between; taking is a load
+//! Wait-free: giving is one compare-and-swap, or two or three when the receiver took or left in between; taking is a load
 //! when nothing waits, otherwise a swap.
 //!
 //! ```
 //! use tables::message_queue::{self, Message};
 //!
-//! let (mut giver, mut taker) = handoff::pair();
+//! let (mut sender, mut receiver) = handoff::pair();
 //! std::thread::scope(|threads| {
-//!     threads.spawn(|| (1..=1000).for_each(|n| assert!(giver.push(Message::new(n)).is_ok())));
+//!     threads.spawn(|| (1..=1000).for_each(|n| assert!(sender.push(Message::new(n)).is_ok())));
 //!     let mut next = 1;
 //!     while next <= 1000 {
-//!         while taker.is_waiting() {
-//!             taker.take().reversed().for_each(|parcel| {
-//!                 assert_eq!(*parcel, next, "each once, in the order in which they were given");
+//!         while receiver.is_waiting() {
+//!             receiver.take().reversed().for_each(|message| {
+//!                 assert_eq!(*message, next, "each once, in the order in which they were given");
 //!                 next += 1;
 //!             });
 //!         }
@@ -44,12 +44,12 @@ use std::sync::Arc;
 pub struct Message<T>(Box<Node<T>>);
 
 struct Node<T> {
-    /// The next one of the pile or the list that owns this one, or null.
+    /// The next one of the queue or the list that owns this one, or null.
     next: *mut Node<T>,
     value: T,
 }
 
-/// MessageList that nobody else has: a list, which as an iterator gives them away from its front.
+/// A list of owned messages; its iterator returns them from the front.
 pub struct MessageList<T> {
     /// Null if there are none.
     first: *mut Node<T>,
@@ -64,24 +64,24 @@ pub struct Receiver<T>(Arc<Queue<T>>);
 /// On cache lines of its own (two: processors fetch lines in pairs).
 #[repr(align(128))]
 struct Queue<T> {
-    /// Owns what waits, newest first, each but the last with the one before it as `next`. [`closed`] without a taker.
+    /// Owns what waits, newest first, each but the last with the one before it as `next`. [`closed`] without a receiver.
     top: AtomicPtr<Node<T>>,
 }
 
-/// Stands in a pile's place when there is no taker any more.
+/// Stands in a queue's place when there is no receiver any more.
 fn closed<T>() -> *mut Node<T> {
     const { assert!(align_of::<Node<T>>() > 1, "no node has this address") }
     ptr::without_provenance_mut(1)
 }
 
-// SAFETY: a pile moves values from the thread of its giver to that of its taker, and drops them; it gives nobody a
+// SAFETY: a queue moves values from the thread of its sender to that of its receiver, and drops them; it never hands out a
 // reference.
 unsafe impl<T: Send> Send for Queue<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Queue<T> {}
-// SAFETY: it owns its value, and nobody but the owner follows `next`.
+// SAFETY: it owns its value, and only the owner follows `next`.
 unsafe impl<T: Send> Send for Message<T> {}
-// SAFETY: a shared parcel gives shared references to its value and to nothing else.
+// SAFETY: a shared message gives shared references to its value and to nothing else.
 unsafe impl<T: Sync> Sync for Message<T> {}
 // SAFETY: it owns its nodes.
 unsafe impl<T: Send> Send for MessageList<T> {}
@@ -90,8 +90,8 @@ unsafe impl<T: Sync> Sync for MessageList<T> {}
 
 /// Creates an empty queue.
 pub fn pair<T>() -> (Sender<T>, Receiver<T>) {
-    let pile = Arc::new(Queue { top: AtomicPtr::new(ptr::null_mut()) });
-    (Sender(Arc::clone(&pile)), Receiver(pile))
+    let queue = Arc::new(Queue { top: AtomicPtr::new(ptr::null_mut()) });
+    (Sender(Arc::clone(&queue)), Receiver(queue))
 }
 
 impl<T> Sender<T> {
@@ -101,14 +101,14 @@ impl<T> Sender<T> {
         self.0.top.load(Ordering::Relaxed) != closed()
     }
 
-    /// Gives a parcel, on top of those that wait. Says whether any do: if not, the taker has taken all that was given
+    /// Gives a message, on top of those that wait. Says whether any do: if not, the receiver has taken all that was given
     /// before.
     ///
     /// # Errors
-    /// The parcel, when there is no taker any more.
+    /// The message, when there is no receiver any more.
     #[inline]
-    pub fn push(&mut self, parcel: Message<T>) -> Result<bool, Message<T>> {
-        let node = Box::into_raw(parcel.0);
+    pub fn push(&mut self, message: Message<T>) -> Result<bool, Message<T>> {
+        let node = Box::into_raw(message.0);
         self.lay(node, node).map_err(|node| {
             // SAFETY: `lay` has given it back, and it came from a box above.
             Message(unsafe { Box::from_raw(node) })
@@ -118,9 +118,9 @@ impl<T> Sender<T> {
     /// Gives a list, its first one on top, as [`push`](Sender::push) gives one.
     ///
     /// # Errors
-    /// The list, when there is something in it and no taker any more.
-    pub fn push_all(&mut self, parcels: MessageList<T>) -> Result<bool, MessageList<T>> {
-        let first = parcels.give_up();
+    /// The list, when there is something in it and no receiver any more.
+    pub fn push_all(&mut self, messages: MessageList<T>) -> Result<bool, MessageList<T>> {
+        let first = messages.give_up();
         if first.is_null() {
             let top = self.0.top.load(Ordering::Relaxed);
             return Ok(!top.is_null() && top != closed());
@@ -137,7 +137,7 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Lays owned nodes, linked from `first` to `last`, on the pile. Gives them back when it is closed.
+    /// Lays owned nodes, linked from `first` to `last`, on the queue. Gives them back when it is closed.
     #[inline(always)]
     fn lay(&mut self, first: *mut Node<T>, last: *mut Node<T>) -> Result<bool, *mut Node<T>> {
         // the loaded pointer was stored by this sender, or is null or `closed`: it is not dereferenced, so nothing need
@@ -150,8 +150,8 @@ impl<T> Sender<T> {
             }
             // SAFETY: the caller owns the node until the exchange succeeds.
             unsafe { (*last).next = below };
-            // Release: the nodes' contents go with them. The same node cannot have left the pile and come back, because
-            // only this giver could have laid it there. So a failure means taken or closed, and there are at most two.
+            // Release: the nodes' contents go with them. The same node cannot have left the queue and come back, because
+            // only this sender could have laid it there. So a failure means taken or closed, and there are at most two.
             match self.0.top.compare_exchange(below, first, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Ok(!below.is_null()),
                 Err(now) => below = now,
@@ -159,21 +159,21 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Puts a parcel in the place of all that wait, and gives those back, newest first. The taker finds the one or the
+    /// Puts a message in the place of all that wait, and gives those back, newest first. The receiver finds the one or the
     /// others, never neither.
     ///
     /// # Errors
-    /// The parcel, when there is no taker any more.
-    pub fn replace(&mut self, parcel: Message<T>) -> Result<MessageList<T>, Message<T>> {
-        let node = Box::into_raw(parcel.0);
+    /// The message, when there is no receiver any more.
+    pub fn replace(&mut self, message: Message<T>) -> Result<MessageList<T>, Message<T>> {
+        let node = Box::into_raw(message.0);
         // SAFETY: it is owned until the swap.
         unsafe { (*node).next = ptr::null_mut() };
-        // Release: as in `lay`. Acquire is not needed: what comes back was given by this very giver.
+        // Release: as in `lay`. Acquire is not needed: what comes back was given by this very sender.
         let old = self.0.top.swap(node, Ordering::Release);
         if old == closed() {
-            // The taker is gone, so nobody has seen the node.
+            // The receiver is gone, so the node was never seen.
             self.0.top.store(closed(), Ordering::Relaxed);
-            // SAFETY: it came from a box above, and nobody else has it.
+            // SAFETY: it came from a box above, and there is no other reference.
             return Err(Message(unsafe { Box::from_raw(node) }));
         }
         Ok(MessageList { first: old })
@@ -237,10 +237,10 @@ impl<T> MessageList<T> {
         self.first.is_null()
     }
 
-    /// Puts a parcel at the front.
-    pub fn push(&mut self, mut parcel: Message<T>) {
-        parcel.0.next = self.first;
-        self.first = Box::into_raw(parcel.0);
+    /// Puts a message at the front.
+    pub fn push(&mut self, mut message: Message<T>) {
+        message.0.next = self.first;
+        self.first = Box::into_raw(message.0);
     }
 
     /// Returns an iterator over mutable values.

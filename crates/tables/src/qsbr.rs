@@ -47,7 +47,7 @@ impl QsbrDomain {
     /// Registers a reader.
     pub(crate) fn register(&self) -> QsbrReader {
         let mut readers = self.readers();
-        // Under the lock: whoever found the list without this reader has unlinked before.
+        // Under the lock: a writer that found the list without this reader has unlinked before.
         let seen = Arc::new(Line(AtomicU64::new(self.generation.0.load(Ordering::Acquire))));
         readers.push(Arc::clone(&seen));
         QsbrReader { seen, idle: false }

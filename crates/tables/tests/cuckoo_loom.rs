@@ -82,9 +82,9 @@ impl Moving {
                 table.insert(K::number(n), K::value(n as u32)).ok()?;
             }
             table.remove(K::number(found.gone));
-            let (before, moved) = (table.at_home(), table.counters().moved);
+            let (before, moved) = (table.in_primary(), table.counters().moved);
             table.insert(K::number(found.last), K::value(found.last as u32)).ok()?;
-            let right = if home { table.at_home() > before + 1 } else { table.at_home() <= before };
+            let right = if home { table.in_primary() > before + 1 } else { table.in_primary() <= before };
             (right && table.counters().moved > moved).then_some(found)
         };
         (0..100_000).step_by(10).find_map(one).expect("some keys move")

@@ -43,8 +43,8 @@ impl Drop for Watched {
     }
 }
 
-fn numbers(parcels: &mut MessageList<Watched>) -> Vec<u64> {
-    parcels.iter_mut().map(|value| value.get()).collect()
+fn numbers(messages: &mut MessageList<Watched>) -> Vec<u64> {
+    messages.iter_mut().map(|value| value.get()).collect()
 }
 
 #[test]
@@ -52,12 +52,12 @@ fn pushed_and_taken() {
     loom::model(|| {
         let alive = Alive::default();
         let given = Arc::new(AtomicU64::new(0));
-        let (mut giver, mut taker) = handoff::pair();
+        let (mut sender, mut receiver) = handoff::pair();
         let writer = {
             let (alive, given) = (alive.clone(), given.clone());
             thread::spawn(move || {
                 for n in 1..=3 {
-                    assert!(giver.push(Watched::new(n, &alive)).is_ok());
+                    assert!(sender.push(Watched::new(n, &alive)).is_ok());
                     given.store(n, Ordering::Release);
                 }
             })
@@ -65,40 +65,44 @@ fn pushed_and_taken() {
         let mut seen = 0;
         for _ in 0..2 {
             let least = given.load(Ordering::Acquire);
-            let mut parcels = taker.take().reversed();
-            for n in numbers(&mut parcels) {
+            let mut messages = receiver.take().reversed();
+            for n in numbers(&mut messages) {
                 assert_eq!(n, seen + 1);
                 seen = n;
             }
             assert!(seen >= least);
         }
         writer.join().unwrap();
-        let rest: Vec<u64> = taker.take().reversed().map(|p| p.get()).collect();
+        let rest: Vec<u64> = receiver.take().reversed().map(|p| p.get()).collect();
         assert_eq!(rest, (seen + 1..=3).collect::<Vec<_>>());
-        drop(taker);
+        drop(receiver);
         assert_eq!(alive.load(Ordering::Relaxed), 0);
     });
 }
 
-/// A pile of two is replaced by a parcel that says it all: no look may miss what was given before it.
+/// A queue of two is replaced by a message that says it all: no look may miss what was given before it.
 #[test]
 fn replaced_without_a_gap() {
     loom::model(|| {
         let alive = Alive::default();
         let given = Arc::new(AtomicU64::new(0));
-        let (mut giver, mut taker) = handoff::pair();
+        let (mut sender, mut receiver) = handoff::pair();
         let writer = {
             let (alive, given) = (alive.clone(), given.clone());
             thread::spawn(move || {
-                let mut pile = 0;
+                let mut queue = 0;
                 for n in 1..=4 {
-                    let parcel = Watched::new(n, &alive);
-                    if pile == 2 {
-                        let old = giver.replace(parcel).map_err(drop).expect("the taker is there");
+                    let message = Watched::new(n, &alive);
+                    if queue == 2 {
+                        let old = sender.replace(message).map_err(drop).expect("the receiver is there");
                         assert!(numbers(&mut old.reversed()).is_sorted());
-                        pile = 1;
+                        queue = 1;
                     } else {
-                        pile = 1 + if giver.push(parcel).map_err(drop).expect("the taker is there") { pile } else { 0 };
+                        queue = 1 + if sender.push(message).map_err(drop).expect("the receiver is there") {
+                            queue
+                        } else {
+                            0
+                        };
                     }
                     given.store(n, Ordering::Release);
                 }
@@ -107,28 +111,28 @@ fn replaced_without_a_gap() {
         let mut seen = 0;
         for _ in 0..2 {
             let least = given.load(Ordering::Acquire);
-            for n in numbers(&mut taker.take().reversed()) {
+            for n in numbers(&mut receiver.take().reversed()) {
                 assert!(n > seen);
                 seen = n;
             }
             assert!(seen >= least, "{seen} of {least}");
         }
         writer.join().unwrap();
-        if let Some(last) = taker.take().reversed().last() {
+        if let Some(last) = receiver.take().reversed().last() {
             seen = last.get();
         }
         assert_eq!(seen, 4);
-        drop(taker);
+        drop(receiver);
         assert_eq!(alive.load(Ordering::Relaxed), 0);
     });
 }
 
-/// MessageList go round: the giver writes again into what the taker has read.
+/// MessageList go round: the sender writes again into what the receiver has read.
 #[test]
 fn spent_parcels_come_back() {
     loom::model(|| {
         let alive = Alive::default();
-        let (mut giver, mut taker) = handoff::pair();
+        let (mut sender, mut receiver) = handoff::pair();
         let (mut back, mut spent) = handoff::pair::<Watched>();
         let writer = {
             let alive = alive.clone();
@@ -138,45 +142,45 @@ fn spent_parcels_come_back() {
                     if spare.is_empty() {
                         spare = spent.take();
                     }
-                    let mut parcel = spare.next().unwrap_or_else(|| Watched::new(0, &alive));
-                    parcel.set(n);
-                    assert!(giver.push(parcel).is_ok());
+                    let mut message = spare.next().unwrap_or_else(|| Watched::new(0, &alive));
+                    message.set(n);
+                    assert!(sender.push(message).is_ok());
                 }
-                (giver, spent)
+                (sender, spent)
             })
         };
         let mut seen = 0;
         for _ in 0..2 {
-            let mut parcels = taker.take().reversed();
-            for n in numbers(&mut parcels) {
+            let mut messages = receiver.take().reversed();
+            for n in numbers(&mut messages) {
                 assert_eq!(n, seen + 1);
                 seen = n;
             }
-            assert!(back.push_all(parcels).is_ok());
+            assert!(back.push_all(messages).is_ok());
         }
         drop(writer.join().unwrap());
-        drop((taker, back));
+        drop((receiver, back));
         assert_eq!(alive.load(Ordering::Relaxed), 0);
     });
 }
 
-/// The taker leaves while the giver gives: whatever is not given back is dropped.
+/// The receiver leaves while the sender gives: whatever is not given back is dropped.
 #[test]
 fn a_taker_that_leaves_loses_nothing() {
     loom::model(|| {
         let alive = Alive::default();
-        let (mut giver, mut taker) = handoff::pair();
+        let (mut sender, mut receiver) = handoff::pair();
         let reader = thread::spawn(move || {
-            let taken = taker.take().count();
-            drop(taker);
+            let taken = receiver.take().count();
+            drop(receiver);
             taken
         });
-        let first = giver.push(Watched::new(1, &alive)).is_ok();
-        let second = giver.replace(Watched::new(2, &alive)).is_ok();
-        let third = giver.push(Watched::new(3, &alive)).is_ok();
-        assert!(first >= second && second >= third, "a taker that has gone does not come back");
+        let first = sender.push(Watched::new(1, &alive)).is_ok();
+        let second = sender.replace(Watched::new(2, &alive)).is_ok();
+        let third = sender.push(Watched::new(3, &alive)).is_ok();
+        assert!(first >= second && second >= third, "a receiver that has gone does not come back");
         reader.join().unwrap();
         assert_eq!(alive.load(Ordering::Relaxed), 0);
-        assert!(giver.push(Watched::new(4, &alive)).is_err());
+        assert!(sender.push(Watched::new(4, &alive)).is_err());
     });
 }

@@ -1,7 +1,7 @@
 //! NFPA's traces by name (Csikor et al., NFV-SDN 2015), generated: what the device under test is offered, and the tables
 //! that it needs for it.
 //!
-//! NFPA ships pcaps; where these were not to be had, the fields below are ours, and what NFPA says is kept: how many flows,
+//! NFPA ships pcaps; as these are not published, the fields below are ours, and NFPA's statements are kept: how many flows,
 //! and what differs between them. All are UDP over IPv4.
 //!
 //! | name | flows | what differs | frames go to |

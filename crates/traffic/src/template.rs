@@ -86,7 +86,7 @@ pub(crate) struct Size {
 #[derive(Clone, Debug)]
 pub struct Template {
     flows: Flows,
-    /// None where there is `extra`, which has them: whoever finds none there looks here, and nobody else has to.
+    /// None where there is `extra`, which then contains them.
     sizes: Box<[Size]>,
     tcp: bool,
     probe: bool,
@@ -214,7 +214,7 @@ impl Template {
     }
 
     /// As [`fill`](Self::fill), but leaves everything behind headers and probe as it is: for buffers that hold a frame
-    /// of this template already, of this size or a larger one, and that nobody has written to since.
+    /// of this template already, of this size or a larger one, and unmodified since.
     #[inline(always)]
     pub fn fill_head(&self, size: usize, flow: u32, probe: Probe, frame: &mut [u8]) -> usize {
         let Some(size) = self.sizes.get(size).filter(|size| size.len <= frame.len()) else {

@@ -96,7 +96,7 @@ impl FiveTuple {
 
     /// Returns a hash of all five fields, well spread in all its bits: take as few as needed, from either end.
     ///
-    /// Stable within one version of this crate only. Not keyed: whoever chooses the addresses can choose the hash.
+    /// Stable within one version of this crate only. Not keyed: a sender that chooses its addresses can choose the hash.
     #[inline]
     #[must_use]
     pub fn hash(&self) -> u32 {

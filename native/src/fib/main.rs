@@ -160,7 +160,7 @@ fn measure<K: Numbered>(args: &Args, eal: Option<Eal>, entries: u64) -> anyhow::
     let Backing { hugetlb, transparent, ordinary } = table.backing();
     let bytes = hugetlb + transparent + ordinary;
     let (len, load, in_primary) =
-        (table.len() as f64, table.len() as f64 / table.slots() as f64, table.at_home() as f64);
+        (table.len() as f64, table.len() as f64 / table.slots() as f64, table.in_primary() as f64);
     let inputs = Inputs::<K>::new(bytes, entries, pages.min(Pages::Transparent));
     let default_readers = std::thread::available_parallelism().map_or(1, usize::from).min(2);
     let mut kinds = kinds(args.readers.unwrap_or(default_readers), rte_hash.is_ok());

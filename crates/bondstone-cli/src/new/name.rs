@@ -20,12 +20,12 @@ const MAX_LEN: usize = 32;
 /// Libraries and modules that the templates use, names reserved by Cargo, keywords and primitive types: a library with
 /// such a name would hide them.
 const RESERVED: &str = "\
-    alloc bench bondstone build capture core cycles deps ethernet examples graph incremental ipv4 lint model named_enum nf testkit \
-    diagnostics packet packets pcap proc_macro prop proptest schemars self serde std streams tables test tests wire abstract as async await \
-    become box break const continue crate do dyn else enum extern false final fn for gen if impl in let loop macro \
-    match mod move mut override priv pub ref return static struct super trait true try type typeof union unsafe \
-    unsized use virtual where while yield bool char f16 f32 f64 f128 i8 i16 i32 i64 i128 isize str u8 u16 u32 u64 \
-    u128 usize";
+    alloc bench bondstone build capture core cycles deps ethernet examples graph incremental ipv4 lint model \
+    named_enum nf testkit diagnostics packet packets pcap proc_macro prop proptest schemars self serde std streams \
+    tables test tests wire abstract as async await become box break const continue crate do dyn else enum extern \
+    false final fn for gen if impl in let loop macro match mod move mut override priv pub ref return static struct \
+    super trait true try type typeof union unsafe unsized use virtual where while yield bool char f16 f32 f64 f128 \
+    i8 i16 i32 i64 i128 isize str u8 u16 u32 u64 u128 usize";
 
 impl Name {
     pub(super) fn parse(given: &str, registry: &Registry) -> Result<Self, Diagnostic> {

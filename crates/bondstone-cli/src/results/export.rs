@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = format!("{SELECTION}
 
-Thresholds: throughput=5Mpps; p50, p99, p99.9 or max of the latency in ns, us, ms or s (at the highest load; \"p99 at 50 %\"
-at another); loss=0.1%; or a quantity by its name.
+Thresholds: throughput=5Mpps; p50, p99, p99.9 or max of the latency in ns, us, ms or s (at the highest load;
+\"p99 at 50 %\" at another); loss=0.1%; or a quantity by its name.
 
 Examples:
   bondstone results export nightly --format json --out nightly.json

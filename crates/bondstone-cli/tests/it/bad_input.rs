@@ -110,8 +110,8 @@ fn rejects_invalid_nf_settings() {
         ("[nf.x]\nkind = \"tee\"\nevery = \"two\"\n", 10, "two", "u32"),
         ("[nf.x]\nkind = \"tee\"\nevery = -1\n", 10, "-1", "u32"),
         ("[nf.x]\nkind = \"tee\"\nevery = 0\n", 10, "0", "write 1"),
-        ("[nf.x]\nkind = \"l2fwd\"\nsrc = \"02:00:00:00:00\"\n", 10, "02:00:00:00:00", "six bytes"),
-        ("[nf.x]\nkind = \"l2fwd\"\ndst = \"no MAC\"\n", 10, "no MAC", "six bytes"),
+        ("[nf.x]\nkind = \"l2fwd\"\nsrc = \"02:00:00:00:00\"\n", 10, "02:00:00:00:00", "six hexadecimal bytes"),
+        ("[nf.x]\nkind = \"l2fwd\"\ndst = \"no MAC\"\n", 10, "no MAC", "six hexadecimal bytes"),
         ("[nf.x]\nkind = \"l2fwd\"\ndst = 4\n", 10, "4", "string"),
     ] {
         verdict.expect_path_error("[\"a\", \"x\", \"b\"]", nf, line, value, remedy);
@@ -491,7 +491,7 @@ fn reports_and_counts_a_full_disk() {
 #[test]
 fn reports_ports_that_cannot_be_opened() {
     let scratch = Scratch::new();
-    let socket = scratch.path("nobody.sock");
+    let socket = scratch.path("unused.sock");
     let away = scratch.path("away/v.sock");
     let (client, server) = (format!("virtio-user:{}", socket.display()), format!("vhost:{}", away.display()));
     let memif = format!("memif:{}", scratch.path("away/m.sock").display());

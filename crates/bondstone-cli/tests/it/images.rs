@@ -156,7 +156,7 @@ fn rejects_invalid_content() {
         (&["oci"][..], "the image has no content"),
         (&["oci", "no-such-nf"], "no-such-nf"),
         (&["oci", "absent.toml"], "absent.toml"),
-        (&["oci", "l3fwd"], "without interfaces"),
+        (&["oci", "l3fwd"], "has no interfaces"),
     ] {
         let output = image(&folder, args);
         assert_eq!(output.status, Some(2), "{args:?}: {output:?}");

@@ -30,7 +30,7 @@ fn reports_each_finding() {
     }
     // the text output has the same findings
     assert_eq!(said.err.matches("error: ").count(), findings.len());
-    assert!(said.err.contains("src/heap.rs:") && said.err.contains("an unsafe block"), "{}", said.err);
+    assert!(said.err.contains("src/buffer.rs:") && said.err.contains("an unsafe block"), "{}", said.err);
 }
 
 #[test]

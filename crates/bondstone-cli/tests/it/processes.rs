@@ -9,8 +9,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Command;
 
-/// The user and group `nobody`.
-const NOBODY: u32 = 65534;
+/// An unprivileged user and group.
+const UNPRIVILEGED: u32 = 65534;
 /// File with the number of free huge pages.
 const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
@@ -85,7 +85,7 @@ impl Mode {
     fn scratch(self) -> Scratch {
         let scratch = Scratch::new();
         if self.rootless && root() {
-            chown(scratch.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(scratch.path(""), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         scratch
     }

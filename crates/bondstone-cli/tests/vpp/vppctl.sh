@@ -43,7 +43,7 @@ joined() {
 }
 
 case "$*" in
-"show version") echo "vpp v24.06-release built by nobody" ;;
+"show version") echo "vpp v24.06-release built by test" ;;
 "create vhost-user socket "*" server")
 	create "VirtualEthernet0/0/$(wc -l <"$known")" "net_vhost,iface=$4,queues=1"
 	;;

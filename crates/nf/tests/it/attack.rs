@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use testkit::{Harness, AdversarialTraffic, HarnessBuilder};
+use testkit::{AdversarialTraffic, Harness, HarnessBuilder};
 use wire::{TcpFlags, build};
 
 fn env_number(name: &str, default: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Made-up results. No number in them was measured: they are for looking at reports, and for tests.
+//! Synthetic results for tests and for viewing reports; no number in them was measured.
 
 use report::{
     Axis, Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfInstance,
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const CHAIN: &str = "bondstone = 1\n\n[port.lan]\ndevice = \"memif:lan\"\n[port.wan]\ndevice = \"memif:wan\"\n\n\
     [nf.guard]\nkind = \"ttl\"\n\n[[chain]]\npath = [\"lan\", \"guard\", \"wan\"]\ncores = [1]\n";
 
-/// The sizes of RFC 2544 §9.1 and a mix.
+/// Returns the sizes of RFC 2544 §9.1 and a mix.
 pub(crate) fn sizes() -> Vec<Frames> {
     let part = |(frame_bytes, weight)| MixPart { frame_bytes, weight };
     let mix = Mix { name: "IMIX".to_owned(), parts: [(64, 7), (594, 4), (1518, 1)].map(part).to_vec() };
@@ -17,12 +17,12 @@ pub(crate) fn sizes() -> Vec<Frames> {
     sizes.into_iter().chain([Frames::Mix(mix)]).collect()
 }
 
-/// One sealed result: `kind` of device, frames, cycles that it spends on a packet.
+/// Returns a result with an id, for a kind of DUT, frames, and cycles per packet.
 pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
     let tsc_hz = 2_900_000_000u64;
     let bytes = frames.mean_bytes();
     let line = rate::line_pps(rate::TEN_GBE_BPS, bytes);
-    // moving bytes costs as well
+    // cost per byte
     let cycles = cycles + bytes * 0.06;
     let capacity = tsc_hz as f64 / cycles;
     let (lower, limited_by) = if capacity > line { (line, LimitedBy::LineRate) } else { (capacity, LimitedBy::Dut) };
@@ -38,7 +38,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             version: "0.1.0".to_owned(),
             command: Some("bondstone bench scenarios/sample.toml --seed 7".to_owned()),
         },
-        study: "sample: made-up numbers".to_owned(),
+        study: "sample: synthetic numbers".to_owned(),
         cell: BTreeMap::from([("isolation".to_owned(), "inproc".to_owned())]),
         method: Method { name: "throughput".to_owned(), standard: Some("RFC 2544 §26.1".to_owned()), quick: true },
         dut: Dut {
@@ -98,7 +98,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             id: None,
         }),
         limited_by,
-        deviations: vec!["every number here is made up".to_owned()],
+        deviations: vec!["synthetic numbers".to_owned()],
         trials,
         summary: Summary { lower_pps: lower, upper_pps: upper, conditional_pps: Some(lower) },
         latency: [0.1, 0.5, 0.9].map(|share| latency(lower, share, cycles, bytes)).to_vec(),
@@ -112,7 +112,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
         streams: vec![],
         nodes: nodes(kind, cycles, (lower * 21.0) as u64),
     };
-    result.assign_id().expect("made-up data is sound");
+    result.assign_id().expect("valid samples");
     result
 }
 
@@ -125,8 +125,8 @@ fn trial(load: f64, capacity: f64, n: usize) -> Trial {
     let unsent = if n == 2 { 3 } else { 0 };
     let sent = intended - unsent;
     let received = sent.min(capacity.round() as u64);
-    let machine = n == 3;
-    let received = if machine { received - 1800 } else { received };
+    let host_interference = n == 3;
+    let received = if host_interference { received - 1800 } else { received };
     Trial {
         load_pps: load,
         duration_s: 1.0,
@@ -135,8 +135,8 @@ fn trial(load: f64, capacity: f64, n: usize) -> Trial {
         unsent,
         received,
         lost: sent - received,
-        poll_gap_max_ns: if machine { 3_412_000 } else { 18_000 + 977 * n as u64 },
-        host_interference: machine,
+        poll_gap_max_ns: if host_interference { 3_412_000 } else { 18_000 + 977 * n as u64 },
+        host_interference,
         ..Trial::default()
     }
 }
@@ -145,7 +145,7 @@ fn latency(lower: f64, share: f64, cycles: f64, bytes: f64) -> Latency {
     let mut h = Histogram::<u64>::new(3).expect("three digits");
     let samples = 200_000u64;
     for n in 0..samples {
-        // a hash in place of chance, so that the report is the same every time
+        // a hash instead of random numbers, for reproducible reports
         let u = ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         let queue = 1.0 / (1.0 - 0.93 * share);
         let base = 2400.0 + cycles * 9.0 + bytes * 1.7;

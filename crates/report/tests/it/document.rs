@@ -275,9 +275,9 @@ fn rejects_documents_beyond_the_limits() {
 
 #[test]
 fn errors_are_short_and_escaped() {
-    let mut hostile = value(&sample());
-    hostile["dut"]["kind"] = json!("\u{1b}[2J".repeat(10_000));
-    let error = Document::read(&hostile.to_string()).unwrap_err().to_string();
+    let mut malicious = value(&sample());
+    malicious["dut"]["kind"] = json!("\u{1b}[2J".repeat(10_000));
+    let error = Document::read(&malicious.to_string()).unwrap_err().to_string();
     assert!(error.len() < 600 && !error.contains('\u{1b}') && error.starts_with("dut.kind: "), "{error}");
 }
 

@@ -306,34 +306,35 @@ fn bar_heights_are_proportional() {
 
 #[test]
 fn escapes_markup_in_names() {
-    const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u{202e}\u{1b}[31m";
+    const MALICIOUS: &str =
+        "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u{202e}\u{1b}[31m";
     let mut all = results();
     for r in &mut all {
-        r.study = HOSTILE.to_owned();
-        r.dut.kind = HOSTILE.to_owned();
-        r.dut.file = Some(HOSTILE.to_owned());
-        r.dut.chain = Some(HOSTILE.to_owned());
-        r.dut.nfs[0].kind = HOSTILE.to_owned();
-        r.dut.ports[0].name = HOSTILE.to_owned();
-        r.cell.insert(HOSTILE.to_owned(), r.traffic.flows.to_string());
-        r.tool.command = Some(HOSTILE.to_owned());
-        r.tool.name = HOSTILE.to_owned();
-        r.environment.cpu = HOSTILE.to_owned();
-        r.environment.hypervisor = Some(HOSTILE.to_owned());
-        r.environment.extra.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
-        r.goal.name = Some(HOSTILE.to_owned());
-        r.goal.search = HOSTILE.to_owned();
-        r.deviations.push(HOSTILE.to_owned());
-        r.nodes[1].name = HOSTILE.to_owned();
-        r.nodes[1].dropped.insert(HOSTILE.to_owned(), 1);
-        r.traffic.protocol = HOSTILE.to_owned();
+        r.study = MALICIOUS.to_owned();
+        r.dut.kind = MALICIOUS.to_owned();
+        r.dut.file = Some(MALICIOUS.to_owned());
+        r.dut.chain = Some(MALICIOUS.to_owned());
+        r.dut.nfs[0].kind = MALICIOUS.to_owned();
+        r.dut.ports[0].name = MALICIOUS.to_owned();
+        r.cell.insert(MALICIOUS.to_owned(), r.traffic.flows.to_string());
+        r.tool.command = Some(MALICIOUS.to_owned());
+        r.tool.name = MALICIOUS.to_owned();
+        r.environment.cpu = MALICIOUS.to_owned();
+        r.environment.hypervisor = Some(MALICIOUS.to_owned());
+        r.environment.extra.insert(MALICIOUS.to_owned(), MALICIOUS.to_owned());
+        r.goal.name = Some(MALICIOUS.to_owned());
+        r.goal.search = MALICIOUS.to_owned();
+        r.deviations.push(MALICIOUS.to_owned());
+        r.nodes[1].name = MALICIOUS.to_owned();
+        r.nodes[1].dropped.insert(MALICIOUS.to_owned(), 1);
+        r.traffic.protocol = MALICIOUS.to_owned();
         if let Frames::Mix(mix) = &mut r.traffic.frames {
-            mix.name = HOSTILE.to_owned();
+            mix.name = MALICIOUS.to_owned();
         }
     }
     let page = html(&all);
     check_page(&page);
-    let shown = HOSTILE.replace(['\u{202e}', '\u{1b}'], "\u{fffd}");
+    let shown = MALICIOUS.replace(['\u{202e}', '\u{1b}'], "\u{fffd}");
     assert!(texts(&parse(&page), "h1")[0].contains(&shown));
     let text = table(&all);
     assert!(!text.contains(['\u{1b}', '\u{202e}']));

@@ -187,8 +187,8 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
     ]);
     cell.extend(text("vnf_driver")?.map(|driver| ("driver".to_owned(), driver)));
     let mut extra = BTreeMap::from([("NFPA measurement".to_owned(), number.to_string())]);
-    if let Some(twin) = text("bidir_twin_id")? {
-        extra.insert("NFPA measurement of the other direction".to_owned(), twin);
+    if let Some(reverse) = text("bidir_twin_id")? {
+        extra.insert("NFPA measurement of the other direction".to_owned(), reverse);
     }
     let nic = truncate(&format!("{} {}", or_unknown("nic_make")?, or_unknown("nic_model")?), limit::NAME);
     let function = or_unknown("vnf_function")?;

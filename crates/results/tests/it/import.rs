@@ -222,12 +222,12 @@ fn nfpa(path: &Path) -> Connection {
     c
 }
 
-fn measurement(c: &Connection, id: i64, ts: &str, traffic: i64, missing: f64, twin: &str) {
+fn measurement(c: &Connection, id: i64, ts: &str, traffic: i64, missing: f64, reverse: &str) {
     let rates = format!(
         "14e6, 14.5e6, 14.8e6, 11e6, 12e6, 13e6, 0, {missing}, 3e6, 7e9, 7.25e9, 7.4e9, 5e9, 6e9, 6.5e9, 0, 1.25e9, 2e9"
     );
     c.execute_batch(&format!(
-        "INSERT INTO measurements VALUES ({id}, {ts}, 'my switch', 1, 1, 11, 1, 2, {traffic}, 5, 10, {rates}, {twin}, 'a comment', 1,
+        "INSERT INTO measurements VALUES ({id}, {ts}, 'my switch', 1, 1, 11, 1, 2, {traffic}, 5, 10, {rates}, {reverse}, 'a comment', 1,
             'FALSE', 'FALSE')"
     ))
     .unwrap();

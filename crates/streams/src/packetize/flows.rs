@@ -19,7 +19,7 @@ use wire::flow::FiveTuple;
 use wire::{Tcp, TcpFlags};
 
 /// Number that stands for "no flow".
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_FLOW: u32 = u32::MAX;
 /// Milliseconds for which a connection that ended in order is kept, so that late retransmissions are still translated.
 const LINGER: u64 = 10_000;
 /// Milliseconds without progress after which a connection can be evicted when memory is full.
@@ -198,7 +198,7 @@ impl<R: Rewrite> Flows<R> {
             Key::V4(key) => self.v4.get(&key),
             Key::V6(key) => self.v6.get(&key),
         };
-        number.unwrap_or(NOBODY)
+        number.unwrap_or(NO_FLOW)
     }
 
     fn key_of(packet: &Packet) -> Option<Key> {
@@ -225,7 +225,7 @@ impl<R: Rewrite> Flows<R> {
         let flags = part.segment.flags;
         let syn = flags.contains(TcpFlags::SYN);
         if self.changed {
-            number = Self::key_of(&packet).map_or(NOBODY, |key| self.find_one(key));
+            number = Self::key_of(&packet).map_or(NO_FLOW, |key| self.find_one(key));
         }
         let known = self.entries.get(number as usize).is_some_and(Option::is_some);
         let begins = syn && !flags.contains(TcpFlags::ACK);

@@ -1,7 +1,7 @@
 //! The node.
 
 use super::counts::Counts;
-use super::flows::{Flows, NOBODY};
+use super::flows::{Flows, NO_FLOW};
 use super::output::Output;
 use super::{Drop, Rewrite, Settings};
 use crate::window::frame::{self, Classified, FlowPacket, Frame};
@@ -35,7 +35,7 @@ impl<R: Rewrite> Packetized<R> {
             counts: Counts::default(),
             kinds: [Classified::Other; BURST],
             parts: [FlowPacket::default(); BURST],
-            numbers: [NOBODY; BURST],
+            numbers: [NO_FLOW; BURST],
         })
     }
 
@@ -61,7 +61,7 @@ impl<R: Rewrite> Packetized<R> {
                     Frame::Unreadable => (Classified::Unreadable, FlowPacket::default()),
                     Frame::V4(..) | Frame::V6(..) | Frame::Other => (Classified::Other, FlowPacket::default()),
                 };
-                (kinds[at], parts[at], numbers[at]) = (kind, part, NOBODY);
+                (kinds[at], parts[at], numbers[at]) = (kind, part, NO_FLOW);
             },
         );
         flows.find(numbers);

@@ -7,7 +7,7 @@ use wire::checksum::Pseudo;
 use wire::{Follows, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 
 /// A transport whose flows [`window`](crate::window()) can inspect, named by its header: [`Tcp`] or [`Udp`].
-#[allow(private_bounds, reason = "nobody else implements it")]
+#[allow(private_bounds, reason = "sealed")]
 pub trait Transport: Header + Follows<Ipv4> + Follows<Ipv6> + Parse {}
 
 impl Transport for Tcp {}

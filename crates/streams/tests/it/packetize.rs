@@ -3,8 +3,8 @@
 mod attacks;
 mod cases;
 mod host;
-mod hostile;
 mod link;
+mod malformed;
 mod pressure;
 mod world;
 

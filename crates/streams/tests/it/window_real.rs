@@ -51,7 +51,7 @@ type Ends = [SocketAddr; 2];
 /// What was sent from an end to the other, all flows with the same ends one behind the other.
 type Streams = BTreeMap<(SocketAddr, SocketAddr), Run>;
 
-/// Keeps what it is shown. Behind a gap that nobody acknowledged it keeps nothing: neither does tshark print that.
+/// Collects inspected bytes. Behind an unacknowledged gap it collects nothing, as tshark prints nothing.
 struct Keep(Arc<Mutex<Streams>>);
 
 impl Inspect for Keep {

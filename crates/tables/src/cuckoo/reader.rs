@@ -106,7 +106,7 @@ impl<K: Key> Reader<K> {
         if stored == 0 {
             stored = look_in_both(&self.store, key, hash, &mut self.restarts);
         }
-        // Whoever finds an entry sees what was written before it was inserted.
+        // A reader that finds an entry sees the writes before its insertion.
         fence(Ordering::Acquire);
         value::<K>(stored)
     }
@@ -132,7 +132,7 @@ impl<K: Key> Reader<K> {
                 let (hash, bucket) = (fetched.hashes[at % RING], fetched.first[at % RING]);
                 let stored = keys[at].find(&view.buckets[bucket as usize]);
                 values[at] = value::<K>(stored);
-                // of those that were found it is written over: a branch that nobody foresees costs more
+                // of those that were found it is written over: an unpredictable branch costs more
                 let miss = &mut this.all[this.len % BLOCK];
                 let second = view.geometry.second(hash) as u32;
                 (miss.key, miss.first, miss.second) = (at as u32, bucket, second);
@@ -145,7 +145,7 @@ impl<K: Key> Reader<K> {
             core::mem::swap(&mut this, &mut last);
         }
         last.rest(store, view, keys, values, restarts);
-        // Whoever finds an entry sees what was written before it was inserted.
+        // A reader that finds an entry sees the writes before its insertion.
         fence(Ordering::Acquire);
     }
 

@@ -34,8 +34,8 @@ impl LastSeen {
         u32::from(u16::from_le_bytes([a, b])) | u32::from(c) << 16
     }
 
-    /// Whether it is that time to which this was set; if not, it is set to it where the slot is a flow's. Nothing is
-    /// written where nothing changes: whoever reads it next would wait for that.
+    /// Sets the time if it differs and the slot is occupied; returns true if it was equal. Nothing is
+    /// written if nothing changes: the next reader would wait for the store.
     #[inline(always)]
     pub(super) fn touch(&mut self, now: Self) -> bool {
         if self.bits() == now.bits() {
@@ -123,7 +123,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
         let free = Entry { key: K::default().pack(), seen: LastSeen::NEVER, value: V::default() };
         for slot in 0..buckets * WAYS {
             // SAFETY: within the reservation, which begins at a boundary of 2 MiB and is backed; words are atomics, so that
-            // the pointer may write, and nobody else has them. The stride keeps the alignment.
+            // the pointer may write, and there is no other reference. The stride keeps the alignment.
             unsafe { base.add(slot * stride).cast::<Entry<K, V>>().write(free) };
         }
         Ok(Self { memory, base, buckets, slots: buckets * WAYS, owns: PhantomData })
@@ -155,29 +155,29 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
 
     /// Returns the slot with the key in the line that begins with slot `home`, whether or not a flow has it.
     #[inline(always)]
-    fn slot_at_home(&self, home: usize, key: &K) -> Option<NonNull<Entry<K, V>>> {
+    fn slot_in_line(&self, home: usize, key: &K) -> Option<NonNull<Entry<K, V>>> {
         let per = Entry::<K, V>::PER_LINE;
         assert!(home < self.slots && home.is_multiple_of(per), "a line of the table");
         // SAFETY: buckets are whole lines, so that all of this one is within the reservation.
         let at = |way: usize| unsafe { self.base.add((home + way) * Entry::<K, V>::STRIDE) }.cast::<Entry<K, V>>();
-        // no branch for which of the line's slots it is: nobody could predict that
+        // no branch on the slot within the cache line, which is unpredictable
         // SAFETY: as for `get`.
         let hits = (0..per).fold(0, |hits: u32, way| hits | u32::from(key.is(unsafe { &at(way).as_ref().key })) << way);
         (hits != 0).then(|| at(hits.trailing_zeros() as usize))
     }
 
-    /// As [`slot_at_home`](Self::slot_at_home), to read.
+    /// As [`slot_in_line`](Self::slot_in_line), to read.
     #[inline(always)]
-    pub(super) fn at_home(&self, home: usize, key: &K) -> Option<&Entry<K, V>> {
+    pub(super) fn in_line(&self, home: usize, key: &K) -> Option<&Entry<K, V>> {
         // SAFETY: as for `get`.
-        self.slot_at_home(home, key).map(|slot| unsafe { slot.as_ref() })
+        self.slot_in_line(home, key).map(|slot| unsafe { slot.as_ref() })
     }
 
-    /// As [`slot_at_home`](Self::slot_at_home), to write.
+    /// As [`slot_in_line`](Self::slot_in_line), to write.
     #[inline(always)]
-    pub(super) fn at_home_mut(&mut self, home: usize, key: &K) -> Option<&mut Entry<K, V>> {
+    pub(super) fn in_line_mut(&mut self, home: usize, key: &K) -> Option<&mut Entry<K, V>> {
         // SAFETY: as for `get_mut`.
-        self.slot_at_home(home, key).map(|mut slot| unsafe { slot.as_mut() })
+        self.slot_in_line(home, key).map(|mut slot| unsafe { slot.as_mut() })
     }
 
     pub(super) fn free(&mut self, slot: usize) {

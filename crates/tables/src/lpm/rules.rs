@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
 /// A hash table for each prefix length, so that a route takes its address and value and little else: 900,000 IPv4 routes
-/// fit in some 18 MB. The hash is seeded: whoever sends routes cannot know which ones collide.
+/// fit in some 18 MB. The hash is seeded: the sender of routes cannot predict collisions.
 pub(super) struct Rules<A: Address> {
     by_length: Box<[HashMap<A::Stored, u32, RandomState>]>,
     len: usize,

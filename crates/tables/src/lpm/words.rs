@@ -148,7 +148,7 @@ impl Words {
                 new.store(found, Ordering::Relaxed);
             }
         }
-        // nobody else sets it: there is one writer
+        // set by the single writer only
         let _ = self.wide.set(wide);
         Ok(())
     }

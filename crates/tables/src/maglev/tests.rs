@@ -61,7 +61,7 @@ fn what_makes_no_ring_is_refused() {
     assert_eq!(Ring::build(7, &[one(1), one(2)].concat()), Err(Error::Twice("a".into())));
     let names = named(8);
     assert!(matches!(Ring::build(7, &members(&names, &[1; 8])), Err(Error::Members { most: 7, .. })));
-    // nobody's
+    // no member
     let empty = Ring::build(7, &one(0)).unwrap();
     assert_eq!((empty.get(u64::MAX), empty.counts()), (None, vec![0]));
     assert_eq!(Ring::build(2, &one(1)).unwrap().get(0), Some(0));

@@ -141,7 +141,7 @@ fn run<K: Numbered>(entries: u64, most: u64, steps: &[Step]) -> Result<(), TestC
     }
     prop_assert_eq!(table.iter().collect::<HashMap<_, _>>(), model);
     prop_assert!(table.iter().count() as u64 == table.len() && table.len() <= table.slots());
-    prop_assert_eq!(reader.restarts(), 0, "nobody wrote meanwhile");
+    prop_assert_eq!(reader.restarts(), 0, "no concurrent writes");
     Ok(())
 }
 
@@ -276,8 +276,8 @@ fn an_entry_takes_nine_bytes() {
     let all = transparent + ordinary;
     assert!((9_142_857..9_142_857 + (2 << 20) + 8192).contains(&all), "{all}");
     // most cost one line
-    println!("{} in 1,000,000 at home", table.at_home());
-    assert!(table.at_home() > 800_000);
+    println!("{} in 1,000,000 in their primary bucket", table.in_primary());
+    assert!(table.in_primary() > 800_000);
 }
 
 #[test]

@@ -277,7 +277,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         for (at, bytes) in &self.0 {
-            // SAFETY: mapped above, and nobody else knows it.
+            // SAFETY: mapped above, without other users.
             unsafe { munmap(*at, *bytes).unwrap() };
         }
     }

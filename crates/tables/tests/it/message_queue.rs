@@ -46,9 +46,9 @@ proptest! {
     #[test]
     fn what_is_given_is_taken_once_in_order(steps in prop::collection::vec(step(), 0..200)) {
         let alive = Arc::new(AtomicU64::new(0));
-        let (mut giver, taker): (Sender<Counted>, Receiver<Counted>) = message_queue::pair();
+        let (mut sender, receiver): (Sender<Counted>, Receiver<Counted>) = message_queue::pair();
         let (mut back, mut home) = message_queue::pair();
-        let mut taker = Some(taker);
+        let mut receiver = Some(receiver);
         let mut waiting: Vec<u64> = vec![];
         let mut hand = MessageList::default();
         let mut number = 0;
@@ -56,50 +56,50 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push => {
-                    let (number, parcel) = fresh();
-                    match giver.push(parcel) {
+                    let (number, message) = fresh();
+                    match sender.push(message) {
                         Ok(others) => {
                             prop_assert_eq!(others, !waiting.is_empty());
                             waiting.push(number);
                         }
-                        Err(parcel) => prop_assert!(taker.is_none() && parcel.0 == number),
+                        Err(message) => prop_assert!(receiver.is_none() && message.0 == number),
                     }
                 }
                 Step::PushAll(n) => {
                     // the front of a list goes on top, and what is on top was given last
                     let mut list = MessageList::default();
-                    let numbers: Vec<u64> = (0..n).map(|_| { let (n, parcel) = fresh(); list.push(parcel); n }).collect();
-                    match giver.push_all(list) {
+                    let numbers: Vec<u64> = (0..n).map(|_| { let (n, message) = fresh(); list.push(message); n }).collect();
+                    match sender.push_all(list) {
                         Ok(others) => {
                             prop_assert_eq!(others, !waiting.is_empty());
                             waiting.extend(numbers);
                         }
                         Err(mut list) => {
-                            prop_assert!(taker.is_none());
+                            prop_assert!(receiver.is_none());
                             prop_assert_eq!(list.iter_mut().map(|p| p.0).collect::<Vec<_>>(), numbers.into_iter().rev().collect::<Vec<_>>());
                         }
                     }
                 }
                 Step::Replace => {
-                    let (number, parcel) = fresh();
-                    match giver.replace(parcel) {
+                    let (number, message) = fresh();
+                    match sender.replace(message) {
                         Ok(old) => {
                             prop_assert_eq!(old.reversed().map(|p| p.0).collect::<Vec<_>>(), core::mem::take(&mut waiting));
                             waiting.push(number);
                         }
-                        Err(parcel) => prop_assert!(taker.is_none() && parcel.0 == number),
+                        Err(message) => prop_assert!(receiver.is_none() && message.0 == number),
                     }
                 }
-                Step::Take => if let Some(taker) = &mut taker {
-                    prop_assert_eq!(taker.is_waiting(), !waiting.is_empty());
-                    let mut parcels = taker.take().reversed();
-                    prop_assert_eq!(parcels.is_empty(), waiting.is_empty());
-                    prop_assert_eq!(parcels.iter_mut().map(|p| p.0).collect::<Vec<_>>(), waiting.clone());
+                Step::Take => if let Some(receiver) = &mut receiver {
+                    prop_assert_eq!(receiver.is_waiting(), !waiting.is_empty());
+                    let mut messages = receiver.take().reversed();
+                    prop_assert_eq!(messages.is_empty(), waiting.is_empty());
+                    prop_assert_eq!(messages.iter_mut().map(|p| p.0).collect::<Vec<_>>(), waiting.clone());
                     waiting.clear();
-                    for parcel in parcels {
-                        hand.push(parcel);
+                    for message in messages {
+                        hand.push(message);
                     }
-                    prop_assert!(!taker.is_waiting());
+                    prop_assert!(!receiver.is_waiting());
                 },
                 Step::GiveBack => {
                     // newest first in hand, so newest on top
@@ -110,15 +110,15 @@ proptest! {
                     prop_assert!(returned.is_sorted());
                 }
                 Step::Leave => {
-                    taker = None;
+                    receiver = None;
                     waiting.clear();
                 }
             }
-            prop_assert_eq!(giver.is_open(), taker.is_some());
+            prop_assert_eq!(sender.is_open(), receiver.is_some());
             let held = hand.iter_mut().count();
             prop_assert_eq!(alive.load(Ordering::Relaxed), (waiting.len() + held) as u64);
         }
-        drop((giver, taker, back, home, hand));
+        drop((sender, receiver, back, home, hand));
         prop_assert_eq!(alive.load(Ordering::Relaxed), 0);
     }
 }
@@ -127,30 +127,30 @@ proptest! {
 fn two_threads_lose_nothing_and_never_see_a_gap() {
     const LAST: u64 = 200_000;
     const PILE: u64 = 64;
-    let (mut giver, mut taker) = message_queue::pair::<(u64, Vec<u64>)>();
+    let (mut sender, mut receiver) = message_queue::pair::<(u64, Vec<u64>)>();
     let (mut back, mut spent) = message_queue::pair();
-    // what was given for certain, before the taker looks
+    // what was given for certain, before the receiver looks
     let given = AtomicU64::new(0);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            let (mut pile, mut spare) = (0, MessageList::default());
+            let (mut queue, mut spare) = (0, MessageList::default());
             for n in 1..=LAST {
                 if spare.is_empty() {
                     spare = spent.take();
                 }
-                let mut parcel = spare.next().unwrap_or_else(|| Message::new((0, vec![])));
-                parcel.1.clear();
-                if pile >= PILE {
+                let mut message = spare.next().unwrap_or_else(|| Message::new((0, vec![])));
+                message.1.clear();
+                if queue >= PILE {
                     // one that says it all
-                    *parcel = (1, vec![n; 8]);
-                    let old = giver.replace(parcel).expect("the taker is there");
+                    *message = (1, vec![n; 8]);
+                    let old = sender.replace(message).expect("the receiver is there");
                     assert!(old.reversed().map(|p| p.1[0]).is_sorted(), "oldest first");
-                    pile = 1;
+                    queue = 1;
                 } else {
-                    parcel.0 = 0;
-                    parcel.1.resize(8, n);
-                    let others = giver.push(parcel).expect("the taker is there");
-                    pile = if others { pile + 1 } else { 1 };
+                    message.0 = 0;
+                    message.1.resize(8, n);
+                    let others = sender.push(message).expect("the receiver is there");
+                    queue = if others { queue + 1 } else { 1 };
                 }
                 given.store(n, Ordering::Release);
             }
@@ -158,47 +158,47 @@ fn two_threads_lose_nothing_and_never_see_a_gap() {
         let (mut seen, mut most) = (0, 0);
         while seen < LAST {
             let at_least = given.load(Ordering::Acquire);
-            let mut parcels = taker.take().reversed();
+            let mut messages = receiver.take().reversed();
             let mut count = 0;
-            for (all, numbers) in parcels.iter_mut() {
+            for (all, numbers) in messages.iter_mut() {
                 assert!(numbers.iter().all(|&n| n == numbers[0]), "whole");
                 assert!(*all == 1 && count == 0 || numbers[0] == seen + 1, "no gap: {} behind {seen}", numbers[0]);
                 (seen, count) = (numbers[0], count + 1);
             }
             most = most.max(count);
             assert!(seen >= at_least, "{seen} of {at_least}");
-            assert!(back.push_all(parcels).is_ok());
+            assert!(back.push_all(messages).is_ok());
         }
-        assert!(most <= PILE, "a pile is bounded: {most}");
+        assert!(most <= PILE, "a queue is bounded: {most}");
     });
 }
 
 #[test]
 fn a_side_that_leaves_takes_the_rest_with_it() {
     let alive = Arc::new(AtomicU64::new(0));
-    let parcel = |n| Message::new(Counted::new(n, &alive));
-    let (mut giver, taker) = message_queue::pair();
-    assert_eq!(giver.push(parcel(1)).ok(), Some(false));
-    assert_eq!(giver.push(parcel(2)).ok(), Some(true));
-    drop(taker);
+    let message = |n| Message::new(Counted::new(n, &alive));
+    let (mut sender, receiver) = message_queue::pair();
+    assert_eq!(sender.push(message(1)).ok(), Some(false));
+    assert_eq!(sender.push(message(2)).ok(), Some(true));
+    drop(receiver);
     assert_eq!(alive.load(Ordering::Relaxed), 0);
-    assert_eq!(giver.replace(parcel(3)).err().map(|p| p.0), Some(3));
-    assert_eq!(giver.push(parcel(4)).err().map(|p| p.into_inner().0), Some(4));
+    assert_eq!(sender.replace(message(3)).err().map(|p| p.0), Some(3));
+    assert_eq!(sender.push(message(4)).err().map(|p| p.into_inner().0), Some(4));
 
-    let (mut giver, mut taker) = message_queue::pair();
-    assert!(giver.push(parcel(5)).is_ok());
-    drop(giver);
-    assert_eq!(taker.take().map(|p| p.0).collect::<Vec<_>>(), [5]);
-    assert!(!taker.is_waiting());
+    let (mut sender, mut receiver) = message_queue::pair();
+    assert!(sender.push(message(5)).is_ok());
+    drop(sender);
+    assert_eq!(receiver.take().map(|p| p.0).collect::<Vec<_>>(), [5]);
+    assert!(!receiver.is_waiting());
     assert_eq!(alive.load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn a_million_waiting_are_dropped_without_recursion() {
-    let (mut giver, taker) = message_queue::pair();
-    (0..1_000_000).for_each(|n| assert!(giver.push(Message::new(n)).is_ok()));
-    drop(taker);
-    let (mut giver, _taker) = message_queue::pair();
-    (0..1_000_000).for_each(|n| assert!(giver.push(Message::new(n)).is_ok()));
-    drop(giver.replace(Message::new(0)));
+    let (mut sender, receiver) = message_queue::pair();
+    (0..1_000_000).for_each(|n| assert!(sender.push(Message::new(n)).is_ok()));
+    drop(receiver);
+    let (mut sender, _taker) = message_queue::pair();
+    (0..1_000_000).for_each(|n| assert!(sender.push(Message::new(n)).is_ok()));
+    drop(sender.replace(Message::new(0)));
 }

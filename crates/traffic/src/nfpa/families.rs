@@ -23,17 +23,17 @@ fn numbers(seed: u64, purpose: u64) -> Random {
 }
 
 /// Returns a random unicast MAC address, locally administered.
-fn station(random: &mut Random) -> MacAddr {
+fn random_mac(random: &mut Random) -> MacAddr {
     let [_, _, a, b, c, d, e, f] = random.next_u64().to_be_bytes();
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
 }
 
 /// Returns `count` distinct addresses.
-fn stations(count: u32, random: &mut Random) -> Vec<MacAddr> {
+fn random_macs(count: u32, random: &mut Random) -> Vec<MacAddr> {
     let mut seen = std::collections::HashSet::new();
     let mut all = Vec::with_capacity(count as usize);
     while all.len() < count as usize {
-        let mac = station(random);
+        let mac = random_mac(random);
         if seen.insert(mac.0) {
             all.push(mac);
         }
@@ -42,7 +42,7 @@ fn stations(count: u32, random: &mut Random) -> Vec<MacAddr> {
 }
 
 fn l2_stations(ends: &Ends, n: u32, seed: u64) -> Vec<MacAddr> {
-    stations(n, &mut numbers(seed, 1 + u64::from(ends.varied)))
+    random_macs(n, &mut numbers(seed, 1 + u64::from(ends.varied)))
 }
 
 pub(super) fn l2(ends: &Ends, n: u32, seed: u64) -> Vec<Flow> {
@@ -75,7 +75,7 @@ fn l3_prefixes(n: u32, seed: u64) -> Vec<Prefix> {
 pub(super) fn l3(ends: &Ends, n: u32, seed: u64) -> Vec<Flow> {
     let mut random = numbers(seed, 12 + u64::from(ends.varied));
     let src = ends.fixed(ends.src);
-    let flow = |prefix| udp(station(&mut random), ends.dst_mac, src, prefixes::host(prefix, &mut random), PORTS);
+    let flow = |prefix| udp(random_mac(&mut random), ends.dst_mac, src, prefixes::host(prefix, &mut random), PORTS);
     l3_prefixes(n, seed).into_iter().map(flow).collect()
 }
 

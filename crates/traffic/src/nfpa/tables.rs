@@ -81,7 +81,7 @@ pub struct User {
 }
 
 impl Tables {
-    /// Returns the rules that a device has to look through: stations, routes, two for each service, users.
+    /// Returns the number of rules of the DUT: MAC table entries, routes, two per service, users.
     pub fn entries(&self) -> usize {
         self.hosts.len() + self.routes.len() + 2 * self.services.len() + self.users.len()
     }

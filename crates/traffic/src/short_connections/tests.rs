@@ -116,7 +116,7 @@ fn lanes_share_out_the_five_tuples() {
     assert!(all.len() >= 3000);
 }
 
-/// A middlebox that tracks connections strictly, but for the answers that nobody sends.
+/// A middlebox that tracks connections strictly, except for the missing answers.
 #[derive(Default)]
 struct Tracker {
     /// Next sequence number, acknowledgement number, packets so far.

@@ -80,7 +80,7 @@ impl Peer {
             let at = USER + u64::from(ring) * RING;
             let parts = [at, at + USED, at + AVAILABLE, 0].map(u64::to_le_bytes).concat();
             peer.tell(SET_ADDRESSES, &[pair(ring, 0), parts].concat(), false);
-            // nobody is to be woken
+            // no wake-up needed
             let alone = (u64::from(ring) | 0x100).to_le_bytes();
             peer.tell(SET_CALL, &alone, false);
             peer.tell(SET_KICK, &alone, false);
@@ -143,7 +143,7 @@ impl Peer {
         self.offered(1, self.sent);
     }
 
-    /// Takes its memory away from under whoever maps it.
+    /// Truncates its memory while others map it.
     pub(crate) fn shrink(&self) {
         self.memory.set_len(0).unwrap();
     }

@@ -149,8 +149,8 @@ pub(super) fn trials(results: &[Result]) -> Element {
     let total: usize = results.iter().map(|r| r.trials.len()).sum();
     let mut caption =
         "Trials in order. Unsent packets were not sent in time by the generator; they count as lost, as do damaged \
-         packets and packets too late to be distinguished from copies. The poll gap is the longest time between two polls of a \
-        port; trials with host interference are no evidence about the DUT."
+         packets and packets too late to be distinguished from copies. The poll gap is the longest time between two \
+         polls of a port; trials with host interference are no evidence about the DUT."
             .to_owned();
     if total > MAX_TRIALS {
         caption += &format!(" The first {MAX_TRIALS} of {total} are shown; the documents contain all.");

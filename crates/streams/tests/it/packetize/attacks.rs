@@ -1,4 +1,4 @@
-//! What somebody sends who is not of the connection, or wants to go round the node.
+//! Packets of attackers outside the connection, and attempts to bypass the node.
 
 use crate::packetize::cases::{Frame, PUSH, Said, a, b, begin, payloads, said, told};
 use crate::packetize::world::Between;
@@ -54,7 +54,7 @@ fn only_an_exact_reset_is_believed() {
     let mut it = begun();
     told(&mut it, 0, &a().flags(PUSH).payload(b"a+b"));
     told(&mut it, 1, &b().ack(1004));
-    // in the window, but not the next: who sends is asked, and nobody else hears of it
+    // in the window, but not the next byte: the sender gets a challenge ACK, and nothing is forwarded
     for (n, seq) in [1003 + 5000, 1004, 20_000].into_iter().enumerate() {
         let [out, back] = told(&mut it, 0, &a().flags(RST).seq(seq));
         assert_eq!((out, heads(&back)), (vec![], if n == 0 { vec![(5000, 1003, 0x10)] } else { vec![] }), "{seq}");
@@ -253,7 +253,7 @@ fn packets_of_no_connection_take_no_room() {
     assert_eq!((it.counter("flows"), it.counter("refused"), it.counter("midstream")), (0, 0, 3000));
     begin(&mut it, &[MSS]);
     goes_on(&mut it, 1000, 1000);
-    // SYNs nobody answers make way, one that was answered does not
+    // unanswered SYNs are evicted, an answered one is not
     for n in 0..3000u32 {
         let [_, _, x, y] = n.to_be_bytes();
         it.feed(0, &[build::tcp4([10, 9, x, y], [10, 0, 0, 2], 1, 80).flags(TcpFlags::SYN).to_vec()]);

@@ -206,7 +206,7 @@ fn what_must_not_be_changed_is_not() {
     let both = [syn, data.clone()];
     assert_eq!(it.feed(0, &both), [both.to_vec(), vec![]]);
     assert_eq!(it.feed(1, std::slice::from_ref(&answer)), [vec![], vec![answer]]);
-    // and a connection whose beginning nobody saw
+    // and a connection whose start was not seen
     let mut it = between(&Settings::default());
     assert_eq!(it.feed(0, std::slice::from_ref(&data)), [vec![data], vec![]]);
     it.wake(4);

@@ -1,4 +1,4 @@
-//! A host with one TCP connection, of a stack that nobody here wrote.
+//! A host with one TCP connection of an independent stack (smoltcp).
 
 use crate::packetize::link::Random;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};

@@ -46,7 +46,7 @@ fn a_receiver_without_room_is_asked_until_it_answers() {
     assert!(asked.len() >= 2 && asked.iter().all(|s| s.4 == b"l" && s.0 == 1000 && s.2 & RST == 0), "{asked:?}");
     let [out, _] = told(&mut it, 1, &b().ack(1001).window(1000));
     assert_eq!(payloads(&out), b"ast words");
-    // nobody answers: it is given up in the end
+    // without an answer it is given up eventually
     let mut it = closed();
     let resets: usize = (1..60_000).map(|n| woken(&mut it, n * 4)[0].iter().filter(|s| s.2 & RST != 0).count()).sum();
     assert_eq!((resets, it.counter("given_up")), (1, 1));

@@ -31,7 +31,9 @@ impl Between {
     pub(crate) fn new<R: Rewrite>(node: Packetized<R>, buffers: usize) -> Self {
         let blueprint = Blueprint {
             nodes: vec![NodePlan { name: "between".into(), edges: vec![Target::Unconnected] }],
-            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false }).collect(),
+            hops: (0..2)
+                .map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false })
+                .collect(),
         };
         let pool = Arc::new(HeapPool::new(buffers));
         Between { graph: Graph::new(&blueprint, vec![Box::new(node)], pool.clone()), pool, received: 0, sent: 0 }
@@ -177,7 +179,7 @@ impl World {
         false
     }
 
-    /// Lets time go by in which nobody sends much.
+    /// Advances the time without much traffic.
     pub(crate) fn wait(&mut self, ms: u64) {
         let until = self.now + ms;
         while self.now < until {

@@ -89,7 +89,9 @@ impl Bench {
         let node = streams::window::<T, _>(settings, look).unwrap();
         let blueprint = Blueprint {
             nodes: vec![NodePlan { name: "window".into(), edges: vec![Target::Unconnected] }],
-            hops: (0..2).map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false }).collect(),
+            hops: (0..2)
+                .map(|n| HopPlan { node: 0, input: n, next: Target::Port(n.into()), fail_open: false })
+                .collect(),
         };
         let pool = Arc::new(HeapPool::new(100_000));
         let graph = Graph::new(&blueprint, vec![Box::new(node)], pool.clone());

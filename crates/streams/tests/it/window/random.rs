@@ -160,7 +160,7 @@ proptest! {
     }
 
     /// A connection that both sides open; then segments at random, of which every byte has the value that its number says.
-    /// Where packets fail closed, no byte leaves that was not shown; whoever is shown bytes is shown the right ones.
+    /// With fail-closed, no byte leaves without inspection; inspected bytes are always the right ones.
     #[test]
     fn nothing_passes_unseen_where_it_must_not(
         mut settings in settings(),

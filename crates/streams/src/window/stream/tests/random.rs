@@ -1,4 +1,4 @@
-//! Segments at random, hostile ones too.
+//! Random segments, including adversarial ones.
 
 use super::*;
 use proptest::prelude::*;
