@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Dut {
-    /// Its kind: `bondstone`, `native`, `testpmd`, `ovs-dpdk`, `vpp`, `linux`, `loopback`.
+    /// Its kind: `bondstone`, `native`, `testpmd`, `ovs`, `vpp`, `bridge`, `router`, `simulated` or another driver.
     pub kind: String,
     /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,9 +36,9 @@ impl Device for Tc {
         let attachment = Attachment::new(context, &self.ports)?;
         let namespace = attachment.namespace(context)?;
         for (from, to) in [(attachment.ingress(), attachment.egress()), (attachment.egress(), attachment.ingress())] {
-            let redirect = format!("filter add dev {from} ingress matchall action mirred egress redirect dev {to}");
+            let redirect = format!("protocol all u32 match u32 0 0 action mirred egress redirect dev {to}");
             namespace.run_text(context, &format!("tc qdisc add dev {from} clsact"))?;
-            namespace.run_text(context, &format!("tc {redirect}"))?;
+            namespace.run_text(context, &format!("tc filter add dev {from} ingress {redirect}"))?;
         }
         let remarks = vec![kernel::cpu_remark(context)];
         let description = Description { version: kernel::version(), remarks, ..Description::default() };
