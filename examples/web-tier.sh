@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs web-tier.toml between network namespaces with three web servers (nginx), fetches pages, stops one server, fetches
-# again, and takes everything down. Needs root, two CPUs, iproute2, ethtool, curl, nginx: scripts/setup.sh test.
+# again, and removes everything. Needs root, two CPUs, iproute2, ethtool, curl, nginx: scripts/setup.sh test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bondstone=${BONDSTONE:-target/release/bondstone}
 if [ "$(id -u)" != 0 ]; then
-	echo "examples/web-tier.sh: needs root, for network namespaces" >&2
+	echo "examples/web-tier.sh: needs root to create network namespaces" >&2
 	exit 3
 fi
 tag=bswt$$
@@ -23,7 +23,7 @@ for name in c lb sw b1 b2 b3; do
 	ip netns add "$tag-$name"
 	ip -n "$tag-$name" link set lo up
 done
-# A link between two namespaces, what it sends whole and with checksums.
+# Creates a link between two namespaces without offloads, so that packets are sent unmerged and with checksums.
 link() {
 	ip -n "$tag-$1" link add "$2" type veth peer name "$4" netns "$tag-$3"
 	for end in "$1 $2" "$3 $4"; do
