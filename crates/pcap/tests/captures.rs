@@ -26,7 +26,7 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// Whether a tool is installed; says so where it is not.
+/// Returns true if a tool is installed; prints a note otherwise.
 fn installed(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok();
     if !found {
@@ -47,7 +47,7 @@ fn read(path: &Path) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// What capinfos says for all files: packets, and the sum of their original lengths ("data size").
+/// Returns the totals of capinfos for all files: packets, and the sum of their original lengths ("data size").
 #[test]
 fn counts_and_sizes_are_those_of_capinfos() {
     let files = captures();

@@ -44,7 +44,7 @@ pub type Table = lpm::Table<u128>;
 /// A reader of an IPv6 table.
 pub type Reader = lpm::Reader<u128>;
 
-/// What [`new`] makes room for: 4,194,304 routes and 524,288 groups (512 MiB beside the first level's 64 MiB, taken as
+/// Limits used by [`new`]: 4,194,304 routes and 524,288 groups (512 MiB beside the first level's 64 MiB, taken as
 /// routes need them; the real table takes 38,096). A route takes at most 13 groups of its own.
 pub const DEFAULT_LIMITS: Limits = Limits { routes: 1 << 22, groups: 1 << 19, pages: Pages::Hugetlb };
 

@@ -1,4 +1,4 @@
-//! What writing and reading a frame costs, in core cycles: `cargo run --release -p bondstone-traffic --example cycles`
+//! Cost of writing and reading a frame in core cycles: `cargo run --release -p bondstone-traffic --example cycles`
 //!
 //! Frames lie in 32 buffers that stay in the first-level cache, so this is without the cost of memory. A sample is
 //! 4,096 frames; printed are the 5th percentile and the median of 400 samples.

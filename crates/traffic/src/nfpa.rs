@@ -197,7 +197,7 @@ impl Name {
         Flows::listed(&self.list(direction, seed), FlowSettings { seed, ..FlowSettings::v4() })
     }
 
-    /// What the device under test has to know so that each flow has an entry: nothing but which port leads out for the traces
+    /// Returns the table entries that the DUT needs so that each flow has one: only the output port for the traces
     /// that are no family.
     pub fn tables(self, direction: Direction, seed: u64) -> Tables {
         let ends = Ends::of(direction);

@@ -101,7 +101,7 @@ impl Probe {
         Reading::Probe(Self { stream: (identity >> SEQUENCE_BITS) as u8, sequence: identity & SEQUENCE_MASK, stamp })
     }
 
-    /// What `bytes` are, at `at` or, if nothing like a probe is there, where the headers say the payload begins.
+    /// Parses a probe at offset `at` or, if there is none, at the payload that the headers announce.
     ///
     /// The second number is where it was found; `usize::MAX` as `at` leaves it to the headers.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Short flows: every flow is a TCP connection of a few packets, then comes the next with another five-tuple.
 //!
-//! What is sent is the client's side of a connection, as a load balancer with direct return sees it (Maglev, NSDI'16) and
+//! Only the client's side of a connection is sent, as a load balancer with direct return sees it (Maglev, NSDI'16) and
 //! as tests of connections a second need it: SYN, data, and FIN with the last data. There are no answers, so a function that waits
 //! for the other side's SYN-ACK before it lets data pass will refuse the data; that is its right, and shows as loss.
 //!

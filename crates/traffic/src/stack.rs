@@ -135,7 +135,7 @@ impl Stack {
         self.overhead() == 0
     }
 
-    /// What comes in front of a frame of `len` bytes that was written at [`overhead`](Self::overhead): tunnel and tags, with
+    /// Writes the headers in front of a frame of `len` bytes at [`overhead`](Self::overhead): tunnel and tags, with
     /// the MAC addresses that then stand before these.
     pub(crate) fn front(&self, src: MacAddr, dst: MacAddr, len: usize) -> Vec<u8> {
         let mut tagged = Vec::new();

@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 share: protocol numbers (IANA "Assigned Internet Protocol Numbers").
+//! Common to IPv4 and IPv6: protocol numbers (IANA "Assigned Internet Protocol Numbers").
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What the options of IPv4 (RFC 791 §3.1) and TCP (RFC 9293 §3.2) share: kind, length, data; at most 40 bytes.
+//! Options of IPv4 (RFC 791 §3.1) and TCP (RFC 9293 §3.2): kind, length, data; at most 40 bytes.
 
 use crate::Malformed;
 use core::{fmt, ops};

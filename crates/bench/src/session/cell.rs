@@ -98,7 +98,7 @@ pub struct SessionCell<'a> {
     pub label: String,
     /// Parameters that distinguish it from other cells.
     pub parameters: BTreeMap<String, String>,
-    /// What to measure, or why this cell cannot be measured.
+    /// The measurement, or the reason why this cell cannot be measured.
     pub run: Result<Run<'a>, String>,
 }
 

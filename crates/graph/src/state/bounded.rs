@@ -23,7 +23,7 @@ const FLUSH_COPY_STEP: usize = 256;
 ///
 /// **After [`Reader::catch_up`], at the start of a batch, a reader is at most `N` completed updates behind the
 /// writer.** It has all insertions and removals whose calls had returned, except the last `N` or fewer, in their order.
-/// What it reads does not change until the next call. With `N = 0` the result is that of a lock held for the batch.
+/// Reads do not change until the next call. With `N = 0` the result is that of a lock held for the batch.
 ///
 /// The writer never waits, neither for slow readers nor for stopped ones. Readers take no lock and share no memory with
 /// the writer while they read: each has its own hash table, to which it applies the updates that the writer sends

@@ -1,4 +1,4 @@
-//! What packets of one direction look like, and how they are made.
+//! Header templates of the output packets of one direction.
 
 use crate::window::piece::behind;
 use packet::Packet;

@@ -15,7 +15,7 @@ use smoltcp::time::Duration;
 use streams::packetize::{Packetized, Rewrite, Settings, packetize};
 use world::World;
 
-/// What is done to a stream.
+/// Change of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Nothing,
@@ -97,7 +97,7 @@ fn task(data: Vec<u8>) -> Task {
     Task { data, write: 5000, pause: 0, read: 100_000, buffer: 65_535, mtu: 1500, isn: 7 }
 }
 
-/// What both got, byte for byte, and nothing left of it.
+/// Asserts that both ends received the expected bytes and that no state is left.
 fn see(mut world: World, data: [&[u8]; 2], changes: [Change; 2]) -> bool {
     let expected = [0, 1].map(|way| changes[way].model(data[way]));
     // smoltcp waits for ever where a late acknowledgment closes the window behind what was lost: the other asks it

@@ -48,14 +48,14 @@ impl Run {
 
 /// The two ends of a flow, in order.
 type Ends = [SocketAddr; 2];
-/// What was sent from an end to the other, all flows with the same ends one behind the other.
+/// Bytes sent from one end to the other, all flows with the same ends in sequence.
 type Streams = BTreeMap<(SocketAddr, SocketAddr), Run>;
 
 /// Collects inspected bytes. Behind an unacknowledged gap it collects nothing, as tshark prints nothing.
 struct Keep(Arc<Mutex<Streams>>);
 
 impl Inspect for Keep {
-    /// Whether a direction has come to such a gap.
+    /// True if a direction has reached such a gap.
     type State = [bool; 2];
 
     fn inspect(&mut self, flow: &Flow<'_>, over: &mut [bool; 2], event: Event<'_>) -> Verdict {
@@ -83,7 +83,7 @@ impl Sink for Nowhere {
     }
 }
 
-/// What the window shows of some frames, and how many flows it saw.
+/// Returns the events of the window for some frames, and the number of flows.
 fn shown<T: Transport>(frames: &[Vec<u8>]) -> (Streams, u64) {
     let streams = Arc::default();
     let settings = Settings { idle: 1_000_000, half_open: 1_000_000, ..Settings::default() };
@@ -109,7 +109,7 @@ fn shown<T: Transport>(frames: &[Vec<u8>]) -> (Streams, u64) {
     (std::mem::take(&mut *streams.lock().unwrap()), count("new"))
 }
 
-/// What a frame is to this test.
+/// Classification of a frame.
 enum Seen {
     /// Whole, of a flow.
     Flow(Ends),
@@ -217,7 +217,7 @@ fn cut(frame: Vec<u8>) -> Vec<Vec<u8>> {
     parts.enumerate().map(part).collect()
 }
 
-/// What tshark prints of the first `n` streams, and the flows whose packets carry others of their kind.
+/// Returns the output of tshark for the first `n` streams, and the flows whose packets carry others of their kind.
 fn followed(path: &Path, transport: &str, n: u64) -> (Streams, BTreeSet<Ends>) {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r"]).arg(path).args(["-T", "fields", "-E", "separator=;", "-E", "aggregator=,"]);
@@ -349,7 +349,7 @@ impl Group {
         groups
     }
 
-    /// Whether nothing of a flow was cut off, nor may be in fragments.
+    /// True if no packet of a flow was truncated or may be a fragment.
     fn is_whole(&self, ends: &Ends) -> bool {
         let part_of = |part: &Ends| part == ends || (part[0].port() == 0 && hosts(part) == hosts(ends));
         self.flows.contains(ends) && !self.parts.iter().any(part_of)
@@ -371,7 +371,7 @@ fn hosts(ends: &Ends) -> [IpAddr; 2] {
     hosts
 }
 
-/// What was compared.
+/// Counts of the comparison.
 #[derive(Default)]
 struct Sum {
     captures: usize,

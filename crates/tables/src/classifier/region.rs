@@ -35,7 +35,7 @@ impl Span {
     }
 }
 
-/// What a rule matches: a span in every field (words of source, words of destination, source port, destination port,
+/// The packets that a rule matches: a span in every field (words of source, words of destination, source port, destination port,
 /// protocol) and bits of the last word.
 #[derive(Clone, Debug)]
 pub(super) struct Region {

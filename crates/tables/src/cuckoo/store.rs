@@ -214,11 +214,11 @@ impl<K: Key> Store<K> {
         &self.moves[bucket % COUNTERS]
     }
 
-    /// Whether an entry that was looked for in a bucket, then in its other one, and in neither found, may have passed: it
+    /// Returns true if an entry that was found in neither bucket may have passed: it
     /// came to the first, where `moves` had been counted, or both were looked up in what has been split since.
     #[inline(always)]
     pub(super) fn moved(&self, geometry: Geometry, first: usize, moves: u32) -> bool {
-        // What has left the second bucket for the first was counted before; before what left either for a new one, that one
+        // entries that moved from the second bucket to the first were counted before; before entries that moved to a new one, that one
         // was made known.
         fence(Ordering::Acquire);
         self.moves(first).load(Ordering::Relaxed) != moves || self.geometry() != geometry

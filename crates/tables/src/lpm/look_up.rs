@@ -33,7 +33,7 @@ impl Isa {
         }
     }
 
-    /// What measured fastest of those this processor has. Gathers of AVX2 were measured too and left out: on a processor
+    /// Returns the fastest one, as measured, of those that the processor supports. Gathers of AVX2 were measured too and left out: on a processor
     /// with AVX-512 they are between the two, and those without it gather slowly.
     #[must_use]
     pub fn best() -> Isa {

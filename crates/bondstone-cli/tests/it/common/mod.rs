@@ -1,4 +1,4 @@
-//! What the tests of the program share.
+//! Shared parts of the integration tests.
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
 pub(crate) mod gateway;
@@ -106,13 +106,13 @@ impl Said {
     }
 }
 
-/// Whether no loop was away for long in a trial of 100,000 packets a second at most: its queues, which hold 1024, have not
+/// Returns true if no poll gap was long in a trial of at most 100,000 packets per second: its queues, which hold 1024, have not
 /// overflowed then, and what is lost was dropped.
 pub(crate) fn is_quiet(trial: &report::Trial) -> bool {
     trial.poll_gap_max_ns < 1_000_000
 }
 
-/// Whether there is CPU 0 for a chain and one more for the generator; says when not.
+/// Returns true if there is CPU 0 for a chain and another one for the generator; prints a note otherwise.
 pub(crate) fn has_cpu_0_and_another() -> bool {
     let cpus = runtime::allowed_cpus();
     let enough = cpus.len() > 1 && cpus.contains(&0);

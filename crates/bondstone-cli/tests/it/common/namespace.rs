@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-/// Whether this user may make namespaces and the tools are there, `ip` and `ethtool` besides those named; says so where
+/// Returns true if this user may create namespaces and the tools are installed, `ip` and `ethtool` besides those named; says so where
 /// not.
 pub(crate) fn possible(tools: &[&str]) -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -46,7 +46,7 @@ impl Namespace {
         command
     }
 
-    /// What `ip` prints in it, with these words as arguments.
+    /// Returns the output of `ip` in it, with these arguments.
     #[track_caller]
     pub(crate) fn ip(&self, words: &str) -> String {
         let output = done(Command::new("ip").args(["-n", &self.0]).args(words.split(' ')));

@@ -209,7 +209,7 @@ impl Summary {
         self.named("sandboxes", name)
     }
 
-    /// What went wrong.
+    /// Errors of the run.
     pub fn faults(&self) -> Vec<&str> {
         self.0["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Whether a sandbox of this kind can be here.
+/// Returns true if this kind of sandbox is available.
 pub(crate) fn possible(kind: &str) -> bool {
     static FETCHED: OnceLock<bool> = OnceLock::new();
     let root = rustix::process::geteuid().is_root();
@@ -114,7 +114,7 @@ impl Stand {
     }
 }
 
-/// What a process of the program leaves behind, while there is anything.
+/// Returns what a process of the program leaves behind, if anything.
 pub(crate) fn left_by(id: u32) -> Vec<PathBuf> {
     let name = format!("bondstone-{id}");
     let mut left: Vec<PathBuf> = [PathBuf::from("/run"), std::env::temp_dir()].map(|base| base.join(&name)).into();
@@ -161,7 +161,7 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a line tells of packets that have left by the port `out`.
+/// Returns true if a line reports packets sent by port `out`.
 pub(crate) fn is_flowing(line: &str) -> bool {
     let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
     sent.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))

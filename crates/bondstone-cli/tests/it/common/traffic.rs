@@ -49,7 +49,7 @@ impl Web {
         assert!(self.fetched(client, host, &[]) == self.content, "{host}: other bytes arrived");
     }
 
-    /// What curl gets that has more arguments.
+    /// Returns the output of curl with further arguments.
     #[track_caller]
     pub(crate) fn fetched(&self, client: &Namespace, host: &str, more: &[&str]) -> Vec<u8> {
         let url = format!("http://{host}/content");
@@ -59,7 +59,7 @@ impl Web {
     }
 }
 
-/// What iperf3 says at the end, as JSON, of a client with these words as arguments; `received` is where the number stands
+/// Returns the final JSON report of an iperf3 client with these arguments; `received` is where the number stands
 /// that is not 0 when anything came.
 pub(crate) fn iperf3(client: &Namespace, server: &Namespace, words: &str, received: &str) -> serde_json::Value {
     let deadline = Instant::now() + LIMIT;

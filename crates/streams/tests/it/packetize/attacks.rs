@@ -27,7 +27,7 @@ fn begun() -> Between {
     it
 }
 
-/// What both get in a wake.
+/// Returns the packets that both ends receive in a timer tick.
 pub(crate) fn woken(it: &mut Between, now: u64) -> [Vec<Said>; 2] {
     it.wake(now).map(|frames| frames.iter().map(|frame| said(frame)).collect())
 }
@@ -41,7 +41,7 @@ fn stamped(frame: Frame, value: u32, echo: u32) -> Frame {
     frame.tcp_options(options(&[TcpOption::Timestamps { value, echo }]).unwrap())
 }
 
-/// What the sender and the receiver can still do: bytes go through, with the right numbers.
+/// Asserts that sender and receiver can still exchange bytes with the right numbers.
 fn goes_on(it: &mut Between, seq: u32, out_seq: u32) {
     let [out, _] = told(it, 0, &a().flags(PUSH).seq(seq).payload(b"on+"));
     assert_eq!((out[0].0, payloads(&out)), (out_seq, b"on++".to_vec()));

@@ -1,4 +1,4 @@
-//! What single segments lead to.
+//! Effects of single segments.
 
 use crate::packetize::world::Between;
 use streams::packetize::{Settings, packetize};
@@ -59,7 +59,7 @@ pub(crate) fn said(frame: &[u8]) -> Said {
     (header.seq(), header.ack(), header.flags().0, header.window(), tcp.payload().to_vec())
 }
 
-/// What a frame from one side leads to: what `b` gets and what `a` gets.
+/// Returns the packets that `b` and `a` receive after a frame from one side.
 pub(crate) fn told(it: &mut Between, from: u16, frame: &Frame) -> [Vec<Said>; 2] {
     it.feed(from, &[frame.to_vec()]).map(|frames| frames.iter().map(|frame| said(frame)).collect())
 }

@@ -55,7 +55,7 @@ impl Device for Wire {
     }
 }
 
-/// What a host does.
+/// Behaviour of a host.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) data: Vec<u8>,
@@ -89,7 +89,7 @@ pub(crate) struct Host {
     closed: bool,
     pub(crate) got: Vec<u8>,
     random: Random,
-    /// What is added to its sequence numbers, so that they begin where they shall.
+    /// Offset of its sequence numbers, which sets the first one.
     shift: Option<u32>,
 }
 
@@ -138,7 +138,7 @@ impl Host {
         self.sockets.get_mut(self.handle)
     }
 
-    /// Whether it has sent and read everything, and its connection is over.
+    /// Returns true if it has sent and read everything and its connection is closed.
     pub(crate) fn is_done(&mut self) -> bool {
         let state = self.socket().state();
         self.closed && matches!(state, tcp::State::Closed | tcp::State::TimeWait)

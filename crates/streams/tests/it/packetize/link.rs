@@ -23,7 +23,7 @@ impl Random {
         (self.next() >> 16) % n.max(1)
     }
 
-    /// Whether something happens that does so often in a thousand times.
+    /// Returns true with a probability in thousandths.
     pub(crate) fn happens(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

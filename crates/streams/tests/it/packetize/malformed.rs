@@ -22,7 +22,7 @@ struct Thrown {
     len: usize,
     scale: Option<u8>,
     v6: bool,
-    /// What is done to the frame besides: byte and value.
+    /// Further change of the frame: byte and value.
     broken: Option<(usize, u8)>,
     pause: u16,
 }
@@ -79,7 +79,7 @@ impl Thrown {
     }
 }
 
-/// What a closure may do that it should not.
+/// Closures that violate the contract.
 fn wild(kind: u8, bytes: &[u8], out: &mut Vec<u8>, random: &mut Random) -> usize {
     match kind {
         // uses more than there is

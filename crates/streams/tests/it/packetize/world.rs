@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams::packetize::{Packetized, Rewrite};
 
-/// What leaves the node, by port: 0 to `b`, 1 to `a`.
+/// Output of the node by port: 0 to `b`, 1 to `a`.
 #[derive(Default)]
 pub(crate) struct Collect(pub(crate) [Vec<Packet>; 2]);
 
@@ -53,7 +53,7 @@ impl Between {
         stats.drops[at].get()
     }
 
-    /// What frames, which come by an input, lead to: frames to `b` and to `a`.
+    /// Returns the output frames to `b` and to `a` after input frames.
     pub(crate) fn feed(&mut self, input: u16, frames: &[Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
         let mut out = Collect::default();
         for burst in frames.chunks(BURST) {

@@ -12,7 +12,7 @@ pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 pub(crate) const FIN: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
 pub(crate) const RST: TcpFlags = TcpFlags(TcpFlags::RST.0 | TcpFlags::ACK.0);
 
-/// What the closure was told.
+/// Events that the closure received.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
     /// Bytes shown before, new bytes.
@@ -172,7 +172,7 @@ impl Bench {
         core::mem::take(&mut *self.notes.lock().unwrap())
     }
 
-    /// What was told since, of all directions.
+    /// Returns the events since the last call, of all directions.
     pub(crate) fn told(&mut self) -> Vec<Told> {
         self.notes().into_iter().map(|note| note.told).collect()
     }
