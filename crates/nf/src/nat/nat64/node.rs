@@ -167,7 +167,7 @@ impl Nat64Node {
                 let datagram = info.datagram();
                 self.record_length(info, datagram, now);
                 return match self.fragments.get(datagram, Direction::Outbound) {
-                    Some(t) => self.to_ipv4(packet, info, t, dst, now),
+                    Some(t) => self.translate_to_ipv4(packet, info, t, dst, now),
                     None => Nat64Verdict::Hold(datagram),
                 };
             }
@@ -203,7 +203,7 @@ impl Nat64Node {
         );
         let translation = FragmentTranslation { addresses, protocol: info.protocol };
         self.remember_fragments(info, Direction::Outbound, translation, now);
-        self.to_ipv4(packet, info, translation, dst, now)
+        self.translate_to_ipv4(packet, info, translation, dst, now)
     }
 
     #[cold]
@@ -224,7 +224,7 @@ impl Nat64Node {
     }
 
     /// Replaces the headers of a packet from inside by an IPv4 header; the rest is already translated.
-    fn to_ipv4(
+    fn translate_to_ipv4(
         &mut self,
         packet: &mut Packet,
         info: &PacketInfo,
@@ -287,7 +287,7 @@ impl Nat64Node {
                 let datagram = info.datagram();
                 self.record_length(info, datagram, now);
                 return match self.fragments.get(datagram, Direction::Inbound) {
-                    Some(t) => self.to_ipv6(packet, info, t, hairpinned),
+                    Some(t) => self.translate_to_ipv6(packet, info, t, hairpinned),
                     None => Nat64Verdict::Hold(datagram),
                 };
             }
@@ -338,7 +338,7 @@ impl Nat64Node {
         }
         let translation = FragmentTranslation { addresses, protocol: info.protocol };
         self.remember_fragments(info, Direction::Inbound, translation, now);
-        self.to_ipv6(packet, info, translation, hairpinned)
+        self.translate_to_ipv6(packet, info, translation, hairpinned)
     }
 
     #[cold]
@@ -350,7 +350,7 @@ impl Nat64Node {
     }
 
     /// Replaces the headers of a packet from outside by an IPv6 header; the rest is already translated.
-    fn to_ipv6(
+    fn translate_to_ipv6(
         &mut self,
         packet: &mut Packet,
         info: &PacketInfo,
