@@ -16,7 +16,7 @@ pub struct Pace {
     pub ticks_hz: u64,
     /// Packets that leave together, 1 to 32; 4 to 8 keep 99 % of departures within 1 µs at 14.88 Mpps.
     pub burst: usize,
-    /// Most packets that one call of [`Pacer::due`] asks for, `burst` to 512.
+    /// Most packets that one call of [`Pacer::due`](crate::Pacer::due) asks for, `burst` to 512.
     pub batch: usize,
     /// A packet later than this stays unsent, nanoseconds.
     pub late_limit_ns: u64,

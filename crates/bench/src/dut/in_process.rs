@@ -26,7 +26,7 @@ pub struct InProcessDut {
 }
 
 impl InProcessDut {
-    /// Starts the chains of a file. Packets enter by the ports that [`entry_ports`] returns. The calling thread has to
+    /// Starts the chains of a file. Packets enter by the ports that `entry_ports` returns. The calling thread has to
     /// run the trials.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ impl PreparedTraffic {
     /// Prepares synthetic frames of a mix; `name` is the mix as written.
     ///
     /// # Errors
-    /// [`CannotSend`].
+    /// [`PrepareError`].
     pub fn synthetic(name: &str, flows: &Flows, mix: &Mix) -> Result<PreparedTraffic, PrepareError> {
         PreparedTraffic::synthetic_with_options(name, flows, None, mix, SyntheticOptions::default())
     }
@@ -42,7 +42,7 @@ impl PreparedTraffic {
     /// Prepares synthetic frames with the headers of `options`, and those of the flows `back` in the reverse direction.
     ///
     /// # Errors
-    /// [`CannotSend`].
+    /// [`PrepareError`].
     pub fn synthetic_with_options(
         name: &str,
         flows: &Flows,
@@ -66,7 +66,7 @@ impl PreparedTraffic {
     /// Prepares short connections between the addresses of `flows`.
     ///
     /// # Errors
-    /// [`CannotSend`].
+    /// [`PrepareError`].
     pub fn connections(
         name: &str,
         flows: &FlowSettings,
