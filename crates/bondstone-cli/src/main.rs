@@ -1,4 +1,5 @@
 //! The `bondstone` program with the shipped NFs.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
 //! Errors in user input: chain files, scenario files and settings.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::path::PathBuf;
