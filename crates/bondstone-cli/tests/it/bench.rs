@@ -456,7 +456,7 @@ fn rejects_both_directions_with_one_port_or_a_capture() {
         let said = bench(&scratch, one, &["--frames", "64", "--bidirectional"]);
         assert_eq!(said.status, Some(2), "{}", said.err);
         assert!(
-            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("remedy"),
+            said.err.contains("only port") && said.err.contains("\"only\"") && said.err.contains("help: "),
             "{}",
             said.err
         );

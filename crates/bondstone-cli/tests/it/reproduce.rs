@@ -229,7 +229,7 @@ fn reports_invalid_input() {
         assert!(!studies.0.path("results.sqlite").exists(), "the database was created before the input was checked");
     };
     refuses("alpha/onne", &["alpha/onne", "did you mean alpha/one?"]);
-    refuses("beta", &["beta", "remedy"]);
+    refuses("beta", &["beta", "help: "]);
     refuses("absent.toml", &["absent.toml", "cannot be read"]);
     for (from, to, words) in [
         ("\"fast / slow\"", "\"fast / show\"", &["one.toml:31:", "show", "slow"][..]),
