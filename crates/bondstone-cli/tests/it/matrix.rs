@@ -84,7 +84,7 @@ fn rates_and_flows_of_a_matrix() {
     }
     let wrong = bench(&scratch, &scenario.replace("[1, 10, 1000]", "[0]"), &[]);
     assert_eq!(wrong.status, Some(2));
-    assert!(wrong.err.contains("no number of flows"), "{}", wrong.err);
+    assert!(wrong.err.contains("invalid number of flows"), "{}", wrong.err);
 }
 
 #[test]

@@ -128,17 +128,17 @@ fn errors_name_the_valid_words() {
     }
     for (text, words) in [
         (scenario("capacity=fast", ""), &["capacity=fast", ":5:"][..]),
-        (scenario("capacity=2e6", "[goal]\nmethods = [\"speed\"]\n"), &["speed", "is no method"]),
+        (scenario("capacity=2e6", "[goal]\nmethods = [\"speed\"]\n"), &["speed", "unknown method"]),
         (scenario("capacity=2e6", "[goal]\nthoroughness = \"slow\"\n"), &["slow", "quick"]),
         (scenario("capacity=2e6", "[goal]\nrepeat = 1000\n"), &["1000", "repetitions"]),
-        (scenario("capacity=2e6", "kind = \"ovs\"\n"), &["beside another"]),
+        (scenario("capacity=2e6", "kind = \"ovs\"\n"), &["cannot be combined"]),
         (good.replace("simulated = \"capacity=2e6\"", "kind = \"cisco\""), &["cisco", "testpmd"]),
         (
             good.replace("simulated = \"capacity=2e6\"", "kind = \"ovs\"\nports = \"token-ring\""),
             &["token-ring", "vhost-user"],
         ),
         (good.replace("simulated = \"capacity=2e6\"", "kind = \"command\""), &["command", "start ="]),
-        (good.replace("simulated = \"capacity=2e6\"", ""), &["neither a chain nor a kind"]),
+        (good.replace("simulated = \"capacity=2e6\"", ""), &["names no device"]),
     ] {
         let said = bench(&scratch, &text, &[]);
         assert_eq!(said.status, Some(2), "{text}\n{}", said.err);
