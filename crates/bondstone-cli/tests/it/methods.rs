@@ -130,7 +130,7 @@ fn errors_name_the_valid_words() {
         (scenario("capacity=fast", ""), &["capacity=fast", ":5:"][..]),
         (scenario("capacity=2e6", "[goal]\nmethods = [\"speed\"]\n"), &["speed", "unknown method"]),
         (scenario("capacity=2e6", "[goal]\nthoroughness = \"slow\"\n"), &["slow", "quick"]),
-        (scenario("capacity=2e6", "[goal]\nrepeat = 1000\n"), &["1000", "repetitions"]),
+        (scenario("capacity=2e6", "[goal]\nrepeat = 1000\n"), &["1000", "out of range"]),
         (scenario("capacity=2e6", "kind = \"ovs\"\n"), &["cannot be combined"]),
         (good.replace("simulated = \"capacity=2e6\"", "kind = \"cisco\""), &["cisco", "testpmd"]),
         (
