@@ -220,12 +220,12 @@ fn errors_have_a_position_and_a_remedy() {
     }
     // a simulated device does not support streams
     for (more, words) in [
-        ("profile = \"s.rhai\"\nframes = \"64\"\n", &["scenario.toml:8:", "does not go with a profile"][..]),
+        ("profile = \"s.rhai\"\nframes = \"64\"\n", &["scenario.toml:8:", "cannot be combined with a profile"][..]),
         ("profile = \"s.rhai\"\nduration_s = 20000\n", &["scenario.toml:8:", "20000"]),
         ("profile = \"away.rhai\"\n", &["scenario.toml:7:", "away.rhai"]),
         ("duration_s = 5\n", &["scenario.toml:7:", "length of a profile"]),
-        ("profile = \"s.rhai\"\n[goal]\nmethods = [\"loss\"]\n", &["scenario.toml:9:", "does not send a profile"]),
-        ("[goal]\nmethods = [\"profile\"]\n", &["scenario.toml:8:", "has no profile"]),
+        ("profile = \"s.rhai\"\n[goal]\nmethods = [\"loss\"]\n", &["scenario.toml:9:", "cannot send a profile"]),
+        ("[goal]\nmethods = [\"profile\"]\n", &["scenario.toml:8:", "needs a profile"]),
     ] {
         let text =
             format!("bondstone = 1\n[scenario]\ntitle = \"s\"\n[dut]\nsimulated = \"capacity=2e6\"\n[traffic]\n{more}");
