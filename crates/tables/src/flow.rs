@@ -22,13 +22,13 @@
 //! be idle for 4,194,304 units, and what seems to have been seen later than now counts as seen now.
 //!
 //! ```
-//! use tables::flow::{FlowTable, Found, Settings, Tuple4};
+//! use tables::flow::{FlowTable, Lookup, Settings, Tuple4};
 //!
 //! let mut table: FlowTable<Tuple4, u64> = FlowTable::new(&Settings::new(1000))?;
 //! let keys = [53, 53, 443].map(|port| Tuple4::new(0x0a00_0001, 0xc000_0207, 40_000, port, 17));
 //! let packets = keys.map(|key| table.prepare(key));
 //! table.look_up_or_insert(&packets, 0, |_, _| {}, |_, found| {
-//!     if let Found::Known(packets) | Found::New(packets) = found {
+//!     if let Lookup::Known(packets) | Lookup::New(packets) = found {
 //!         *packets += 1;
 //!     }
 //! });

@@ -12,7 +12,7 @@
 //! ```
 //! use tables::message_queue::{self, Message};
 //!
-//! let (mut sender, mut receiver) = handoff::pair();
+//! let (mut sender, mut receiver) = message_queue::pair();
 //! std::thread::scope(|threads| {
 //!     threads.spawn(|| (1..=1000).for_each(|n| assert!(sender.push(Message::new(n)).is_ok())));
 //!     let mut next = 1;
