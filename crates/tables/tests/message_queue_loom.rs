@@ -52,7 +52,7 @@ fn pushed_and_taken() {
     loom::model(|| {
         let alive = Alive::default();
         let given = Arc::new(AtomicU64::new(0));
-        let (mut sender, mut receiver) = handoff::pair();
+        let (mut sender, mut receiver) = message_queue::pair();
         let writer = {
             let (alive, given) = (alive.clone(), given.clone());
             thread::spawn(move || {
@@ -86,7 +86,7 @@ fn replaced_without_a_gap() {
     loom::model(|| {
         let alive = Alive::default();
         let given = Arc::new(AtomicU64::new(0));
-        let (mut sender, mut receiver) = handoff::pair();
+        let (mut sender, mut receiver) = message_queue::pair();
         let writer = {
             let (alive, given) = (alive.clone(), given.clone());
             thread::spawn(move || {
@@ -132,8 +132,8 @@ fn replaced_without_a_gap() {
 fn spent_parcels_come_back() {
     loom::model(|| {
         let alive = Alive::default();
-        let (mut sender, mut receiver) = handoff::pair();
-        let (mut back, mut spent) = handoff::pair::<Watched>();
+        let (mut sender, mut receiver) = message_queue::pair();
+        let (mut back, mut spent) = message_queue::pair::<Watched>();
         let writer = {
             let alive = alive.clone();
             thread::spawn(move || {
@@ -169,7 +169,7 @@ fn spent_parcels_come_back() {
 fn a_taker_that_leaves_loses_nothing() {
     loom::model(|| {
         let alive = Alive::default();
-        let (mut sender, mut receiver) = handoff::pair();
+        let (mut sender, mut receiver) = message_queue::pair();
         let reader = thread::spawn(move || {
             let taken = receiver.take().count();
             drop(receiver);
