@@ -53,6 +53,11 @@ if ! command -v apt-get >/dev/null; then
 	exit 0
 fi
 
+if [ "${1:-build}" = test ] && command -v rustup >/dev/null && ! cargo +nightly miri --version >/dev/null 2>&1; then
+	rustup toolchain install nightly --profile minimal --component miri --component rust-src >/dev/null 2>&1 ||
+		echo "note: miri cannot be installed; its tests are skipped"
+fi
+
 missing=()
 for need in "${needs[@]}"; do
 	package=${need%%:*}
