@@ -4,6 +4,7 @@
 //! packets unchanged. [`packetize()`] lets a closure rewrite the bytes of a TCP connection and sends the result in new segments.
 #![forbid(unsafe_code)]
 
+mod counts;
 pub mod packetize;
 pub mod window;
 

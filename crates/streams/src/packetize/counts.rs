@@ -1,76 +1,33 @@
-//! Counters of a rewriting node.
+//! Counts of a rewriting node.
 
 use super::flows::FlowEvents;
 use super::half_connection::RewriteCounts;
-use graph::Counter;
-use std::sync::Arc;
 
-/// Names of the counters, in the order of [`Counts::show`].
-const NAMES: [&str; 22] = [
-    "connections",
-    "flows",
-    "memory_bytes",
-    "waiting",
-    "new",
-    "passed",
-    "midstream",
-    "refused",
-    "forgotten",
-    "unreadable",
-    "input_bytes",
-    "output_bytes",
-    "out_of_order",
-    "retransmitted",
-    "resent",
-    "resent_late",
-    "probes",
-    "timed_out",
-    "no_buffers",
-    "given_up",
-    "challenged",
-    "evicted",
-];
-
-#[derive(Default)]
-pub(super) struct Counts {
-    all: [Arc<Counter>; NAMES.len()],
-}
-
-impl Counts {
-    pub(super) fn named(&self) -> Vec<(String, Arc<Counter>)> {
-        NAMES.iter().map(|name| (*name).to_owned()).zip(self.all.iter().cloned()).collect()
-    }
-
-    pub(super) fn show(
-        &self,
-        met: &FlowEvents,
-        tally: &RewriteCounts,
-        [connections, flows, memory, waiting]: [u64; 4],
-    ) {
-        let values = [
-            connections,
-            flows,
-            memory,
-            waiting,
-            met.new,
-            met.passed,
-            met.midstream,
-            met.refused,
-            met.forgotten,
-            met.unreadable,
-            tally.input_bytes,
-            tally.output_bytes,
-            tally.out_of_order,
-            tally.retransmitted,
-            tally.resent,
-            tally.resent_late,
-            tally.probes,
-            tally.timed_out,
-            tally.no_buffers,
-            tally.given_up,
-            tally.challenged,
-            met.made_way,
-        ];
-        self.all.iter().zip(values).for_each(|(counter, value)| counter.set(value));
-    }
+/// Returns the published counts with their names; `gauges` are connections, flows, bytes of memory and waiting directions.
+pub(super) fn counts(met: &FlowEvents, tally: &RewriteCounts, gauges: [u64; 4]) -> [(&'static str, u64); 22] {
+    let [connections, flows, memory, waiting] = gauges;
+    [
+        ("connections", connections),
+        ("flows", flows),
+        ("memory_bytes", memory),
+        ("waiting", waiting),
+        ("new", met.new),
+        ("passed", met.passed),
+        ("midstream", met.midstream),
+        ("refused", met.refused),
+        ("forgotten", met.forgotten),
+        ("unreadable", met.unreadable),
+        ("input_bytes", tally.input_bytes),
+        ("output_bytes", tally.output_bytes),
+        ("out_of_order", tally.out_of_order),
+        ("retransmitted", tally.retransmitted),
+        ("resent", tally.resent),
+        ("resent_late", tally.resent_late),
+        ("probes", tally.probes),
+        ("timed_out", tally.timed_out),
+        ("no_buffers", tally.no_buffers),
+        ("given_up", tally.given_up),
+        ("challenged", tally.challenged),
+        ("evicted", met.made_way),
+    ]
 }

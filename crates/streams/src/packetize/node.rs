@@ -1,9 +1,10 @@
 //! The node.
 
-use super::counts::Counts;
+use super::counts::counts;
 use super::flows::{Flows, NO_FLOW};
 use super::output::Output;
 use super::{Drop, Rewrite, Settings};
+use crate::counts::Published;
 use crate::window::frame::{self, Classified, FlowPacket, Frame};
 use crate::window::hold::PathOutput;
 use diagnostics::Diagnostic;
@@ -22,7 +23,7 @@ const LANES: usize = 1024;
 /// The node created by [`packetize`](crate::packetize()).
 pub struct Packetized<R: Rewrite> {
     flows: Flows<R>,
-    counts: Counts,
+    published: Published,
     kinds: [Classified; BURST],
     parts: [FlowPacket; BURST],
     numbers: [u32; BURST],
@@ -32,7 +33,7 @@ impl<R: Rewrite> Packetized<R> {
     pub(super) fn new(settings: &Settings, rewrite: R) -> Result<Self, Diagnostic> {
         Ok(Packetized {
             flows: Flows::new(settings, rewrite)?,
-            counts: Counts::default(),
+            published: Published::new(&counts(&Default::default(), &Default::default(), Default::default())),
             kinds: [Classified::Other; BURST],
             parts: [FlowPacket::default(); BURST],
             numbers: [NO_FLOW; BURST],
@@ -68,7 +69,7 @@ impl<R: Rewrite> Packetized<R> {
     }
 
     fn count(&self) {
-        self.counts.show(&self.flows.met, &self.flows.tally, self.flows.gauges());
+        self.published.set(&counts(&self.flows.met, &self.flows.tally, self.flows.gauges()));
     }
 }
 
@@ -78,7 +79,7 @@ impl<R: Rewrite> Node for Packetized<R> {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.counts.named()
+        self.published.named()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

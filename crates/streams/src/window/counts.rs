@@ -1,8 +1,6 @@
-//! Counters of a window node.
+//! Counts of a window node.
 
 use super::stream_state::StreamCounts;
-use graph::Counter;
-use std::sync::Arc;
 
 /// Events that are not counted by streams.
 #[derive(Clone, Copy, Default, Debug)]
@@ -16,37 +14,6 @@ pub(super) struct FlowEvents {
     pub(super) shown_bytes: u64,
 }
 
-/// Names of the counters, in the order of [`Counts::show`].
-const NAMES: [&str; 22] = [
-    "flows",
-    "new",
-    "midstream",
-    "forgotten",
-    "evicted",
-    "refused",
-    "not_looked_at",
-    "unreadable",
-    "shown_bytes",
-    "out_of_order",
-    "retransmitted",
-    "overlapping",
-    "conflicting",
-    "keep_alives",
-    "gaps",
-    "gap_bytes",
-    "out_of_window",
-    "after_end",
-    "resets",
-    "over_budget",
-    "memory_bytes",
-    "waiting_streams",
-];
-
-#[derive(Default)]
-pub(super) struct Counts {
-    all: [Arc<Counter>; NAMES.len()],
-}
-
 /// Current values.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gauges {
@@ -56,36 +23,30 @@ pub(super) struct Gauges {
     pub(super) waiting: usize,
 }
 
-impl Counts {
-    pub(super) fn named(&self) -> Vec<(String, Arc<Counter>)> {
-        NAMES.iter().map(|name| (*name).to_owned()).zip(self.all.iter().cloned()).collect()
-    }
-
-    pub(super) fn show(&self, met: &FlowEvents, tally: &StreamCounts, now: Gauges) {
-        let values = [
-            now.flows as u64,
-            met.new,
-            met.midstream,
-            met.forgotten,
-            met.evicted,
-            now.refused,
-            met.not_looked_at,
-            met.unreadable,
-            met.shown_bytes,
-            tally.out_of_order,
-            tally.retransmitted,
-            tally.overlapping,
-            tally.conflicting,
-            tally.keep_alives,
-            tally.gaps,
-            tally.gap_bytes,
-            tally.out_of_window,
-            tally.after_end,
-            tally.resets,
-            tally.over_budget,
-            now.memory as u64,
-            now.waiting as u64,
-        ];
-        self.all.iter().zip(values).for_each(|(counter, value)| counter.set(value));
-    }
+/// Returns the published counts with their names.
+pub(super) fn counts(met: &FlowEvents, tally: &StreamCounts, now: Gauges) -> [(&'static str, u64); 22] {
+    [
+        ("flows", now.flows as u64),
+        ("new", met.new),
+        ("midstream", met.midstream),
+        ("forgotten", met.forgotten),
+        ("evicted", met.evicted),
+        ("refused", now.refused),
+        ("not_looked_at", met.not_looked_at),
+        ("unreadable", met.unreadable),
+        ("shown_bytes", met.shown_bytes),
+        ("out_of_order", tally.out_of_order),
+        ("retransmitted", tally.retransmitted),
+        ("overlapping", tally.overlapping),
+        ("conflicting", tally.conflicting),
+        ("keep_alives", tally.keep_alives),
+        ("gaps", tally.gaps),
+        ("gap_bytes", tally.gap_bytes),
+        ("out_of_window", tally.out_of_window),
+        ("after_end", tally.after_end),
+        ("resets", tally.resets),
+        ("over_budget", tally.over_budget),
+        ("memory_bytes", now.memory as u64),
+        ("waiting_streams", now.waiting as u64),
+    ]
 }

@@ -1,11 +1,12 @@
 //! Node that inspects byte streams.
 
-use super::counts::Counts;
+use super::counts::counts;
 use super::flows::{DropReason, Fate, Flows, NO_FLOW};
 use super::frame::{self, Classified, FlowPacket, Frame};
 use super::hold::{HeldPackets, PathOutput};
 use super::transport::Transport;
 use super::{Inspect, Settings};
+use crate::counts::Published;
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, Named, Node};
 use packet::{BURST, Batch, Packet};
@@ -23,7 +24,7 @@ pub struct Windowed<T: Transport, L: Inspect> {
     holding: Option<HeldPackets>,
     /// True if packets with a wrong checksum are skipped.
     checksums: bool,
-    counts: Counts,
+    published: Published,
     kinds: [Classified; BURST],
     parts: [FlowPacket; BURST],
     ways: [u8; BURST],
@@ -36,7 +37,7 @@ impl<T: Transport, L: Inspect> Windowed<T, L> {
             flows: Flows::new(settings, look)?,
             holding: settings.hold.then(|| HeldPackets::new(settings)),
             checksums: settings.checksums,
-            counts: Counts::default(),
+            published: Published::new(&counts(&Default::default(), &Default::default(), Default::default())),
             kinds: [Classified::Other; BURST],
             parts: [FlowPacket::default(); BURST],
             ways: [0; BURST],
@@ -126,7 +127,7 @@ impl<T: Transport, L: Inspect> Windowed<T, L> {
     }
 
     fn count(&self) {
-        self.counts.show(&self.flows.met, &self.flows.tally, self.flows.gauges());
+        self.published.set(&counts(&self.flows.met, &self.flows.tally, self.flows.gauges()));
     }
 }
 
@@ -136,7 +137,7 @@ impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.counts.named()
+        self.published.named()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
