@@ -35,8 +35,9 @@ pub fn loopback(cpu: usize, bidirectional: bool) -> Result<InProcessDut, runtime
 }
 
 /// Measures the approximate throughput of a [`loopback`], and its latency at `load_pps` packets per second: the part of
-/// a DUT's latency that generator and ports cause. Loads are at most `max_pps`: trials with a capture that is streamed
-/// from its file last as long as reading it.
+/// a DUT's latency that generator and ports cause. Search and latency trial last at most `measured_s` each, the trial
+/// time of the measurement. Loads are at most `max_pps`: trials with a capture that is streamed from its file last as
+/// long as reading it.
 ///
 /// # Errors
 /// [`MeasurementError`].
@@ -44,6 +45,7 @@ pub fn calibrate(
     loopback: &mut dyn Measurer,
     load_pps: f64,
     max_pps: Option<f64>,
+    measured_s: f64,
     mut on_trial: impl FnMut(&TrialOutput) -> bool,
 ) -> Result<Calibration, MeasurementError> {
     let goal = Goal::quick()
@@ -51,7 +53,7 @@ pub fn calibrate(
         .and_then(|g| g.with_initial_s(TRIAL_DURATION_S)?.with_sum_s(DURATION_SUM_S));
     let goal = goal.and_then(|g| g.with_width(WIDTH)).unwrap_or(Goal::quick());
     let mut limits = Limits::in_real_time(&goal, max_pps)?;
-    limits.max_traffic_s = MAX_SEARCH_S;
+    limits.max_traffic_s = MAX_SEARCH_S.min(measured_s);
     // fills caches
     loopback.trial(&TrialInput::constant(load_pps.min(1e5), 0.05))?;
     let mut search = Mlr::new(vec![goal], limits)?;
@@ -70,7 +72,7 @@ pub fn calibrate(
     let lower = result.and_then(|result| result.lower_pps).unwrap_or(0.0);
     let mut calibration = Calibration { loopback_lower_pps: lower, load_pps, ..Calibration::default() };
     for _ in 0..LATENCY_ATTEMPTS {
-        let output = loopback.trial(&TrialInput::constant(load_pps, LATENCY_S))?;
+        let output = loopback.trial(&TrialInput::constant(load_pps, LATENCY_S.min(measured_s)))?;
         if let Some(delays) = &output.delays {
             let at = |share: f64| delays.quantile_ns(share).unwrap_or(0) as f64;
             (calibration.p50_ns, calibration.p99_ns, calibration.p999_ns) = (at(0.5), at(0.99), at(0.999));

@@ -295,6 +295,7 @@ impl Session {
             let mut uncalibrated = uncalibrated.map(|(_, result)| result).peekable();
             let Some(first) = uncalibrated.peek() else { continue };
             let load_pps = first.latency.first().map_or(CALIBRATION_PPS, |latency| latency.load_pps);
+            let measured_s = first.trials.iter().map(|trial| trial.duration_s).sum();
             let is_streamed = traffic.captures().iter().any(CaptureFile::is_streamed);
             let max_pps = is_streamed.then_some(2.0 * load_pps);
             observer.on_event(&Event::MethodStarted(&format!("{}, calibration", traffic.name())));
@@ -302,7 +303,7 @@ impl Session {
                 observer.on_event(&Event::Trial(&output.trial));
                 !self.cancel.is_cancelled()
             };
-            let calibration = calibrate(&mut loopback.measurer(traffic), load_pps, max_pps, on_trial);
+            let calibration = calibrate(&mut loopback.measurer(traffic), load_pps, max_pps, measured_s, on_trial);
             observer.on_event(&Event::TrialsDone);
             let calibration = calibration.map_err(CalibrationError::Trial)?;
             uncalibrated.for_each(|result| result.calibration = Some(calibration.clone()));
