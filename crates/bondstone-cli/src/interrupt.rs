@@ -1,18 +1,59 @@
 //! SIGINT (Ctrl-C) and SIGTERM.
 
 use crate::exit::Exit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-/// Calls `stop` at the first interrupt; the second terminates the program immediately.
+/// Time after the first interrupt in which others count as the same one: `timeout` signals a process and then its
+/// group, a terminal the group, of which a parent passes the signal on.
+const SAME_INTERRUPT: Duration = Duration::from_millis(500);
+
+/// The effect of an interrupt.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    Stop,
+    Ignore,
+    Terminate,
+}
+
+/// Returns the effect of an interrupt at `now`; `first` is the time of the first one.
+fn effect(first: &mut Option<Instant>, now: Instant) -> Effect {
+    match *first {
+        None => {
+            *first = Some(now);
+            Effect::Stop
+        }
+        Some(first) if now.saturating_duration_since(first) < SAME_INTERRUPT => Effect::Ignore,
+        Some(_) => Effect::Terminate,
+    }
+}
+
+/// Calls `stop` at the first interrupt; one that follows later than [`SAME_INTERRUPT`] terminates the program
+/// immediately.
 pub(crate) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let interrupted = AtomicBool::new(false);
-    ctrlc::set_handler(move || {
-        if interrupted.swap(true, Ordering::Relaxed) {
+    let mut first = None;
+    ctrlc::set_handler(move || match effect(&mut first, Instant::now()) {
+        Effect::Stop => {
+            eprintln!("interrupted: stopping; interrupt again to terminate immediately");
+            stop();
+        }
+        Effect::Ignore => {}
+        Effect::Terminate => {
             eprintln!("interrupted again: terminating");
             std::process::exit(Exit::Interrupted as i32);
         }
-        eprintln!("interrupted: stopping; interrupt again to terminate immediately");
-        stop();
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_in_quick_succession_are_one() {
+        let (mut first, start) = (None, Instant::now());
+        let mut at = |ms: u64| effect(&mut first, start + Duration::from_millis(ms));
+        assert_eq!([at(0), at(0), at(20), at(499)], [Effect::Stop, Effect::Ignore, Effect::Ignore, Effect::Ignore]);
+        assert_eq!([at(500), at(9000)], [Effect::Terminate, Effect::Terminate]);
+    }
 }

@@ -369,6 +369,20 @@ fn signals_stop_a_run_with_a_summary() {
     }
 }
 
+/// `timeout -s INT` interrupts the process and then its group.
+#[test]
+fn two_interrupts_in_quick_succession_are_one() {
+    let _one = crate::common::alone();
+    let scratch = Scratch::new();
+    let file = scratch.write("chain.toml", simple("device = \"null\"", "count", "null"));
+    let mut running = Running::run(&file, &[]);
+    running.started();
+    running.signal(Signal::INT);
+    running.wait_for("the first interrupt", |line| line.starts_with("interrupted: stopping"));
+    running.signal(Signal::INT);
+    running.end().summary(130);
+}
+
 /// Suspended and resumed, as by Ctrl-Z and `fg`: the watchdog does not report an NF.
 #[test]
 fn suspended_run_continues() {
