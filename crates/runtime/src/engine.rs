@@ -19,7 +19,7 @@ use crate::ports::{self, CaptureWriter, PortDrop, PortMonitor, PortQueues};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
-use crate::worker::{IdlePolicy, RELEASE_TIMEOUT};
+use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT};
 use crate::{LinkStats, Output, PollGaps, Worker};
 use config::{Chain, ChainFile, Rate, ServiceClass, Start};
 use diagnostics::Diagnostics;
@@ -50,8 +50,7 @@ pub struct Engine {
     names: Names,
     started: Instant,
     stop: Arc<AtomicBool>,
-    /// Set when sandboxes return no more packets.
-    released: Arc<AtomicBool>,
+    drain: Arc<DrainControl>,
     errors: RunErrors,
     workers: Vec<WorkerHandle>,
     monitors: Vec<(usize, PortMonitor)>,
@@ -92,6 +91,7 @@ struct WorkerHandle {
     usage: Vec<(usize, Arc<ChainUsage>)>,
     watched: WatchedWorker,
     drained: Arc<AtomicBool>,
+    progress: Arc<DrainProgress>,
     gaps: Arc<PollGaps>,
     thread: Option<JoinHandle<Worker>>,
 }
@@ -211,7 +211,7 @@ impl Engine {
             },
             started: Instant::now(),
             stop,
-            released: Arc::default(),
+            drain: Arc::default(),
             errors,
             workers: vec![],
             monitors,
@@ -272,7 +272,7 @@ impl Engine {
         let chain_inputs: Vec<Vec<usize>> = chains.iter().map(of_chain).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
-        worker.set_released(self.released.clone());
+        worker.set_drain_control(self.drain.clone());
         worker.set_idle(idle);
         if !usage.is_empty() {
             // the rate of a chain is shared by its cores
@@ -289,6 +289,7 @@ impl Engine {
             worker.set_schedule(Schedule::new(&classes, clock::hz()), chain_inputs);
         }
         let (drained, gaps) = (worker.drained(), worker.poll_gaps());
+        let progress = worker.drain_progress();
         let hops = plan.blueprint.hops.iter().enumerate().map(|(hop, of)| {
             let name = worker.graph().node_name(Hop(hop as u16)).to_owned();
             let activity =
@@ -331,6 +332,7 @@ impl Engine {
             usage,
             watched,
             drained,
+            progress,
             gaps,
             thread: Some(thread),
         });
@@ -497,7 +499,8 @@ impl Engine {
 
     /// Stops receiving, drains the chains, closes everything, and returns the final counts.
     pub fn stop(self) -> Summary {
-        self.stop_when_drained(|_| true)
+        self.stop_receiving();
+        self.finish()
     }
 
     /// Stops receiving from ports; packets that return from sandboxes are received until [`Engine::stop`].
@@ -505,15 +508,53 @@ impl Engine {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Stops as [`Engine::stop`] does, and receives packets that return from sandboxes until `drained` returns true for
-    /// the counts so far, for at most three seconds.
-    pub fn stop_when_drained(mut self, mut drained: impl FnMut(&Summary) -> bool) -> Summary {
+    /// Returns true once all workers have seen [`Engine::stop_receiving`], after which `received` of ports outside
+    /// sandboxes is constant.
+    pub fn has_stopped_receiving(&self) -> bool {
+        let ended = |w: &WorkerHandle| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        self.workers.iter().all(|w| w.progress.stopped.load(Ordering::Acquire) || ended(w))
+    }
+
+    /// Returns true if all workers have stopped and each polled its remaining inputs without receiving a packet since
+    /// the last call that returned true.
+    fn take_empty_round(&self) -> bool {
+        let round = self.drain.round.load(Ordering::Relaxed);
+        let ended = |w: &WorkerHandle| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let is_empty = |w: &WorkerHandle| w.progress.empty_round.load(Ordering::Acquire) >= round || ended(w);
+        let all_empty = round > 0 && self.workers.iter().all(is_empty);
+        if all_empty || round == 0 {
+            self.drain.round.store(round + 1, Ordering::Release);
+        }
+        all_empty
+    }
+
+    /// Stops as [`Engine::stop`] does, and receives packets that return from sandboxes for at most three seconds: until
+    /// no packet is on its way between ports and workers, and `drained` returns true for the counts so far.
+    pub fn stop_when_drained(self, mut drained: impl FnMut(&Summary) -> bool) -> Summary {
         self.stop_receiving();
         let deadline = Instant::now() + RELEASE_TIMEOUT;
-        while !drained(&self.snapshot()) && Instant::now() < deadline {
+        let moved = |counts: &Summary| {
+            let links = counts.links.iter().map(|link| link.sent + link.received).sum::<u64>();
+            (counts.totals, links)
+        };
+        let mut before = None;
+        while Instant::now() < deadline {
+            if self.take_empty_round() {
+                let counts = self.snapshot();
+                // in the first of two rounds, a worker may pass a packet to one that has polled before
+                if before == Some(moved(&counts)) && drained(&counts) {
+                    break;
+                }
+                before = Some(moved(&counts));
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.released.store(true, Ordering::Relaxed);
+        self.finish()
+    }
+
+    /// Waits for stopped workers, closes everything, and returns the final counts.
+    fn finish(mut self) -> Summary {
+        self.drain.released.store(true, Ordering::Relaxed);
         let mut held: BTreeMap<usize, u64> = BTreeMap::new();
         let mut ended = vec![];
         drop(self.watchdog.take().map(JoinHandle::join));

@@ -159,8 +159,26 @@ pub struct Worker {
     scheduled: Option<Scheduled>,
     /// Time of the last read of the clock, in cycles.
     heartbeat: Arc<AtomicU64>,
+    drain: Arc<DrainControl>,
+    drain_progress: Arc<DrainProgress>,
+}
+
+/// Coordinates stopped workers that still receive packets from each other, from rings and from sandboxes.
+#[derive(Debug, Default)]
+pub(crate) struct DrainControl {
     /// Set to end [`DrainPolicy::UntilReleased`].
-    released: Arc<AtomicBool>,
+    pub(crate) released: AtomicBool,
+    /// Number of the current round, from 1.
+    pub(crate) round: AtomicU64,
+}
+
+/// The progress of one worker after the stop.
+#[derive(Debug, Default)]
+pub(crate) struct DrainProgress {
+    /// Set when the worker receives no more from inputs with [`DrainPolicy::Stop`].
+    pub(crate) stopped: AtomicBool,
+    /// The last round of [`DrainControl`] in which the worker polled all its remaining inputs and received nothing.
+    pub(crate) empty_round: AtomicU64,
 }
 
 /// The schedule of chains that are not served in turn.
@@ -204,7 +222,8 @@ impl Worker {
             rebuild: None,
             scheduled: None,
             heartbeat: Arc::default(),
-            released: Arc::default(),
+            drain: Arc::default(),
+            drain_progress: Arc::default(),
         }
     }
 
@@ -213,9 +232,14 @@ impl Worker {
         self.heartbeat.clone()
     }
 
-    /// Sets the flag that ends [`DrainPolicy::UntilReleased`].
-    pub(crate) fn set_released(&mut self, released: Arc<AtomicBool>) {
-        self.released = released;
+    /// Sets the control of the time after the stop.
+    pub(crate) fn set_drain_control(&mut self, drain: Arc<DrainControl>) {
+        self.drain = drain;
+    }
+
+    /// Returns the progress after the stop.
+    pub(crate) fn drain_progress(&self) -> Arc<DrainProgress> {
+        self.drain_progress.clone()
     }
 
     /// Sets the behaviour while no packets arrive.
@@ -428,19 +452,28 @@ impl Worker {
                 self.last_clock = clock::cycles().min(from + self.cycles_per_ms * limit.as_micros() as u64 / 1000);
             }
         }
+        self.drain_progress.stopped.store(true, Ordering::Release);
         // drain the remaining inputs; a time limit, as packets may circulate for ever
         let awaits_release = self.inputs.iter().any(|i| matches!(i.drain, DrainPolicy::UntilReleased { .. }));
         let deadline = Instant::now() + if awaits_release { RELEASE_TIMEOUT } else { DRAIN_TIMEOUT };
         let mut quiet = 0;
-        let released = self.released.clone();
+        let drain = self.drain.clone();
         let open = |i: &Input| match i.drain {
             DrainPolicy::UntilFinished => !i.rx.finished(),
-            DrainPolicy::UntilReleased { .. } => !released.load(Ordering::Relaxed),
+            DrainPolicy::UntilReleased { .. } => !drain.released.load(Ordering::Relaxed),
             DrainPolicy::Stop | DrainPolicy::UntilQuiet => false,
         };
         while (quiet < 1000 || self.inputs.iter().any(open)) && Instant::now() < deadline {
             self.heartbeat.store(clock::cycles(), Ordering::Relaxed);
-            quiet = if self.poll_inputs(|input| input.drain != DrainPolicy::Stop) == 0 { quiet + 1 } else { 0 };
+            let round = drain.round.load(Ordering::Acquire);
+            let drains = |input: &Input| input.drain != DrainPolicy::Stop;
+            // an input without own packets may have passed some to other cores
+            if self.poll_inputs(drains) == 0 && self.inputs.iter().filter(|i| drains(i)).all(|i| i.rx.idle()) {
+                self.drain_progress.empty_round.store(round, Ordering::Release);
+                quiet += 1;
+            } else {
+                quiet = 0;
+            }
         }
     }
 }

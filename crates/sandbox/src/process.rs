@@ -19,10 +19,12 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval of reports without a request.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest wait for workers to stop receiving from passthrough ports.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs as a sandboxed process with the launch spec in a file; standard input is a socket to the supervisor. The outer
 /// process creates the namespaces in which the `inner` one runs, or executes the program that runs a guest.
@@ -175,8 +177,11 @@ pub(crate) fn serve(
                 Ok(CLOSE) => {
                     engine.stop_receiving();
                     closing = true;
-                    // workers check before each poll
-                    std::thread::sleep(Duration::from_millis(1));
+                    // a stuck worker is reported below
+                    let deadline = Instant::now() + CLOSE_TIMEOUT;
+                    while !engine.has_stopped_receiving() && Instant::now() < deadline {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
                     if send(&mut to, &Message::Closed).is_err() {
                         break;
                     }

@@ -45,8 +45,7 @@ pub(crate) struct Sandboxes {
     host_side: ChainFile,
     folder: PathBuf,
     notes: Vec<String>,
-    /// Packets in flight at the last check, and the time since which their number is constant.
-    last_in_flight: Mutex<(i64, Instant)>,
+    last_in_flight: Mutex<InFlight>,
     // dropped in this order: processes end before their files are removed
     supervisor: Mutex<Option<Supervisor>>,
     processes: Vec<Arc<SupervisedProcess>>,
@@ -55,6 +54,16 @@ pub(crate) struct Sandboxes {
     _cleanup: CleanupProcess,
     /// Lock of the folder; an unlocked folder is an orphan.
     _lock: File,
+}
+
+/// Packets in sandboxes while the host side drains.
+struct InFlight {
+    /// Number for each sandbox; negative if its report lags behind the counts of the host side.
+    packets: Vec<i64>,
+    /// Time since which the numbers are constant.
+    since: Instant,
+    /// Smallest number of reports of any sandbox at that time.
+    reports: u64,
 }
 
 impl Sandboxes {
@@ -175,7 +184,7 @@ impl Sandboxes {
             host_side,
             folder,
             notes,
-            last_in_flight: Mutex::new((i64::MAX, Instant::now())),
+            last_in_flight: Mutex::new(InFlight { packets: vec![], since: Instant::now(), reports: 0 }),
             supervisor: Mutex::default(),
             processes,
             functions,
@@ -250,8 +259,8 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Returns true if all packets that entered sandboxes were returned, by the statistics of the host side; requests
-    /// reports.
+    /// Returns true if all packets that entered sandboxes were returned, by the statistics of the host side and reports
+    /// that are newer; requests reports. The host side must have no packets between its ports.
     pub(crate) fn all_returned(&self, done: &Summary) -> bool {
         for process in &self.processes {
             process.close();
@@ -262,27 +271,23 @@ impl Sandboxes {
         if !done.balanced || !self.processes.iter().all(|process| process.is_closed()) {
             return false;
         }
-        let (mut in_flight, mut failures) = (0, 0);
+        let (mut packets, mut failures, mut reports) = (vec![], 0, u64::MAX);
         for (sandbox, process) in self.sandboxes.iter().zip(&self.processes) {
             let state = process.state();
-            let of_sandbox = self.in_flight(sandbox, &state, done);
-            // an ended process returns nothing; packets of its passthrough ports are known from its last report
-            in_flight += if !state.ready {
-                0
-            } else if sandbox.passthrough.is_empty() {
-                of_sandbox.max(0)
-            } else {
-                of_sandbox.saturating_abs()
-            };
+            // an ended process returns nothing
+            packets.push(if state.ready { self.in_flight(sandbox, &state, done) } else { 0 });
+            reports = reports.min(if state.ready { state.reports } else { u64::MAX });
             failures += state.failures;
         }
         let mut last = self.last_in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = last.0;
-        if before != in_flight {
-            *last = (in_flight, Instant::now());
+        if last.packets != packets {
+            *last = InFlight { packets, since: Instant::now(), reports };
         }
+        // the first of two further reports may be older than the counts; created packets hide others until reported
+        let is_confirmed = reports >= last.reports.saturating_add(2) || reports == u64::MAX;
+        let returned = is_confirmed && last.packets.iter().all(|n| *n == 0);
         // packets of an ended process are never returned
-        (in_flight, before) == (0, 0) || failures > 0 && last.1.elapsed() > LOSS_TIMEOUT
+        returned || failures > 0 && last.since.elapsed() > LOSS_TIMEOUT
     }
 
     /// Requests reports of all processes.

@@ -83,6 +83,8 @@ pub(crate) struct ProcessState {
     passthrough: PassthroughState,
     /// True if a report was requested and not received.
     report_requested: bool,
+    /// Number of reports received, from all processes.
+    pub(crate) reports: u64,
 }
 
 /// State of the passthrough ports of a process.
@@ -542,6 +544,7 @@ fn receive_messages(process: &SupervisedProcess, from: UnixStream) {
             }
             Ok(Message::Report(summary)) => {
                 state.report = Some(process.sanitised(*summary));
+                state.reports += 1;
                 if state.passthrough == PassthroughState::Closed {
                     state.passthrough = PassthroughState::Counted;
                 }

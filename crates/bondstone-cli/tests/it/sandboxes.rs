@@ -253,6 +253,49 @@ fn a_sandbox_may_have_several_interfaces_and_queues() {
     }
 }
 
+/// Packets that a worker receives while it is stopped return, also on CPUs that other threads use.
+#[test]
+#[ignore = "two minutes: make soak"]
+fn short_runs_beside_other_load_return_all_packets() {
+    let _alone = crate::common::alone();
+    let scratch = Scratch::new();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let cpus = runtime::allowed_cpus();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    std::thread::scope(|scope| {
+        for cpu in [first, last] {
+            let ended = &ended;
+            scope.spawn(move || {
+                runtime::pin(cpu).unwrap();
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let file = scratch.write(
+            "short.toml",
+            format!(
+                "bondstone = 1\n[port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null,size=128\"\n\
+                 [nf.far]\nkind = \"count\"\nisolation = \"process\"\n[sandbox.far]\ncores = [{last}]\n\
+                 [[chain]]\npath = [\"in\", \"far\", \"out\"]\ncores = [{first}]\n"
+            ),
+        );
+        let runs = std::panic::catch_unwind(|| {
+            for n in 0..150 {
+                let mut running = Running::run(&file, &[]);
+                running.started();
+                std::thread::sleep(Duration::from_millis(n % 17));
+                let summary = running.interrupt().summary(130);
+                assert_eq!(summary.number("/drops/sandbox_lost"), 0, "run {n}: {}", summary.0);
+            }
+        });
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Err(payload) = runs {
+            std::panic::resume_unwind(payload);
+        }
+    });
+}
+
 /// A router with interfaces that lead to ports by edges and by name; one of them receives nothing.
 #[test]
 fn a_router_behaves_the_same_in_a_sandbox() {

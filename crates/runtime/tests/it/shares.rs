@@ -2,15 +2,11 @@
 
 use config::ChainFile;
 use runtime::{Engine, Summary};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// Serialises the tests, as cores are few.
-static SERIAL_LOCK: Mutex<()> = Mutex::new(());
 
 /// Runs two chains on one worker for `time`, from endless captures; returns the summary.
 fn overload(slow: &str, quick: &str, time: Duration) -> Summary {
-    let _lock = SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = crate::alone();
     let last = runtime::allowed_cpus().pop().unwrap();
     let folder = std::env::temp_dir().join(format!("bondstone-shares-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
