@@ -76,8 +76,8 @@ impl Run {
                 "sandbox {name}: {isolation} ({runtime}), transport {transport}, ready after {startup_ms:.0} ms{idle}"
             );
         }
-        for (cpu, chains) in &before.workers {
-            eprintln!("CPU {cpu} runs {}", chains.join(", "));
+        for (cpu, worker) in &before.workers {
+            eprintln!("CPU {cpu} runs {}", worker.chains.join(", "));
         }
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
@@ -211,6 +211,22 @@ fn text(s: &Summary) -> String {
     }
     if !chains.is_empty() {
         out += &format!("{chains}\n");
+    }
+
+    let mut workers = Table::new(&["CPU", "chains", "received", "from links", "sent", "to links", "dropped"]);
+    for (cpu, w) in s.workers.iter().filter(|_| s.workers.len() > 1) {
+        workers.row([
+            cpu.to_string(),
+            w.chains.join(", "),
+            count(w.received),
+            count(w.received_from_links),
+            count(w.sent),
+            count(w.sent_to_links),
+            count(w.dropped),
+        ]);
+    }
+    if !workers.is_empty() {
+        out += &format!("{workers}\n");
     }
 
     let mut links = Table::new(&["to other cores", "sent", "received", "cycles in", "cycles out", "dropped"]);

@@ -392,11 +392,17 @@ impl Engine {
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
-            workers: self.workers.iter().map(|w| (w.cpu, w.chains.clone())).collect(),
             errors: self.errors.messages(),
             ..Default::default()
         };
         for worker in &self.workers {
+            let of_worker = s.workers.entry(worker.cpu).or_default();
+            of_worker.chains.clone_from(&worker.chains);
+            let is_link = |port: usize| port >= self.names.ports.len();
+            worker.received.iter().for_each(|(port, stats)| of_worker.add_received(stats, is_link(*port)));
+            worker.sent.iter().for_each(|(port, stats)| of_worker.add_sent(stats, is_link(*port)));
+            let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
+            of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
             for (chain, usage) in &worker.usage {
                 let name = &self.names.chains[*chain].0;

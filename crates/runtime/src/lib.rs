@@ -25,5 +25,7 @@ pub use engine::{Engine, MAX_POOL_PACKETS, Options};
 pub use error::Error;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{ExternalPorts, LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, shuffle_link};
-pub use summary::{ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary, Totals};
+pub use summary::{
+    ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary, Totals, WorkerSummary,
+};
 pub use worker::{DrainPolicy, IdlePolicy, Input, Output, PollGaps, Worker};

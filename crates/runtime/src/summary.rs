@@ -41,8 +41,8 @@ pub struct Summary {
     /// Sandboxes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sandboxes: Vec<SandboxSummary>,
-    /// Names of the chains on each CPU that runs a worker.
-    pub workers: BTreeMap<usize, Vec<String>>,
+    /// Workers, by CPU.
+    pub workers: BTreeMap<usize, WorkerSummary>,
     /// Errors that occurred during the run.
     pub errors: Vec<String>,
     /// NFs that did not finish their batch; packets held by their workers are not counted.
@@ -51,6 +51,36 @@ pub struct Summary {
     /// True if a worker did not stop and was abandoned.
     #[serde(skip)]
     pub abandoned: bool,
+}
+
+/// One CPU that runs a worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct WorkerSummary {
+    /// Names of its chains, and of sandboxes on this CPU, which count their packets themselves.
+    pub chains: Vec<String>,
+    /// Packets that it processed of those received by ports: without those that it passed to other CPUs on their
+    /// behalf, and with those passed to it.
+    pub received: u64,
+    /// Packets received from links between chains.
+    pub received_from_links: u64,
+    /// Packets accepted by ports for sending.
+    pub sent: u64,
+    /// Packets sent into links between chains.
+    pub sent_to_links: u64,
+    /// Packets dropped, by its NFs and at its ports and links.
+    pub dropped: u64,
+}
+
+impl WorkerSummary {
+    pub(crate) fn add_received(&mut self, stats: &LinkStats, is_link: bool) {
+        *(if is_link { &mut self.received_from_links } else { &mut self.received }) += stats.packets.get();
+        self.dropped += stats.drops.iter().map(graph::Counter::get).sum::<u64>();
+    }
+
+    pub(crate) fn add_sent(&mut self, stats: &LinkStats, is_link: bool) {
+        *(if is_link { &mut self.sent_to_links } else { &mut self.sent }) += stats.packets.get();
+        self.dropped += stats.drops.iter().map(graph::Counter::get).sum::<u64>();
+    }
 }
 
 /// Counts of packets.

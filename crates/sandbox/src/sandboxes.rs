@@ -367,7 +367,7 @@ impl Sandboxes {
             done.nfs.extend(nfs.into_values());
             done.errors.extend(state.errors.iter().chain(now.flat_map(|now| &now.errors)).cloned());
             for &cpu in &summary.cpus {
-                done.workers.entry(cpu).or_default().push(format!("sandbox {}", sandbox.name));
+                done.workers.entry(cpu).or_default().chains.push(format!("sandbox {}", sandbox.name));
             }
             done.sandboxes.push(summary);
         }

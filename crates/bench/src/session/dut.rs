@@ -79,7 +79,7 @@ impl Session {
         let dut_cpus: Vec<usize> = started.workers.keys().copied().collect();
         let is_chain =
             |name: &String| !started.sandboxes.iter().any(|sandbox| *name == format!("sandbox {}", sandbox.name));
-        let chain_workers = started.workers.iter().filter(|(_, names)| names.iter().any(is_chain));
+        let chain_workers = started.workers.iter().filter(|(_, worker)| worker.chains.iter().any(is_chain));
         let chain_cpus: Vec<usize> = chain_workers.map(|(cpu, _)| *cpu).collect();
         // with too few CPUs the generator shares one with a sandbox rather than with a chain
         let generator_cpu = self.choose_generator_cpu(&dut_cpus).or_else(|e| match started.sandboxes.is_empty() {
