@@ -4,7 +4,7 @@ use crate::exit::Exit;
 use crate::table::Table;
 use anyhow::anyhow;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildContext, NfKind, Registry, Spread};
+use graph::{BuildContext, NfKind, Registry, Spread, Steering};
 use serde_json::{Value, json};
 use std::io::{Write, stdout};
 
@@ -96,6 +96,8 @@ fn document(kind: &NfKind) -> anyhow::Result<Value> {
         "interfaces": !interfaces(kind)?.is_empty(),
         "drops": drops(kind)?,
         "spread": kind.spread,
+        "steering": (kind.spread == Spread::Custom).then_some(kind.steering),
+        "rewrites": kind.rewrites,
         "settings": kind.schema(),
         "example": example(kind, &interfaces(kind)?),
     }))
@@ -123,14 +125,17 @@ fn page(kind: &NfKind) -> anyhow::Result<String> {
         list(kind.outputs, per_interface),
         list(&drops(kind)?, None)
     );
-    let spread = match kind.spread {
-        Spread::Any => "any packet on any core",
-        Spread::Flow => "all packets of a flow on one core",
-        Spread::Symmetric => "both directions of a flow on one core",
-        Spread::Hosts => "all packets between two hosts on one core",
-        Spread::Custom => "distributes packets over cores itself",
+    let mut cores = match (kind.spread, kind.steering) {
+        (Spread::Custom, Steering { key, keeps: Spread::Any }) => {
+            format!("chosen by {key}; no other NF may require cores")
+        }
+        (Spread::Custom, Steering { key, keeps }) => format!("chosen by {key}; for other NFs: {}", keeps.description()),
+        (spread, _) => spread.description().to_owned(),
     };
-    out += &format!("  cores    {spread}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
+    if kind.rewrites {
+        cores += "; behind it, on one core: NFs that require more than any packet on any core";
+    }
+    out += &format!("  cores    {cores}\n\nIn a chain file:\n\n{}\n", example(kind, &interfaces(kind)?));
     Ok(out)
 }
 

@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::table::Table;
 use clap::ValueEnum;
-use config::{ChainFile, Start};
+use config::{ChainFile, NfConfig, Shuffle, Spreading, Start};
 use diagnostics::Diagnostics;
 use graph::{Registry, Spread};
 use runtime::{Placement, Strategy, Topology};
@@ -152,18 +152,30 @@ impl Plan {
 /// Describes the distribution of packets to the CPUs of a chain.
 fn packets(file: &ChainFile, n: usize, cpus: &[usize]) -> String {
     let chain = &file.chains[n];
+    let Spreading { requirement, steered_by, is_shared } = chain.spreading;
+    let key = match (steered_by, requirement) {
+        (Some((nf, _)), _) => {
+            let NfConfig { name, kind, .. } = &file.nfs[nf];
+            format!("by {} ({name})", kind.steering.key)
+        }
+        (None, Spread::Hosts) => "by pair of hosts".to_owned(),
+        (None, _) => "by flow".to_owned(),
+    };
     match (chain.from, cpus) {
         (Start::Port(port), [_]) => format!("polls {}", file.ports[port].name),
         (Start::Port(port), [first, ..]) => {
             let name = &file.ports[port].name;
-            match file.spread(port) {
-                Spread::Hosts => format!("{first} polls {name} and distributes host pairs by rings"),
-                Spread::Custom => format!("{first} polls {name} and distributes packets by rings, steered by the NF"),
-                Spread::Symmetric => format!("{first} polls {name} and distributes flows by rings"),
-                _ => {
-                    format!("queues of {name} if it has as many, else {first} polls it and distributes flows by rings")
-                }
+            let by_device = requirement == Spread::Any || requirement == Spread::Flow && !is_shared;
+            if by_device {
+                format!(
+                    "queues of {name} if it has as many, else {first} polls it and spreads packets {key} through rings"
+                )
+            } else {
+                format!("{first} polls {name} and spreads packets {key} through rings")
             }
+        }
+        (Start::Link(link), [_, _, ..]) if chain.shuffle == Shuffle::Flow => {
+            format!("rings from {}, {key}", file.links[link].name)
         }
         (Start::Link(link), _) => format!("rings from {}", file.links[link].name),
         (Start::Port(_), []) => String::new(),

@@ -3,6 +3,7 @@
 mod checker;
 mod paths;
 mod sandboxes;
+mod spreading;
 
 use crate::device::Device;
 use crate::file::{self, File};

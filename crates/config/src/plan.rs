@@ -219,6 +219,24 @@ pub enum Start {
     Link(usize),
 }
 
+/// The distribution of the packets of a chain over its cores that NFs require: those that the packets reach, and those
+/// of other chains that have such NFs in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spreading {
+    /// The strictest requirement.
+    pub requirement: Spread,
+    /// Index of the NF whose steering function chooses the core, and the input by which the packets reach it.
+    pub steered_by: Option<(usize, u8)>,
+    /// True if the requirement includes packets that other ports or links receive, so that all must use one key.
+    pub is_shared: bool,
+}
+
+impl Default for Spreading {
+    fn default() -> Spreading {
+        Spreading { requirement: Spread::Any, steered_by: None, is_shared: false }
+    }
+}
+
 /// A chain of the file.
 #[derive(Clone, Debug)]
 pub struct Chain {
@@ -228,6 +246,8 @@ pub struct Chain {
     pub from: Start,
     /// Distribution of the packets of a link over the cores.
     pub shuffle: Shuffle,
+    /// Distribution of the packets over the cores that its NFs require.
+    pub spreading: Spreading,
     /// Service beside other chains on the same worker.
     pub class: ServiceClass,
     /// Target of the received packets.
@@ -254,38 +274,17 @@ pub struct WorkerPlan {
 }
 
 impl ChainFile {
-    /// Returns the plan of the chains that begin with a port.
-    fn worker_of_port(&self, port: usize) -> WorkerPlan {
-        let from = Start::Port(port);
-        let chains = self.chains.iter().enumerate().filter(|(_, c)| c.from == from).map(|(n, _)| n);
-        self.worker(&chains.collect::<Vec<_>>())
+    /// Returns the distribution of the packets that are received from a port.
+    pub fn spreading(&self, port: usize) -> Spreading {
+        let chain = self.chains.iter().find(|chain| chain.from == Start::Port(port));
+        chain.map(|chain| chain.spreading).unwrap_or_default()
     }
 
-    /// Returns the strictest spreading requirement of the NFs that packets of a port reach.
-    pub fn spread(&self, port: usize) -> Spread {
-        let nfs = self.worker_of_port(port).nfs;
-        nfs.iter().map(|&nf| self.nfs[nf].factory.spread()).max().unwrap_or(Spread::Any)
-    }
-
-    /// Returns the steering function over `copies` copies of the first NF with [`Spread::Custom`] that packets of a
-    /// port reach, and the input by which they arrive.
-    pub fn custom_steering(&self, port: usize, copies: usize) -> Option<(SteerFn, u8)> {
-        let WorkerPlan { blueprint, nfs, entries } = self.worker_of_port(port);
-        let mut visited = vec![false; blueprint.hops.len()];
-        let mut next: std::collections::VecDeque<Target> = entries.into();
-        while let Some(target) = next.pop_front() {
-            let Target::Hop(Hop(hop)) = target else { continue };
-            if std::mem::replace(&mut visited[usize::from(hop)], true) {
-                continue;
-            }
-            let HopPlan { node, input, next: first, .. } = blueprint.hops[usize::from(hop)];
-            let nf = &self.nfs[nfs[usize::from(node)]];
-            if nf.factory.spread() == Spread::Custom {
-                return nf.factory.steering(copies).map(|steer| (steer, input));
-            }
-            next.extend([first].iter().chain(blueprint.nodes[usize::from(node)].edges.iter().skip(1)));
-        }
-        None
+    /// Returns the steering function over `copies` copies of the NF that chooses the core, if one does, and the input
+    /// by which the packets reach it.
+    pub fn steering(&self, spreading: Spreading, copies: usize) -> Option<(SteerFn, u8)> {
+        let (nf, input) = spreading.steered_by?;
+        Some((self.nfs[nf].factory.steering(copies)?, input))
     }
 
     /// Returns the chains that have a part on the host side.

@@ -78,7 +78,7 @@ pub use graph::{Blueprint, Graph, HopPlan, NodePanic, NodePlan, PreparedNode, Si
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
-pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn};
+pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering};
 pub use node::{Either, Node};
 pub use ops::{
     Branches, Composed, Count, Deparse, DropIf, EmitIf, Exit, Filter, GroupBy, Operator, OperatorNames, Parse, ParseIf,

@@ -24,6 +24,13 @@ pub trait Nf: 'static {
     const ABOUT: &'static str;
     /// Spreading requirement of the NF.
     const SPREAD: Spread = Spread::Any;
+    /// Properties of [`steering`](Nf::steering), for NFs with [`Spread::Custom`], or of the operator
+    /// [`shuffle`](crate::Operator::shuffle), for NFs with which a path with `shuffle = "metadata"` begins.
+    const STEERING: Steering = Steering::UNKNOWN;
+    /// True if the NF changes addresses, ports or outer headers, by which packets were spread when they were received.
+    /// NFs with a spreading requirement behind it then need one core, or a path of their own. False for
+    /// [`Spread::Custom`], where [`STEERING`](Nf::STEERING) applies.
+    const REWRITES: bool = false;
     /// Names of the inputs. A path enters by the first one unless it names another as `nf:input`.
     const INPUTS: &'static [&'static str] = &["in"];
     /// Names of the outputs. A path continues from the first one.
@@ -72,8 +79,44 @@ pub enum Spread {
     /// them.
     Hosts,
     /// The NF chooses the copy for each packet ([`Nf::steering`]), because it rewrites the fields that a hash would
-    /// use. The other NFs on its paths are spread likewise.
+    /// use. The other NFs on its paths are spread likewise, and may require no more than [`Nf::STEERING`] keeps.
     Custom,
+}
+
+impl Spread {
+    /// Returns the requirement in words, such as `all packets of a flow on one core`.
+    #[must_use]
+    pub fn description(self) -> &'static str {
+        match self {
+            Spread::Any => "any packet on any core",
+            Spread::Flow => "all packets of a flow in one direction on one core",
+            Spread::Symmetric => "both directions of a flow on one core",
+            Spread::Hosts => "all packets between two hosts on one core",
+            Spread::Custom => "packets on the core that it chooses itself",
+        }
+    }
+}
+
+/// Properties of a function that chooses a copy for each packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Steering {
+    /// The key of a packet, such as `the /24 network of the source`: packets with the same key go to one copy.
+    pub key: &'static str,
+    /// The strictest requirement, except [`Spread::Custom`], that this meets for other NFs, in front of this one and
+    /// behind it: packets that such an NF must receive together have one key. Over two directions this includes
+    /// packets that arrive by other inputs.
+    pub keeps: Spread,
+}
+
+impl Steering {
+    /// An unknown key, which meets no requirement of other NFs.
+    pub const UNKNOWN: Steering = Steering { key: "a key of its own", keeps: Spread::Any };
+
+    /// Returns true if packets that an NF with this requirement must receive together have one key.
+    #[must_use]
+    pub fn meets(self, requirement: Spread) -> bool {
+        requirement <= self.keeps && self.keeps != Spread::Custom
+    }
 }
 
 /// A function that chooses the copy of an NF for a packet, from the number of the input and the bytes of the frame.

@@ -1,6 +1,6 @@
 //! The kinds of NF that chain files can name.
 
-use crate::nf::{BuildContext, Nf, Spread, SteerFn};
+use crate::nf::{BuildContext, Nf, Spread, SteerFn, Steering};
 use crate::node::Node;
 use crate::panics;
 use diagnostics::Diagnostic;
@@ -43,6 +43,10 @@ pub struct NfKind {
     pub outputs: &'static [&'static str],
     /// Spreading requirement.
     pub spread: Spread,
+    /// Properties of its function that chooses a copy for each packet.
+    pub steering: Steering,
+    /// True if it changes the fields by which packets are spread ([`Nf::REWRITES`]).
+    pub rewrites: bool,
     schema: fn() -> serde_json::Value,
     parse: ParseSettings,
     deserialize: DeserializeSettings,
@@ -61,6 +65,8 @@ impl NfKind {
             inputs: N::INPUTS,
             outputs: N::OUTPUTS,
             spread: N::SPREAD,
+            steering: N::STEERING,
+            rewrites: N::REWRITES,
             schema: || schemars::schema_for!(N::Settings).into(),
             parse: |table| Ok(Box::new(TypedFactory::<N>(N::Settings::deserialize(table.into_deserializer())?))),
             deserialize: |settings| Ok(Box::new(TypedFactory::<N>(N::Settings::deserialize(settings)?))),

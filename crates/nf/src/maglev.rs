@@ -30,6 +30,7 @@ impl Nf for Maglev {
          hashing and a connection table; forwards by GRE, IP in IP, direct server return or NAT, and checks the health \
          of backends.";
     const SPREAD: Spread = Spread::Flow;
+    const REWRITES: bool = true;
     const INPUTS: &'static [&'static str] = &["in", "backends"];
     const EXAMPLE: &'static str = "source = [\"10.0.0.1\"]\n\
          service.web = { vip = [\"tcp 192.0.2.10:80\"], forward = \"gre\", backend = { a = { address = \"10.0.0.11\" }, b = { address = \

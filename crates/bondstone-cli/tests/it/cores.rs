@@ -88,6 +88,35 @@ fn a_chain_split_over_cores_preserves_packets_and_flow_order() {
     }
 }
 
+/// ICMP errors reach the core of the connection that they are about, also behind a link.
+#[test]
+fn a_stateful_firewall_behind_a_link_drops_the_same_on_two_cores() {
+    let _one = crate::common::alone();
+    let cpus = cpus();
+    let scratch = Scratch::new();
+    let mut writer = Writer::create(scratch.path("in.pcap"), LinkType::ETHERNET).unwrap();
+    for n in 0..60 {
+        let (a, b) = ([10, 0, 0, n], [10, 1, 0, n]);
+        let request = build::udp4(a, b, 1000, 53).payload(&[n; 20]).to_vec();
+        let error = build::icmp4(b, a, wire::icmpv4::Repr::DestUnreachable { code: 3 });
+        for frame in [error.payload(&request[14..42]).to_vec(), request].iter().rev() {
+            writer.write(u64::from(n) * 1000, frame.len() as u32, frame).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    for cores in [&cpus[..1], &cpus] {
+        let chains = format!(
+            "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\n[port.out]\ndevice = \"null\"\n\
+             [nf.fw]\nkind = \"firewall\"\nrules = [\"accept src 10.0.0.0/24\"]\ntrack = {{}}\n\
+             [[chain]]\npath = [\"in\", \"count\"]\ncores = {:?}\n\
+             [[chain]]\npath = [\"count.out\", \"fw\", \"out\"]\ncores = {cores:?}\n",
+            &cpus[..1]
+        );
+        let summary = run(&scratch, &chains);
+        assert_eq!((summary.number("/totals/sent"), summary.number("/totals/dropped")), (120, 0), "{cores:?}");
+    }
+}
+
 #[test]
 fn a_chain_of_three_cores_with_a_second_output() {
     let _one = crate::common::alone();

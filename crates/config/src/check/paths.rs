@@ -3,10 +3,10 @@
 use super::checker::{Checker, Errors};
 use crate::device::Device;
 use crate::file::{self, File, OnPanic};
-use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Start};
+use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Spreading, Start};
 use crate::source::nearest;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Hop, HopPlan, NodePlan, Spread, Target};
+use graph::{Blueprint, Hop, HopPlan, NodePlan, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -23,9 +23,9 @@ pub(super) struct Builder<'a> {
     pub(super) checker: Checker<'a>,
     pub(super) ports: Vec<Port>,
     pub(super) nfs: Vec<NfConfig>,
-    hops: Vec<HopPlan>,
+    pub(super) hops: Vec<HopPlan>,
     /// Targets of the outputs of each NF.
-    edges: Vec<Vec<Target>>,
+    pub(super) edges: Vec<Vec<Target>>,
     /// Hops in the middle of paths, by NF and input.
     path_hops: BTreeMap<(u16, u8), Vec<u16>>,
     /// Last NFs of paths, and their hops.
@@ -34,7 +34,7 @@ pub(super) struct Builder<'a> {
     chain_names: BTreeSet<String>,
     /// Outputs with which paths begin, as the file names them.
     first_outputs: BTreeSet<String>,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     /// NF, output and span of each link.
     link_sources: Vec<(u16, u8, Range<usize>)>,
 }
@@ -60,13 +60,13 @@ impl<'a> Builder<'a> {
     pub(super) fn build(mut self, file: &File) -> Result<ChainFile, Errors> {
         let firsts = file.chain.iter().filter_map(|c| c.get_ref().path.get_ref().first());
         self.first_outputs = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
-        let chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
+        let mut chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
-        self.spread(file, &chains);
         self.traffic(file);
         self.unused(file);
         self.files(file);
         let sandboxes = self.sandboxes(file);
+        self.spread(file, &mut chains, &sandboxes);
         let Builder { mut checker, ports, nfs, hops, edges, links, .. } = self;
         if checker.errors.is_empty() {
             // a link leads to the entry of its chain
@@ -326,6 +326,7 @@ impl<'a> Builder<'a> {
             from: from?,
             shuffle: shuffle.as_ref().map(|s| *s.get_ref()).unwrap_or_default(),
             class: self.class(chain.get_ref()),
+            spreading: Spreading::default(),
             entry: next,
             path: path.get_ref().iter().map(|p| p.get_ref().clone()).collect(),
             cores: cpus.into_iter().collect(),
@@ -513,60 +514,6 @@ impl<'a> Builder<'a> {
             let input = input.map_or(Some(0), |input| inputs.iter().position(|i| i == input));
             to == name && input.is_some_and(|input| !self.path_hops.contains_key(&(nf as u16, input as u8)))
         })
-    }
-
-    /// Returns the NFs that packets of a chain reach by its path and by edges, up to links to other chains.
-    fn reached(&self, chain: &Chain) -> BTreeSet<usize> {
-        let (mut visited, mut next) = (vec![false; self.hops.len()], vec![chain.entry]);
-        let mut all = BTreeSet::new();
-        while let Some(target) = next.pop() {
-            let Target::Hop(Hop(hop)) = target else { continue };
-            if !std::mem::replace(&mut visited[usize::from(hop)], true) {
-                let plan = &self.hops[usize::from(hop)];
-                all.insert(usize::from(plan.node));
-                next.push(plan.next);
-                next.extend(self.edges[usize::from(plan.node)].iter().skip(1));
-            }
-        }
-        all
-    }
-
-    /// Checks that NFs with a spreading requirement receive all packets of a key on one core.
-    fn spread(&mut self, file: &File, chains: &[Chain]) {
-        let reached: Vec<_> = chains.iter().map(|chain| self.reached(chain)).collect();
-        for (number, nf) in self.nfs.iter().enumerate().filter(|(_, nf)| nf.factory.spread() != Spread::Any) {
-            let mut cores = chains.iter().zip(&reached).filter(|(_, nfs)| nfs.contains(&number)).map(|(c, _)| &c.cores);
-            if let Some(first) = cores.next()
-                && cores.any(|c| c != first)
-            {
-                let span = file.chain.first().map_or(0..0, Spanned::span);
-                let d = Diagnostic::new("keeps state per flow, but is in chains on different cores")
-                    .value(&nf.name)
-                    .remedy("give these chains the same cores");
-                let d = self.checker.source.locate(span, d);
-                self.checker.errors.push(d);
-            }
-        }
-        for (n, (chain, nfs)) in chains.iter().zip(&reached).enumerate().filter(|(_, (c, _))| c.cores.len() > 1) {
-            let own: Vec<_> =
-                nfs.iter().map(|&nf| &self.nfs[nf]).filter(|nf| nf.factory.spread() == Spread::Custom).collect();
-            let (value, problem, remedy) = match (&own[..], chain.from) {
-                ([_, second, ..], _) => (
-                    &second.name,
-                    "is the second NF of this chain with custom steering",
-                    "put each in a chain with one core",
-                ),
-                ([only], Start::Link(_)) => (
-                    &only.name,
-                    "has custom steering, but this chain receives its packets from another chain",
-                    "begin the chain with a port, or give it one core",
-                ),
-                _ => continue,
-            };
-            let span = file.chain.get(n).map_or(0..0, Spanned::span);
-            let d = self.checker.source.locate(span, Diagnostic::new(problem).value(value).remedy(remedy));
-            self.checker.errors.push(d);
-        }
     }
 
     /// Checks that a benchmark sends to a port from which a chain receives.

@@ -355,13 +355,9 @@ impl Config {
     /// Returns the copy that processes a packet: by the subscriber on the inside, by the external address on the
     /// outside.
     pub(crate) fn copy_of(&self, inside: bool, flow: &Flow, copies: usize) -> usize {
-        // untranslated packets are steered by the inside host, too
+        // packets that pass are steered by the inside host too, those of the router itself by its external address
         let host = if inside { flow.src } else { flow.dst };
-        let external = if inside {
-            self.required_external(host)
-        } else {
-            self.external_index(host).or(self.required_external(host))
-        };
+        let external = self.external_index(host).or_else(|| self.required_external(host));
         external.map_or_else(|| hash_to_index(host, copies), |external| external % copies)
     }
 }

@@ -8,7 +8,7 @@ use super::config::Config;
 use super::flow::{Direction, Flow, INSIDE};
 use super::settings::Settings;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Nf, Node, Spread, SteerFn};
+use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering};
 use node::Nat44Node;
 use parse::{NatPacket, parse};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ impl Nf for Nat44 {
     const ABOUT: &'static str = "Translates IPv4 addresses and ports between subscribers (input inside) and the outside network \
          (input outside): TCP, UDP, ICMP and its errors, fragments, port blocks, static forwards, hairpinning.";
     const SPREAD: Spread = Spread::Custom;
+    const STEERING: Steering =
+        Steering { key: "the subscriber from inside and the external address from outside", keeps: Spread::Hosts };
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str =
         "external = [\"203.0.113.1\"]\ninside = [\"10.0.0.0/8\"]\nforward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]";

@@ -16,7 +16,7 @@ mod settings;
 
 use super::flow::{INSIDE, OUTSIDE};
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Nf, Node, Spread, SteerFn};
+use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering};
 use node::Nat64Node;
 use parse::{Frame, L4, PacketInfo, parse, parse_l4, parse_quoted};
 use settings::{Config, Settings};
@@ -31,6 +31,8 @@ impl Nf for Nat64 {
     const ABOUT: &'static str = "Translates between IPv6 hosts (input inside) and the IPv4 network (input outside): TCP, UDP, ICMP and \
          its errors, fragments, port blocks, static forwards, hairpinning.";
     const SPREAD: Spread = Spread::Custom;
+    const STEERING: Steering =
+        Steering { key: "the host from inside and the external address from outside", keeps: Spread::Hosts };
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str = "prefix = \"64:ff9b::/96\"\nexternal = [\"203.0.113.1\"]\ninside = [\"2001:db8::/32\"]\n\
          forward = [\"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"]";
@@ -42,6 +44,8 @@ impl Nf for Nat64 {
                 config.copy_for_inside(steering_host(frame, &info), copies)
             }
             Frame::Ip(info) if input == OUTSIDE && !info.is_ipv6 => config.copy_for_outside(info.dst as u32, copies),
+            // passes unmodified, on the core of its other direction
+            Frame::Ip(info) if input == OUTSIDE => config.copy_for_inside(info.dst, copies),
             _ => 0,
         }))
     }

@@ -4,10 +4,10 @@ use super::planned_worker::PlannedWorker;
 use crate::error::Error;
 use crate::faults::run_errors::RunErrors;
 use crate::pci::sriov::VirtualFunctions;
-use crate::ports::{self, CaptureReader, CaptureWriter, PortMonitor, PortQueues, SharedTx};
+use crate::ports::{self, CaptureReader, CaptureWriter, PortMonitor, PortQueues, SharedTx, SteeringKey};
 use crate::worker::LocalEntry;
 use crate::{DrainPolicy, Input, Output, RxPort, Transmit, TxPort};
-use config::{ChainFile, Device, ServiceClass, Side, Start, WorkerPlan};
+use config::{ChainFile, Device, ServiceClass, Shuffle, Side, Spreading, Start, WorkerPlan};
 use diagnostics::{Diagnostic, Diagnostics};
 use dpdk::{Driver, Eal, Mempool, Port, PortConfig, PortHandle, PortInfo, RxQueue, TxQueue};
 use graph::{Spread, Target};
@@ -119,10 +119,13 @@ impl PortSetup<'_> {
             // backpressure if all sources of the chain can wait
             let ports = (0..self.file.ports.len()).filter(|&p| self.reachable_chains(p).contains(&link.chain));
             let backpressure = ports.into_iter().all(|p| matches!(self.file.ports[p].device, Device::Pcap(_)));
-            let (number, by) = (self.file.ports.len() + n, self.file.chains[link.chain].shuffle);
+            let (number, chain) = (self.file.ports.len() + n, &self.file.chains[link.chain]);
+            let key = match chain.shuffle {
+                Shuffle::Flow => SteeringKey::of(self.file, chain.spreading, receivers.len()),
+                Shuffle::Metadata => SteeringKey::Metadata,
+            };
             for sender in senders(number, workers) {
                 let own = receivers.iter().position(|(receiver, _)| *receiver == sender);
-                let chain = &self.file.chains[link.chain];
                 if own.is_some() && chain.class != ServiceClass::DEFAULT {
                     let cpu = workers[sender].cpu;
                     let problem = format!(
@@ -133,7 +136,7 @@ impl PortSetup<'_> {
                     let d = Diagnostic { file: Some(self.file.file.clone()), ..d };
                     return Err(Error::Input(Diagnostics(vec![d])));
                 }
-                let (tx, rx_ends) = ports::shuffle_rings(receivers.len(), own, by);
+                let (tx, rx_ends) = ports::shuffle_rings(receivers.len(), own, key.clone());
                 let mut output = Output::new(TxPort::Other(Box::new(tx)));
                 output.local = own.map(|own| LocalEntry { entry: receivers[own].1, stats: Arc::default() });
                 workers[sender].outputs[number] = Some(output);
@@ -253,10 +256,11 @@ impl PortSetup<'_> {
         let hardware = polled.len() > 1
             && multi_queue
             && usize::from(info.max_rx_queues) >= polled.len()
-            && match self.file.spread(port) {
-                Spread::Any => true,
-                Spread::Flow => info.rss,
-                Spread::Symmetric | Spread::Hosts | Spread::Custom => false,
+            && match self.file.spreading(port) {
+                Spreading { requirement: Spread::Any, .. } => true,
+                // devices do not hash alike
+                Spreading { requirement: Spread::Flow, is_shared, .. } => info.rss && !is_shared,
+                Spreading { requirement: Spread::Symmetric | Spread::Hosts | Spread::Custom, .. } => false,
             };
         let rx_queues = if hardware { polled.len() } else { 1 };
         // with more transmit queues a tap would have receive queues that no worker polls
@@ -406,17 +410,9 @@ impl PortSetup<'_> {
         Ok(())
     }
 
-    /// Returns the key by which packets of a port are distributed over cores in software.
-    fn steering_key(&self, port: usize, cores: usize) -> ports::SteeringKey {
-        match self.file.custom_steering(port, cores) {
-            Some((steer, input)) => ports::SteeringKey::Custom(steer, input),
-            None => ports::SteeringKey::of(self.file.spread(port)),
-        }
-    }
-
     /// Assigns a receive queue to the workers that poll it: directly to a single one, or by software steering.
     fn add_inputs(
-        &self,
+        &mut self,
         port: usize,
         rx: RxPort,
         users: &[(usize, Target)],
@@ -428,7 +424,8 @@ impl PortSetup<'_> {
         if users.len() == 1 {
             sources.push((rx, drain));
         } else {
-            let key = self.steering_key(port, users.len());
+            let key = SteeringKey::of(self.file, self.file.spreading(port), users.len());
+            self.notes.push(steering_note(&self.file.ports[port].name, users, workers));
             let (own, others) = ports::steer(rx, key, users.len(), backpressure, self.stop.clone());
             sources.push((RxPort::Other(Box::new(own)), drain));
             sources.extend(others.into_iter().map(|o| (RxPort::Other(Box::new(o)), DrainPolicy::UntilFinished)));
@@ -437,6 +434,21 @@ impl PortSetup<'_> {
             workers[n].inputs.push((port, Input { rx, entry, stats: Arc::default(), backpressure, drain }));
         }
     }
+}
+
+/// Returns a note about a port whose packets are spread over CPUs by the first one.
+fn steering_note(port: &str, users: &[(usize, Target)], workers: &[PlannedWorker]) -> String {
+    let list = |users: &[(usize, Target)]| {
+        let cpus: Vec<String> = users.iter().map(|(worker, _)| workers[*worker].cpu.to_string()).collect();
+        format!("CPU{} {}", if cpus.len() > 1 { "s" } else { "" }, cpus.join(", "))
+    };
+    let (first, others) = users.split_at(1);
+    format!(
+        "port {port:?}: the device does not spread packets as the NFs require: {} receives all and passes those of {} \
+         through rings; NFs that take fewer cycles per packet than a ring, about 130, are faster on one CPU",
+        list(first),
+        list(others)
+    )
 }
 
 /// Returns the workers that send to the port or link with this number.

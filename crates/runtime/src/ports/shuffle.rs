@@ -1,25 +1,24 @@
 //! Links between chains: rings that pass packets to the cores of the next chain.
 
 use super::io::{PortDrop, Receive, Transmit};
+use super::steering::SteeringKey;
 use config::Shuffle;
-use graph::ShuffleTo;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::collections::VecDeque;
-use wire::flow;
 
 /// Packets in the ring from each core to each core.
 pub(crate) const RING_SIZE: usize = 1024;
 
-/// The sending end of a link: a ring to each core of the next chain; all packets of a flow go to the same core. Packets
-/// for the sending core itself stay local.
+/// The sending end of a link: a ring to each core of the next chain; the key selects the core. Packets for the sending
+/// core itself stay local.
 pub(crate) struct ShuffleSender {
     /// `None` for the sending core itself.
     rings: Vec<Option<Producer<Packet>>>,
     /// Packets of a batch, by core.
     by_core: Vec<Batch>,
     local: VecDeque<Packet>,
-    by: Shuffle,
+    key: SteeringKey,
     bytes: u64,
 }
 
@@ -33,7 +32,7 @@ pub(crate) struct ShuffleReceiver {
 pub(crate) fn shuffle_rings(
     cores: usize,
     own: Option<usize>,
-    by: Shuffle,
+    key: SteeringKey,
 ) -> (ShuffleSender, Vec<Option<ShuffleReceiver>>) {
     let ring = |core| {
         let (producer, ring) = RingBuffer::new(RING_SIZE);
@@ -41,22 +40,13 @@ pub(crate) fn shuffle_rings(
     };
     let (rings, receivers) = (0..cores).map(ring).unzip();
     let by_core = (0..cores).map(|_| Batch::new()).collect();
-    (ShuffleSender { rings, by_core, local: VecDeque::with_capacity(2 * BURST), by, bytes: 0 }, receivers)
+    (ShuffleSender { rings, by_core, local: VecDeque::with_capacity(2 * BURST), key, bytes: 0 }, receivers)
 }
 
 /// Creates a link to `cores` other cores, for benchmarks; returns the sending end and the receiving ends.
 pub fn shuffle_link(cores: usize, by: Shuffle) -> (Box<dyn Transmit>, Vec<Box<dyn Receive>>) {
-    let (sender, receivers) = shuffle_rings(cores, None, by);
+    let (sender, receivers) = shuffle_rings(cores, None, by.into());
     (Box::new(sender), receivers.into_iter().flatten().map(|end| Box::new(end) as Box<dyn Receive>).collect())
-}
-
-/// Returns the index of the core that a packet goes to.
-#[inline(always)]
-fn core_of(packet: &Packet, by: Shuffle, cores: usize) -> usize {
-    match by {
-        Shuffle::Flow => flow::share(flow::symmetric_hash(packet.data()), cores as u32) as usize,
-        Shuffle::Metadata => packet.meta().metadata::<ShuffleTo>().map_or(0, |to| to.0 as usize % cores),
-    }
 }
 
 /// Moves as many packets as fit from the batch into the ring; the others stay in the batch, or go to `rest`. Returns
@@ -86,10 +76,10 @@ impl Transmit for ShuffleSender {
             self.bytes += push_burst(ring, batch, None);
             return before - batch.len();
         }
-        let (cores, by, by_core) = (self.rings.len(), self.by, &mut self.by_core);
+        let (cores, key, by_core) = (self.rings.len(), &self.key, &mut self.by_core);
         batch.extract_if(
             #[inline(always)]
-            |packet| Some(core_of(packet, by, cores)),
+            |packet| Some(key.core_of(packet, cores)),
             |core, packet| by_core[core].push(packet).expect("at most a batch"),
         );
         for (ring, packets) in self.rings.iter_mut().zip(&mut self.by_core) {
@@ -152,6 +142,7 @@ impl Receive for ShuffleReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use graph::ShuffleTo;
     use packet::{HeapPool, Pool};
     use proptest::prelude::*;
 
@@ -172,8 +163,8 @@ mod tests {
         ) {
             let pool = HeapPool::new(4096);
             let own = own.filter(|own| *own < cores);
-            let by = if by_metadata { Shuffle::Metadata } else { Shuffle::Flow };
-            let (mut sender, mut receivers) = shuffle_rings(cores, own, by);
+            let key = if by_metadata { SteeringKey::Metadata } else { SteeringKey::Flow };
+            let (mut sender, mut receivers) = shuffle_rings(cores, own, key);
             let mut next = [0u16; 20];
             let mut refused = vec![];
             let mut received: Vec<Vec<(u8, u16)>> = vec![vec![]; cores];
@@ -229,7 +220,7 @@ mod tests {
     #[test]
     fn packets_stay_in_the_batch_when_a_ring_is_full() {
         let pool = HeapPool::new(2 * RING_SIZE);
-        let (mut sender, mut receivers) = shuffle_rings(1, None, Shuffle::Flow);
+        let (mut sender, mut receivers) = shuffle_rings(1, None, SteeringKey::Flow);
         let mut sent = 0;
         let mut batch = Batch::new();
         loop {

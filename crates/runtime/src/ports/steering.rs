@@ -1,8 +1,9 @@
 //! Software steering: distributes flows over cores where a device cannot.
 
 use super::io::{PortDrop, Receive, RxPort};
+use config::{ChainFile, Shuffle, Spreading};
 use core::net::{Ipv4Addr, Ipv6Addr};
-use graph::{Spread, SteerFn};
+use graph::{ShuffleTo, Spread, SteerFn};
 use packet::{Batch, Packet};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use wire::{EtherType, IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 const RING_SIZE: usize = 1024;
 
 /// The key by which packets are assigned to cores.
+#[derive(Clone)]
 pub(crate) enum SteeringKey {
     /// Both directions of a flow go to one core.
     Flow,
@@ -21,23 +23,42 @@ pub(crate) enum SteeringKey {
     Hosts,
     /// A function of an NF chooses the core of a packet that enters by the input with this number.
     Custom(SteerFn, u8),
+    /// The NF in front has chosen the core of each packet ([`ShuffleTo`]).
+    Metadata,
 }
 
 impl SteeringKey {
-    /// Returns the key for the strictest requirement of any NF, except custom ones.
-    pub(crate) fn of(spread: Spread) -> SteeringKey {
-        if spread == Spread::Hosts { SteeringKey::Hosts } else { SteeringKey::Flow }
+    /// Returns the key that meets the requirements on the packets of a chain over `cores` cores.
+    pub(crate) fn of(file: &ChainFile, spreading: Spreading, cores: usize) -> SteeringKey {
+        match (file.steering(spreading, cores), spreading.requirement) {
+            (Some((steer, input)), _) => SteeringKey::Custom(steer, input),
+            (None, Spread::Hosts) => SteeringKey::Hosts,
+            (None, _) => SteeringKey::Flow,
+        }
     }
 
-    /// Returns the index of the core for a frame, below `cores`; 0 if the frame has no addresses.
+    /// Returns the index of the core for a packet, below `cores`; 0 if the packet has no addresses.
     #[inline(always)]
-    pub(crate) fn core_of(&self, frame: &[u8], cores: usize) -> usize {
+    pub(crate) fn core_of(&self, packet: &Packet, cores: usize) -> usize {
+        let frame = packet.data();
         let hash = match self {
             SteeringKey::Flow => flow::symmetric_hash(frame),
             SteeringKey::Hosts => FiveTuple::of_frame(frame).map_or(0, |t| host_pair(frame, t).symmetric_hash()),
             SteeringKey::Custom(steer, input) => return steer(*input, frame).min(cores - 1),
+            SteeringKey::Metadata => {
+                return packet.meta().metadata::<ShuffleTo>().map_or(0, |to| to.0 as usize % cores);
+            }
         };
         flow::share(hash, cores as u32) as usize
+    }
+}
+
+impl From<Shuffle> for SteeringKey {
+    fn from(by: Shuffle) -> SteeringKey {
+        match by {
+            Shuffle::Flow => SteeringKey::Flow,
+            Shuffle::Metadata => SteeringKey::Metadata,
+        }
     }
 }
 
@@ -116,7 +137,7 @@ impl Receive for SteeringSource {
         let key = &self.key;
         let cores = others.len() + 1;
         batch.extract_if(
-            |packet| key.core_of(packet.data(), cores).checked_sub(1),
+            |packet| key.core_of(packet, cores).checked_sub(1),
             |other, mut packet| {
                 while let Err(PushError::Full(back)) = others[other].push(packet) {
                     if !backpressure || stop.load(Ordering::Relaxed) {
@@ -187,6 +208,10 @@ mod tests {
         }
     }
 
+    fn core_of(key: &SteeringKey, frame: &[u8], cores: usize) -> usize {
+        key.core_of(&HeapPool::new(1).alloc_from(frame).unwrap(), cores)
+    }
+
     fn frames() -> Vec<Vec<u8>> {
         let ip = |n: u8| Ipv4Addr::new(10, 0, n, 1);
         (0..40u8)
@@ -231,7 +256,7 @@ mod tests {
     #[test]
     fn packets_to_a_full_ring_are_dropped_and_counted() {
         let pool = HeapPool::new(2 * RING_SIZE);
-        let flow = frames().into_iter().find(|f| SteeringKey::Flow.core_of(f, 2) == 1).unwrap();
+        let flow = frames().into_iter().find(|f| core_of(&SteeringKey::Flow, f, 2) == 1).unwrap();
         let source = Packets((0..RING_SIZE + 7).map(|_| pool.alloc_from(&flow).unwrap()).collect());
         let (mut own, _others) = steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 2, false, Arc::default());
         let mut batch = Batch::new();
@@ -247,7 +272,7 @@ mod tests {
     fn fragments_and_icmp_errors_follow_the_packets_of_their_hosts() {
         let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         for cores in 2..9 {
-            let of = |frame: &[u8]| SteeringKey::Hosts.core_of(frame, cores);
+            let of = |frame: &[u8]| core_of(&SteeringKey::Hosts, frame, cores);
             let whole = wire::build::udp4(a, b, 1000, 2000).to_vec();
             let fragment =
                 wire::build::ipv4(b, a, IpProtocol::UDP).fragment(64, false).payload(&[0; 8]).vlan(3).to_vec();
@@ -265,7 +290,7 @@ mod tests {
     #[test]
     fn a_custom_key_is_bounded_by_the_number_of_cores() {
         let steer: SteerFn = Arc::new(|input, frame| usize::from(input) + frame.len());
-        assert_eq!(SteeringKey::Custom(steer.clone(), 1).core_of(&[0; 3], 9), 4);
-        assert_eq!(SteeringKey::Custom(steer, 1).core_of(&[0; 30], 9), 8, "the last core");
+        assert_eq!(core_of(&SteeringKey::Custom(steer.clone(), 1), &[0; 3], 9), 4);
+        assert_eq!(core_of(&SteeringKey::Custom(steer, 1), &[0; 30], 9), 8, "the last core");
     }
 }

@@ -2,6 +2,7 @@
 
 mod drain;
 mod shares;
+mod spreading;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -581,6 +581,11 @@ fn copies_have_separate_addresses_and_receive_their_packets() {
         assert_eq!(lane(1, &error), copy);
     }
     assert_eq!(used, [true; 2]);
+    // packets that pass are on one core in both directions, for other NFs of the chain
+    for n in 1..60u16 {
+        let (host, far) = (format!("2001:db8:{n}::1"), "2001:db8:f::2");
+        assert_eq!(lane(1, &udp6(far, 53, v6(&host), 5000)), lane(0, &udp6(&host, 5000, v6(far), 53)), "{host}");
+    }
     // a host with a forward belongs to the copy of the external address
     assert_eq!(lane(0, &tcp6("2001:db8::5", 80, embedded(REMOTE), 999, TcpFlags::SYN)), 0);
 }

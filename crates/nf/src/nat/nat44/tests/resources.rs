@@ -133,6 +133,11 @@ fn copies_have_separate_addresses_and_receive_their_packets() {
         assert_eq!((lane(0, &later(src, REMOTE)), lane(1, &later(REMOTE, out.src))), (at, at));
     }
     assert!(shares.iter().all(|n| *n > 60), "{shares:?}");
+    // packets of the router itself, which pass, are on one core in both directions, for other NFs of the chain
+    for external in 0..4 {
+        let router = [203, 0, 113, external];
+        assert_eq!(lane(0, &udp(router, 5000, REMOTE, 53)), lane(1, &udp(REMOTE, 53, router, 5000)), "{router:?}");
+    }
     // a host with a forward belongs to the copy of the external address
     assert_eq!(lane(0, &udp([10, 0, 0, 9], 53, REMOTE, 9)), 1);
     assert_eq!(lane(1, &udp(REMOTE, 9, [203, 0, 113, 3], 53)), 1);
