@@ -69,6 +69,7 @@ mod node;
 mod ops;
 pub mod panics;
 mod registry;
+mod setting_files;
 pub mod state;
 mod stats;
 mod timers;
@@ -85,6 +86,7 @@ pub use ops::{
     Shuffle, ShuffleTo, Start, Transform, frame,
 };
 pub use registry::{Factory, NfKind, Registry};
+pub use setting_files::{SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};
 pub use stats::{CommonDrop, Counter, NodeStats, Row, StatsTable};
 pub use timers::{FiredTimer, TimerId, Timers, TimersFull};

@@ -1,6 +1,7 @@
 //! Network functions: kind, settings, inputs, outputs, and how nodes are built from them.
 
 use crate::node::Node;
+use crate::setting_files::{SettingFile, SettingFiles};
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -133,6 +134,8 @@ pub struct BuildContext {
     pub copy: (usize, usize),
     /// State that the copies share.
     pub shared: SharedState,
+    /// Open files that settings name.
+    pub files: SettingFiles,
     /// True if the node is built only to validate the settings. Work that takes long or much memory and finds no errors
     /// may be skipped.
     pub check_only: bool,
@@ -155,6 +158,15 @@ impl BuildContext {
     /// Resolves a path in a setting relative to the directory of the chain file.
     pub fn resolve_path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.base_dir.join(path)
+    }
+
+    /// Opens a file that a setting names, relative to the directory of the chain file. In a sandbox this is the only
+    /// way to read a file.
+    ///
+    /// # Errors
+    /// The file cannot be opened; in a sandbox, no setting names it.
+    pub fn open(&self, path: impl AsRef<Path>) -> std::io::Result<SettingFile> {
+        self.files.open(&self.resolve_path(path))
     }
 
     /// Returns the `T` that all copies of this NF share. The first copy creates it with `init`; it outlives nodes that

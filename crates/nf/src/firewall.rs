@@ -78,6 +78,7 @@ impl Nf for Firewall {
         let source = RuleSource {
             rules: settings.rules.clone(),
             file: settings.file.as_ref().map(|file| cx.resolve_path(file)),
+            files: cx.files.clone(),
             control: settings.control.as_ref().map(|socket| cx.resolve_path(socket)),
             tracked: settings.track.is_some(),
             default_action: settings.default,

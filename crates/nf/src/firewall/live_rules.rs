@@ -5,7 +5,7 @@ use super::rule::{self, Action, FirewallRule};
 use super::rule_set::{Edit, RuleCounters, RuleSet, WorkerRules, compaction_delay};
 use super::socket::{self, SocketId};
 use diagnostics::Diagnostic;
-use graph::{Context, Counter};
+use graph::{Context, Counter, SettingFiles};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 pub(super) struct RuleSource {
     pub(super) rules: Vec<String>,
     pub(super) file: Option<PathBuf>,
+    pub(super) files: SettingFiles,
     pub(super) control: Option<PathBuf>,
     pub(super) tracked: bool,
     pub(super) default_action: Action,
@@ -28,7 +29,7 @@ impl RuleSource {
         &self,
         known: impl Iterator<Item = &'a Arc<FirewallRule>>,
     ) -> Result<Vec<Arc<FirewallRule>>, Diagnostic> {
-        rule::load(&self.rules, self.file.as_deref(), self.tracked, known)
+        rule::load(&self.rules, self.file.as_deref(), &self.files, self.tracked, known)
     }
 
     /// Returns the identity and times of the file.

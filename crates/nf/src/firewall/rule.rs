@@ -1,12 +1,12 @@
 //! Rules and their textual form.
 
 use diagnostics::Diagnostic;
-use graph::Named;
+use graph::{Named, SettingFiles};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::read_to_string;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -103,6 +103,7 @@ pub(super) fn parse(text: &str, tracked: bool) -> Result<Arc<FirewallRule>, Diag
 pub(super) fn load<'a>(
     rules: &[String],
     file: Option<&Path>,
+    files: &SettingFiles,
     tracked: bool,
     known: impl Iterator<Item = &'a Arc<FirewallRule>>,
 ) -> Result<Vec<Arc<FirewallRule>>, Diagnostic> {
@@ -113,7 +114,8 @@ pub(super) fn load<'a>(
         all.push(rule(text).map_err(|e| e.key("rules"))?);
     }
     if let Some(path) = file {
-        let text = read_to_string(path).map_err(|e| {
+        let mut text = String::new();
+        files.open(path).and_then(|mut file| file.read_to_string(&mut text)).map_err(|e| {
             let d = Diagnostic::new(format!("cannot be read: {e}")).key("file").value(path.display());
             d.remedy("write the path of a file with one rule per line")
         })?;

@@ -140,7 +140,7 @@ impl Fib {
             let default_next_hops = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
             let (mut default4, mut default6) = (default_next_hops(true), default_next_hops(false));
             let mut routes = vec![];
-            route_file::read(&cx.resolve_path(file), |net, to| {
+            route_file::read(cx, file, |net, to| {
                 let to = match to {
                     RouteTarget::Default => {
                         match if net.addr().is_ipv4() { default4.next() } else { default6.next() } {
@@ -573,7 +573,7 @@ fn count_host_routes(s: &Settings, config: &Config, cx: &BuildContext) -> Result
     let mut add = |net: IpNet, count: u64| counts[usize::from(net.addr().is_ipv6())] += count;
     let is_host = |net: IpNet| u64::from(net.prefix_len() == net.max_prefix_len());
     if let Some(file) = &s.routes {
-        route_file::read(&cx.resolve_path(file), |net, _| {
+        route_file::read(cx, file, |net, _| {
             add(net, is_host(net));
             Ok(())
         })?;

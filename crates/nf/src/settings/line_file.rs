@@ -2,7 +2,7 @@
 
 use diagnostics::Diagnostic;
 use flate2::read::MultiGzDecoder;
-use std::fs::File;
+use graph::BuildContext;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -17,23 +17,25 @@ const MAX_LINES: usize = 1 << 23;
 /// # Errors
 /// The file cannot be read, or a line is invalid: too long, not UTF-8, or rejected by `each`.
 pub(crate) fn read(
+    cx: &BuildContext,
     path: &Path,
     key: &'static str,
     remedy: &str,
     each: impl FnMut(&str) -> Result<(), String>,
 ) -> Result<(), Diagnostic> {
+    let at = cx.resolve_path(path);
     let unreadable = |e: std::io::Error| {
         Diagnostic::new(format!("cannot be read: {e}"))
             .key(key)
-            .value(path.display())
+            .value(at.display())
             .remedy("write the path of a readable file")
     };
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let mut file = BufReader::new(cx.open(path).map_err(unreadable)?);
     let gzipped = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
     let text: Box<dyn BufRead> =
         if gzipped { Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))) } else { Box::new(file) };
     read_lines(text, each).map_err(|(line, problem)| Diagnostic {
-        file: Some(path.to_owned()),
+        file: Some(at.clone()),
         line: Some(line),
         key: Some(key),
         ..Diagnostic::new(problem).remedy(remedy)

@@ -68,7 +68,7 @@ fn fill(s: &Settings, cx: &BuildContext) -> Result<CuckooTable<Key48>, Diagnosti
     let mut listed = vec![];
     if let Some(file) = &s.mac_table_file {
         let remedy = "write MAC PORT, such as 02:00:00:00:00:01 lan";
-        line_file::read(&cx.resolve_path(file), "mac_table_file", remedy, |line| {
+        line_file::read(cx, file, "mac_table_file", remedy, |line| {
             let mut words = line.split_ascii_whitespace();
             let Some(mac) = words.next() else { return Ok(()) };
             let address: MacAddr = mac.parse().map_err(|_| format!("{mac:?} is not a MAC address"))?;

@@ -2,6 +2,7 @@
 
 use crate::settings::line_file;
 use diagnostics::Diagnostic;
+use graph::BuildContext;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::Path;
@@ -23,11 +24,12 @@ pub(super) enum RouteTarget {
 /// # Errors
 /// The first line that is invalid or for which `each` fails.
 pub(super) fn read(
+    cx: &BuildContext,
     path: &Path,
     mut each: impl FnMut(IpNet, RouteTarget) -> Result<(), String>,
 ) -> Result<(), Diagnostic> {
     let remedy = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
-    line_file::read(path, "routes", remedy, |line| match parse(line)? {
+    line_file::read(cx, path, "routes", remedy, |line| match parse(line)? {
         Some((net, to)) => each(net, to),
         None => Ok(()),
     })
