@@ -34,6 +34,10 @@ enum Fault {
     Loop,
     /// Takes 20 ms for each of its first hundred batches.
     Slow,
+    /// Waits for 3 s in one batch, as if others used its CPU.
+    Wait,
+    /// Waits in one batch until the process ends.
+    Deadlock,
     /// Overflows its stack.
     Recurse,
     RecurseInBuild,
@@ -145,7 +149,12 @@ impl Node for FaultyNode {
                 self.copy += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Fault::Slow => {}
+            Fault::Wait if self.copy < 100 => {
+                self.copy = 100;
+                std::thread::sleep(Duration::from_secs(3));
+            }
+            Fault::Slow | Fault::Wait => {}
+            Fault::Deadlock => std::thread::park(),
             Fault::Recurse => drop(std::hint::black_box(recurse(batch.len() as u64))),
             Fault::Allocate => self.allocated.push(vec![1; 1 << 13]),
             Fault::Huge => drop(std::hint::black_box(vec![0u8; 1 << 60])),

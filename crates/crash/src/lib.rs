@@ -33,10 +33,12 @@ mod activity;
 mod allocator;
 mod report;
 mod sigbus;
+mod thread_clock;
 
 pub use activity::with_activity;
 pub use allocator::{CountingAllocator, is_counting, resident_bytes};
 pub use report::install;
+pub use thread_clock::ThreadClock;
 
 /// Exit status of a process that ended with a crash report.
 pub const EXIT_STATUS: i32 = 4;

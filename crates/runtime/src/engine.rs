@@ -300,12 +300,18 @@ impl Engine {
             cpu,
             heartbeat: worker.heartbeat(),
             running: worker.graph().current_hop().clone(),
+            clock: Arc::default(),
             hops: hops.collect(),
         };
         let errors = self.errors.clone();
         let activity = Arc::new(watched.clone());
         let stop = self.stop.clone();
+        let clock = watched.clock.clone();
         let run = move || {
+            if let Some(own) = crash::ThreadClock::of_this_thread() {
+                // set once, as the thread starts once
+                let _ = clock.set(own);
+            }
             panics::suppress_output();
             if let Err(e) = pin(cpu) {
                 errors.report(format!("the worker cannot be pinned to CPU {cpu}: {e}"));
@@ -467,24 +473,32 @@ impl Engine {
     fn wait_for_workers(&self) -> Vec<usize> {
         /// Time limit without progress outside of NFs, such as for closing ports.
         const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-        /// Time limit without progress within an NF, on a machine with other load.
+        /// Limit of CPU time without progress within an NF.
         const NF_TIMEOUT: Duration = Duration::from_secs(5);
+        /// Time limit without progress within an NF that waits, or gets no CPU time.
+        const NF_WAITING_TIMEOUT: Duration = Duration::from_secs(15);
         let ended = |w: &WorkerHandle| w.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let mut progress: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now())).collect();
+        let mut progress: Vec<_> = self.workers.iter().map(|_| ((0, 0), Instant::now(), Duration::ZERO)).collect();
         loop {
             let mut waits = false;
             let mut stuck = vec![];
-            for (n, (worker, (before, since))) in self.workers.iter().zip(&mut progress).enumerate() {
+            for (n, (worker, (before, since, cpu_time))) in self.workers.iter().zip(&mut progress).enumerate() {
                 let watched = &worker.watched;
                 let now = (watched.heartbeat.load(Ordering::Relaxed), watched.running.sequence());
                 if ended(worker) {
                     continue;
                 }
                 if now != *before {
-                    (*before, *since) = (now, Instant::now());
+                    (*before, *since, *cpu_time) = (now, Instant::now(), watched.cpu_time());
                 }
-                let timeout = if watched.current_nf().is_some() { NF_TIMEOUT } else { CLOSE_TIMEOUT };
-                if since.elapsed() < timeout { waits = true } else { stuck.push(n) }
+                let is_stuck = match watched.current_nf() {
+                    None => since.elapsed() >= CLOSE_TIMEOUT,
+                    Some(_) => {
+                        let used = watched.cpu_time().saturating_sub(*cpu_time);
+                        used >= NF_TIMEOUT || since.elapsed() >= NF_WAITING_TIMEOUT
+                    }
+                };
+                if is_stuck { stuck.push(n) } else { waits = true }
             }
             if !waits {
                 for &n in &stuck {

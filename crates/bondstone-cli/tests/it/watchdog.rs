@@ -189,8 +189,8 @@ fn names_the_nf_in_an_endless_loop_and_ends() {
 
 #[test]
 fn reports_no_errors_of_correct_nfs() {
-    for how in ["pass", "slow"] {
-        let ended = CompletedRun::of(how, "3s", 0).spares_other_chain();
+    for (how, time) in [("pass", "1s"), ("slow", "3s"), ("wait", "4s")] {
+        let ended = CompletedRun::of(how, time, 0).spares_other_chain();
         assert!(ended.errors().is_empty(), "{how}: {:?}", ended.errors());
     }
 }

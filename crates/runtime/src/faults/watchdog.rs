@@ -6,20 +6,22 @@
 
 use crate::faults::attribution::{MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
-use crash::Activity;
+use crash::{Activity, ThreadClock};
 use dpdk::Mempool;
 use graph::{CurrentHop, Hop, NodeStats};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time after which an unfinished batch is reported.
+/// CPU time of its worker after which an unfinished batch is reported. Time in which others use the CPU does not count.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time after which an unfinished batch is reported whose worker waits, or gets no CPU time.
+const WAITING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between checks of the workers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Checks within `BATCH_TIMEOUT` on an idle machine, less a few. Fewer checks mean that the whole process was stopped.
-const MIN_CHECKS: u32 = 15;
+/// Three quarters of the checks within `WAITING_TIMEOUT`. Fewer checks mean that the whole process was stopped.
+const MIN_CHECKS: u32 = 150;
 
 /// A worker as the watchdog sees it.
 #[derive(Clone)]
@@ -28,6 +30,8 @@ pub(crate) struct WatchedWorker {
     /// Time of the worker's last read of the clock, in cycles.
     pub(crate) heartbeat: Arc<AtomicU64>,
     pub(crate) running: CurrentHop,
+    /// CPU clock of the worker, once its thread runs.
+    pub(crate) clock: Arc<OnceLock<ThreadClock>>,
     /// Name and activity of the NF of each hop.
     pub(crate) hops: Arc<[(String, NfActivity)]>,
 }
@@ -41,6 +45,11 @@ impl WatchedWorker {
     /// Returns the name of the NF that is running, if any.
     pub(crate) fn current_nf(&self) -> Option<&str> {
         self.hop().map(|(name, _)| name.as_str())
+    }
+
+    /// Returns the CPU time that the worker has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.clock.get().and_then(|clock| clock.time()).unwrap_or_default()
     }
 }
 
@@ -61,6 +70,8 @@ struct BatchState {
     sequence: u64,
     /// Time of the first check that found this batch.
     since: Instant,
+    /// CPU time of the worker at that check.
+    cpu_time: Duration,
     /// Checks since then.
     checks: u32,
     /// The NF, once the batch has been reported.
@@ -96,7 +107,7 @@ pub(crate) fn start(watchdog: Watchdog) -> std::io::Result<JoinHandle<()>> {
 impl Watchdog {
     fn run(&self) {
         let now = Instant::now();
-        let new = |_| BatchState { sequence: 0, since: now, checks: 0, reported: None };
+        let new = |_| BatchState { sequence: 0, since: now, cpu_time: Duration::ZERO, checks: 0, reported: None };
         let mut states: Vec<BatchState> = self.workers.iter().map(new).collect();
         let mut pool_reported = false;
         while !self.stop.load(Ordering::Relaxed) {
@@ -115,26 +126,30 @@ impl Watchdog {
     }
 
     fn check_batches(&self, states: &mut [BatchState]) {
-        for (worker, BatchState { sequence, since, checks, reported }) in self.workers.iter().zip(states) {
+        for (worker, BatchState { sequence, since, cpu_time, checks, reported }) in self.workers.iter().zip(states) {
             let (current, nf) = (worker.running.sequence(), worker.current_nf());
             if current != *sequence || nf.is_none() {
                 if let Some(nf) = reported.take() {
                     let seconds = since.elapsed().as_secs();
                     self.errors.report(format!("nf {nf:?} finished its batch after {seconds} s"));
                 }
-                (*sequence, *since, *checks) = (current, Instant::now(), 0);
+                (*sequence, *since, *cpu_time, *checks) = (current, Instant::now(), worker.cpu_time(), 0);
                 continue;
             }
             *checks += 1;
-            let timed_out = since.elapsed() >= BATCH_TIMEOUT && *checks >= MIN_CHECKS;
-            if let Some(nf) = nf.filter(|_| reported.is_none() && timed_out) {
-                *reported = Some(nf.to_owned());
-                self.errors.report(format!(
-                    "nf {nf:?} on CPU {} has not finished a batch for 1 s, perhaps in an endless loop: the chains of \
-                     this CPU are stalled until the process ends",
-                    worker.cpu
-                ));
-            }
+            let used = worker.cpu_time().saturating_sub(*cpu_time);
+            let (runs, waits) = (used >= BATCH_TIMEOUT, since.elapsed() >= WAITING_TIMEOUT && *checks >= MIN_CHECKS);
+            let Some(nf) = nf.filter(|_| reported.is_none() && (runs || waits)) else { continue };
+            *reported = Some(nf.to_owned());
+            let problem = if runs {
+                "1 s of CPU time, perhaps in an endless loop".to_owned()
+            } else {
+                format!("{WAITING_TIMEOUT:?}, with {used:.0?} of CPU time: it waits, or others use the CPU")
+            };
+            self.errors.report(format!(
+                "nf {nf:?} on CPU {} has not finished a batch for {problem}; the chains of this CPU are stalled",
+                worker.cpu
+            ));
         }
     }
 
