@@ -4,7 +4,8 @@ pub(crate) mod initramfs;
 pub(crate) mod program;
 
 use crate::container::PROGRAM;
-use crate::vm::{Kernel, VmImage};
+use crate::kernel::Kernel;
+use crate::vm::VmImage;
 use flate2::{Compression, write::GzEncoder};
 use program::{ImageFiles, Program, parent_folders, read_files};
 use serde_json::{Value, json};
@@ -48,15 +49,16 @@ impl ImageContent {
 /// A file cannot be read or written.
 pub fn write_vm_image(content: &ImageContent, kernel: &Kernel, to: &Path) -> io::Result<VmImage> {
     std::fs::create_dir_all(to)?;
-    let mut files = initramfs::guest_files(&content.program, &kernel.modules)?;
+    let mut files = initramfs::guest_files(&content.program, kernel)?;
     files.push((CHAIN_PATH.into(), 0o644, content.chain.0.display().to_string().into_bytes()));
     files.extend(content.read()?);
     let archive = initramfs::write(vec![], &files)?;
     let image = VmImage { kernel: to.join("vmlinuz"), initramfs: to.join("initramfs.zst"), bytes: [0; 2] };
     let packed = zstd::bulk::compress(&archive, COMPRESSION_LEVEL)?;
     std::fs::write(&image.initramfs, &packed)?;
-    let of_kernel = std::fs::copy(&kernel.image, &image.kernel)?;
-    Ok(VmImage { bytes: [of_kernel, packed.len() as u64], ..image })
+    let linux = kernel.read(&kernel.image)?;
+    std::fs::write(&image.kernel, &linux)?;
+    Ok(VmImage { bytes: [linux.len() as u64, packed.len() as u64], ..image })
 }
 
 /// Writes a container image as a tar archive of an OCI image layout 1.0 and returns its size in bytes.

@@ -1,12 +1,14 @@
-//! Virtual machines: kernel, accelerator and QEMU command.
+//! Virtual machines: accelerator and QEMU command.
 
 use crate::error::environment_error;
 use crate::image::initramfs;
 use crate::image::program::ImageFiles;
+use crate::kernel::{Kernel, cache_folder};
 use crate::launch::GUEST_COMMAND;
+use crate::private_folder;
 use runtime::Error;
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,88 +25,6 @@ pub(crate) const CONSOLE_FD: i32 = 100;
 const KVM_BOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a kernel to start its first process with emulation.
 const TCG_BOOT_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A distribution kernel with the modules for user-space network drivers.
-#[derive(Clone, Debug)]
-pub struct Kernel {
-    /// Path of the kernel.
-    pub image: PathBuf,
-    /// Paths of `uio` and `uio_pci_generic`.
-    pub(crate) modules: Vec<PathBuf>,
-    /// Version.
-    pub version: String,
-}
-
-impl Kernel {
-    /// Returns the kernel that [`Kernel::fetch`] has downloaded, or a kernel of this machine.
-    ///
-    /// # Errors
-    /// No kernel has the modules.
-    pub fn find() -> Result<Kernel, Error> {
-        let kernel = [cache_folder(), PathBuf::from("/")].iter().find_map(|root| Kernel::find_below(root));
-        kernel.ok_or_else(|| {
-            environment_error(
-                "no kernel for VMs with the modules uio and uio_pci_generic",
-                "run bondstone image vm --fetch",
-            )
-        })
-    }
-
-    fn find_below(root: &Path) -> Option<Kernel> {
-        let all = std::fs::read_dir(root.join("boot")).ok()?.flatten();
-        let mut images: Vec<PathBuf> = all.map(|entry| entry.path()).collect();
-        images.sort();
-        images.into_iter().rev().find_map(|image| {
-            let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
-            let folder = root.join("lib/modules").join(&version).join("kernel/drivers/uio");
-            let modules = ["uio.ko", "uio_pci_generic.ko"].map(|name| folder.join(name)).to_vec();
-            modules.iter().all(|path| path.is_file()).then_some(Kernel { image, modules, version })
-        })
-    }
-
-    /// Downloads a kernel package of Debian without installing it, unless it was downloaded before.
-    ///
-    /// # Errors
-    /// The package or a tool does not exist.
-    pub fn fetch() -> Result<Kernel, Error> {
-        const META: &str = "linux-image-cloud-amd64";
-        let remedy = "install a kernel with the modules uio and uio_pci_generic below /boot and /lib/modules";
-        let to = cache_folder();
-        if let Some(there) = Kernel::find_below(&to) {
-            return Ok(there);
-        }
-        let error = |what: &str, e: &dyn fmt::Display| environment_error(format!("{what}: {e}"), remedy);
-        std::fs::create_dir_all(&to).map_err(|e| error(&to.display().to_string(), &e))?;
-        let run = |program: &str, args: &[&str]| {
-            let done = Command::new(program).args(args).current_dir(&to).output().map_err(|e| error(program, &e))?;
-            let output = String::from_utf8_lossy(&done.stdout).into_owned();
-            match done.status.success() {
-                true => Ok(output),
-                false => Err(error(program, &String::from_utf8_lossy(&done.stderr).trim())),
-            }
-        };
-        let output = run("apt-cache", &["depends", META])?;
-        let mut named = output.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let package = named.rfind(|name| name.starts_with("linux-image-"));
-        let package = package.ok_or_else(|| error(META, &"no such package"))?;
-        run("apt-get", &["-q", "download", package])?;
-        let archive = std::fs::read_dir(&to).into_iter().flatten().flatten().map(|entry| entry.path());
-        let archive = archive.filter(|path| path.extension().is_some_and(|e| e == "deb")).last();
-        let archive = archive.ok_or_else(|| error(package, &"no package was downloaded"))?;
-        let at = archive.display().to_string();
-        run("dpkg-deb", &["-x", &at, "."])?;
-        // errors: the archive stays
-        let _ = std::fs::remove_file(archive);
-        Kernel::find_below(&to).ok_or_else(|| error(package, &"it lacks the modules uio and uio_pci_generic"))
-    }
-}
-
-/// Returns the folder of downloaded kernels.
-fn cache_folder() -> PathBuf {
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let folder = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    folder.unwrap_or_else(std::env::temp_dir).join("bondstone/kernel")
-}
 
 /// Accelerator of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,9 +78,13 @@ pub fn detect_accelerator(kernel: &Kernel) -> Accelerator {
         return Accelerator::Tcg;
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let cached = cache_folder().join("kvm");
+    let folder = cache_folder();
+    // another user must not choose the accelerator
+    let is_private = private_folder::create(&folder).is_ok();
+    let cached = folder.join("kvm");
     let key = format!("{} {}", boot.trim(), kernel.version);
-    if let Ok(text) = std::fs::read_to_string(&cached)
+    if is_private
+        && let Ok(text) = std::fs::read_to_string(&cached)
         && let Some(answer) = text.strip_prefix(&key)
     {
         return if answer.trim() == "yes" { Accelerator::Kvm } else { Accelerator::Tcg };
@@ -170,9 +94,10 @@ pub fn detect_accelerator(kernel: &Kernel) -> Accelerator {
         return Accelerator::Tcg;
     }
     let works = measure_boot_time(kernel, Accelerator::Kvm).is_ok();
-    // errors: it is tested again
-    let _ = std::fs::create_dir_all(cache_folder());
-    let _ = std::fs::write(cached, format!("{key} {}", if works { "yes" } else { "no" }));
+    if is_private {
+        // errors: it is tested again
+        let _ = std::fs::write(cached, format!("{key} {}", if works { "yes" } else { "no" }));
+    }
     if works { Accelerator::Kvm } else { Accelerator::Tcg }
 }
 
@@ -183,16 +108,22 @@ pub fn detect_accelerator(kernel: &Kernel) -> Accelerator {
 pub fn measure_boot_time(kernel: &Kernel, accel: Accelerator) -> Result<Duration, Error> {
     /// Output of the first process.
     const HELLO: &str = "bondstone: hello";
-    let initrd = cache_folder().join("empty");
     let files: ImageFiles = vec![("/init".into(), 0o755, hello_program(HELLO))];
-    let folder = std::fs::create_dir_all(cache_folder());
-    let written = folder.and_then(|()| initramfs::write(std::fs::File::create(&initrd)?, &files));
-    written.map_err(|e| environment_error(format!("{}: {e}", initrd.display()), "free disk space"))?;
+    let temporary = |e: io::Error| environment_error(format!("temporary file: {e}"), "free disk space");
+    let initrd = tempfile::NamedTempFile::new().map_err(temporary)?;
+    initramfs::write(initrd.as_file(), &files).map_err(temporary)?;
+    kernel.read(&kernel.image).map_err(|e| environment_error(e.to_string(), "run bondstone image vm --fetch"))?;
     // it ends with this process
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", QEMU]);
     command.args(common_arguments(accel)).args(["-m", "256", "-machine", "q35", "-serial", "stdio"]);
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initrd).arg("-append").arg(kernel_command_line(""));
+    command
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(initrd.path())
+        .arg("-append")
+        .arg(kernel_command_line(""));
     let started = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(qemu_missing)?;
@@ -255,7 +186,7 @@ fn hello_program(text: &str) -> Vec<u8> {
     elf
 }
 
-fn qemu_missing(e: std::io::Error) -> Error {
+fn qemu_missing(e: io::Error) -> Error {
     environment_error(format!("{QEMU}: {e}"), "install it: apt-get install qemu-system-x86")
 }
 

@@ -1,6 +1,7 @@
 //! The initramfs of a guest (`Documentation/driver-api/early-userspace/buffer-format.rst` of Linux).
 
 use super::program::{ImageFiles, Program, parent_folders};
+use crate::kernel::Kernel;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,10 +14,10 @@ pub(crate) const MODULES: [&str; 2] = ["/uio.ko", "/uio_pci_generic.ko"];
 ///
 /// # Errors
 /// A file cannot be read.
-pub(crate) fn guest_files(program: &Program, modules: &[PathBuf]) -> io::Result<ImageFiles> {
+pub(crate) fn guest_files(program: &Program, kernel: &Kernel) -> io::Result<ImageFiles> {
     let mut files = program.files("/init")?;
-    for (at, module) in MODULES.iter().zip(modules) {
-        files.push((PathBuf::from(at), 0o644, std::fs::read(module)?));
+    for (at, module) in MODULES.iter().zip(&kernel.modules) {
+        files.push((PathBuf::from(at), 0o644, kernel.read(module)?));
     }
     Ok(files)
 }

@@ -6,15 +6,16 @@ use crate::container;
 use crate::error::environment_error;
 use crate::image::initramfs;
 use crate::image::program::{self, Program};
+use crate::kernel::Kernel;
 use crate::launch::{LaunchSpec, PROCESS_COMMAND};
 use crate::supervisor::LaunchCommand;
-use crate::vm::{self, Accelerator, Kernel};
+use crate::vm::{self, Accelerator};
 use config::{ChainFile, Isolation, Sandbox};
 use runtime::Error;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::Path;
 
 /// Returns true if a file has passthrough ports.
@@ -152,10 +153,10 @@ impl Tools {
             }
             (Isolation::Vm, Some(program), Some((kernel, accel, _))) => {
                 if !linux.exists() {
-                    std::fs::copy(&kernel.image, &linux)?;
-                    std::fs::set_permissions(&linux, std::fs::Permissions::from_mode(0o444))?;
+                    let mut file = File::options().write(true).create_new(true).mode(0o444).open(&linux)?;
+                    file.write_all(&kernel.read(&kernel.image)?)?;
                 }
-                let mut files = initramfs::guest_files(program, &kernel.modules)?;
+                let mut files = initramfs::guest_files(program, kernel)?;
                 files.push((initramfs::LAUNCH_SPEC.into(), 0o600, serde_json::to_vec(&spec)?));
                 files.extend(program::read_files(&spec.files, 0o600)?);
                 initramfs::write(new.open(&image)?, &files)?;
