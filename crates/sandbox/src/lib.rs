@@ -24,6 +24,7 @@ mod placement;
 mod private_folder;
 mod process;
 mod sandboxes;
+mod starvation;
 mod supervisor;
 mod vm;
 

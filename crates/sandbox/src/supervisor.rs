@@ -2,6 +2,7 @@
 
 use crate::confinement::cgroup::{ControlGroups, Limits};
 use crate::launch::{CLOSE, MAX_MESSAGE, Message, REPORT, STOP};
+use crate::starvation::CpuTimes;
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +26,15 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_RESET: Duration = Duration::from_secs(10);
 /// Time for a process to end after a request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(6);
-/// Time without a report after which a running process, which reports every 50 ms, is restarted.
+/// Time without a report after which a running process, which reports every 50 ms, is restarted. Time in which others
+/// use its CPU does not count.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Checks without a report before that: a paused machine must not count as a silent process.
-const MIN_POLLS: u32 = 100;
+/// Multiple of a timeout after which a process is restarted although others use its CPU.
+const STARVATION_FACTOR: u32 = 10;
+/// Time without a report after which the CPU times of a process are read.
+const SAMPLING_DELAY: Duration = Duration::from_millis(500);
+/// Largest time that a check adds: while the machine is paused, a process is not silent.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(30);
 /// Text before the delay in the error of a process that is restarted.
 const RESTART_NOTE: &str = "; restart after ";
 /// Errors of a sandbox that are stored.
@@ -275,9 +281,42 @@ impl Drop for Supervisor {
 struct RunningProcess {
     child: Child,
     started: Instant,
-    /// Time since the last message, and the number of checks since then.
-    silent_since: (Instant, u32),
+    silence: Silence,
     reader: JoinHandle<()>,
+}
+
+/// Time since the last message of a process.
+struct Silence {
+    last_check: Instant,
+    total: Duration,
+    /// The part in which the process could run.
+    able_to_run: Duration,
+    cpu_times: CpuTimes,
+}
+
+impl Silence {
+    fn new() -> Silence {
+        Silence {
+            last_check: Instant::now(),
+            total: Duration::ZERO,
+            able_to_run: Duration::ZERO,
+            cpu_times: CpuTimes::default(),
+        }
+    }
+
+    /// Adds the time since the last check.
+    fn check(&mut self, process: u32) {
+        let interval = self.last_check.elapsed().min(MAX_POLL_INTERVAL);
+        self.last_check = Instant::now();
+        self.total += interval;
+        if self.total < SAMPLING_DELAY || !self.cpu_times.is_starved(process) {
+            self.able_to_run += interval;
+        }
+    }
+
+    fn exceeds(&self, timeout: Duration) -> bool {
+        self.able_to_run > timeout || self.total > timeout * STARVATION_FACTOR
+    }
 }
 
 /// A process and its restart schedule.
@@ -333,12 +372,12 @@ impl RunningProcess {
     fn is_silent(&mut self, process: &SupervisedProcess) -> bool {
         let mut state = process.state();
         if std::mem::take(&mut state.heard) {
-            self.silent_since = (Instant::now(), 0);
+            self.silence = Silence::new();
         }
-        self.silent_since.1 += 1;
+        self.silence.check(self.child.id());
         // there is no reason to wait for a process that cannot run
         let timeout = if state.ready { REPORT_TIMEOUT } else { STARTUP_TIMEOUT };
-        state.failure.is_some() || self.silent_since.0.elapsed() > timeout && self.silent_since.1 > MIN_POLLS
+        state.failure.is_some() || self.silence.exceeds(timeout)
     }
 
     /// Kills the process if it has not ended, and receives its remaining messages.
@@ -453,8 +492,7 @@ impl Slot {
         let thread = || std::thread::Builder::new().name("sandbox".into());
         let reader = thread().spawn(move || receive_messages(&receiver, messages))?;
         thread().spawn(move || stderr.into_iter().for_each(|pipe| forward_stderr(&printer, pipe)))?;
-        let now = Instant::now();
-        Ok(RunningProcess { child, started: now, silent_since: (now, 0), reader })
+        Ok(RunningProcess { child, started: Instant::now(), silence: Silence::new(), reader })
     }
 }
 

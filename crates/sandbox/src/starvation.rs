@@ -1,0 +1,87 @@
+//! Detects processes that cannot run because others use their CPUs.
+
+use std::collections::BTreeMap;
+use std::fs::{read_dir, read_to_string};
+
+/// CPU times of the threads of a process and its descendants, by the last sample.
+#[derive(Default)]
+pub(crate) struct CpuTimes(BTreeMap<u32, u64>);
+
+impl CpuTimes {
+    /// Takes a sample; returns true if a thread is ready to run and has got no CPU time since the last one. Threads that
+    /// wait or are stopped are not ready to run.
+    pub(crate) fn is_starved(&mut self, process: u32) -> bool {
+        let mut now = BTreeMap::new();
+        let mut starved = false;
+        let mut processes = vec![process];
+        while let Some(process) = processes.pop() {
+            for thread in numbers(&format!("/proc/{process}/task")) {
+                let read =
+                    |file: &str| read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default();
+                // errors: the kernel was built without CONFIG_PROC_CHILDREN, and no process counts as starved
+                let children = read("children");
+                processes.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+                let used = read("schedstat").split_whitespace().next().and_then(|used| used.parse().ok());
+                let Some(used) = used else { continue };
+                // the name may contain any character, the state follows it
+                let is_ready = read("stat").rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
+                starved |= is_ready && self.0.get(&thread) == Some(&used);
+                now.insert(thread, used);
+            }
+        }
+        self.0 = now;
+        starved
+    }
+}
+
+/// Returns the entries of a folder that are numbers.
+fn numbers(folder: &str) -> Vec<u32> {
+    let entries = read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    /// A process that computes at the lowest priority on one CPU.
+    fn busy(niceness: &str) -> Child {
+        let cpu = runtime::allowed_cpus()[0].to_string();
+        let program = ["-c", &cpu, "nice", "-n", niceness, "sh", "-c", "while :; do :; done"];
+        Command::new("taskset").args(program).spawn().unwrap()
+    }
+
+    /// Returns the number of samples, of at most `samples`, in which a process was starved, up to 50.
+    fn starved(process: u32, samples: u32) -> usize {
+        let mut times = CpuTimes::default();
+        let sample = |_| {
+            std::thread::sleep(Duration::from_millis(2));
+            times.is_starved(process)
+        };
+        (0..samples).map(sample).filter(|starved| *starved).take(50).count()
+    }
+
+    #[test]
+    fn a_process_is_starved_by_others_and_not_by_itself() {
+        let mut low = busy("19");
+        let mut others: Vec<Child> = (0..4).map(|_| busy("0")).collect();
+        // with 15 of 4111 shares of the CPU
+        let beside_others = starved(low.id(), 5000);
+        kill_process(Pid::from_child(&low), Signal::STOP).unwrap();
+        let stopped = starved(low.id(), 100);
+        others.iter_mut().chain([&mut low]).for_each(|process| {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        });
+        let mut waiting = Command::new("sleep").arg("60").spawn().unwrap();
+        let idle = starved(waiting.id(), 100);
+        waiting.kill().unwrap();
+        waiting.wait().unwrap();
+        assert_eq!(beside_others, 50);
+        // a signal takes a moment, and so does the start of a program
+        assert!(stopped < 10 && idle < 10, "{stopped} {idle}");
+    }
+}
