@@ -24,7 +24,7 @@ use crate::{LinkStats, Output, PollGaps, Worker};
 use config::{Chain, ChainFile, Rate, ServiceClass, Start};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildContext, Graph, Hop, Named, NodeStats, SharedState, panics};
+use graph::{BuildContext, Graph, Hop, Named, NodeStats, SettingFiles, SharedState, panics};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,7 +122,21 @@ impl Engine {
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Engine, Error> {
-        Ok(Engine::start_inner(file, None, options, &Linux, opened)?.0)
+        Ok(Engine::start_inner(file, None, options, &Linux, None, opened)?.0)
+    }
+
+    /// Starts a chain file whose NFs are not trusted: opens the ports, calls `confine`, and only then builds NFs, which
+    /// read `files`.
+    ///
+    /// # Errors
+    /// As for [`Engine::start`], and those of `confine`.
+    pub fn start_confined(
+        file: &ChainFile,
+        options: Options,
+        files: SettingFiles,
+        confine: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Engine, Error> {
+        Ok(Engine::start_inner(file, None, options, &Linux, Some(files), confine)?.0)
     }
 
     /// Starts with a wire of `depth` packets in each direction instead of every port; the caller sends to the chains
@@ -145,15 +159,16 @@ impl Engine {
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
-        Engine::start_inner(file, Some(depth), options, &Linux, opened)
+        Engine::start_inner(file, Some(depth), options, &Linux, None, opened)
     }
 
-    /// Starts an engine; `kernel` creates the virtual functions.
+    /// Starts an engine; `kernel` creates the virtual functions. With `confined`, NFs are built after `opened`.
     pub(crate) fn start_inner(
         file: &ChainFile,
         wires: Option<u32>,
         options: Options,
         kernel: &dyn Kernel,
+        confined: Option<SettingFiles>,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
         crash::install();
@@ -165,9 +180,12 @@ impl Engine {
         // declared first, to be dropped after the ports on every path
         let functions;
         let mut workers = plan_workers(file, &allowed, options.strategy);
-        // NFs first, so that invalid settings are reported before any device is opened
         let accounts = MemoryAccounts::new(file.nfs.len());
-        let (mut nodes, builders) = build_nodes(file, &workers, &accounts)?;
+        // NFs first, so that invalid settings are reported before any device is opened
+        let built = match &confined {
+            None => Some(build_nodes(file, &workers, &accounts, &SettingFiles::default())?),
+            Some(_) => None,
+        };
         let ports = file.ports.iter().filter(|_| wires.is_none());
         functions = VirtualFunctions::create(kernel, ports.map(|port| (port.name.as_str(), &port.device)))?;
         let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
@@ -195,6 +213,10 @@ impl Engine {
         };
         setup.connect_links(&mut workers)?;
         opened()?;
+        let (mut nodes, builders) = match built {
+            Some(built) => built,
+            None => build_nodes(file, &workers, &accounts, &confined.unwrap_or_default())?,
+        };
         let PortSetup { stop, errors, monitors, rings, captures, driver_buffers, shared_rings, notes, .. } = setup;
         let (rebuild_clients, rebuilder) = rebuild::start(builders, errors.clone()).map_err(thread_error)?;
         // a wire is no ring, whatever device the file names: it does not return what is sent to it
@@ -675,6 +697,7 @@ fn build_nodes(
     file: &ChainFile,
     workers: &[PlannedWorker],
     accounts: &MemoryAccounts,
+    files: &SettingFiles,
 ) -> Result<(Nodes, Vec<Vec<NodeBuilder>>), Error> {
     let shared = SharedState::default();
     let mut diagnostics = vec![];
@@ -688,6 +711,7 @@ fn build_nodes(
                 base_dir: file.folder().to_owned(),
                 copy: (copies(&workers[..w]), copies(workers)),
                 shared: shared.clone(),
+                files: files.clone(),
                 check_only: false,
             };
             let factory = file.nfs[nf].factory.clone();

@@ -5,7 +5,7 @@ use crate::image::initramfs::{LAUNCH_SPEC, MODULES};
 use crate::launch::{GUEST_COMMAND, LaunchSpec, Message};
 use crate::process::{send, serve};
 use config::Sandbox;
-use graph::Registry;
+use graph::{Registry, SettingFiles};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::fs::{File, read_to_string, write};
 use std::io;
@@ -53,7 +53,7 @@ fn read_launch_spec() -> Result<LaunchSpec, String> {
 
 fn serve_on(registry: &Registry, spec: &LaunchSpec, line: &File) -> Result<(), String> {
     let end = || line.try_clone().map_err(|e| e.to_string());
-    let done = serve(registry, spec, (end()?, end()?), REPORT_INTERVAL, || Ok(()));
+    let done = serve(registry, spec, SettingFiles::default(), (end()?, end()?), REPORT_INTERVAL, || Ok(()));
     // errors: the last message is already sent
     let _ = rustix::termios::tcdrain(line);
     done

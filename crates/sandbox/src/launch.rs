@@ -36,6 +36,8 @@ pub(crate) struct LaunchSpec {
     pub(crate) devices: Vec<String>,
     /// Program and arguments that run instead of this program; may be empty.
     pub(crate) program: Vec<String>,
+    /// Files and folders that this program reads or executes.
+    pub(crate) program_files: Vec<PathBuf>,
     /// CPUs that it may use.
     pub(crate) cpus: Vec<usize>,
     /// True if it sleeps while it receives no packets.

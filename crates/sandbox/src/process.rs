@@ -1,12 +1,12 @@
 //! A sandboxed process.
 
-use crate::confinement::{namespaces, passthrough, seccomp};
+use crate::confinement::{namespaces, seccomp};
 use crate::error::environment_error;
 use crate::launch::{CLOSE, LaunchSpec, Message, PROCESS_COMMAND, REPORT};
 use crate::vm;
 use config::Isolation;
 use diagnostics::Diagnostics;
-use graph::Registry;
+use graph::{Registry, SettingFiles};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -97,11 +97,13 @@ fn run_outer(spec: &LaunchSpec, path: &Path, mut from: File) -> Result<u8, Strin
 /// Executes another program in place of this one; returns only with an error.
 fn exec(argv: &[String]) -> String {
     let Some((program, arguments)) = argv.split_first() else { return "the launch spec names no program".to_owned() };
-    format!("{program}: {}", Command::new(program).args(arguments).exec())
+    let name = Path::new(program).file_name().unwrap_or_default();
+    format!("{program}: {}", Command::new(program).arg0(name).args(arguments).exec())
 }
 
 /// Runs a guest or NFs, in namespaces and without privileges.
 fn run_inner(registry: &Registry, spec: &LaunchSpec, channel: (File, File)) -> Result<u8, String> {
+    let mut files = SettingFiles::default();
     match spec.isolation {
         Isolation::Vm => {
             // for the console of the guest's kernel
@@ -109,14 +111,16 @@ fn run_inner(registry: &Registry, spec: &LaunchSpec, channel: (File, File)) -> R
             if console != Ok(vm::CONSOLE_FD) {
                 return Err(format!("console: {console:?}"));
             }
-            passthrough::expose(&spec.devices, spec.user)?;
-            namespaces::drop_privileges(spec.user, spec.group)?;
+            namespaces::enter_root(spec)?;
+            namespaces::drop_privileges(spec)?;
         }
         Isolation::Process => {
+            files = SettingFiles::open_all(&spec.files);
             namespaces::enter_root(spec)?;
-            namespaces::drop_process_privileges(spec)?;
+            namespaces::drop_privileges(spec)?;
         }
-        _ => {}
+        Isolation::Container => files = SettingFiles::open_all(&spec.files),
+        Isolation::Inproc => {}
     }
     if spec.isolation != Isolation::Container {
         // changing the user clears the parent-death signal, and the parent may have ended meanwhile
@@ -127,28 +131,33 @@ fn run_inner(registry: &Registry, spec: &LaunchSpec, channel: (File, File)) -> R
             return Err("the supervisor has ended".to_owned());
         }
     }
+    let failed = |e| format!("seccomp: {e}");
     if spec.isolation == Isolation::Vm {
+        seccomp::install_vm_filter().map_err(failed)?;
         return Err(exec(&spec.program));
     }
-    let failed = |e| format!("seccomp: {e}");
-    seccomp::install_startup_filter().map_err(failed)?;
-    // called when NFs are built and ports are open, before the first packet
-    let restrict = || {
-        seccomp::install_run_filter(!spec.devices.is_empty())
-            .map_err(|e| environment_error(failed(e), "use a kernel with seccomp"))
+    let has_devices = !spec.devices.is_empty();
+    seccomp::install_setup_filter(has_devices).map_err(failed)?;
+    // called when the ports are open, before NFs are built
+    let confine = || {
+        // no core dump, no access of other processes of its user
+        let dumpable = nix::sys::prctl::set_dumpable(false).map_err(|e| format!("dumpable: {e}"));
+        let installed = dumpable.and_then(|()| seccomp::install_nf_filter(has_devices).map_err(failed));
+        installed.map_err(|e| environment_error(e, "use a kernel with seccomp"))
     };
-    serve(registry, spec, channel, REPORT_INTERVAL, restrict)?;
+    serve(registry, spec, files, channel, REPORT_INTERVAL, confine)?;
     Ok(0)
 }
 
-/// Forwards until it is stopped; `restrict` is called before the first packet is received. Reports on request, and at
-/// an interval without requests.
+/// Forwards until it is stopped; `confine` is called before an NF is built. Reports on request, and at an interval
+/// without requests.
 pub(crate) fn serve(
     registry: &Registry,
     spec: &LaunchSpec,
+    files: SettingFiles,
     (from, mut to): (File, File),
     interval: Duration,
-    restrict: impl FnOnce() -> Result<(), runtime::Error>,
+    confine: impl FnOnce() -> Result<(), runtime::Error>,
 ) -> Result<(), String> {
     let bytes = Some(spec.heap_mib << 20);
     let limit = Rlimit { current: bytes, maximum: bytes };
@@ -156,7 +165,7 @@ pub(crate) fn serve(
     let file = spec.partition.plan(&spec.file, registry).map_err(|errors| Diagnostics(errors).to_string())?;
     let options =
         Options { idle: if spec.sleep_when_idle { IdlePolicy::Sleep } else { IdlePolicy::Poll }, ..Options::default() };
-    let engine = Engine::start_with_hook(&file, options, restrict).map_err(|e| e.to_string())?;
+    let engine = Engine::start_confined(&file, options, files, confine).map_err(|e| e.to_string())?;
     // a hung engine must not be dropped
     let engine = std::mem::ManuallyDrop::new(engine);
     let mut from = BufReader::new(from);

@@ -152,6 +152,7 @@ impl Sandboxes {
                 sockets: if sandbox.transport.is_memif() { file.sandbox_sockets(sandbox, &folder) } else { vec![] },
                 devices: devices[n].iter().map(|device| device.address.clone()).collect(),
                 program: vec![],
+                program_files: vec![],
                 cpus: cpus.clone(),
                 sleep_when_idle: sleep_when_idle[n],
                 user: user.unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use crate::error::environment_error;
 use crate::image::initramfs;
-use crate::image::program::ImageFiles;
+use crate::image::program::{ImageFiles, Program};
 use crate::kernel::{Kernel, cache_folder};
 use crate::launch::GUEST_COMMAND;
 use crate::private_folder;
@@ -14,7 +14,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Program that runs guests.
-const QEMU: &str = "qemu-system-x86_64";
+pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// Folders of QEMU's modules and firmware, below the folder that contains `bin`.
+const QEMU_FOLDERS: [&str; 7] = [
+    "lib/x86_64-linux-gnu/qemu",
+    "lib/qemu",
+    "lib64/qemu",
+    "share/qemu",
+    "share/qemu-firmware",
+    "share/seabios",
+    "share/ipxe",
+];
 /// Memory of QEMU in MiB, in addition to that of the guest.
 pub(crate) const QEMU_MEMORY_MIB: u64 = 512;
 /// Memory of a standalone guest in MiB.
@@ -198,6 +208,22 @@ pub(crate) fn version() -> Result<String, Error> {
     let output = Command::new(QEMU).arg("--version").output().map_err(qemu_missing)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("?").to_owned())
+}
+
+/// Returns QEMU's path, and all files and folders that it needs.
+///
+/// # Errors
+/// QEMU is not installed.
+pub(crate) fn program_files() -> Result<(PathBuf, Vec<PathBuf>), Error> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::split_paths(&folders).map(|folder| folder.join(QEMU)).find(|path| path.is_file());
+    let path = path.ok_or_else(|| qemu_missing(io::ErrorKind::NotFound.into()))?;
+    let path = path.canonicalize().map_err(qemu_missing)?;
+    let mut files = Program::at(&path)?.libraries().to_vec();
+    let prefix = path.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+    files.extend(QEMU_FOLDERS.iter().map(|folder| prefix.join(folder)).filter(|folder| folder.is_dir()));
+    files.push(path.clone());
+    Ok((path, files))
 }
 
 /// Configuration of a guest.

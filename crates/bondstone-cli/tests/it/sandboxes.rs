@@ -93,23 +93,31 @@ fn sandboxed_processes_have_no_privileges_and_see_no_files() {
             let groups = std::fs::read_to_string(format!("/proc/{host}/cgroup")).unwrap();
             assert!(groups.contains(&format!("bondstone-{}-far", stand.id)), "{kind}: {groups}");
         }
-        // QEMU has its own network namespace; its guest shares nothing
         let own: &[&str] = match kind {
-            "process" => &["user", "mnt", "net", "pid", "ipc", "uts"],
             "container" => &["mnt", "net", "pid", "ipc", "uts"],
-            _ => &["net", "ipc", "uts"],
+            _ => &["user", "mnt", "net", "pid", "ipc", "uts"],
         };
         for namespace in own {
             let at = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{namespace}")).unwrap();
             assert_ne!(at(&host.to_string()), at("self"), "{kind}: {namespace}");
         }
+        assert!(of("NSpid:").ends_with("\t1"), "{kind}: {status}");
+        // its root contains its sockets and what DPDK or QEMU needs
+        let root = PathBuf::from(format!("/proc/{host}/root"));
+        for absent in ["etc", "usr/bin/env", "home", "root", "tmp", "sys/fs", "dev/hugepages"] {
+            assert!(!root.join(absent).exists(), "{kind}: /{absent} exists");
+        }
+        if kind != "container" {
+            // of all processes, only itself
+            let entries = std::fs::read_dir(root.join("proc")).unwrap().flatten();
+            let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            names.sort();
+            assert_eq!(names, ["1", "meminfo", "mounts", "self"], "{kind}");
+        }
+        let limits = std::fs::read_to_string(format!("/proc/{host}/limits")).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        assert!(kind == "container" || core.split_whitespace().nth(4) == Some("0"), "{kind}: {core}");
         if kind != "vm" {
-            assert!(of("NSpid:").ends_with("\t1"), "{kind}: {status}");
-            // its root contains its sockets and what DPDK needs
-            let root = PathBuf::from(format!("/proc/{host}/root"));
-            for absent in ["etc", "usr/bin", "home", "root", "tmp", "sys/fs", "dev/hugepages"] {
-                assert!(!root.join(absent).exists(), "{kind}: /{absent} exists");
-            }
             // no files of the host process are open
             for open in std::fs::read_dir(format!("/proc/{host}/fd")).unwrap().flatten() {
                 let to = std::fs::read_link(open.path()).unwrap_or_default().display().to_string();

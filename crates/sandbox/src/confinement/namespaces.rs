@@ -5,11 +5,15 @@ use crate::error::Context;
 use crate::launch::LaunchSpec;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chdir, getegid, geteuid, pivot_root, setgroups, sethostname, setresgid, setresuid};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use std::fs::{File, create_dir_all};
+use std::fs::{File, create_dir_all, remove_dir};
+use std::os::unix::fs::symlink;
 use std::path::Path;
+
+/// Maximum number of open files of a sandboxed process.
+const MAX_FILES: u64 = 1024;
 
 /// Creates namespaces for this process; its PID namespace is for its children only.
 ///
@@ -38,18 +42,6 @@ pub(crate) fn unshare_namespaces() -> Result<(), String> {
         let _ = rustix::thread::configure_capability_in_ambient_set(capability, true);
     }
     Ok(())
-}
-
-/// Drops all privileges; as root, also changes to another user with one further group.
-///
-/// # Errors
-/// A system call that failed.
-pub(crate) fn drop_privileges(user: u32, group: Option<u32>) -> Result<(), String> {
-    forbid_new_privileges()?;
-    if geteuid().is_root() {
-        set_user(user, group)?;
-    }
-    clear_capabilities()
 }
 
 /// Changes user and groups.
@@ -88,8 +80,8 @@ fn map_user(user: Uid, group: Gid) -> Result<(), String> {
     put("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// Changes to an empty root file system that contains only the sockets, the files that the process may read, a few
-/// devices, and the parts of `/sys` that DPDK reads.
+/// Changes to an empty root file system that contains only the sockets, a few devices, and the parts of `/sys` and
+/// `/proc` that DPDK reads; for a VM, also QEMU's files. No other file in it can be executed.
 ///
 /// # Errors
 /// A system call that failed.
@@ -100,10 +92,10 @@ pub(crate) fn enter_root(spec: &LaunchSpec) -> Result<(), String> {
     let sockets = spec.folder.join(&spec.sandbox);
     let root = spec.folder.join(format!("{}.root", spec.sandbox));
     create_dir_all(&root).context("folder of the root")?;
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("tmpfs"), &root, Some("tmpfs"), flags, Some("mode=755,size=1m")).context("mounting the root")?;
     let within = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    let bind = |from: &Path, writable: bool| -> Result<(), String> {
+    let bind_with = |from: &Path, flags: Option<MsFlags>| -> Result<(), String> {
         let to = within(from);
         if from.is_dir() {
             create_dir_all(&to).context(to.display().to_string())?;
@@ -113,20 +105,11 @@ pub(crate) fn enter_root(spec: &LaunchSpec) -> Result<(), String> {
         }
         let what = format!("bind mount of {}", from.display());
         mount(Some(from), &to, NONE, MsFlags::MS_BIND, NONE).context(what.clone())?;
-        if writable {
-            return Ok(());
-        }
-        // in a user namespace the flags of the original mount must be retained
-        let noexec = statvfs(&to).is_ok_and(|there| there.flags().contains(FsFlags::ST_NOEXEC));
-        let retained = if noexec { MsFlags::MS_NOEXEC } else { MsFlags::empty() };
-        let remount = retained
-            | MsFlags::MS_BIND
-            | MsFlags::MS_REMOUNT
-            | MsFlags::MS_RDONLY
-            | MsFlags::MS_NOSUID
-            | MsFlags::MS_NODEV;
+        let Some(flags) = flags else { return Ok(()) };
+        let remount = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(NONE, &to, NONE, remount, NONE).context(what)
     };
+    let bind = |from: &Path, writable: bool| bind_with(from, (!writable).then_some(flags));
     for device in ["null", "zero", "random", "urandom"] {
         bind(&Path::new("/dev").join(device), true)?;
     }
@@ -135,11 +118,12 @@ pub(crate) fn enter_root(spec: &LaunchSpec) -> Result<(), String> {
             bind(Path::new(folder), false)?;
         }
     }
+    for file in &spec.program_files {
+        let is_device = file.starts_with("/dev");
+        bind_with(file, (!is_device).then_some(flags - MsFlags::MS_NOEXEC))?;
+    }
     // DPDK searches it for kernel drivers and must find none
     create_dir_all(within(Path::new("/sys/module"))).context("/sys/module")?;
-    for file in &spec.files {
-        bind(file, false)?;
-    }
     for device in passthrough::device_folders(&spec.devices)? {
         bind(&device, false)?;
     }
@@ -151,13 +135,20 @@ pub(crate) fn enter_root(spec: &LaunchSpec) -> Result<(), String> {
         let user = if geteuid().is_root() { spec.user } else { geteuid().as_raw() };
         let (at, options) = (within(&sockets), format!("mode=700,size=4k,uid={user}"));
         create_dir_all(&at).context(at.display().to_string())?;
-        mount(Some("tmpfs"), &at, Some("tmpfs"), flags | MsFlags::MS_NOEXEC, Some(options.as_str()))
-            .context("mounting the sockets")?;
+        mount(Some("tmpfs"), &at, Some("tmpfs"), flags, Some(options.as_str())).context("mounting the sockets")?;
         spec.sockets.iter().try_for_each(|socket| bind(socket, true))?;
     }
-    let proc = within(Path::new("/proc"));
-    create_dir_all(&proc).context("/proc")?;
-    mount(Some("proc"), &proc, Some("proc"), flags | MsFlags::MS_NOEXEC, NONE).context("mounting /proc")?;
+    // only its own process, the first of its namespace, and the size of huge pages
+    let [all, proc] = ["/.proc", "/proc"].map(|path| within(Path::new(path)));
+    create_dir_all(&all).context("/.proc")?;
+    create_dir_all(proc.join("1")).context("/proc")?;
+    mount(Some("proc"), &all, Some("proc"), flags, Some("subset=pid")).context("mounting /proc")?;
+    mount(Some(&all.join("1")), &proc.join("1"), NONE, MsFlags::MS_BIND, NONE).context("bind mount of /proc/1")?;
+    umount2(&all, MntFlags::MNT_DETACH).context("/.proc")?;
+    remove_dir(&all).context("/.proc")?;
+    symlink("1", proc.join("self")).context("/proc/self")?;
+    symlink("self/mounts", proc.join("mounts")).context("/proc/mounts")?;
+    bind(Path::new("/proc/meminfo"), false)?;
     chdir(&root).context("root")?;
     pivot_root(".", ".").context("pivot_root")?;
     umount2(".", MntFlags::MNT_DETACH).context("unmounting the old root")?;
@@ -166,13 +157,18 @@ pub(crate) fn enter_root(spec: &LaunchSpec) -> Result<(), String> {
     sethostname(&spec.sandbox).context("sethostname")
 }
 
-/// Drops all privileges of a sandboxed process; as root, also changes to another user in a new user namespace.
+/// Drops all privileges and limits the number of open files; as root, also changes to another user with one further
+/// group in a new user namespace.
 ///
 /// # Errors
 /// A system call that failed.
-pub(crate) fn drop_process_privileges(spec: &LaunchSpec) -> Result<(), String> {
+pub(crate) fn drop_privileges(spec: &LaunchSpec) -> Result<(), String> {
+    for (resource, limit) in [(Resource::Nofile, MAX_FILES), (Resource::Core, 0)] {
+        let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+        setrlimit(resource, limit).context("resource limits")?;
+    }
     if geteuid().is_root() {
-        set_user(spec.user, None)?;
+        set_user(spec.user, spec.group)?;
         // writing the user mapping requires a dumpable process
         nix::sys::prctl::set_dumpable(true).context("dumpable")?;
         unshare(CloneFlags::CLONE_NEWUSER).context("unshare: user namespace")?;

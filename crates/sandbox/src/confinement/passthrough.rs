@@ -11,7 +11,6 @@ use std::fs::{create_dir_all, metadata};
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-const NONE: Option<&str> = None;
 /// Folder of VFIO device nodes.
 const VFIO_FOLDER: &str = "/dev/vfio";
 /// Folder of PCI devices.
@@ -87,18 +86,6 @@ fn create_nodes(devices: &[String], root: &Path, user: u32) -> Result<(), String
         chown(&to, Some(user), Some(user)).context(to.display().to_string())?;
     }
     Ok(())
-}
-
-/// Creates the device nodes in the mount namespace of this process.
-///
-/// # Errors
-/// A system call that failed.
-pub(crate) fn expose(devices: &[String], user: u32) -> Result<(), String> {
-    if devices.is_empty() {
-        return Ok(());
-    }
-    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).context("private mounts")?;
-    create_nodes(devices, Path::new("/"), user)
 }
 
 /// Returns the sysfs folders of devices.

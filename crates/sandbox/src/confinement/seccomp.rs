@@ -1,15 +1,20 @@
-//! seccomp filters: a process that makes another system call than those that forwarding needs is killed.
+//! seccomp filters: lists of the system calls that a sandboxed process may make.
+//!
+//! The setup filter applies while trusted code opens the ports. The NF filter applies from the first instruction of an
+//! NF's `build`: it opens no file and no socket, starts no program, and maps no executable memory.
 
+use SeccompCmpOp::{Eq, MaskedEq};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 use std::collections::BTreeMap;
 
-/// Allowed calls: memory, time, threads, and I/O on open files, including the epoll calls of DPDK's interrupt thread.
-/// None of them opens a file or a socket, starts a program, or removes memory that the host side maps, which would
-/// crash it.
+/// Calls that both filters allow: memory, time, threads, and I/O on open files, including the epoll calls of DPDK's
+/// interrupt thread. None of them opens a file or a socket, starts a program, or removes memory that the host side maps,
+/// which would crash it.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_brk,
+    libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_close,
@@ -22,20 +27,25 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_exit_group,
     libc::SYS_fstat,
     libc::SYS_futex,
+    libc::SYS_getcpu,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
     libc::SYS_getpid,
     libc::SYS_getrandom,
     libc::SYS_getrusage,
     libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
     libc::SYS_lseek,
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
+    libc::SYS_membarrier,
     libc::SYS_mremap,
     libc::SYS_munmap,
     libc::SYS_nanosleep,
     libc::SYS_pause,
     libc::SYS_poll,
     libc::SYS_ppoll,
-    libc::SYS_prlimit64,
+    libc::SYS_pread64,
     libc::SYS_read,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -57,62 +67,175 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Calls that fail with `EACCES`.
+/// Further calls of the setup filter: opening the files of the sandbox's own root, shared memory, and the connection to
+/// the host side.
+const ALLOWED_IN_SETUP: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_close_range,
+    libc::SYS_connect,
+    libc::SYS_dup,
+    libc::SYS_dup2,
+    libc::SYS_eventfd2,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
+    libc::SYS_ftruncate,
+    libc::SYS_get_mempolicy,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_madvise,
+    libc::SYS_mbind,
+    libc::SYS_memfd_create,
+    libc::SYS_mlock,
+    libc::SYS_munlock,
+    libc::SYS_newfstatat,
+    libc::SYS_open,
+    libc::SYS_openat,
+    libc::SYS_pipe2,
+    libc::SYS_prlimit64,
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_seccomp,
+    libc::SYS_sendmsg,
+    libc::SYS_set_mempolicy,
+    libc::SYS_set_tid_address,
+    libc::SYS_setsockopt,
+    libc::SYS_stat,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_timerfd_create,
+    libc::SYS_uname,
+    libc::SYS_unlink,
+];
+
+/// Calls that fail with `EACCES` under the NF filter, because harmless code makes them and handles their errors. All
+/// others end the process.
 const DENIED: &[libc::c_long] = &[
     libc::SYS_access,
+    libc::SYS_faccessat,
     libc::SYS_faccessat2,
     libc::SYS_fallocate,
     libc::SYS_ftruncate,
     libc::SYS_getcwd,
+    libc::SYS_getdents64,
     libc::SYS_newfstatat,
     libc::SYS_open,
     libc::SYS_openat,
     libc::SYS_prctl,
     libc::SYS_readlink,
+    libc::SYS_readlinkat,
     libc::SYS_seccomp,
     libc::SYS_sendmsg,
     libc::SYS_stat,
+    libc::SYS_statfs,
     libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
     libc::SYS_unlink,
 ];
 
-/// Calls by which DPDK accesses the configuration space of a PCI device.
-const ALLOWED_FOR_DEVICES: &[libc::c_long] = &[libc::SYS_pread64, libc::SYS_pwrite64];
+/// Calls by which DPDK accesses the configuration space of a PCI device, besides `pread64`.
+const ALLOWED_FOR_DEVICES: &[libc::c_long] = &[libc::SYS_pwrite64];
 /// Type of VFIO requests, `_IO(';', ...)`.
 const VFIO: u64 = (b';' as u64) << 8;
 
-/// `madvise` advice that removes pages of shared memory.
-const REMOVE: u64 = libc::MADV_REMOVE as u64;
+/// Advice to `madvise` under the NF filter. `MADV_REMOVE` would remove pages of shared memory.
+const ADVICE: &[libc::c_int] = &[
+    libc::MADV_NORMAL,
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_WILLNEED,
+    libc::MADV_DONTNEED,
+    libc::MADV_FREE,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+    libc::MADV_DONTDUMP,
+    libc::MADV_DODUMP,
+    libc::MADV_COLD,
+    libc::MADV_POPULATE_READ,
+    libc::MADV_POPULATE_WRITE,
+    // MADV_GUARD_INSTALL and MADV_GUARD_REMOVE, by which newer C libraries protect stacks
+    102,
+    103,
+];
 
-/// Calls that create processes or change privileges or namespaces; they fail with `EPERM` from the start.
-const DENIED_DURING_STARTUP: &[libc::c_long] = &[
+/// Commands of `fcntl` under the NF filter. `F_SETFL` could make an rx interrupt eventfd block the host side.
+const FILE_COMMANDS: &[libc::c_int] =
+    &[libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL];
+
+/// Options of `prctl` under the setup filter. `PR_SET_PDEATHSIG` is not among them: the process ends with its parent.
+const PROCESS_OPTIONS: &[libc::c_int] =
+    &[libc::PR_GET_NAME, libc::PR_SET_DUMPABLE, libc::PR_SET_NAME, libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_VMA];
+
+/// Flags of `clone` that create namespaces or another process, besides the absence of `CLONE_THREAD`.
+const NOT_FOR_THREADS: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_PARENT
+    | libc::CLONE_VFORK;
+
+/// Calls that fail with `EPERM` in QEMU, besides those that its own filter denies: it needs none of these parts of the
+/// kernel.
+const DENIED_TO_QEMU: &[libc::c_long] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
     libc::SYS_bpf,
     libc::SYS_chroot,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_fork,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsopen,
+    libc::SYS_init_module,
     libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
     libc::SYS_keyctl,
     libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
     libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
     libc::SYS_pivot_root,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
+    libc::SYS_quotactl,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
     libc::SYS_setns,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
     libc::SYS_umount2,
     libc::SYS_unshare,
     libc::SYS_userfaultfd,
-    libc::SYS_vfork,
 ];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Returns a rule that compares argument `n` of a call.
-fn argument_rule(n: u8, operator: SeccompCmpOp, value: u64) -> Result<Vec<SeccompRule>, String> {
+/// Returns a rule that compares the low 32 bits of argument `n` of a call.
+fn argument_rule(n: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     let condition = SeccompCondition::new(n, SeccompCmpArgLen::Dword, operator, value);
-    let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
-    Ok(vec![rule.map_err(|e| e.to_string())?])
+    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(|e| e.to_string())
+}
+
+/// Returns rules that allow some values of argument `n` of a call.
+fn one_of(n: u8, values: &[libc::c_int]) -> Result<Vec<SeccompRule>, String> {
+    values.iter().map(|value| argument_rule(n, Eq, u64::from(*value as u32))).collect()
 }
 
 fn unconditional(calls: &[libc::c_long]) -> impl Iterator<Item = (i64, Vec<SeccompRule>)> {
@@ -127,39 +250,71 @@ fn install(rules: Rules, matched: SeccompAction, other: SeccompAction) -> Result
     seccompiler::apply_filter_all_threads(&program).map_err(|e| e.to_string())
 }
 
-/// Installs the filter for the time when NFs are built: no new processes, no changes of privileges, no change of the
-/// parent-death signal.
+/// Returns the rules that both filters share.
+fn common_rules(devices: bool) -> Result<Rules, String> {
+    let mut rules: Rules = unconditional(ALLOWED).collect();
+    if devices {
+        rules.extend(unconditional(ALLOWED_FOR_DEVICES));
+        rules.insert(libc::SYS_ioctl, vec![argument_rule(1, MaskedEq(0xff00), VFIO)?]);
+    }
+    let [thread, other] = [libc::CLONE_THREAD, NOT_FOR_THREADS].map(|flags| u64::from(flags as u32));
+    rules.insert(libc::SYS_clone, vec![argument_rule(0, MaskedEq(thread | other), thread)?]);
+    Ok(rules)
+}
+
+/// Installs the filter for the time before NFs run; other calls fail with `EPERM`.
 ///
 /// # Errors
 /// The kernel does not support seccomp.
-pub(crate) fn install_startup_filter() -> Result<(), String> {
-    let refused = SeccompAction::Errno(libc::EPERM as u32);
-    let mut rules: Rules = unconditional(DENIED_DURING_STARTUP).collect();
-    // threads may be created by clone, whose flags a filter can check
-    let thread = libc::CLONE_THREAD as u64;
-    rules.insert(libc::SYS_clone, argument_rule(0, SeccompCmpOp::MaskedEq(thread), 0)?);
-    rules.insert(libc::SYS_prctl, argument_rule(0, SeccompCmpOp::Eq, libc::PR_SET_PDEATHSIG as u64)?);
-    install(rules, refused, SeccompAction::Allow)?;
+pub(crate) fn install_setup_filter(devices: bool) -> Result<(), String> {
+    let [write, execute] = [libc::PROT_WRITE, libc::PROT_EXEC].map(|flag| flag as u64);
+    let mut rules = common_rules(devices)?;
+    rules.extend(unconditional(ALLOWED_IN_SETUP));
+    rules.insert(libc::SYS_socket, vec![argument_rule(0, Eq, libc::AF_UNIX as u64)?]);
+    rules.insert(libc::SYS_prctl, one_of(0, PROCESS_OPTIONS)?);
+    // libraries of DPDK may be loaded now
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let either = [write, execute].map(|flag| argument_rule(2, MaskedEq(flag), 0));
+        rules.insert(call, either.into_iter().collect::<Result<_, _>>()?);
+    }
+    // its flags are in memory, so that no filter can check them; without it, threads are created by clone
+    rules.insert(libc::SYS_clone3, vec![]);
+    install(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?;
     let absent = SeccompAction::Errno(libc::ENOSYS as u32);
     install(unconditional(&[libc::SYS_clone3]).collect(), absent, SeccompAction::Allow)
 }
 
-/// Installs the filter for forwarding; with passthrough devices, it allows VFIO.
+/// Installs the filter for NFs, after the setup filter. With passthrough devices it allows VFIO.
 ///
 /// # Errors
 /// The kernel does not support seccomp.
-pub(crate) fn install_run_filter(devices: bool) -> Result<(), String> {
-    let mut rules: Rules = unconditional(ALLOWED).chain(unconditional(DENIED)).collect();
-    if devices {
-        rules.extend(unconditional(ALLOWED_FOR_DEVICES));
-        rules.insert(libc::SYS_ioctl, argument_rule(1, SeccompCmpOp::MaskedEq(0xff00), VFIO)?);
+pub(crate) fn install_nf_filter(devices: bool) -> Result<(), String> {
+    let mut rules = common_rules(devices)?;
+    rules.extend(unconditional(DENIED));
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, vec![argument_rule(2, MaskedEq(libc::PROT_EXEC as u64), 0)?]);
     }
-    // workers are started later; the first filter denies new processes
-    rules.extend(unconditional(&[libc::SYS_clone, libc::SYS_clone3]));
-    // an rx interrupt eventfd must stay non-blocking, or it would block the host side
-    rules.insert(libc::SYS_fcntl, argument_rule(1, SeccompCmpOp::Ne, libc::F_SETFL as u64)?);
-    rules.insert(libc::SYS_madvise, argument_rule(2, SeccompCmpOp::Ne, REMOVE)?);
+    rules.insert(libc::SYS_fcntl, one_of(1, FILE_COMMANDS)?);
+    rules.insert(libc::SYS_madvise, one_of(2, ADVICE)?);
+    // limits may be read and not set
+    let null = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Eq, 0).and_then(|null| SeccompRule::new(vec![null]));
+    rules.insert(libc::SYS_prlimit64, vec![null.map_err(|e| e.to_string())?]);
+    // the setup filter returns ENOSYS
+    rules.insert(libc::SYS_clone3, vec![]);
     // the strictest result of all filters applies; this one must allow installing the next
     install(rules, SeccompAction::Allow, SeccompAction::KillProcess)?;
     install(unconditional(DENIED).collect(), SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)
 }
+
+/// Installs the filter for QEMU, which adds its own: no sockets but `AF_UNIX`, and none of [`DENIED_TO_QEMU`].
+///
+/// # Errors
+/// The kernel does not support seccomp.
+pub(crate) fn install_vm_filter() -> Result<(), String> {
+    let mut rules: Rules = unconditional(DENIED_TO_QEMU).collect();
+    rules.insert(libc::SYS_socket, vec![argument_rule(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?]);
+    install(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+#[cfg(test)]
+mod tests;

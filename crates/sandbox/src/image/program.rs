@@ -35,7 +35,11 @@ impl Program {
         Program::at(&current_program()?)
     }
 
-    fn at(path: &Path) -> Result<Program, Error> {
+    /// Returns a program and the libraries that the dynamic loader lists for it.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn at(path: &Path) -> Result<Program, Error> {
         // the dynamic loader lists the libraries; a static program prints its version instead
         let mut command = Command::new(path);
         let listed = command.arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output();

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Returns true if a file has passthrough ports.
 pub(super) fn has_passthrough(file: &ChainFile) -> bool {
@@ -67,9 +67,19 @@ pub(super) struct Tools {
     /// Program with device drivers, for VMs with passthrough.
     with_drivers: Option<Program>,
     runc: Option<String>,
-    vm: Option<(Kernel, Accelerator, String)>,
+    vm: Option<Machine>,
     /// True if huge pages are available for the memory of all VMs.
     huge: bool,
+}
+
+/// Programs that VMs need.
+struct Machine {
+    kernel: Kernel,
+    accel: Accelerator,
+    /// Version of QEMU, its path, and the files and folders that it needs.
+    version: String,
+    qemu: PathBuf,
+    qemu_files: Vec<PathBuf>,
 }
 
 impl Tools {
@@ -85,7 +95,8 @@ impl Tools {
         let machine = || -> Result<_, Error> {
             let (version, kernel) = (vm::version()?, Kernel::find()?);
             let accel = vm::detect_accelerator(&kernel);
-            Ok((kernel, accel, version))
+            let (qemu, qemu_files) = vm::program_files()?;
+            Ok(Machine { kernel, accel, version, qemu, qemu_files })
         };
         let of_vms = file.sandboxes.iter().filter(|sandbox| sandbox.isolation == Isolation::Vm);
         Ok(Tools {
@@ -101,7 +112,7 @@ impl Tools {
     pub(super) fn runtime(&self, isolation: Isolation) -> String {
         match (isolation, &self.runc, &self.vm) {
             (Isolation::Container, Some(version), _) => format!("runc {version}"),
-            (Isolation::Vm, _, Some((kernel, accel, version))) => {
+            (Isolation::Vm, _, Some(Machine { kernel, accel, version, .. })) => {
                 format!("QEMU {version}, {accel}; Linux {}", kernel.version)
             }
             _ => "namespaces and seccomp".to_owned(),
@@ -111,13 +122,13 @@ impl Tools {
     /// Returns the group that a sandboxed process needs.
     pub(super) fn group(&self, isolation: Isolation) -> Option<u32> {
         let kvm =
-            isolation == Isolation::Vm && self.vm.as_ref().is_some_and(|(_, accel, _)| *accel == Accelerator::Kvm);
+            isolation == Isolation::Vm && self.vm.as_ref().is_some_and(|machine| machine.accel == Accelerator::Kvm);
         let group = kvm.then(|| std::fs::metadata("/dev/kvm").ok()).flatten().map(|device| device.gid());
         group.filter(|group| *group != 0)
     }
 
     pub(super) fn notes(&self) -> Vec<String> {
-        let emulated = self.vm.as_ref().filter(|(_, accel, _)| *accel == Accelerator::Tcg);
+        let emulated = self.vm.as_ref().filter(|machine| machine.accel == Accelerator::Tcg);
         let note = "VMs are emulated because KVM does not work; their performance is not representative";
         emulated.map(|_| note.to_owned()).into_iter().collect()
     }
@@ -151,7 +162,7 @@ impl Tools {
                 command.limits = Some(limits);
                 command.cleanup = container::runc_command(&runc, &["delete", "--force", &id]);
             }
-            (Isolation::Vm, Some(program), Some((kernel, accel, _))) => {
+            (Isolation::Vm, Some(program), Some(Machine { kernel, accel, qemu, qemu_files, .. })) => {
                 if !linux.exists() {
                     let mut file = File::options().write(true).create_new(true).mode(0o444).open(&linux)?;
                     file.write_all(&kernel.read(&kernel.image)?)?;
@@ -176,6 +187,11 @@ impl Tools {
                     descriptors: passthrough_ports(file, sandbox).map(|port| usize::from(port.descriptors)).sum(),
                 };
                 spec.program = guest.command();
+                spec.program[0] = qemu.display().to_string();
+                spec.program_files = qemu_files.iter().chain([&linux, &image]).cloned().collect();
+                if *accel == Accelerator::Kvm {
+                    spec.program_files.push("/dev/kvm".into());
+                }
             }
             _ => {}
         }

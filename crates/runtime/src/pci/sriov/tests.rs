@@ -409,8 +409,8 @@ fn ports_are_closed_before_their_functions_are_released() {
     );
     let file = ChainFile::parse(&text, Path::new("vf.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{e:?}"));
     for stopped in [true, false] {
-        let (engine, _) =
-            Engine::start_inner(&file, None, Options::default(), &machine, || Ok(())).unwrap_or_else(|e| panic!("{e}"));
+        let (engine, _) = Engine::start_inner(&file, None, Options::default(), &machine, None, || Ok(()))
+            .unwrap_or_else(|e| panic!("{e}"));
         assert!(used.exists() && engine.notes().iter().any(|note| note.contains("function 0 of eth2, net_vhost_vf0")));
         if stopped {
             assert_eq!(engine.stop().errors, Vec::<String>::new());
@@ -421,14 +421,15 @@ fn ports_are_closed_before_their_functions_are_released() {
     }
     // a start that fails after the ports were opened
     let lacks = || Err(environment_error("nic", "on purpose", "none"));
-    assert!(Engine::start_inner(&file, None, Options::default(), &machine, lacks).is_err());
+    assert!(Engine::start_inner(&file, None, Options::default(), &machine, None, lacks).is_err());
     assert_eq!(machine.state(), before);
     let log = machine.log();
     assert_eq!(log.iter().filter(|line| line.contains("unbind")).count(), 3, "{log:#?}");
     assert!(!log.contains(&"in use".to_owned()), "a port was open when its function was removed: {log:#?}");
     // on wires no functions are needed
     drop(
-        Engine::start_inner(&file, Some(64), Options::default(), &machine, || Ok(())).unwrap_or_else(|e| panic!("{e}")),
+        Engine::start_inner(&file, Some(64), Options::default(), &machine, None, || Ok(()))
+            .unwrap_or_else(|e| panic!("{e}")),
     );
     assert_eq!(machine.log(), log);
 }
