@@ -2,6 +2,7 @@
 
 use core::hint::cold_path;
 use core::marker::PhantomData;
+use core::time::Duration;
 use packet::{Meta, MetaMut};
 use wire::{Ethernet, Follows, Header};
 
@@ -140,6 +141,8 @@ pub struct View<'p, S> {
     pub(crate) meta: MetaMut<'p>,
     pub(crate) bytes: &'p mut [u8],
     pub(crate) stack: S,
+    /// Time of the batch.
+    pub(crate) now: Duration,
 }
 
 /// Returns the header `H` at an offset where it was parsed.
@@ -173,6 +176,13 @@ impl<'p, S: HeaderStack> View<'p, S> {
     #[inline(always)]
     pub fn meta_mut(&mut self) -> &mut MetaMut<'p> {
         &mut self.meta
+    }
+
+    /// Returns the time since the graph was created, the same for all packets of a batch, with a resolution of about a
+    /// millisecond ([`Context::now`](crate::Context::now)). Reads no clock.
+    #[inline(always)]
+    pub fn now(&self) -> Duration {
+        self.now
     }
 
     /// Returns the bytes of the frame.
@@ -237,7 +247,7 @@ impl<'p, S: HeaderStack> View<'p, S> {
 
     #[inline(always)]
     pub(crate) fn with_stack<T: HeaderStack>(self, stack: T) -> View<'p, T> {
-        View { meta: self.meta, bytes: self.bytes, stack }
+        View { meta: self.meta, bytes: self.bytes, stack, now: self.now }
     }
 
     /// Parses `H` after the innermost header.

@@ -46,8 +46,32 @@ pub trait Nf: 'static {
     fn spread(_: &Self::Settings) -> Spread {
         Self::SPREAD
     }
-    /// Returns the function that chooses the copy for a packet, for NFs with [`Spread::Custom`]. Returns `None` if the
-    /// settings are invalid; [`build`](Nf::build) then reports the error.
+    /// Returns the function that chooses one of `copies` copies for a packet, for NFs with [`Spread::Custom`]. Returns
+    /// `None` if the settings are invalid; [`build`](Nf::build) then reports the error.
+    ///
+    /// ```
+    /// # use diagnostics::Diagnostic;
+    /// # use graph::{BuildContext, Nf, Node, NoSettings, Operator, Spread, SteerFn, frame};
+    /// # use std::sync::Arc;
+    /// # struct ByPort;
+    /// # impl Nf for ByPort {
+    /// #     type Settings = NoSettings;
+    /// #     const KIND: &'static str = "by-port";
+    /// #     const ABOUT: &'static str = "Keeps state of the inner UDP port.";
+    /// #     const SPREAD: Spread = Spread::Custom;
+    /// fn steering(_: &NoSettings, copies: usize) -> Option<SteerFn> {
+    ///     Some(Arc::new(move |_input, frame| {
+    ///         let port = frame.get(34..36).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+    ///         usize::from(port) % copies
+    ///     }))
+    /// }
+    /// #     fn build(_: &NoSettings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+    /// #         Ok(frame().compose())
+    /// #     }
+    /// # }
+    /// let copy_of = ByPort::steering(&NoSettings {}, 4).unwrap();
+    /// assert_eq!((copy_of(0, &[0; 60]), copy_of(0, &[1; 60])), (0, 257 % 4));
+    /// ```
     fn steering(_: &Self::Settings, _copies: usize) -> Option<SteerFn> {
         None
     }
@@ -120,7 +144,8 @@ impl Steering {
     }
 }
 
-/// A function that chooses the copy of an NF for a packet, from the number of the input and the bytes of the frame.
+/// A function that chooses the copy of an NF for a packet, from the number of the input and the bytes of the frame. It
+/// runs on the core that polls and returns an index below the number of copies; larger ones choose the last copy.
 pub type SteerFn = Arc<dyn Fn(u8, &[u8]) -> usize + Send + Sync>;
 
 /// The environment in which [`Nf::build`] builds a node.

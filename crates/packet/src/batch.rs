@@ -170,8 +170,30 @@ impl Batch {
         );
     }
 
-    /// Calls `f` for every packet in order. Packets for which it returns a tag are removed and passed to `out` with the
-    /// tag, in order; the others stay in order. If `f` panics, every packet is still in the batch.
+    /// Calls `f` for every packet in order, and then `out` for each packet for which `f` returned a tag, with the tag,
+    /// in order; these packets are removed from the batch, the others stay in order.
+    ///
+    /// `out` is called after the last call of `f`, so a value that both use, such as a counter of packets, has its
+    /// final value in `out`; the tag carries what `f` found. If `f` panics, every packet is still in the batch.
+    ///
+    /// ```
+    /// use packet::{Batch, HeapPool, Pool};
+    ///
+    /// let pool = HeapPool::new(3);
+    /// let mut batch = Batch::new();
+    /// [7, 8, 9].iter().for_each(|&n| batch.push(pool.alloc_from(&[n; 60]).unwrap()).unwrap());
+    /// let visited = std::cell::Cell::new(0);
+    /// let mut extracted = vec![];
+    /// batch.extract_if(
+    ///     |packet| {
+    ///         visited.set(visited.get() + 1);
+    ///         (packet.data()[0] % 2 == 1).then_some(visited.get())
+    ///     },
+    ///     |number, packet| extracted.push((visited.get(), number, packet.data()[0])),
+    /// );
+    /// assert_eq!(extracted, [(3, 1, 7), (3, 3, 9)]);
+    /// assert_eq!(batch.len(), 1);
+    /// ```
     #[inline(always)]
     pub fn extract_if<T: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<T>, mut out: impl FnMut(T, Packet)) {
         let mut mask = 0u32;

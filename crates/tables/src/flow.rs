@@ -106,7 +106,7 @@ impl<K: Copy> Prepared<K> {
     }
 }
 
-/// At most a fixed number of flows, each with a value.
+/// At most a fixed number of flows, each with a value. The [module documentation](self) has an example.
 pub struct FlowTable<K: FlowKey, V> {
     store: Store<K, V>,
     /// For each home, how many of its flows are elsewhere; [`MANY`] stays. Most misses need to look no further.
@@ -134,12 +134,31 @@ fn both_buckets(hash: u64, buckets: usize) -> [usize; 2] {
 }
 
 impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
-    /// An empty table, with all the memory it will ever take: for each flow two slots of a key, a value and three bytes,
+    /// Creates an empty table and allocates all its memory: for each flow two slots of a key, a value and three bytes,
     /// rounded up to a power of two or to cache lines, so 64 bytes for a [`Tuple4`] and two `u64`, 128 for a [`Tuple6`]; and
-    /// for each home a byte.
+    /// one byte for each preferred line.
+    ///
+    /// ```
+    /// use tables::Pages;
+    /// use tables::flow::{Error, FlowTable, Full, Lookup, Seed, Settings};
+    ///
+    /// let settings = Settings { capacity: 1, full: Full::EvictOldest, seed: Seed::random(), pages: Pages::Ordinary };
+    /// let mut table: FlowTable<u64, u32> = FlowTable::new(&settings)?;
+    /// let (first, second) = (table.prepare(1), table.prepare(2));
+    /// let mut evicted = vec![];
+    /// for (key, now) in [(first, 10), (second, 10), (second, 11)] {
+    ///     table.look_up_or_insert(&[key], now, |key, value| evicted.push((*key, *value)), |_, found| match found {
+    ///         Lookup::New(value) | Lookup::Known(value) => *value = now,
+    ///         Lookup::Refused => assert_eq!(now, 10), // the flow in the table was seen at this time
+    ///     });
+    /// }
+    /// assert_eq!((evicted, table.get(&2), table.counters().refused), (vec![(1, 10)], Some(&11), 1));
+    /// assert_eq!(FlowTable::<u64, u32>::new(&Settings::new(0)).err(), Some(Error::Capacity { capacity: 0 }));
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Capacity`], or [`Error::Memory`] if the system has none.
+    /// [`Error::Capacity`], or [`Error::Memory`] if the system has not enough.
     pub fn new(settings: &Settings) -> Result<Self, Error> {
         let Settings { capacity, full, seed, pages } = *settings;
         if !(1..=CAPACITY_MOST).contains(&capacity) {

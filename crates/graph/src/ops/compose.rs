@@ -34,12 +34,12 @@ impl<O: Operator<Raw>> Node for Composed<O> {
 
     #[inline]
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
-        let chain = &mut self.chain;
+        let (chain, now) = (&mut self.chain, cx.now());
         batch.extract_if(
             #[inline(always)]
             |packet| {
                 let (meta, bytes) = packet.split_mut();
-                match chain.run(View { meta, bytes, stack: Raw }, 0) {
+                match chain.run(View { meta, bytes, stack: Raw, now }, 0) {
                     Ok(_) | Err(Exit::Pass) => None,
                     Err(exit) => Some(exit),
                 }

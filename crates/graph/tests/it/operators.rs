@@ -5,11 +5,12 @@ use packet::{BURST, Batch, HeapPool, Packet, Pool};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::{EtherType, Ethernet, IpProtocol, Ipv4, Tcp, Udp, Vlan, build};
 
 /// Packets sent to each port.
 #[derive(Default)]
-struct Out(BTreeMap<u16, Vec<Packet>>);
+pub(crate) struct Out(BTreeMap<u16, Vec<Packet>>);
 
 impl Sink for Out {
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
@@ -18,13 +19,13 @@ impl Sink for Out {
 }
 
 impl Out {
-    fn frames(&self, port: u16) -> Vec<Vec<u8>> {
+    pub(crate) fn frames(&self, port: u16) -> Vec<Vec<u8>> {
         self.0.get(&port).into_iter().flatten().map(|p| p.data().to_vec()).collect()
     }
 }
 
 /// One node between port 0 and its outputs: output `n` leads to port `n`.
-fn single(node: Box<dyn Node>, pool: &Arc<HeapPool>) -> Graph {
+pub(crate) fn single(node: Box<dyn Node>, pool: &Arc<HeapPool>) -> Graph {
     let edges = (0..node.outputs().len() as u16).map(Target::Port).collect();
     let blueprint = Blueprint {
         nodes: vec![NodePlan { name: "nf".into(), edges }],
@@ -33,7 +34,7 @@ fn single(node: Box<dyn Node>, pool: &Arc<HeapPool>) -> Graph {
     Graph::new(&blueprint, vec![node], pool.clone())
 }
 
-fn feed(graph: &mut Graph, entry: Target, pool: &HeapPool, frames: &[Vec<u8>]) -> Out {
+pub(crate) fn feed(graph: &mut Graph, entry: Target, pool: &HeapPool, frames: &[Vec<u8>]) -> Out {
     let mut out = Out::default();
     for burst in frames.chunks(BURST) {
         let mut batch = Batch::new();
@@ -46,7 +47,7 @@ fn feed(graph: &mut Graph, entry: Target, pool: &HeapPool, frames: &[Vec<u8>]) -
     out
 }
 
-fn drops(stats: &NodeStats) -> BTreeMap<&'static str, u64> {
+pub(crate) fn drops(stats: &NodeStats) -> BTreeMap<&'static str, u64> {
     let mut all = BTreeMap::new();
     for (reason, n) in stats.reasons.iter().zip(&stats.drops).filter(|(_, n)| n.get() != 0) {
         *all.entry(*reason).or_default() += n.get();
@@ -206,4 +207,25 @@ fn reaches_every_header_of_the_stack() {
     expected[15] = 8;
     expected[26] = 10;
     assert_eq!(out.frames(0), [expected]);
+}
+
+#[test]
+fn closures_read_the_time_of_their_batch() {
+    let pool = Arc::new(HeapPool::new(64));
+    let (sender, times) = std::sync::mpsc::channel();
+    let node = frame()
+        .group_by(|_| 0, |start| (start.parse::<Ethernet>().filter("early", |view| view.now() >= MS), start))
+        .transform(move |view| sender.send(view.now()).unwrap())
+        .compose();
+    const MS: Duration = Duration::from_millis(1);
+    let mut graph = single(Box::new(node), &pool);
+    let stats = graph.stats().next().unwrap().1.clone();
+    let frames = vec![build::udp4(A, B, 1, 2).to_vec(); 3];
+    feed(&mut graph, Target::Hop(Hop(0)), &pool, &frames);
+    assert_eq!(drops(&stats), BTreeMap::from([("early", 3)]));
+    for ns in [1_000_001, 1_000_002, 3_700_000_000_123] {
+        graph.run_timers(Duration::from_nanos(ns), &mut Out::default());
+        feed(&mut graph, Target::Hop(Hop(0)), &pool, &frames);
+        assert_eq!(times.try_iter().collect::<Vec<_>>(), [Duration::from_nanos(ns); 3]);
+    }
 }
