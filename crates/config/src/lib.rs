@@ -45,7 +45,7 @@ mod virtual_function;
 pub use device::{Device, full_pci_address};
 pub use file::{Shuffle, Traffic};
 pub use partition::Partition;
-pub use plan::{Chain, ChainFile, Link, NfConfig, Port, Rate, ServiceClass, Spreading, Start, WorkerPlan};
+pub use plan::{Chain, ChainFile, Link, NfConfig, Port, ServiceClass, Spreading, Start, WorkerPlan};
 pub use sandbox::{Crossing, CrossingKind, Idle, Isolation, Sandbox, Side, SpreadBy, Transport};
 pub use source::{Source, nearest, read};
 pub use virtual_function::VirtualFunction;

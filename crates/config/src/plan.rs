@@ -5,7 +5,7 @@ use crate::file::{OnPanic, Shuffle, Traffic};
 use crate::sandbox::{Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Factory, Hop, HopPlan, NfKind, NodePlan, Spread, SteerFn, Target};
+use graph::{Blueprint, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Spread, SteerFn, Target};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -172,42 +172,6 @@ pub struct ServiceClass {
 impl ServiceClass {
     /// Service class of a chain without the keys `priority`, `share` and `rate`.
     pub const DEFAULT: ServiceClass = ServiceClass { priority: 0, share: 1, rate: None };
-}
-
-/// A limit per second.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Rate {
-    /// Packets.
-    Packets(f64),
-    /// Bits of frames without FCS.
-    Bits(f64),
-}
-
-impl std::str::FromStr for Rate {
-    type Err = ();
-
-    /// Parses a rate such as `500 kpps`, `1.5Mpps` or `2 Gbit`.
-    fn from_str(text: &str) -> Result<Rate, ()> {
-        let at = text.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or(())?;
-        let number: f64 = text[..at].parse().map_err(|_| ())?;
-        let (factor, unit) = match text[at..].trim() {
-            unit @ ("pps" | "bit") => (1.0, unit),
-            unit => {
-                let factor = match unit.chars().next() {
-                    Some('k') => 1e3,
-                    Some('M') => 1e6,
-                    Some('G') => 1e9,
-                    _ => return Err(()),
-                };
-                (factor, &unit[1..])
-            }
-        };
-        match (unit, number * factor) {
-            ("pps", rate) if (1.0..=1e10).contains(&rate) => Ok(Rate::Packets(rate)),
-            ("bit", rate) if (1e3..=1e13).contains(&rate) => Ok(Rate::Bits(rate)),
-            _ => Err(()),
-        }
-    }
 }
 
 /// Source of a chain's packets.

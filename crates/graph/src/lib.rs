@@ -8,6 +8,7 @@
 //! | name drop reasons, outputs and counters | [`named_enum!`], [`Counters`] |
 //! | keep state of one core or share it between cores | [`PerCore`], [`Bounded`], [`Strict`] (see [`state`]) |
 //! | schedule timeouts | [`Timers`] |
+//! | limit rates | [`Operator::meter`], [`TokenBucket`], [`Rate`] |
 //! | publish counters and tables | [`Counter`], [`StatsTable`], [`NodeStats`] |
 //! | make NFs available in chain files | [`Registry`] |
 //! | run nodes | [`Graph`], planned by a [`Blueprint`] |
@@ -68,6 +69,7 @@ mod nf;
 mod node;
 mod ops;
 pub mod panics;
+mod rate;
 mod registry;
 mod setting_files;
 pub mod state;
@@ -82,9 +84,10 @@ pub use named_enum::{Counters, Named, Numbered};
 pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering};
 pub use node::{Either, Node};
 pub use ops::{
-    Branches, Composed, Count, Deparse, DropIf, EmitIf, Exit, Filter, GroupBy, Operator, OperatorNames, Parse, ParseIf,
-    Shuffle, ShuffleTo, Start, Transform, frame,
+    Branches, Composed, Count, Deparse, DropIf, EmitIf, Exit, Filter, GroupBy, Meter, MeterSettings, MeterTable,
+    Operator, OperatorNames, Parse, ParseIf, Shuffle, ShuffleTo, Start, TokenBucket, Transform, frame,
 };
+pub use rate::{InvalidRate, Rate};
 pub use registry::{Factory, NfKind, Registry};
 pub use setting_files::{SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};

@@ -7,6 +7,7 @@ mod drop_if;
 mod emit_if;
 mod filter;
 mod group_by;
+mod meter;
 mod parse;
 mod shuffle;
 mod transform;
@@ -18,6 +19,7 @@ pub use drop_if::DropIf;
 pub use emit_if::EmitIf;
 pub use filter::Filter;
 pub use group_by::{Branches, GroupBy};
+pub use meter::{Meter, MeterSettings, MeterTable, TokenBucket};
 pub use parse::{Parse, ParseIf};
 pub use shuffle::{Shuffle, ShuffleTo};
 pub use transform::Transform;
@@ -27,6 +29,7 @@ use crate::named_enum::Named;
 use crate::stats::Counter;
 use core::marker::PhantomData;
 use std::sync::Arc;
+use tables::flow::FlowKey;
 
 /// The result of an operator that ends the processing of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,6 +225,37 @@ pub trait Operator<I: HeaderStack = Raw>: Send {
         F: FnMut(&View<'_, Self::Output>) -> Option<R> + Send,
     {
         DropIf::new(self, f)
+    }
+
+    /// Limits the rate of the packets of each key, which `key` returns, by token buckets. Packets for which the bucket
+    /// has not enough tokens are dropped as `meter_exceeded`, those of new keys that find the table full as
+    /// `meter_full`. The counter `meter_keys` has the number of keys in the table.
+    ///
+    /// Time is that of the batch ([`View::now`]), so a bucket gets its tokens about once a millisecond: one smaller
+    /// than two milliseconds of the rate passes less than the rate. Each copy of an NF has its own buckets:
+    /// [`Nf::SPREAD`](crate::Nf::SPREAD) has to send all packets of a key to one copy.
+    ///
+    /// ```
+    /// # use graph::{MeterSettings, MeterTable, Node, Operator, Rate, frame};
+    /// # use wire::{Ethernet, Ipv4};
+    /// let settings = MeterSettings { rate: Rate::Bits(10e6), burst: 50, keys: 10_000 };
+    /// let sources = MeterTable::new(&settings)?;
+    /// let node = frame()
+    ///     .parse::<Ethernet>()
+    ///     .parse_if::<Ipv4>()
+    ///     .meter(sources, |ip| u64::from(ip.header().src_bits()))
+    ///     .compose();
+    /// assert_eq!(node.drops()[3..], ["meter_exceeded", "meter_full"]);
+    /// # Ok::<(), diagnostics::Diagnostic>(())
+    /// ```
+    #[inline(always)]
+    fn meter<K, F>(self, table: MeterTable<K>, key: F) -> Meter<Self, K, F>
+    where
+        Self: Sized,
+        K: FlowKey,
+        F: FnMut(&View<'_, Self::Output>) -> K + Send,
+    {
+        Meter::new(self, table, key)
     }
 
     /// Counts the packets for which `f` returns true in the counter `name` of the node. Operators may share a counter

@@ -15,7 +15,6 @@ mod util;
 mod fragment_queue;
 mod large_table;
 mod link;
-mod rate_limiter;
 mod settings;
 
 pub use firewall::{Firewall, import};

@@ -6,7 +6,7 @@ use crate::file::{self, File, OnPanic};
 use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Spreading, Start};
 use crate::source::nearest;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Hop, HopPlan, NodePlan, Target};
+use graph::{Blueprint, Hop, HopPlan, InvalidRate, NodePlan, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -347,8 +347,7 @@ impl<'a> Builder<'a> {
         if let Some(rate) = &chain.rate {
             class.rate = rate.get_ref().parse().ok();
             if class.rate.is_none() {
-                let remedy = "write packets or bits per second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
-                self.checker.error(rate.span(), rate.get_ref(), "is not a rate", remedy);
+                self.checker.error(rate.span(), rate.get_ref(), "is not a rate", InvalidRate::REMEDY);
             }
         }
         class

@@ -38,7 +38,7 @@ impl Router {
         packet: &Packet,
     ) {
         let Some(message) = self.message(interface, error, packet.data()) else { return };
-        if !self.icmp.allows(cx.now()) {
+        if !self.icmp.take(1, cx.now()) {
             return self.counters[CounterId::IcmpRateLimited].add(1);
         }
         if let Some(packet) = self.alloc_frame(cx, &message) {

@@ -6,8 +6,7 @@ use super::fib::Fib;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_tables::Reader;
 use super::neighbours::queues::NeighbourQueues;
-use crate::rate_limiter::RateLimiter;
-use graph::{Context, Counters};
+use graph::{Context, Counters, TokenBucket};
 use packet::{Batch, Packet};
 use std::sync::Arc;
 use wire::flow::FiveTuple;
@@ -25,7 +24,7 @@ pub(super) struct Router {
     /// True for the copy that maintains the state shared by all copies.
     pub(super) maintains_shared: bool,
     pub(super) neighbour_queues: NeighbourQueues,
-    pub(super) icmp: RateLimiter,
+    pub(super) icmp: TokenBucket,
     pub(super) counters: Counters<CounterId>,
     /// Packets of the current batch that leave the fast path.
     pub(super) exceptions: Batch,
@@ -38,7 +37,7 @@ impl Router {
         let routes = fib.reader();
         Router {
             neighbour_queues: NeighbourQueues::new(config.neighbour_queue),
-            icmp: RateLimiter::new(config.icmp_rate),
+            icmp: TokenBucket::new(config.icmp_rate.into(), config.icmp_rate.into()),
             config,
             fib,
             routes,

@@ -5,8 +5,8 @@
 //! chain and no other. A chain that was idle is not compensated for it. A chain that exceeds its rate is not served, so
 //! that its packets stay in the queue of the port.
 
-use config::{Rate, ServiceClass};
-use graph::Counter;
+use config::ServiceClass;
+use graph::{Counter, Rate};
 use std::sync::Arc;
 
 /// The usage of a chain on one worker.

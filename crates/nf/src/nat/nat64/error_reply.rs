@@ -5,7 +5,7 @@ use super::parse::{L4, PacketInfo, parse_l4};
 use wire::{IpProtocol, build, icmpv4, icmpv6};
 
 /// Largest rate of errors, messages per second and core.
-pub(super) const MAX_ERRORS_PER_SECOND: u32 = 100;
+pub(super) const MAX_ERRORS_PER_SECOND: u64 = 100;
 
 /// Cause of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

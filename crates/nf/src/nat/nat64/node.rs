@@ -16,9 +16,8 @@ use crate::nat::fragments::FragmentTable;
 use crate::nat::port_allocator::PortAllocator;
 use crate::nat::sessions::{SessionError, SessionTable, clock};
 use crate::nat::statistics::{SessionCounter, Statistics, TICK};
-use crate::rate_limiter::RateLimiter;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Counters, Named, Node, StatsTable};
+use graph::{BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +73,7 @@ pub(super) struct Nat64Node {
     /// the last one.
     queue: FragmentQueue<DatagramKey>,
     statistics: Statistics,
-    icmp: RateLimiter,
+    icmp: TokenBucket,
     /// An external address of this core, the source of ICMP errors to the inside.
     own_address: u32,
     /// Identification of the next IPv4 packet that may be fragmented.
@@ -104,7 +103,7 @@ impl Nat64Node {
             config,
             queue: FragmentQueue::new(),
             statistics,
-            icmp: RateLimiter::new(MAX_ERRORS_PER_SECOND),
+            icmp: TokenBucket::new(MAX_ERRORS_PER_SECOND, MAX_ERRORS_PER_SECOND),
             own_address,
             id: own_address as u16,
             counters: Counters::default(),
@@ -446,7 +445,7 @@ impl Nat64Node {
     fn send_error(&mut self, cx: &mut Context<'_>, input: u8, problem: ErrorCause, from: u128, packet: &Packet) {
         let Frame::Ip(info) = parse(packet.data()) else { return };
         let Some(answer) = error_frame(packet.data(), &info, problem, from) else { return };
-        if !self.icmp.allows(cx.now()) {
+        if !self.icmp.take(1, cx.now()) {
             return self.counters[Nat64Counter::IcmpRateLimited].add(1);
         }
         if let Some(answer) = cx.alloc_from(&answer) {
