@@ -83,6 +83,7 @@ mod settings;
 mod sliding_window;
 mod stream;
 pub(crate) mod stream_state;
+mod stream_table;
 mod transport;
 
 pub use node::Windowed;
@@ -171,8 +172,8 @@ impl Flow<'_> {
         if self.back { self.tuple.reversed() } else { *self.tuple }
     }
 
-    /// Returns the number of the flow, the same for both directions; below twice [`Settings::flows`] plus [`packet::BURST`]; reused
-    /// after the flow is removed.
+    /// Returns the number of the flow, the same for both directions; below twice [`Settings::flows`] plus
+    /// [`packet::BURST`]; reused after the flow is removed.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -194,11 +195,17 @@ impl Flow<'_> {
 }
 
 /// Direction of bytes.
+///
+/// The client is the sender of the SYN, or the receiver of the SYN-ACK. If neither was seen, as in a capture that
+/// begins in the middle of a connection, and for UDP, the ports decide: the end whose port is in a lower range is the
+/// server. The ranges are those of system ports, 0 to 1023 (RFC 6335 §6), other registered ports, 1024 to 32767, and
+/// ephemeral ports, 32768 to 65535 (the default of Linux; RFC 6335 begins them at 49152). If both ports are in one
+/// range, the sender of the first packet is the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From the initiator: the sender of the SYN or, if none was seen, of the first packet.
+    /// From the client.
     ToServer,
-    /// To the initiator.
+    /// To the client.
     ToClient,
 }
 

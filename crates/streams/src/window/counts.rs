@@ -18,15 +18,18 @@ pub(super) struct FlowEvents {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gauges {
     pub(super) flows: usize,
+    pub(super) flows_limit: u64,
+    pub(super) memory_limit: u64,
     pub(super) refused: u64,
     pub(super) memory: usize,
     pub(super) waiting: usize,
 }
 
 /// Returns the published counts with their names.
-pub(super) fn counts(met: &FlowEvents, tally: &StreamCounts, now: Gauges) -> [(&'static str, u64); 22] {
+pub(super) fn counts(met: &FlowEvents, tally: &StreamCounts, now: Gauges) -> [(&'static str, u64); 24] {
     [
         ("flows", now.flows as u64),
+        ("flows_limit", now.flows_limit),
         ("new", met.new),
         ("midstream", met.midstream),
         ("forgotten", met.forgotten),
@@ -47,6 +50,7 @@ pub(super) fn counts(met: &FlowEvents, tally: &StreamCounts, now: Gauges) -> [(&
         ("resets", tally.resets),
         ("over_budget", tally.over_budget),
         ("memory_bytes", now.memory as u64),
+        ("memory_limit_bytes", now.memory_limit),
         ("waiting_streams", now.waiting as u64),
     ]
 }

@@ -9,6 +9,7 @@ use super::piece::behind;
 use super::settings::{Fail, Settings, WhenFull};
 use super::sliding_window::{SlidingWindow, WindowShape};
 use super::stream_state::{Chunk, Fed, Limits, Restart, Segment, Shared, StreamCounts, StreamState};
+use super::stream_table::{StreamRow, StreamTable};
 use super::transport::Transport;
 use super::{Direction, End, Flow, Inspect, Lost, Verdict};
 use diagnostics::Diagnostic;
@@ -88,11 +89,49 @@ impl<H: StreamState> DirectionState<H> {
 pub(super) struct FlowState<H, S> {
     pub(super) lanes: [DirectionState<H>; 2],
     pub(super) mode: Mode,
-    /// Direction of the initiator.
+    /// Direction of the client.
     first: u8,
     /// Addresses and ports of direction 0.
     tuple: FiveTuple,
     state: S,
+}
+
+impl<H, S> FlowState<H, S> {
+    /// Returns the bytes of both directions that were delivered or given up.
+    fn shown(&self) -> u64 {
+        self.lanes[0].shown + self.lanes[1].shown
+    }
+
+    /// Returns its row in the table of streams.
+    fn row(&self, number: u32) -> StreamRow {
+        let [a, b] = [self.lanes[0].shown, self.lanes[1].shown];
+        let (tuple, bytes) = if self.first == 0 { (self.tuple, [a, b]) } else { (self.tuple.reversed(), [b, a]) };
+        let verdict = match self.mode {
+            Mode::Look => Verdict::Forward,
+            Mode::Pass => Verdict::Pass,
+            Mode::Drop => Verdict::Drop,
+        };
+        StreamRow { number, tuple, bytes, verdict }
+    }
+}
+
+/// Returns the rank of a port: servers have ports of lower ranks than clients. See [`Direction`].
+fn port_rank(port: u16) -> u8 {
+    match port {
+        0..1024 => 0,
+        1024..32_768 => 1,
+        32_768.. => 2,
+    }
+}
+
+/// Returns the direction of the client of a flow whose first packet has direction `way`. `tuple` is that of direction
+/// 0.
+fn client(way: u8, tuple: &FiveTuple) -> u8 {
+    match port_rank(tuple.src_port).cmp(&port_rank(tuple.dst_port)) {
+        core::cmp::Ordering::Less => 1,
+        core::cmp::Ordering::Greater => 0,
+        core::cmp::Ordering::Equal => way,
+    }
 }
 
 /// All flows and the state they share.
@@ -124,6 +163,9 @@ pub(super) struct Flows<T: Transport, L: Inspect> {
     lost: Vec<u32>,
     pub(super) tally: StreamCounts,
     pub(super) met: FlowEvents,
+    pub(super) table: StreamTable,
+    /// Largest number of flows, of both IP versions together, and bytes of memory.
+    limits: [u64; 2],
     /// Time in ms, and its lower half, which wraps.
     clock: u64,
     now: u32,
@@ -202,6 +244,8 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
             lost: vec![],
             tally: StreamCounts::default(),
             met: FlowEvents::default(),
+            table: StreamTable::new(),
+            limits: [2 * u64::from(settings.flows), settings.memory],
             clock: 0,
             now: 0,
         })
@@ -214,6 +258,8 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
     pub(super) fn gauges(&self) -> super::counts::Gauges {
         super::counts::Gauges {
             flows: self.v4.len() + self.v6.len(),
+            flows_limit: self.limits[0],
+            memory_limit: self.limits[1],
             refused: self.v4.refused() + self.v6.refused(),
             memory: self.memory.allocated(),
             waiting: self.waiting.len(),
@@ -234,11 +280,12 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
             Number::Known(number) => numbers[packet] = number,
             Number::New(number) => {
                 met.new += 1;
+                let tuple = tuple();
                 let conn = FlowState {
                     lanes: Default::default(),
                     mode: Mode::Look,
-                    first: ways[packet],
-                    tuple: tuple(),
+                    first: client(ways[packet], &tuple),
+                    tuple,
                     state: L::State::default(),
                 };
                 *number = match free.pop() {
@@ -410,7 +457,7 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
             self.met.midstream += 1;
         }
         if syn && !peer.is_open() {
-            // the sender of a SYN-ACK is not the initiator
+            // the sender of a SYN-ACK is the server
             self.conns[number as usize].first = if ack { 1 - way as u8 } else { way as u8 };
         }
         None
@@ -643,7 +690,7 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
 
     /// Scans one of `parts` slices of the flows for expired ones.
     pub(super) fn age(&mut self, parts: usize) {
-        let Self { v4, v6, conns, lost, clock, idle, half_open, .. } = self;
+        let Self { v4, v6, conns, lost, clock, idle, half_open, table, .. } = self;
         let mut over = |number: u32, ms: u64| {
             let Some(conn) = conns.get(number as usize) else { return true };
             let [a, b] = &conn.lanes;
@@ -659,6 +706,7 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
             if over {
                 lost.push(number);
             }
+            table.add(|| conn.row(number), conn.shown());
             over
         };
         v4.age(*clock, parts, &mut over);
@@ -668,8 +716,12 @@ impl<T: Transport, L: Inspect> Flows<T, L> {
         }
     }
 
-    /// Ends all flows.
+    /// Ends all flows, and publishes those with the most bytes.
     pub(super) fn stop(&mut self) {
+        self.table.clear();
+        // the numbers of removed flows have no bytes
+        (0..).zip(&self.conns).for_each(|(number, conn)| self.table.add(|| conn.row(number), conn.shown()));
+        self.table.publish();
         for number in 0..self.conns.len() as u32 {
             for way in 0..2 {
                 self.end(number, way, End::Stopped);

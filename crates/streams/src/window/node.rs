@@ -8,7 +8,7 @@ use super::transport::Transport;
 use super::{Inspect, Settings};
 use crate::counts::Published;
 use diagnostics::Diagnostic;
-use graph::{Context, Counter, Named, Node};
+use graph::{Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub struct Windowed<T: Transport, L: Inspect> {
     /// True if packets with a wrong checksum are skipped.
     checksums: bool,
     published: Published,
+    /// Slices scanned of the flow table, which is scanned once a second.
+    scanned: usize,
     kinds: [Classified; BURST],
     parts: [FlowPacket; BURST],
     ways: [u8; BURST],
@@ -38,6 +40,7 @@ impl<T: Transport, L: Inspect> Windowed<T, L> {
             holding: settings.hold.then(|| HeldPackets::new(settings)),
             checksums: settings.checksums,
             published: Published::new(&counts(&Default::default(), &Default::default(), Default::default())),
+            scanned: 0,
             kinds: [Classified::Other; BURST],
             parts: [FlowPacket::default(); BURST],
             ways: [0; BURST],
@@ -140,6 +143,10 @@ impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
         self.published.named()
     }
 
+    fn stats_table(&self) -> Option<Arc<StatsTable>> {
+        Some(self.flows.table.table())
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);
@@ -169,6 +176,11 @@ impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.flows.expire();
         self.flows.age(PARTS);
+        self.scanned += 1;
+        if self.scanned == PARTS {
+            self.scanned = 0;
+            self.flows.table.publish();
+        }
         self.settle(&mut PathOutput { cx, batch: None, full: false });
         self.count();
     }

@@ -109,6 +109,77 @@ fn flows_may_begin_in_the_middle_or_may_not() {
 }
 
 #[test]
+fn ports_tell_the_server_where_no_syn_was_seen() {
+    let ends = |a: u16, b: u16, seq| {
+        build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], a, b).seq(seq).flags(ACK).payload(b"x").to_vec()
+    };
+    let answer =
+        |a: u16, b: u16| build::tcp4([10, 0, 0, 2], [10, 0, 0, 1], b, a).seq(7).flags(ACK).payload(b"y").to_vec();
+    let (to, from) = (Direction::ToServer, Direction::ToClient);
+    // the first packet is from port a to port b
+    for (a, b, direction) in [
+        (80, 40_000, from),
+        (40_000, 80, to),
+        (1023, 1024, from),
+        (1024, 1023, to),
+        (8080, 50_000, from),
+        (50_000, 8080, to),
+        (32_767, 32_768, from),
+        // in one range: the sender of the first packet is the client
+        (443, 80, to),
+        (3000, 8080, to),
+        (60_000, 40_000, to),
+    ] {
+        let mut bench = Bench::new(&plain());
+        bench.send(&[ends(a, b, 1), answer(a, b), ends(a, b, 2)]);
+        let other = if direction == to { from } else { to };
+        let seen: Vec<_> = bench.notes().iter().map(|n| (n.direction, n.midstream)).collect();
+        assert_eq!(seen, [(direction, true), (other, true), (direction, true)], "{a} to {b}");
+    }
+    // datagrams have no SYN
+    let mut bench = Bench::of::<Udp>(&plain(), Box::new(|_| Verdict::Forward));
+    bench.send(&[build::udp4([10, 0, 0, 2], [10, 0, 0, 1], 53, 5000).payload(b"answer").to_vec()]);
+    assert_eq!(bench.notes()[0].direction, from);
+    // a SYN counts whatever the ports
+    let mut bench = Bench::new(&plain());
+    let syn = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 20, 40_000).seq(1).flags(TcpFlags::SYN).to_vec();
+    bench.send(&[syn, ends(20, 40_000, 2)]);
+    assert_eq!(bench.notes()[0].direction, to);
+}
+
+#[test]
+fn statistics_have_the_largest_streams_and_the_bounds() {
+    let settings = Settings { flows: 100, memory: 1 << 20, ..plain() };
+    let mut bench =
+        Bench::answering(&settings, |note| if note.src_port == 7 { Verdict::Drop } else { Verdict::Forward });
+    for port in 1..=30 {
+        bench.send(&[Conn { port: 50_000 + port }.data(1, &vec![1; usize::from(port)])]);
+    }
+    let mid = Conn { port: 50_030 };
+    bench.send(&[mid.back(1, ACK, &[2; 200]), Conn { port: 7 }.data(1, &[3; 1000])]);
+    assert_eq!((bench.count("flows"), bench.read("flows_limit")), (31, 200));
+    assert_eq!(bench.read("memory_limit_bytes"), 1 << 20);
+    let table = bench.graph.stats().next().unwrap().1.table().unwrap();
+    let rows =
+        |table: &graph::StatsTable| -> Vec<Vec<String>> { table.rows().into_iter().map(|(_, row)| row).collect() };
+    let expected = |n: usize| match n {
+        0 => ["1000", "10.0.0.1:7", "10.0.0.2:80", "0", "drop"].map(str::to_owned),
+        1 => ["230", "10.0.0.1:50030", "10.0.0.2:80", "200", "forward"].map(str::to_owned),
+        n => {
+            let bytes = 31 - n;
+            let client = format!("10.0.0.1:{}", 50_000 + bytes);
+            [bytes.to_string(), client, "10.0.0.2:80".to_owned(), "0".to_owned(), "forward".to_owned()]
+        }
+    };
+    let expected: Vec<_> = (0..10).map(expected).collect();
+    // the table is published once a second, and at the end
+    bench.wait(2100);
+    assert_eq!(rows(&table), expected);
+    bench.finish();
+    assert_eq!(rows(&table), expected);
+}
+
+#[test]
 fn a_port_that_is_used_again_is_another_connection() {
     let mut bench = Bench::new(&plain());
     bench.send(&C.handshake());
