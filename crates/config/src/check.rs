@@ -1,6 +1,7 @@
 //! Parses and checks a chain file.
 
 mod checker;
+mod clock;
 mod paths;
 mod sandboxes;
 mod spreading;
@@ -283,6 +284,7 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::Clock;
 
     #[test]
     fn bounds_the_time_for_a_file_with_many_errors() {
@@ -293,6 +295,41 @@ mod tests {
         let errors = ChainFile::parse(&text, Path::new("many.toml"), &nf::registry()).err().expect("errors");
         assert_eq!(errors.len(), checker::MAX_ERRORS);
         assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn rejects_inputs_and_chains_without_the_time_of_captures() {
+        // any existing file will do, as captures are not opened
+        let in_ = "[port.in]\ndevice = \"pcap:Cargo.toml\"";
+        let parse = |input: &str, chain: &str, more: &str| {
+            let text = format!(
+                "bondstone = 1\nclock = \"capture\"\n{input}\n[port.out]\ndevice = \"null\"\n\
+                 [[chain]]\npath = [\"in\", \"count\", \"out\"]\n{chain}\n{more}"
+            );
+            ChainFile::parse(&text, Path::new("clock.toml"), &nf::registry())
+        };
+        let other = "[port.b]\ndevice = \"pcap:src/check.rs\"\n[[chain]]\npath = [\"b\", \"out\"]\n";
+        let file = parse(in_, "cores = [1]", other).unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(file.clock, Clock::Capture);
+        let link = "[[chain]]\npath = [\"b\", \"tee\"]\n[[chain]]\npath = [\"tee.out\", \"out\"]\n";
+        let link = format!("[port.b]\ndevice = \"pcap:src/check.rs\"\n{link}");
+        for (input, chain, more, value, problem) in [
+            ("[port.in]\ndevice = \"tap:lan\"", "", "", "tap:lan", "received from this device"),
+            (&*format!("{in_}\ntimed = true"), "", "", "timed", "real time"),
+            (in_, "cores = [1, 2]", "", "2", "one CPU"),
+            (in_, "cores = [1]", &format!("{other}cores = [2]"), "2", "one CPU"),
+            (in_, "rate = \"1 kpps\"", "", "chain1", "real time"),
+            (in_, "priority = 1", "", "chain1", "real time"),
+            (in_, "isolation = \"process\"", "", "clock", "its own clock"),
+            (in_, "", &link, "tee.out", "rings"),
+        ] {
+            let errors = parse(input, chain, more).err().unwrap_or_else(|| panic!("{input} {chain} {more}"));
+            let error = errors.iter().find(|error| error.value.as_deref() == Some(value));
+            assert!(error.is_some_and(|error| error.problem.contains(problem)), "{value}: {errors:?}");
+        }
+        let text = "bondstone = 1\nclock = \"water\"\n";
+        let errors = ChainFile::parse(text, Path::new("clock.toml"), &nf::registry()).err().expect("errors");
+        assert_eq!(errors[0].line, Some(2));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use toml::de::DeTable;
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) bondstone: Option<Spanned<i64>>,
+    pub(crate) clock: Option<Spanned<Clock>>,
     #[serde(default)]
     pub(crate) port: BTreeMap<Spanned<String>, Port>,
     #[serde(default)]
@@ -20,6 +21,17 @@ pub(crate) struct File {
     pub(crate) traffic: Option<Spanned<Traffic>>,
     #[serde(default)]
     pub(crate) sandbox: BTreeMap<Spanned<String>, Sandbox>,
+}
+
+/// The clock that NFs read.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// That of the machine.
+    #[default]
+    System,
+    /// The timestamps of the captures that are read.
+    Capture,
 }
 
 #[derive(Deserialize)]

@@ -43,7 +43,7 @@ mod source;
 mod virtual_function;
 
 pub use device::{Device, full_pci_address};
-pub use file::{Shuffle, Traffic};
+pub use file::{Clock, Shuffle, Traffic};
 pub use partition::Partition;
 pub use plan::{Chain, ChainFile, Link, NfConfig, Port, ServiceClass, Spreading, Start, WorkerPlan};
 pub use sandbox::{Crossing, CrossingKind, Idle, Isolation, Sandbox, Side, SpreadBy, Transport};

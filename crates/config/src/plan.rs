@@ -1,7 +1,7 @@
 //! The plan of a checked chain file.
 
 use crate::device::Device;
-use crate::file::{OnPanic, Shuffle, Traffic};
+use crate::file::{Clock, OnPanic, Shuffle, Traffic};
 use crate::sandbox::{Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
@@ -17,6 +17,8 @@ pub struct ChainFile {
     pub file: PathBuf,
     /// Text of the file.
     pub text: String,
+    /// Clock of the NFs.
+    pub clock: Clock,
     /// Ports, sorted by name.
     pub ports: Vec<Port>,
     /// NFs: first those with a table, in its order, then those that paths name by their kind.

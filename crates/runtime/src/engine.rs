@@ -21,7 +21,7 @@ use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
 use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT};
 use crate::{LinkStats, Output, PollGaps, Worker};
-use config::{Chain, ChainFile, ServiceClass, Start};
+use config::{Chain, ChainFile, Clock, ServiceClass, Start};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
 use graph::{BuildContext, Graph, Hop, Named, NodeStats, Rate, SettingFiles, SharedState, panics};
@@ -252,7 +252,7 @@ impl Engine {
         };
         for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
             let graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.spawn_worker(file, eal, planned, graph, rebuild, options.idle)?;
+            engine.spawn_worker(file, eal, planned, graph, rebuild, options.idle, wires.is_some())?;
         }
         let watchdog = watchdog::Watchdog {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
@@ -277,6 +277,7 @@ impl Engine {
         graph: Graph,
         rebuild: RebuildClient,
         idle: IdlePolicy,
+        on_wires: bool,
     ) -> Result<(), Error> {
         let PlannedWorker { cpu, chains, plan, inputs, outputs } = planned;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
@@ -295,6 +296,10 @@ impl Engine {
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.set_drain_control(self.drain.clone());
+        // wires replace captures in a benchmark
+        if file.clock == Clock::Capture && !on_wires {
+            worker.set_capture_clock();
+        }
         worker.set_idle(idle);
         if !usage.is_empty() {
             // the rate of a chain is shared by its cores

@@ -1,11 +1,13 @@
 //! The packet loop of one core.
 
+mod capture_clock;
 mod idle;
 pub(crate) mod rebuild;
 pub(crate) mod schedule;
 
 use crate::faults::run_errors::RunErrors;
-use crate::ports::io::{LinkStats, Receive, RxPort, Transmit, TxPort};
+use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit, TxPort};
+use capture_clock::CaptureClock;
 use graph::{Graph, Sink, Target, panics};
 use packet::{BURST, Batch, clock};
 use rebuild::RebuildClient;
@@ -156,7 +158,7 @@ pub struct Worker {
     /// Set when no more packets can arrive except from other cores and rings in the process.
     drained: Arc<AtomicBool>,
     rebuild: Option<RebuildClient>,
-    scheduled: Option<Scheduled>,
+    order: ServiceOrder,
     /// Time of the last read of the clock, in cycles.
     heartbeat: Arc<AtomicU64>,
     drain: Arc<DrainControl>,
@@ -179,6 +181,16 @@ pub(crate) struct DrainProgress {
     pub(crate) stopped: AtomicBool,
     /// The last round of [`DrainControl`] in which the worker polled all its remaining inputs and received nothing.
     pub(crate) empty_round: AtomicU64,
+}
+
+/// The order in which a worker serves its inputs.
+enum ServiceOrder {
+    /// A batch of each in turn.
+    RoundRobin,
+    /// By the service classes of the chains.
+    Scheduled(Scheduled),
+    /// By the timestamps of captures, which are also the time of the graph.
+    Timestamps(CaptureClock),
 }
 
 /// The schedule of chains that are not served in turn.
@@ -220,7 +232,7 @@ impl Worker {
             poll_gaps: Arc::default(),
             drained: Arc::default(),
             rebuild: None,
-            scheduled: None,
+            order: ServiceOrder::RoundRobin,
             heartbeat: Arc::default(),
             drain: Arc::default(),
             drain_progress: Arc::default(),
@@ -250,7 +262,13 @@ impl Worker {
 
     /// Sets a schedule, and for each of its chains the indices of the inputs.
     pub(crate) fn set_schedule(&mut self, schedule: Schedule, inputs: Vec<Vec<usize>>) {
-        self.scheduled = Some(Scheduled { schedule, inputs });
+        self.order = ServiceOrder::Scheduled(Scheduled { schedule, inputs });
+    }
+
+    /// Makes the captures that are the inputs give the time of the graph: packets are received in the order of their
+    /// timestamps, and timers run at every millisecond between them.
+    pub(crate) fn set_capture_clock(&mut self) {
+        self.order = ServiceOrder::Timestamps(CaptureClock::default());
     }
 
     /// Returns the graph.
@@ -270,16 +288,62 @@ impl Worker {
         if self.polls_to_clock == 0 {
             self.check_clock();
         }
-        if self.scheduled.is_some() {
-            return self.poll_scheduled();
+        match self.order {
+            ServiceOrder::RoundRobin => self.poll_inputs(|_| true),
+            ServiceOrder::Scheduled(_) => self.poll_scheduled(),
+            ServiceOrder::Timestamps(_) => self.poll_timestamps(),
         }
-        self.poll_inputs(|_| true)
+    }
+
+    /// Advances the time to the earliest packet of all inputs and processes a batch of packets; returns their number.
+    #[inline(never)]
+    fn poll_timestamps(&mut self) -> usize {
+        let ServiceOrder::Timestamps(clock) = &mut self.order else { return 0 };
+        let (mut times, mut no_buffer) = (core::mem::take(&mut clock.times), false);
+        times.clear();
+        for (n, input) in self.inputs.iter_mut().enumerate() {
+            match input.rx.next_frame() {
+                NextFrame::At(ns) => times.push((n, ns)),
+                NextFrame::NoBuffer => no_buffer = true,
+                NextFrame::Pending => return 0,
+                NextFrame::End => {}
+            }
+        }
+        let next = if no_buffer { None } else { clock.next(&times) };
+        clock.times = times;
+        let Some(packets) = next else {
+            if no_buffer {
+                // NFs may hold all buffers until a later time
+                let later = clock.next_step();
+                self.advance_to(later);
+            }
+            return 0;
+        };
+        self.advance_to(packets.now);
+        let input = &mut self.inputs[packets.input];
+        input.rx.receive_until(packets.until);
+        input.process_batch(&mut self.batches, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
+    }
+
+    /// Runs the timers of all milliseconds up to `to`, on the clock of the captures, unless the worker is stopped.
+    fn advance_to(&mut self, to: Duration) {
+        let ServiceOrder::Timestamps(clock) = &mut self.order else { return };
+        let stepped = clock.skip_after(to);
+        // captures can wait
+        self.outputs.backpressure = true;
+        while clock.step(stepped) && !self.outputs.stop.load(Ordering::Relaxed) {
+            self.graph.run_timers(clock.now, &mut self.outputs);
+        }
+        if stepped < to {
+            clock.skip(to);
+            self.graph.run_timers(to, &mut self.outputs);
+        }
     }
 
     /// Processes one batch of the chain that is due, if any has packets; returns the number of packets received.
     #[inline(never)]
     fn poll_scheduled(&mut self) -> usize {
-        let Some(Scheduled { schedule, inputs }) = &mut self.scheduled else { return 0 };
+        let ServiceOrder::Scheduled(Scheduled { schedule, inputs }) = &mut self.order else { return 0 };
         schedule.start_round();
         let mut now = clock::cycles();
         while let Some(chain) = schedule.next(now) {
@@ -410,7 +474,9 @@ impl Worker {
             self.last_timer = now;
             self.outputs.backpressure = false;
             self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
-            self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
+            if !matches!(self.order, ServiceOrder::Timestamps(_)) {
+                self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
+            }
             self.outputs.run_local(&mut self.graph);
             // the time spent in timers is no gap
             self.last_clock = clock::cycles();

@@ -67,6 +67,7 @@ impl<'a> Builder<'a> {
         self.files(file);
         let sandboxes = self.sandboxes(file);
         self.spread(file, &mut chains, &sandboxes);
+        let clock = self.clock(file, &chains, &sandboxes);
         let Builder { mut checker, ports, nfs, hops, edges, links, .. } = self;
         if checker.errors.is_empty() {
             // a link leads to the entry of its chain
@@ -106,6 +107,7 @@ impl<'a> Builder<'a> {
             return Ok(ChainFile {
                 file,
                 text,
+                clock,
                 ports,
                 nfs,
                 chains,

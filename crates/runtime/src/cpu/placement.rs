@@ -2,7 +2,7 @@
 
 use super::topology::{Topology, node_of_device};
 use crate::pci;
-use config::{Chain, ChainFile, Start};
+use config::{Chain, ChainFile, Clock, Start};
 use graph::Spread;
 use std::path::Path;
 
@@ -49,6 +49,19 @@ pub fn place_chains(
     for (number, chain) in file.chains.iter().enumerate() {
         if !chain.cores.is_empty() {
             placed.push(Placement { cpus: chain.cores.clone(), reason: "named in the file".into() });
+            continue;
+        }
+        // one worker merges captures by timestamp
+        if file.clock == Clock::Capture
+            && let Some(cpus) = file
+                .chains
+                .iter()
+                .map(|c| &c.cores)
+                .find(|cores| !cores.is_empty())
+                .or(placed.first().map(|first| &first.cpus))
+        {
+            let cpus = cpus.clone();
+            placed.push(Placement { cpus, reason: "with the other chains, as captures give the time".into() });
             continue;
         }
         // an NF with per-flow state has to see both directions, so chains that share it share a CPU

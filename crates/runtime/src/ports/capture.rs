@@ -1,7 +1,7 @@
 //! Capture files as ports.
 
 use super::PortMonitor;
-use super::io::{PortDrop, Receive, Transmit};
+use super::io::{NextFrame, PortDrop, Receive, Transmit};
 use crate::faults::run_errors::RunErrors;
 use dpdk::Mempool;
 use packet::{Batch, CaptureInfo, Packet, Pool};
@@ -46,6 +46,9 @@ pub(crate) struct CaptureReader {
     /// Filled during the first reading if the capture is read again.
     cache: Option<Cache>,
     pace: Option<Pace>,
+    time: CaptureTime,
+    /// Time in ns of the last frames to receive ([`Receive::receive_until`]).
+    until: u64,
     /// A packet that was read and is not yet due.
     staged: Option<Packet>,
     bytes: u64,
@@ -86,6 +89,25 @@ impl Pace {
     }
 }
 
+/// The time that a capture gives: its timestamps, which do not go back, and continue when it is read again.
+#[derive(Default)]
+struct CaptureTime {
+    /// Timestamp of the first frame of this repetition, and its time, both in ns.
+    origin: Option<(u64, u64)>,
+    /// Latest time so far, in ns.
+    latest: u64,
+}
+
+impl CaptureTime {
+    /// Returns the time of the next frame, which has this timestamp. May be called again for the same frame.
+    fn of(&mut self, ns: u64) -> u64 {
+        let start = if self.latest == 0 { ns } else { self.latest };
+        let (first, start) = *self.origin.get_or_insert((ns, start));
+        self.latest = self.latest.max(start.saturating_add(ns.saturating_sub(first)));
+        self.latest
+    }
+}
+
 impl CaptureReader {
     /// Opens a capture to be read `repeat` times (0: until stopped), once all of `reachable` ports have a link.
     pub(crate) fn open(
@@ -107,6 +129,8 @@ impl CaptureReader {
             repeats: repeat.checked_sub(1),
             cache: (repeat != 1).then(Cache::default),
             pace: timed.then(Pace::default),
+            time: CaptureTime::default(),
+            until: u64::MAX,
             staged: None,
             bytes: 0,
             too_long: 0,
@@ -189,6 +213,7 @@ impl CaptureReader {
         let more = self.read_any && self.repeats != Some(0);
         self.repeats = self.repeats.map(|n| n.saturating_sub(1));
         self.pace = self.pace.take().map(|_| Pace::default());
+        self.time.origin = None;
         self.source = match (more, &self.cache) {
             (false, _) => ReadState::Done,
             (true, Some(cache)) => {
@@ -216,7 +241,11 @@ impl Receive for CaptureReader {
         while !batch.is_full() {
             let Some(packet) = self.staged.take().or_else(|| self.next_packet()) else { break };
             let ns = packet.meta().capture_info().map_or(0, |s| s.ns);
-            if self.pace.as_mut().is_some_and(|p| !p.due(ns)) {
+            let not_yet = match &mut self.pace {
+                Some(pace) => !pace.due(ns),
+                None => self.time.of(ns) > self.until,
+            };
+            if not_yet {
                 self.staged = Some(packet);
                 break;
             }
@@ -224,6 +253,22 @@ impl Receive for CaptureReader {
             batch.push(packet).expect("the batch is not full");
         }
         batch.len() - before
+    }
+
+    fn next_frame(&mut self) -> NextFrame {
+        if !self.unlinked.is_empty() && !self.links_up() {
+            return NextFrame::Pending;
+        }
+        self.staged = self.staged.take().or_else(|| self.next_packet());
+        match &self.staged {
+            Some(packet) => NextFrame::At(self.time.of(packet.meta().capture_info().map_or(0, |info| info.ns))),
+            None if matches!(self.source, ReadState::Done) => NextFrame::End,
+            None => NextFrame::NoBuffer,
+        }
+    }
+
+    fn receive_until(&mut self, ns: u64) {
+        self.until = ns;
     }
 
     fn bytes(&self) -> u64 {

@@ -4,6 +4,19 @@ use dpdk::{RxQueue, TxQueue};
 use graph::{Counter, Named, Numbered};
 use packet::Batch;
 
+/// The next frame of a source, by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextFrame {
+    /// It has this time, in ns. Times do not decrease.
+    At(u64),
+    /// It cannot be read until a buffer is free.
+    NoBuffer,
+    /// It is not known yet.
+    Pending,
+    /// There is none.
+    End,
+}
+
 /// A source of packets.
 pub trait Receive: Send {
     /// Appends received packets to the batch until it is full; returns their number.
@@ -13,6 +26,15 @@ pub trait Receive: Send {
     fn bytes(&self) -> u64 {
         0
     }
+
+    /// Returns the next frame without receiving it; only captures have one.
+    fn next_frame(&mut self) -> NextFrame {
+        NextFrame::Pending
+    }
+
+    /// Sets the time in ns of the last frames that [`receive`](Receive::receive) returns, for sources that have a
+    /// [next frame](Receive::next_frame).
+    fn receive_until(&mut self, _ns: u64) {}
 
     /// Calls `each` with a reason and the number of packets that were received and dropped for it.
     fn for_each_drop(&self, _each: &mut dyn FnMut(PortDrop, u64)) {}
@@ -84,6 +106,17 @@ impl Receive for RxPort {
         match self {
             RxPort::Device(queue) => queue.bytes(),
             RxPort::Other(other) => other.bytes(),
+        }
+    }
+    fn next_frame(&mut self) -> NextFrame {
+        match self {
+            RxPort::Device(_) => NextFrame::Pending,
+            RxPort::Other(other) => other.next_frame(),
+        }
+    }
+    fn receive_until(&mut self, ns: u64) {
+        if let RxPort::Other(other) = self {
+            other.receive_until(ns);
         }
     }
     fn for_each_drop(&self, each: &mut dyn FnMut(PortDrop, u64)) {

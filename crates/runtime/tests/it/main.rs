@@ -1,5 +1,6 @@
 //! Integration tests of this crate, in one program.
 
+mod capture_clock;
 mod drain;
 mod shares;
 mod spreading;
