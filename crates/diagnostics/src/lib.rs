@@ -45,9 +45,13 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// Longest value in characters; problems and remedies, which may list words, are up to five times as long. Longer
+    /// texts are cut, as files may contain values of megabytes.
+    const LONGEST: usize = 200;
+
     /// Creates a diagnostic without location, value and remedy.
     pub fn new(problem: impl Into<String>) -> Self {
-        Diagnostic { problem: problem.into(), ..Default::default() }
+        Diagnostic { problem: cut(problem.into(), 5 * Self::LONGEST), ..Default::default() }
     }
 
     /// Sets the key of the setting.
@@ -58,15 +62,25 @@ impl Diagnostic {
 
     /// Sets the invalid value.
     pub fn value(mut self, value: impl fmt::Display) -> Self {
-        self.value = Some(value.to_string());
+        self.value = Some(cut(value.to_string(), Self::LONGEST));
         self
     }
 
     /// Sets the remedy.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
+        self.remedy = Some(cut(remedy.into(), 5 * Self::LONGEST));
         self
     }
+}
+
+/// Returns a text of at most `longest` characters, with the number of characters of a text that is cut.
+fn cut(mut text: String, longest: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(longest) {
+        let length = text.chars().count();
+        text.truncate(end);
+        text += &format!("... ({length} characters)");
+    }
+    text
 }
 
 impl fmt::Display for Diagnostic {
@@ -94,6 +108,12 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
+/// Removes diagnostics of the same problem at the same location, except the first of each.
+pub fn remove_duplicates(all: &mut Vec<Diagnostic>) {
+    let mut known = std::collections::BTreeSet::new();
+    all.retain(|d| known.insert((d.file.clone(), d.line, d.column, d.problem.clone())));
+}
+
 /// All diagnostics of a file as one error.
 #[derive(Clone, Debug)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
@@ -112,3 +132,17 @@ impl fmt::Display for Diagnostics {
 }
 
 impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_long_texts() {
+        let d = Diagnostic::new("ä".repeat(1_000_000)).value("ä".repeat(201)).remedy("x".repeat(1000));
+        assert_eq!(d.value, Some(format!("{}... (201 characters)", "ä".repeat(200))));
+        assert!(d.problem.ends_with("... (1000000 characters)") && d.problem.chars().count() < 1100);
+        assert_eq!(d.remedy.as_deref(), Some(&*"x".repeat(1000)));
+        assert_eq!(Diagnostic::new("").value("ä".repeat(200)).value, Some("ä".repeat(200)));
+    }
+}
