@@ -11,7 +11,7 @@ use bench::traffic_spec::profile::{MAX_SECONDS, Profile, Timetable};
 use bench::{Goal, Scenario, SyntheticOptions, TrafficSpec};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::Registry;
+use graph::{Rate, Registry};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,8 +92,8 @@ pub(crate) struct Bench {
     /// Loss ratio of the goal, such as 0, 0.1% or 0.001.
     #[arg(long)]
     loss: Option<String>,
-    /// Offers this many packets per second for the duration sum of the goal instead of a search: the method `load`.
-    #[arg(long, value_name = "PPS", conflicts_with = "method")]
+    /// Offers this many packets per second, such as 5e6 or 5Mpps, for the duration sum of the goal instead of a search: the method `load`.
+    #[arg(long, value_name = "PPS", conflicts_with = "method", value_parser = packets)]
     rate: Option<f64>,
     /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and
     /// `flow-scale` for throughput with 1 to 10M flows, or those of --flows. By default throughput, which also measures
@@ -108,7 +108,7 @@ pub(crate) struct Bench {
     /// verified,r=2,z=5000.
     #[arg(long, value_name = "NAME")]
     search: Option<SearchKind>,
-    /// Line rate of the medium, such as 10G or 2.5G: 100 % of the methods loss, back-to-back and recovery. By default
+    /// Line rate of the medium, such as 10G or "2.5 Gbps": 100 % of the methods loss, back-to-back and recovery. By default
     /// 10 Gbit/s, or more if the DUT is faster.
     #[arg(long, value_name = "BITS", value_parser = bits)]
     line: Option<f64>,
@@ -144,19 +144,19 @@ fn flows(text: &str) -> Result<u32, String> {
     flows.ok_or_else(|| format!("is not in the range 1 to {MAX_FLOWS}"))
 }
 
-/// Parses a bit rate such as `2.5G`.
+/// Parses a bit rate such as `2.5G` or `10 Gbps`.
 fn bits(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix(['G', 'g']) {
-        Some(number) => (number, 1e9),
-        None => text.strip_suffix(['M', 'm']).map_or((text, 1.0), |number| (number, 1e6)),
-    };
-    let number: f64 = number.trim().parse().map_err(|e| format!("{e}; use a rate such as 10G"))?;
-    let bits = number * unit;
+    let bits = Rate::bits_per_second(text).ok_or("not a bit rate, such as 10G, 2.5 Gbps or 10 Gbit/s")?;
     if (1e6..=1e13).contains(&bits) {
         Ok(bits)
     } else {
         Err("is not in the range 1M to 10000G bits per second".to_owned())
     }
+}
+
+/// Parses a packet rate such as `5e6` or `5 Mpps`.
+fn packets(text: &str) -> Result<f64, String> {
+    Rate::packets_per_second(text).ok_or_else(|| "not a packet rate, such as 5e6 or 5Mpps".to_owned())
 }
 
 /// Parses the duration of a soak.

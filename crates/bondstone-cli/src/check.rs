@@ -2,15 +2,23 @@
 
 use crate::exit::Exit;
 #[cfg(feature = "measure")]
-use bench::{Scenario, dut::Env, scenario::CellDut};
+use bench::{
+    Scenario,
+    dut::{Env, Ports},
+    scenario::CellDut,
+};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildContext, Registry};
+use graph::Registry;
 use serde_json::json;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-/// Checks a chain file or scenario without running it: format, names, paths, edges, files and the settings of all NFs.
+/// Checks a chain file or scenario without running it: format, names, paths, edges, files, the settings of all NFs, and
+/// the CPUs and devices of this machine that it names.
+///
+/// Reports all errors at once. Exits with the status that `run` or `bench` would have: 2 for an error in the file, 3 if
+/// this machine lacks a device.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  bondstone check examples/demo.toml\n  bondstone check scenarios/netbricks/lpm.toml"
@@ -19,7 +27,7 @@ pub(crate) struct Check {
     /// Chain file or scenario.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Prints the errors as JSON.
+    /// Prints the errors as JSON: `errors` of the file, `machine` for CPUs and devices that this machine lacks.
     #[arg(long)]
     json: bool,
 }
@@ -32,65 +40,59 @@ impl Check {
             Ok(text) => Ok(text),
             Err(error) => Err(vec![error]),
         };
-        let (errors, warnings, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
+        let (faults, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
             Ok(file) => {
-                // the file may be for another machine
-                let unavailable = file.unavailable_cpus(&runtime::allowed_cpus());
-                (settings(&file), [file.warnings.clone(), unavailable].concat(), Some(file))
+                let faults = Faults {
+                    errors: file.build_errors(),
+                    cpus: file.unavailable_cpus(&runtime::allowed_cpus()),
+                    devices: runtime::missing_devices(&file),
+                    warnings: file.warnings.clone(),
+                };
+                (faults, Some(file))
             }
-            Err(errors) => (errors, vec![], None),
+            Err(errors) => (Faults { errors, ..Faults::default() }, None),
         };
-        if self.json {
-            return verdict(&errors, &warnings);
+        let Some(file) = file.filter(|_| !self.json && faults.exit() == Exit::Success) else {
+            return faults.report(self.json);
+        };
+        faults.report(false)?;
+        writeln!(
+            stdout(),
+            "{}: {} ports, {} NFs, {} chains, no errors",
+            self.file.display(),
+            file.ports.len(),
+            file.nfs.len(),
+            file.chains.len()
+        )?;
+        for chain in &file.chains {
+            let cores: Vec<_> = chain.cores.iter().map(ToString::to_string).collect();
+            let cores = if cores.is_empty() {
+                "a CPU chosen at the start".to_owned()
+            } else {
+                format!("CPU {}", cores.join(", "))
+            };
+            writeln!(stdout(), "  {}: {} on {cores}", chain.name, chain.path.join(" -> "))?;
         }
-        for warning in &warnings {
-            eprintln!("warning: {warning}");
+        for sandbox in &file.sandboxes {
+            let (name, nfs, kind) = (&sandbox.name, sandbox.nfs.join(", "), sandbox.isolation.name());
+            let transport = if sandbox.transport.is_trusted() {
+                format!(", trusted, transport {}", sandbox.transport.name())
+            } else {
+                String::new()
+            };
+            writeln!(stdout(), "  sandbox {name}: {nfs} in a {kind}{transport}")?;
         }
-        match file {
-            Some(file) if errors.is_empty() => {
-                writeln!(
-                    stdout(),
-                    "{}: {} ports, {} NFs, {} chains, no errors",
-                    self.file.display(),
-                    file.ports.len(),
-                    file.nfs.len(),
-                    file.chains.len()
-                )?;
-                for chain in &file.chains {
-                    let cores: Vec<_> = chain.cores.iter().map(ToString::to_string).collect();
-                    let cores = if cores.is_empty() {
-                        "a CPU chosen at the start".to_owned()
-                    } else {
-                        format!("CPU {}", cores.join(", "))
-                    };
-                    writeln!(stdout(), "  {}: {} on {cores}", chain.name, chain.path.join(" -> "))?;
-                }
-                for sandbox in &file.sandboxes {
-                    let (name, nfs, kind) = (&sandbox.name, sandbox.nfs.join(", "), sandbox.isolation.name());
-                    let transport = if sandbox.transport.is_trusted() {
-                        format!(", trusted, transport {}", sandbox.transport.name())
-                    } else {
-                        String::new()
-                    };
-                    writeln!(stdout(), "  sandbox {name}: {nfs} in a {kind}{transport}")?;
-                }
-                Ok(Exit::Success)
-            }
-            _ => Err(Diagnostics(errors).into()),
-        }
+        Ok(Exit::Success)
     }
 
     #[cfg(feature = "measure")]
     fn scenario(&self, text: &str, registry: &Registry) -> anyhow::Result<Exit> {
-        let (errors, scenario) = match Scenario::parse(text, &self.file, registry) {
-            Ok(scenario) => (cells(&scenario), Some(scenario)),
-            Err(errors) => (errors, None),
+        let (faults, scenario) = match Scenario::parse(text, &self.file, registry) {
+            Ok(scenario) => (Faults::of(&scenario), Some(scenario)),
+            Err(errors) => (Faults { errors, ..Faults::default() }, None),
         };
-        if self.json {
-            return verdict(&errors, &[]);
-        }
-        let Some(scenario) = scenario.filter(|_| errors.is_empty()) else {
-            return Err(Diagnostics(errors).into());
+        let Some(scenario) = scenario.filter(|_| !self.json && faults.exit() == Exit::Success) else {
+            return faults.report(self.json);
         };
         let (cells, claims) = (scenario.cells.len(), scenario.claims.len());
         writeln!(
@@ -119,30 +121,71 @@ impl Check {
     }
 }
 
-/// Prints the errors and warnings as JSON.
-fn verdict(errors: &[Diagnostic], warnings: &[Diagnostic]) -> anyhow::Result<Exit> {
-    let verdict = json!({ "ok": errors.is_empty(), "errors": errors, "warnings": warnings });
-    writeln!(stdout(), "{verdict:#}")?;
-    Ok(if errors.is_empty() { Exit::Success } else { Exit::Input })
+/// Errors and warnings of a file.
+#[derive(Default)]
+struct Faults {
+    /// Errors of the file itself.
+    errors: Vec<Diagnostic>,
+    /// CPUs of the file that this machine lacks, or that this process may not use.
+    cpus: Vec<Diagnostic>,
+    /// Devices of the file that this machine lacks.
+    devices: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
 }
 
-/// Returns the errors of building the NFs of a scenario.
-#[cfg(feature = "measure")]
-fn cells(scenario: &Scenario) -> Vec<Diagnostic> {
-    let chains = scenario.cells.iter().filter_map(|c| match &c.dut {
-        CellDut::InProcess(file) => Some(&**file),
-        CellDut::External(external) => Some(&external.1),
-        CellDut::Simulated(_) | CellDut::Unavailable(_) => None,
-    });
-    chains.flat_map(settings).collect()
-}
+impl Faults {
+    /// Returns the errors of the cells of a scenario, each once.
+    #[cfg(feature = "measure")]
+    fn of(scenario: &Scenario) -> Faults {
+        let allowed = runtime::allowed_cpus();
+        let mut faults = Faults::default();
+        for cell in &scenario.cells {
+            let (chain, external) = match &cell.dut {
+                CellDut::InProcess(file) => (&**file, None),
+                CellDut::External(external) => (&external.1, Some(&external.0)),
+                CellDut::Simulated(_) | CellDut::Unavailable(_) => continue,
+            };
+            faults.errors.extend(chain.build_errors());
+            if external.is_none_or(|spec| spec.remote.is_none()) {
+                faults.cpus.extend(chain.unavailable_cpus(&allowed));
+            }
+            if let Some(Ports::Devices(devices)) = external.map(|spec| &spec.ports) {
+                let located = |d| Diagnostic { file: Some(scenario.file.clone()), ..d };
+                faults.devices.extend(devices.iter().filter_map(|device| runtime::missing_device(device)).map(located));
+            }
+        }
+        for list in [&mut faults.errors, &mut faults.cpus, &mut faults.devices] {
+            diagnostics::remove_duplicates(list);
+        }
+        faults
+    }
 
-/// Returns the errors of building the NFs of a chain file.
-pub(crate) fn settings(file: &ChainFile) -> Vec<Diagnostic> {
-    let build = |(n, nf): (usize, &config::NfConfig)| {
-        let (name, folder) = (nf.name.clone(), file.folder().to_owned());
-        let cx = BuildContext { name, base_dir: folder, copy: (0, 1), check_only: true, ..Default::default() };
-        nf.factory.build(&cx).err().map(|d| file.locate(n, d))
-    };
-    file.nfs.iter().enumerate().filter_map(build).collect()
+    /// Returns the exit status: that of `run` or `bench`.
+    fn exit(&self) -> Exit {
+        match self {
+            Faults { errors, cpus, .. } if !errors.is_empty() || !cpus.is_empty() => Exit::Input,
+            Faults { devices, .. } if !devices.is_empty() => Exit::Environment,
+            _ => Exit::Success,
+        }
+    }
+
+    /// Prints the errors and warnings.
+    fn report(self, json: bool) -> anyhow::Result<Exit> {
+        let exit = self.exit();
+        let Faults { errors, cpus, devices, warnings } = self;
+        let machine = [cpus, devices].concat();
+        if json {
+            let ok = exit == Exit::Success;
+            let verdict = json!({ "ok": ok, "errors": errors, "machine": machine, "warnings": warnings });
+            writeln!(stdout(), "{verdict:#}")?;
+            return Ok(exit);
+        }
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        if exit != Exit::Success {
+            eprintln!("error: {}", Diagnostics([errors, machine].concat()));
+        }
+        Ok(exit)
+    }
 }

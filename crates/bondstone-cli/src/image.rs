@@ -1,6 +1,5 @@
 //! `bondstone image`.
 
-use crate::check::settings;
 use crate::exit::Exit;
 use anyhow::{Context, anyhow};
 use bytesize::ByteSize;
@@ -108,7 +107,7 @@ impl Content {
             let d = Diagnostic::new("is a sandbox, which an image cannot contain").value(&sandbox.name);
             return Err(Diagnostics(vec![d.remedy("remove isolation")]).into());
         }
-        let errors = settings(&file);
+        let errors = file.build_errors();
         if !errors.is_empty() {
             return Err(Diagnostics(errors).into());
         }

@@ -64,7 +64,14 @@ impl Run {
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
         let options = Options { strategy: self.placing.strategy(), memory_limit: memory, ..Options::default() };
-        let chains = SandboxedEngine::start(&file, registry, options)?;
+        let chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
+            // the start ends at the first NF with an error
+            runtime::Error::Input(first) => match file.build_errors() {
+                all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
+                _ => runtime::Error::Input(first),
+            },
+            e => e,
+        })?;
         for note in chains.notes() {
             eprintln!("note: {note}");
         }

@@ -9,6 +9,7 @@ mod spreading;
 use crate::device::Device;
 use crate::file::{self, File};
 use crate::plan::{ChainFile, NfConfig, NfSettings, Port};
+use crate::reader::Reader;
 use crate::renamed::new_name;
 use crate::source::{Source, nearest, read};
 use checker::{Checker, Errors};
@@ -38,19 +39,22 @@ impl ChainFile {
     /// As [`ChainFile::read`].
     pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
         let source = Source { text, file };
-        let mut table = DeTable::parse(text).map_err(|e| vec![source.toml_error(&e)])?;
-        let nfs = file::take_nfs(table.get_mut());
-        let mut checker = Checker::new(source, registry);
-        checker.check_top_level(table.get_ref());
-        if !checker.errors.is_empty() {
-            return Err(checker.errors);
+        let (table, syntax) = DeTable::parse_recoverable(text);
+        if !syntax.is_empty() {
+            return Err(source.syntax_errors(&syntax));
         }
-        let parsed = File::deserialize(table.into_deserializer()).map_err(|e| vec![source.toml_error(&e)])?;
-
-        checker.check_version(&parsed);
+        let mut table = table.into_inner();
+        let nfs = file::take_nfs(&mut table);
+        let mut checker = Checker::new(source, registry);
+        let (parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
+        checker.incomplete = invalid.paths;
+        checker.faulty = invalid.ports;
+        if !invalid.version {
+            checker.check_version(&parsed);
+        }
         let ports = checker.ports(&parsed);
         let nfs = checker.nfs(nfs, &parsed, &ports);
-        if parsed.chain.is_empty() && checker.errors.is_empty() {
+        if parsed.chain.is_empty() && !checker.incomplete {
             let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
             checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));
         }
@@ -75,25 +79,6 @@ pub(crate) fn check_partition(
 }
 
 impl Checker<'_> {
-    /// Checks that the top-level keys are tables or arrays of tables.
-    fn check_top_level(&mut self, table: &DeTable<'_>) {
-        let port = "write [port.NAME] and below it device = \"...\"";
-        for (key, list, remedy) in
-            [("port", false, port), ("chain", true, "write [[chain]]"), ("edge", true, "write [[edge]]")]
-        {
-            let Some(value) = table.get(key) else { continue };
-            let right = match value.get_ref() {
-                DeValue::Array(_) => list,
-                DeValue::Table(_) => !list,
-                _ => false,
-            };
-            if !right {
-                let wrong = self.source.text.get(value.span()).unwrap_or(key).to_owned();
-                self.error(value.span(), &wrong, format!("{key} has the wrong type"), remedy);
-            }
-        }
-    }
-
     fn check_version(&mut self, file: &File) {
         match &file.bondstone {
             None => self.error(
@@ -132,6 +117,7 @@ impl Checker<'_> {
                 Ok(device) => device,
                 Err((problem, remedy)) => {
                     self.error(span, written, problem, remedy);
+                    self.faulty.insert(name.get_ref().clone());
                     continue;
                 }
             };
@@ -175,8 +161,13 @@ impl Checker<'_> {
                 sent_to: false,
                 crossing_side: None,
                 sandbox: port.sandbox.as_ref().map(|sandbox| sandbox.get_ref().clone()),
+                device_span: span,
             });
         }
+        // paths with these ports are checked as well
+        let named = |ports: &[Port], name: &String| ports.iter().any(|port| port.name == *name);
+        let without: Vec<_> = self.faulty.iter().filter(|name| !named(&ports, name)).map(|n| Port::blank(n)).collect();
+        ports.extend(without);
         ports
     }
 
@@ -192,7 +183,11 @@ impl Checker<'_> {
                         if ports.iter().any(|p| p.name == *name.get_ref()) {
                             self.error(name.span(), name.get_ref(), "is also the name of a port", "rename one of them");
                         }
+                        let before = self.errors.len();
                         nfs.extend(self.nf(&name, value));
+                        if self.errors.len() != before {
+                            self.faulty.insert(name.get_ref().to_string());
+                        }
                     }
                 }
                 _ => {
@@ -208,8 +203,9 @@ impl Checker<'_> {
             .chain(file.edge.iter().flat_map(|e| [&e.from, &e.to]));
         for element in named {
             let name = element.get_ref().split([':', '.']).next().unwrap_or_default();
-            let known =
-                nfs.iter().any(|nf: &NfConfig| nf.name == name) || file.port.keys().any(|p| p.get_ref() == name);
+            let known = nfs.iter().any(|nf: &NfConfig| nf.name == name)
+                || file.port.keys().any(|p| p.get_ref() == name)
+                || self.faulty.contains(name);
             if !known
                 && let Some(kind) = self.registry.get(name)
                 && let Ok(factory) = kind.parse(Spanned::new(0..0, DeTable::new()))
@@ -265,19 +261,15 @@ impl Checker<'_> {
         });
         let mut spans = vec![(String::new(), name.span())];
         spans.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
-        let settings = serde_json::Value::deserialize(Spanned::new(span.clone(), table.clone()).into_deserializer());
-        match kind.parse(Spanned::new(span, table)).and_then(|factory| Ok((factory, settings?))) {
-            Ok((factory, settings)) => {
-                Some(NfConfig::new(name.get_ref().to_string(), kind, factory, settings, spans, isolation))
-            }
-            Err(e) => {
-                if !self.is_full() {
-                    let d = self.source.toml_error(&e);
-                    self.errors.push(d);
-                }
-                None
-            }
-        }
+        let parse = |value: Spanned<DeValue<'_>>| {
+            let settings = serde_json::Value::deserialize(value.clone().into_deserializer())?;
+            let span = value.span();
+            let DeValue::Table(table) = value.into_inner() else { return Ok((None, settings)) };
+            Ok((Some(kind.parse(Spanned::new(span, table))?), settings))
+        };
+        let mut reader = Reader { source: self.source, errors: &mut self.errors };
+        let (factory, settings) = reader.value_with(Spanned::new(span, DeValue::Table(table)), parse)?;
+        Some(NfConfig::new(name.get_ref().to_string(), kind.clone(), factory?, settings, spans, isolation))
     }
 }
 
@@ -293,7 +285,7 @@ mod tests {
         let text = format!("bondstone = 1\n[port.p]\ndevice = \"null\"\n{nfs}[[chain]]\npath = [{}]\n", path.join(","));
         let start = std::time::Instant::now();
         let errors = ChainFile::parse(&text, Path::new("many.toml"), &nf::registry()).err().expect("errors");
-        assert_eq!(errors.len(), checker::MAX_ERRORS);
+        assert_eq!(errors.len(), crate::source::MAX_ERRORS);
         assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
     }
 
@@ -336,7 +328,7 @@ mod tests {
     fn names_the_new_word_for_a_renamed_key() {
         let text = "bondstone = 1\n[port.p]\ndevice = \"null\"\n[wall.x]\ncores = [1]\n";
         let errors = ChainFile::parse(text, Path::new("old.toml"), &nf::registry()).err().expect("errors");
-        let error = &errors[0];
-        assert_eq!((error.line, error.remedy.as_deref()), (Some(4), Some("it was renamed: write `sandbox`")));
+        let remedy = errors.iter().find(|error| error.line == Some(4)).and_then(|error| error.remedy.as_deref());
+        assert_eq!(remedy, Some("it was renamed: write `sandbox`"));
     }
 }

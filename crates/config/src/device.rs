@@ -82,6 +82,9 @@ impl Device {
         if !KINDS.iter().any(|(k, ..)| *k == kind) {
             let known: Vec<_> = KINDS.iter().map(|(k, ..)| *k).collect();
             let near = nearest(kind, known.iter().copied());
+            if let (None, true) = (near, is_interface_name(head)) {
+                return Err(("is not a kind of device".to_owned(), format!("did you mean \"af_packet:{text}\"?")));
+            }
             let remedy = near.map_or_else(
                 || {
                     format!(
@@ -139,6 +142,11 @@ impl Device {
     /// Returns the device with a PCI address.
     pub(crate) fn with_address(address: &str) -> Device {
         Self::dpdk(address.to_owned(), String::new(), address)
+    }
+
+    /// Returns a device that needs nothing.
+    pub(crate) fn blank(port: &str) -> Device {
+        Self::dpdk(format!("net_null_{port}"), String::new(), "null")
     }
 
     fn dpdk(name: String, arguments: String, written: &str) -> Device {
@@ -206,6 +214,14 @@ impl fmt::Display for Device {
             Device::Rings { socket, queue, .. } => write!(f, "sandbox-rings:{},queue={queue}", socket.display()),
         }
     }
+}
+
+/// Returns true for a word that looks like the name of a kernel interface: it ends with a number, such as `eth0`.
+fn is_interface_name(text: &str) -> bool {
+    text.len() <= 15
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_digit())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
 /// Returns the problem and the remedy if the kernel does not accept the name of an interface or socket.
@@ -330,6 +346,9 @@ mod tests {
             ("sriov:eth2,trust", "not a valid trust", "on or off"),
             ("sriov:eth2,vlan=7,vlan=8", "duplicate", "once"),
             ("", "unknown kind", "PCI"),
+            ("eth0", "not a kind", "\"af_packet:eth0\""),
+            ("enp3s0,qpairs=2", "not a kind", "\"af_packet:enp3s0,qpairs=2\""),
+            ("quantum", "unknown kind", "PCI"),
         ] {
             let (p, c) = Device::parse(text, "p").unwrap_err();
             assert!(p.contains(problem) && c.contains(remedy), "{text}: {p} / {c}");

@@ -1,25 +1,21 @@
 //! Syntax of the chain file: every value with its span.
 
+use crate::reader::Reader;
 use crate::sandbox::{Idle, SpreadBy};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::DeTable;
 
 /// The file except its `[nf]` tables, which are parsed by the kinds of NF.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default)]
 pub(crate) struct File {
     pub(crate) bondstone: Option<Spanned<i64>>,
     pub(crate) clock: Option<Spanned<Clock>>,
-    #[serde(default)]
     pub(crate) port: BTreeMap<Spanned<String>, Port>,
-    #[serde(default)]
     pub(crate) chain: Vec<Spanned<Chain>>,
-    #[serde(default)]
     pub(crate) edge: Vec<Edge>,
     pub(crate) traffic: Option<Spanned<Traffic>>,
-    #[serde(default)]
     pub(crate) sandbox: BTreeMap<Spanned<String>, Sandbox>,
 }
 
@@ -32,6 +28,42 @@ pub enum Clock {
     System,
     /// The timestamps of the captures that are read.
     Capture,
+}
+
+/// Parts of a file with errors, which may cause further ones.
+#[derive(Default)]
+pub(crate) struct Invalid {
+    /// True if the format version is invalid.
+    pub(crate) version: bool,
+    /// Names of ports.
+    pub(crate) ports: BTreeSet<String>,
+    /// True if a chain or an edge is incomplete.
+    pub(crate) paths: bool,
+}
+
+impl File {
+    /// Reads a file without its `[nf]` tables. Invalid values are left out.
+    pub(crate) fn read(mut table: DeTable<'_>, reader: &mut Reader<'_>) -> (File, Invalid) {
+        let before = reader.errors.len();
+        let bondstone = table.remove("bondstone").and_then(|value| reader.value(value));
+        let version = reader.errors.len() != before;
+        let clock = table.remove("clock").and_then(|value| reader.value(value));
+        let remedy = "write [port.NAME] and below it device = \"...\"";
+        let (port, ports) = reader.table("port", table.remove("port"), remedy);
+        let before = reader.errors.len();
+        let chain = reader.list("chain", table.remove("chain"), "write [[chain]]");
+        let edge = reader.list("edge", table.remove("edge"), "write [[edge]]");
+        let paths = reader.errors.len() != before;
+        let traffic = table.remove("traffic").and_then(|value| {
+            let span = value.span();
+            Some(Spanned::new(span, reader.value(value)?))
+        });
+        let remedy = "write [sandbox.NAME] and below it its settings";
+        let (sandbox, _) = reader.table("sandbox", table.remove("sandbox"), remedy);
+        reader.unknown_keys(&table, &["bondstone", "clock", "port", "nf", "chain", "edge", "traffic", "sandbox"]);
+        let edge = edge.into_iter().map(Spanned::into_inner).collect();
+        (File { bondstone, clock, port, chain, edge, traffic, sandbox }, Invalid { version, ports, paths })
+    }
 }
 
 #[derive(Deserialize)]

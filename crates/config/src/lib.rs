@@ -37,6 +37,7 @@ mod device;
 mod file;
 mod partition;
 mod plan;
+mod reader;
 mod renamed;
 mod sandbox;
 mod source;
@@ -46,8 +47,9 @@ pub use device::{Device, full_pci_address};
 pub use file::{Clock, Shuffle, Traffic};
 pub use partition::Partition;
 pub use plan::{Chain, ChainFile, Link, NfConfig, Port, ServiceClass, Spreading, Start, WorkerPlan};
+pub use reader::Reader;
 pub use sandbox::{Crossing, CrossingKind, Idle, Isolation, Sandbox, Side, SpreadBy, Transport};
-pub use source::{Source, nearest, read};
+pub use source::{MAX_ERRORS, Source, nearest, read};
 pub use virtual_function::VirtualFunction;
 
 /// Settings of an NF with their spans in the file.

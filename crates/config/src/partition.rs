@@ -471,6 +471,7 @@ impl Partition {
             sent_to: false,
             crossing_side: spec.crosses.then_some(self.side),
             sandbox: None,
+            device_span: 0..0,
         };
         let mut ports: Vec<Port> = self.ports.iter().map(port).collect();
         ports.sort_by(|a, b| a.name.cmp(&b.name));

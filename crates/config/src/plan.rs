@@ -5,7 +5,7 @@ use crate::file::{Clock, OnPanic, Shuffle, Traffic};
 use crate::sandbox::{Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Spread, SteerFn, Target};
+use graph::{Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Spread, SteerFn, Target};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,8 @@ pub struct Port {
     pub crossing_side: Option<Side>,
     /// Sandbox to which the device is passed through.
     pub sandbox: Option<String>,
+    /// Span of the device in the file.
+    pub(crate) device_span: Range<usize>,
 }
 
 impl Port {
@@ -84,6 +86,22 @@ impl Port {
     pub(crate) const DESCRIPTORS: u16 = 1024;
     /// Ports of a file (`RTE_MAX_ETHPORTS` of DPDK).
     pub(crate) const MAX: usize = 32;
+
+    /// Returns a port with a device that needs nothing.
+    pub(crate) fn blank(name: &str) -> Port {
+        Port {
+            name: name.to_owned(),
+            device: Device::blank(name),
+            descriptors: Port::DESCRIPTORS,
+            repeat: 1,
+            timed: false,
+            received_from: false,
+            sent_to: false,
+            crossing_side: None,
+            sandbox: None,
+            device_span: 0..0,
+        }
+    }
 }
 
 /// Spans in the file of an NF's name (key `""`) and settings.
@@ -122,6 +140,24 @@ impl NfConfig {
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
         let (inputs, outputs) = (and(kind.inputs), and(kind.outputs));
         NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
+    }
+
+    /// Builds the NF only to validate its settings, and returns the error.
+    pub(crate) fn build_error(&self, source: Source<'_>) -> Option<Diagnostic> {
+        let folder = folder(source.file).to_owned();
+        let name = self.name.clone();
+        let cx = BuildContext { name, base_dir: folder, copy: (0, 1), check_only: true, ..Default::default() };
+        self.factory.build(&cx).err().map(|d| self.locate(source, d))
+    }
+
+    /// Returns an error from building the NF with its location in the file.
+    fn locate(&self, source: Source<'_>, mut d: Diagnostic) -> Diagnostic {
+        let span = d.key.and_then(|key| self.setting_spans.iter().find(|(k, _)| k == key));
+        d.problem = format!("nf {:?} ({}): {}", self.name, self.kind.name, d.problem);
+        match span.or(self.setting_spans.first()) {
+            Some((_, span)) => source.locate(span.clone(), d),
+            None => Diagnostic { file: Some(source.file.to_owned()), ..d },
+        }
     }
 
     /// Returns true if the settings define interfaces; paths may end with such an NF.
@@ -264,10 +300,7 @@ impl ChainFile {
 
     /// Returns the folder that relative paths in the file refer to.
     pub fn folder(&self) -> &Path {
-        match self.file.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        }
+        folder(&self.file)
     }
 
     /// Returns the part of the graph that the chains with these indices reach.
@@ -313,14 +346,29 @@ impl ChainFile {
         unavailable.map(|(_, d)| d.clone().remedy(format!("use CPUs of: {list}"))).collect()
     }
 
+    /// Returns an error of the device of a port with its location in the file.
+    pub fn locate_device(&self, port: usize, d: Diagnostic) -> Diagnostic {
+        let port = &self.ports[port];
+        let d = Diagnostic { value: d.value.or_else(|| Some(port.device.to_string())), ..d };
+        Source { text: &self.text, file: &self.file }.locate(port.device_span.clone(), d)
+    }
+
+    /// Builds every NF with the settings of the file, and returns the errors.
+    pub fn build_errors(&self) -> Vec<Diagnostic> {
+        let source = Source { text: &self.text, file: &self.file };
+        self.nfs.iter().filter_map(|nf| nf.build_error(source)).collect()
+    }
+
     /// Returns an error from building an NF with its location in the file.
-    pub fn locate(&self, nf: usize, mut d: Diagnostic) -> Diagnostic {
-        let nf = &self.nfs[nf];
-        let span = d.key.and_then(|key| nf.setting_spans.iter().find(|(k, _)| k == key)).or(nf.setting_spans.first());
-        d.problem = format!("nf {:?} ({}): {}", nf.name, nf.kind.name, d.problem);
-        match span {
-            Some((_, span)) => Source { text: &self.text, file: &self.file }.locate(span.clone(), d),
-            None => Diagnostic { file: Some(self.file.clone()), ..d },
-        }
+    pub fn locate(&self, nf: usize, d: Diagnostic) -> Diagnostic {
+        self.nfs[nf].locate(Source { text: &self.text, file: &self.file }, d)
+    }
+}
+
+/// Returns the folder that relative paths in a file refer to.
+fn folder(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }

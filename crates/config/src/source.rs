@@ -7,6 +7,10 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
+/// Errors that are reported of a file; locating one and guessing the intended word takes time in proportion to its
+/// size.
+pub const MAX_ERRORS: usize = 100;
+
 /// Reads a text file of up to 16 MiB; `what` describes it in errors, such as `chain file`.
 ///
 /// # Errors
@@ -63,43 +67,94 @@ impl Source<'_> {
 
     /// Returns an error of the TOML parser with its location, the value and a likely remedy.
     pub fn toml_error(&self, e: &toml::de::Error) -> Diagnostic {
-        let mut d = Diagnostic::new(e.message().trim());
-        let quoted: Vec<_> = e.message().split('`').skip(1).step_by(2).collect();
-        if e.message().starts_with("unknown") {
-            if let Some((wrong, known)) = quoted.split_first() {
-                d.problem = e.message().split(',').next().unwrap_or_default().to_owned();
-                let renamed = new_name(wrong, known.iter().copied());
-                d.remedy = Some(match renamed.or_else(|| nearest(wrong, known.iter().copied())) {
-                    Some(new) if renamed.is_some() => format!("it was renamed: write `{new}`"),
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None if known.is_empty() => "remove it".to_owned(),
-                    None => format!("use one of: {}", known.join(", ")),
-                });
-            }
-        } else if e.message().starts_with("invalid type") || e.message().starts_with("invalid value") {
-            d.remedy = e.message().split("expected ").nth(1).map(|what| match what {
-                "a sequence" => "write a list, in square brackets".to_owned(),
-                what => format!("write {what}"),
-            });
-        } else if let Some(field) = e.message().strip_prefix("missing field ") {
-            d.remedy = Some(format!("add {} = ...", field.trim_matches('`')));
-        } else if e.message().starts_with("duplicate key") {
-            d.remedy = Some("write each key once".to_owned());
-        } else if let Some((_, what)) = e.message().split_once("expected ") {
-            d.remedy = Some(format!("write {what} here"));
-        }
+        let (problem, remedy) = in_users_words(e.message().trim());
+        let mut d = Diagnostic { remedy, ..Diagnostic::new(problem) };
         match e.span() {
             Some(span) => {
                 let value = self.text.get(span.clone()).unwrap_or_default();
                 // the line shows what a value is missing from
                 let value = if value.trim().is_empty() { self.line(span.start) } else { value };
-                if !value.is_empty() && !value.contains('\n') && value.len() <= 80 {
-                    d.value = Some(value.trim_matches('"').to_owned());
+                if !value.is_empty() && !value.contains('\n') {
+                    d = d.value(value.trim_matches('"'));
                 }
                 self.locate(span, d)
             }
             None => self.locate(0..0, d),
         }
+    }
+
+    /// Returns the errors of the syntax of a file. An error of brackets or quotes causes others further down, of which
+    /// only duplicate keys are reported.
+    pub fn syntax_errors(&self, all: &[toml::de::Error]) -> Vec<Diagnostic> {
+        let is_independent = |(n, e): &(usize, &toml::de::Error)| *n == 0 || e.message().starts_with("duplicate key");
+        let all = all.iter().enumerate().filter(is_independent).take(MAX_ERRORS);
+        all.map(|(_, e)| self.toml_error(e)).collect()
+    }
+}
+
+/// Returns the problem and the remedy for a message of the TOML parser or of `serde`.
+fn in_users_words(message: &str) -> (String, Option<String>) {
+    let quoted = || message.split('`').skip(1).step_by(2);
+    if let Some(kind) = ["field", "variant"].into_iter().find(|kind| message.starts_with(&format!("unknown {kind} "))) {
+        let wrong = quoted().next().unwrap_or_default();
+        let known: Vec<_> = quoted().skip(1).collect();
+        let kind = if kind == "field" { "key" } else { "value" };
+        return (format!("unknown {kind} `{wrong}`"), Some(known_word(wrong, &known)));
+    }
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return (format!("{field} is missing"), Some(format!("add {} = ...", field.trim_matches('`'))));
+    }
+    if message.starts_with("duplicate key") {
+        return (message.to_owned(), Some("write each key once".to_owned()));
+    }
+    let Some((problem, wanted)) = message.split_once("expected ") else { return (message.to_owned(), None) };
+    let problem = problem.trim_end_matches([',', ' ']);
+    match problem.strip_prefix("invalid ") {
+        Some(rest)
+            if ["type: ", "length "].iter().any(|kind| rest.starts_with(kind)) || rest.starts_with("value: ") =>
+        {
+            // an error of a setting's own parser says what the value is not
+            let own = rest.strip_prefix("value: ").filter(|own| own.contains(" is not "));
+            let wanted = kind_of_value(wanted);
+            (own.map_or_else(|| format!("is not {wanted}"), str::to_owned), Some(format!("write {wanted}")))
+        }
+        _ => (message.to_owned(), Some(format!("write {wanted} here"))),
+    }
+}
+
+/// Returns the kind of value that a message of `serde` expects, in the words of a user.
+fn kind_of_value(expected: &str) -> String {
+    let up_to = |most: u64| format!("a whole number from 0 to {most}");
+    match expected {
+        "u8" => up_to(u8::MAX.into()),
+        "u16" => up_to(u16::MAX.into()),
+        "u32" => up_to(u32::MAX.into()),
+        "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        nonzero if nonzero.starts_with("a nonzero ") => "a whole number, 1 or more".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "a borrowed string" | "string" | "str" => "text in quotes".to_owned(),
+        "a sequence" => "a list, in square brackets".to_owned(),
+        "a map" => "a table".to_owned(),
+        structure if structure.starts_with("struct ") => "a table".to_owned(),
+        one_of if one_of.contains("enum") => "one of the known words".to_owned(),
+        other => match other.strip_prefix("an array of length ").or(other.strip_prefix("a tuple of size ")) {
+            Some(n) => format!("a list of {n} values"),
+            None => other.to_owned(),
+        },
+    }
+}
+
+/// Returns the remedy for an unknown word.
+pub(crate) fn known_word(wrong: &str, known: &[&str]) -> String {
+    if let Some(new) = new_name(wrong, known.iter().copied()) {
+        return format!("it was renamed: write `{new}`");
+    }
+    match nearest(wrong, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if known.is_empty() => "remove it".to_owned(),
+        None => format!("use one of: {}", known.join(", ")),
     }
 }
 

@@ -29,6 +29,24 @@ pub fn exists(interface: &str) -> bool {
     CString::new(interface).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
 }
 
+/// Returns the names of the interfaces of this process's network namespace.
+pub fn names() -> Vec<String> {
+    let mut names = vec![];
+    // SAFETY: the list ends with an entry whose name is null, and is freed once.
+    unsafe {
+        let list = libc::if_nameindex();
+        let mut next = list;
+        while !next.is_null() && !(*next).if_name.is_null() {
+            names.push(CStr::from_ptr((*next).if_name).to_string_lossy().into_owned());
+            next = next.add(1);
+        }
+        if !list.is_null() {
+            libc::if_freenameindex(list);
+        }
+    }
+    names
+}
+
 /// Returns true if the interface exists, is up and has a carrier.
 pub fn is_running(interface: &str) -> bool {
     // SAFETY: this request returns flags and takes no pointer.
@@ -92,7 +110,7 @@ mod tests {
 
     #[test]
     fn reports_interfaces_and_rejects_invalid_names() {
-        assert!(exists("lo") && mtu("lo").is_some());
+        assert!(exists("lo") && mtu("lo").is_some() && names().iter().any(|name| name == "lo"));
         for none in ["", "no-such-if", "a name that is longer than any interface's", "nul\0"] {
             assert!(!exists(none) && !is_running(none) && mtu(none).is_none(), "{none}");
             assert!(driver(none).is_none() && !gro_enabled(none), "{none}");

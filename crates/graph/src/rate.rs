@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A limit per second, written as `"500 kpps"`, `"1.5 Mpps"` or `"2 Gbit"`.
+/// A limit per second, written as `"500 kpps"`, `"1.5 Mpps"` or `"10 Gbps"`.
 ///
 /// ```
 /// use graph::Rate;
@@ -31,33 +31,60 @@ pub struct InvalidRate;
 
 impl InvalidRate {
     /// The remedy of a [`Diagnostic`](diagnostics::Diagnostic).
-    pub const REMEDY: &str = "write packets or bits per second, such as \"500 kpps\", \"1.5 Mpps\" or \"2 Gbit\"";
+    pub const REMEDY: &str = "write packets or bits per second, such as \"500 kpps\", \"1.5 Mpps\" or \"10 Gbps\"";
 }
 
 impl FromStr for Rate {
     type Err = InvalidRate;
 
+    /// Parses a rate such as `500 kpps`, `1.5Mpps`, `2 Gbit`, `10 Gbps` or `10 Gbit/s`.
     fn from_str(text: &str) -> Result<Rate, InvalidRate> {
-        let at = text.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or(InvalidRate)?;
-        let number: f64 = text[..at].parse().map_err(|_| InvalidRate)?;
-        let (factor, unit) = match text[at..].trim() {
-            unit @ ("pps" | "bit") => (1.0, unit),
-            unit => {
-                let factor = match unit.chars().next() {
-                    Some('k') => 1e3,
-                    Some('M') => 1e6,
-                    Some('G') => 1e9,
-                    _ => return Err(InvalidRate),
-                };
-                (factor, &unit[1..])
-            }
-        };
-        match (unit, number * factor) {
-            ("pps", rate) if (1.0..=1e10).contains(&rate) => Ok(Rate::Packets(rate)),
-            ("bit", rate) if (1e3..=1e13).contains(&rate) => Ok(Rate::Bits(rate)),
+        let (number, unit) = scaled(text).ok_or(InvalidRate)?;
+        match (unit, number) {
+            ("pps" | "packets/s", rate) if (1.0..=1e10).contains(&rate) => Ok(Rate::Packets(rate)),
+            ("bit" | "bps" | "bit/s" | "bits/s" | "b/s", rate) if (1e3..=1e13).contains(&rate) => Ok(Rate::Bits(rate)),
             _ => Err(InvalidRate),
         }
     }
+}
+
+impl Rate {
+    /// Parses packets per second: a number, or a rate with a unit.
+    #[must_use]
+    pub fn packets_per_second(text: &str) -> Option<f64> {
+        match (text.trim().parse(), text.parse()) {
+            (Ok(number), _) => Some(number),
+            (_, Ok(Rate::Packets(rate))) => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// Parses bits per second: a number, which may have a prefix as in `10G`, or a rate with a unit.
+    #[must_use]
+    pub fn bits_per_second(text: &str) -> Option<f64> {
+        match (scaled(text), text.parse()) {
+            (Some((number, "")), _) => Some(number),
+            (_, Ok(Rate::Bits(rate))) => Some(rate),
+            _ => None,
+        }
+    }
+}
+
+/// Splits a number from its unit, and multiplies it by the prefix of the unit: k, M, G or T.
+fn scaled(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    // the longest prefix that is a number, so that an exponent is not parsed as unit
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).rev().filter(|end| *end <= 32);
+    let (number, unit) =
+        ends.map(|end| text.split_at(end)).find_map(|(n, u)| Some((n.parse::<f64>().ok()?, u.trim())))?;
+    let factor = match unit.chars().next() {
+        Some('k' | 'K') => 1e3,
+        Some('M') => 1e6,
+        Some('G' | 'g') => 1e9,
+        Some('T') => 1e12,
+        _ => return Some((number, unit)),
+    };
+    Some((number * factor, &unit[1..]))
 }
 
 impl fmt::Display for Rate {
@@ -80,5 +107,28 @@ impl TryFrom<String> for Rate {
 impl From<Rate> for String {
     fn from(rate: Rate) -> String {
         rate.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_rates_in_all_common_notations() {
+        for text in ["10 Gbit", "10 Gbps", "10Gbit/s", "10 Gb/s", "1e10 bit/s", "10000 Mbps", "0.01 Tbit/s"] {
+            assert_eq!(text.parse(), Ok(Rate::Bits(1e10)), "{text}");
+            assert_eq!(Rate::bits_per_second(text), Some(1e10), "{text}");
+        }
+        for text in ["1.5 Mpps", "1500kpps", "1.5e6 pps", "1.5 Mpackets/s"] {
+            assert_eq!(text.parse(), Ok(Rate::Packets(1.5e6)), "{text}");
+            assert_eq!(Rate::packets_per_second(text), Some(1.5e6), "{text}");
+        }
+        assert_eq!((Rate::bits_per_second("10G"), Rate::bits_per_second("1e10")), (Some(1e10), Some(1e10)));
+        assert_eq!(Rate::packets_per_second("2000"), Some(2000.0));
+        for text in ["", "fast", "10", "10 G", "0 pps", "-1 Mpps", "10 Gbytes/s", "NaN pps", "inf bps", "1 µbps"] {
+            assert_eq!(text.parse::<Rate>(), Err(InvalidRate), "{text}");
+        }
+        assert_eq!((Rate::packets_per_second("1 Gbps"), Rate::bits_per_second("1 Mpps")), (None, None));
     }
 }

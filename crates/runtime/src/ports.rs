@@ -9,7 +9,8 @@ mod shuffle;
 mod steering;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
-pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, note, remedy};
+pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, missing, note, remedy};
+pub use device::{missing_device, missing_devices};
 pub use external::ExternalPorts;
 pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort};
 pub(crate) use shared_ring::{RingEnds, SharedRings};

@@ -8,15 +8,13 @@ mod goal;
 mod profile;
 
 use super::cells::{self, Cell, CellDut, MAX_CELLS, UnknownParameter};
-use super::file::{Any, File, Traffic};
+use super::file::{Any, File, Invalid, Traffic};
 use super::{MeasurementSettings, NativeBench, Published, Scenario, Study};
 use crate::dut::registry;
 use crate::{Generator, SyntheticOptions, TrafficSpec};
-use config::{ChainFile, Source};
+use config::{ChainFile, MAX_ERRORS, Reader, Source};
 use diagnostics::Diagnostic;
 use graph::Registry;
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,8 +30,6 @@ const MAX_ITEMS: usize = 64;
 const MAX_VALUE_BYTES: usize = 64;
 /// Range of the clock frequency of a CPU, MHz.
 const CLOCK_RANGE_MHZ: std::ops::RangeInclusive<u32> = 100..=10_000;
-/// Largest number of reported errors.
-const MAX_ERRORS: usize = 100;
 /// Pairs of samples per row of `native-bench`.
 const DEFAULT_PAIRS: u32 = 500;
 const PAIRS_RANGE: std::ops::RangeInclusive<u32> = 20..=100_000;
@@ -52,24 +48,34 @@ type Matrix = Vec<(String, Vec<String>)>;
 /// Parses and checks a scenario file.
 pub(super) fn check(text: &str, path: &Path, registry: &Registry) -> Result<Scenario, Errors> {
     let source = Source { text, file: path };
-    let file = file(&source).map_err(|d| vec![d])?;
-    let mut checker = Checker { source, registry, errors: vec![], errors_elsewhere: vec![] };
+    let mut errors = vec![];
+    let (file, invalid) = file(source, &mut errors)?;
+    let mut checker = Checker { source, registry, errors, errors_elsewhere: vec![], invalid };
     let scenario = checker.scenario(&file);
     let Checker { mut errors, errors_elsewhere, .. } = checker;
     errors.sort_by_key(|d| (d.line, d.column));
     errors.extend(errors_elsewhere);
+    // those of a chain file are found in every cell
+    diagnostics::remove_duplicates(&mut errors);
     errors.truncate(MAX_ERRORS);
     if errors.is_empty() { Ok(scenario) } else { Err(errors) }
 }
 
 /// Parses a scenario file and returns its title.
 pub(super) fn title(text: &str, path: &Path) -> Result<String, Diagnostic> {
-    file(&Source { text, file: path }).map(|file| file.scenario.title.into_inner())
+    let mut errors = vec![];
+    let parsed = file(Source { text, file: path }, &mut errors);
+    let first = |errors: Errors| errors.into_iter().next().unwrap_or_default();
+    let (file, _) = parsed.map_err(first)?;
+    if errors.is_empty() { Ok(file.scenario.title.into_inner()) } else { Err(first(errors)) }
 }
 
-fn file(source: &Source<'_>) -> Result<File, Diagnostic> {
-    let table = DeTable::parse(source.text).map_err(|e| source.toml_error(&e))?;
-    File::deserialize(table.into_deserializer()).map_err(|e| source.toml_error(&e))
+fn file(source: Source<'_>, errors: &mut Errors) -> Result<(File, Invalid), Errors> {
+    let (table, syntax) = DeTable::parse_recoverable(source.text);
+    if !syntax.is_empty() {
+        return Err(source.syntax_errors(&syntax));
+    }
+    Ok(File::read(table.into_inner(), &mut Reader { source, errors }))
 }
 
 struct Checker<'a> {
@@ -78,6 +84,8 @@ struct Checker<'a> {
     errors: Errors,
     /// Errors of other files.
     errors_elsewhere: Errors,
+    /// Tables with errors.
+    invalid: Invalid,
 }
 
 impl Checker<'_> {
@@ -90,14 +98,22 @@ impl Checker<'_> {
     }
 
     fn scenario(&mut self, file: &File) -> Scenario {
-        self.version(file);
+        if !self.invalid.version {
+            self.version(file);
+        }
         let (folder, name) = self.name();
-        let matrix = self.matrix(file);
-        let mut settings = self.goal(&file.goal, file.traffic.keeps_gaps());
-        let traffic = self.traffic(file, &folder, &settings);
-        self.profile_methods(file, &mut settings);
+        let (matrix, valid) = self.checked(|checker| checker.matrix(file));
+        self.invalid.matrix |= !valid;
+        let (mut settings, valid) = self.checked(|checker| checker.goal(&file.goal, file.traffic.keeps_gaps()));
+        self.invalid.goal |= !valid;
+        let (traffic, valid) = self.checked(|checker| checker.traffic(file, &folder, &settings));
+        self.invalid.traffic |= !valid;
+        if !self.invalid.traffic && !self.invalid.goal {
+            self.profile_methods(file, &mut settings);
+        }
         let native = self.native(file);
-        let published = self.published(file);
+        let (published, valid) = self.checked(|checker| checker.published(file));
+        self.invalid.published |= !valid;
         let names = file.dut.0.iter().filter_map(|d| Some(d.name.as_ref()?.get_ref().clone())).collect();
         let labels: Matrix = matrix.iter().cloned().chain([(DUT_LABEL.to_owned(), names)]).collect();
         let claims = self.claims(file, &published, &labels, &traffic);
@@ -119,6 +135,13 @@ impl Checker<'_> {
             published,
             claims,
         }
+    }
+
+    /// Returns the result of a check, and true if it found no error.
+    fn checked<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> (T, bool) {
+        let before = self.errors.len() + self.errors_elsewhere.len();
+        let result = check(self);
+        (result, self.errors.len() + self.errors_elsewhere.len() == before)
     }
 
     fn version(&mut self, file: &File) {
@@ -319,16 +342,19 @@ impl Checker<'_> {
             let kinds = [p.value.is_some(), !p.values.is_empty(), p.statement.is_some(), p.image];
             // a statement may accompany numbers
             let numbers = kinds[0] || kinds[1];
-            if kinds.iter().filter(|k| **k).count() != 1 && !(numbers && kinds[2] && !kinds[3] && kinds[0] != kinds[1])
-            {
+            let one_kind =
+                kinds.iter().filter(|k| **k).count() == 1 || numbers && kinds[2] && !kinds[3] && kinds[0] != kinds[1];
+            // a key with an invalid value was left out
+            let complete = !self.invalid.published;
+            if complete && !one_kind {
                 let remedy = "set value to a number or list, or values = { NAME = NUMBER } and x, and unit; or \
                               statement; or image = true";
                 self.error(p.id.span(), id, "needs numbers, a statement or image = true", remedy);
             }
-            if numbers != p.unit.is_some() {
+            if complete && numbers != p.unit.is_some() {
                 self.error(p.id.span(), id, "number and unit belong together", "write both");
             }
-            if p.values.is_empty() == p.x.is_some() {
+            if complete && p.values.is_empty() == p.x.is_some() {
                 self.error(p.id.span(), id, "values and x belong together", "write both");
             }
             let wrong = p.value.iter().chain(p.values.values()).find(|v| numbers_of(v).is_none());
@@ -389,8 +415,8 @@ impl Checker<'_> {
         traffic: &TrafficSpec,
         settings: &MeasurementSettings,
     ) -> Vec<Cell> {
-        if !self.errors.is_empty() {
-            // errors of the matrix would be repeated for every cell
+        if self.invalid.matrix || self.invalid.dut {
+            // cells would lack parameters
             return vec![];
         }
         let mut used = BTreeSet::new();
@@ -401,10 +427,15 @@ impl Checker<'_> {
         for device in &file.dut.0 {
             for parameters in cells::combinations(matrix) {
                 all.extend(self.cell(file, device, folder, parameters, (traffic, settings), &mut used));
-                if !self.errors.is_empty() || !self.errors_elsewhere.is_empty() {
+                diagnostics::remove_duplicates(&mut self.errors);
+                diagnostics::remove_duplicates(&mut self.errors_elsewhere);
+                if self.errors.len() + self.errors_elsewhere.len() >= MAX_ERRORS {
                     return all;
                 }
             }
+        }
+        if !self.errors.is_empty() || !self.errors_elsewhere.is_empty() {
+            return all;
         }
         // chain files of unavailable devices were not read
         let complete = !all.iter().any(|c| matches!(c.dut, CellDut::Unavailable(_)));

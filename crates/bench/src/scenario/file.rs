@@ -1,10 +1,13 @@
 //! Syntax of a scenario file. Values that are checked later carry their location.
 
+use config::Reader;
+use diagnostics::Diagnostic;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::fmt;
+use toml::de::DeTable;
 use toml::{Spanned, Value};
 
 /// A number, a string, or a list of them.
@@ -12,25 +15,91 @@ pub(super) type Any = Spanned<Value>;
 /// Label values to select.
 pub(super) type Where = BTreeMap<Spanned<String>, Any>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default)]
 pub(super) struct File {
     pub(super) bondstone: Option<Spanned<i64>>,
     pub(super) scenario: ScenarioHeader,
     pub(super) dut: Duts,
-    #[serde(default)]
     pub(super) traffic: Traffic,
-    #[serde(default)]
     pub(super) generator: Generator,
-    #[serde(default)]
     pub(super) goal: Goal,
-    #[serde(default)]
     pub(super) matrix: BTreeMap<Spanned<String>, Any>,
     pub(super) native: Option<Native>,
-    #[serde(default)]
     pub(super) published: Vec<Spanned<Published>>,
-    #[serde(default)]
     pub(super) claim: Vec<Spanned<Claim>>,
+}
+
+/// Tables with errors, which may cause further ones.
+#[derive(Default)]
+pub(super) struct Invalid {
+    pub(super) version: bool,
+    pub(super) dut: bool,
+    pub(super) traffic: bool,
+    pub(super) goal: bool,
+    pub(super) matrix: bool,
+    pub(super) published: bool,
+    pub(super) claims: bool,
+}
+
+impl File {
+    /// Reads a file. Invalid values are left out.
+    pub(super) fn read(mut table: DeTable<'_>, reader: &mut Reader<'_>) -> (File, Invalid) {
+        const KEYS: [&str; 10] =
+            ["bondstone", "scenario", "dut", "traffic", "generator", "goal", "matrix", "native", "published", "claim"];
+        fn take<'i, T: Deserialize<'i>>(
+            table: &mut DeTable<'i>,
+            key: &str,
+            reader: &mut Reader<'_>,
+        ) -> (Option<T>, bool) {
+            let before = reader.errors.len();
+            let value = table.remove(key).and_then(|value| reader.value(value));
+            (value, reader.errors.len() != before)
+        }
+        let has_header = table.contains_key("scenario");
+        if !has_header {
+            reader.error(0..0, Diagnostic::new("`scenario` is missing").value("scenario").remedy("add [scenario]"));
+        }
+        if !table.contains_key("dut") {
+            reader.error(0..0, Diagnostic::new("`dut` is missing").value("dut").remedy("add [dut]"));
+        }
+        let ((bondstone, version), (scenario, _)) =
+            (take(&mut table, "bondstone", reader), take(&mut table, "scenario", reader));
+        let ((dut, invalid_dut), (traffic, invalid_traffic)) =
+            (take::<Duts>(&mut table, "dut", reader), take(&mut table, "traffic", reader));
+        let ((generator, _), (goal, invalid_goal)) =
+            (take(&mut table, "generator", reader), take(&mut table, "goal", reader));
+        let ((matrix, invalid_matrix), (native, _)) =
+            (take(&mut table, "matrix", reader), take(&mut table, "native", reader));
+        let before = reader.errors.len();
+        let published = reader.list("published", table.remove("published"), "write [[published]]");
+        let invalid_published = reader.errors.len() != before;
+        let before = reader.errors.len();
+        let claim = reader.list("claim", table.remove("claim"), "write [[claim]]");
+        let invalid_claims = reader.errors.len() != before;
+        reader.unknown_keys(&table, &KEYS);
+        let invalid = Invalid {
+            version,
+            dut: invalid_dut || dut.is_none(),
+            traffic: invalid_traffic,
+            goal: invalid_goal,
+            matrix: invalid_matrix,
+            published: invalid_published,
+            claims: invalid_claims,
+        };
+        let file = File {
+            bondstone,
+            scenario: scenario.unwrap_or_default(),
+            dut: dut.unwrap_or_default(),
+            traffic: traffic.unwrap_or_default(),
+            generator: generator.unwrap_or_default(),
+            goal: goal.unwrap_or_default(),
+            matrix: matrix.unwrap_or_default(),
+            native,
+            published,
+            claim,
+        };
+        (file, invalid)
+    }
 }
 
 #[derive(Deserialize)]
@@ -40,7 +109,14 @@ pub(super) struct ScenarioHeader {
     pub(super) figure: Option<String>,
 }
 
+impl Default for ScenarioHeader {
+    fn default() -> ScenarioHeader {
+        ScenarioHeader { title: Spanned::new(0..0, String::new()), figure: None }
+    }
+}
+
 /// `[dut]`, or `[[dut]]` once for each of several.
+#[derive(Default)]
 pub(super) struct Duts(pub(super) Vec<Dut>);
 
 #[derive(Deserialize, Default)]
@@ -130,7 +206,7 @@ pub(super) struct Goal {
     pub(super) thoroughness: Option<Spanned<String>>,
     pub(super) search: Option<Spanned<String>>,
     pub(super) rate: Option<Any>,
-    pub(super) line_rate_bps: Option<Spanned<f64>>,
+    pub(super) line_rate_bps: Option<Any>,
     pub(super) soak_s: Option<Spanned<f64>>,
     pub(super) repeat: Option<Spanned<u32>>,
 }

@@ -107,12 +107,12 @@ fn rejects_invalid_nf_settings() {
         ("[nf.x]\nkind = \"tee\"\nevry = 2\n", 10, "evry", "every"),
         ("[nf.x]\nkind = \"tee\"\nzzzzzz = 2\n", 10, "zzzzzz", "every"),
         ("[nf.x]\nkind = \"ttl\"\nzzzzzz = 2\n", 10, "zzzzzz", "remove it"),
-        ("[nf.x]\nkind = \"tee\"\nevery = \"two\"\n", 10, "two", "u32"),
-        ("[nf.x]\nkind = \"tee\"\nevery = -1\n", 10, "-1", "u32"),
+        ("[nf.x]\nkind = \"tee\"\nevery = \"two\"\n", 10, "two", "a whole number from 0 to 4294967295"),
+        ("[nf.x]\nkind = \"tee\"\nevery = -1\n", 10, "-1", "whole number"),
         ("[nf.x]\nkind = \"tee\"\nevery = 0\n", 10, "0", "write 1"),
         ("[nf.x]\nkind = \"l2fwd\"\nsrc = \"02:00:00:00:00\"\n", 10, "02:00:00:00:00", "six hexadecimal bytes"),
         ("[nf.x]\nkind = \"l2fwd\"\ndst = \"no MAC\"\n", 10, "no MAC", "six hexadecimal bytes"),
-        ("[nf.x]\nkind = \"l2fwd\"\ndst = 4\n", 10, "4", "string"),
+        ("[nf.x]\nkind = \"l2fwd\"\ndst = 4\n", 10, "4", "text in quotes"),
     ] {
         verdict.expect_path_error("[\"a\", \"x\", \"b\"]", nf, line, value, remedy);
     }
@@ -159,6 +159,7 @@ fn rejects_invalid_devices() {
         ("pcap:missing.pcap", "missing.pcap", "capture"),
         ("tap:a-name-longer-than-a-kernel-interface-may-have", "a-name-longer", "shorter"),
         ("af_packet:../etc", "../etc", "eth0"),
+        ("eth0", "eth0", "did you mean \"af_packet:eth0\"?"),
     ] {
         let below = format!("[port.c]\ndevice = \"{device}\"\n[[chain]]\npath = [\"c\", \"drop\"]\n");
         verdict.expect_path_error("[\"a\", \"b\"]", &below, 9, value, remedy);
@@ -167,9 +168,9 @@ fn rejects_invalid_devices() {
         ("repeat = 2", "repeat", "remove it"),
         ("timed = true", "timed", "remove it"),
         ("descriptors = 3", "3", "32"),
-        ("descriptors = 70000", "70000", "u16"),
-        ("descriptors = \"many\"", "many", "u16"),
-        ("repeat = -1", "-1", "u64"),
+        ("descriptors = 70000", "70000", "65535"),
+        ("descriptors = \"many\"", "many", "65535"),
+        ("repeat = -1", "-1", "0 or more"),
         ("reapet = 1", "reapet", "repeat"),
     ] {
         let below = format!("[port.c]\ndevice = \"null\"\n{setting}\n[[chain]]\npath = [\"c\", \"drop\"]\n");
@@ -247,7 +248,7 @@ fn rejects_invalid_paths() {
         ("[\"unheard-of\", \"b\"]", "unheard-of", "[port.unheard-of]"),
         ("[\"a\", \"unheard-of\"]", "unheard-of", "[port.unheard-of]"),
         ("[\"a\", \"drop\", \"b\"]", "drop", "end the path"),
-        ("[\"a\", 5, \"b\"]", "5", "string"),
+        ("[\"a\", 5, \"b\"]", "5", "text in quotes"),
         ("\"a, b\"", "a, b", "list"),
         ("[\"a\", \"\", \"b\"]", "\"\"", ""),
     ] {
@@ -350,9 +351,7 @@ fn rejects_a_missing_cpu() {
     let location = format!("{}:8:10: \"4000\"", file.display());
     let ran = command("run", &file);
     assert!(ran.status == Some(2) && ran.err.contains(&location) && ran.err.contains("help:"), "{ran:?}");
-    // the file may be for another machine
-    let checked = command("check", &file);
-    assert!(checked.status == Some(0) && checked.err.contains(&location), "{checked:?}");
+    assert_eq!(ran, command("check", &file));
 }
 
 #[test]
@@ -512,6 +511,19 @@ fn reports_ports_that_cannot_be_opened() {
         let remedy = output.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
         assert!(output.err.contains("port \"a\"") && remedy.contains(value), "{device}: {output:?}");
     }
+    // a missing interface is no lack of privileges
+    let missing = forwards(&scratch, "af_packet:nosuch0", "tap:lo", 1);
+    let [ran, checked] = ["run", "check"].map(|name| command(name, &missing));
+    for output in [&ran, &checked] {
+        assert!(output.err.contains("there is no interface \"nosuch0\"") && output.err.contains("lo,"), "{output:?}");
+        assert!(!output.err.contains("permitted"), "{output:?}");
+    }
+    // check reports all devices that are missing
+    assert!(checked.status == Some(3) && checked.err.contains("\"tap:lo\": an interface \"lo\" exists"), "{checked:?}");
+    let output = bondstone([OsStr::new("check"), OsStr::new("--json"), missing.as_os_str()]);
+    let verdict: Value = serde_json::from_str(&output.out).unwrap();
+    let count = |list: &str| verdict[list].as_array().unwrap().len();
+    assert_eq!((output.status, &verdict["ok"], count("errors"), count("machine")), (Some(3), &false.into(), 0, 2));
     let output = command("run", &forwards(&scratch, "pcap:in.pcap", "pcap:/proc/out.pcap", 1));
     assert_eq!(output.status, Some(3), "{output:?}");
     assert!(output.err.contains("/proc/out.pcap") && output.err.contains("help:"), "{output:?}");
@@ -547,5 +559,191 @@ fn reports_missing_privileges_of_ports() {
         assert_eq!(output.status, Some(3), "{device}: {output:?}");
         let remedy = output.err.split_once("help: ").map_or("", |(_, remedy)| remedy);
         assert!(remedy.contains(right) && remedy.contains(&device[device.len() - 2..]), "{device}: {output:?}");
+    }
+}
+
+/// Returns the lines of the errors that `check` reports of a file.
+fn error_lines(file: &Path) -> Vec<u64> {
+    let output = bondstone([OsStr::new("check"), OsStr::new("--json"), file.as_os_str()]);
+    let verdict: Value = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let lines: Vec<_> = verdict["errors"].as_array().unwrap().iter().map(|e| e["line"].as_u64().unwrap()).collect();
+    assert_eq!(output.status, Some(if lines.is_empty() { 0 } else { 2 }), "{output:?}");
+    lines
+}
+
+#[test]
+fn reports_all_errors_at_once() {
+    let scratch = Scratch::new();
+    let text = "\
+bondstone = 2
+[port.a]
+device = \"nul\"
+descriptors = 70000
+[port.b]
+device = \"ring\"
+repeat = \"two\"
+[port.c]
+devcie = \"null\"
+[nf.first]
+kind = \"teee\"
+[nf.second]
+kind = \"tee\"
+every = -1
+zzzzzz = 1
+[nf.third]
+kind = \"tee\"
+every = 0
+[[chain]]
+path = [\"a\", \"first\", 5, \"second\", \"third\", \"unheard-of\", \"b\"]
+priority = 256
+rate = \"fast\"
+[[chain]]
+name = \"no path\"
+[[chain]]
+path = [\"c\", \"drop\"]
+[[edge]]
+from = \"second.copie\"
+to = \"b\"
+[[edge]]
+from = \"second.copy\"
+to = \"missing\"
+[sandbox.first]
+queues = \"many\"
+[traffic]
+dst_port = 65536
+[colour]
+";
+    let file = scratch.write("chain.toml", text);
+    let expected = [1, 3, 4, 7, 9, 11, 14, 15, 18, 20, 20, 21, 22, 23, 28, 32, 34, 36, 37];
+    assert_eq!(error_lines(&file), expected, "{}", command("check", &file).err);
+    // run reports the same
+    assert_eq!(command("run", &file), command("check", &file));
+    // with these errors only, run has started to build the NFs
+    let below = "[nf.x]\nkind = \"tee\"\nevery = 0\n[nf.y]\nkind = \"tee\"\nevery = 0\n";
+    let file = scratch.write("chain.toml", BASE.replace("PATH", "[\"a\", \"x\", \"y\", \"b\"]") + below);
+    assert_eq!(error_lines(&file), [10, 13]);
+    assert_eq!(command("run", &file), command("check", &file));
+}
+
+/// A valid file in which one value at a time is replaced by an invalid one.
+const VALID: &str = "\
+bondstone = 1
+[port.a]
+device = \"null\"
+descriptors = 64
+[port.b]
+device = \"ring\"
+[port.log]
+device = \"ring\"
+[nf.copy]
+kind = \"tee\"
+every = 2
+[nf.route]
+kind = \"router\"
+[nf.route.interfaces]
+a = { addresses = [\"10.0.0.1/24\"], mac = \"02:00:00:00:00:01\" }
+b = { addresses = [\"10.0.1.1/24\"], mac = \"02:00:00:00:00:02\" }
+[[chain]]
+name = \"main\"
+path = [\"a\", \"copy\", \"route\"]
+cores = [0]
+rate = \"10 Gbit/s\"
+[[chain]]
+path = [\"b\", \"route\"]
+cores = [0]
+[[edge]]
+from = \"copy.copy\"
+to = \"log\"
+";
+
+/// Every single mistake is one error, in its own line.
+#[test]
+fn an_error_causes_no_other() {
+    let scratch = Scratch::new();
+    let file = scratch.write("chain.toml", VALID);
+    assert_eq!(error_lines(&file), [] as [u64; 0], "{}", command("check", &file).err);
+    let mut wrong = vec![];
+    let mut tried = 0;
+    for (n, line) in VALID.lines().enumerate().filter(|(_, line)| !line.starts_with('[')) {
+        let (key, value) = line.split_once(" = ").unwrap();
+        let misspelt = format!("{key}{}", key.chars().last().unwrap());
+        // each value becomes one of another type, and one of an unknown word; each key is misspelt
+        let mut faults = vec![format!("{key} = 1979-05-27"), format!("{misspelt} = {value}")];
+        faults.extend(value.starts_with('"').then(|| format!("{key} = \"no.such/thing\"")));
+        faults.extend((value.starts_with('[') && key == "path").then(|| format!("{key} = [\"a\", 7]")));
+        faults.retain(|fault| !(fault.starts_with("aa = ") || fault.starts_with("bb = ")));
+        faults.retain(|fault| !(key == "name" && fault.contains("such")));
+        for fault in faults {
+            let text: Vec<&str> = VALID.lines().enumerate().map(|(m, old)| if m == n { &fault } else { old }).collect();
+            let file = scratch.write("chain.toml", text.join("\n"));
+            let lines = error_lines(&file);
+            // a key that is missing is an error of its table, or of the file
+            let is_here = lines.iter().all(|at| *at as usize == n + 1) || key == "kind" || key == "bondstone";
+            if lines.len() != 1 || !is_here {
+                wrong.push(format!("{}: {fault}\n{}", n + 1, command("check", &file).err));
+            }
+            tried += 1;
+        }
+    }
+    assert!(wrong.is_empty() && tried > 30, "{tried}\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn check_reports_all_errors_of_a_scenario() {
+    let scratch = Scratch::new();
+    scratch.write("chain.toml", BASE.replace("PATH", "[\"a\", \"ttll\", \"${x}\"]") + "colour = 1\n");
+    let text = "\
+bondstone = 1
+[scenario]
+title = 4
+[dut]
+chain = \"chain.toml\"
+[traffic]
+flows = 0
+order = \"none\"
+[goal]
+line_rate_bps = \"10 Gbps\"
+repeat = \"two\"
+search = \"bogus\"
+rate = \"2 kpps\"
+[matrix]
+x = [\"b\", \"c\"]
+[[published]]
+id = \"one\"
+value = \"many\"
+unit = 5
+";
+    let file = scratch.write("scenario.toml", text);
+    let output = command("check", &file);
+    let errors = output.err.matches("error: ").count();
+    for (line, value) in [(3, "4"), (7, "0"), (8, "none"), (11, "two"), (12, "bogus"), (18, "many"), (19, "5")] {
+        assert!(output.err.contains(&format!("scenario.toml:{line}:")) && output.err.contains(value), "{output:?}");
+    }
+    // those of the chain file, each once though it is read for every cell
+    for line in [7, 8] {
+        assert_eq!(
+            output.err.matches(&format!("chain.toml:{line}:")).count(),
+            if line == 7 { 2 } else { 1 },
+            "{output:?}"
+        );
+    }
+    assert_eq!((output.status, errors), (Some(2), 10), "{output:?}");
+}
+
+#[test]
+fn values_in_errors_are_cut() {
+    let scratch = Scratch::new();
+    let long = "x".repeat(10_000_000);
+    for text in [
+        BASE.replace("PATH", &format!("[\"a\", \"{long}\", \"b\"]")),
+        BASE.replace("PATH", &format!("[\"a\", \"b\"]\n{long} = 1")),
+        BASE.replace("PATH", &format!("[\"a\", \"b\"]\nrate = \"{long}\"")),
+        BASE.replace("PATH", &format!("[\"a\", \"b\"]\npriority = \"{long}\"")),
+        BASE.replace("PATH", &format!("[\"a\", \"b\"]\n[port.c]\ndevice = \"{long}\"")),
+        BASE.replace("PATH", &format!("[\"a\", \"l2fwd\", \"b\"]\n[nf.l2fwd]\nkind = \"l2fwd\"\ndst = \"{long}\"")),
+    ] {
+        let output = command("check", &scratch.write("chain.toml", text));
+        assert!(output.status == Some(2) && output.err.len() < 5000, "{} bytes", output.err.len());
+        assert!(output.err.contains("characters)") && output.err.contains("help:"), "{}", output.err);
     }
 }

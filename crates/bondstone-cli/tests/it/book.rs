@@ -84,8 +84,14 @@ fn chain_files_are_valid() {
             }
         }
         let file = scratch.write("book.toml", &block.text);
-        let said = bondstone([Path::new("check"), &file]);
-        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{}: {}", block.location, said.out);
+        let said = bondstone([Path::new("check"), Path::new("--json"), &file]);
+        let verdict: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        // the machine may lack their devices
+        assert!(
+            verdict["errors"] == serde_json::json!([]) && verdict["warnings"] == serde_json::json!([]),
+            "{}: {verdict}",
+            block.location
+        );
         checked += 1;
     }
     assert!(checked >= 8, "only {checked} chain files");

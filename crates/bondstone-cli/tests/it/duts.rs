@@ -327,8 +327,8 @@ fn check_prints_the_location_of_devices() {
         ("kind = \"ovs\"", "ovs, vhost-user ports"),
         ("kind = \"ovs\"\nenv = \"container\"", "ovs in containers, vhost-user ports"),
         (
-            "kind = \"router\"\nssh = \"root@there\"\nports = [\"af_packet:a\", \"af_packet:b\"]\ninterfaces = [\"c\", \"d\"]",
-            "router on root@there, af_packet:a af_packet:b ports",
+            "kind = \"router\"\nssh = \"root@there\"\nports = [\"af_packet:lo\", \"null\"]\ninterfaces = [\"c\", \"d\"]",
+            "router on root@there, af_packet:lo null ports",
         ),
     ] {
         let file = scratch.write("device.toml", scenario(device));

@@ -1,15 +1,12 @@
 //! Collects the errors of a chain file.
 
 use crate::plan::{NfConfig, NfSettings, SettingSpans};
-use crate::source::Source;
+use crate::source::{MAX_ERRORS, Source};
 use diagnostics::Diagnostic;
 use graph::Registry;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use toml::Spanned;
-
-/// Errors that are reported of a file; locating one and guessing the intended word takes time in proportion to its
-/// size.
-pub(crate) const MAX_ERRORS: usize = 100;
 
 pub(crate) type Errors = Vec<Diagnostic>;
 
@@ -19,11 +16,15 @@ pub(super) struct Checker<'a> {
     pub(super) registry: &'a Registry,
     pub(super) errors: Errors,
     pub(super) warnings: Errors,
+    /// Names of ports and NFs with errors in their tables.
+    pub(super) faulty: BTreeSet<String>,
+    /// True after an error of a path or an edge: others may then seem to lack a start or an end.
+    pub(super) incomplete: bool,
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(source: Source<'a>, registry: &'a Registry) -> Self {
-        Checker { source, registry, errors: vec![], warnings: vec![] }
+        Checker { source, registry, errors: vec![], warnings: vec![], faulty: BTreeSet::new(), incomplete: false }
     }
 
     /// Records an error.

@@ -4,7 +4,7 @@ use super::checker::{Checker, Errors};
 use crate::device::Device;
 use crate::file::{self, File, OnPanic};
 use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Spreading, Start};
-use crate::source::nearest;
+use crate::source::{MAX_ERRORS, nearest};
 use diagnostics::Diagnostic;
 use graph::{Blueprint, Hop, HopPlan, InvalidRate, NodePlan, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,7 +98,13 @@ impl<'a> Builder<'a> {
                 checker.error(span, &chain.name, problem, "connect fewer tees in sequence");
             }
         }
-        let Checker { mut errors, warnings, .. } = checker;
+        let Checker { mut errors, warnings, source, faulty, .. } = checker;
+        if !errors.is_empty() {
+            // the file will not run, which would build these NFs and report their errors
+            let sound = nfs.iter().filter(|nf| !faulty.contains(&nf.name));
+            errors.extend(sound.filter_map(|nf| nf.build_error(source)).take(MAX_ERRORS));
+            errors.truncate(MAX_ERRORS);
+        }
         if errors.is_empty() {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
             let edge = |edge: &file::Edge| Edge { from: edge.from.get_ref().clone(), to: edge.to.get_ref().clone() };
@@ -132,10 +138,9 @@ impl<'a> Builder<'a> {
         if self.checker.is_full() {
             return;
         }
+        self.checker.incomplete = true;
         // an error in the table of the NF or port was reported before
-        if !self.checker.errors.is_empty()
-            && self.declared(element.get_ref().split([':', '.']).next().unwrap_or_default())
-        {
+        if self.is_faulty(element.get_ref()) {
             return;
         }
         let names: Vec<_> =
@@ -150,9 +155,18 @@ impl<'a> Builder<'a> {
         self.checker.error(element.span(), &wrong, format!("is not {what}"), remedy);
     }
 
-    fn declared(&self, name: &str) -> bool {
-        let text = self.checker.source.text;
-        text.contains(&format!("[nf.{name}]")) || text.contains(&format!("[port.{name}]"))
+    /// Returns true if the table of the NF or port that is named has an error.
+    fn is_faulty(&self, element: &str) -> bool {
+        self.checker.faulty.contains(element.split([':', '.']).next().unwrap_or_default())
+    }
+
+    /// Records an error of a path or an edge, except one of an NF with errors in its table: its settings may define the
+    /// inputs and outputs.
+    fn path_error(&mut self, element: &Spanned<String>, problem: String, remedy: String) {
+        self.checker.incomplete = true;
+        if !self.is_faulty(element.get_ref()) {
+            self.checker.error(element.span(), element.get_ref(), problem, remedy);
+        }
     }
 
     /// Returns the NF and input of `nf` or `nf:input`, in a path from the port `from`.
@@ -179,7 +193,7 @@ impl<'a> Builder<'a> {
             None => format!("{} has no interface with the name of the path's port", nf_config.kind.name),
         };
         let remedy = format!("write {name}:INPUT; its inputs are {known}");
-        self.checker.error(element.span(), element.get_ref(), problem, remedy);
+        self.path_error(element, problem, remedy);
         None
     }
 
@@ -204,6 +218,12 @@ impl<'a> Builder<'a> {
         let open = *on_panic == OnPanic::Open;
         let span = path.span();
         let [first, middle @ .., last] = path.get_ref().as_slice() else {
+            let cut = self.checker.incomplete && path.get_ref().len() == 1;
+            self.checker.incomplete = true;
+            // an invalid element was left out
+            if cut {
+                return None;
+            }
             self.checker.error(
                 span,
                 "path",
@@ -219,6 +239,7 @@ impl<'a> Builder<'a> {
             None if self.nfs.iter().any(|nf| nf.name == *first.get_ref()) => {
                 let first_port = self.ports.first().map_or("in", |p| &p.name).to_owned();
                 let nf = first.get_ref();
+                self.checker.incomplete = true;
                 self.checker.error(
                     first.span(),
                     nf,
@@ -252,14 +273,18 @@ impl<'a> Builder<'a> {
                 self.used.insert(last.get_ref().clone());
                 Target::Port(p as u16)
             }
-            None => {
-                let (nf, input) = self.input(last, Some(first.get_ref()))?;
+            None => 'end: {
+                let Some((nf, input)) = self.input(last, Some(first.get_ref())) else {
+                    from = None;
+                    break 'end Target::Unconnected;
+                };
                 let nf_config = &self.nfs[nf as usize];
                 let continues = nf_config
                     .outputs
                     .first()
                     .is_some_and(|out| self.first_outputs.contains(&format!("{}.{out}", nf_config.name)));
-                if !nf_config.outputs.is_empty() && !nf_config.has_interfaces() && !continues {
+                let complete = !self.checker.incomplete && !self.is_faulty(last.get_ref());
+                if !nf_config.outputs.is_empty() && !nf_config.has_interfaces() && !continues && complete {
                     let (kind, remedy) = (
                         nf_config.kind.name,
                         "end it with a port or an NF without outputs, or begin another path with its output",
@@ -290,7 +315,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let Some((nf, input)) = self.input(element, Some(first.get_ref())) else { continue };
-            if self.nfs[nf as usize].outputs.is_empty() {
+            if self.nfs[nf as usize].outputs.is_empty() && !self.is_faulty(element.get_ref()) {
                 let kind = self.nfs[nf as usize].kind.name;
                 self.checker.error(
                     element.span(),
@@ -366,7 +391,7 @@ impl<'a> Builder<'a> {
         let Some(at) = nf_config.outputs.iter().position(|o| *o == output) else {
             let (known, kind) = (nf_config.outputs.join(", "), nf_config.kind.name);
             let problem = format!("{kind} has no output {output:?}");
-            self.checker.error(first.span(), first.get_ref(), problem, format!("its outputs are: {known}"));
+            self.path_error(first, problem, format!("its outputs are: {known}"));
             return None;
         };
         self.links.push(Link { name: first.get_ref().clone(), chain: n });
@@ -388,7 +413,9 @@ impl<'a> Builder<'a> {
                 let remedy = "end that path with the NF, or use another NF here";
                 self.checker.error(span, &name, "this output continues along a path", remedy);
             } else if at == 0 && !self.ends.iter().any(ends_here) {
-                self.checker.error(span, &name, "no path ends with this NF", "end one with it");
+                if !self.checker.incomplete {
+                    self.checker.error(span, &name, "no path ends with this NF", "end one with it");
+                }
             } else {
                 let target = Target::Port((self.ports.len() + n) as u16);
                 if at == 0 {
@@ -406,12 +433,8 @@ impl<'a> Builder<'a> {
             let nf_config = &self.nfs[nf];
             let Some(at) = nf_config.outputs.iter().position(|o| *o == output) else {
                 let (known, kind) = (nf_config.outputs.join(", "), nf_config.kind.name);
-                self.checker.error(
-                    edge.from.span(),
-                    edge.from.get_ref(),
-                    format!("{kind} has no output {output:?}"),
-                    format!("its outputs are: {known}"),
-                );
+                let problem = format!("{kind} has no output {output:?}");
+                self.path_error(&edge.from, problem, format!("its outputs are: {known}"));
                 continue;
             };
             if !set.insert((nf, at)) {
@@ -470,7 +493,7 @@ impl<'a> Builder<'a> {
         for (element, nf, hop) in entered {
             match onward.get(&nf) {
                 Some(target) => self.hops[hop as usize].next = *target,
-                None if self.nfs[nf as usize].outputs.is_empty() => {}
+                None if self.nfs[nf as usize].outputs.is_empty() || self.checker.incomplete => {}
                 None => {
                     let (name, first) = (&self.nfs[nf as usize].name, &self.nfs[nf as usize].outputs[0]);
                     let remedy = format!("add [[edge]] with from = \"{name}.{first}\"");
@@ -521,7 +544,7 @@ impl<'a> Builder<'a> {
     fn traffic(&mut self, file: &File) {
         let Some(traffic) = &file.traffic else { return };
         let Some(into) = &traffic.get_ref().into else { return };
-        if !self.port(into).is_some_and(|p| self.ports[p].received_from) {
+        if !self.port(into).is_some_and(|p| self.ports[p].received_from) && !self.checker.incomplete {
             let names: Vec<_> = self.ports.iter().filter(|p| p.received_from).map(|p| p.name.as_str()).collect();
             let remedy = format!("name one of: {}", names.join(", "));
             self.checker.error(traffic.span(), into, "is not a port with which a path begins", remedy);
@@ -529,6 +552,9 @@ impl<'a> Builder<'a> {
     }
 
     fn unused(&mut self, file: &File) {
+        if self.checker.incomplete {
+            return;
+        }
         for name in file.port.keys() {
             if self.port(name.get_ref()).is_some() && !self.used.contains(name.get_ref()) {
                 self.checker.error(

@@ -76,11 +76,12 @@ impl Checker<'_> {
 }
 
 impl Builder<'_> {
-    /// Returns the sandboxes of a file without other errors.
+    /// Returns the sandboxes of a file without errors in its paths, ports and NFs.
     pub(super) fn sandboxes(&mut self, file: &File) -> Vec<Sandbox> {
+        let before = self.checker.errors.len();
         let chains: Vec<Option<Isolation>> =
             file.chain.iter().map(|chain| self.chain_isolation(chain.get_ref())).collect();
-        if !self.checker.errors.is_empty() {
+        if self.checker.incomplete || !self.checker.faulty.is_empty() || self.checker.errors.len() != before {
             return vec![];
         }
         let members = self.members(file, &chains);

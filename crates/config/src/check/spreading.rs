@@ -33,7 +33,7 @@ struct Conflict {
 impl Builder<'_> {
     /// Combines the requirements of the NFs of all chains; reports those that cannot be met.
     pub(super) fn spread(&mut self, file: &File, chains: &mut [Chain], sandboxes: &[Sandbox]) {
-        if !self.checker.errors.is_empty() {
+        if self.checker.incomplete {
             return;
         }
         let names: BTreeSet<&str> = sandboxes.iter().flat_map(|s| &s.nfs).map(String::as_str).collect();

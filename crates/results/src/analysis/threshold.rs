@@ -51,7 +51,7 @@ pub enum Verdict {
     Absent,
 }
 
-const UNITS: [(&str, f64, Unit); 21] = [
+const UNITS: [(&str, f64, Unit); 25] = [
     ("", 1.0, Unit::Plain),
     ("k", 1e3, Unit::Plain),
     ("M", 1e6, Unit::Plain),
@@ -64,6 +64,10 @@ const UNITS: [(&str, f64, Unit); 21] = [
     ("kbps", 1e3, Unit::Bits),
     ("Mbps", 1e6, Unit::Bits),
     ("Gbps", 1e9, Unit::Bits),
+    ("bit/s", 1.0, Unit::Bits),
+    ("kbit/s", 1e3, Unit::Bits),
+    ("Mbit/s", 1e6, Unit::Bits),
+    ("Gbit/s", 1e9, Unit::Bits),
     ("ns", 1e-9, Unit::Time),
     ("us", 1e-6, Unit::Time),
     ("µs", 1e-6, Unit::Time),

@@ -245,6 +245,11 @@ impl PortSetup<'_> {
         let fail = |e: dpdk::Error| self.environment_error(port, &e.to_string(), ports::remedy(&plan.device, &e));
         ports::claim_socket(&plan.device)
             .map_err(|e| self.environment_error(port, &e, "name another socket, or stop that process".to_owned()))?;
+        // sandboxes do not see the directory of PCI devices
+        let checked = Some(&plan.device).filter(|device| device.pci_address().is_none());
+        if let Some((problem, remedy)) = checked.and_then(ports::missing) {
+            return Err(self.environment_error(port, &problem, remedy));
+        }
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
         let info = opened.info().map_err(fail)?;
         let extra = self.extra_queues(port);

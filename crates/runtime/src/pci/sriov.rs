@@ -151,16 +151,22 @@ fn environment_error(port: &str, problem: impl std::fmt::Display, remedy: impl I
     Error::Environment { problem: format!("port {port:?}: {problem}"), remedy: remedy.into() }
 }
 
+/// Returns the problem and the remedy if there is no NIC of this name or PCI address.
+pub(crate) fn missing_nic(sys: &Path, name: &str) -> Option<(String, String)> {
+    sysfs_dir(sys, name).err()?;
+    let remedy = "name the interface of a NIC as ip link shows it, or the NIC's PCI address as lspci -D shows it";
+    let exists = sys.join("class/net").join(name).exists();
+    let problem = if exists { "is not the interface of a PCI device" } else { "does not exist" };
+    Some((format!("{name} {problem}"), remedy.to_owned()))
+}
+
 impl<'a> Nic<'a> {
     fn find(kernel: &'a dyn Kernel, port: &str, name: &'a str) -> Result<Nic<'a>, Error> {
         let sys = kernel.sys();
-        let dir = sysfs_dir(sys, name).map_err(|_| {
-            let remedy =
-                "name the interface of a NIC as ip link shows it, or the NIC's PCI address as lspci -D shows it";
-            let exists = sys.join("class/net").join(name).exists();
-            let problem = if exists { "is not the interface of a PCI device" } else { "does not exist" };
-            environment_error(port, format!("{name} {problem}"), remedy)
-        })?;
+        if let Some((problem, remedy)) = missing_nic(sys, name) {
+            return Err(environment_error(port, problem, remedy));
+        }
+        let dir = sysfs_dir(sys, name).map_err(|e| environment_error(port, format!("{name}: {e}"), "check dmesg"))?;
         Ok(Nic { kernel, name, dir, ports: vec![] })
     }
 

@@ -1,7 +1,9 @@
 //! DPDK devices.
 
 use super::io::Transmit;
-use config::{Device, Sandbox};
+use crate::pci::sriov::missing_nic;
+use config::{ChainFile, Device, Sandbox, Transport};
+use diagnostics::Diagnostic;
 use dpdk::netdev;
 use dpdk::{Driver, PortConfig, PortHandle, PortInfo, PortStats, TxQueue};
 use packet::Batch;
@@ -129,6 +131,59 @@ pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
     }
 }
 
+/// Returns the problem and the remedy if this machine lacks the device.
+pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
+    if let Some(address) = device.pci_address().map(config::full_pci_address) {
+        let exists = Path::new("/sys/bus/pci/devices").join(&address).exists();
+        let remedy = "name a NIC by an address that lspci -D shows, and bind it to vfio-pci".to_owned();
+        return (!exists).then(|| (format!("there is no PCI device {address}"), remedy));
+    }
+    if let Some(function) = device.virtual_function() {
+        return missing_nic(Path::new("/sys"), &function.physical);
+    }
+    match scheme_and_target(device)? {
+        ("af_packet" | "af_xdp", name) if !netdev::exists(name) => {
+            let all = netdev::names().join(", ");
+            Some((
+                format!("there is no interface {name:?}"),
+                format!("name one of the interfaces {all}, or create {name} first"),
+            ))
+        }
+        // an existing tap that no process uses is opened
+        ("tap", name) if netdev::exists(name) && netdev::driver(name).as_deref() != Some("tun") => Some((
+            format!("an interface {name:?} exists, and is not a tap"),
+            format!("choose another name, or open the interface with \"af_packet:{name}\""),
+        )),
+        ("tap", name) if netdev::is_running(name) => {
+            Some((format!("another process uses the tap {name:?}"), "stop it, or choose another name".to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// Returns an error for each device that a chain file names and this machine lacks.
+pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
+    let error = |(n, port): (usize, &config::Port)| {
+        let (problem, remedy) = missing(&port.device)?;
+        Some(file.locate_device(n, Diagnostic::new(problem).remedy(remedy)))
+    };
+    let devices = file.ports.iter().enumerate().filter_map(error);
+    let free = dpdk::Memory::free_huge_pages();
+    let zero_copy = |sandbox: &&Sandbox| free == 0 && sandbox.transport == Transport::MemifZeroCopy;
+    let sandboxes = file.sandboxes.iter().filter(zero_copy).map(|sandbox| {
+        let d = Diagnostic::new("the transport \"memif-zero-copy\" needs huge pages, and none are free");
+        let remedy = "echo 512 | sudo tee /proc/sys/vm/nr_hugepages; or set transport = \"memif\", which needs none";
+        Diagnostic { file: Some(file.file.clone()), ..d.value(&sandbox.name).remedy(remedy) }
+    });
+    devices.chain(sandboxes).collect()
+}
+
+/// Returns an error if this machine lacks a device that is written as in a chain file.
+pub fn missing_device(written: &str) -> Option<Diagnostic> {
+    let (problem, remedy) = missing(&Device::parse(written, "port").ok()?)?;
+    Some(Diagnostic::new(problem).value(written).remedy(remedy))
+}
+
 /// Returns the packet buffers that a driver may retain after it has closed.
 pub(crate) fn buffers_kept_by_driver(info: &PortInfo, config: &PortConfig, arguments: &str) -> usize {
     /// Packets in the fill ring and in the completion ring of an AF_XDP socket.
@@ -186,12 +241,11 @@ pub(crate) fn remedy(device: &Device, e: &dpdk::Error) -> String {
             "enable the IOMMU, and bind the device to a driver that DPDK can use: sudo modprobe vfio-pci && \
              sudo dpdk-devbind.py -b vfio-pci {name}"
         ),
-        "tap" => as_root("cap_net_admin", &format!("no interface {target:?} exists, and /dev/net/tun does")),
-        "af_packet" => as_root("cap_net_raw,cap_net_admin", &format!("interface {target:?} exists (ip link)")),
-        "af_xdp" => as_root(
-            "cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin",
-            &format!("interface {target:?} exists (ip link)"),
-        ),
+        "tap" => as_root("cap_net_admin", &format!("/dev/net/tun exists, for {target:?}")),
+        "af_packet" => as_root("cap_net_raw,cap_net_admin", &format!("interface {target:?} is up (ip link)")),
+        "af_xdp" => {
+            as_root("cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin", &format!("interface {target:?} is up (ip link)"))
+        }
         "virtio-user" => format!("start the vhost-user side first: no process listens at {target}"),
         "vhost" => format!(
             "check that the directory of {target} exists and is writable, and that no other process listens there"

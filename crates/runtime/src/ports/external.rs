@@ -53,6 +53,9 @@ impl ExternalPorts {
             let Device::Dpdk { name: dpdk_name, arguments, .. } = device else {
                 return Err(error("not a DPDK device", "name a device, not a capture file".to_owned()));
             };
+            if let Some((problem, remedy)) = device::missing(device) {
+                return Err(error(&problem, remedy));
+            }
             device::claim_socket(device)
                 .map_err(|e| error(&e, "name another socket, or stop that process".to_owned()))?;
             let fail = |e: dpdk::Error| error(&e.to_string(), device::remedy(device, &e));

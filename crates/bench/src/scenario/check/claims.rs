@@ -20,16 +20,22 @@ impl Checker<'_> {
         traffic: &TrafficSpec,
     ) -> Vec<Claim> {
         let mut claims: Vec<Claim> = vec![];
+        if self.invalid.published || self.invalid.matrix || self.invalid.traffic {
+            // claims refer to them
+            return claims;
+        }
+        let errors = self.errors.len();
         for (n, claim) in file.claim.iter().enumerate() {
             if n == MAX_ITEMS {
                 let text = claim.get_ref().text.get_ref();
                 self.error(claim.span(), text, "too many claims", format!("write up to {MAX_ITEMS}"));
                 break;
             }
-            let claim = self.claim(file, claim, published, matrix, traffic, &claims);
+            let complete = self.errors.len() == errors && !self.invalid.claims;
+            let claim = self.claim(file, claim, published, matrix, traffic, complete.then_some(&claims[..]));
             claims.extend(claim);
         }
-        if !self.errors.is_empty() {
+        if self.errors.len() != errors || self.invalid.claims {
             // a claim with an unknown id would be reported twice
             return claims;
         }
@@ -53,7 +59,7 @@ impl Checker<'_> {
         published: &[Published],
         matrix: &Matrix,
         traffic: &TrafficSpec,
-        before: &[Claim],
+        before: Option<&[Claim]>,
     ) -> Option<Claim> {
         let claim = written.get_ref();
         let text = &claim.text;
@@ -76,7 +82,7 @@ impl Checker<'_> {
                 return None;
             }
         }
-        let is_before = |id: &String| before.iter().any(|c| c.published.value.id == *id);
+        let is_before = |id: &String| before.is_none_or(|before| before.iter().any(|c| c.published.value.id == *id));
         if let Some(required) = claim.requires.as_ref().filter(|id| !is_before(id.get_ref())) {
             let remedy = "name the published result of an earlier claim";
             self.error(required.span(), required.get_ref(), "no claim before this one refers to it", remedy);

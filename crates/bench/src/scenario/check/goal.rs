@@ -5,6 +5,7 @@ use crate::Goal;
 use crate::method::{self, Thoroughness};
 use crate::scenario::{MeasurementSettings, file};
 use crate::search::SearchKind;
+use graph::Rate;
 use std::ops::Range;
 use toml::Spanned;
 
@@ -37,8 +38,16 @@ impl Checker<'_> {
             }
             Some(*value.get_ref())
         };
-        let line_rate_bps = number(&written.line_rate_bps, 1e6, 1e13);
         let soak_s = number(&written.soak_s, 0.001, 604_800.0);
+        let line_rate_bps = written.line_rate_bps.as_ref().and_then(|line| {
+            let text = as_text(line);
+            let rate = Rate::bits_per_second(&text).filter(|rate| (1e6..=1e13).contains(rate));
+            if rate.is_none() {
+                let remedy = "write 1e6 to 1e13 bits per second, such as 10e9 or \"10 Gbps\"";
+                self.error(line.span(), &text, "is not a line rate", remedy);
+            }
+            rate
+        });
         // a parameter is checked in every cell
         let rate = written.rate.as_ref().filter(|rate| !has_parameter(Some(rate)));
         let rate_pps = rate.and_then(|rate| self.rate(&as_text(rate), rate.span(), &goal));
@@ -68,9 +77,10 @@ impl Checker<'_> {
     /// Parses a load, packets per second.
     pub(super) fn rate(&mut self, text: &str, span: Range<usize>, goal: &Goal) -> Option<f64> {
         let (min, max) = ((1.0 / goal.final_s()).max(1.0), traffic::pace::MAX_PPS);
-        let rate = text.parse().ok().filter(|rate| (min..=max).contains(rate));
+        let rate = Rate::packets_per_second(text).filter(|rate| (min..=max).contains(rate));
         if rate.is_none() {
-            self.error(span, text, "rate out of range", format!("write {min} to {max} packets per second"));
+            let remedy = format!("write {min} to {max} packets per second, such as 5e6 or \"5 Mpps\"");
+            self.error(span, text, "rate out of range", remedy);
         }
         rate
     }
