@@ -118,7 +118,7 @@ impl Nf for Stateless {
     const KIND: &'static str = "stateless";
     const ABOUT: &'static str = "Drops every fifth class of packets.";
     fn build(_: &NoSettings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        let frame = graph::Operator::filter(graph::frame(), "class", |frame| frame.bytes()[43] % 5 != 0);
+        let frame = graph::Operator::filter(graph::frame(), "class", |frame| !frame.bytes()[43].is_multiple_of(5));
         Ok(graph::Operator::compose(frame))
     }
 }
