@@ -6,12 +6,33 @@ use crate::image::program::Program;
 use crate::launch::{LaunchSpec, PROCESS_COMMAND};
 use serde_json::{Value, json};
 use std::io;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 /// Path of the program in a container.
 pub(crate) const PROGRAM: &str = "/bondstone";
 /// Path of the launch spec in a container.
 const LAUNCH_SPEC: &str = "/launch.json";
+
+/// Added to the user ID of a container for the user that runc is until it starts the program. At most 32 sandboxes have
+/// IDs of their own among the 64 of a run.
+const SETUP_USER_OFFSET: u32 = 32;
+/// Files that show the state of the host.
+const MASKED: [&str; 13] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+];
 
 /// Returns a runc command with its state in a folder.
 pub(crate) fn runc_command(state: &Path, arguments: &[&str]) -> Vec<String> {
@@ -41,7 +62,15 @@ pub(crate) fn write_bundle(
     program: &Program,
     groups: &Path,
 ) -> io::Result<()> {
-    std::fs::create_dir_all(folder.join("rootfs"))?;
+    let root = folder.join("rootfs");
+    std::fs::create_dir_all(&root)?;
+    // runc creates mount points in it as the root of the user namespace, which is no user of the host
+    let setup_user = spec.user + SETUP_USER_OFFSET;
+    chown(&root, Some(setup_user), Some(setup_user))?;
+    let mappings = json!([
+        { "containerID": 0, "hostID": setup_user, "size": 1 },
+        { "containerID": spec.user, "hostID": spec.user, "size": 1 },
+    ]);
     let bind = |at: &Path, from: &Path, write: bool| {
         let options = ["bind", "nosuid", "nodev", if write { "rw" } else { "ro" }];
         json!({ "destination": at, "source": from, "type": "bind", "options": options })
@@ -68,13 +97,15 @@ pub(crate) fn write_bundle(
         mounts.push(file_system(&at, "tmpfs", &["nosuid", "noexec", "nodev", "mode=700", "size=4k", &user]));
         mounts.extend(spec.sockets.iter().map(|socket| bind(socket, socket, true)));
     }
-    let namespaces = ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
+    let namespaces = ["user", "pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
     // the groups have their limits already
     let linux = json!({
         "namespaces": namespaces,
+        "uidMappings": mappings,
+        "gidMappings": mappings,
         "cgroupsPath": groups,
         "resources": { "cpu": { "shares": cgroup::shares() } },
-        "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug"],
+        "maskedPaths": MASKED,
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
     });
     let none: Value = json!([]);
