@@ -227,10 +227,18 @@ const DENIED_TO_QEMU: &[libc::c_long] = &[
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
+/// Returns a rule that compares the low 32 bits of arguments of a call; all comparisons must be true.
+fn arguments_rule(comparisons: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
+    let condition = |(n, operator, value): &(u8, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*n, SeccompCmpArgLen::Dword, operator.clone(), *value)
+    };
+    let conditions = comparisons.iter().map(condition).collect::<Result<_, _>>();
+    conditions.and_then(SeccompRule::new).map_err(|e| e.to_string())
+}
+
 /// Returns a rule that compares the low 32 bits of argument `n` of a call.
 fn argument_rule(n: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(n, SeccompCmpArgLen::Dword, operator, value);
-    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(|e| e.to_string())
+    arguments_rule(&[(n, operator, value)])
 }
 
 /// Returns rules that allow some values of argument `n` of a call.
@@ -291,9 +299,11 @@ pub(crate) fn install_setup_filter(devices: bool) -> Result<(), String> {
 pub(crate) fn install_nf_filter(devices: bool) -> Result<(), String> {
     let mut rules = common_rules(devices)?;
     rules.extend(unconditional(DENIED));
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, vec![argument_rule(2, MaskedEq(libc::PROT_EXEC as u64), 0)?]);
-    }
+    let executable = (2, MaskedEq(libc::PROT_EXEC as u64), 0);
+    rules.insert(libc::SYS_mprotect, vec![arguments_rule(std::slice::from_ref(&executable))?]);
+    // the limit of private memory does not include shared memory
+    let shared = (3, MaskedEq(libc::MAP_SHARED as u64), 0);
+    rules.insert(libc::SYS_mmap, vec![arguments_rule(&[executable, shared])?]);
     rules.insert(libc::SYS_fcntl, one_of(1, FILE_COMMANDS)?);
     rules.insert(libc::SYS_madvise, one_of(2, ADVICE)?);
     // limits may be read and not set

@@ -45,6 +45,13 @@ fn calls() -> Vec<Call> {
         ("getpid", libc::SYS_getpid, NONE, Runs, Runs),
         ("getrandom", libc::SYS_getrandom, NONE, Runs, Runs),
         ("mmap read-write", libc::SYS_mmap, page(r | w), Runs, Runs),
+        (
+            "mmap shared",
+            libc::SYS_mmap,
+            [0, 4096, r as u64, (libc::MAP_SHARED | libc::MAP_ANONYMOUS) as u64, BAD, 0],
+            Runs,
+            Killed,
+        ),
         ("mmap read-execute", libc::SYS_mmap, page(r | x), Runs, Killed),
         ("mmap write-execute", libc::SYS_mmap, page(w | x), REFUSED, Killed),
         ("mmap read-write-execute", libc::SYS_mmap, page(r | w | x), REFUSED, Killed),
