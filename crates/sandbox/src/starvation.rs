@@ -71,6 +71,14 @@ mod tests {
         // with 15 of 4111 shares of the CPU
         let beside_others = starved(low.id(), 5000);
         kill_process(Pid::from_child(&low), Signal::STOP).unwrap();
+        // the signal takes effect when it runs the next time
+        let is_stopped = || read_to_string(format!("/proc/{}/stat", low.id())).unwrap().contains(") T");
+        for _ in 0..5000 {
+            if is_stopped() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let stopped = starved(low.id(), 100);
         others.iter_mut().chain([&mut low]).for_each(|process| {
             process.kill().unwrap();
@@ -81,7 +89,7 @@ mod tests {
         waiting.kill().unwrap();
         waiting.wait().unwrap();
         assert_eq!(beside_others, 50);
-        // a signal takes a moment, and so does the start of a program
+        // the start of a program takes a moment
         assert!(stopped < 10 && idle < 10, "{stopped} {idle}");
     }
 }
