@@ -8,6 +8,8 @@
 //!   payload.
 //! * a **value** ([`ipv4::Repr`], [`tcp::Repr`], ...): plain fields, parsed from a view and emitted to bytes.
 //!
+//! Of applications, [`dns`] has messages, [`http`] requests and [`tls`] the ClientHello.
+//!
 //! [`Follows`] says which header may stand above which, [`checksum`] computes and updates checksums, [`flow`] tells
 //! packets apart, and [`build`] makes whole frames for tests and tools.
 //!
@@ -18,9 +20,13 @@
 mod against_etherparse;
 pub mod arp;
 pub mod build;
+#[cfg(test)]
+mod captures;
 pub mod checksum;
+pub mod dns;
 pub mod ethernet;
 pub mod flow;
+pub mod http;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ip;
@@ -32,6 +38,7 @@ pub mod options;
 #[cfg(test)]
 mod samples;
 pub mod tcp;
+pub mod tls;
 pub mod udp;
 mod view;
 pub mod vlan;
@@ -40,6 +47,7 @@ use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub use arp::Arp;
+pub use dns::Dns;
 pub use ethernet::{EtherType, Ethernet, MacAddr};
 pub use icmpv4::Icmpv4;
 pub use icmpv6::Icmpv6;
@@ -47,6 +55,7 @@ pub use ip::IpProtocol;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use tcp::{Tcp, TcpFlags};
+pub use tls::TlsRecord;
 pub use udp::Udp;
 pub use view::View;
 pub use vlan::Vlan;
@@ -69,6 +78,10 @@ pub enum Malformed {
     Kind,
     /// A value does not fit in its field.
     Range,
+    /// A name or label is too long, or a compression pointer does not refer backwards.
+    Name,
+    /// A line of text does not follow the grammar of its protocol.
+    Text,
 }
 
 impl fmt::Display for Malformed {
@@ -81,6 +94,8 @@ impl fmt::Display for Malformed {
             Malformed::Option => "option or extension header with an impossible length",
             Malformed::Kind => "unsupported type, operation or address format",
             Malformed::Range => "value does not fit in its field",
+            Malformed::Name => "name too long, or with a pointer that does not refer backwards",
+            Malformed::Text => "line that does not follow the grammar of the protocol",
         })
     }
 }

@@ -91,6 +91,8 @@ mod tests {
         promises::<Udp>(bytes);
         promises::<Icmpv4>(bytes);
         promises::<Icmpv6>(bytes);
+        promises::<Dns>(bytes);
+        promises::<TlsRecord>(bytes);
         let _ = flow::FiveTuple::of_frame(bytes);
         let _ = flow::FiveTuple::of_ipv4(bytes);
         let _ = flow::FiveTuple::of_ipv6(bytes);
