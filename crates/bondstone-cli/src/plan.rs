@@ -104,7 +104,7 @@ impl Plan {
             chain: &file.chains[*n].name,
             cpus: &p.cpus,
             nodes: p.cpus.iter().map(|cpu| topology.node_of(*cpu)).collect(),
-            why: if own.is_empty() { &p.reason } else { "not used by sandboxes" },
+            why: if own.is_empty() || sandboxes.is_empty() { &p.reason } else { "not used by sandboxes" },
             packets: packets(&file, *n, &p.cpus),
         });
         let names: Vec<String> = sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.name)).collect();

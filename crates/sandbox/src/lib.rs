@@ -37,4 +37,4 @@ pub use kernel::Kernel;
 pub use launch::{EXTERNAL_SWITCH_COMMAND, GUEST_COMMAND, PROCESS_COMMAND};
 pub use placement::choose_cpus;
 pub use process::run_process;
-pub use vm::{Accelerator, VmImage, detect_accelerator, measure_boot_time, standalone_command};
+pub use vm::{Accelerator, VmImage, detect_accelerator, measure_boot_time, probe_kvm, standalone_command};

@@ -79,12 +79,26 @@ fn kernel_command_line(more: &str) -> String {
     format!("console=ttyS0 quiet panic=-1 no_timer_check init_on_alloc=0 {more}")
 }
 
-/// Returns the accelerator. `/dev/kvm` may exist and not work, so a kernel is started with a time limit; the result is
+/// Opens KVM and creates a virtual machine, which is removed at once.
+///
+/// # Errors
+/// The kernel or the CPU does not support virtual machines, or this user may not create them.
+pub fn probe_kvm() -> std::io::Result<()> {
+    /// Version that the kernel has reported since Linux 2.6.22 (`KVM_API_VERSION` of linux/kvm.h).
+    const API_VERSION: i32 = 12;
+    let error = |e: kvm_ioctls::Error| std::io::Error::from_raw_os_error(e.errno());
+    let kvm = kvm_ioctls::Kvm::new().map_err(error)?;
+    match kvm.get_api_version() {
+        API_VERSION => kvm.create_vm().map(drop).map_err(error),
+        other => Err(std::io::Error::other(format!("unknown version {other} of the KVM API"))),
+    }
+}
+
+/// Returns the accelerator. KVM may create VMs that do not run, so a kernel is started with a time limit; the result is
 /// cached until the next boot.
 #[must_use]
 pub fn detect_accelerator(kernel: &Kernel) -> Accelerator {
-    let usable = rustix::fs::access("/dev/kvm", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_ok();
-    if !usable {
+    if probe_kvm().is_err() {
         return Accelerator::Tcg;
     }
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -42,8 +42,7 @@ fn pages(name: &str, folder: &str, all: Option<Pages>, nodes: &[(String, Pages)]
         "faster access to packets and large tables: fewer TLB misses"
     };
     let Some(all) = all else {
-        let state = if large { State::Ok } else { State::Missing };
-        return Check::new(check, state, "not supported by kernel or CPU, or /sys is not mounted", provides)
+        return Check::new(check, State::Missing, "not supported by kernel or CPU, or /sys is not mounted", provides)
             .remedy("a kernel with CONFIG_HUGETLBFS");
     };
     let mut found = format!("{} free of {}", all.free, all.total);
@@ -51,9 +50,17 @@ fn pages(name: &str, folder: &str, all: Option<Pages>, nodes: &[(String, Pages)]
         let each: Vec<_> = nodes.iter().map(|(n, p)| format!("{n}: {} of {}", p.free, p.total)).collect();
         found += &format!(" ({})", each.join(", "));
     }
-    let state = if large || all.free >= MIN_FREE_PAGES { State::Ok } else { State::Degraded };
+    let state = match () {
+        () if large && all.total == 0 => State::Missing,
+        () if large || all.free >= MIN_FREE_PAGES => State::Ok,
+        () => State::Degraded,
+    };
+    if all.total == 0 {
+        found = "none reserved".to_owned();
+    }
     let target = all.total - all.free.min(all.total) + 512;
     let remedy = match nodes {
+        _ if large => format!("echo 4 | sudo tee /sys/kernel/mm/hugepages/{folder}/nr_hugepages"),
         [] | [_] => format!("echo {target} | sudo tee /proc/sys/vm/nr_hugepages"),
         _ => format!("echo 512 | sudo tee /sys/devices/system/node/node*/hugepages/{folder}/nr_hugepages"),
     };
@@ -98,8 +105,10 @@ mod tests {
         let two = check(Some(of(4, 4)), &nodes);
         assert_eq!(two.found, "4 free of 4 (node0: 4 of 4, node1: 0 of 0)");
         assert!(two.remedy.unwrap().contains("node*"));
-        assert_eq!(pages("1G", "", Some(of(0, 0)), &[]).state, State::Ok);
-        assert_eq!(pages("1G", "", None, &[]).state, State::Ok);
+        let none = pages("1G", "", Some(of(0, 0)), &[]);
+        assert_eq!((none.state, none.found.as_str()), (State::Missing, "none reserved"));
+        assert_eq!(pages("1G", "", Some(of(4, 0)), &[]).state, State::Ok);
+        assert_eq!(pages("1G", "", None, &[]).state, State::Missing);
         // the two files are not read atomically
         assert!(check(Some(of(1, 2)), &[]).remedy.unwrap().contains("echo 512 "));
     }

@@ -20,7 +20,7 @@ pub(super) fn checks() -> Vec<Check> {
         tap(open("/dev/net/tun"), capabilities),
         packet(capabilities),
         af_xdp(xdp, capabilities),
-        kvm(open("/dev/kvm")),
+        kvm(sandbox::probe_kvm()),
     ]
 }
 
@@ -82,6 +82,7 @@ fn af_xdp(socket: io::Result<()>, capabilities: u64) -> Check {
 
 fn kvm(device: io::Result<()>) -> Check {
     let state = if device.is_ok() { State::Ok } else { State::Missing };
+    let found = device.as_ref().map_or_else(|e| format!("/dev/kvm: {}", reason(e)), |()| "creates VMs".to_owned());
     let remedy = match &device {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => "sudo usermod -aG kvm $USER, then log in again",
         _ => {
@@ -89,8 +90,7 @@ fn kvm(device: io::Result<()>) -> Check {
              modprobe kvm_amd"
         }
     };
-    Check::new("KVM", state, access("/dev/kvm", &device), "NFs in virtual machines with hardware virtualisation")
-        .remedy(remedy)
+    Check::new("KVM", state, found, "NFs in virtual machines with hardware virtualisation").remedy(remedy)
 }
 
 #[cfg(test)]

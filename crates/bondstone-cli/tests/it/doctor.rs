@@ -26,3 +26,13 @@ fn prints_a_table_and_a_verdict() {
     let verdict = said.out.trim_end().lines().last().unwrap();
     assert!(said.out.contains("scheduling gaps") && verdict.ends_with('.'), "{said:?}");
 }
+
+/// Doctor and run use one probe.
+#[test]
+fn kvm_is_ok_if_it_creates_a_vm() {
+    let checks: Vec<Value> = serde_json::from_str(&bondstone(["doctor", "--json"]).out).unwrap();
+    let find = |name: &str| checks.iter().find(|check| check["check"] == name).unwrap();
+    assert_eq!(find("KVM")["state"] == "ok", sandbox::probe_kvm().is_ok(), "{}", find("KVM"));
+    let pages = find("huge pages of 1G");
+    assert!(pages["state"] != "ok" || pages["found"] != "0 free of 0", "{pages}");
+}
