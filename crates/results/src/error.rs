@@ -61,6 +61,12 @@ pub enum Error {
     /// The URL is not one of PostgreSQL.
     #[error("{location}: not a PostgreSQL URL: {reason}; use postgres://USER@HOST/DATABASE")]
     Url { location: String, reason: String },
+    /// A command line contains a password.
+    #[error(
+        "{location}: a password on the command line is readable by all users of this host; leave it out, and write it \
+         into ~/.pgpass or $PGPASSFILE as HOST:PORT:DATABASE:USER:PASSWORD, or set PGPASSWORD"
+    )]
+    PasswordInArgument { location: String },
     /// The server cannot be reached, or refuses this user.
     #[error("{location}: cannot connect: {reason}; check with `psql {location}`")]
     Unreachable { location: String, reason: String },
@@ -124,6 +130,7 @@ impl Error {
             | Error::Changed { .. }
             | Error::Refused(_)
             | Error::Url { .. }
+            | Error::PasswordInArgument { .. }
             | Error::Column { .. }
             | Error::Filter { .. }
             | Error::Tag { .. }

@@ -26,6 +26,19 @@ impl Location {
         }
     }
 
+    /// Parses an argument of a command line, which all users of the host can read.
+    ///
+    /// # Errors
+    /// If it is a URL with a password.
+    pub fn from_argument(text: impl AsRef<OsStr>) -> Result<Location, Error> {
+        match Location::parse(text) {
+            Location::Server(url) if without_password(&url) != url => {
+                Err(Error::PasswordInArgument { location: without_password(&url) })
+            }
+            location => Ok(location),
+        }
+    }
+
     /// Returns `$BONDSTONE_DB`, a file or a URL; else the file `bondstone/results.sqlite` in `$XDG_DATA_HOME`; else in
     /// `~/.local/share`. Empty variables, and a relative `XDG_DATA_HOME`, are ignored (XDG Base Directory
     /// Specification).
@@ -118,6 +131,17 @@ mod tests {
             let location = Location::parse(url);
             assert_eq!(location.to_string(), shown);
             assert!(!format!("{location:?}").contains("cret"));
+        }
+    }
+
+    #[test]
+    fn rejects_passwords_in_arguments() {
+        for url in ["postgres://u:secret@h/d", "postgres:///d?host=/run&password=secret"] {
+            let message = Location::from_argument(url).unwrap_err().to_string();
+            assert!(message.contains("PGPASSFILE") && !message.contains("secret"), "{message}");
+        }
+        for valid in ["postgres://u@h:1/d?host=/run", "postgresql:///d", "a:b@c.sqlite"] {
+            assert_eq!(Location::from_argument(valid).unwrap(), Location::parse(valid));
         }
     }
 

@@ -83,14 +83,14 @@ fn kernel_command_line(more: &str) -> String {
 ///
 /// # Errors
 /// The kernel or the CPU does not support virtual machines, or this user may not create them.
-pub fn probe_kvm() -> std::io::Result<()> {
+pub fn probe_kvm() -> io::Result<()> {
     /// Version that the kernel has reported since Linux 2.6.22 (`KVM_API_VERSION` of linux/kvm.h).
     const API_VERSION: i32 = 12;
-    let error = |e: kvm_ioctls::Error| std::io::Error::from_raw_os_error(e.errno());
+    let error = |e: kvm_ioctls::Error| io::Error::from_raw_os_error(e.errno());
     let kvm = kvm_ioctls::Kvm::new().map_err(error)?;
     match kvm.get_api_version() {
         API_VERSION => kvm.create_vm().map(drop).map_err(error),
-        other => Err(std::io::Error::other(format!("unknown version {other} of the KVM API"))),
+        other => Err(io::Error::other(format!("unknown version {other} of the KVM API"))),
     }
 }
 

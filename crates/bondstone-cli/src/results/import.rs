@@ -56,7 +56,7 @@ impl Import {
         let mut out = std::io::stdout().lock();
         let mut json = vec![];
         for file in &self.files {
-            let (format, imported) = read(&Location::parse(file), format)?;
+            let (format, imported) = read(&Location::from_argument(file)?, format)?;
             let (mut new, mut existing, mut ids) = (0, 0, vec![]);
             match imported {
                 Imported::Documents(documents) => {
@@ -79,7 +79,7 @@ impl Import {
             for (id, tag) in ids.iter().flat_map(|id| self.tag.iter().map(move |tag| (id, tag))) {
                 store.tag(id, tag)?;
             }
-            let location = Location::parse(file);
+            let location = Location::from_argument(file)?;
             if self.json {
                 let file = location.to_string();
                 json.push(

@@ -329,6 +329,30 @@ fn all_commands_on_a_server() {
 }
 
 #[test]
+fn reads_the_password_file_of_a_server() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(server) = server::Server::start() else { return };
+    let url = server.database("results");
+    server.sql("results", "CREATE ROLE writer LOGIN PASSWORD 'se:cret'; GRANT ALL ON SCHEMA public TO writer").unwrap();
+    server.require_password("writer");
+    let url = url.replace("bondstone@", "writer@");
+    let scratch = Scratch::new();
+    let passwords = scratch.write("pgpass", "*:*:other:writer:wrong\n*:5432:results:writer:se\\:cret\n");
+    let list = |mode| {
+        std::fs::set_permissions(&passwords, PermissionsExt::from_mode(mode)).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bondstone"));
+        let said: Said =
+            command.args(["results", "list", "--db", &url]).env("PGPASSFILE", &passwords).output().unwrap().into();
+        said
+    };
+    let said = list(0o600);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    // a file that others may read is ignored
+    let said = list(0o644);
+    assert!(said.status == Some(3) && said.err.contains("password"), "{}", said.err);
+}
+
+#[test]
 fn invalid_locations() {
     let scratch = Scratch::new();
     let text = scratch.write("notes.txt", "not a database\n".repeat(100));
@@ -336,7 +360,14 @@ fn invalid_locations() {
     let empty_dir = scratch.path("none");
     std::fs::create_dir(&empty_dir).unwrap();
     let url = format!("postgres://u:secret@{}/d", empty_dir.to_str().unwrap().replace('/', "%2F"));
-    let said = run(&url, &["list"]);
+    // a password on the command line is readable by all users
+    for line in [&["list"][..], &["import", &url]] {
+        let said = if line[0] == "list" { run(&url, line) } else { run(scratch.path("x").to_str().unwrap(), line) };
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(said.err.contains("PGPASSFILE") && !said.err.contains("secret"), "{}", said.err);
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    let said: Said = command.args(["results", "list"]).env("BONDSTONE_DB", &url).output().unwrap().into();
     assert_eq!(said.status, Some(3), "{}", said.err);
     assert!(said.err.contains("cannot connect") && !said.err.contains("secret"), "{}", said.err);
     // an empty database: the message names the next step

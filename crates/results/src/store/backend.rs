@@ -1,5 +1,6 @@
 //! SQLite and PostgreSQL behind one interface.
 
+mod password_file;
 mod server;
 mod value;
 
@@ -9,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 pub(crate) use server::Server;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 pub(crate) use value::{Row, Value};
@@ -81,6 +83,8 @@ impl File {
             created.map_err(|reason| Error::Folder { folder: folder.to_owned(), reason })?;
         }
         let fail = |reason| Error::from_sqlite(file, reason);
+        // created here, so that other users cannot read it; SQLite reports the errors
+        let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
         // without SQLITE_OPEN_URI: any file name is valid
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(file, flags).map_err(fail)?;

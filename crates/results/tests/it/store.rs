@@ -59,6 +59,14 @@ fn results_persist() {
 }
 
 #[test]
+fn a_new_file_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_folder, file) = new_path();
+    drop(Store::open(&file).unwrap());
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn filters_select_results() {
     let (_folder, file) = new_path();
     let mut store = Store::open(&file).unwrap();

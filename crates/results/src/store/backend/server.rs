@@ -1,5 +1,6 @@
 //! A PostgreSQL database.
 
+use super::password_file;
 use super::value::{Row, Value};
 use crate::error::LOCK_TIMEOUT_S;
 use crate::{Error, Location};
@@ -23,15 +24,16 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Connects. A password missing in the URL is taken from `$PGPASSWORD`.
+    /// Connects. A password missing in the URL is taken from `$PGPASSWORD`, then from the password file.
     pub(crate) fn open(url: &str) -> Result<Server, Error> {
         let location = Location::Server(url.to_owned()).to_string();
         let mut config: Config =
             url.parse().map_err(|e: postgres::Error| Error::Url { location: location.clone(), reason: message(&e) })?;
-        if config.get_password().is_none()
-            && let Some(password) = std::env::var_os("PGPASSWORD").filter(|p| !p.is_empty())
-        {
-            config.password(password.as_encoded_bytes());
+        if config.get_password().is_none() {
+            let variable = std::env::var_os("PGPASSWORD").filter(|p| !p.is_empty()).map(|p| p.into_encoded_bytes());
+            if let Some(password) = variable.or_else(|| password_file::password(&config).map(String::into_bytes)) {
+                config.password(password);
+            }
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(Duration::from_secs(LOCK_TIMEOUT_S));

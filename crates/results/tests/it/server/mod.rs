@@ -66,6 +66,15 @@ impl Server {
         self.url(name)
     }
 
+    /// Requires a password of a user from now on.
+    #[allow(dead_code, reason = "one of the two test programs uses it")]
+    pub(crate) fn require_password(&self, user: &str) {
+        let file = self.folder.path().join("data/pg_hba.conf");
+        let old = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("local all {user} scram-sha-256\n{old}")).unwrap();
+        self.sql("postgres", "SELECT pg_reload_conf()").unwrap();
+    }
+
     /// Runs statements in a database and returns the output.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(program("psql").expect("part of the server"));
