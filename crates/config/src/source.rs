@@ -84,12 +84,22 @@ impl Source<'_> {
     }
 
     /// Returns the errors of the syntax of a file. An error of brackets or quotes causes others further down, of which
-    /// only duplicate keys are reported.
+    /// only duplicate keys and invalid values are reported.
     pub fn syntax_errors(&self, all: &[toml::de::Error]) -> Vec<Diagnostic> {
-        let is_independent = |(n, e): &(usize, &toml::de::Error)| *n == 0 || e.message().starts_with("duplicate key");
+        let is_independent = |(n, e): &(usize, &toml::de::Error)| {
+            *n == 0 || e.message().starts_with("duplicate key") || is_invalid_value(e.message())
+        };
         let all = all.iter().enumerate().filter(is_independent).take(MAX_ERRORS);
         all.map(|(_, e)| self.toml_error(e)).collect()
     }
+}
+
+/// Returns true for the message of the TOML parser about a value of no type, such as a word without quotes.
+fn is_invalid_value(message: &str) -> bool {
+    ["float", "integer", "boolean", "datetime", "number"]
+        .iter()
+        .any(|kind| message.strip_prefix("invalid ").is_some_and(|rest| rest.starts_with(kind)))
+        || message.starts_with("string values must be quoted")
 }
 
 /// Returns the problem and the remedy for a message of the TOML parser or of `serde`.
@@ -103,6 +113,10 @@ fn in_users_words(message: &str) -> (String, Option<String>) {
     }
     if let Some(field) = message.strip_prefix("missing field ") {
         return (format!("{field} is missing"), Some(format!("add {} = ...", field.trim_matches('`'))));
+    }
+    if is_invalid_value(message) {
+        let remedy = "write text in quotes, a number, or true or false";
+        return ("is not a value".to_owned(), Some(remedy.to_owned()));
     }
     if message.starts_with("duplicate key") {
         return (message.to_owned(), Some("write each key once".to_owned()));
@@ -184,6 +198,18 @@ mod tests {
     fn finds_similar_words() {
         assert_eq!(nearest("tpa", ["tap", "null"].into_iter()), Some("tap"));
         assert_eq!(nearest("wide", ["tap", "null"].into_iter()), None);
+    }
+
+    #[test]
+    fn reports_every_word_without_quotes_but_no_consequence_of_an_open_bracket() {
+        let lines = |text: &str| -> Vec<usize> {
+            let source = Source { text, file: Path::new("x.toml") };
+            let (_, errors) = toml::de::DeTable::parse_recoverable(text);
+            source.syntax_errors(&errors).iter().filter_map(|d| d.line).collect()
+        };
+        assert_eq!(lines("a = null\nb = 1\nc = 5x\nd = yes\n"), [1, 3, 4]);
+        assert_eq!(lines("[a\nb = 1\n[c]\nd = [1, 2\n"), [1]);
+        assert_eq!(lines("a = 1\na = 2\n[b]\nb.c = 1\nb.c = 2\n"), [2, 5]);
     }
 
     #[test]

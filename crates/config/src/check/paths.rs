@@ -23,6 +23,9 @@ pub(super) struct Builder<'a> {
     pub(super) checker: Checker<'a>,
     pub(super) ports: Vec<Port>,
     pub(super) nfs: Vec<NfConfig>,
+    /// Indices of ports and NFs by name.
+    port_index: BTreeMap<String, usize>,
+    nf_index: BTreeMap<String, usize>,
     pub(super) hops: Vec<HopPlan>,
     /// Targets of the outputs of each NF.
     pub(super) edges: Vec<Vec<Target>>,
@@ -41,7 +44,11 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(checker: Checker<'a>, ports: Vec<Port>, nfs: Vec<NfConfig>) -> Self {
+        let index =
+            |names: &mut dyn Iterator<Item = &String>| names.cloned().enumerate().map(|(n, name)| (name, n)).collect();
         Builder {
+            port_index: index(&mut ports.iter().map(|port| &port.name)),
+            nf_index: index(&mut nfs.iter().map(|nf| &nf.name)),
             checker,
             ports,
             edges: nfs.iter().map(|nf| vec![Target::Unconnected; nf.outputs.len().max(1)]).collect(),
@@ -131,7 +138,11 @@ impl<'a> Builder<'a> {
     }
 
     fn port(&self, name: &str) -> Option<usize> {
-        self.ports.iter().position(|p| p.name == name)
+        self.port_index.get(name).copied()
+    }
+
+    fn nf(&self, name: &str) -> Option<usize> {
+        self.nf_index.get(name).copied()
     }
 
     fn unknown(&mut self, element: &Spanned<String>, what: &str) {
@@ -150,6 +161,7 @@ impl<'a> Builder<'a> {
         let named = wrong.split([':', '.']).next().unwrap_or_default();
         let remedy = match nearest(named, names.iter().copied().chain(kinds.iter().copied())) {
             Some(near) => format!("did you mean {near:?}?"),
+            None if names.is_empty() => format!("declare it as [port.{named}] or [nf.{named}]"),
             None => format!("declare it as [port.{named}] or [nf.{named}], or use one of {}", names.join(", ")),
         };
         self.checker.error(element.span(), &wrong, format!("is not {what}"), remedy);
@@ -173,7 +185,7 @@ impl<'a> Builder<'a> {
     fn input(&mut self, element: &Spanned<String>, from: Option<&str>) -> Option<(u16, u8)> {
         let (name, input) =
             element.get_ref().split_once(':').map_or((element.get_ref().as_str(), None), |(n, i)| (n, Some(i)));
-        let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
+        let Some(nf) = self.nf(name) else {
             self.unknown(element, "an NF");
             return None;
         };
@@ -198,6 +210,9 @@ impl<'a> Builder<'a> {
     }
 
     fn hop(&mut self, span: Range<usize>, plan: HopPlan) -> Target {
+        if self.hops.len() >= MAX_HOPS {
+            self.checker.incomplete = true;
+        }
         if self.hops.len() == MAX_HOPS {
             self.checker.error(
                 span,
@@ -236,7 +251,7 @@ impl<'a> Builder<'a> {
         let mut from = port.map(Start::Port);
         match port {
             None if first.get_ref().contains('.') => from = self.link(n, first),
-            None if self.nfs.iter().any(|nf| nf.name == *first.get_ref()) => {
+            None if self.nf(first.get_ref()).is_some() => {
                 let first_port = self.ports.first().map_or("in", |p| &p.name).to_owned();
                 let nf = first.get_ref();
                 self.checker.incomplete = true;
@@ -383,7 +398,7 @@ impl<'a> Builder<'a> {
     /// The output `NF.OUTPUT` with which chain `n` first_outputs.
     fn link(&mut self, n: usize, first: &Spanned<String>) -> Option<Start> {
         let (name, output) = first.get_ref().split_once('.')?;
-        let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
+        let Some(nf) = self.nf(name) else {
             self.unknown(first, "an NF's output");
             return None;
         };
@@ -426,7 +441,7 @@ impl<'a> Builder<'a> {
         }
         for edge in &file.edge {
             let (name, output) = edge.from.get_ref().split_once('.').unwrap_or((edge.from.get_ref(), "out"));
-            let Some(nf) = self.nfs.iter().position(|nf| nf.name == name) else {
+            let Some(nf) = self.nf(name) else {
                 self.unknown(&edge.from, "an NF's output");
                 continue;
             };
