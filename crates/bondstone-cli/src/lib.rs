@@ -71,7 +71,7 @@ Examples:
 #[command(
     name = "bondstone",
     version,
-    max_term_width = 120,
+    max_term_width = 100,
     after_help = examples()
 )]
 struct Cli {

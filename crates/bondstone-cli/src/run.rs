@@ -63,6 +63,9 @@ impl Run {
         let (interrupt, events) = channel();
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
+        for sandbox in &file.sandboxes {
+            eprintln!("starting sandbox {}: {}", sandbox.name, sandbox.isolation.name());
+        }
         let options = Options { strategy: self.placing.strategy(), memory_limit: memory, ..Options::default() };
         let chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
             // the start ends at the first NF with an error
@@ -82,6 +85,13 @@ impl Run {
             eprintln!(
                 "sandbox {name}: {isolation} ({runtime}), transport {transport}, ready after {startup_ms:.0} ms{idle}"
             );
+        }
+        for port in before.ports.iter().filter(|port| port.link == Some(false)) {
+            let event = match port.device.split(':').next() {
+                Some("vhost" | "virtio-user" | "memif") => "the other side to connect",
+                _ => "the link to come up",
+            };
+            eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}", worker.chains.join(", "));
@@ -150,7 +160,7 @@ fn rates_line(before: Option<&Summary>, now: &Summary) -> String {
     let per_second = |of: &dyn Fn(&Summary) -> u64| rate(of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds);
     let port = |(n, port): (usize, &PortSummary)| {
         let (received, sent) = (per_second(&|s| s.ports[n].received), per_second(&|s| s.ports[n].sent));
-        format!("{} in {received}pps out {sent}pps", port.name)
+        format!("{} rx {received}pps tx {sent}pps", port.name)
     };
     let ports: Vec<String> = now.ports.iter().enumerate().map(port).collect();
     let dropped = per_second(&|s| s.totals.dropped);
@@ -236,7 +246,7 @@ fn text(s: &Summary) -> String {
         out += &format!("{workers}\n");
     }
 
-    let mut links = Table::new(&["to other cores", "sent", "received", "cycles in", "cycles out", "dropped"]);
+    let mut links = Table::new(&["to other cores", "sent", "received", "cycles tx", "cycles rx", "dropped"]);
     for l in &s.links {
         let cycles = |c: &Cycles| c.per_packet().map_or("-".to_owned(), |c| format!("{c:.1}"));
         links.row([
@@ -259,8 +269,8 @@ fn text(s: &Summary) -> String {
         "starts",
         "sent",
         "received",
-        "cycles in",
-        "cycles out",
+        "cycles tx",
+        "cycles rx",
         "dropped",
     ]);
     for w in &s.sandboxes {
