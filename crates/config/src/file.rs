@@ -45,8 +45,9 @@ impl File {
     /// Reads a file without its `[nf]` tables. Invalid values are left out.
     pub(crate) fn read(mut table: DeTable<'_>, reader: &mut Reader<'_>) -> (File, Invalid) {
         let before = reader.errors.len();
+        let misspelt = !table.contains_key("bondstone") && Reader::has_or_misspells(&table, "bondstone");
         let bondstone = table.remove("bondstone").and_then(|value| reader.value(value));
-        let version = reader.errors.len() != before;
+        let version = misspelt || reader.errors.len() != before;
         let clock = table.remove("clock").and_then(|value| reader.value(value));
         let remedy = "write [port.NAME] and below it device = \"...\"";
         let (port, ports) = reader.table("port", table.remove("port"), remedy);

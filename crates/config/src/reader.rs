@@ -110,6 +110,11 @@ impl Reader<'_> {
         (values, invalid)
     }
 
+    /// Returns true if a table has a key, or one that is probably meant to be it.
+    pub fn has_or_misspells(table: &DeTable<'_>, key: &str) -> bool {
+        table.contains_key(key) || table.keys().any(|other| nearest(other.get_ref(), [key].into_iter()).is_some())
+    }
+
     /// Reports keys that are left in a table of which all `known` keys were taken.
     pub fn unknown_keys(&mut self, table: &DeTable<'_>, known: &[&str]) {
         for key in table.keys() {

@@ -55,11 +55,11 @@ impl File {
             let value = table.remove(key).and_then(|value| reader.value(value));
             (value, reader.errors.len() != before)
         }
-        let has_header = table.contains_key("scenario");
-        if !has_header {
+        let misspelt = !table.contains_key("bondstone") && Reader::has_or_misspells(&table, "bondstone");
+        if !Reader::has_or_misspells(&table, "scenario") {
             reader.error(0..0, Diagnostic::new("`scenario` is missing").value("scenario").remedy("add [scenario]"));
         }
-        if !table.contains_key("dut") {
+        if !Reader::has_or_misspells(&table, "dut") {
             reader.error(0..0, Diagnostic::new("`dut` is missing").value("dut").remedy("add [dut]"));
         }
         let ((bondstone, version), (scenario, _)) =
@@ -78,7 +78,7 @@ impl File {
         let invalid_claims = reader.errors.len() != before;
         reader.unknown_keys(&table, &KEYS);
         let invalid = Invalid {
-            version,
+            version: version || misspelt,
             dut: invalid_dut || dut.is_none(),
             traffic: invalid_traffic,
             goal: invalid_goal,

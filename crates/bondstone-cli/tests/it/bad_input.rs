@@ -602,7 +602,7 @@ name = \"no path\"
 [[chain]]
 path = [\"c\", \"drop\"]
 [[edge]]
-from = \"second.copie\"
+from = \"third.copie\"
 to = \"b\"
 [[edge]]
 from = \"second.copy\"
@@ -639,10 +639,11 @@ device = \"ring\"
 kind = \"tee\"
 every = 2
 [nf.route]
-kind = \"router\"
-[nf.route.interfaces]
-a = { addresses = [\"10.0.0.1/24\"], mac = \"02:00:00:00:00:01\" }
-b = { addresses = [\"10.0.1.1/24\"], mac = \"02:00:00:00:00:02\" }
+kind = \"l3fwd\"
+icmp_rate = 10
+[nf.route.interface]
+a = { addresses = [\"10.0.0.1/24\"] }
+b = { addresses = [\"10.0.1.1/24\"] }
 [[chain]]
 name = \"main\"
 path = [\"a\", \"copy\", \"route\"]
@@ -746,4 +747,15 @@ fn values_in_errors_are_cut() {
         assert!(output.status == Some(2) && output.err.len() < 5000, "{} bytes", output.err.len());
         assert!(output.err.contains("characters)") && output.err.contains("help:"), "{}", output.err);
     }
+}
+
+#[test]
+fn plan_mentions_sandboxes_only_if_there_are_some() {
+    let scratch = Scratch::new();
+    let output = command("plan", &scratch.write("chain.toml", BASE.replace("PATH", "[\"a\", \"ttl\", \"b\"]")));
+    assert!(output.status == Some(0) && !output.out.contains("sandbox"), "{output:?}");
+    let below = "[nf.x]\nkind = \"ttl\"\nisolation = \"process\"\n";
+    let text = BASE.replace("PATH", "[\"a\", \"x\", \"b\"]") + below;
+    let output = command("plan", &scratch.write("chain.toml", text));
+    assert!(output.status == Some(0) && output.out.contains("not used by sandboxes"), "{output:?}");
 }
