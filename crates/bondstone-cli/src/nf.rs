@@ -107,12 +107,7 @@ fn page(kind: &NfKind) -> anyhow::Result<String> {
     let mut out = format!("{}: {}\n\n", kind.name, kind.about);
     let schema = kind.schema();
     let mut settings = Table::new(&["setting", "type", "default", "meaning"]);
-    for (name, s) in schema["properties"].as_object().into_iter().flatten() {
-        let default = s.get("default").map_or_else(String::new, ToString::to_string);
-        let default = if default == "null" { "not set".to_owned() } else { default };
-        let about = s["description"].as_str().unwrap_or_default().replace('\n', " ");
-        settings.row([name.clone(), type_of(s), default, about]);
-    }
+    Settings { schema: &schema, rows: &mut settings }.add(&schema, "", 0);
     out += &if settings.is_empty() { "  No settings.\n".to_owned() } else { settings.to_string() };
     let per_interface = if interfaces(kind)?.is_empty() { None } else { Some("one for each interface") };
     let list = |names: &[&str], more: Option<&'static str>| {
@@ -139,20 +134,93 @@ fn page(kind: &NfKind) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// Describes the type of a setting.
-fn type_of(s: &Value) -> String {
-    let name = |t: &str| if t == "array" { "list".to_owned() } else { t.to_owned() };
-    match &s["type"] {
-        Value::String(t) => name(t),
-        Value::Array(ts) => {
-            ts.iter().filter_map(Value::as_str).filter(|t| *t != "null").map(name).collect::<Vec<_>>().join(" or ")
+/// Rows of settings, with those of nested tables below them.
+struct Settings<'a> {
+    schema: &'a Value,
+    rows: &'a mut Table,
+}
+
+impl<'a> Settings<'a> {
+    /// Adds the settings of a table; `prefix` is its path.
+    fn add(&mut self, table: &'a Value, prefix: &str, depth: usize) {
+        /// Deepest nesting that is shown; settings may be recursive.
+        const DEEPEST: usize = 4;
+        let required = |name: &str| table["required"].as_array().is_some_and(|all| all.iter().any(|r| r == name));
+        for (name, setting) in table["properties"].as_object().into_iter().flatten() {
+            let path = format!("{prefix}{name}");
+            let default = match setting.get("default") {
+                None if required(name) => "required".to_owned(),
+                None | Some(Value::Null) => "not set".to_owned(),
+                Some(Value::Array(all)) if all.is_empty() => "none".to_owned(),
+                Some(Value::Object(all)) if all.is_empty() => "none".to_owned(),
+                Some(default) => default.to_string(),
+            };
+            let about = setting["description"].as_str().unwrap_or_default().replace('\n', " ");
+            self.rows.row([path.clone(), self.type_of(setting), default, about]);
+            for (table, suffix) in self.nested(setting).into_iter().filter(|_| depth < DEEPEST) {
+                self.add(table, &format!("{path}{suffix}."), depth + 1);
+            }
         }
-        _ => match s["anyOf"].as_array() {
-            Some(any) => any.iter().map(type_of).filter(|t| t != "null").collect::<Vec<_>>().join(" or "),
-            None => s["enum"]
-                .as_array()
-                .map_or_else(String::new, |e| e.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")),
-        },
+    }
+
+    /// Returns the schema that a reference names.
+    fn resolve(&self, s: &'a Value) -> &'a Value {
+        match s["$ref"].as_str().and_then(|reference| self.schema.pointer(reference.strip_prefix('#')?)) {
+            Some(target) => target,
+            None => match s["allOf"].as_array().map(Vec::as_slice) {
+                Some([one]) => self.resolve(one),
+                _ => s,
+            },
+        }
+    }
+
+    /// Returns the variants of a schema, except null.
+    fn variants(&self, s: &'a Value) -> Vec<&'a Value> {
+        let s = self.resolve(s);
+        let all = s["anyOf"].as_array().or(s["oneOf"].as_array());
+        let not_null = |s: &&Value| s["type"] != "null";
+        all.map_or(vec![s], |all| all.iter().filter(not_null).flat_map(|s| self.variants(s)).collect())
+    }
+
+    /// Returns the tables in a setting with what their path appends to that of the setting.
+    fn nested(&self, s: &'a Value) -> Vec<(&'a Value, &'static str)> {
+        let has_settings = |s: &Value| s["properties"].is_object();
+        let tables = self.variants(s).into_iter().flat_map(|s| {
+            let inside = [(&s["items"], "[]"), (&s["additionalProperties"], ".NAME")];
+            let inside = inside.into_iter().filter(|(s, _)| s.is_object());
+            let inside = inside.flat_map(|(s, suffix)| self.variants(s).into_iter().map(move |s| (s, suffix)));
+            inside.chain([(s, "")]).collect::<Vec<_>>()
+        });
+        tables.filter(|(s, _)| has_settings(s)).collect()
+    }
+
+    /// Describes the type of a setting.
+    fn type_of(&self, s: &'a Value) -> String {
+        let of = |s: &'a Value| {
+            let name = |name: &str| match name {
+                "array" => match self.variants(&s["items"])[..] {
+                    [one] if one["type"].is_string() && one["type"] != "object" => {
+                        format!("list of {}", self.type_of(one))
+                    }
+                    _ => "list".to_owned(),
+                },
+                "object" => "table".to_owned(),
+                other => other.to_owned(),
+            };
+            let values = s["enum"].as_array().cloned().or_else(|| Some(vec![s.get("const")?.clone()]));
+            match (values, &s["type"]) {
+                (Some(values), _) => values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
+                (None, Value::String(t)) => name(t),
+                (None, Value::Array(all)) => {
+                    let all = all.iter().filter_map(Value::as_str).filter(|t| *t != "null").map(name);
+                    all.collect::<Vec<_>>().join(" or ")
+                }
+                (None, _) => String::new(),
+            }
+        };
+        let mut all: Vec<String> = self.variants(s).into_iter().map(of).filter(|text| !text.is_empty()).collect();
+        all.dedup();
+        all.join(" or ")
     }
 }
 

@@ -759,3 +759,27 @@ fn plan_mentions_sandboxes_only_if_there_are_some() {
     let output = command("plan", &scratch.write("chain.toml", text));
     assert!(output.status == Some(0) && output.out.contains("not used by sandboxes"), "{output:?}");
 }
+
+#[test]
+fn nf_show_describes_nested_settings() {
+    let row = |text: &str, name: &str| {
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        row.unwrap_or_else(|| panic!("no {name} in\n{text}")).to_owned()
+    };
+    let shown = bondstone(["nf", "show", "l3fwd"]).out;
+    assert!(row(&shown, "table").contains("\"lpm\" or \"exact\""), "{shown}");
+    assert!(row(&shown, "interface").contains("none") && row(&shown, "route").contains("none"), "{shown}");
+    assert!(row(&shown, "interface.NAME.addresses").contains("list of string"), "{shown}");
+    assert!(row(&shown, "route[].prefix").contains("string"), "{shown}");
+    // every setting of every NF has a type
+    let all: Value = serde_json::from_str(&bondstone(["nf", "list", "--json"]).out).unwrap();
+    for kind in all.as_array().unwrap().iter().map(|kind| kind["name"].as_str().unwrap()) {
+        let shown = bondstone(["nf", "show", kind]).out;
+        let rows = shown.lines().skip_while(|line| !line.contains("setting ")).skip(1);
+        for line in rows.take_while(|line| !line.trim().is_empty()) {
+            let kind_of_value = line.split_whitespace().nth(1).unwrap();
+            let known = ["string", "integer", "number", "boolean", "list", "table"];
+            assert!(known.contains(&kind_of_value) || kind_of_value.starts_with('"'), "{kind}: {line}");
+        }
+    }
+}
