@@ -1,5 +1,6 @@
 //! Integration tests of this crate, in one program.
 
+mod attacks;
 mod bad_input;
 #[cfg(feature = "measure")]
 mod bench;

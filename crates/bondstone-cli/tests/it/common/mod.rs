@@ -67,20 +67,32 @@ impl Drop for Scratch {
     }
 }
 
-/// The program of `examples/misbehave.rs`, built.
-pub(crate) fn misbehave() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
+/// Returns the path of the program `examples/misbehave.rs`.
+pub(crate) fn misbehave() -> PathBuf {
+    examples().join("misbehave")
+}
+
+/// Returns the path of the program `examples/attack.rs`.
+pub(crate) fn attack() -> PathBuf {
+    examples().join("attack")
+}
+
+/// Builds the examples and returns their folder.
+fn examples() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
         let built = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().expect("it is in a folder");
         let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut cargo = Command::new(env!("CARGO"));
         // with the packages of the tests, so that nothing is compiled again
-        cargo.args(["build", "--offline", "--workspace", "--example", "misbehave"]).args(release);
+        cargo
+            .args(["build", "--offline", "--workspace", "--example", "misbehave", "--example", "attack"])
+            .args(release);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         cargo.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
         let said = Said::from(cargo.output().unwrap());
         assert_eq!(said.status, Some(0), "{}", said.err);
-        built.join("examples/misbehave")
+        built.join("examples")
     })
 }
 
