@@ -1,4 +1,5 @@
 //! `native-bench`: compares every NF in Rust with its C baseline, on the same packets, in one process and on one core.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 mod components;
 mod fixture;

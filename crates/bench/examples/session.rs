@@ -3,6 +3,7 @@
 //! ```sh
 //! cargo run --release -p bondstone-bench --example session -- examples/router.toml
 //! ```
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use bench::session::{Event, MemoryStore, Run, Session, SessionCell};
 use config::ChainFile;

@@ -4,6 +4,7 @@
 //! near the limit meets the goal in some measurements and not in others. The correct results are the span of loads from
 //! the one that meets the goal with a probability of 99 % in full-length trials to the one with 1 %; a result is
 //! correct if its bounds, apart by at most the width of the goal, touch that span.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
 use bench::simulated::Simulated;
 use bench::{Goal, GoalResult, LimitedBy, Limits, Next, SearchKind};

@@ -10,6 +10,7 @@
 //! ratio with the
 //! 95 % confidence interval of its median (order statistics). Open vSwitch is stopped while Bondstone runs. Needs root, 1024
 //! huge pages of 2 MiB and `apt-get install openvswitch-switch-dpdk`. An argument selects rows by a part of their name.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use bench::dut::{CustomCommands, DutContext, DutSpec, Env, ExpectedTraffic, Forward, Ports, StartedDevice, registry};
 use pcap::{LinkType, Writer};

@@ -8,6 +8,7 @@
 //! Runs are interleaved; the medians are printed: the rate, the host side's cycles per packet for sending and
 //! receiving, with copies, and the sandbox's cycles for receiving, in the NF, and for sending. `ring` is a ring to
 //! another CPU of the same process, without copies. Arguments select isolations: `sandbox_costs process`.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use serde_json::Value;
 use std::path::Path;

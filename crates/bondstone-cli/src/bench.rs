@@ -12,6 +12,7 @@ use bench::{Goal, Scenario, SyntheticOptions, TrafficSpec};
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::{Rate, Registry};
+use logger::eprintln;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! `bondstone check`.
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 #[cfg(feature = "measure")]
 use bench::{
     Scenario,
@@ -10,8 +11,9 @@ use bench::{
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
+use logger::eprintln;
 use serde_json::json;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Checks a chain file or scenario without running it: format, names, paths, edges, files, the settings of all NFs, and

@@ -9,6 +9,7 @@ mod privileges;
 mod sysfs;
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use serde::Serialize;
 use std::fmt;
@@ -86,7 +87,7 @@ impl Doctor {
         let dpdk = dpdk::checks();
         checks.extend(dpdk.checks.iter().cloned());
         let exit = if dpdk.memory.is_some() { Exit::Success } else { Exit::Environment };
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &checks)?;
             writeln!(out)?;

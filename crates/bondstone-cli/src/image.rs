@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use config::{ChainFile, Sandbox};
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
+use logger::eprintln;
 use runtime::Options;
 use sandbox::{Accelerator, ImageContent, Kernel, Program, SOCKETS, SandboxedEngine};
 use serde_json::json;

@@ -1,8 +1,10 @@
 //! `bondstone import`.
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use diagnostics::Diagnostics;
-use std::io::{Read, Write, stdin, stdout};
+use logger::eprintln;
+use std::io::{Read, Write, stdin};
 use std::path::PathBuf;
 
 /// Converts a rule set of iptables or nftables to settings of the NF `firewall`.
@@ -60,7 +62,7 @@ impl Import {
             fault.file = Some(self.list.clone());
             Diagnostics(vec![fault])
         })?;
-        let mut out = stdout().lock();
+        let mut out = stdout();
         if self.lines {
             imported.notes.iter().try_for_each(|note| writeln!(out, "# {note}"))?;
             imported.rules.iter().try_for_each(|rule| writeln!(out, "{rule}"))?;

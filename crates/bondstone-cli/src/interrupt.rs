@@ -1,6 +1,7 @@
 //! SIGINT (Ctrl-C) and SIGTERM.
 
 use crate::exit::Exit;
+use logger::eprintln;
 use std::time::{Duration, Instant};
 
 /// Time after the first interrupt in which others count as the same one: `timeout` signals a process and then its
@@ -39,6 +40,7 @@ pub(crate) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<(
         Effect::Ignore => {}
         Effect::Terminate => {
             eprintln!("interrupted again: terminating");
+            logger::flush();
             std::process::exit(Exit::Interrupted as i32);
         }
     })?;

@@ -34,6 +34,7 @@ mod results;
 mod run;
 #[cfg(feature = "measure")]
 mod session;
+mod stdout;
 mod table;
 #[cfg(feature = "measure")]
 mod trend;
@@ -42,7 +43,10 @@ use clap::{Parser, Subcommand};
 pub use crash::CountingAllocator as Memory;
 use exit::Exit;
 use graph::Registry;
+use logger::eprintln;
+use std::io::Write;
 use std::process::ExitCode;
+use stdout::stdout;
 
 /// Returns the end of the help.
 fn examples() -> String {
@@ -132,44 +136,69 @@ enum Command {
 
 /// Runs the command line of this process with the NFs of `registry`.
 pub fn main(registry: Registry) -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::SandboxProcess { spec, inner } => return sandbox::run_process(&registry, &spec, inner),
+    let exit = run(&registry);
+    logger::flush();
+    exit
+}
+
+fn run(registry: &Registry) -> ExitCode {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(e) => {
+            // invalid arguments, or a request for help
+            let printed = e.print().and_then(|()| stdout().flush());
+            return if printed.is_ok() || e.use_stderr() {
+                ExitCode::from(e.exit_code() as u8)
+            } else {
+                Exit::Failed.into()
+            };
+        }
+    };
+    let result = match command {
+        Command::SandboxProcess { spec, inner } => return sandbox::run_process(registry, &spec, inner),
         Command::SandboxesAtSwitch { file } => {
             // only the end of the input stops it
             match interrupt::on_interrupt(|| {}) {
-                Ok(()) => return sandbox::serve_external_switch(&registry, &file),
+                Ok(()) => return sandbox::serve_external_switch(registry, &file),
                 Err(e) => Err(e),
             }
         }
-        Command::SandboxGuest { inner } => return sandbox::run_guest(&registry, inner),
-        Command::Run(run) => run.run(&registry),
+        Command::SandboxGuest { inner } => return sandbox::run_guest(registry, inner),
+        Command::Run(run) => run.run(registry),
         #[cfg(feature = "measure")]
-        Command::Bench(bench) => bench.run(&registry),
+        Command::Bench(bench) => bench.run(registry),
         #[cfg(feature = "measure")]
-        Command::Reproduce(reproduce) => reproduce.run(&registry),
+        Command::Reproduce(reproduce) => reproduce.run(registry),
         #[cfg(feature = "measure")]
         Command::Results(results) => results.run(),
         #[cfg(feature = "measure")]
         Command::Trend(trend) => trend.run(),
-        Command::Check(check) => check.run(&registry),
-        Command::Plan(plan) => plan.run(&registry),
-        Command::Nf(nf) => nf.run(&registry),
-        Command::Image(image) => image.run(&registry),
-        Command::New(new) => new.run(&registry),
+        Command::Check(check) => check.run(registry),
+        Command::Plan(plan) => plan.run(registry),
+        Command::Nf(nf) => nf.run(registry),
+        Command::Image(image) => image.run(registry),
+        Command::New(new) => new.run(registry),
         Command::Import(import) => import.run(),
         Command::Lint(lint) => lint.run(),
         Command::Doctor(doctor) => doctor.run(),
         #[cfg(feature = "measure")]
         Command::DutAgent => ::bench::dut::agent().map(|()| Exit::Success).map_err(Into::into),
     };
+    let result = result.and_then(|exit| Ok(stdout().flush().map(|()| exit)?));
     result
         .unwrap_or_else(|e: anyhow::Error| {
-            // the reader of the output has closed it
-            if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
-                return Exit::Success;
+            // a reader that has closed the output, such as `head`, needs no message
+            if !is_broken_pipe(&e) {
+                eprintln!("error: {e:#}");
             }
-            eprintln!("error: {e:#}");
             exit::of(&e)
         })
         .into()
+}
+
+/// Returns true if the reader of the output has closed it.
+fn is_broken_pipe(e: &anyhow::Error) -> bool {
+    let of_json = e.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+    let kind = of_json.or(e.downcast_ref::<std::io::Error>().map(std::io::Error::kind));
+    kind == Some(std::io::ErrorKind::BrokenPipe)
 }

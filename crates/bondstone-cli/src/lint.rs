@@ -1,10 +1,12 @@
 //! `bondstone lint`.
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::{Table, count};
 use diagnostics::{Diagnostic, Diagnostics};
 use lint::{Dependency, Error, Finding, Report};
-use std::io::{Write, stdout};
+use logger::eprintln;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Rejects unsafe code in a crate of NFs, and counts it in the dependencies.
@@ -52,7 +54,7 @@ impl Lint {
             }
             Err(e) => return Err(Diagnostics(vec![diagnostic(&e)]).into()),
         };
-        let mut out = stdout().lock();
+        let mut out = stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &report)?;
             writeln!(out)?;

@@ -4,12 +4,13 @@ mod name;
 mod sample;
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use anyhow::Context;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use name::{Name, fill};
 use std::fs;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Creates a crate with an NF: settings, tests, a benchmark, a chain file, and a program that runs it.
@@ -162,7 +163,7 @@ fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
 }
 
 fn print_summary(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
-    let mut out = stdout().lock();
+    let mut out = stdout();
     let (package, dir) = (&name.package, dir.display());
     writeln!(out, "created {package} in {dir}: a crate with an NF that limits the packets of each source\n")?;
     for (file, _, about) in FILES.iter().filter(|(.., about)| !about.is_empty()) {

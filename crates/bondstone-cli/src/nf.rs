@@ -1,12 +1,13 @@
 //! `bondstone nf`.
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use anyhow::anyhow;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::{BuildContext, NfKind, Registry, Spread, Steering};
 use serde_json::{Value, json};
-use std::io::{Write, stdout};
+use std::io::Write;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Nf {

@@ -1,6 +1,7 @@
 //! `bondstone plan`.
 
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use clap::ValueEnum;
 use config::{ChainFile, NfConfig, Shuffle, Spreading, Start};
@@ -9,6 +10,7 @@ use graph::{Registry, Spread};
 use runtime::{Placement, Strategy, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Shows on which CPUs a chain file would run, and why.
@@ -121,10 +123,11 @@ impl Plan {
                 .join(", "),
         });
         let rows: Vec<Row<'_>> = rows.chain(of_sandboxes).collect();
+        let mut out = stdout();
         if self.json {
             let file = file.file.display().to_string();
             let printed = Printed { file, nodes: &topology.nodes, cores: &topology.cores, chains: rows };
-            println!("{}", serde_json::to_string_pretty(&printed)?);
+            writeln!(out, "{}", serde_json::to_string_pretty(&printed)?)?;
             return Ok(Exit::Success);
         }
         let list = |all: &[usize]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -135,16 +138,17 @@ impl Plan {
             let Row { chain, cpus, why, packets, .. } = row;
             table.row([chain.to_owned(), list(cpus), list(&nodes), why.to_owned(), packets]);
         }
-        println!("{table}");
+        writeln!(out, "{table}")?;
         let shared = topology.cores.iter().filter(|core| core.len() > 1).count();
-        println!(
+        writeln!(
+            out,
             "{} of {} CPUs may be used, on {} NUMA node{}; {} share a core with another",
             allowed.len(),
             topology.cores.iter().map(Vec::len).sum::<usize>(),
             topology.nodes.len(),
             if topology.nodes.len() == 1 { "" } else { "s" },
             if shared == 0 { "none".to_owned() } else { format!("{} cores' CPUs", shared) }
-        );
+        )?;
         Ok(Exit::Success)
     }
 }

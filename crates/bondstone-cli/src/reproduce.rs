@@ -6,6 +6,7 @@ mod show;
 
 use crate::exit::Exit;
 use crate::session::{CliSession, OutputOptions};
+use crate::stdout::stdout;
 use crate::table::Table;
 use bench::Scenario;
 use bench::method::{self, LoadChoice, MethodInfo};
@@ -13,10 +14,11 @@ use bench::scenario::{Metric, Missing, MissingPart, Observation, evaluate};
 use bench::session::{CellResult, SessionCell};
 use diagnostics::Diagnostics;
 use graph::Registry;
+use logger::eprintln;
 use native::NativeOutcome;
 use report::LimitedBy;
 use std::collections::BTreeMap;
-use std::io::{Write, stdout};
+use std::io::Write;
 
 /// Repeats the measurements of a study and reports a verdict on each of its claims: reproduced, contradicted, not
 /// testable here.

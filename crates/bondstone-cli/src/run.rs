@@ -2,11 +2,13 @@
 
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
+use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
 use diagnostics::Diagnostics;
 use graph::Registry;
+use logger::eprintln;
 use runtime::{Cycles, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
@@ -129,17 +131,11 @@ impl Run {
             }
         }
         let summary = chains.stop();
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            serde_json::to_writer_pretty(&mut out, &summary)?;
-            writeln!(out)?;
-        } else {
-            write!(out, "{}", text(&summary))?;
-        }
+        let printed = self.print(&summary);
         for error in &summary.errors {
             eprintln!("error: {error}");
         }
-        Ok(match () {
+        let exit = match () {
             () if !summary.balanced && summary.stuck.is_empty() => {
                 eprintln!("error: packet counts do not add up: this is a bug in Bondstone");
                 Exit::Failed
@@ -147,7 +143,19 @@ impl Run {
             () if !summary.errors.is_empty() => Exit::Failed,
             () if interrupted => Exit::Interrupted,
             () => Exit::Success,
-        })
+        };
+        printed.map(|()| exit)
+    }
+
+    fn print(&self, summary: &Summary) -> anyhow::Result<()> {
+        let mut out = stdout();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, summary)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", text(summary))?;
+        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ mod progress;
 use crate::exit::Exit;
 use crate::interrupt::on_interrupt;
 use crate::results::{load, select_all};
+use crate::stdout::stdout;
 use bench::session::{CancelHandle, CellResult, Event, Observer, Session, SessionCell, SessionEnd};
 use database::Database;
 use diagnostics::{Diagnostic, Diagnostics};
@@ -103,7 +104,7 @@ impl CliSession {
             return Ok(());
         }
         let page = self.write_page(results, name)?;
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if json {
             serde_json::to_writer_pretty(&mut out, results)?;
             writeln!(out)?;

@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use crate::results::{Db, SELECTION, input_error, short, with_unit};
+use crate::stdout::stdout;
 use crate::table::Table;
 use results::trend::{self, trends};
 use std::io::Write;
@@ -56,7 +57,7 @@ impl Trend {
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )));
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &trends)?;
             writeln!(out)?;

@@ -14,6 +14,8 @@ const FATAL: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT, lib
 static PREVIOUS_ACTIONS: [AtomicPtr<libc::sigaction>; FATAL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; FATAL.len()];
 
+/// Longest time to wait until standard error accepts the report, in milliseconds.
+const WRITE_TIMEOUT_MS: libc::c_int = 1000;
 /// Thread id of the thread that writes the report, or 0.
 static REPORTING_THREAD: AtomicI32 = AtomicI32::new(0);
 
@@ -107,6 +109,12 @@ fn write_report(who: &str, cause: &[u8]) {
         b": the whole process has ended\n  help: run an NF that you do not trust in a sandbox with process isolation\n",
     ];
     let line = parts.map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    // a pipe that is not read must not prevent the end of the process
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: the struct outlives the call.
+    if unsafe { libc::poll(&raw mut stderr, 1, WRITE_TIMEOUT_MS) } != 1 {
+        return;
+    }
     // SAFETY: every part outlives the call, which only reads; a single call keeps the line in one piece.
     let _ = unsafe { libc::writev(libc::STDERR_FILENO, line.as_ptr(), PARTS as libc::c_int) };
 }

@@ -14,6 +14,7 @@ const VARIABLE: &str = "BONDSTONE_LINT";
 /// If Cargo is not installed because another build system is used, it prints a warning.
 ///
 /// Macros of dependencies are checked by `bondstone lint` only, because that is too slow for every build.
+#[expect(clippy::print_stdout, reason = "Cargo reads standard output of build scripts")]
 pub fn build(allow: &[&str]) {
     println!("cargo::rerun-if-env-changed={VARIABLE}");
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
@@ -60,6 +61,7 @@ fn cargo_lines(outcome: Result<Vec<Finding>, Error>, dir: &Path) -> Vec<String> 
     }
 }
 
+#[expect(clippy::print_stdout, reason = "Cargo reads standard output of build scripts")]
 fn findings(dir: &Path, allow: &[String]) -> Result<Vec<Finding>, Error> {
     let resolve = |arguments: &[&str]| Packages::resolve(dir, std::env::var("TARGET").ok(), arguments);
     // the lock file exists, and so do most packages in it, except dev-dependencies

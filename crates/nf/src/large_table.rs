@@ -1,5 +1,6 @@
 //! Memory of large exact-match tables, and progress reports while they are filled.
 
+use logger::eprintln;
 use std::time::{Duration, Instant};
 use tables::cuckoo::{Key, Settings};
 use tables::{Backing, Pages};

@@ -1,4 +1,5 @@
 //! Counts the records of capture files: `cargo run --release --example count -- FILE...`
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::process::ExitCode;
 use std::time::Instant;

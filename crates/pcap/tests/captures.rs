@@ -1,4 +1,5 @@
 //! Captures of real traffic, read by this crate and by Wireshark's tools: every record of every file must be the same.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
 use std::fs::File;
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! Writes a report of synthetic results: `cargo run -p bondstone-report --example sample -- [SET] FILE.html`, or the
 //! documents with FILE.json. SET is `all` (default), `one` result, a study of `chain` lengths, or repetitions
 //! (`repeated`).
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 mod samples;
 

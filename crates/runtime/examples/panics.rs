@@ -5,6 +5,7 @@
 //! batches of the first chain are reported for both kinds of intervals.
 //!
 //! `--seconds N` (default 10) of panics; `--judge` exits with status 1 if panics have an effect.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use config::ChainFile;
 use diagnostics::Diagnostic;

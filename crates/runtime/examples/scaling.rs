@@ -5,6 +5,7 @@
 //! alike.
 //!
 //! `--rounds N` (default 5) rounds of 0.3 s for each number of cores; `--json FILE` writes the results.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use config::ChainFile;
 use runtime::{Engine, Topology, allowed_cpus};

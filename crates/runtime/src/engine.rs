@@ -172,6 +172,8 @@ impl Engine {
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
         crash::install();
+        // before the workers, whose CPUs it must not use
+        logger::start();
         let allowed = allowed_cpus();
         let unavailable = file.unavailable_cpus(&allowed);
         if !unavailable.is_empty() {

@@ -5,6 +5,7 @@ use crate::sandboxes::Sandboxes;
 use config::ChainFile;
 use diagnostics::Diagnostics;
 use graph::Registry;
+use logger::eprintln;
 use runtime::Error;
 use serde::{Deserialize, Serialize};
 use std::io::{Write, stdin, stdout};

@@ -6,6 +6,7 @@ use crate::launch::{GUEST_COMMAND, LaunchSpec, Message};
 use crate::process::{send, serve};
 use config::Sandbox;
 use graph::{Registry, SettingFiles};
+use logger::eprintln;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use std::fs::{File, read_to_string, write};
 use std::io;
@@ -41,6 +42,7 @@ pub fn run_guest(registry: &Registry, inner: bool) -> ExitCode {
         Ok(status) => eprintln!("  ({status})"),
         Err(error) => eprintln!("error: {error}"),
     }
+    logger::flush();
     // errors: nothing else can be done
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
     ExitCode::from(4)

@@ -3,6 +3,7 @@
 use crate::confinement::cgroup::{ControlGroups, Limits};
 use crate::launch::{CLOSE, MAX_MESSAGE, Message, REPORT, STOP};
 use crate::starvation::CpuTimes;
+use logger::eprintln;
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};

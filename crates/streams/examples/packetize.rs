@@ -6,6 +6,7 @@
 //! Each row is the median (and the fastest twentieth) of many samples of about 0.3 ms, all rows in turn. What making the packets
 //! costs, which is writing a number and a checksum into each, has its own row and is taken off the others. A segment's cost is
 //! that of its half of an acknowledgment too.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use packet::{BURST, Batch, HeapPool, Packet, Pool, clock};

@@ -4,6 +4,7 @@
 //! Half of the packets are made to match a random rule, half have random fields. Below each line stands what it takes to put
 //! a rule anywhere into the list, or to take one away, and to have the classifier of what there is then; and what look-ups
 //! take while so many changes are pending.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use core::hint::black_box;
 use core::net::Ipv6Addr;

@@ -4,6 +4,7 @@
 //!
 //! The first line is what making the keys costs, which all others include; the second, the bound that memory sets: a
 //! random line of as much memory as a table of a million flows has, and nothing else.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use core::hint::black_box;
 use packet::clock::cycles;

@@ -2,6 +2,7 @@
 //!
 //! Bursts of 32 over 1k, 64k and 4M destinations, each drawn from a random route and random within it; samples of about
 //! 0.3 ms; the 5th percentile and the median. Cycles are of the time-stamp counter. The real table is `data/routes`.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use packet::clock;
 use std::io::Read;

@@ -1,5 +1,6 @@
 //! How long a ring takes to build, and how much of it moves when a backend goes: milliseconds, the least and the median of
 //! several builds.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::time::Instant;
 use tables::maglev::{Member, Ring};

@@ -2,6 +2,7 @@
 //!
 //! Frames lie in 32 buffers that stay in the first-level cache, so this is without the cost of memory. A sample is
 //! 4,096 frames; printed are the 5th percentile and the median of 400 samples.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,5 @@
 //! `fib-bench`: the exact-match table compared with the memory bandwidth for random loads and with DPDK's hash table.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 mod inputs;
 mod rte;

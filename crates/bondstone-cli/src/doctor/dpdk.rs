@@ -2,6 +2,7 @@
 
 use super::{Check, State};
 use dpdk::{Eal, Memory, Port};
+use logger::eprintln;
 use std::path::{Path, PathBuf};
 
 /// Name of the check of virtual devices.

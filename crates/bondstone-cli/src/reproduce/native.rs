@@ -1,6 +1,7 @@
 //! `native-bench` as a child process: compares NFs with their C baselines.
 
 use bench::scenario::{NativeBench, Observation, parse_native_bench};
+use logger::{eprint, eprintln};
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -4,6 +4,7 @@ use super::list::plain;
 use super::select::{load, select};
 use super::{Db, SELECTION, input_error, with_unit};
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use results::compare::{Compared, Interval, Mismatch, Pair, Side};
 use results::metric::Direction;
@@ -55,7 +56,7 @@ impl Compare {
         let (first, others) = self.sides.split_first().ok_or_else(|| input_error("two sides are needed"))?;
         let first_results = load(&store, &select(&store, first)?)?;
         let mut json = vec![];
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         for (n, other) in others.iter().enumerate() {
             let results = load(&store, &select(&store, other)?)?;
             let compared = results::compare::compare(&first_results, &results, &self.across, self.common);

@@ -3,6 +3,8 @@
 use super::select::{load, select_all};
 use super::{Db, SELECTION, input_error};
 use crate::exit::Exit;
+use crate::stdout::stdout;
+use logger::eprintln;
 use results::Filter;
 use results::export::{csv, junit, markdown};
 use results::threshold::{Bound, Threshold};
@@ -120,7 +122,7 @@ impl Export {
     fn write(&self, text: &str) -> anyhow::Result<()> {
         match &self.out {
             Some(file) => save(file, text.as_bytes()),
-            None => Ok(std::io::stdout().lock().write_all(text.as_bytes())?),
+            None => Ok(stdout().write_all(text.as_bytes())?),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Db;
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use results::import::{Imported, read};
 use results::{Added, Location};
 use std::io::Write;
@@ -53,7 +54,7 @@ impl Import {
             Format::Nfpa => Source::Nfpa,
         });
         let mut store = self.db.open()?;
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         let mut json = vec![];
         for file in &self.files {
             let (format, imported) = read(&Location::from_argument(file)?, format)?;

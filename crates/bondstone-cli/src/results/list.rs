@@ -3,6 +3,7 @@
 use super::select::select_all;
 use super::{Db, SELECTION, short, with_unit};
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use results::{Entry, Filter};
 use std::io::Write;
@@ -40,7 +41,7 @@ impl List {
         };
         let more = entries.len() > self.limit;
         entries.truncate(self.limit);
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &entries)?;
             writeln!(out)?;

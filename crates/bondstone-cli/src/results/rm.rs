@@ -3,6 +3,7 @@
 use super::select::select_all;
 use super::{Db, SELECTION, input_error, short};
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use std::io::Write;
 
 /// Deletes results.
@@ -43,7 +44,7 @@ impl Rm {
                 deleted.push(entry.id.clone());
             }
         }
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, &deleted)?;
             writeln!(out)?;

@@ -4,6 +4,7 @@ use super::list::plain;
 use super::select::{load, select_all};
 use super::{Db, SELECTION, with_unit};
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use crate::table::Table;
 use std::io::Write;
 
@@ -34,7 +35,7 @@ impl Show {
     pub(super) fn run(&self) -> anyhow::Result<Exit> {
         let store = self.db.open()?;
         let entries = select_all(&store, &self.selection)?;
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         if self.json {
             for entry in &entries {
                 if let Some(document) = store.document(&entry.id)? {

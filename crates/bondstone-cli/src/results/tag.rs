@@ -3,6 +3,7 @@
 use super::select::select_all;
 use super::{Db, SELECTION, input_error, short};
 use crate::exit::Exit;
+use crate::stdout::stdout;
 use std::io::Write;
 
 /// Adds tags to results and removes them. Documents do not change.
@@ -39,7 +40,7 @@ impl Tag {
         }
         let mut store = self.db.open()?;
         let mut json = serde_json::Map::new();
-        let mut out = std::io::stdout().lock();
+        let mut out = stdout();
         for entry in select_all(&store, &self.selection)? {
             for tag in &self.remove {
                 store.untag(&entry.id, tag)?;

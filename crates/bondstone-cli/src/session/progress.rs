@@ -2,6 +2,7 @@
 
 use bench::session::{Event, MethodRun};
 use bench::{DirectionCounts, HostCheck, LimitedBy, PreparedTraffic, Trial};
+use logger::{eprint, eprintln};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

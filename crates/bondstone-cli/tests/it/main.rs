@@ -1,4 +1,5 @@
 //! Integration tests of this crate, in one program.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
 mod attacks;
 mod bad_input;
@@ -23,6 +24,7 @@ mod nat;
 mod nat64;
 mod nat_kernel;
 mod new;
+mod output;
 mod processes;
 mod profiles;
 mod proxy;

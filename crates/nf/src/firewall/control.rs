@@ -4,6 +4,7 @@ use super::live_rules::LiveRules;
 use super::rule_set::{Edit, RuleSet};
 use super::socket::{close, listen};
 use diagnostics::Diagnostic;
+use logger::eprintln;
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

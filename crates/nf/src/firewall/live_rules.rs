@@ -6,6 +6,7 @@ use super::rule_set::{Edit, RuleCounters, RuleSet, WorkerRules, compaction_delay
 use super::socket::{self, SocketId};
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, SettingFiles};
+use logger::eprintln;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
 //! Integration tests of this crate, in one program.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
 mod attack;
 mod ipfix;
