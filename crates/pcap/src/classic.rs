@@ -17,7 +17,8 @@ pub(crate) const VERSION: [u16; 2] = [2, 4];
 /// Bytes before a frame.
 pub(crate) const RECORD_HEADER: usize = 16;
 
-const FILE_HEADER: usize = 24;
+/// Bytes before the first record.
+pub(crate) const FILE_HEADER: usize = 24;
 
 /// Magic numbers of formats that look like pcap and are not: their records have other headers.
 const MODIFIED: [(u32, &str); 5] = [

@@ -76,7 +76,8 @@ pub enum Error {
     /// The record cannot be expressed in the file; nothing was written, the writer can go on.
     #[error("{file}: record {record} not written: {problem}")]
     Refused { file: FileName, record: u64, problem: String },
-    /// The operating system failed a write. Writes are buffered: up to 256 KiB of records before this one may be lost.
+    /// The operating system failed a write. Records are buffered: up to 256 KiB of them before this one
+    /// may be lost ([`Writer::lost`](crate::Writer::lost)).
     #[error("{file}: cannot write, at record {record}: {reason}")]
     Write { file: FileName, record: u64, reason: io::Error },
 }

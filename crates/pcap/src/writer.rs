@@ -1,13 +1,13 @@
 //! Captures out.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::classic::{MAGIC_NS, RECORD_HEADER, VERSION};
+use crate::classic::{FILE_HEADER, MAGIC_NS, RECORD_HEADER, VERSION};
 use crate::error::{Error, FileName};
 use crate::{LinkType, MAX_FRAME};
 
@@ -21,18 +21,24 @@ enum Sink<W: Write> {
     Gzip(GzEncoder<W>),
 }
 
-impl<W: Write> Write for Sink<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl<W: Write> Sink<W> {
+    /// Writes all bytes so that the operating system has them; in case of an error returns how many it has at least.
+    fn store(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         match self {
-            Self::Plain(inner) => inner.write(bytes),
-            Self::Gzip(inner) => inner.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(inner) => inner.flush(),
-            Self::Gzip(inner) => inner.flush(),
+            Self::Plain(inner) => {
+                let mut stored = 0;
+                while stored < bytes.len() {
+                    match inner.write(&bytes[stored..]) {
+                        Ok(0) => return Err((stored, ErrorKind::WriteZero.into())),
+                        Ok(n) => stored += n,
+                        Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                        Err(e) => return Err((stored, e)),
+                    }
+                }
+                inner.flush().map_err(|e| (stored, e))
+            }
+            // bytes in the compressor are flushed, too
+            Self::Gzip(inner) => inner.write_all(bytes).and_then(|()| inner.flush()).map_err(|e| (0, e)),
         }
     }
 }
@@ -40,13 +46,21 @@ impl<W: Write> Write for Sink<W> {
 /// Writes a classic pcap file: version 2.4, little endian, nanoseconds, one link type
 /// (pcap-savefile(5), draft-ietf-opsawg-pcap §4, §5).
 ///
-/// Writes are gathered in a buffer of 256 KiB, so an error may come some records late; [`Writer::finish`] reports the
-/// last ones. Dropping a writer writes what it can and reports nothing.
+/// Records are gathered in a buffer of 256 KiB, so an error may come some records late: [`Writer::lost`] returns their
+/// number, and [`Writer::finish`] reports errors of the last ones. Dropping a writer writes as many records as
+/// possible and reports nothing.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
-    out: BufWriter<Sink<W>>,
+    /// `None` once it is finished.
+    out: Option<Sink<W>>,
+    /// Whole records that are not stored yet, after the file header if that is not stored either.
+    buffer: Vec<u8>,
+    /// Bytes of the file header in the buffer.
+    header: usize,
     file: FileName,
     records_written: u64,
+    /// Records that could not be stored, and the bytes of their frames.
+    lost: (u64, u64),
     /// A write failed, perhaps within a record: nothing may follow.
     broken: bool,
 }
@@ -58,8 +72,8 @@ impl Writer<File> {
         let name = FileName::from(path);
         let gzip = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         match File::create(path) {
-            Ok(file) if gzip => Self::begin(Sink::Gzip(GzEncoder::new(file, Compression::fast())), name, link_type),
-            Ok(file) => Self::begin(Sink::Plain(file), name, link_type),
+            Ok(file) if gzip => Ok(Self::begin(Sink::Gzip(GzEncoder::new(file, Compression::fast())), name, link_type)),
+            Ok(file) => Ok(Self::begin(Sink::Plain(file), name, link_type)),
             Err(reason) => Err(Error::Create { file: name, reason }),
         }
     }
@@ -68,26 +82,33 @@ impl Writer<File> {
 impl<W: Write> Writer<W> {
     /// Writes to a stream, not compressed.
     pub fn new(stream: W, link_type: LinkType) -> Result<Self, Error> {
-        Self::begin(Sink::Plain(stream), FileName::default(), link_type)
+        Ok(Self::begin(Sink::Plain(stream), FileName::default(), link_type))
     }
 
     /// Writes to a stream, gzipped.
     pub fn gzip(stream: W, link_type: LinkType) -> Result<Self, Error> {
-        Self::begin(Sink::Gzip(GzEncoder::new(stream, Compression::fast())), FileName::default(), link_type)
+        Ok(Self::begin(Sink::Gzip(GzEncoder::new(stream, Compression::fast())), FileName::default(), link_type))
     }
 
-    fn begin(sink: Sink<W>, file: FileName, link_type: LinkType) -> Result<Self, Error> {
-        let mut writer = Self { out: BufWriter::with_capacity(BUFFER, sink), file, records_written: 0, broken: false };
-        let mut header = [0; 24];
+    fn begin(sink: Sink<W>, file: FileName, link_type: LinkType) -> Self {
+        let mut writer = Self {
+            out: Some(sink),
+            buffer: Vec::with_capacity(BUFFER),
+            header: FILE_HEADER,
+            file,
+            records_written: 0,
+            lost: (0, 0),
+            broken: false,
+        };
+        let mut header = [0; FILE_HEADER];
         header[0..4].copy_from_slice(&MAGIC_NS.to_le_bytes());
         header[4..6].copy_from_slice(&VERSION[0].to_le_bytes());
         header[6..8].copy_from_slice(&VERSION[1].to_le_bytes());
         // Bytes 8 to 16, time zone and accuracy, are zero.
         header[16..20].copy_from_slice(&(MAX_FRAME as u32).to_le_bytes());
         header[20..24].copy_from_slice(&u32::from(link_type.0).to_le_bytes());
-        let written = writer.out.write_all(&header);
-        writer.check(written)?;
-        Ok(writer)
+        writer.buffer.extend_from_slice(&header);
+        writer
     }
 
     /// Appends a record.
@@ -102,37 +123,59 @@ impl<W: Write> Writer<W> {
         if frame.len() > MAX_FRAME {
             return Err(self.refuse(format!("its frame has {} bytes, the limit is {MAX_FRAME}", frame.len())));
         }
+        if self.broken || self.buffer.len() + RECORD_HEADER + frame.len() > BUFFER {
+            let record = self.records_written + 1;
+            self.store().map_err(|reason| self.failed(record, reason))?;
+        }
         let length = frame.len() as u32;
         let mut header = [0; RECORD_HEADER];
         header[0..4].copy_from_slice(&seconds.to_le_bytes());
         header[4..8].copy_from_slice(&((timestamp_ns % 1_000_000_000) as u32).to_le_bytes());
         header[8..12].copy_from_slice(&length.to_le_bytes());
         header[12..16].copy_from_slice(&original_len.max(length).to_le_bytes());
-        self.usable()?;
-        let written = self.out.write_all(&header).and_then(|()| self.out.write_all(frame));
-        self.check(written)?;
+        self.buffer.extend_from_slice(&header);
+        self.buffer.extend_from_slice(frame);
         self.records_written += 1;
         Ok(())
     }
 
-    /// Hands everything written so far to the operating system, so that others can read it.
+    /// Hands all records written so far to the operating system, so that others can read them.
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.usable()?;
-        let flushed = self.out.flush();
-        self.check(flushed)
+        self.store().map_err(|reason| self.failed(self.records_written, reason))
     }
 
-    /// Writes what is buffered, ends the compressed stream if there is one, and returns what was written to.
+    #[cold]
+    fn store(&mut self) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("an earlier write failed"));
+        }
+        let Some(out) = &mut self.out else { return Ok(()) };
+        let stored = out.store(&self.buffer);
+        if let Err((stored, _)) = &stored {
+            self.broken = true;
+            self.lost = lost(self.buffer.get(self.header..).unwrap_or_default(), stored.saturating_sub(self.header));
+        }
+        self.buffer.clear();
+        self.header = 0;
+        stored.map_err(|(_, reason)| reason)
+    }
+
+    /// Writes the buffered records, ends the compressed stream if there is one, and returns the stream written to.
     pub fn finish(mut self) -> Result<W, Error> {
-        self.usable()?;
-        let Self { out, file, records_written: record, .. } = self;
-        let failed = |reason| Error::Write { file, record, reason };
-        let inner = match out.into_inner().map_err(io::IntoInnerError::into_error) {
-            Ok(Sink::Plain(inner)) => Ok(inner),
-            Ok(Sink::Gzip(encoder)) => encoder.finish(),
-            Err(reason) => Err(reason),
+        self.flush()?;
+        let inner = match self.out.take() {
+            Some(Sink::Plain(inner)) => Ok(inner),
+            Some(Sink::Gzip(encoder)) => encoder.finish(),
+            None => Err(io::Error::other("it is finished")),
         };
-        inner.and_then(|mut inner| inner.flush().map(|()| inner)).map_err(failed)
+        let inner = inner.and_then(|mut inner| inner.flush().map(|()| inner));
+        inner.map_err(|reason| self.failed(self.records_written, reason))
+    }
+
+    /// Returns how many of the accepted records could not be stored after a write failed, and the bytes of their frames.
+    /// Of a gzipped file, some of them may be readable nevertheless.
+    pub fn lost(&self) -> (u64, u64) {
+        self.lost
     }
 
     /// Records accepted so far.
@@ -140,26 +183,36 @@ impl<W: Write> Writer<W> {
         self.records_written
     }
 
-    #[inline]
-    fn check(&mut self, result: io::Result<()>) -> Result<(), Error> {
-        result.map_err(|reason| self.failed(reason))
-    }
-
-    #[inline]
-    fn usable(&mut self) -> Result<(), Error> {
-        self.check(if self.broken { Err(io::Error::other("an earlier write failed")) } else { Ok(()) })
-    }
-
     #[cold]
-    fn failed(&mut self, reason: io::Error) -> Error {
-        self.broken = true;
-        Error::Write { file: self.file.clone(), record: self.records_written + 1, reason }
+    fn failed(&self, record: u64, reason: io::Error) -> Error {
+        Error::Write { file: self.file.clone(), record, reason }
     }
 
     #[cold]
     fn refuse(&self, problem: String) -> Error {
         Error::Refused { file: self.file.clone(), record: self.records_written + 1, problem }
     }
+}
+
+impl<W: Write> Drop for Writer<W> {
+    fn drop(&mut self) {
+        // errors: the owner asked for no result
+        let _ = self.store();
+    }
+}
+
+/// Returns the number of records that do not end within the first `stored` bytes, and the bytes of their frames.
+fn lost(mut records: &[u8], mut stored: usize) -> (u64, u64) {
+    let (mut count, mut bytes) = (0, 0);
+    while let Some((header, rest)) = records.split_first_chunk::<RECORD_HEADER>() {
+        let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        if RECORD_HEADER + length > stored {
+            (count, bytes) = (count + 1, bytes + length as u64);
+        }
+        stored = stored.saturating_sub(RECORD_HEADER + length);
+        records = rest.get(length..).unwrap_or_default();
+    }
+    (count, bytes)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub struct Engine {
     monitors: Vec<(usize, PortMonitor)>,
     /// Receive queues of rings that no chain polls, and which may contain packets.
     rings: Vec<(usize, RxQueue)>,
-    captures: Vec<CaptureWriter>,
+    captures: Vec<(usize, CaptureWriter)>,
     pool: Arc<Mempool>,
     /// Packet buffers that drivers may retain after closing.
     driver_buffers: usize,
@@ -460,6 +460,9 @@ impl Engine {
             }
         }
         s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.accounts.peak(nf));
+        for (port, capture) in &self.captures {
+            s.ports[*port].drop_sent(PortDrop::WriteFailed.name(), capture.lost());
+        }
         for (port, monitor) in &self.monitors {
             let (stats, port) = (monitor.port.stats(), &mut s.ports[*port]);
             port.missed = stats.rx_missed;
@@ -634,7 +637,7 @@ impl Engine {
                 batch.clear();
             }
         }
-        self.captures.iter().for_each(CaptureWriter::finish);
+        self.captures.iter().for_each(|(_, capture)| capture.finish());
         // the rebuilder ends when the last client disconnects, and reports its errors
         ended.iter_mut().for_each(|(worker, _)| worker.disconnect_rebuilder());
         if let Some(rebuilder) = self.rebuilder.take().filter(|_| stuck.is_empty()) {

@@ -366,6 +366,17 @@ impl PortSummary {
         self.received_bytes += stats.bytes.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
+    /// Counts packets as dropped that were accepted for sending and then lost, with this number of bytes.
+    pub(crate) fn drop_sent(&mut self, reason: &'static str, (n, bytes): (u64, u64)) {
+        if n != 0 {
+            // a worker may not have counted them as sent yet
+            let n = n.min(self.sent);
+            self.sent -= n;
+            self.sent_bytes = self.sent_bytes.saturating_sub(bytes);
+            *self.drops.entry(Cow::Borrowed(reason)).or_default() += n;
+        }
+    }
+
     }
 
     pub(crate) fn add_sent(&mut self, stats: &LinkStats) {

@@ -68,8 +68,20 @@ fn a_full_disk_is_reported_with_path_and_record() {
     assert!(writer.flush().is_err());
     assert!(writer.finish().is_err());
 
+    // a file that ends within the third of four records, and one within its header
+    for (room, lost) in [(24 + 2 * 76 + 20, (2, 120)), (24 + 4 * 76, (0, 0)), (10, (4, 240))] {
+        let mut buffer = vec![0; room];
+        let mut writer = Writer::new(&mut buffer[..], LinkType::ETHERNET).unwrap();
+        (0..4).for_each(|_| writer.write(1, 60, &[7; 60]).unwrap());
+        assert_eq!((writer.flush().is_err(), writer.lost()), (lost.0 != 0, lost));
+        drop(writer);
+        assert_eq!(read_all(&buffer).0.len() as u64, if room < 24 { 0 } else { 4 - lost.0 });
+    }
+
     let mut gzip = Writer::gzip(File::create(full).unwrap(), LinkType::ETHERNET).unwrap();
     gzip.write(1, 60, &[0; 60]).unwrap();
+    assert!(gzip.flush().is_err());
+    assert_eq!(gzip.lost(), (1, 60));
     assert!(gzip.finish().is_err());
 }
 

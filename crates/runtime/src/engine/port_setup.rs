@@ -27,7 +27,7 @@ pub(super) struct PortSetup<'a> {
     pub(super) errors: RunErrors,
     pub(super) monitors: Vec<(usize, PortMonitor)>,
     pub(super) rings: Vec<(usize, RxQueue)>,
-    pub(super) captures: Vec<CaptureWriter>,
+    pub(super) captures: Vec<(usize, CaptureWriter)>,
     pub(super) driver_buffers: usize,
     pub(super) notes: Vec<String>,
     pub(super) shared_rings: ports::SharedRings,
@@ -216,7 +216,7 @@ impl PortSetup<'_> {
             for n in senders {
                 add_output(port, TxPort::Other(Box::new(writer.clone())), &mut workers[n]);
             }
-            self.captures.push(writer);
+            self.captures.push((port, writer));
         }
         Ok(())
     }

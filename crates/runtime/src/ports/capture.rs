@@ -8,7 +8,8 @@ use packet::{Batch, CaptureInfo, Packet, Pool};
 use pcap::{LinkType, Reader, Writer};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Most bytes of a capture that are cached in memory for repeated reading.
@@ -288,31 +289,56 @@ impl Receive for CaptureReader {
 /// A capture that is written, by one or more workers.
 #[derive(Clone)]
 pub(crate) struct CaptureWriter {
-    file: Arc<Mutex<Option<Writer<File>>>>,
+    file: Arc<CaptureFile>,
     errors: RunErrors,
     bytes: u64,
+}
+
+struct CaptureFile {
+    /// `None` after an error and at the end.
+    writer: Mutex<Option<Writer<File>>>,
+    /// Packets that were accepted and not stored, and their bytes. Read without the lock, which waits for the disk.
+    lost: (AtomicU64, AtomicU64),
+}
+
+impl CaptureFile {
+    fn writer(&self) -> MutexGuard<'_, Option<Writer<File>>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_lost(&self, (packets, bytes): (u64, u64)) {
+        self.lost.0.store(packets, Ordering::Relaxed);
+        self.lost.1.store(bytes, Ordering::Relaxed);
+    }
 }
 
 impl CaptureWriter {
     /// Creates a capture file, replacing an existing one.
     pub(crate) fn create(path: &Path, link_type: LinkType, errors: RunErrors) -> Result<Self, pcap::Error> {
-        let file = Arc::new(Mutex::new(Some(Writer::create(path, link_type)?)));
-        Ok(CaptureWriter { file, errors, bytes: 0 })
+        let writer = Mutex::new(Some(Writer::create(path, link_type)?));
+        Ok(CaptureWriter { file: Arc::new(CaptureFile { writer, lost: Default::default() }), errors, bytes: 0 })
     }
 
     /// Writes buffered packets and closes the file.
     pub(crate) fn finish(&self) {
-        let writer = self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(e)) = writer.map(Writer::finish) {
+        let Some(mut writer) = self.file.writer().take() else { return };
+        let flushed = writer.flush();
+        self.file.count_lost(writer.lost());
+        if let Err(e) = flushed.and_then(|()| writer.finish().map(drop)) {
             self.errors.report(e.to_string());
         }
+    }
+
+    /// Returns the number of packets that were accepted and then lost because writing failed, and their bytes.
+    pub(crate) fn lost(&self) -> (u64, u64) {
+        (self.file.lost.0.load(Ordering::Relaxed), self.file.lost.1.load(Ordering::Relaxed))
     }
 }
 
 impl Transmit for CaptureWriter {
     fn send(&mut self, batch: &mut Batch) -> usize {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(writer) = &mut *file else { return 0 };
+        let mut open = self.file.writer();
+        let Some(writer) = &mut *open else { return 0 };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
         let mut sent = 0;
         for packet in batch.iter() {
@@ -320,8 +346,9 @@ impl Transmit for CaptureWriter {
             let length = (packet.len() as u32).saturating_add(info.truncated);
             if let Err(e) = writer.write(info.ns.min(MAX_TIMESTAMP_NS), length, packet.data()) {
                 self.errors.report(e.to_string());
-                // the buffered packets cannot be written either; report the error once
-                *file = None;
+                // the buffered packets are lost, too; report the error once
+                self.file.count_lost(writer.lost());
+                *open = None;
                 break;
             }
             self.bytes += packet.len() as u64;

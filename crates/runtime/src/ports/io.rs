@@ -199,7 +199,7 @@ graph::named_enum! {
     pub enum PortDrop {
         /// The port accepted no more packets.
         TxFull = "tx_full",
-        /// Writing to the capture file failed.
+        /// Writing to the capture file failed, perhaps after the packet was accepted.
         WriteFailed = "write_failed",
         /// A segmented packet for which the pool had no buffer, or a packet with inconsistent lengths.
         RxUnusable = "rx_unusable",
