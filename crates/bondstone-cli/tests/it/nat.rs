@@ -109,3 +109,40 @@ fn carrier_nat_with_port_blocks() {
     assert_eq!(nat.number("/counters/subscribers"), 4, "{}", nat.0);
     assert!(nat.number("/counters/blocks") >= 4 && nat.number("/counters/created") >= 4 * 2 + 9, "{}", nat.0);
 }
+
+/// A log of translations is a legal record: what no server received is counted.
+#[test]
+fn counts_log_records_that_a_closed_server_did_not_receive() {
+    const SESSIONS: u16 = 500;
+    let _one = alone();
+    let scratch = Scratch::new();
+    let mut writer = pcap::Writer::create(scratch.path("in.pcap"), pcap::LinkType::ETHERNET).unwrap();
+    for port in 0..SESSIONS {
+        let frame = wire::build::udp4([10, 0, 0, 1], [198, 51, 100, 1], 2000 + port, 53).pad_to(60).to_vec();
+        writer.write(u64::from(port) * 100_000, 60, &frame).unwrap();
+    }
+    writer.finish().unwrap();
+    // a port that is free now
+    let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let file = |log: &str| {
+        scratch.write(
+            "nat.toml",
+            format!(
+                "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\ntimed = true\n[port.out]\ndevice = \"null\"\n\
+                 [nf.nat]\nkind = \"nat44\"\nexternal = [\"203.0.113.1\"]\nlog = \"{log}\"\n\
+                 [[chain]]\npath = [\"in\", \"nat\", \"out\"]\n"
+            ),
+        )
+    };
+    let logs = [address.to_string(), format!("ipfix://{address}")];
+    let lost = |log: &str| {
+        let summary = crate::common::stand::run(&file(log)).summary(0);
+        let nat = summary.nf("nat");
+        assert_eq!(nat.number("/counters/sessions"), u64::from(SESSIONS), "{}", summary.0);
+        nat.number("/counters/log_lost")
+    };
+    assert_eq!(logs.each_ref().map(|log| lost(log)), [0u64, 0], "to a server");
+    drop(server);
+    assert_eq!(logs.each_ref().map(|log| lost(log)), [u64::from(SESSIONS); 2], "to a closed server");
+}

@@ -125,6 +125,7 @@ impl Statistics {
         self.counters[SessionCounter::Ports].set(sessions.ports.ports_in_use());
         self.counters[SessionCounter::Subscribers].set(sessions.ports.subscribers() as u64);
         self.counters[SessionCounter::Blocks].set(sessions.ports.blocks_in_use());
+        self.log.iter().for_each(Log::update_counter);
     }
 
     /// Publishes the subscribers with the most sessions.

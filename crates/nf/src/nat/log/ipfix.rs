@@ -1,8 +1,10 @@
 //! IPFIX over UDP (RFC 7011) with the events and fields of RFC 8158.
 
+use super::exporter::Exporter;
 use super::record::{Event, Record, RecordKind};
-use super::udp::send;
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,6 +13,8 @@ const MAX_MESSAGE: usize = 1232;
 /// Length in bytes of the message header and of a set header.
 const MESSAGE_HEADER: usize = 16;
 const SET_HEADER: usize = 4;
+/// Offset of the sequence number in the message header.
+const SEQUENCE_AT: usize = 8;
 /// Longest time that a record waits for others.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval at which templates are sent again (RFC 7011 §8.4).
@@ -66,7 +70,7 @@ impl RecordKind {
 }
 
 /// Assembles records into messages.
-struct Exporter {
+struct Messages {
     kind: RecordKind,
     /// Observation domain: the number of the copy, from 1.
     domain: u32,
@@ -76,18 +80,18 @@ struct Exporter {
     count: u32,
 }
 
-impl Exporter {
+impl Messages {
     fn new(kind: RecordKind, domain: u32) -> Self {
-        Exporter { kind, domain, sequence: 0, records: vec![], count: 0 }
+        Messages { kind, domain, sequence: 0, records: vec![], count: 0 }
     }
 
-    fn message(&self, set: u16, body: &[u8]) -> Vec<u8> {
+    fn message(&self, sequence: u32, set: u16, body: &[u8]) -> Vec<u8> {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let mut message = vec![];
         message.extend(10u16.to_be_bytes());
         message.extend(((MESSAGE_HEADER + SET_HEADER + body.len()) as u16).to_be_bytes());
         message.extend((seconds as u32).to_be_bytes());
-        message.extend(self.sequence.to_be_bytes());
+        message.extend(sequence.to_be_bytes());
         message.extend(self.domain.to_be_bytes());
         message.extend(set.to_be_bytes());
         message.extend(((SET_HEADER + body.len()) as u16).to_be_bytes());
@@ -95,16 +99,16 @@ impl Exporter {
         message
     }
 
-    /// Builds the message with the template.
-    fn templates(&self) -> Vec<u8> {
+    /// Builds the message with the template; `sequence` is the number of records sent before it.
+    fn templates(&self, sequence: u32) -> Vec<u8> {
         let fields = self.kind.fields();
         let numbers = [self.kind.template(), fields.len() as u16];
         let numbers = numbers.into_iter().chain(fields.iter().flat_map(|(id, len)| [*id, *len]));
-        self.message(TEMPLATE_SET_ID, &numbers.flat_map(u16::to_be_bytes).collect::<Vec<_>>())
+        self.message(sequence, TEMPLATE_SET_ID, &numbers.flat_map(u16::to_be_bytes).collect::<Vec<_>>())
     }
 
-    /// Adds a record and returns a message if no further record fits.
-    fn add(&mut self, record: &Record) -> Option<Vec<u8>> {
+    /// Adds a record and returns a message, and its number of records, if no further record fits.
+    fn add(&mut self, record: &Record) -> Option<(Vec<u8>, u32)> {
         let before = self.records.len();
         let millis = record.at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         let r = &mut self.records;
@@ -137,44 +141,51 @@ impl Exporter {
         (MESSAGE_HEADER + SET_HEADER + self.records.len() + len > MAX_MESSAGE).then(|| self.take()).flatten()
     }
 
-    /// Returns a message with all pending records, or `None` without records.
-    fn take(&mut self) -> Option<Vec<u8>> {
+    /// Returns a message with all pending records, and their number, or `None` without records.
+    fn take(&mut self) -> Option<(Vec<u8>, u32)> {
         if self.count == 0 {
             return None;
         }
-        let message = self.message(self.kind.template(), &self.records);
+        let message = self.message(self.sequence, self.kind.template(), &self.records);
         self.sequence = self.sequence.wrapping_add(self.count);
         self.records.clear();
-        self.count = 0;
-        Some(message)
+        Some((message, std::mem::take(&mut self.count)))
     }
 }
 
 /// Sends records and templates until the channel is closed.
-pub(super) fn run(socket: &UdpSocket, kind: RecordKind, domain: u32, records: &Receiver<Record>) {
-    let mut exporter = Exporter::new(kind, domain);
-    let send_all = |message: Option<Vec<u8>>| message.into_iter().for_each(|message| send(socket, &message));
-    let (mut templates, mut flush) = (Instant::now(), None::<Instant>);
+pub(super) fn run(socket: UdpSocket, kind: RecordKind, domain: u32, records: &Receiver<Record>, lost: Arc<AtomicU64>) {
+    // a server that was restarted has no template
+    let preamble = move |next: &[u8]| {
+        let sequence = next.get(SEQUENCE_AT..).and_then(|rest| rest.first_chunk().copied()).unwrap_or_default();
+        Messages::new(kind, domain).templates(u32::from_be_bytes(sequence))
+    };
+    let mut exporter = Exporter::new(socket, Some(Box::new(preamble)), lost);
+    let mut messages = Messages::new(kind, domain);
+    let send = |exporter: &mut Exporter, message: Option<(Vec<u8>, u32)>| {
+        message.into_iter().for_each(|(message, count)| exporter.send(message, count.into()))
+    };
+    let (mut templates, mut flush) = (Instant::now() + TEMPLATE_INTERVAL, None::<Instant>);
     loop {
         let now = Instant::now();
         if now >= templates {
-            send_all(Some(exporter.templates()));
+            exporter.send_unreliably(&messages.templates(messages.sequence));
             templates = now + TEMPLATE_INTERVAL;
         }
         if flush.is_some_and(|at| now >= at) {
-            send_all(exporter.take());
+            send(&mut exporter, messages.take());
             flush = None;
         }
-        let next = flush.map_or(templates, |at| at.min(templates));
-        match records.recv_timeout(next.saturating_duration_since(now)) {
+        let next = flush.map_or(templates, |at| at.min(templates)).saturating_duration_since(now);
+        match records.recv_timeout(next.min(exporter.wait())) {
             Ok(record) => {
-                send_all(exporter.add(&record));
-                flush = (exporter.count > 0).then(|| flush.unwrap_or(Instant::now() + FLUSH_INTERVAL));
+                send(&mut exporter, messages.add(&record));
+                flush = (messages.count > 0).then(|| flush.unwrap_or(Instant::now() + FLUSH_INTERVAL));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => exporter.advance(Instant::now()),
             Err(RecvTimeoutError::Disconnected) => {
-                send_all(exporter.take());
-                return;
+                send(&mut exporter, messages.take());
+                return exporter.finish();
             }
         }
     }

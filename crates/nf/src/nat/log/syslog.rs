@@ -1,18 +1,26 @@
 //! Syslog over UDP (RFC 5424, RFC 5426).
 
+use super::exporter::Exporter;
 use super::record::{Event, Record};
-use super::udp::send;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
 use wire::IpProtocol;
 
 /// Facility local0, severity informational.
 const PRIORITY: u8 = 16 * 8 + 6;
 
 /// Sends a message for each record until the channel is closed.
-pub(super) fn run(socket: &UdpSocket, name: &str, records: &Receiver<Record>) {
-    while let Ok(record) = records.recv() {
-        send(socket, message(name, &record).as_bytes());
+pub(super) fn run(socket: UdpSocket, name: &str, records: &Receiver<Record>, lost: Arc<AtomicU64>) {
+    let mut exporter = Exporter::new(socket, None, lost);
+    loop {
+        match records.recv_timeout(exporter.wait()) {
+            Ok(record) => exporter.send(message(name, &record).into_bytes(), 1),
+            Err(RecvTimeoutError::Timeout) => exporter.advance(Instant::now()),
+            Err(RecvTimeoutError::Disconnected) => return exporter.finish(),
+        }
     }
 }
 
