@@ -48,7 +48,7 @@ impl PreparedNode {
 }
 
 fn published(node: &dyn Node) -> Published {
-    Published { counters: node.counters(), table: node.stats_table() }
+    Published { counters: node.counters(), gauges: node.gauges(), table: node.stats_table() }
 }
 
 /// The nodes of one worker and the edges between them.

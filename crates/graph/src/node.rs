@@ -28,6 +28,12 @@ pub trait Node: Send {
         vec![]
     }
 
+    /// Returns the names of those counters that are present values (gauges), such as the number of sessions. When the
+    /// process of an NF ends, they are not added to those of the next one.
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
     /// Processes a batch that arrived by `input`. Packets that stay in the batch leave by the first output, or by the
     /// one set with [`Context::set_output`]. Packets that are neither left in the batch nor emitted, held or dropped
     /// through `cx` are counted as `vanished`.
@@ -93,6 +99,10 @@ impl<A: Node, B: Node> Node for Either<A, B> {
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         delegate!(self, node => node.counters())
+    }
+
+    fn gauges(&self) -> Vec<&'static str> {
+        delegate!(self, node => node.gauges())
     }
 
     #[inline]

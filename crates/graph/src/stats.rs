@@ -50,6 +50,8 @@ pub struct NodeStats {
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pub(crate) counters: Vec<(String, Arc<Counter>)>,
+    /// Names of those counters that are gauges.
+    pub(crate) gauges: Vec<&'static str>,
     pub(crate) table: Option<Arc<StatsTable>>,
 }
 
@@ -83,6 +85,11 @@ impl NodeStats {
     /// Returns the counters that the node publishes, with their names.
     pub fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).counters.clone()
+    }
+
+    /// Returns the names of those counters that are present values.
+    pub fn gauges(&self) -> Vec<&'static str> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).gauges.clone()
     }
 
     /// Returns the table that the node publishes, if it has one.

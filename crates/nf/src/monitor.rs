@@ -5,7 +5,7 @@ mod top_flows;
 
 use diagnostics::Diagnostic;
 use flow_counts::{CounterId, FlowCounter};
-use graph::{BuildContext, Context, Counter, Counters, Nf, Node, Spread, StatsTable};
+use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -172,6 +172,10 @@ impl MonitorNode {
 impl Node for MonitorNode {
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         self.counters.named()
+    }
+
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::Flows.name()]
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

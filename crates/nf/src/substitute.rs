@@ -119,6 +119,10 @@ impl Node for SubstituteNode {
         all
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        self.node.gauges()
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         self.node.process(cx, input, batch);
     }

@@ -6,7 +6,7 @@ use graph::{Named, NodeStats, StatsTable};
 use packet::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A name: static in this process, owned if it was received from another one.
 pub type Name = Cow<'static, str>;
@@ -129,9 +129,9 @@ impl Cycles {
 
     /// Adds other cycles.
     pub fn merge(&mut self, other: Cycles) {
-        self.cycles += other.cycles;
-        self.packets += other.packets;
-        self.batches += other.batches;
+        self.cycles = self.cycles.saturating_add(other.cycles);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.batches = self.batches.saturating_add(other.batches);
     }
 }
 
@@ -296,6 +296,9 @@ pub struct NfSummary {
     pub memory: u64,
     /// The NF's own counters; those of a rebuilt copy start at 0.
     pub counters: BTreeMap<String, u64>,
+    /// Names of those counters that are present values, such as a number of sessions.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub gauges: BTreeSet<String>,
     /// The NF's statistics table, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableSnapshot>,
@@ -353,6 +356,17 @@ impl PortSummary {
         self.link = other.link;
     }
 
+    /// Counts packets as dropped that were accepted for sending and then lost, with this number of bytes.
+    pub(crate) fn drop_sent(&mut self, reason: &'static str, (n, bytes): (u64, u64)) {
+        if n != 0 {
+            // a worker may not have counted them as sent yet
+            let n = n.min(self.sent);
+            self.sent -= n;
+            self.sent_bytes = self.sent_bytes.saturating_sub(bytes);
+            *self.drops.entry(Cow::Borrowed(reason)).or_default() += n;
+        }
+    }
+
     /// Adds packets that were received and dropped by the driver.
     pub(crate) fn drop_received(&mut self, reason: &'static str, n: u64) {
         if n != 0 {
@@ -366,17 +380,6 @@ impl PortSummary {
         self.received_bytes += stats.bytes.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
-    /// Counts packets as dropped that were accepted for sending and then lost, with this number of bytes.
-    pub(crate) fn drop_sent(&mut self, reason: &'static str, (n, bytes): (u64, u64)) {
-        if n != 0 {
-            // a worker may not have counted them as sent yet
-            let n = n.min(self.sent);
-            self.sent -= n;
-            self.sent_bytes = self.sent_bytes.saturating_sub(bytes);
-            *self.drops.entry(Cow::Borrowed(reason)).or_default() += n;
-        }
-    }
-
     }
 
     pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
@@ -399,6 +402,7 @@ impl NfSummary {
             self.table.get_or_insert_default().add(&table);
         }
         self.restarts += stats.restarts.get();
+        self.gauges.extend(stats.gauges().iter().map(|name| (*name).to_owned()));
         for (name, count) in stats.counters() {
             *self.counters.entry(name).or_default() += count.get();
         }
@@ -406,19 +410,34 @@ impl NfSummary {
 }
 
 impl NfSummary {
-    /// Adds the counts of an earlier process of the same NF; the packets that it held are lost.
-    pub fn merge(&mut self, earlier: &NfSummary) {
-        self.packets += earlier.packets;
-        self.created += earlier.created;
-        self.restarts += earlier.restarts;
-        self.memory = self.memory.max(earlier.memory);
-        self.cycles.merge(earlier.cycles);
-        for (reason, n) in &earlier.drops {
-            *self.drops.entry(reason.clone()).or_default() += n;
+    /// Adds the counts of another process of the same NF.
+    pub fn merge(&mut self, other: &NfSummary) {
+        let pairs = [
+            (&mut self.packets, other.packets),
+            (&mut self.created, other.created),
+            (&mut self.restarts, other.restarts),
+        ];
+        pairs.into_iter().for_each(|(to, n)| *to = to.saturating_add(n));
+        self.memory = self.memory.max(other.memory);
+        self.cycles.merge(other.cycles);
+        for (reason, n) in &other.drops {
+            let all = self.drops.entry(reason.clone()).or_default();
+            *all = all.saturating_add(*n);
         }
-        for (name, n) in &earlier.counters {
-            *self.counters.entry(name.clone()).or_default() += n;
+        for (name, n) in &other.counters {
+            let all = self.counters.entry(name.clone()).or_default();
+            *all = all.saturating_add(*n);
         }
+        self.gauges.extend(other.gauges.iter().cloned());
+    }
+
+    /// Returns the counts of an ended process: it has no sessions, table or held packets any more.
+    #[must_use]
+    pub fn without_gauges(mut self) -> NfSummary {
+        for (_, count) in self.counters.iter_mut().filter(|(name, _)| self.gauges.contains(*name)) {
+            *count = 0;
+        }
+        NfSummary { held: 0, table: None, ..self }
     }
 }
 
@@ -444,8 +463,9 @@ impl Summary {
     pub fn compute_totals(&mut self) {
         self.cycles_per_second = clock::hz();
         self.drops.clear();
-        let (ports, nfs, links) = (&self.ports, &self.nfs, &self.links);
-        let drops = ports.iter().map(|p| &p.drops).chain(nfs.iter().map(|n| &n.drops));
+        let (ports, links) = (&self.ports, &self.links);
+        let nfs = || self.nfs.iter();
+        let drops = ports.iter().map(|p| &p.drops).chain(nfs().map(|n| &n.drops));
         for drops in drops.chain(links.iter().map(|l| &l.drops)).chain(self.sandboxes.iter().map(|w| &w.drops)) {
             for (reason, n) in drops {
                 *self.drops.entry(reason.clone()).or_default() += n;
@@ -453,12 +473,12 @@ impl Summary {
         }
         self.totals = Totals {
             received: ports.iter().map(|p| p.received).sum(),
-            created: nfs.iter().map(|n| n.created).chain(self.sandboxes.iter().map(|w| w.created)).sum(),
+            created: nfs().map(|n| n.created).chain(self.sandboxes.iter().map(|w| w.created)).sum(),
             sent: ports.iter().map(|p| p.sent).sum(),
             held: ports
                 .iter()
                 .map(|p| p.held)
-                .chain(nfs.iter().map(|n| n.held))
+                .chain(nfs().map(|n| n.held))
                 .chain(links.iter().map(|l| l.sent.saturating_sub(l.received)))
                 .sum(),
             dropped: self.drops.values().sum(),

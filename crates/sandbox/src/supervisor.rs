@@ -128,7 +128,7 @@ impl ProcessState {
         add_ports(&mut self.port_totals, &report.ports);
         self.port_totals.values_mut().for_each(|port| truncate(&mut port.drops));
         // packets that NFs held are lost and counted as such at the boundary
-        add_nfs(&mut self.nf_totals, report.nfs.into_iter().map(|nf| NfSummary { held: 0, table: None, ..nf }));
+        add_nfs(&mut self.nf_totals, report.nfs.into_iter().map(NfSummary::without_gauges));
         truncate(&mut self.drops);
         self.errors.extend(report.errors);
         self.errors.truncate(MAX_ERRORS);

@@ -489,6 +489,41 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
     }
 }
 
+/// The number of flows is that of the present process; the number of new flows is that of all.
+#[test]
+fn gauges_of_ended_processes_are_not_added() {
+    const FLOWS: u16 = 10;
+    if !possible("process") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut writer = pcap::Writer::create(scratch.path("in.pcap"), pcap::LinkType::ETHERNET).unwrap();
+    for port in 0..FLOWS {
+        let frame = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000 + port, 53).pad_to(60).to_vec();
+        writer.write(u64::from(port) * 1_000_000, 60, &frame).unwrap();
+    }
+    writer.finish().unwrap();
+    let text = format!(
+        "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\nrepeat = 0\ntimed = true\n[port.out]\ndevice = \"null\"\n\
+         [nf.far]\nkind = \"monitor\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n",
+        scratch.path("in.pcap").display()
+    );
+    let Some(mut stand) = Stand::begin("process", &text) else { return };
+    stand.running.wait_for("packets", is_flowing);
+    stand.kill();
+    stand.running.wait_for("the restart", |line| line.contains("\"far\": restarted"));
+    let mut after = 0;
+    stand.running.wait_for("packets of the new process", |line| {
+        after = if line.contains("restarted") { 1 } else { after + u32::from(after > 0 && is_flowing(line)) };
+        after == 3
+    });
+    let summary = stand.end(4);
+    let far = summary.nf("far");
+    assert_eq!(far.number("/counters/flows"), u64::from(FLOWS), "{}", summary.0);
+    assert_eq!(far.number("/counters/new"), 2 * u64::from(FLOWS), "{}", summary.0);
+    assert_eq!(far.0["gauges"], serde_json::json!(["flows"]), "{}", summary.0);
+}
+
 #[test]
 fn an_nf_cannot_open_files() {
     let _alone = crate::common::alone();

@@ -442,6 +442,10 @@ impl Node for StatefulNode {
         self.rules.counters.clone().unwrap_or_default()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        Conntrack::gauges()
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.mailbox.receive(&mut self.rules, cx);
         let now = Conntrack::clock(cx.now());

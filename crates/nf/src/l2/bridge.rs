@@ -307,6 +307,10 @@ impl Node for BridgeNode {
         self.counters.named()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::MacEntries.name()]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let now = clock(cx.now());
         if self.has_copies && self.log.newest.load(Ordering::Acquire) != self.applied {

@@ -41,6 +41,10 @@ impl Node for Router {
         self.counters.named()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::HostRoutes.name()]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let Some(interface) = self.config.interfaces.get(usize::from(input)) else {
             return batch.clear();

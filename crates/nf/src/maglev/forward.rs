@@ -311,6 +311,10 @@ impl Node for Balancer {
         self.counters.named()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::Connections.name(), CounterId::BackendsUp.name()]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         if self.is_stale() {
             self.update();

@@ -6,7 +6,7 @@ use super::log::record::RecordKind;
 use super::sessions::{SessionTable, clock};
 use super::settings::Allocation;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Counter, Counters, Row, StatsTable};
+use graph::{BuildContext, Counter, Counters, Named, Row, StatsTable};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,12 @@ impl Statistics {
         self.counters.named()
     }
 
+    /// Returns the names of those counters that are present values.
+    pub(crate) fn gauges(&self) -> Vec<&'static str> {
+        use SessionCounter::{Blocks, Fragments, Mappings, Ports, Sessions, Subscribers};
+        [Sessions, Mappings, Ports, Subscribers, Blocks, Fragments].map(Named::name).to_vec()
+    }
+
     pub(crate) fn stats_table(&self) -> Arc<StatsTable> {
         self.stats_table.clone()
     }
@@ -119,13 +125,13 @@ impl Statistics {
                 inside.session_ended(event.flow.src);
             }
         }
+        self.log.iter().for_each(Log::update_counter);
         self.counters[SessionCounter::Sessions].set(sessions.len() as u64);
         self.counters[SessionCounter::Evicted].set(sessions.evicted());
         self.counters[SessionCounter::Mappings].set(sessions.mappings() as u64);
         self.counters[SessionCounter::Ports].set(sessions.ports.ports_in_use());
         self.counters[SessionCounter::Subscribers].set(sessions.ports.subscribers() as u64);
         self.counters[SessionCounter::Blocks].set(sessions.ports.blocks_in_use());
-        self.log.iter().for_each(Log::update_counter);
     }
 
     /// Publishes the subscribers with the most sessions.

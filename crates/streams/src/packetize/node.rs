@@ -82,6 +82,10 @@ impl<R: Rewrite> Node for Packetized<R> {
         self.published.named()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec!["connections", "flows", "memory_bytes", "waiting"]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);

@@ -147,6 +147,10 @@ impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
         Some(self.flows.table.table())
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec!["flows", "memory_bytes", "waiting_streams"]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.flows.set_clock(cx.now().as_millis() as u64);
         self.read(batch);

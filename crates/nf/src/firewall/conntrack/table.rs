@@ -6,7 +6,7 @@ use super::settings::{ConntrackSettings, FullPolicy, TICK_SHIFT, Timers, ticks};
 use crate::firewall::key::MIN_TCP_FRAGMENT;
 use core::net::IpAddr;
 use diagnostics::Diagnostic;
-use graph::{Counter, Counters};
+use graph::{Counter, Counters, Named};
 use std::sync::Arc;
 use tables::flow::{
     CAPACITY_MOST, FlowKey, FlowTable, Full as TableFull, Lookup, Settings as TableSettings, Tuple4, Tuple6,
@@ -292,6 +292,11 @@ impl Conntrack {
     /// Returns the counters with their names.
     pub(crate) fn counters(&self) -> Vec<(String, Arc<Counter>)> {
         self.counters.named()
+    }
+
+    /// Returns the names of those counters that are present values.
+    pub(crate) fn gauges() -> Vec<&'static str> {
+        vec![ConntrackCounter::Connections.name()]
     }
 
     /// Converts a time to the units of the tables.

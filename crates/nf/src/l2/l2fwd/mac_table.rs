@@ -119,6 +119,10 @@ impl Node for MacTableNode {
         self.counters.named()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::MacEntries.name()]
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let n = batch.len();
         let (mut keys, mut at, mut malformed) = ([Key48::default(); BURST], 0, 0u32);

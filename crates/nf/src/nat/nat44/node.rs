@@ -351,6 +351,10 @@ impl Node for Nat44Node {
         self.statistics.counters()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        self.statistics.gauges()
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let direction = if input == INSIDE { Direction::Outbound } else { Direction::Inbound };
         let now = clock(cx.now());

@@ -483,6 +483,10 @@ impl Node for Nat64Node {
         self.statistics.counters().into_iter().chain(self.counters.named()).collect()
     }
 
+    fn gauges(&self) -> Vec<&'static str> {
+        self.statistics.gauges()
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let now = cx.now();
         let all = ((1u64 << batch.len()) - 1) as u32;
