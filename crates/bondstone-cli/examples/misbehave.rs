@@ -5,6 +5,7 @@
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, Counter, HoldQueue, Nf, Node, PathId};
 use packet::{Batch, Packet};
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,9 @@ struct Settings {
     how: Fault,
     /// Packets that are forwarded before the fault.
     after: u64,
+    /// Packets that a forged report claims to have created and dropped.
+    created: u64,
+    dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Deserialize, schemars::JsonSchema)]
@@ -79,6 +83,12 @@ enum Fault {
     SharedHoldQueue,
     /// Sends packets on the path of another NF.
     WrongPath,
+    /// Prints a line for each packet.
+    Flood,
+    /// Prints many lines and ends the process.
+    FloodAndExit,
+    /// Sends a forged final report to the supervisor.
+    Forge,
 }
 
 struct FaultyNode {
@@ -87,6 +97,8 @@ struct FaultyNode {
     remaining: u64,
     allocated: Vec<Vec<u64>>,
     packets: Vec<Packet>,
+    /// Forged report.
+    report: runtime::Summary,
 }
 
 /// A value that panics on drop.
@@ -110,7 +122,7 @@ impl Nf for Misbehave {
     type Settings = Settings;
     const KIND: &'static str = "misbehave";
     const ABOUT: &'static str = "Fails in a chosen way.";
-    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         // NFs without a fault are not counted
         let copy = if settings.how == Fault::Pass { 0 } else { BUILD_COUNT.fetch_add(1, Ordering::Relaxed) };
         match settings.how {
@@ -119,7 +131,20 @@ impl Nf for Misbehave {
             Fault::LoopInBuild if copy > 0 => spin(),
             _ => {}
         }
-        Ok(FaultyNode { how: settings.how, copy, remaining: settings.after, allocated: vec![], packets: vec![] })
+        let forged = runtime::NfSummary {
+            name: cx.name.clone(),
+            created: settings.created,
+            drops: [("forged".into(), settings.dropped)].into(),
+            ..Default::default()
+        };
+        Ok(FaultyNode {
+            how: settings.how,
+            copy,
+            remaining: settings.after,
+            allocated: vec![],
+            packets: vec![],
+            report: runtime::Summary { nfs: vec![forged], ..Default::default() },
+        })
     }
 }
 
@@ -143,7 +168,12 @@ impl Node for FaultyNode {
         }
         match self.how {
             Fault::Pass | Fault::RecurseInBuild | Fault::PanicInBuild => {}
-            Fault::ExitInDrop | Fault::ExitInFinish | Fault::PanicInFinish | Fault::LoopInFinish => {}
+            Fault::ExitInDrop | Fault::ExitInFinish | Fault::PanicInFinish | Fault::LoopInFinish | Fault::Forge => {}
+            Fault::Flood => print_lines(batch.len()),
+            Fault::FloodAndExit => {
+                print_lines(10_000);
+                std::process::exit(0);
+            }
             Fault::Loop => spin(),
             Fault::Slow if self.copy < 100 => {
                 self.copy += 1;
@@ -217,9 +247,20 @@ impl Node for FaultyNode {
             Fault::ExitInFinish => std::process::exit(0),
             Fault::PanicInFinish => panic!("at its end"),
             Fault::LoopInFinish => spin(),
+            Fault::Forge => {
+                let message = serde_json::json!({ "final_report": self.report });
+                // standard input is a socket to the supervisor
+                rustix::io::write(std::io::stdin(), format!("{message}\n").as_bytes()).expect("it is open");
+                std::process::exit(0);
+            }
             _ => {}
         }
     }
+}
+
+fn print_lines(n: usize) {
+    let mut stderr = std::io::stderr().lock();
+    (0..n).for_each(|n| drop(writeln!(stderr, "packet {n} was processed by an NF that logs each of them")));
 }
 
 impl Drop for FaultyNode {

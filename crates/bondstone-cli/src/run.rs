@@ -304,7 +304,8 @@ fn text(s: &Summary) -> String {
         let restarts = (n.restarts != 0).then(|| format!("rebuilt {}", count(n.restarts)));
         let counters = n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c)));
         let memory = (n.memory >= 1 << 20).then(|| format!("memory {} MiB", count(n.memory >> 20)));
-        let counters: Vec<_> = restarts.into_iter().chain(memory).chain(counters).collect();
+        let implausible = n.implausible.then(|| "(these counts cannot be true)".to_owned());
+        let counters: Vec<_> = implausible.into_iter().chain(restarts).chain(memory).chain(counters).collect();
         nfs.row([
             n.name.clone(),
             n.kind.to_string(),
@@ -360,6 +361,12 @@ fn text(s: &Summary) -> String {
     );
     for (reason, n) in &s.drops {
         out += &format!("    {reason} {}\n", count(*n));
+    }
+    for w in s.sandboxes.iter().filter(|w| w.implausible) {
+        out += &format!("  sandbox {}: its counts cannot be true and are not part of the totals\n", w.name);
+    }
+    for w in s.sandboxes.iter().filter(|w| w.suppressed_lines != 0) {
+        out += &format!("  sandbox {}: {} lines of output suppressed\n", w.name, count(w.suppressed_lines));
     }
     for p in s.ports.iter().filter(|p| p.held + p.missed + p.send_errors != 0) {
         out += &format!(

@@ -276,6 +276,11 @@ pub struct WorkerPlan {
 }
 
 impl ChainFile {
+    /// Returns the number of hops of all chains. A packet visits each at most once, as paths have no loops.
+    pub fn hop_count(&self) -> usize {
+        self.hops.len()
+    }
+
     /// Returns the distribution of the packets that are received from a port.
     pub fn spreading(&self, port: usize) -> Spreading {
         let chain = self.chains.iter().find(|chain| chain.from == Start::Port(port));

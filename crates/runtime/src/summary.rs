@@ -255,6 +255,13 @@ pub struct SandboxSummary {
     /// Packets dropped at the boundary, by reason: `sandbox_full` if the process accepted no more or was not running,
     /// `sandbox_return_full` if the host side accepted no more, `sandbox_lost` if the process ended with them.
     pub drops: BTreeMap<Name, u64>,
+    /// True if the counts that the sandbox reported cannot be true, compared with the packets that crossed its boundary
+    /// and with the speed of a CPU; they are then not part of the totals.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub implausible: bool,
+    /// Lines of output that were not printed because the sandbox exceeded its limit.
+    #[serde(default)]
+    pub suppressed_lines: u64,
     /// Cycles spent sending into the sandbox.
     pub send: Cycles,
     /// Cycles spent receiving from the sandbox.
@@ -299,6 +306,9 @@ pub struct NfSummary {
     /// Names of those counters that are present values, such as a number of sessions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gauges: BTreeSet<String>,
+    /// True if the NF is in a sandbox whose counts cannot be true; they are then not part of the totals.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub implausible: bool,
     /// The NF's statistics table, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableSnapshot>,
@@ -464,7 +474,7 @@ impl Summary {
         self.cycles_per_second = clock::hz();
         self.drops.clear();
         let (ports, links) = (&self.ports, &self.links);
-        let nfs = || self.nfs.iter();
+        let nfs = || self.nfs.iter().filter(|nf| !nf.implausible);
         let drops = ports.iter().map(|p| &p.drops).chain(nfs().map(|n| &n.drops));
         for drops in drops.chain(links.iter().map(|l| &l.drops)).chain(self.sandboxes.iter().map(|w| &w.drops)) {
             for (reason, n) in drops {

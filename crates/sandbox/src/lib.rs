@@ -20,6 +20,7 @@ mod guest;
 mod image;
 mod kernel;
 mod launch;
+mod line_limit;
 mod placement;
 mod private_folder;
 mod process;

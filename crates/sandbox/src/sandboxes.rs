@@ -1,5 +1,6 @@
 //! The sandboxes of a chain file.
 
+mod counts;
 mod tools;
 
 use crate::cleanup::{remove_orphans, runtime_folder, start_cleanup};
@@ -10,9 +11,10 @@ use crate::placement::{choose_cpus, shares_cpus, sleep_when_idle};
 use crate::supervisor::{self, ProcessState, SupervisedProcess, Supervisor};
 use crate::vm;
 use config::{ChainFile, Isolation, Sandbox};
+use counts::{Counts, Run};
 use diagnostics::Diagnostics;
 use graph::Registry;
-use runtime::{CleanupProcess, Error, SandboxSummary, Summary, VirtualFunctions, allowed_cpus};
+use runtime::{CleanupProcess, Error, PortSummary, SandboxSummary, Summary, VirtualFunctions, allowed_cpus};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt, chown};
@@ -40,6 +42,8 @@ pub(crate) struct Sandboxes {
     /// Names of the NFs and ports of the whole file, in order.
     nfs: Vec<String>,
     ports: Vec<String>,
+    /// Number of hops of all chains.
+    hops: usize,
     /// True if packets are received from passthrough ports.
     receives: bool,
     host_side: ChainFile,
@@ -181,6 +185,7 @@ impl Sandboxes {
             shares_cpus,
             nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
             ports: file.ports.iter().map(|port| port.name.clone()).collect(),
+            hops: file.hop_count(),
             receives: file.ports.iter().any(|port| port.sandbox.is_some() && port.received_from),
             host_side,
             folder,
@@ -276,7 +281,7 @@ impl Sandboxes {
         for (sandbox, process) in self.sandboxes.iter().zip(&self.processes) {
             let state = process.state();
             // an ended process returns nothing
-            packets.push(if state.ready { self.in_flight(sandbox, &state, done) } else { 0 });
+            packets.push(if state.ready { self.counts(sandbox, &state, done).in_flight() } else { 0 });
             reports = reports.min(if state.ready { state.reports } else { u64::MAX });
             failures += state.failures;
         }
@@ -296,20 +301,19 @@ impl Sandboxes {
         self.processes.iter().for_each(|process| process.request_report());
     }
 
-    /// Returns the number of packets in a sandbox, by the last reports; negative if reports lag.
-    fn in_flight(&self, sandbox: &Sandbox, state: &ProcessState, done: &Summary) -> i64 {
-        let crossing = done.ports.iter().filter(|port| sandbox.ports().any(|own| own == port.name));
-        let (entered, left) =
-            crossing.fold((0, 0), |(entered, left), port| (entered + port.sent, left + port.received));
+    /// Returns the counts of a sandbox, by the last reports.
+    fn counts(&self, sandbox: &Sandbox, state: &ProcessState, done: &Summary) -> Counts {
+        let mut counts = crossed(sandbox, done);
         // drops at passthrough ports are in the totals
-        let own = state.passthrough_ports();
-        let (entered, left) = own
-            .values()
-            .fold((entered, left), |(entered, left), port| (entered + port.received, left + port.sent + port.held));
+        for port in state.passthrough_ports().values() {
+            counts.entered = counts.entered.saturating_add(port.received);
+            counts.left = counts.left.saturating_add(port.sent).saturating_add(port.held);
+        }
         let [created, dropped, held] = state.report.as_ref().map(supervisor::totals).unwrap_or_default();
-        let all = |sums: &[u64]| sums.iter().map(|n| i128::from(*n)).sum::<i128>();
-        let in_flight = all(&[entered, state.created, created]) - all(&[left, state.dropped, dropped, held]);
-        in_flight.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        counts.created = state.created.saturating_add(created);
+        counts.dropped = state.dropped.saturating_add(dropped);
+        counts.held = held;
+        counts
     }
 
     /// Returns the statistics of both sides, so far or at the end.
@@ -326,16 +330,38 @@ impl Sandboxes {
                 starts: state.starts,
                 startup_ms: state.startup_time.as_secs_f64() * 1e3,
                 up: state.ready && !ended,
-                drops: state.drops.clone(),
+                suppressed_lines: state.line_limit.suppressed(),
                 ..Default::default()
             };
-            let in_flight = self.in_flight(sandbox, &state, &done);
+            let now = state.report.iter();
+            // statistics of ended processes are added to those of their successors
+            let mut nfs = state.nf_totals.clone();
+            supervisor::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));
+            let counts = self.counts(sandbox, &state, &done);
+            let run = Run {
+                seconds: done.seconds,
+                cpus: summary.cpus.len(),
+                starts: state.starts,
+                hops: self.hops,
+                ended,
+                complete: state.finished && state.failures == 0,
+            };
+            let problem = counts.problem(nfs.values(), run);
+            summary.implausible = problem.is_some();
+            if let Some(problem) = &problem {
+                done.errors.push(format!(
+                    "sandbox {:?}: the counts that it reported cannot be true and are not part of the totals: {problem}",
+                    sandbox.name
+                ));
+                nfs.values_mut().for_each(|nf| nf.implausible = true);
+            }
+            let in_flight = if summary.implausible { crossed(sandbox, &done).in_flight() } else { counts.in_flight() };
             if ended && in_flight < 0 {
                 summary.created = in_flight.unsigned_abs();
             }
             if ended && in_flight > 0 {
                 summary.add_drops("sandbox_lost", in_flight as u64);
-                if state.failures == 0 {
+                if state.failures == 0 && !summary.implausible {
                     done.errors.push(format!(
                         "sandbox {:?}: {in_flight} packets entered it and were not returned",
                         sandbox.name
@@ -354,17 +380,20 @@ impl Sandboxes {
                     summary.add_drops(if reason == "tx_full" { "sandbox_full" } else { reason }, *n)
                 });
             }
-            done.ports.extend(state.passthrough_ports().into_values());
-            let now = state.report.iter();
+            let passthrough = state.passthrough_ports().into_values();
+            done.ports.extend(passthrough.map(|port| match summary.implausible {
+                true => PortSummary { name: port.name, device: port.device, ..Default::default() },
+                false => port,
+            }));
             let crossing = || now.clone().flat_map(|now| &now.ports).filter(|port| is_crossing(&port.name));
-            supervisor::add_crossing_drops(&mut summary.drops, crossing());
+            if !summary.implausible {
+                supervisor::add_drops(&mut summary.drops, &state.drops);
+                supervisor::add_crossing_drops(&mut summary.drops, crossing());
+            }
             for port in crossing() {
                 summary.inner_receive.merge(port.receive);
                 summary.inner_send.merge(port.send);
             }
-            // statistics of ended processes are added to those of their successors
-            let mut nfs = state.nf_totals.clone();
-            supervisor::add_nfs(&mut nfs, now.clone().flat_map(|now| now.nfs.iter().cloned()));
             done.nfs.extend(nfs.into_values());
             done.errors.extend(state.errors.iter().chain(now.flat_map(|now| &now.errors)).cloned());
             for &cpu in &summary.cpus {
@@ -388,4 +417,14 @@ impl Sandboxes {
         done.errors.extend(of_functions);
         self.merge(done, true)
     }
+}
+
+/// Returns the packets that entered and left a sandbox through the host side.
+fn crossed(sandbox: &Sandbox, done: &Summary) -> Counts {
+    let crossing = done.ports.iter().filter(|port| sandbox.ports().any(|own| own == port.name));
+    crossing.fold(Counts::default(), |sum, port| Counts {
+        entered: sum.entered + port.sent,
+        left: sum.left + port.received,
+        ..sum
+    })
 }

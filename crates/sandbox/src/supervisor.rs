@@ -2,6 +2,7 @@
 
 use crate::confinement::cgroup::{ControlGroups, Limits};
 use crate::launch::{CLOSE, MAX_MESSAGE, Message, REPORT, STOP};
+use crate::line_limit::LineLimit;
 use crate::starvation::CpuTimes;
 use logger::eprintln;
 use nix::sys::signal::Signal;
@@ -46,11 +47,13 @@ pub(crate) const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_COUNT: u64 = 1 << 48;
 /// Longest name that is accepted, in characters.
 const MAX_NAME: usize = 64;
-/// Longest line of output that is stored, in characters.
+/// Longest line of output, in bytes; the rest of a longer one is another line.
 const MAX_LINE: usize = 2000;
+/// Interval at which output is read while it is suppressed, and most bytes that are read then: a process that prints
+/// more waits, and takes no time from the host side.
+const SUPPRESSED_READ: (Duration, usize) = (Duration::from_millis(20), 1 << 16);
 
 /// State of a sandbox's process, and totals of the processes before it.
-#[derive(Default)]
 pub(crate) struct ProcessState {
     /// Number of starts.
     pub(crate) starts: u64,
@@ -61,7 +64,7 @@ pub(crate) struct ProcessState {
     /// Time that the last start took.
     pub(crate) startup_time: Duration,
     /// True once the final report was received.
-    finished: bool,
+    pub(crate) finished: bool,
     /// Last report of the process.
     pub(crate) report: Option<Summary>,
     /// Packets that ended processes created.
@@ -81,6 +84,8 @@ pub(crate) struct ProcessState {
     failure: Option<String>,
     /// Last line that the process printed.
     last_line: String,
+    /// Limit of the output of all processes.
+    pub(crate) line_limit: LineLimit,
     /// Connection for requests.
     control: Option<UnixStream>,
     /// True if a message was received since the last check.
@@ -95,9 +100,8 @@ pub(crate) struct ProcessState {
 }
 
 /// State of the passthrough ports of a process.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum PassthroughState {
-    #[default]
     Open,
     /// The process was requested to close them.
     Closing,
@@ -114,7 +118,29 @@ impl ProcessState {
             let port = PortSummary { name: name.to_owned(), device: device.to_owned(), ..Default::default() };
             (name.to_owned(), port)
         };
-        ProcessState { port_totals: ports.map(port).collect(), ..Default::default() }
+        ProcessState {
+            starts: 0,
+            ready: false,
+            started: None,
+            startup_time: Duration::ZERO,
+            finished: false,
+            report: None,
+            created: 0,
+            dropped: 0,
+            drops: BTreeMap::new(),
+            nf_totals: BTreeMap::new(),
+            port_totals: ports.map(port).collect(),
+            failures: 0,
+            errors: vec![],
+            failure: None,
+            last_line: String::new(),
+            line_limit: LineLimit::new(Instant::now()),
+            control: None,
+            heard: false,
+            stopping: false,
+            passthrough: PassthroughState::Open,
+            report_requested: false,
+        }
     }
 
     /// Adds the last report of an ended process to the totals.
@@ -283,7 +309,8 @@ struct RunningProcess {
     child: Child,
     started: Instant,
     silence: Silence,
-    reader: JoinHandle<()>,
+    /// Threads that receive messages and output.
+    readers: [JoinHandle<()>; 2],
 }
 
 /// Time since the last message of a process.
@@ -387,9 +414,9 @@ impl RunningProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
         process.command.run_cleanup();
-        // the kernel kills all processes in its namespaces; their messages remain readable
+        // the kernel kills all processes in its namespaces; their messages and output remain readable
         let deadline = Instant::now() + STOP_TIMEOUT;
-        while !self.reader.is_finished() && Instant::now() < deadline {
+        while !self.readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
             std::thread::sleep(POLL_INTERVAL);
         }
         // errors: the socket is closed
@@ -491,9 +518,11 @@ impl Slot {
         }
         let (receiver, printer) = (self.process.clone(), self.process.clone());
         let thread = || std::thread::Builder::new().name("sandbox".into());
-        let reader = thread().spawn(move || receive_messages(&receiver, messages))?;
-        thread().spawn(move || stderr.into_iter().for_each(|pipe| forward_stderr(&printer, pipe)))?;
-        Ok(RunningProcess { child, started: Instant::now(), silence: Silence::new(), reader })
+        let readers = [
+            thread().spawn(move || receive_messages(&receiver, messages))?,
+            thread().spawn(move || stderr.into_iter().for_each(|pipe| forward_stderr(&printer, pipe)))?,
+        ];
+        Ok(RunningProcess { child, started: Instant::now(), silence: Silence::new(), readers })
     }
 }
 
@@ -533,27 +562,59 @@ fn exit_text(status: ExitStatus) -> String {
     }
 }
 
-/// Prints the output of a process line by line until the pipe is closed; long lines are cut.
-fn forward_stderr(process: &SupervisedProcess, from: impl Read) {
-    let mut from = BufReader::new(from);
-    let mut line = vec![];
-    loop {
-        line.clear();
-        match from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line) {
-            Ok(1..) => {}
-            _ => return,
+/// The output of a process, read slowly while it is suppressed.
+struct Output<R> {
+    from: R,
+    suppressed: bool,
+}
+
+impl<R: Read> Read for Output<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.suppressed {
+            std::thread::sleep(SUPPRESSED_READ.0);
         }
-        let line = String::from_utf8_lossy(&line);
-        let line = printable(line.trim_end());
+        self.from.read(buffer)
+    }
+}
+
+/// Prints the output of a process line by line, within a limit, until the pipe is closed.
+fn forward_stderr(process: &SupervisedProcess, from: impl Read) {
+    let mut from = BufReader::with_capacity(SUPPRESSED_READ.1, Output { from, suppressed: false });
+    let (mut bytes, mut last) = (vec![], vec![]);
+    let report = |suppressed: u64| {
+        eprintln!("warning: sandbox {:?}: {suppressed} lines of its output were suppressed", process.sandbox)
+    };
+    loop {
+        bytes.clear();
+        let is_end = !matches!(from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut bytes), Ok(1..));
+        let mut state = process.state();
+        let now = Instant::now();
+        if is_end {
+            if !last.is_empty() {
+                state.last_line = printable(String::from_utf8_lossy(&last).trim_end());
+            }
+            let suppressed = state.line_limit.due_report(now, true);
+            drop(state);
+            return suppressed.into_iter().for_each(report);
+        }
+        // an indented line belongs to the line before; the kernel prints last
+        let continues = bytes.starts_with(b" ") || bytes.starts_with(b"[") || bytes.trim_ascii().is_empty();
         // QEMU and the guest's kernel print messages about a requested end
-        let is_expected = line.starts_with("qemu-system") || line.ends_with("reboot: Power down");
-        if is_expected && process.state().stopping {
+        let is_expected = bytes.starts_with(b"qemu-system") || bytes.trim_ascii_end().ends_with(b"reboot: Power down");
+        if is_expected && state.stopping {
             continue;
         }
-        eprintln!("sandbox {}: {line}", process.sandbox);
-        // an indented line belongs to the line before; the kernel prints last
-        if !line.starts_with([' ', '[']) && !line.is_empty() {
-            process.state().last_line = line;
+        let allowed = state.line_limit.allows(bytes.len(), now);
+        let suppressed = state.line_limit.due_report(now, false);
+        drop(state);
+        from.get_mut().suppressed = !allowed;
+        suppressed.into_iter().for_each(report);
+        if allowed {
+            let line = String::from_utf8_lossy(&bytes);
+            eprintln!("sandbox {}: {}", process.sandbox, printable(line.trim_end()));
+        }
+        if !continues {
+            std::mem::swap(&mut last, &mut bytes);
         }
     }
 }
@@ -621,8 +682,18 @@ pub(crate) fn totals(report: &Summary) -> [u64; 3] {
 pub(crate) fn add_crossing_drops<'a>(to: &mut BTreeMap<Name, u64>, ports: impl IntoIterator<Item = &'a PortSummary>) {
     for (reason, n) in ports.into_iter().flat_map(|port| &port.drops) {
         let reason = if reason == "tx_full" { "sandbox_return_full".into() } else { reason.clone() };
-        *to.entry(reason).or_default() += n;
+        add_drop(to, reason, *n);
     }
+}
+
+/// Adds drops by reason.
+pub(crate) fn add_drops(to: &mut BTreeMap<Name, u64>, drops: &BTreeMap<Name, u64>) {
+    drops.iter().for_each(|(reason, n)| add_drop(to, reason.clone(), *n));
+}
+
+fn add_drop(to: &mut BTreeMap<Name, u64>, reason: Name, n: u64) {
+    let sum = to.entry(reason).or_default();
+    *sum = sum.saturating_add(n);
 }
 
 /// Adds the statistics of known ports.

@@ -489,6 +489,90 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
     }
 }
 
+/// A chain through the NF `bad` in a sandbox, with a fault, and another chain without faults.
+fn with_fault(fault: &str, kind: &str) -> String {
+    let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
+    format!(
+        "bondstone = 1\n{ports}[nf.bad]\nkind = \"misbehave\"\n{fault}\nisolation = \"{kind}\"\n[nf.good]\nkind = \"misbehave\"\n\
+         [[chain]]\npath = [\"in\", \"bad\", \"out\"]\n[[chain]]\npath = [\"in2\", \"good\", \"out2\"]\n"
+    )
+}
+
+#[test]
+fn output_of_a_sandbox_is_limited_and_counted() {
+    let program = crate::common::misbehave().to_str().unwrap();
+    for kind in ["process", "container"] {
+        let text = with_fault("how = \"flood\"", kind);
+        let Some(mut stand) = Stand::of(kind, &text, program) else { continue };
+        let mut rates = 0;
+        stand.running.wait_for("rates", |line| {
+            rates += u32::from(line.contains("pps"));
+            rates == 2
+        });
+        let ended = stand.running.interrupt();
+        let summary = ended.summary(130);
+        let suppressed = summary.sandbox("bad").number("/suppressed_lines");
+        assert!(suppressed > 1000, "{kind}: {}", summary.0);
+        let printed = ended.err.lines().filter(|line| line.starts_with("sandbox bad: packet")).count();
+        let limit = 100 + 10 * (summary.0["seconds"].as_f64().unwrap() as usize + 10);
+        // other output of the process counts, too
+        assert!((50..limit).contains(&printed), "{kind}: {printed}\n{}", ended.err);
+        let reports = ended.err.lines().filter_map(|line| line.strip_suffix(" lines of its output were suppressed"));
+        let reported: u64 = reports.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(reported, suppressed, "{kind}: {}", ended.err);
+        assert!(summary.port("out2").number("/sent") > 0, "{kind}: {}", summary.0);
+    }
+}
+
+#[test]
+fn suppressed_output_does_not_hide_the_cause_of_an_end() {
+    let program = crate::common::misbehave().to_str().unwrap();
+    let text = with_fault("how = \"flood-and-exit\"\nafter = 1000", "process");
+    let Some(mut stand) = Stand::of("process", &text, program) else { return };
+    stand.running.wait_for("the end of its process", |line| {
+        line.starts_with("warning: ") && line.contains("\"bad\"") && line.contains("called exit")
+    });
+    let summary = stand.end(4);
+    assert!(summary.sandbox("bad").number("/suppressed_lines") > 1000, "{}", summary.0);
+}
+
+#[test]
+fn forged_counts_are_detected_and_not_added() {
+    let _alone = crate::common::alone();
+    if !possible("process") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let run = |created: u64, dropped: u64, more: &[&str]| {
+        let text = format!(
+            "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"null\"\n\
+             [nf.bad]\nkind = \"misbehave\"\nhow = \"forge\"\ncreated = {created}\ndropped = {dropped}\n\
+             isolation = \"process\"\n[[chain]]\npath = [\"in\", \"bad\", \"out\"]\n",
+            demo()
+        );
+        let file = scratch.write("forge.toml", text);
+        Running::start(Command::new(crate::common::misbehave()).arg("run").arg(file).args(more)).end()
+    };
+    // consistent counts that cannot be distinguished from true ones
+    let summary = run(0, 0, &["--json"]).summary(0);
+    assert_eq!(summary.sandbox("bad").0.get("implausible"), None, "{}", summary.0);
+    let packets = summary.number("/totals/received");
+    assert!(packets > 0 && summary.number("/totals/sent") == packets, "{}", summary.0);
+    let many = 1 << 47;
+    for (created, dropped) in [(many, many), (many, 0), (0, many), (0, 5), (2 * packets, 7 * packets)] {
+        let summary = run(created, dropped, &["--json"]).told(4);
+        let totals = ["received", "sent", "created", "dropped"].map(|n| summary.number(&format!("/totals/{n}")));
+        assert_eq!(totals, [packets, packets, 0, 0], "{created} {dropped}: {}", summary.0);
+        assert_eq!(summary.sandbox("bad").0["implausible"], true, "{created} {dropped}: {}", summary.0);
+        assert_eq!(summary.nf("bad").0["implausible"], true, "{created} {dropped}: {}", summary.0);
+        let [error] = summary.faults()[..] else { panic!("{}", summary.0) };
+        assert!(error.contains("sandbox \"bad\"") && error.contains("cannot be true"), "{error}");
+    }
+    let text = run(many, many, &[]);
+    assert_eq!(text.status, Some(4), "{}", text.err);
+    assert!(text.out.contains("(these counts cannot be true)"), "{}", text.out);
+}
+
 /// The number of flows is that of the present process; the number of new flows is that of all.
 #[test]
 fn gauges_of_ended_processes_are_not_added() {
