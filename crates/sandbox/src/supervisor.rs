@@ -140,6 +140,7 @@ impl ProcessState {
             stopping: false,
             passthrough: PassthroughState::Open,
             report_requested: false,
+            reports: 0,
         }
     }
 

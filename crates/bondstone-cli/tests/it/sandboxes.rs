@@ -500,7 +500,8 @@ fn with_fault(fault: &str, kind: &str) -> String {
 
 #[test]
 fn output_of_a_sandbox_is_limited_and_counted() {
-    let program = crate::common::misbehave().to_str().unwrap();
+    let program = crate::common::misbehave();
+    let program = program.to_str().unwrap();
     for kind in ["process", "container"] {
         let text = with_fault("how = \"flood\"", kind);
         let Some(mut stand) = Stand::of(kind, &text, program) else { continue };
@@ -526,7 +527,8 @@ fn output_of_a_sandbox_is_limited_and_counted() {
 
 #[test]
 fn suppressed_output_does_not_hide_the_cause_of_an_end() {
-    let program = crate::common::misbehave().to_str().unwrap();
+    let program = crate::common::misbehave();
+    let program = program.to_str().unwrap();
     let text = with_fault("how = \"flood-and-exit\"\nafter = 1000", "process");
     let Some(mut stand) = Stand::of("process", &text, program) else { return };
     stand.running.wait_for("the end of its process", |line| {
