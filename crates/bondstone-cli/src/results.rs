@@ -45,7 +45,7 @@ pub(crate) struct Db {
 
 impl Db {
     pub(crate) fn open(&self) -> anyhow::Result<Store> {
-        let location = self.db.as_ref().map_or_else(Location::from_env, |text| Location::from_argument(text))?;
+        let location = self.db.as_ref().map_or_else(Location::from_env, Location::from_argument)?;
         Ok(Store::open(location)?)
     }
 }

@@ -49,7 +49,7 @@ impl CliSession {
         generator_cpu: Option<usize>,
         registry: &Registry,
     ) -> anyhow::Result<CliSession> {
-        let location = options.db.as_ref().map_or_else(Location::from_env, |path| Location::from_argument(path))?;
+        let location = options.db.as_ref().map_or_else(Location::from_env, Location::from_argument)?;
         let store = Store::open(location)?;
         let compared = load(&store, &select_all(&store, &options.compare)?)?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");

@@ -254,7 +254,7 @@ impl Engine {
         };
         for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
             let graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
-            engine.spawn_worker(file, eal, planned, graph, rebuild, options.idle, wires.is_some())?;
+            engine.spawn_worker(file, planned, graph, rebuild, options.idle, wires.is_some())?;
         }
         let watchdog = watchdog::Watchdog {
             workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
@@ -274,13 +274,13 @@ impl Engine {
     fn spawn_worker(
         &mut self,
         file: &ChainFile,
-        eal: Eal,
         planned: PlannedWorker,
         graph: Graph,
         rebuild: RebuildClient,
         idle: IdlePolicy,
         on_wires: bool,
     ) -> Result<(), Error> {
+        let eal = self.eal;
         let PlannedWorker { cpu, chains, plan, inputs, outputs } = planned;
         let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
         let received: Vec<_> = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();

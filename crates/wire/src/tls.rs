@@ -304,7 +304,8 @@ impl<'a> Repr<'a> {
 
     fn check(&self) -> Result<(), Malformed> {
         let suites = self.cipher_suites.len();
-        if self.session_id.len() > 32 || suites == 0 || suites % 2 != 0 || self.compression_methods.is_empty() {
+        if self.session_id.len() > 32 || suites == 0 || !suites.is_multiple_of(2) || self.compression_methods.is_empty()
+        {
             return Err(Malformed::Option);
         }
         let mut extensions = Reader(self.extensions.unwrap_or_default());

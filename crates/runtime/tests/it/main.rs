@@ -1,4 +1,5 @@
 //! Integration tests of this crate, in one program.
+#![allow(clippy::print_stderr, reason = "tests print why they are skipped")]
 
 mod capture_clock;
 mod drain;

@@ -70,7 +70,7 @@ fn pointers_refer_backwards() {
     assert_eq!(parse(b"\0", 7), Err(Malformed::Short));
     // a chain of pointers without labels is bounded
     let mut chain = vec![0; 2];
-    (0..1000u16).for_each(|n| chain.extend((0xc000 | 2 * n).to_be_bytes()));
+    (0..1000u16).for_each(|n| chain.extend((0xc000 | (2 * n)).to_be_bytes()));
     assert_eq!(parse(&chain, 2 + 2 * 125), Ok((".".to_owned(), 4 + 2 * 125)));
     assert_eq!(parse(&chain, 2 + 2 * 126), Err(Malformed::Name));
     assert_eq!(parse(&chain, 2000), Err(Malformed::Name));
