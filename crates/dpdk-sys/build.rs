@@ -91,10 +91,15 @@ fn main() {
     }
 
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let clang_version = bindgen::clang_version();
+    let compiler_headers = clang_version.parsed.and_then(|(major, _)| compiler_headers(major));
     bindgen::Builder::default()
         .header("shim.h")
         .clang_args(lib.include_paths.iter().map(|p| format!("-I{}", p.display())))
         .clang_args(&flags)
+        // otherwise those of the program `clang`, which may be of another version
+        .detect_include_paths(compiler_headers.is_none())
+        .clang_args(compiler_headers.iter().flat_map(|dir| ["-resource-dir".to_owned(), dir.display().to_string()]))
         .use_core()
         .allowlist_function("bs_.*|rte_mempool_avail_count|rte_thread_register|rte_thread_unregister|rte_strerror|rte_version|rte_eth_call_[rt]x_callbacks")
         .allowlist_var("BS_.*|rte_eth_fp_ops")
@@ -106,7 +111,13 @@ fn main() {
         .prepend_enum_name(false)
         .generate_comments(false)
         .generate()
-        .expect("bindgen reads shim.h")
+        .unwrap_or_else(|e| {
+            panic!(
+                "bindgen cannot read shim.h with libclang ({}); install the headers of that version (Debian, Ubuntu: \
+                 libclang-VERSION-dev), or set LIBCLANG_PATH to the folder of another libclang: {e}",
+                clang_version.full
+            )
+        })
         .write_to_file(out.join("bindings.rs"))
         .expect("OUT_DIR is writable");
 
@@ -122,6 +133,18 @@ fn main() {
     }
     shim.compile("bondstone_dpdk_shim");
     println!("cargo:include={}", env::join_paths(&lib.include_paths).expect("no colon in paths").display());
+}
+
+/// Returns the folder that has the compiler's own headers, such as `stddef.h`, of a major version of libclang.
+fn compiler_headers(major: u32) -> Option<PathBuf> {
+    let folders =
+        [format!("/usr/lib/llvm-{major}/lib/clang"), "/usr/lib/clang".to_owned(), "/usr/lib64/clang".to_owned()];
+    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let is_version = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.split('.').next()?.parse().ok()) == Some(major)
+    };
+    entries.map(|entry| entry.path()).filter(is_version).find(|path| path.join("include/stddef.h").exists())
 }
 
 fn link_static(libdir: &Path) {
