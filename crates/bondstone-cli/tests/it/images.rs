@@ -1,6 +1,6 @@
 //! Images of NFs: their content, and that they run without anything else of Bondstone.
 
-use crate::common::{Running, Said, Scratch};
+use crate::common::{Running, Said, Scratch, stand};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -49,10 +49,7 @@ fn switch(folder: &Scratch, to: &Path, from: &Path) -> Running {
 
 /// Waits until packets return to the switch.
 fn wait_for_packets(mut running: Running) {
-    running.wait_for("returned packets", |line| {
-        let back = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
-        back.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
-    });
+    running.wait_for("returned packets", stand::is_flowing);
     let summary = running.interrupt().summary(130);
     assert!(summary.port("out").number("/sent") > 0, "{}", summary.0);
 }

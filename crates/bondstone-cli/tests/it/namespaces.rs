@@ -160,7 +160,7 @@ fn reports_a_lost_interface_and_continues() {
             set_link(&namespace, "far", "up");
             let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
             let mut bondstone = Running::start(command.arg("run").arg(&file).arg("--json"));
-            bondstone.wait_for("packets", |line| line.contains("far in ") && !line.contains("far in 0 "));
+            bondstone.wait_for("packets", |line| line.contains("far rx ") && !line.contains("far rx 0 "));
             namespace.ip(event);
             bondstone.wait_for("the loss", |line| line.contains("\"near\"") && line.contains("link down"));
             let summary = bondstone.interrupt().summary(130);

@@ -141,7 +141,7 @@ fn bidirectional(scratch: &Scratch, name: &str, link: &str, from: &str, to: &str
 
 /// Returns true for a line with packets received over the link.
 fn has_link_packets(line: &str) -> bool {
-    line.contains("link in ") && !line.contains("link in 0 ")
+    line.contains("link rx ") && !line.contains("link rx 0 ")
 }
 
 /// Captures are read after the link is up, so every packet arrives in order.
@@ -193,7 +193,7 @@ fn a_killed_peer_takes_down_its_link_only() {
             // packets in both directions
             for side in [&mut a, &mut b] {
                 side.wait_for("packets over the link", |line| {
-                    line.contains("link in ") && !line.contains("link in 0 ")
+                    line.contains("link rx ") && !line.contains("link rx 0 ")
                 });
             }
             let (killed, mut left) = if kill_second { (b, a) } else { (a, b) };

@@ -163,6 +163,6 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
 
 /// Returns true if a line reports packets sent by port `out`.
 pub(crate) fn is_flowing(line: &str) -> bool {
-    let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out in "));
-    sent.and_then(|part| part.split(" out ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
+    let sent = line.split("  ").find_map(|part| part.trim().strip_prefix("out rx "));
+    sent.and_then(|part| part.split(" tx ").nth(1)).is_some_and(|rate| !rate.starts_with("0 pps"))
 }
