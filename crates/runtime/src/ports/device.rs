@@ -131,15 +131,13 @@ pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
     }
 }
 
-/// Returns the problem and the remedy if this machine lacks the device.
+/// Returns the problem and the remedy if this machine lacks the device. NICs of virtual functions are checked when the
+/// functions are created.
 pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
     if let Some(address) = device.pci_address().map(config::full_pci_address) {
         let exists = Path::new("/sys/bus/pci/devices").join(&address).exists();
         let remedy = "name a NIC by an address that lspci -D shows, and bind it to vfio-pci".to_owned();
         return (!exists).then(|| (format!("there is no PCI device {address}"), remedy));
-    }
-    if let Some(function) = device.virtual_function() {
-        return missing_nic(Path::new("/sys"), &function.physical);
     }
     match scheme_and_target(device)? {
         ("af_packet" | "af_xdp", name) if !netdev::exists(name) => {
@@ -161,10 +159,18 @@ pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
     }
 }
 
+/// As [`missing`], before virtual functions are created.
+fn missing_or_nic(device: &Device) -> Option<(String, String)> {
+    match device.virtual_function() {
+        Some(function) => missing_nic(Path::new("/sys"), &function.physical),
+        None => missing(device),
+    }
+}
+
 /// Returns an error for each device that a chain file names and this machine lacks.
 pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
     let error = |(n, port): (usize, &config::Port)| {
-        let (problem, remedy) = missing(&port.device)?;
+        let (problem, remedy) = missing_or_nic(&port.device)?;
         Some(file.locate_device(n, Diagnostic::new(problem).remedy(remedy)))
     };
     let devices = file.ports.iter().enumerate().filter_map(error);
@@ -180,7 +186,7 @@ pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
 
 /// Returns an error if this machine lacks a device that is written as in a chain file.
 pub fn missing_device(written: &str) -> Option<Diagnostic> {
-    let (problem, remedy) = missing(&Device::parse(written, "port").ok()?)?;
+    let (problem, remedy) = missing_or_nic(&Device::parse(written, "port").ok()?)?;
     Some(Diagnostic::new(problem).value(written).remedy(remedy))
 }
 
