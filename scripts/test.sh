@@ -81,7 +81,8 @@ RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locke
 [ -z "$miri" ] || wait "$miri"
 step "examples: chain files, panics beside another chain, one chain on all cores"
 for file in examples/*.toml; do
-	target/release/bondstone check "$file"
+	# 3: this machine lacks an interface that the file names
+	target/release/bondstone check "$file" || [ $? = 3 ]
 done
 # the same selection of packages as above, so that no dependency is compiled with other features
 cargo build --release --locked --workspace --bins --examples
