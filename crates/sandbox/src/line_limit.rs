@@ -1,46 +1,31 @@
 //! Limit of the output of a sandbox.
 
+use graph::TokenBucket;
 use std::time::{Duration, Instant};
 
-/// Lines that are printed at once, and lines per second after them.
-const LINES: (f64, f64) = (100.0, 10.0);
-/// Bytes that are printed at once, and bytes per second after them.
-const BYTES: (f64, f64) = (65_536.0, 8192.0);
+/// Lines per second, and lines that are printed at once.
+const LINES: (u64, u64) = (10, 100);
+/// Bytes per second, and bytes that are printed at once.
+const BYTES: (u64, u64) = (8192, 65_536);
 /// Interval of reports of the number of suppressed lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Token buckets of lines and bytes, and the number of lines that exceed them.
 pub(crate) struct LineLimit {
-    lines: Bucket,
-    bytes: Bucket,
-    refilled: Instant,
+    lines: TokenBucket,
+    bytes: TokenBucket,
+    started: Instant,
     suppressed: u64,
     /// Suppressed lines that were reported, and when.
     reported: (u64, Instant),
 }
 
-struct Bucket {
-    level: f64,
-    max: f64,
-    per_second: f64,
-}
-
-impl Bucket {
-    fn new((max, per_second): (f64, f64)) -> Bucket {
-        Bucket { level: max, max, per_second }
-    }
-
-    fn refill(&mut self, seconds: f64) {
-        self.level = (self.level + seconds * self.per_second).min(self.max);
-    }
-}
-
 impl LineLimit {
     pub(crate) fn new(now: Instant) -> LineLimit {
         LineLimit {
-            lines: Bucket::new(LINES),
-            bytes: Bucket::new(BYTES),
-            refilled: now,
+            lines: TokenBucket::new(LINES.0, LINES.1),
+            bytes: TokenBucket::new(BYTES.0, BYTES.1),
+            started: now,
             suppressed: 0,
             reported: (0, now),
         }
@@ -48,18 +33,16 @@ impl LineLimit {
 
     /// Returns true if a line of this many bytes may be printed; otherwise counts it as suppressed.
     pub(crate) fn allows(&mut self, bytes: usize, now: Instant) -> bool {
-        let seconds = now.saturating_duration_since(self.refilled).as_secs_f64();
-        self.refilled = now;
-        self.lines.refill(seconds);
-        self.bytes.refill(seconds);
-        let bytes = bytes as f64;
-        if self.lines.level < 1.0 || self.bytes.level < bytes {
+        let at = now.saturating_duration_since(self.started);
+        // a line with too many bytes takes no token for lines
+        let mut lines = self.lines.clone();
+        let is_allowed = lines.take(1, at) && self.bytes.take(bytes as u64, at);
+        if is_allowed {
+            self.lines = lines;
+        } else {
             self.suppressed += 1;
-            return false;
         }
-        self.lines.level -= 1.0;
-        self.bytes.level -= bytes;
-        true
+        is_allowed
     }
 
     /// Returns the number of suppressed lines.
