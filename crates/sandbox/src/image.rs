@@ -4,12 +4,11 @@ pub(crate) mod initramfs;
 pub(crate) mod program;
 
 use crate::container::PROGRAM;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, sha256};
 use crate::vm::VmImage;
 use flate2::{Compression, write::GzEncoder};
 use program::{ImageFiles, Program, parent_folders, read_files};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -142,6 +141,5 @@ fn append_file<W: Write>(archive: &mut tar::Builder<W>, path: &Path, mode: u32, 
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256(bytes))
 }

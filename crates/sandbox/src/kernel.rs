@@ -75,7 +75,7 @@ impl Kernel {
     fn write_digests(&self, folder: &Path) -> io::Result<()> {
         let line = |path: &PathBuf| {
             let name = path.strip_prefix(folder).unwrap_or(path);
-            Ok(format!("{}  {}\n", digest(&std::fs::read(path)?), name.display()))
+            Ok(format!("{}  {}\n", sha256(&std::fs::read(path)?), name.display()))
         };
         std::fs::write(folder.join(DIGESTS), self.files().map(line).collect::<io::Result<String>>()?)
     }
@@ -87,7 +87,7 @@ impl Kernel {
     pub(crate) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let content = std::fs::read(path)?;
         match self.digests.get(path) {
-            Some(expected) if *expected != digest(&content) => {
+            Some(expected) if *expected != sha256(&content) => {
                 Err(io::Error::other(format!("{}: differs from the downloaded file", path.display())))
             }
             _ => Ok(content),
@@ -143,7 +143,7 @@ impl Kernel {
 }
 
 /// Returns the SHA-256 of some bytes as hexadecimal digits.
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
