@@ -176,7 +176,7 @@ static __rte_always_inline uint64_t mix(const uint64_t seed[2], __m128i key)
 {
 	uint64_t low = _mm_cvtsi128_si64(key), high = _mm_extract_epi64(key, 1);
 	unsigned __int128 product = (unsigned __int128)(low ^ seed[0]) * (high ^ seed[1]);
-	return (uint64_t)product ^ (uint64_t)(product >> 64);
+	return ((uint64_t)product ^ (uint64_t)(product >> 64)) * 0xd1342543de82ef95;
 }
 
 static uint32_t choose(const struct maglev *m, uint32_t first, __m128i key)

@@ -162,7 +162,7 @@ static __rte_always_inline uint16_t monitor(struct rte_mbuf **p, uint16_t n, str
 		__m128i key = _mm_insert_epi32(_mm_loadu_si128((const __m128i *)(d + 26)), protocol, 3);
 		uint64_t low = _mm_cvtsi128_si64(key), high = _mm_extract_epi64(key, 1);
 		unsigned __int128 product = (unsigned __int128)(low ^ m->seed[0]) * (high ^ m->seed[1]);
-		uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
+		uint64_t hash = ((uint64_t)product ^ (uint64_t)(product >> 64)) * 0xd1342543de82ef95;
 		struct flow *primary = m->flows + 2 * (((hash >> 32) * m->lines) >> 32);
 		rte_prefetch0(primary);
 		keys[taken] = key;

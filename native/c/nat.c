@@ -70,7 +70,7 @@ static __rte_always_inline struct entry *home_of(const struct nat *n, int way, _
 {
 	uint64_t low = _mm_cvtsi128_si64(key), high = _mm_extract_epi64(key, 1);
 	unsigned __int128 product = (unsigned __int128)(low ^ n->seed[0]) * (high ^ n->seed[1]);
-	uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
+	uint64_t hash = ((uint64_t)product ^ (uint64_t)(product >> 64)) * 0xd1342543de82ef95;
 	return n->entries[way] + 2 * (((hash >> 32) * n->lines) >> 32);
 }
 

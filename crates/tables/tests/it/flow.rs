@@ -371,6 +371,30 @@ fn hashes_of_neighbours_spread() {
 }
 
 #[test]
+fn flows_that_differ_in_few_bits_fill_the_table() {
+    /// Flows of one address by port, of one port by address, and of both.
+    const SETS: [fn(u32) -> Tuple4; 4] = [
+        |n| Tuple4::new(0xc612_0001, 0xcb00_7101, 53, n as u16, 17),
+        |n| Tuple4::new(0x0a00_0000 | n, 0xcb00_7101, 1000, 53, 17),
+        |n| Tuple4::new(0x0a00_0000 | n << 8, 0xcb00_7101, 1000, 53, 17),
+        |n| Tuple4::new(0x0a00_0000 | n, 0xc612_0001, 2000 + (n % 50_000) as u16, 53, 17),
+    ];
+    const FLOWS: u32 = 1 << 16;
+    for seed in 0..64 {
+        for (set, flow) in SETS.iter().enumerate() {
+            let settings = Settings { seed: Seed::fixed(seed), ..settings(FLOWS as usize, Full::Refuse) };
+            let mut table = FlowTable::<Tuple4, u64>::new(&settings).unwrap();
+            for burst in (0..FLOWS).step_by(32) {
+                let keys: Vec<_> = (burst..burst + 32).map(|n| table.prepare(flow(n))).collect();
+                table.look_up_or_insert(&keys, 0, |_, _| {}, |_, _| {});
+            }
+            assert_eq!(table.counters().refused, 0, "set {set}, seed {seed}");
+            assert_eq!(table.len(), FLOWS as usize);
+        }
+    }
+}
+
+#[test]
 fn tuples_are_five_tuples() {
     let four = Tuple4::new(0x0a00_0001, 0xc000_0207, 1234, 443, 6);
     let expected = FiveTuple::v4([10, 0, 0, 1].into(), [192, 0, 2, 7].into(), 1234, 443, IpProtocol::TCP);
