@@ -24,7 +24,9 @@ fn counts_are_final_when_the_end_of_the_drain_is_asked_for() {
     let file = ChainFile::parse(&text, &folder.path("drain.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{e:?}"));
     for _ in 0..5 {
         let engine = Engine::start(&file).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        while engine.snapshot().totals.sent == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let mut asked: Option<Summary> = None;
         let end = engine.stop_when_drained(|counts| {
             asked.get_or_insert_with(|| counts.clone());
@@ -33,7 +35,7 @@ fn counts_are_final_when_the_end_of_the_drain_is_asked_for() {
         let asked = asked.expect("the chains drain");
         // packets that the first core drops instead of passing them on are counted when it ends
         let packets = |of: &Summary| (of.totals.sent, of.nfs.iter().map(|nf| nf.packets).collect::<Vec<_>>());
-        assert!(end.totals.sent > 0 && end.balanced, "{end:?}");
+        assert!(end.balanced, "{end:?}");
         assert_eq!(packets(&asked), packets(&end));
         assert_eq!(end.totals.held, 0, "{end:?}");
     }
