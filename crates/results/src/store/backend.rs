@@ -2,6 +2,7 @@
 
 mod password_file;
 mod server;
+mod tls;
 mod value;
 
 use crate::Error;

@@ -86,6 +86,29 @@ fn check_operations(location: &Location) -> Vec<Entry> {
 }
 
 #[test]
+fn connections_are_encrypted_and_certificates_verified_on_request() {
+    let Some(server) = Server::start_with_tls() else { return };
+    server.database("tls");
+    let open = |host: &str, query: &str| Store::open(server.tls_url(host, "tls", query).as_str());
+    let authority = server.certificate_authority().display().to_string().replace('/', "%2F");
+    let verified = format!("sslmode=verify-full&sslrootcert={authority}");
+    for query in ["", "sslmode=prefer", "sslmode=require", &verified] {
+        assert!(open("localhost", query).is_ok(), "{query}: {:?}", open("localhost", query).err());
+    }
+    // the certificate is for localhost, and of an authority that the system does not know
+    let rejected = [
+        ("localhost", "sslmode=disable", "pg_hba.conf rejects"),
+        ("localhost", "sslmode=verify-full", "certificate"),
+        ("127.0.0.1", &verified, "certificate"),
+    ];
+    for (host, query, reason) in rejected {
+        let error = open(host, query).unwrap_err().to_string();
+        assert!(error.contains(reason), "{host} {query}: {error}");
+    }
+    assert!(open("127.0.0.1", "sslmode=require").is_ok());
+}
+
+#[test]
 fn sqlite_and_postgres_behave_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let file = Location::parse(folder.path().join("a.sqlite"));

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 pub(crate) struct Server {
     child: Child,
     folder: TempDir,
+    port: u16,
 }
 
 /// Finds a program of PostgreSQL; Debian installs them in a folder per version.
@@ -23,6 +24,11 @@ fn program(name: &str) -> Option<PathBuf> {
 impl Server {
     /// Starts a server; `None`, with a message, if PostgreSQL is not installed.
     pub(crate) fn start() -> Option<Server> {
+        Server::start_with(|_, port| vec!["-c".into(), "listen_addresses=".into(), "-c".into(), format!("port={port}")])
+    }
+
+    /// Starts a server with the arguments that a function returns for its folder and port.
+    fn start_with(arguments: impl FnOnce(&Path, u16) -> Vec<String>) -> Option<Server> {
         let (Some(initdb), Some(postgres)) = (program("initdb"), program("postgres")) else {
             println!("skipped: PostgreSQL is not installed (Debian: apt-get install postgresql)");
             return None;
@@ -36,10 +42,12 @@ impl Server {
         let mut init = as_user(user.as_deref(), &initdb);
         run(init.args(["-A", "trust", "-U", "bondstone", "-E", "UTF8", "--locale=C", "-N", "-D"]).arg(&data));
         let mut server = as_user(user.as_deref(), &postgres);
-        server.arg("-D").arg(&data).arg("-k").arg(folder.path()).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
+        server.arg("-D").arg(&data).arg("-k").arg(folder.path()).args(["-c", "fsync=off"]);
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        server.args(arguments(folder.path(), port));
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let child = server.stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut server = Server { child, folder };
+        let mut server = Server { child, folder, port };
         server.wait();
         Some(server)
     }
@@ -57,7 +65,7 @@ impl Server {
     /// Returns the URL of a database.
     pub(crate) fn url(&self, database: &str) -> String {
         let socket = self.folder.path().to_str().unwrap().replace('/', "%2F");
-        format!("postgres://bondstone@{socket}/{database}")
+        format!("postgres://bondstone@{socket}:{}/{database}", self.port)
     }
 
     /// Creates an empty database and returns its URL.
@@ -75,11 +83,58 @@ impl Server {
         self.sql("postgres", "SELECT pg_reload_conf()").unwrap();
     }
 
+    /// Starts a server that also listens on a TCP port of `localhost`, for TLS connections only, with a certificate for
+    /// that name.
+    #[allow(dead_code, reason = "one of the two test programs uses it")]
+    pub(crate) fn start_with_tls() -> Option<Server> {
+        Server::start_with(|folder, port| {
+            let openssl = |arguments: &str| {
+                run(Command::new("openssl").args(arguments.split(' ')).current_dir(folder));
+            };
+            let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+            openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"));
+            openssl(&format!("req {key} -keyout server.key -out server.csr -subj /CN=localhost"));
+            std::fs::write(folder.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
+            openssl(
+                "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem",
+            );
+            run(Command::new("chmod").arg("600").arg(folder.join("server.key")));
+            if let Some(user) = unprivileged() {
+                run(Command::new("chown").arg(user).args([folder.join("server.key"), folder.join("server.pem")]));
+            }
+            let hba = folder.join("data/pg_hba.conf");
+            let old = std::fs::read_to_string(&hba).unwrap();
+            let rules = "hostssl all all 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 reject\n";
+            std::fs::write(&hba, format!("{rules}{old}")).unwrap();
+            let at = |name: &str| folder.join(name).display().to_string();
+            let settings = [
+                ("listen_addresses", "127.0.0.1".to_owned()),
+                ("port", port.to_string()),
+                ("ssl", "on".to_owned()),
+                ("ssl_cert_file", at("server.pem")),
+                ("ssl_key_file", at("server.key")),
+            ];
+            settings.iter().flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={value}")]).collect()
+        })
+    }
+
+    /// Returns the URL of a database on `localhost`, with the parameters of the query.
+    #[allow(dead_code, reason = "one of the two test programs uses it")]
+    pub(crate) fn tls_url(&self, host: &str, database: &str, query: &str) -> String {
+        format!("postgres://bondstone@{host}:{}/{database}?{query}", self.port)
+    }
+
+    /// Returns the file of the certificate authority.
+    #[allow(dead_code, reason = "one of the two test programs uses it")]
+    pub(crate) fn certificate_authority(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
     /// Runs statements in a database and returns the output.
     pub(crate) fn sql(&self, database: &str, sql: &str) -> Result<String, String> {
         let mut psql = Command::new(program("psql").expect("part of the server"));
         psql.args(["-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "bondstone", "-d", database, "-c", sql, "-h"]);
-        let out = psql.arg(self.folder.path()).output().unwrap();
+        let out = psql.arg(self.folder.path()).arg("-p").arg(self.port.to_string()).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr)) }
     }
