@@ -27,7 +27,7 @@ pub fn environment(cpus: &[usize], memory: &str) -> Environment {
         dpdk_version: Some(dpdk::version()),
         hypervisor: virtual_machine.then(|| {
             let vendor = first_line("/sys/class/dmi/id/sys_vendor");
-            if vendor.is_empty() { "a virtual machine".to_owned() } else { vendor }
+            if vendor.is_empty() { "unknown hypervisor".to_owned() } else { vendor }
         }),
         extra: extra_facts(&field, cpus),
     }

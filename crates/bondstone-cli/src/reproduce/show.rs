@@ -40,7 +40,7 @@ pub(super) fn local_environment(scenario: &Scenario, environment: &Environment) 
             (false, false) => "none: CPUs are shared with other processes".to_owned(),
         }),
         machine: Some(match &environment.hypervisor {
-            Some(vendor) if vendor == "a virtual machine" => format!("virtual{steal}"),
+            Some(vendor) if vendor == "unknown hypervisor" => format!("virtual{steal}"),
             Some(vendor) => format!("virtual ({vendor}){steal}"),
             None => "bare metal".to_owned(),
         }),
