@@ -141,6 +141,12 @@ impl Checker<'_> {
                     self.error(span, key, format!("{key} is for captures, which {written:?} is not"), "remove it");
                 }
             }
+            if let Some(existing) = &port.existing
+                && !written.starts_with("tap:")
+            {
+                let problem = format!("existing is for taps, which {written:?} is not");
+                self.error(existing.span(), "existing", problem, "remove it");
+            }
             if let Some(d) = &port.descriptors
                 && *d.get_ref() < 32
             {
@@ -157,6 +163,7 @@ impl Checker<'_> {
                 descriptors: port.descriptors.as_ref().map_or(Port::DESCRIPTORS, |d| *d.get_ref()),
                 repeat: port.repeat.as_ref().map_or(1, |r| *r.get_ref()),
                 timed: port.timed.as_ref().is_some_and(|t| *t.get_ref()),
+                existing: port.existing.as_ref().is_some_and(|e| *e.get_ref()),
                 received_from: false,
                 sent_to: false,
                 crossing_side: None,

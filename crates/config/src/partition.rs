@@ -42,6 +42,7 @@ struct PortSpec {
     descriptors: u16,
     repeat: u64,
     timed: bool,
+    existing: bool,
     /// True if the port is an end of a sandbox crossing.
     crosses: bool,
 }
@@ -76,6 +77,7 @@ impl PortSpec {
             descriptors: port.descriptors,
             repeat: port.repeat,
             timed: port.timed,
+            existing: port.existing,
             crosses: false,
         }
     }
@@ -88,6 +90,7 @@ impl PortSpec {
             descriptors: Port::DESCRIPTORS,
             repeat: 1,
             timed: false,
+            existing: false,
             crosses: true,
         }
     }
@@ -467,6 +470,7 @@ impl Partition {
             descriptors: spec.descriptors,
             repeat: spec.repeat,
             timed: spec.timed,
+            existing: spec.existing,
             received_from: false,
             sent_to: false,
             crossing_side: spec.crosses.then_some(self.side),

@@ -69,6 +69,8 @@ pub struct Port {
     pub repeat: u64,
     /// True if packets of a capture are received at the times at which they were captured.
     pub timed: bool,
+    /// True if the tap exists before the run; otherwise it is created, and must not exist.
+    pub existing: bool,
     /// True if a chain begins with the port.
     pub received_from: bool,
     /// True if packets leave by the port.
@@ -95,6 +97,7 @@ impl Port {
             descriptors: Port::DESCRIPTORS,
             repeat: 1,
             timed: false,
+            existing: false,
             received_from: false,
             sent_to: false,
             crossing_side: None,

@@ -47,12 +47,25 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// Returns true if the interface exists, is up and has a carrier.
-pub fn is_running(interface: &str) -> bool {
+/// Returns the flags of the interface, such as `IFF_UP`.
+pub fn flags(interface: &str) -> Option<i32> {
     // SAFETY: this request returns flags and takes no pointer.
     let flags = unsafe { interface_ioctl(interface, libc::SIOCGIFFLAGS, null_mut()).map(|r| r.ifr_ifru.ifru_flags) };
+    flags.map(i32::from)
+}
+
+/// Returns true if the interface exists, is up and has a carrier.
+pub fn is_running(interface: &str) -> bool {
     let required = libc::IFF_UP | libc::IFF_RUNNING;
-    flags.is_some_and(|flags| i32::from(flags) & required == required)
+    flags(interface).is_some_and(|flags| flags & required == required)
+}
+
+/// Returns the first six bytes of the hardware address of the interface.
+pub fn mac(interface: &str) -> Option<[u8; 6]> {
+    // SAFETY: this request returns an address and takes no pointer.
+    let address =
+        unsafe { interface_ioctl(interface, libc::SIOCGIFHWADDR, null_mut()).map(|r| r.ifr_ifru.ifru_hwaddr) };
+    address.and_then(|address| Some(address.sa_data.first_chunk::<6>()?.map(|byte| byte as u8)))
 }
 
 /// Returns the MTU of the interface in bytes, without the Ethernet header.
@@ -111,8 +124,9 @@ mod tests {
     #[test]
     fn reports_interfaces_and_rejects_invalid_names() {
         assert!(exists("lo") && mtu("lo").is_some() && names().iter().any(|name| name == "lo"));
+        assert_eq!((flags("lo").map(|flags| flags & libc::IFF_LOOPBACK != 0), mac("lo")), (Some(true), Some([0; 6])));
         for none in ["", "no-such-if", "a name that is longer than any interface's", "nul\0"] {
-            assert!(!exists(none) && !is_running(none) && mtu(none).is_none(), "{none}");
+            assert!(!exists(none) && flags(none).is_none() && mtu(none).is_none() && mac(none).is_none(), "{none}");
             assert!(driver(none).is_none() && !gro_enabled(none), "{none}");
         }
     }

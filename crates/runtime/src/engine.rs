@@ -15,7 +15,7 @@ use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, WatchedWorker};
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
-use crate::ports::{self, CaptureWriter, PortDrop, PortMonitor, PortQueues};
+use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
@@ -71,6 +71,7 @@ pub struct Engine {
     accounts: MemoryAccounts,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
+    existing_taps: ExistingTaps,
 }
 
 struct Names {
@@ -181,6 +182,7 @@ impl Engine {
         }
         // declared first, to be dropped after the ports on every path
         let functions;
+        let existing_taps;
         let mut workers = plan_workers(file, &allowed, options.strategy);
         let accounts = MemoryAccounts::new(file.nfs.len());
         // NFs first, so that invalid settings are reported before any device is opened
@@ -188,8 +190,12 @@ impl Engine {
             None => Some(build_nodes(file, &workers, &accounts, &SettingFiles::default())?),
             Some(_) => None,
         };
-        let ports = file.ports.iter().filter(|_| wires.is_none());
-        functions = VirtualFunctions::create(kernel, ports.map(|port| (port.name.as_str(), &port.device)))?;
+        let ports = || file.ports.iter().filter(|_| wires.is_none());
+        functions = VirtualFunctions::create(kernel, ports().map(|port| (port.name.as_str(), &port.device)))?;
+        existing_taps = ExistingTaps::record(ports()).map_err(|e| Error::Environment {
+            problem: format!("a shell that restores taps at the end cannot be started: {e}"),
+            remedy: "install sh".to_owned(),
+        })?;
         let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
         let mut setup = PortSetup {
             file,
@@ -251,6 +257,7 @@ impl Engine {
             stuck: Arc::default(),
             accounts,
             functions,
+            existing_taps,
         };
         for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
             let graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
@@ -469,6 +476,7 @@ impl Engine {
             port.copied = stats.rx_copied;
             port.send_errors = stats.tx_errors;
             port.link = monitor.link();
+            s.errors.extend(monitor.deletion().map(|error| format!("port {:?}: {error}", port.name)));
             port.drop_received(PortDrop::RxUnusable.name(), monitor.rx_dropped(&stats));
         }
         s.compute_totals();
@@ -644,6 +652,10 @@ impl Engine {
             rebuilder.join(&self.errors);
         }
         let mut summary = self.snapshot();
+        for (port, monitor) in &self.monitors {
+            let name = &self.names.ports[*port].0;
+            summary.errors.extend(monitor.link_loss().map(|error| format!("port {name:?}: {error}")));
+        }
         // packets left between cores are already counted as sent and not received by the link
         for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
             summary.add_held(port, n);
@@ -651,11 +663,13 @@ impl Engine {
         // a port closes with its last queue handle, and returns the packets that its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.monitors)));
         // an abandoned worker may still have a port on a virtual function
-        summary.errors.extend(if stuck.is_empty() {
-            self.functions.release()
+        if stuck.is_empty() {
+            summary.errors.extend(self.functions.release());
+            summary.errors.extend(self.existing_taps.restore());
         } else {
-            self.functions.release_at_exit()
-        });
+            summary.errors.extend(self.functions.release_at_exit());
+            self.existing_taps.restore_at_exit();
+        }
         summary.abandoned = !stuck.is_empty();
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.current_nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
@@ -687,6 +701,7 @@ impl Drop for Engine {
         }
         if !stuck.is_empty() {
             drop(self.functions.release_at_exit());
+            self.existing_taps.restore_at_exit();
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod io;
 mod shared_ring;
 mod shuffle;
 mod steering;
+mod tap;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, missing, note, remedy};
@@ -17,3 +18,4 @@ pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;
 pub(crate) use shuffle::shuffle_rings;
 pub(crate) use steering::{SteeringKey, steer};
+pub(crate) use tap::ExistingTaps;

@@ -2,8 +2,10 @@
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
+use crate::common::stand::until;
 use crate::common::traffic::{Web, iperf3};
 use crate::common::{Running, Scratch};
+use rustix::process::Signal;
 
 const TOOLS: [&str; 4] = ["ping", "curl", "nginx", "iperf3"];
 
@@ -163,7 +165,10 @@ fn reports_a_lost_interface_and_continues() {
             bondstone.wait_for("packets", |line| line.contains("far rx ") && !line.contains("far rx 0 "));
             namespace.ip(event);
             bondstone.wait_for("the loss", |line| line.contains("\"near\"") && line.contains("link down"));
-            let summary = bondstone.interrupt().summary(130);
+            let ended = bondstone.interrupt();
+            let summary = ended.told(4);
+            let lost = if event.contains("delete") { "near was deleted" } else { "near lost its link" };
+            assert!(summary.faults().iter().any(|fault| fault.contains(lost)), "{}", summary.0);
             assert!(
                 summary.port("far").number("/received") > 0 && summary.port("near").number("/drops/tx_full") > 0,
                 "{}",
@@ -171,6 +176,79 @@ fn reports_a_lost_interface_and_continues() {
             );
         }
     }
+}
+
+/// A tap in another network namespace has no link state, but is not deleted.
+#[test]
+fn reports_a_deleted_tap_once() {
+    let _one = alone();
+    if !possible(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [here, there] = ["here", "there"].map(|side| Namespace::new(&format!("deleted-{side}")));
+    let text = "bondstone = 1\nport.one.device = \"tap:one\"\nport.two.device = \"tap:two\"\n\
+                chain = [{ path = [\"one\", \"count\", \"two\"] }]\n";
+    let file = scratch.write("chain.toml", text);
+    let mut command = here.command(env!("CARGO_BIN_EXE_bondstone"));
+    let mut bondstone = Running::start(command.arg("run").arg(&file).arg("--json"));
+    bondstone.started();
+    for tap in ["one", "two"] {
+        here.ip(&format!("link set {tap} netns {} name moved-{tap}", there.0));
+    }
+    bondstone.quiet();
+    there.ip("link delete moved-one");
+    bondstone.wait_for("the deletion", |line| line.contains("warning") && line.contains("one was deleted"));
+    let ended = bondstone.interrupt();
+    assert_eq!(ended.err.matches("was deleted").count(), 2, "a warning, and an error at the end: {}", ended.err);
+    assert_eq!(ended.told(4).faults().len(), 1);
+}
+
+#[test]
+fn an_existing_tap_is_used_on_request_and_restored() {
+    let _one = alone();
+    if !possible(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let namespace = Namespace::new("old");
+    namespace.mute();
+    namespace.ip("tuntap add dev old mode tap multi_queue");
+    namespace.ip("link set old up address 02:00:00:00:00:07 mtu 1400");
+    let state = || namespace.ip("-o link show dev old");
+    let before = state();
+    let file = |existing: &str| {
+        let text = format!(
+            "bondstone = 1\n[port.old]\ndevice = \"tap:old\"\n{existing}\n[port.new]\ndevice = \"null\"\n\
+             [[chain]]\npath = [\"old\", \"count\", \"new\"]\n"
+        );
+        scratch.write("chain.toml", text)
+    };
+    let run = |file: &std::path::Path| {
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
+        Running::start(command.arg("run").arg(file).arg("--json"))
+    };
+    let refused = run(&file("")).end();
+    assert!(refused.err.contains("a tap \"old\" exists") && refused.err.contains("existing = true"), "{}", refused.err);
+    assert_eq!(state(), before);
+
+    let file = file("existing = true");
+    let mut bondstone = run(&file);
+    bondstone.started();
+    assert!(state().contains("PROMISC"));
+    let busy = run(&file).end();
+    assert!(busy.err.contains("another process uses the tap \"old\""), "{}", busy.err);
+    bondstone.interrupt().summary(130);
+    assert_eq!(state(), before);
+
+    let mut bondstone = run(&file);
+    bondstone.started();
+    bondstone.signal(Signal::KILL);
+    bondstone.end();
+    until("the state to be restored", || state() == before);
+    namespace.ip("link delete old");
+    let missing = run(&file).end();
+    assert!(missing.err.contains("there is no tap \"old\""), "{}", missing.err);
 }
 
 /// Three hosts on the bridge of `examples/bridge.toml`, whose ports are on two cores: each reaches the others, and the

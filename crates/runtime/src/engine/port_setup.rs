@@ -246,8 +246,8 @@ impl PortSetup<'_> {
         ports::claim_socket(&plan.device)
             .map_err(|e| self.environment_error(port, &e, "name another socket, or stop that process".to_owned()))?;
         // sandboxes do not see the directory of PCI devices
-        let checked = Some(&plan.device).filter(|device| device.pci_address().is_none());
-        if let Some((problem, remedy)) = checked.and_then(ports::missing) {
+        let checked = Some(plan).filter(|port| port.device.pci_address().is_none());
+        if let Some((problem, remedy)) = checked.and_then(|port| ports::missing(&port.device, port.existing)) {
             return Err(self.environment_error(port, &problem, remedy));
         }
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;

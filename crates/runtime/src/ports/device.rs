@@ -1,8 +1,9 @@
 //! DPDK devices.
 
 use super::io::Transmit;
+use super::tap::TapDescriptor;
 use crate::pci::sriov::missing_nic;
-use config::{ChainFile, Device, Sandbox, Transport};
+use config::{ChainFile, Device, Port, Sandbox, Transport};
 use diagnostics::Diagnostic;
 use dpdk::netdev;
 use dpdk::{Driver, PortConfig, PortHandle, PortInfo, PortStats, TxQueue};
@@ -11,6 +12,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Transmit for TxQueue {
@@ -57,26 +59,28 @@ pub(crate) struct PortMonitor {
     pub(crate) port: PortHandle,
     interface: Interface,
     driver: Driver,
+    /// True once the link has been up.
+    had_link: Arc<AtomicBool>,
 }
 
 /// The kernel interface of a port.
 #[derive(Clone)]
 enum Interface {
     None,
-    /// Created by the port's driver.
-    Created(String),
-    /// Existed before.
-    Existing(String),
+    /// A tap, which may be in another network namespace.
+    Tap(String, Option<TapDescriptor>),
+    /// An interface to which the driver has a socket.
+    Attached(String),
 }
 
 impl PortMonitor {
     pub(crate) fn new(device: &Device, info: &PortInfo, port: PortHandle) -> Self {
         let interface = match scheme_and_target(device) {
-            Some(("tap", name)) => Interface::Created(name.to_owned()),
-            Some(("af_packet" | "af_xdp", name)) => Interface::Existing(name.to_owned()),
+            Some(("tap", name)) => Interface::Tap(name.to_owned(), TapDescriptor::find(name)),
+            Some(("af_packet" | "af_xdp", name)) => Interface::Attached(name.to_owned()),
             _ => Interface::None,
         };
-        PortMonitor { port, interface, driver: info.driver }
+        PortMonitor { port, interface, driver: info.driver, had_link: Arc::default() }
     }
 
     /// Returns the packets that the driver received and dropped. For virtio these are packets shorter than an Ethernet
@@ -87,18 +91,52 @@ impl PortMonitor {
 
     /// Returns the link state; `None` if it cannot be determined.
     pub(crate) fn link(&self) -> Option<bool> {
-        match &self.interface {
+        let link = match &self.interface {
             // the drivers report the link as up from start to stop
-            Interface::Existing(name) => Some(netdev::is_running(name)),
+            Interface::Attached(name) => Some(netdev::is_running(name)),
             // in another network namespace the driver does not find the interface, and reports the link as down
-            Interface::Created(name) if !netdev::exists(name) => None,
+            Interface::Tap(name, _) if !netdev::exists(name) => self.is_deleted().then_some(false),
             _ => Some(self.port.link_up()),
+        };
+        if link == Some(true) {
+            self.had_link.store(true, Ordering::Relaxed);
+        }
+        link
+    }
+
+    /// Returns an error if the kernel interface was deleted, or if one with a socket was moved into another network
+    /// namespace.
+    pub(crate) fn deletion(&self) -> Option<String> {
+        let name = self.interface_name().filter(|_| self.is_deleted())?;
+        Some(format!("interface {name} was deleted during the run"))
+    }
+
+    /// Returns an error if a kernel interface that exists had a link in an earlier call of [`link`](Self::link) and has
+    /// none.
+    pub(crate) fn link_loss(&self) -> Option<String> {
+        let name = self.interface_name().filter(|_| !self.is_deleted())?;
+        let lost = self.had_link.load(Ordering::Relaxed) && self.link() == Some(false);
+        lost.then(|| format!("interface {name} lost its link during the run"))
+    }
+
+    fn interface_name(&self) -> Option<&str> {
+        match &self.interface {
+            Interface::Tap(name, _) | Interface::Attached(name) => Some(name),
+            Interface::None => None,
+        }
+    }
+
+    fn is_deleted(&self) -> bool {
+        match &self.interface {
+            Interface::Tap(_, descriptor) => descriptor.as_ref().is_some_and(TapDescriptor::is_detached),
+            Interface::Attached(name) => !netdev::exists(name),
+            Interface::None => false,
         }
     }
 }
 
 /// Returns the parts of a device that is written as `SCHEME:TARGET`.
-fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
+pub(super) fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
     let Device::Dpdk { written, .. } = device else { return None };
     written.split(',').next()?.split_once(':').filter(|_| device.pci_address().is_none())
 }
@@ -131,9 +169,9 @@ pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
     }
 }
 
-/// Returns the problem and the remedy if this machine lacks the device. NICs of virtual functions are checked when the
+/// Returns the problem and the remedy if this machine lacks the device, or has a tap that is not to exist. NICs of virtual functions are checked when the
 /// functions are created.
-pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
+pub(crate) fn missing(device: &Device, existing_tap: bool) -> Option<(String, String)> {
     if let Some(address) = device.pci_address().map(config::full_pci_address) {
         let exists = Path::new("/sys/bus/pci/devices").join(&address).exists();
         let remedy = "name a NIC by an address that lspci -D shows, and bind it to vfio-pci".to_owned();
@@ -147,7 +185,6 @@ pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
                 format!("name one of the interfaces {all}, or create {name} first"),
             ))
         }
-        // an existing tap that no process uses is opened
         ("tap", name) if netdev::exists(name) && netdev::driver(name).as_deref() != Some("tun") => Some((
             format!("an interface {name:?} exists, and is not a tap"),
             format!("choose another name, or open the interface with \"af_packet:{name}\""),
@@ -155,22 +192,30 @@ pub(crate) fn missing(device: &Device) -> Option<(String, String)> {
         ("tap", name) if netdev::is_running(name) => {
             Some((format!("another process uses the tap {name:?}"), "stop it, or choose another name".to_owned()))
         }
+        ("tap", name) if netdev::exists(name) && !existing_tap => Some((
+            format!("a tap {name:?} exists"),
+            format!("choose another name, delete it (ip link delete {name}), or use it: existing = true in the port"),
+        )),
+        ("tap", name) if !netdev::exists(name) && existing_tap => Some((
+            format!("there is no tap {name:?}"),
+            format!("create it (ip tuntap add {name} mode tap multi_queue), or remove existing = true"),
+        )),
         _ => None,
     }
 }
 
 /// As [`missing`], before virtual functions are created.
-fn missing_or_nic(device: &Device) -> Option<(String, String)> {
+fn missing_or_nic(device: &Device, existing_tap: bool) -> Option<(String, String)> {
     match device.virtual_function() {
         Some(function) => missing_nic(Path::new("/sys"), &function.physical),
-        None => missing(device),
+        None => missing(device, existing_tap),
     }
 }
 
 /// Returns an error for each device that a chain file names and this machine lacks.
 pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
-    let error = |(n, port): (usize, &config::Port)| {
-        let (problem, remedy) = missing_or_nic(&port.device)?;
+    let error = |(n, port): (usize, &Port)| {
+        let (problem, remedy) = missing_or_nic(&port.device, port.existing)?;
         Some(file.locate_device(n, Diagnostic::new(problem).remedy(remedy)))
     };
     let devices = file.ports.iter().enumerate().filter_map(error);
@@ -186,7 +231,7 @@ pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
 
 /// Returns an error if this machine lacks a device that is written as in a chain file.
 pub fn missing_device(written: &str) -> Option<Diagnostic> {
-    let (problem, remedy) = missing_or_nic(&Device::parse(written, "port").ok()?)?;
+    let (problem, remedy) = missing_or_nic(&Device::parse(written, "port").ok()?, false)?;
     Some(Diagnostic::new(problem).value(written).remedy(remedy))
 }
 

@@ -53,7 +53,7 @@ impl ExternalPorts {
             let Device::Dpdk { name: dpdk_name, arguments, .. } = device else {
                 return Err(error("not a DPDK device", "name a device, not a capture file".to_owned()));
             };
-            if let Some((problem, remedy)) = device::missing(device) {
+            if let Some((problem, remedy)) = device::missing(device, false) {
                 return Err(error(&problem, remedy));
             }
             device::claim_socket(device)
