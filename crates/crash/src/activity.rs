@@ -76,7 +76,8 @@ mod tests {
 
     struct Named(&'static str, AtomicI64);
 
-    impl Activity for Named {
+    // SAFETY: a field, and an atomic addition.
+    unsafe impl Activity for Named {
         fn description(&self) -> Option<&str> {
             Some(self.0)
         }

@@ -118,7 +118,8 @@ mod tests {
     #[derive(Default)]
     struct Recorded(AtomicI64);
 
-    impl Activity for Recorded {
+    // SAFETY: a constant, and an atomic addition.
+    unsafe impl Activity for Recorded {
         fn description(&self) -> Option<&str> {
             None
         }

@@ -16,7 +16,8 @@
 //! use std::sync::Arc;
 //!
 //! struct Polling;
-//! impl crash::Activity for Polling {
+//! // SAFETY: returns a constant.
+//! unsafe impl crash::Activity for Polling {
 //!     fn description(&self) -> Option<&str> {
 //!         Some("nf \"lookup\" on CPU 3")
 //!     }
@@ -43,9 +44,11 @@ pub use thread_clock::ThreadClock;
 /// Exit status of a process that ended with a crash report.
 pub const EXIT_STATUS: i32 = 4;
 
-/// The activity of a thread. Signal handlers and the allocator call these methods, so they must not allocate, lock,
-/// panic or block.
-pub trait Activity: Send + Sync {
+/// The activity of a thread.
+///
+/// # Safety
+/// Signal handlers and the allocator call the methods: they must not allocate, lock, panic or block.
+pub unsafe trait Activity: Send + Sync {
     /// Returns what runs at this moment, such as `nf "lookup" on CPU 3`; `None` if a fault could not be attributed.
     fn description(&self) -> Option<&str>;
 

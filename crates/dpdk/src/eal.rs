@@ -172,10 +172,8 @@ fn init(memory: Memory, pci: &[String], base: Option<u64>) -> core::result::Resu
     if rc < 0 {
         return Err(rc);
     }
-    packet::set_free_hook(|at, n| {
-        // SAFETY: the packet crate passes n owned buffers that name their pools; NonNull<Mbuf> is an rte_mbuf pointer.
-        unsafe { sys::bs_free(at.cast(), n) }
-    });
+    // SAFETY: the packet crate passes n owned buffers that name their pools; NonNull<Mbuf> is an rte_mbuf pointer.
+    unsafe { packet::set_free_hook(|at, n| sys::bs_free(at.cast(), n)) };
     Ok(())
 }
 
@@ -216,8 +214,11 @@ fn first_allowed_cpu() -> usize {
 ///
 /// # Errors
 /// Linux before 5.9 lacks `close_range`.
-pub fn close_inherited_fds() -> std::io::Result<()> {
-    // SAFETY: no owner of a descriptor exists yet.
+///
+/// # Safety
+/// No other owner of a descriptor may exist: the process has opened no file.
+pub unsafe fn close_inherited_fds() -> std::io::Result<()> {
+    // SAFETY: as the caller promises.
     match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),

@@ -130,7 +130,10 @@ impl RingServer {
     ///
     /// # Panics
     /// If `queues` exceeds [`RingServer::MAX_QUEUES`].
-    pub fn listen(socket: &Path, queues: usize, depth: usize, pool: &Arc<Mempool>) -> io::Result<RingServer> {
+    ///
+    /// # Safety
+    /// Only a process that uses a [`RingClient`] may connect to the socket: the client's pointers are used as they are.
+    pub unsafe fn listen(socket: &Path, queues: usize, depth: usize, pool: &Arc<Mempool>) -> io::Result<RingServer> {
         assert!(queues <= Self::MAX_QUEUES, "{queues} queues exceed {}", Self::MAX_QUEUES);
         pool_segments(pool).map_err(io::Error::other)?;
         let listener = UnixListener::bind(socket)?;
@@ -482,7 +485,10 @@ impl RingClient {
     ///
     /// # Errors
     /// No server listens there, the server is another program, or its addresses are in use in this process.
-    pub fn connect(socket: &Path) -> io::Result<Arc<RingClient>> {
+    ///
+    /// # Safety
+    /// The process that listens at the socket must use a [`RingServer`]: its pointers are used as they are.
+    pub unsafe fn connect(socket: &Path) -> io::Result<Arc<RingClient>> {
         const WORDS: usize = 4;
         let server = UnixStream::connect(socket)?;
         let mut bytes = vec![0; (MAX_SEGMENTS + 1) * WORDS * 8];
@@ -647,7 +653,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bondstone-ring-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let socket = folder.join("socket");
-        let server = RingServer::listen(&socket, 2, 1024, &pool).unwrap();
+        // SAFETY: the client of this test sends nothing.
+        let server = unsafe { RingServer::listen(&socket, 2, 1024, &pool) }.unwrap();
         let mut queues = [server.queue(0), server.queue(1)];
         drop(server);
         let mut batch = burst(&pool);
@@ -690,7 +697,8 @@ mod tests {
         let [pool, other] = [(1 << 13) - 1, (1 << 10) - 1].map(|size| Mempool::new(eal, size).unwrap());
         let folder = std::env::temp_dir().join(format!("bondstone-ring-copies-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let server = RingServer::listen(&folder.join("socket"), 1, 64, &pool).unwrap();
+        // SAFETY: as above.
+        let server = unsafe { RingServer::listen(&folder.join("socket"), 1, 64, &pool) }.unwrap();
         let (_rx, mut tx) = server.queue(0);
         let _client = UnixStream::connect(folder.join("socket")).unwrap();
         let mut batch = Batch::new();

@@ -25,7 +25,10 @@ static FREE_HOOK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Installs the function that frees buffers of pools. The crate that owns such pools calls it once before it creates
 /// any.
-pub fn set_free_hook(hook: FreeHook) {
+///
+/// # Safety
+/// The function must return each buffer to the pool that it names.
+pub unsafe fn set_free_hook(hook: FreeHook) {
     FREE_HOOK.store(hook as *mut (), Ordering::Release);
 }
 

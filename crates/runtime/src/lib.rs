@@ -5,7 +5,7 @@
 //! plane never blocks a worker: counts are read while it runs, and a stop is a flag that it reads between batches. At
 //! all times and for every worker, `received + created = sent + held + dropped`, and every drop has a reason;
 //! [`Summary::balanced`] is the result of that check.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cleanup;
 mod cpu;

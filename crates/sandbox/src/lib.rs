@@ -8,7 +8,7 @@
 //!
 //! Packets are passed through vhost-user, unless the chain file sets another transport. The host side validates every
 //! descriptor, so a sandbox can corrupt nothing but its own memory. Each crossing costs a copy.
-#![cfg_attr(not(test), forbid(unsafe_code))]
+#![cfg_attr(not(test), deny(unsafe_code))]
 
 mod cleanup;
 mod confinement;

@@ -28,6 +28,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs as a sandboxed process with the launch spec in a file; standard input is a socket to the supervisor. The outer
 /// process creates the namespaces in which the `inner` one runs, or executes the program that runs a guest.
+///
+/// Must be called before the process opens files or starts threads: files that it has inherited are closed.
 pub fn run_process(registry: &Registry, spec_file: &Path, inner: bool) -> ExitCode {
     let spec = std::fs::read_to_string(spec_file).map_err(|e| e.to_string());
     let spec = spec.and_then(|text| serde_json::from_str::<LaunchSpec>(&text).map_err(|e| e.to_string()));
@@ -56,7 +58,11 @@ fn die_with_parent() -> Result<(), String> {
 /// Returns the input and output of the control channel: standard input and output in a container, else one socket.
 /// Closes all other inherited files, such as memory that the parent shares with other processes.
 fn control_channel(contained: bool) -> io::Result<(File, File)> {
-    dpdk::close_inherited_fds()?;
+    // SAFETY: the process has opened no file.
+    #[expect(unsafe_code, reason = "closes files that others may own")]
+    unsafe {
+        dpdk::close_inherited_fds()?;
+    }
     let from: File = io::stdin().as_fd().try_clone_to_owned()?.into();
     if !contained {
         return Ok((from.try_clone()?, from));

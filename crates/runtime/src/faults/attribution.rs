@@ -54,7 +54,9 @@ impl NfActivity {
     }
 }
 
-impl crash::Activity for NfActivity {
+// SAFETY: the methods read a field and add to atomic counters.
+#[expect(unsafe_code, reason = "called by signal handlers and the allocator")]
+unsafe impl crash::Activity for NfActivity {
     fn description(&self) -> Option<&str> {
         Some(&self.description)
     }

@@ -53,7 +53,9 @@ impl WatchedWorker {
     }
 }
 
-impl Activity for WatchedWorker {
+// SAFETY: the methods read atomic counters and call those of `NfActivity`.
+#[expect(unsafe_code, reason = "called by signal handlers and the allocator")]
+unsafe impl Activity for WatchedWorker {
     fn description(&self) -> Option<&str> {
         self.hop().and_then(|(_, activity)| activity.description())
     }
