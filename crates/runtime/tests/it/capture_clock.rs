@@ -1,5 +1,6 @@
 //! Captures that give the time: the same drops in every run, at any speed, and those of a model.
 
+use crate::{Folder, alone};
 use config::ChainFile;
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, MeterSettings, MeterTable, Nf, NoSettings, Node, Operator, frame};
@@ -7,12 +8,10 @@ use packet::Batch;
 use pcap::{LinkType, Reader, Writer};
 use runtime::{Engine, Summary};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Serialises the tests: DPDK starts once per process, and cores are few.
-static SERIAL_LOCK: Mutex<()> = Mutex::new(());
 /// Time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Times at which the timer of [`Ticks`] ran.
@@ -90,35 +89,18 @@ fn read(path: &Path) -> Vec<Row> {
     rows
 }
 
-/// A folder of a test, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("bondstone-clock-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+/// Runs a chain file until its captures are read.
+fn run(folder: &Folder, text: &str) -> Summary {
+    let _alone = alone();
+    let registry = nf::registry().with::<Police>().with::<Ticks>();
+    let file = ChainFile::parse(text, &folder.path("clock.toml"), &registry).unwrap_or_else(|e| panic!("{e:?}"));
+    let (engine, deadline) = (Engine::start(&file).unwrap(), Instant::now() + TIMEOUT);
+    while !engine.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
-
-    /// Runs a chain file until its captures are read.
-    fn run(&self, text: &str) -> Summary {
-        let _lock = SERIAL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
-        let registry = nf::registry().with::<Police>().with::<Ticks>();
-        let file = ChainFile::parse(text, &self.0.join("clock.toml"), &registry).unwrap_or_else(|e| panic!("{e:?}"));
-        let (engine, deadline) = (Engine::start(&file).unwrap(), Instant::now() + TIMEOUT);
-        while !engine.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let summary = engine.stop();
-        assert!(summary.balanced && summary.errors.is_empty(), "{summary:?}");
-        summary
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
+    let summary = engine.stop();
+    assert!(summary.balanced && summary.errors.is_empty(), "{summary:?}");
+    summary
 }
 
 /// Returns the frames that the meter passes, in exact arithmetic: the time is that of the millisecond since the first
@@ -143,52 +125,56 @@ const SIZE: u128 = RATE * 100 / 1000;
 
 #[test]
 fn a_rate_limit_drops_the_same_packets_in_every_run() {
-    let folder = Folder::new("one");
+    let folder = Folder::new();
     let rows = frames(6000, 12, 1);
-    write(&folder.0.join("in.pcap"), &rows);
+    write(&folder.path("in.pcap"), &rows);
     let expected = model(&rows, RATE, SIZE);
     assert!((1000..5000).contains(&expected.len()), "{}", expected.len());
     for path in ["\"police\"", "\"police\"", "\"slow\", \"police\"", "\"police\", \"slow\""] {
         let slow = if path.contains("slow") { "[nf.slow]\nkind = \"work\"\ncycles = 100000\n" } else { "" };
-        let summary = folder.run(&format!(
-            "bondstone = 1\nclock = \"capture\"\n[port.in]\ndevice = \"pcap:in.pcap\"\n\
+        let summary = run(
+            &folder,
+            &format!(
+                "bondstone = 1\nclock = \"capture\"\n[port.in]\ndevice = \"pcap:in.pcap\"\n\
              [port.out]\ndevice = \"pcap:out.pcap\"\n{slow}{METER}\
              [[chain]]\npath = [\"in\", {path}, \"out\"]\n"
-        ));
+            ),
+        );
         assert_eq!(summary.totals.received, 6000);
-        assert!(read(&folder.0.join("out.pcap")) == expected, "through {path}");
+        assert!(read(&folder.path("out.pcap")) == expected, "through {path}");
     }
 }
 
 #[test]
 fn captures_are_merged_by_timestamp() {
-    let folder = Folder::new("two");
+    let folder = Folder::new();
     // in each, times do not go back
     let sorted = |mut rows: Vec<Row>| {
         rows.sort_by_key(|(ns, _)| *ns);
         rows
     };
     let (a, b) = (sorted(frames(3000, 5, 2)), sorted(frames(2000, 5, 3)));
-    write(&folder.0.join("a.pcap"), &a);
-    write(&folder.0.join("b.pcap"), &b);
+    write(&folder.path("a.pcap"), &a);
+    write(&folder.path("b.pcap"), &b);
     let expected = model(&sorted([a, b].concat()), RATE, SIZE);
     let text = format!(
         "bondstone = 1\nclock = \"capture\"\n[port.a]\ndevice = \"pcap:a.pcap\"\n[port.b]\ndevice = \"pcap:b.pcap\"\n\
          [port.out]\ndevice = \"pcap:out.pcap\"\n{METER}\
          [[chain]]\npath = [\"a\", \"police\", \"out\"]\n[[chain]]\npath = [\"b\", \"count\", \"police\", \"out\"]\n"
     );
-    folder.run(&text);
-    assert!(read(&folder.0.join("out.pcap")) == expected);
+    run(&folder, &text);
+    assert!(read(&folder.path("out.pcap")) == expected);
 }
 
 #[test]
 fn timers_run_at_every_millisecond_between_packets() {
-    let folder = Folder::new("ticks");
+    let folder = Folder::new();
     let ms = |ms: u64| (5_000_000_000 + ms * 1_000_000, vec![1; 60]);
     // the second packet is 4 ms later; the third and last is an hour later
-    write(&folder.0.join("in.pcap"), &[ms(0), ms(4), ms(3_600_000)]);
+    write(&folder.path("in.pcap"), &[ms(0), ms(4), ms(3_600_000)]);
     TICKS.lock().unwrap().clear();
-    folder.run(
+    run(
+        &folder,
         "bondstone = 1\nclock = \"capture\"\n[port.in]\ndevice = \"pcap:in.pcap\"\nrepeat = 2\n\
          [port.out]\ndevice = \"null\"\n[[chain]]\npath = [\"in\", \"ticks\", \"out\"]\n",
     );
@@ -202,11 +188,12 @@ fn timers_run_at_every_millisecond_between_packets() {
 
 #[test]
 fn packets_held_by_nfs_are_released_when_all_buffers_are_held() {
-    let folder = Folder::new("hold");
+    let folder = Folder::new();
     // all packets at one time, more than the pool has buffers, each held for 5 ms
     let rows: Vec<Row> = vec![(7_000_000_000, vec![3; 60]); 60_000];
-    write(&folder.0.join("in.pcap"), &rows);
-    let summary = folder.run(
+    write(&folder.path("in.pcap"), &rows);
+    let summary = run(
+        &folder,
         "bondstone = 1\nclock = \"capture\"\n[port.in]\ndevice = \"pcap:in.pcap\"\n[port.out]\ndevice = \"null\"\n\
          [nf.line]\nkind = \"impair\"\ndelay = 5\nqueue = 1000000\n[[chain]]\npath = [\"in\", \"line\", \"out\"]\n",
     );
