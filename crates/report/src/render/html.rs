@@ -50,6 +50,8 @@ fn body(title: &str, results: &[Result]) -> Element {
     let header =
         el("header").child(el("h1").text(title)).children(headline(results).map(|s| el("p").class("lead").text(s)));
     let mut header = header.children(conditions(results).map(|s| el("p").text(s)));
+    header =
+        header.children(notes::verdicts(results).iter().map(|verdict| el("p").text(format!("Verdict: {verdict}."))));
     header = header.children(notes::goals(results).iter().map(|goal| el("p").text(format!("Goal: {goal}."))));
     let main = el("main").children(notes_box(results)).children(sections(results));
     el("body").child(header).child(main).child(footer(results))

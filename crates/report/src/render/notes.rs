@@ -29,6 +29,23 @@ pub(crate) fn goals(results: &[Result]) -> Vec<String> {
     distinct(results.iter().map(|r| goal(&r.goal)))
 }
 
+/// Returns what limits the throughput, with the frame sizes of the results.
+pub(crate) fn verdicts(results: &[Result]) -> Vec<String> {
+    let verdict = |(limit, text): (LimitedBy, &str)| {
+        let limited: Vec<_> = results.iter().filter(|r| r.limited_by == limit).collect();
+        (!limited.is_empty()).then(|| format!("{text}: {}", frame_sizes(&limited)))
+    };
+    let all = [
+        (LimitedBy::Dut, "limited by the DUT"),
+        (LimitedBy::LineRate, "limited by the line rate"),
+        (LimitedBy::Generator, "limited by the generator, the throughput of the DUT may be higher"),
+        (LimitedBy::HostInterference, "limited by host interference, the throughput of the DUT may be higher"),
+        (LimitedBy::MaxLoad, "limited by the highest load offered, the throughput of the DUT may be higher"),
+        (LimitedBy::Budget, "the search ended before its bounds were close enough, as trials or time ran out"),
+    ];
+    all.into_iter().filter_map(verdict).collect()
+}
+
 /// Returns notes on the validity of the numbers, each once.
 pub(crate) fn notes(results: &[Result]) -> Vec<String> {
     let mut out = Vec::new();
@@ -83,17 +100,6 @@ pub(crate) fn notes(results: &[Result]) -> Vec<String> {
     let disturbed: Vec<_> = results.iter().filter(|r| r.latency.iter().any(|l| l.host_interference)).collect();
     if !disturbed.is_empty() {
         out.push(format!("latency includes host interference: {}", frame_sizes(&disturbed)));
-    }
-    for (limit, note) in [
-        (LimitedBy::Generator, "limited by the generator: the throughput of the DUT may be higher"),
-        (LimitedBy::HostInterference, "limited by host interference: the throughput of the DUT may be higher"),
-        (LimitedBy::Budget, "the search ended before its bounds were close enough: trials or time ran out"),
-        (LimitedBy::MaxLoad, "limited by the highest load offered: the throughput of the DUT may be higher"),
-    ] {
-        let limited: Vec<_> = results.iter().filter(|r| r.limited_by == limit).collect();
-        if !limited.is_empty() {
-            out.push(format!("{note}: {}", frame_sizes(&limited)));
-        }
     }
     out.extend(results.iter().flat_map(|r| &r.deviations).map(|d| format!("deviation: {}", printable(d))));
     distinct(out)

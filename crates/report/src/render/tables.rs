@@ -5,12 +5,13 @@ use super::{labels, notes, streams};
 use crate::Result;
 use text_table::Table;
 
-/// Renders results as text: throughput, other quantities, cycles per node, goals and notes.
+/// Renders results as text: what limits them, throughput, other quantities, cycles per node, goals and notes.
 pub fn table(results: &[Result]) -> String {
     if results.is_empty() {
         return "no results\n".to_owned();
     }
-    let mut out = throughput(results).to_string();
+    let mut out: String = notes::verdicts(results).iter().map(|line| format!("  verdict: {line}\n")).collect();
+    out += &format!("\n{}", throughput(results));
     if results.iter().any(|r| !r.quantities.is_empty()) {
         out += "\n  quantities\n";
         out += &quantities(results).to_string();

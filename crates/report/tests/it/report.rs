@@ -366,7 +366,7 @@ fn unusual_results_have_a_page() {
     ] {
         none.limited_by = limit;
         let text = table(std::slice::from_ref(&none));
-        let row = text.lines().nth(1).unwrap();
+        let row = text.lines().nth(3).unwrap();
         assert!(row.ends_with(limit.name()) && text.contains(words), "{text}");
     }
 
@@ -413,6 +413,9 @@ fn single_result_has_notes_and_goal() {
 fn text_report_contains_all_results() {
     let results = results();
     let text = table(&results);
+    let (verdicts, text) = text.split_once("\n\n").unwrap();
+    assert!(verdicts.lines().all(|line| line.starts_with("  verdict: ")), "{verdicts}");
+    assert!(verdicts.starts_with("  verdict: limited by the DUT: "), "{verdicts}");
     let lines: Vec<&str> = text.lines().collect();
     assert!(
         lines[0]
