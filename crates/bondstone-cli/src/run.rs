@@ -200,6 +200,23 @@ fn print_restarts(before: &Summary, now: &Summary) {
     }
 }
 
+/// Returns the number of the rule that a counter belongs to: its name is the number and the rule.
+fn rule_number(counter: &str) -> Option<u64> {
+    counter.split_once(' ')?.0.parse().ok()
+}
+
+/// Returns a table with the first rows, and the number of the others.
+fn first_rows(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new(columns);
+    let others = rows.len().saturating_sub(MAX_ROWS);
+    rows.into_iter().take(MAX_ROWS).for_each(|row| table.row(row));
+    match (table.is_empty(), others) {
+        (true, _) => String::new(),
+        (false, 0) => format!("{table}\n"),
+        (false, others) => format!("{table}  {} more rows: --json\n\n", count(others as u64)),
+    }
+}
+
 /// Returns the summary as text.
 fn text(s: &Summary) -> String {
     let t = &s.totals;
@@ -302,7 +319,8 @@ fn text(s: &Summary) -> String {
     let mut nfs = Table::new(&["nf", "kind", "packets", "per batch", "created", "dropped", "counters"]);
     for n in &s.nfs {
         let restarts = (n.restarts != 0).then(|| format!("rebuilt {}", count(n.restarts)));
-        let counters = n.counters.iter().filter(|(_, c)| **c != 0).map(|(name, c)| format!("{name} {}", count(*c)));
+        let shown = n.counters.iter().filter(|(name, c)| **c != 0 && rule_number(name).is_none());
+        let counters = shown.map(|(name, c)| format!("{name} {}", count(*c)));
         let memory = (n.memory >= 1 << 20).then(|| format!("memory {} MiB", count(n.memory >> 20)));
         let implausible = n.implausible.then(|| "(these counts cannot be true)".to_owned());
         let counters: Vec<_> = implausible.into_iter().chain(restarts).chain(memory).chain(counters).collect();
@@ -325,11 +343,13 @@ fn text(s: &Summary) -> String {
     }
 
     for n in &s.nfs {
-        if let Some(shown) = n.table.as_ref().filter(|t| !t.rows.is_empty()) {
+        let mut rules: Vec<_> = n.counters.iter().filter_map(|(name, c)| Some((rule_number(name)?, name, c))).collect();
+        rules.sort_unstable();
+        let rows = rules.into_iter().map(|(_, name, c)| vec![name.to_string(), count(*c)]);
+        out += &first_rows(&[&format!("rules of {}", n.name), "packets"], rows.collect());
+        if let Some(shown) = &n.table {
             let columns: Vec<&str> = shown.columns.iter().map(AsRef::as_ref).collect();
-            let mut table = Table::new(&columns);
-            shown.rows.iter().take(MAX_ROWS).for_each(|row| table.row(row.clone()));
-            out += &format!("{table}\n");
+            out += &first_rows(&columns, shown.rows.clone());
         }
     }
 
@@ -383,4 +403,24 @@ fn reasons(drops: &BTreeMap<Name, u64>) -> String {
         return "0".to_owned();
     }
     drops.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::NfSummary;
+
+    #[test]
+    fn rules_have_a_table_in_their_order() {
+        let counters = (1..=25).map(|n| (format!("{n} drop dport {n}"), n % 2));
+        let counters = counters.chain([("changed".to_owned(), 3)]).collect();
+        let nf = NfSummary { name: "fw".into(), kind: "firewall".into(), counters, ..NfSummary::default() };
+        let text = text(&Summary { nfs: vec![nf], balanced: true, ..Summary::default() });
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["fw", "firewall", "0", "-", "0", "0", "changed", "3"]), "{text}");
+        let heading = lines.iter().position(|words| *words == ["rules", "of", "fw", "packets"]).unwrap();
+        assert_eq!(lines[heading + 2], ["2", "drop", "dport", "2", "0"], "{text}");
+        assert_eq!(lines[heading + 10][0], "10", "{text}");
+        assert_eq!(lines[heading + 21], ["5", "more", "rows:", "--json"], "{text}");
+    }
 }
