@@ -73,32 +73,32 @@ impl Moving {
         table
     }
 
-    /// Tries keys until one moves: out of its first bucket, or back to it from the second.
-    fn search<K: Numbered>(settings: &Settings, keys: u64, home: bool) -> Self {
-        let one = |from: u64| {
-            let found = Self { there: (from..from + keys).collect(), gone: from + keys, last: from + keys + 1 };
-            let mut table: CuckooTable<K> = CuckooTable::new(settings).unwrap();
-            for n in found.there.iter().copied().chain([found.gone]) {
-                table.insert(K::number(n), K::value(n as u32)).ok()?;
-            }
-            table.remove(K::number(found.gone));
-            let (before, moved) = (table.in_primary(), table.counters().moved);
-            table.insert(K::number(found.last), K::value(found.last as u32)).ok()?;
-            let right = if home { table.in_primary() > before + 1 } else { table.in_primary() <= before };
-            (right && table.counters().moved > moved).then_some(found)
-        };
-        (0..100_000).step_by(10).find_map(one).expect("some keys move")
+    /// Returns keys from a number on if one moves: out of its first bucket, or back to it from the second.
+    fn from<K: Numbered>(settings: &Settings, from: u64, keys: u64, home: bool) -> Option<Self> {
+        let found = Self { there: (from..from + keys).collect(), gone: from + keys, last: from + keys + 1 };
+        let mut table: CuckooTable<K> = CuckooTable::new(settings).unwrap();
+        for n in found.there.iter().copied().chain([found.gone]) {
+            table.insert(K::number(n), K::value(n as u32)).ok()?;
+        }
+        table.remove(K::number(found.gone));
+        let (before, moved) = (table.in_primary(), table.counters().moved);
+        table.insert(K::number(found.last), K::value(found.last as u32)).ok()?;
+        let right = if home { table.in_primary() > before + 1 } else { table.in_primary() <= before };
+        (right && table.counters().moved > moved).then_some(found)
     }
 
-    /// The same where no model runs.
+    /// Tries keys until one moves.
     fn new<K: Numbered>(settings: &Settings, keys: u64, home: bool) -> Self {
-        let (found, to) = (std::sync::Arc::new(std::sync::Mutex::new(Self::default())), settings.clone());
-        let here = found.clone();
-        let mut search = loom::model::Builder::new();
-        search.max_branches = 10_000_000;
-        search.check(move || *here.lock().unwrap() = Self::search::<K>(&to, keys, home));
-        let found = found.lock().unwrap();
-        found.clone()
+        let found = std::sync::Arc::new(std::sync::Mutex::new(None));
+        // a model for each, as loom counts the accesses of a model in 16 bits
+        for from in (0..100_000).step_by(10) {
+            let (here, to) = (found.clone(), settings.clone());
+            model(0, move || *here.lock().unwrap() = Self::from::<K>(&to, from, keys, home));
+            if let Some(found) = found.lock().unwrap().take() {
+                return found;
+            }
+        }
+        panic!("no key moves");
     }
 }
 
