@@ -40,7 +40,7 @@ pub(crate) fn of(e: &anyhow::Error) -> Exit {
     }
     match e.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Input(_)) => Exit::Input,
-        Some(runtime::Error::Environment { .. }) => Exit::Environment,
+        Some(runtime::Error::Environment { .. } | runtime::Error::HugePages { .. }) => Exit::Environment,
         None if e.is::<Diagnostics>() => Exit::Input,
         None => Exit::Failed,
     }

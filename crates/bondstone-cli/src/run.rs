@@ -7,13 +7,16 @@ use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
 use diagnostics::Diagnostics;
+use dpdk::Memory;
 use graph::Registry;
 use logger::eprintln;
 use runtime::{Cycles, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -75,6 +78,7 @@ impl Run {
                 all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
                 _ => runtime::Error::Input(first),
             },
+            runtime::Error::HugePages { problem } => restart_on_ordinary_pages(problem),
             e => e,
         })?;
         for note in chains.notes() {
@@ -157,6 +161,18 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Executes this program again with the same arguments, on ordinary pages: DPDK cannot be started again in a process.
+/// Returns the error if that fails.
+fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
+    eprintln!("note: {problem}; starting again on ordinary pages");
+    logger::flush();
+    let mut command = Command::new("/proc/self/exe");
+    command.args(std::env::args_os().skip(1)).env(Memory::VARIABLE, Memory::ORDINARY);
+    // returns only if it fails
+    let _ = command.exec();
+    runtime::Error::HugePages { problem }
 }
 
 /// Maximum number of rows that are printed of an NF's table.

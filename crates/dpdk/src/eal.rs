@@ -1,10 +1,9 @@
 //! The environment abstraction layer (EAL): started once per process, in the mode that machine and user allow.
 
-use crate::{Error, Result, check, layout};
+use crate::{Error, Memory, Result, check, layout};
 use core::marker::PhantomData;
 use dpdk_sys as sys;
 use std::ffi::CString;
-use std::path::Path;
 use std::sync::OnceLock;
 
 /// Proof that the EAL has been started. It starts at most once per process; all callers share it.
@@ -15,52 +14,14 @@ pub struct Eal {
     uses_devices: bool,
 }
 
-/// The kind of memory that packet pools are allocated from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// Huge pages of 2 MiB: one TLB entry covers a thousand packets.
-    Huge,
-    /// Ordinary pages: available everywhere; slower with large tables.
-    Ordinary,
-}
-
 /// MiB that the EAL allocates at start without huge pages: without PCI devices, and with them, as each packet then lies
 /// within one page.
 const ORDINARY_MB: [usize; 2] = [512, 768];
-/// Huge pages (2 MiB) for the memory of DPDK and its drivers besides packets.
-const DRIVER_PAGES: usize = 48;
 
 /// Base address of the EAL's memory in a ring client. DPDK's default is 4 GiB, from which it reserves half a TiB.
 const CLIENT_BASE_VIRTADDR: u64 = 0x2000_0000_0000;
 
 static EAL: OnceLock<core::result::Result<Eal, (i32, String)>> = OnceLock::new();
-
-impl Memory {
-    /// Returns `Huge` if enough huge pages are free for drivers and a pool of `packets`, otherwise `Ordinary`.
-    pub fn best_for(packets: u32) -> Memory {
-        let needed = DRIVER_PAGES + packets as usize * 2432 / (2 << 20);
-        if Self::free_huge_pages() >= needed { Memory::Huge } else { Memory::Ordinary }
-    }
-
-    /// Returns `Huge` if enough huge pages are free for a small pool, otherwise `Ordinary`.
-    pub fn best() -> Memory {
-        Self::best_for((1 << 13) - 1)
-    }
-
-    /// Returns the name that summaries show.
-    pub fn name(self) -> &'static str {
-        match self {
-            Memory::Huge => "huge pages",
-            Memory::Ordinary => "ordinary pages",
-        }
-    }
-
-    /// Returns the number of free 2 MiB pages on this machine.
-    pub fn free_huge_pages() -> usize {
-        let dir = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
-        std::fs::read_to_string(dir.join("free_hugepages")).ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0)
-    }
-}
 
 impl Eal {
     /// Starts the EAL, or returns the one that this process has already started, in whatever mode.

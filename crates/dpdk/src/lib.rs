@@ -22,6 +22,7 @@
 mod driver;
 mod eal;
 mod layout;
+mod memory;
 pub mod netdev;
 mod pool;
 mod port;
@@ -29,7 +30,8 @@ mod shared_ring;
 mod vhost_listener;
 
 pub use driver::Driver;
-pub use eal::{Eal, LcoreGuard, Memory, close_inherited_fds};
+pub use eal::{Eal, LcoreGuard, close_inherited_fds};
+pub use memory::{Memory, MemoryLock};
 pub use pool::Mempool;
 pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
 pub use shared_ring::{ClientRx, ClientTx, RingClient, RingServer, ServerRx, ServerTx};

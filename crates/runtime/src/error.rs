@@ -1,6 +1,7 @@
 //! Errors of starting a chain file.
 
 use diagnostics::Diagnostics;
+use dpdk::Memory;
 
 /// An error that prevents a chain file from running.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +17,17 @@ pub enum Error {
         /// The remedy.
         remedy: String,
     },
+    /// DPDK could not use huge pages that were free: other processes may have allocated them. It cannot be started again
+    /// in this process.
+    #[error(
+        "{problem}\n  help: start again, or set {}={} to use ordinary pages; run bondstone doctor",
+        dpdk::Memory::VARIABLE,
+        dpdk::Memory::ORDINARY
+    )]
+    HugePages {
+        /// The operation that failed, and the cause.
+        problem: String,
+    },
 }
 
 /// Describes a thread that cannot be created.
@@ -26,10 +38,14 @@ pub(crate) fn thread_error(e: std::io::Error) -> Error {
     }
 }
 
-/// Describes a failure of starting DPDK.
-pub(crate) fn dpdk_error(e: &dpdk::Error) -> Error {
-    Error::Environment {
-        problem: e.to_string(),
-        remedy: "run bondstone doctor, which checks this machine for what DPDK needs".into(),
+/// Describes a failure of starting DPDK or of creating the packet pool.
+pub(crate) fn memory_error(memory: Memory, e: &dpdk::Error) -> Error {
+    let problem = e.to_string();
+    match memory {
+        Memory::Huge => Error::HugePages { problem },
+        Memory::Ordinary => Error::Environment {
+            problem,
+            remedy: "run bondstone doctor, which checks this machine for what DPDK needs".into(),
+        },
     }
 }

@@ -80,15 +80,15 @@ impl From<Diagnostic> for SessionError {
 impl SessionError {
     /// Returns the end that a cell with this error has.
     pub fn end(&self) -> SessionEnd {
-        use runtime::Error::{Environment, Input};
+        use runtime::Error::{Environment, HugePages, Input};
         match self {
             SessionError::Input(_)
             | SessionError::Method { .. }
             | SessionError::Chain(Input(_))
             | SessionError::Dut(ExternalDutError::Ports(Input(_))) => SessionEnd::InvalidInput,
-            SessionError::Dut(_) | SessionError::Frequency(_) | SessionError::Chain(Environment { .. }) => {
-                SessionEnd::Environment
-            }
+            SessionError::Dut(_)
+            | SessionError::Frequency(_)
+            | SessionError::Chain(Environment { .. } | HugePages { .. }) => SessionEnd::Environment,
             _ => SessionEnd::Failed,
         }
     }

@@ -18,6 +18,7 @@ mod images;
 mod lint;
 mod maglev;
 mod matrix;
+mod memory;
 mod methods;
 mod namespaces;
 mod nat;

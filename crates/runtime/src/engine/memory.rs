@@ -1,7 +1,7 @@
 //! The start of DPDK, and the packet pool.
 
 use super::planned_worker::PlannedWorker;
-use crate::error::{Error, dpdk_error};
+use crate::error::{Error, memory_error};
 use crate::pci::sriov::VirtualFunctions;
 use config::{ChainFile, Device, Side};
 use dpdk::{Eal, Memory, Mempool};
@@ -37,11 +37,12 @@ pub(super) fn start_dpdk(
     let in_sandboxes = shared_rings(Side::Host) * dpdk::RingServer::MAX_OUTSTANDING as u32;
     let needed = (in_ports + in_sandboxes + queues * 2048).next_power_of_two();
     let size = needed.clamp(MIN_PACKETS, MAX_POOL_PACKETS as u32) - 1;
+    let _lock = Memory::lock();
     let memory = Memory::best_for(size);
     let is_client = shared_rings(Side::Sandboxed) > 0;
     let eal = if is_client { Eal::start_ring_client(memory) } else { Eal::start(memory, &pci) };
-    let eal = eal.map_err(|e| dpdk_error(&e))?;
-    let pool = Mempool::new(eal, size).map_err(|e| dpdk_error(&e))?;
+    let eal = eal.map_err(|e| memory_error(memory, &e))?;
+    let pool = Mempool::new(eal, size).map_err(|e| memory_error(eal.memory(), &e))?;
     Ok((eal, pool))
 }
 

@@ -2,7 +2,7 @@
 
 use super::device::{self, PortMonitor};
 use super::io::PortQueues;
-use crate::error::{Error, dpdk_error};
+use crate::error::{Error, memory_error};
 use crate::pci::sriov::{Linux, VirtualFunctions};
 use config::Device;
 use dpdk::{Eal, Memory, Mempool, Port, PortConfig};
@@ -41,8 +41,11 @@ impl ExternalPorts {
         let pci = devices.iter().filter_map(|(_, d)| d.pci_address()).map(str::to_owned);
         let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + EXTRA_PACKETS).next_power_of_two() - 1;
-        let eal = Eal::start(Memory::best_for(size), &pci).map_err(|e| dpdk_error(&e))?;
-        let pool = Mempool::new(eal, size).map_err(|e| dpdk_error(&e))?;
+        let lock = Memory::lock();
+        let memory = Memory::best_for(size);
+        let eal = Eal::start(memory, &pci).map_err(|e| memory_error(memory, &e))?;
+        let pool = Mempool::new(eal, size).map_err(|e| memory_error(eal.memory(), &e))?;
+        drop(lock);
         let mut external = ExternalPorts { eal, pool, monitors: vec![], functions };
         let mut all = vec![];
         for (port, (name, device)) in devices.iter().enumerate() {
