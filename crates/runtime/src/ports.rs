@@ -2,20 +2,21 @@
 
 mod capture;
 mod device;
+mod existing_taps;
 mod external;
 pub(crate) mod io;
 mod shared_ring;
 mod shuffle;
 mod steering;
-mod tap;
+mod tap_descriptor;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, missing, note, remedy};
 pub use device::{missing_device, missing_devices};
+pub(crate) use existing_taps::ExistingTaps;
 pub use external::ExternalPorts;
 pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort};
 pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;
 pub(crate) use shuffle::shuffle_rings;
 pub(crate) use steering::{SteeringKey, steer};
-pub(crate) use tap::ExistingTaps;

@@ -1,7 +1,7 @@
 //! DPDK devices.
 
 use super::io::Transmit;
-use super::tap::TapDescriptor;
+use super::tap_descriptor::TapDescriptor;
 use crate::pci::sriov::missing_nic;
 use config::{ChainFile, Device, Port, Sandbox, Transport};
 use diagnostics::Diagnostic;

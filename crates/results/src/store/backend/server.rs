@@ -4,9 +4,9 @@ use super::value::{Row, Value};
 use super::{password_file, tls};
 use crate::error::LOCK_TIMEOUT_S;
 use crate::{Error, Location};
-use postgres::Client;
 use postgres::error::SqlState;
 use postgres::types::ToSql;
+use postgres::{Client, Config};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -27,8 +27,11 @@ impl Server {
     /// Connects. A password missing in the URL is taken from `$PGPASSWORD`, then from the password file.
     pub(crate) fn open(url: &str) -> Result<Server, Error> {
         let location = Location::Server(url.to_owned()).to_string();
-        let (mut config, connector) =
-            tls::parse(url).map_err(|reason| Error::Url { location: location.clone(), reason })?;
+        let error = |reason| Error::Url { location: location.clone(), reason };
+        let (url, tls) = tls::take_parameters(url).map_err(error)?;
+        let connector = tls.connector().map_err(error)?;
+        let mut config: Config = url.parse().map_err(|e| error(message(&e)))?;
+        tls.apply(&mut config);
         if config.get_password().is_none() {
             let variable = std::env::var_os("PGPASSWORD").filter(|p| !p.is_empty()).map(|p| p.into_encoded_bytes());
             if let Some(password) = variable.or_else(|| password_file::password(&config).map(String::into_bytes)) {
@@ -84,7 +87,7 @@ fn with_dollar_parameters(sql: &str) -> String {
 }
 
 /// Returns the message of the server in one line.
-pub(super) fn message(e: &postgres::Error) -> String {
+fn message(e: &postgres::Error) -> String {
     match (e.as_db_error(), std::error::Error::source(e)) {
         (Some(db), _) => db.message().to_owned(),
         (None, Some(source)) => format!("{e}: {source}"),

@@ -13,28 +13,35 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// The parameters of a URL that the client library does not know.
 #[derive(Debug, Default, PartialEq)]
-struct Parameters {
+pub(super) struct Parameters {
     /// `sslmode=verify-full`: the certificate of the server must be valid for its host name.
     verify: bool,
     /// `sslrootcert`: a PEM file with the accepted certificate authorities, instead of those of the system.
     root: Option<PathBuf>,
 }
 
-/// Parses a URL; returns the configuration, and the connector for TLS.
-///
-/// # Errors
-/// An invalid URL, or certificates that cannot be read.
-pub(super) fn parse(url: &str) -> Result<(Config, MakeRustlsConnect), String> {
-    let (url, parameters) = take_parameters(url)?;
-    let mut config: Config = url.parse().map_err(|e: postgres::Error| super::server::message(&e))?;
-    if parameters.verify {
-        config.ssl_mode(SslMode::Require);
+impl Parameters {
+    /// Applies the parameters to a configuration.
+    pub(super) fn apply(&self, config: &mut Config) {
+        if self.verify {
+            config.ssl_mode(SslMode::Require);
+        }
     }
-    Ok((config, MakeRustlsConnect::new(client(&parameters)?)))
+
+    /// Returns the connector for TLS.
+    ///
+    /// # Errors
+    /// Certificates cannot be read.
+    pub(super) fn connector(&self) -> Result<MakeRustlsConnect, String> {
+        client(self).map(MakeRustlsConnect::new)
+    }
 }
 
 /// Removes the parameters from a URL.
-fn take_parameters(url: &str) -> Result<(String, Parameters), String> {
+///
+/// # Errors
+/// A mode that is not supported, or parameters that have no effect.
+pub(super) fn take_parameters(url: &str) -> Result<(String, Parameters), String> {
     let mut parameters = Parameters::default();
     let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), parameters)) };
     let mut others = vec![];
@@ -146,8 +153,8 @@ mod tests {
             assert!(taken(&format!("{base}?{wrong}")).is_err_and(|e| e.contains(part)), "{wrong}");
         }
         for (file, part) in [("/no/such/file", "/no/such/file"), ("/dev/null", "no certificate")] {
-            let url = format!("{base}?sslmode=verify-full&sslrootcert={file}");
-            assert!(parse(&url).is_err_and(|e| e.contains(part)), "{file}");
+            let (_, parameters) = take_parameters(&format!("{base}?sslmode=verify-full&sslrootcert={file}")).unwrap();
+            assert!(parameters.connector().is_err_and(|e| e.contains(part)), "{file}");
         }
     }
 }

@@ -1,11 +1,9 @@
-//! Taps: those that exist before a run, whose state is restored after it, and the detection of deleted ones.
+//! Taps that exist before a run, whose state is restored after it.
 
 use super::device::scheme_and_target;
 use crate::cleanup::CleanupProcess;
 use config::Port;
 use dpdk::netdev;
-use std::fs::{read_dir, read_to_string};
-use std::path::PathBuf;
 
 /// Sets the MAC address `$2`, the MTU `$3`, promiscuous mode `$4`, all-multicast mode `$5` and the state `$6` of `$1`.
 const RESTORE: &str = r#"ip link set dev "$1" address "$2" mtu "$3" promisc "$4" allmulticast "$5" "$6""#;
@@ -56,29 +54,4 @@ fn state(interface: &str) -> Option<[String; 5]> {
     let up = if flags & libc::IFF_UP != 0 { "up" } else { "down" };
     let mtu = netdev::mtu(interface)?.to_string();
     Some([mac, mtu, on_off(libc::IFF_PROMISC), on_off(libc::IFF_ALLMULTI), up.to_owned()])
-}
-
-/// The open descriptor of a tap, by which its deletion is told from a move into another network namespace.
-#[derive(Clone)]
-pub(super) struct TapDescriptor(PathBuf);
-
-impl TapDescriptor {
-    /// Finds a descriptor of this process that is attached to the tap.
-    pub(super) fn find(interface: &str) -> Option<TapDescriptor> {
-        let entries = read_dir("/proc/self/fdinfo").ok()?.flatten().map(|entry| entry.path());
-        let mut attached = entries.filter(|path| attached_interface(path).as_deref() == Some(interface));
-        attached.next().map(TapDescriptor)
-    }
-
-    /// Returns true if the interface was deleted.
-    pub(super) fn is_detached(&self) -> bool {
-        attached_interface(&self.0).is_some_and(|name| name.is_empty())
-    }
-}
-
-/// Returns the interface that a descriptor of `/dev/net/tun` is attached to, empty if it was deleted; `None` for other
-/// descriptors.
-fn attached_interface(fdinfo: &std::path::Path) -> Option<String> {
-    let text = read_to_string(fdinfo).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("iff:")).map(|name| name.trim().to_owned())
 }
