@@ -347,6 +347,44 @@ mod tests {
         }
     }
 
+    /// All offsets and lengths of the data, with the numbers of bytes next to each limit: in all states that a packet can
+    /// have, and so after any sequence of operations.
+    #[test]
+    fn data_stays_within_the_buffer_in_every_state() {
+        /// Operations with the offset and length that they lead to, or `None` if they fail.
+        type Operation = (fn(&mut Packet, usize) -> bool, fn(usize, usize, usize, usize) -> Option<(usize, usize)>);
+        const OPERATIONS: [Operation; 4] = [
+            (|p, n| p.prepend(n).is_some_and(|b| b.len() == n), |off, len, _, n| Some((off.checked_sub(n)?, len + n))),
+            (
+                |p, n| p.append(n).is_some_and(|b| b.len() == n),
+                |off, len, size, n| Some((off, len + n)).filter(|_| n <= size - off - len),
+            ),
+            (Packet::trim_front, |off, len, _, n| Some((off + n, len.checked_sub(n)?))),
+            (Packet::truncate, |off, len, _, n| Some((off, n)).filter(|_| n <= len)),
+        ];
+        // miri is slow
+        let step = if cfg!(miri) { 509 } else { 1 };
+        let mut p = HeapPool::new(1).alloc().unwrap();
+        let size = usize::from(p.header().buf_len);
+        let state = |p: &Packet| (usize::from(p.header().data_off), p.len());
+        for off in (0..=size).step_by(step) {
+            for len in (0..=size - off).step_by(step) {
+                let limits = [0, off, len, size - off - len, size, 1 << 16, usize::MAX - 1];
+                for n in limits.into_iter().flat_map(|n| [n.saturating_sub(1), n, n + 1]) {
+                    for (operation, model) in OPERATIONS {
+                        let header = p.header_mut();
+                        (header.data_off, header.data_len, header.pkt_len) = (off as u16, len as u16, len as u32);
+                        let expected = model(off, len, size, n);
+                        assert_eq!(operation(&mut p, n), expected.is_some(), "{off} {len} {n}");
+                        assert_eq!(state(&p), expected.unwrap_or((off, len)), "{off} {len} {n}");
+                        assert_eq!(p.header().pkt_len as usize, p.len());
+                        assert!(state(&p).0 + state(&p).1 <= size);
+                    }
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn grows_and_shrinks_like_a_vector(steps in prop::collection::vec(step(), 0..30)) {
