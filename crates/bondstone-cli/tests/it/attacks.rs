@@ -1,6 +1,6 @@
 //! An NF with unsafe code that attacks the host from its sandbox.
 
-use crate::common::stand::{Stand, demo, possible};
+use crate::common::sandboxed_run::{SandboxedRun, demo, possible};
 use crate::common::{Running, Scratch, Summary, attack};
 use std::process::Command;
 
@@ -88,14 +88,14 @@ fn an_nf_reaches_nothing_outside_of_its_sandbox() {
 /// Asserts that each attack ends the process of its NF, and nothing else.
 fn assert_fatal(kind: &str, attacks: &[&str]) {
     let text = sandboxes(kind, attacks);
-    let Some(mut stand) = Stand::of(kind, &text, attack().to_str().unwrap()) else { return };
+    let Some(mut run) = SandboxedRun::of(kind, &text, attack().to_str().unwrap()) else { return };
     for how in attacks {
-        stand.running.wait_for(&format!("{kind}: the end of {how}"), |line| {
+        run.running.wait_for(&format!("{kind}: the end of {how}"), |line| {
             line.starts_with("warning: ") && line.contains(&format!("{how:?}")) && line.contains("made a system call")
         });
     }
-    stand.running.wait_for("more packets", |line| line.contains("pps"));
-    assert_unharmed(&stand.end(4));
+    run.running.wait_for("more packets", |line| line.contains("pps"));
+    assert_unharmed(&run.end(4));
 }
 
 /// Asserts that an attack while NFs are built ends their process, and with it the start.
@@ -131,26 +131,27 @@ fn every_forbidden_system_call_ends_only_the_process_of_its_nf() {
 #[test]
 fn lies_in_shared_queues_and_floods_affect_only_their_sandbox() {
     let text = sandboxes("process", &["scribble"]);
-    let Some(mut stand) = Stand::of("process", &text, attack().to_str().unwrap()) else { return };
+    let Some(mut run) = SandboxedRun::of("process", &text, attack().to_str().unwrap()) else { return };
     // it writes until the watchdog ends its process
     let mut ends = 0;
-    stand.running.wait_for("the end of two processes", |line| {
+    run.running.wait_for("the end of two processes", |line| {
         ends += u32::from(line.contains("does not return a batch"));
         ends == 2
     });
-    let summary = stand.end(4);
+    let summary = run.end(4);
     assert_unharmed(&summary);
     assert!(summary.sandbox("scribble").number("/starts") >= 2, "{}", summary.0);
 
-    let Some(mut stand) = Stand::of("process", &sandboxes("process", &["flood"]), attack().to_str().unwrap()) else {
+    let Some(mut run) = SandboxedRun::of("process", &sandboxes("process", &["flood"]), attack().to_str().unwrap())
+    else {
         return;
     };
     let mut seconds = 0;
-    stand.running.wait_for("packets", |line| {
+    run.running.wait_for("packets", |line| {
         seconds += u32::from(line.contains("pps"));
         seconds == 2
     });
-    let summary = stand.end(130);
+    let summary = run.end(130);
     assert_unharmed(&summary);
     let flood = summary.nf("flood");
     assert!(flood.number("/created") > flood.number("/packets"), "{}", summary.0);

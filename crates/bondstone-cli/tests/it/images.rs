@@ -1,6 +1,6 @@
 //! Images of NFs: their content, and that they run without anything else of Bondstone.
 
-use crate::common::{Running, Said, Scratch, stand};
+use crate::common::{Running, Said, Scratch, sandboxed_run};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn switch(folder: &Scratch, to: &Path, from: &Path) -> Running {
 
 /// Waits until packets return to the switch.
 fn wait_for_packets(mut running: Running) {
-    running.wait_for("returned packets", stand::is_flowing);
+    running.wait_for("returned packets", sandboxed_run::is_flowing);
     let summary = running.interrupt().summary(130);
     assert!(summary.port("out").number("/sent") > 0, "{}", summary.0);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::alone;
 use crate::common::namespace::{Namespace, done, possible};
-use crate::common::stand::until;
+use crate::common::sandboxed_run::until;
 use crate::common::traffic::{Web, iperf3};
 use crate::common::{Running, Scratch};
 use rustix::process::Signal;
@@ -166,9 +166,9 @@ fn reports_a_lost_interface_and_continues() {
             namespace.ip(event);
             bondstone.wait_for("the loss", |line| line.contains("\"near\"") && line.contains("link down"));
             let ended = bondstone.interrupt();
-            let summary = ended.told(4);
+            let summary = ended.reported(4);
             let lost = if event.contains("delete") { "near was deleted" } else { "near lost its link" };
-            assert!(summary.faults().iter().any(|fault| fault.contains(lost)), "{}", summary.0);
+            assert!(summary.errors().iter().any(|fault| fault.contains(lost)), "{}", summary.0);
             assert!(
                 summary.port("far").number("/received") > 0 && summary.port("near").number("/drops/tx_full") > 0,
                 "{}",
@@ -201,7 +201,7 @@ fn reports_a_deleted_tap_once() {
     bondstone.wait_for("the deletion", |line| line.contains("warning") && line.contains("one was deleted"));
     let ended = bondstone.interrupt();
     assert_eq!(ended.err.matches("was deleted").count(), 2, "a warning, and an error at the end: {}", ended.err);
-    assert_eq!(ended.told(4).faults().len(), 1);
+    assert_eq!(ended.reported(4).errors().len(), 1);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn counts_log_records_that_a_closed_server_did_not_receive() {
     };
     let logs = [address.to_string(), format!("ipfix://{address}")];
     let lost = |log: &str| {
-        let summary = crate::common::stand::run(&file(log)).summary(0);
+        let summary = crate::common::sandboxed_run::run(&file(log)).summary(0);
         let nat = summary.nf("nat");
         assert_eq!(nat.number("/counters/sessions"), u64::from(SESSIONS), "{}", summary.0);
         nat.number("/counters/log_lost")

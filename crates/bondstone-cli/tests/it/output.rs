@@ -88,7 +88,7 @@ fn an_interrupt_ends_a_run_whose_standard_error_is_blocked() {
     let mut run = command(&["run", file.to_str().unwrap(), "--json"]);
     let mut child = run.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
     let forwards = || std::fs::metadata(scratch.path("out.pcap")).is_ok_and(|file| file.len() > 1 << 20);
-    crate::common::stand::until("packets", forwards);
+    crate::common::sandboxed_run::until("packets", forwards);
     let id = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
     rustix::process::kill_process(id, Signal::INT).unwrap();
     assert_eq!(end(&mut child).code(), Some(130));
@@ -115,7 +115,7 @@ fn a_crash_ends_a_process_whose_standard_error_is_blocked() {
 fn the_exit_status_tells_that_standard_output_cannot_be_written() {
     let _alone = alone();
     let scratch = Scratch::new();
-    let demo = crate::common::stand::demo();
+    let demo = crate::common::sandboxed_run::demo();
     let chain = format!(
         "bondstone = 1\nport.in.device = \"pcap:{demo}\"\nport.out.device = \"null\"\n\
          [[chain]]\npath = [\"in\", \"count\", \"out\"]\n"

@@ -1,7 +1,7 @@
 //! NFs in sandboxes: the same packets and counts as without; privileges of sandboxed processes; effects of a sandbox
 //! that ends, hangs or is malicious on others; cleanup.
 
-use crate::common::stand::{KINDS, Stand, demo, is_flowing, left_by, possible, run, until};
+use crate::common::sandboxed_run::{KINDS, SandboxedRun, demo, is_flowing, leftovers_of, possible, run, until};
 use crate::common::{Running, Said, Scratch};
 use rustix::process::Signal;
 use std::net::Ipv4Addr;
@@ -78,8 +78,8 @@ fn packets_and_counts_do_not_depend_on_the_sandbox() {
 #[test]
 fn sandboxed_processes_have_no_privileges_and_see_no_files() {
     for kind in KINDS {
-        let Some(stand) = Stand::flow(kind) else { continue };
-        let host = stand.host();
+        let Some(run) = SandboxedRun::flow(kind) else { continue };
+        let host = run.host();
         let status = std::fs::read_to_string(format!("/proc/{host}/status")).unwrap();
         let of = |key: &str| status.lines().find_map(|l| l.strip_prefix(key)).unwrap().trim().to_owned();
         for sets in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
@@ -91,7 +91,7 @@ fn sandboxed_processes_have_no_privileges_and_see_no_files() {
             let user: u32 = of("Uid:").split_whitespace().next().unwrap().parse().unwrap();
             assert!(user > 1_000_000_000, "{kind}: {status}");
             let groups = std::fs::read_to_string(format!("/proc/{host}/cgroup")).unwrap();
-            assert!(groups.contains(&format!("bondstone-{}-far", stand.id)), "{kind}: {groups}");
+            assert!(groups.contains(&format!("bondstone-{}-far", run.id)), "{kind}: {groups}");
         }
         for namespace in ["user", "mnt", "net", "pid", "ipc", "uts"] {
             let at = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{namespace}")).unwrap();
@@ -121,7 +121,7 @@ fn sandboxed_processes_have_no_privileges_and_see_no_files() {
                 assert!(!to.contains(".sock") && own, "{kind}: {to}");
             }
         }
-        stand.end(130);
+        run.end(130);
     }
 }
 
@@ -129,22 +129,22 @@ fn sandboxed_processes_have_no_privileges_and_see_no_files() {
 fn a_killed_process_is_restarted_and_others_lose_nothing() {
     let plain = KINDS.map(|kind| (kind, ""));
     for (kind, keys) in plain.into_iter().chain([("process", "queues = 2\nspread = \"round-robin\"")]) {
-        let Some(mut stand) = Stand::flow_with(kind, keys) else { continue };
+        let Some(mut run) = SandboxedRun::flow_with(kind, keys) else { continue };
         let kills = if kind == "vm" { 1 } else { 3 };
         for turn in 1..=kills {
-            stand.kill();
+            run.kill();
             // rates are printed each second, so all packets of a second passed through the new process
             let mut flowing = 0;
-            stand.running.wait_for(&format!("packets after kill {turn}"), |line| {
+            run.running.wait_for(&format!("packets after kill {turn}"), |line| {
                 flowing += u32::from(is_flowing(line));
                 flowing == 2 * turn
             });
         }
-        let summary = stand.end(4);
+        let summary = run.end(4);
         let sandbox = summary.sandbox("far");
         assert_eq!(sandbox.number("/starts"), u64::from(kills) + 1, "{kind}");
         // each kill is an error
-        let errors = summary.faults();
+        let errors = summary.errors();
         assert_eq!(errors.len(), kills as usize, "{kind}: {errors:?}");
         assert!(
             errors.iter().all(|error| error.contains("\"far\"") && error.contains("signal 9")),
@@ -163,30 +163,30 @@ fn a_killed_process_is_restarted_and_others_lose_nothing() {
 #[test]
 fn killing_the_host_process_leaves_nothing_behind() {
     for kind in KINDS {
-        let Some(stand) = Stand::flow(kind) else { continue };
-        stand.host();
-        stand.running.signal(Signal::KILL);
-        until(&format!("all of the {kind} to go"), || left_by(stand.id).is_empty());
+        let Some(run) = SandboxedRun::flow(kind) else { continue };
+        run.host();
+        run.running.signal(Signal::KILL);
+        until(&format!("all of the {kind} to go"), || leftovers_of(run.id).is_empty());
     }
 }
 
 #[test]
 fn a_hung_process_is_restarted() {
     for kind in KINDS {
-        let Some(mut stand) = Stand::flow(kind) else { continue };
-        stand.signal(Signal::STOP);
-        stand.running.wait_for("its end", |line| line.contains("sent no report"));
-        stand.running.wait_for("another", |line| line.contains("restarted in"));
-        stand.end(4);
+        let Some(mut run) = SandboxedRun::flow(kind) else { continue };
+        run.signal(Signal::STOP);
+        run.running.wait_for("its end", |line| line.contains("sent no report"));
+        run.running.wait_for("another", |line| line.contains("restarted in"));
+        run.end(4);
     }
 }
 
 #[test]
 fn stopping_does_not_wait_for_a_hung_process() {
     for kind in KINDS {
-        let Some(stand) = Stand::flow(kind) else { continue };
-        stand.signal(Signal::STOP);
-        stand.end(4);
+        let Some(run) = SandboxedRun::flow(kind) else { continue };
+        run.signal(Signal::STOP);
+        run.end(4);
     }
 }
 
@@ -198,11 +198,11 @@ fn counts_packets_that_a_killed_process_created() {
              [nf.far]\nkind = \"tee\"\nisolation = \"{kind}\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n\
              [[edge]]\nfrom = \"far.copy\"\nto = \"copies\"\n"
         );
-        let Some(mut stand) = Stand::begin(kind, &text) else { continue };
-        stand.running.wait_for("packets", |line| line.contains("pps"));
-        stand.kill();
-        stand.running.wait_for("another", |line| line.contains("restarted in"));
-        let summary = stand.end(4);
+        let Some(mut run) = SandboxedRun::begin(kind, &text) else { continue };
+        run.running.wait_for("packets", |line| line.contains("pps"));
+        run.kill();
+        run.running.wait_for("another", |line| line.contains("restarted in"));
+        let summary = run.end(4);
         assert!(summary.port("copies").number("/sent") > 0, "{kind}: {}", summary.0);
     }
 }
@@ -471,8 +471,8 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
              [[chain]]\npath = [\"in\", \"bad\", \"out\"]\n[[chain]]\npath = [\"in2\", \"good\", \"out2\"]\n"
         );
         let program = crate::common::misbehave();
-        let Some(mut stand) = Stand::of(kind, &text, program.to_str().unwrap()) else { continue };
-        stand.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
+        let Some(mut run) = SandboxedRun::of(kind, &text, program.to_str().unwrap()) else { continue };
+        run.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
             // with pages of 4 KiB the kernel may kill the process before the allocation fails
             let killed = how == "allocate" && small_pages && line.contains("killed by signal 9");
             let is_expected = line.contains(expected) || killed;
@@ -481,8 +481,8 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
             is_reported
         });
         // the other chain forwards meanwhile
-        stand.running.wait_for(&format!("{kind}: {how}: more"), |line| line.contains("pps"));
-        let summary = stand.end(4);
+        run.running.wait_for(&format!("{kind}: {how}: more"), |line| line.contains("pps"));
+        let summary = run.end(4);
         assert!(summary.sandbox("bad").number("/starts") > 1, "{kind}: {how}: {}", summary.0);
         let other = [summary.port("in2").number("/received"), summary.port("out2").number("/sent")];
         assert!(other[0] == other[1] && other[0] > 0, "{kind}: {how}: {}", summary.0);
@@ -504,13 +504,13 @@ fn output_of_a_sandbox_is_limited_and_counted() {
     let program = program.to_str().unwrap();
     for kind in ["process", "container"] {
         let text = with_fault("how = \"flood\"", kind);
-        let Some(mut stand) = Stand::of(kind, &text, program) else { continue };
+        let Some(mut run) = SandboxedRun::of(kind, &text, program) else { continue };
         let mut rates = 0;
-        stand.running.wait_for("rates", |line| {
+        run.running.wait_for("rates", |line| {
             rates += u32::from(line.contains("pps"));
             rates == 2
         });
-        let ended = stand.running.interrupt();
+        let ended = run.running.interrupt();
         let summary = ended.summary(130);
         let suppressed = summary.sandbox("bad").number("/suppressed_lines");
         assert!(suppressed > 1000, "{kind}: {}", summary.0);
@@ -530,11 +530,11 @@ fn suppressed_output_does_not_hide_the_cause_of_an_end() {
     let program = crate::common::misbehave();
     let program = program.to_str().unwrap();
     let text = with_fault("how = \"flood-and-exit\"\nafter = 1000", "process");
-    let Some(mut stand) = Stand::of("process", &text, program) else { return };
-    stand.running.wait_for("the end of its process", |line| {
+    let Some(mut run) = SandboxedRun::of("process", &text, program) else { return };
+    run.running.wait_for("the end of its process", |line| {
         line.starts_with("warning: ") && line.contains("\"bad\"") && line.contains("called exit")
     });
-    let summary = stand.end(4);
+    let summary = run.end(4);
     assert!(summary.sandbox("bad").number("/suppressed_lines") > 1000, "{}", summary.0);
 }
 
@@ -562,12 +562,12 @@ fn forged_counts_are_detected_and_not_added() {
     assert!(packets > 0 && summary.number("/totals/sent") == packets, "{}", summary.0);
     let many = 1 << 47;
     for (created, dropped) in [(many, many), (many, 0), (0, many), (0, 5), (2 * packets, 7 * packets)] {
-        let summary = run(created, dropped, &["--json"]).told(4);
+        let summary = run(created, dropped, &["--json"]).reported(4);
         let totals = ["received", "sent", "created", "dropped"].map(|n| summary.number(&format!("/totals/{n}")));
         assert_eq!(totals, [packets, packets, 0, 0], "{created} {dropped}: {}", summary.0);
         assert_eq!(summary.sandbox("bad").0["implausible"], true, "{created} {dropped}: {}", summary.0);
         assert_eq!(summary.nf("bad").0["implausible"], true, "{created} {dropped}: {}", summary.0);
-        let [error] = summary.faults()[..] else { panic!("{}", summary.0) };
+        let [error] = summary.errors()[..] else { panic!("{}", summary.0) };
         assert!(error.contains("sandbox \"bad\"") && error.contains("cannot be true"), "{error}");
     }
     let text = run(many, many, &[]);
@@ -594,16 +594,16 @@ fn gauges_of_ended_processes_are_not_added() {
          [nf.far]\nkind = \"monitor\"\nisolation = \"process\"\n[[chain]]\npath = [\"in\", \"far\", \"out\"]\n",
         scratch.path("in.pcap").display()
     );
-    let Some(mut stand) = Stand::begin("process", &text) else { return };
-    stand.running.wait_for("packets", is_flowing);
-    stand.kill();
-    stand.running.wait_for("the restart", |line| line.contains("\"far\": restarted"));
+    let Some(mut run) = SandboxedRun::begin("process", &text) else { return };
+    run.running.wait_for("packets", is_flowing);
+    run.kill();
+    run.running.wait_for("the restart", |line| line.contains("\"far\": restarted"));
     let mut after = 0;
-    stand.running.wait_for("packets of the new process", |line| {
+    run.running.wait_for("packets of the new process", |line| {
         after = if line.contains("restarted") { 1 } else { after + u32::from(after > 0 && is_flowing(line)) };
         after == 3
     });
-    let summary = stand.end(4);
+    let summary = run.end(4);
     let far = summary.nf("far");
     assert_eq!(far.number("/counters/flows"), u64::from(FLOWS), "{}", summary.0);
     assert_eq!(far.number("/counters/new"), 2 * u64::from(FLOWS), "{}", summary.0);

@@ -1,6 +1,6 @@
 //! NFs in sandboxes with memif or shared-memory rings: the same guarantees as with vhost-user, for trusted NFs.
 
-use crate::common::stand::{Stand, demo, is_flowing, left_by, possible, run, until};
+use crate::common::sandboxed_run::{SandboxedRun, demo, is_flowing, leftovers_of, possible, run, until};
 use crate::common::{Said, Scratch, Summary};
 use rustix::process::Signal;
 use std::process::Command;
@@ -114,25 +114,25 @@ fn a_sandbox_may_have_several_crossings() {
 fn a_killed_process_is_restarted_and_others_lose_nothing() {
     const KILLS: u32 = 2;
     for (kind, by) in sandboxes() {
-        let Some(mut stand) = Stand::flow_by(kind, by) else { continue };
-        stand.running.wait_for("packets", is_flowing);
-        let before = (shared(stand.id), open(stand.id));
+        let Some(mut run) = SandboxedRun::flow_by(kind, by) else { continue };
+        run.running.wait_for("packets", is_flowing);
+        let before = (shared(run.id), open(run.id));
         let mut flowing = 1;
         for turn in 1..=KILLS {
-            stand.kill();
+            run.kill();
             let mut intervals = 0;
-            stand.running.wait_for(&format!("packets after kill {turn}"), |line| {
+            run.running.wait_for(&format!("packets after kill {turn}"), |line| {
                 intervals += u32::from(is_flowing(line));
                 intervals == flowing + 2
             });
             flowing += 2;
         }
         // mappings and files of ended processes are gone
-        assert_eq!((shared(stand.id), open(stand.id)), before, "{kind} by {by}");
-        let summary = stand.end(4);
+        assert_eq!((shared(run.id), open(run.id)), before, "{kind} by {by}");
+        let summary = run.end(4);
         counted(&summary, &format!("{kind} by {by}"));
         assert_eq!(summary.sandbox("far").number("/starts"), u64::from(KILLS) + 1, "{kind} by {by}");
-        let errors = summary.faults();
+        let errors = summary.errors();
         assert_eq!(errors.len(), KILLS as usize, "{kind} by {by}: {errors:?}");
         assert!(errors.iter().all(|error| error.contains("\"far\"") && error.contains("signal 9")), "{errors:?}");
     }
@@ -156,20 +156,20 @@ fn counted(summary: &Summary, what: &str) {
 fn a_hung_process_is_restarted() {
     // each is detected after three seconds
     for (kind, by) in sandboxes().filter(|(kind, by)| *kind == "process" && *by != "memif-zero-copy") {
-        let Some(mut stand) = Stand::flow_by(kind, by) else { continue };
-        stand.signal(Signal::STOP);
-        stand.running.wait_for("its end", |line| line.contains("sent no report"));
-        stand.running.wait_for("another", |line| line.contains("restarted in"));
-        counted(&stand.end(4), &format!("{kind} by {by}"));
+        let Some(mut run) = SandboxedRun::flow_by(kind, by) else { continue };
+        run.signal(Signal::STOP);
+        run.running.wait_for("its end", |line| line.contains("sent no report"));
+        run.running.wait_for("another", |line| line.contains("restarted in"));
+        counted(&run.end(4), &format!("{kind} by {by}"));
     }
 }
 
 #[test]
 fn stopping_loses_no_packets() {
     for (kind, by) in sandboxes() {
-        let Some(mut stand) = Stand::flow_by(kind, by) else { continue };
-        stand.running.wait_for("packets", is_flowing);
-        let summary = stand.end(130);
+        let Some(mut run) = SandboxedRun::flow_by(kind, by) else { continue };
+        run.running.wait_for("packets", is_flowing);
+        let summary = run.end(130);
         counted(&summary, &format!("{kind} by {by}"));
         assert_eq!(summary.sandbox("far").number("/drops/sandbox_lost"), 0, "{kind} by {by}: {}", summary.0);
         assert_eq!(summary.0["balanced"], true, "{kind} by {by}: {}", summary.0);
@@ -179,10 +179,10 @@ fn stopping_loses_no_packets() {
 #[test]
 fn killing_the_host_process_leaves_nothing_behind() {
     for (kind, by) in sandboxes() {
-        let Some(stand) = Stand::flow_by(kind, by) else { continue };
-        stand.host();
-        stand.running.signal(Signal::KILL);
-        until(&format!("all of the {kind} by {by} to go"), || left_by(stand.id).is_empty());
+        let Some(run) = SandboxedRun::flow_by(kind, by) else { continue };
+        run.host();
+        run.running.signal(Signal::KILL);
+        until(&format!("all of the {kind} by {by} to go"), || leftovers_of(run.id).is_empty());
     }
 }
 
@@ -197,12 +197,12 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
                  [[chain]]\npath = [\"in\", \"far\", \"out\"]\n[[chain]]\npath = [\"in2\", \"good\", \"out2\"]\n"
             );
             let program = crate::common::misbehave();
-            let Some(mut stand) = Stand::of(kind, &text, program.to_str().unwrap()) else { continue };
-            stand.running.wait_for(&format!("{kind} by {by}: {how}: the end of its process"), |line| {
+            let Some(mut run) = SandboxedRun::of(kind, &text, program.to_str().unwrap()) else { continue };
+            run.running.wait_for(&format!("{kind} by {by}: {how}: the end of its process"), |line| {
                 line.starts_with("warning: ") && line.contains("\"far\"") && line.contains(expected)
             });
-            stand.running.wait_for(&format!("{kind} by {by}: {how}: more"), |line| line.contains("pps"));
-            let summary = stand.end(4);
+            run.running.wait_for(&format!("{kind} by {by}: {how}: more"), |line| line.contains("pps"));
+            let summary = run.end(4);
             assert!(summary.sandbox("far").number("/starts") > 1, "{kind} by {by}: {how}: {}", summary.0);
             let other = [summary.port("in2").number("/received"), summary.port("out2").number("/sent")];
             assert!(other[0] == other[1] && other[0] > 0, "{kind} by {by}: {how}: {}", summary.0);

@@ -5,7 +5,7 @@ pub(crate) mod gateway;
 pub(crate) mod namespace;
 pub(crate) mod peer;
 mod running;
-pub(crate) mod stand;
+pub(crate) mod sandboxed_run;
 pub(crate) mod traffic;
 
 pub use running::{Ended, LIMIT, Running, Summary};

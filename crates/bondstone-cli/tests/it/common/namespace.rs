@@ -1,4 +1,4 @@
-//! Network namespaces, and what may run in them.
+//! Network namespaces and commands in them.
 
 use std::process::{Command, Output};
 
@@ -17,7 +17,7 @@ pub(crate) fn possible(tools: &[&str]) -> bool {
     true
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command that must succeed.
 #[track_caller]
 pub(crate) fn done(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -26,11 +26,11 @@ pub(crate) fn done(command: &mut Command) -> Output {
     output
 }
 
-/// A network namespace of a test's own; gone, with its interfaces, when dropped.
+/// A network namespace, which is deleted with its interfaces when dropped.
 pub(crate) struct Namespace(pub(crate) String);
 
 impl Namespace {
-    /// One that holds nothing but `lo`.
+    /// Creates a namespace with `lo` only.
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("bs-{}-{name}", std::process::id());
         done(Command::new("ip").args(["netns", "add", &name]));
@@ -39,21 +39,21 @@ impl Namespace {
         namespace
     }
 
-    /// A command that runs in it.
+    /// Returns a command that runs in the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0, program]).env("LC_ALL", "C");
         command
     }
 
-    /// Returns the output of `ip` in it, with these arguments.
+    /// Runs `ip` in the namespace with these arguments; returns its output.
     #[track_caller]
     pub(crate) fn ip(&self, words: &str) -> String {
         let output = done(Command::new("ip").args(["-n", &self.0]).args(words.split(' ')));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Gives an interface addresses, such as `10.9.0.1/24`, and brings it up; what it sends is whole and has its checksums.
+    /// Adds addresses, such as `10.9.0.1/24`, to an interface, disables its offloads, and brings it up.
     pub(crate) fn configure(&self, interface: &str, addresses: &[&str]) {
         self.plain(interface);
         for address in addresses {
@@ -63,19 +63,19 @@ impl Namespace {
         self.ip(&format!("link set {interface} up"));
     }
 
-    /// Switches off what leaves checksums and segmentation to others.
+    /// Disables checksum and segmentation offloads.
     pub(crate) fn plain(&self, interface: &str) {
         let off = "tx off rx off tso off gso off gro off".split(' ');
         done(self.command("ethtool").args(["-K", interface]).args(off));
     }
 
-    /// Keeps its kernel from sending anything of its own.
+    /// Disables IPv6, so that the kernel sends no packets of its own.
     pub(crate) fn mute(&self) {
         let script = "for i in all default; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done";
         done(self.command("sh").args(["-c", script]));
     }
 
-    /// Makes a veth pair with one end here and one there, both without address and down.
+    /// Creates a veth pair between two namespaces, without addresses and down.
     pub(crate) fn link(&self, near: &str, there: &Namespace, far: &str) {
         self.ip(&format!("link add {near} type veth peer name {far} netns {}", there.0));
     }
@@ -88,7 +88,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // a test that fails shall tell why, not that this failed as well
+        // errors: a failing test reports its own
         let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
     }
 }

@@ -8,17 +8,17 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// After this long a test no longer waits; nothing here takes a thirtieth of it on an idle machine.
+/// Time limit of every wait: more than thirty times what any takes on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// A process of a test's own. It does not outlive the test.
+/// A child process, which is killed when this is dropped.
 pub struct Running {
     child: Child,
     said: Arc<(Mutex<Vec<String>>, Condvar)>,
     readers: Vec<JoinHandle<String>>,
 }
 
-/// How it ended.
+/// Exit status and output of a process.
 pub struct Ended {
     /// Exit status; `None` when a signal ended it.
     pub status: Option<i32>,
@@ -60,12 +60,12 @@ impl Running {
         Running { child, said, readers }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its standard input.
+    /// Takes the standard input.
     pub fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("asked for once")
     }
@@ -107,25 +107,25 @@ impl Running {
         });
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         let child = Pid::from_raw(self.id() as i32).expect("a child has a number");
         kill_process(child, signal).unwrap();
     }
 
-    /// Asks it to stop, as Ctrl-C does, and waits for its end.
+    /// Sends SIGINT, as Ctrl-C does, and waits for the end.
     pub fn interrupt(self) -> Ended {
         self.signal(Signal::INT);
         self.end()
     }
 
-    /// Asks it to stop, as a service manager does, and waits for its end.
+    /// Sends SIGTERM, as a service manager does, and waits for the end.
     pub fn terminate(self) -> Ended {
         self.signal(Signal::TERM);
         self.end()
     }
 
-    /// Waits for its end.
+    /// Waits for the end.
     pub fn end(mut self) -> Ended {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + LIMIT;
@@ -155,17 +155,17 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Asserts the exit status, that the summary adds up, and that there was no fault; the summary.
+    /// Asserts the exit status and a balanced summary without errors; returns the summary.
     #[track_caller]
     pub fn summary(&self, status: i32) -> Summary {
-        let summary = self.told(status);
+        let summary = self.reported(status);
         assert_eq!(summary.0["errors"], Value::Array(vec![]), "{}", self.out);
         summary
     }
 
-    /// Asserts the exit status, and that the summary adds up; the summary.
+    /// Asserts the exit status and a balanced summary; returns the summary.
     #[track_caller]
-    pub fn told(&self, status: i32) -> Summary {
+    pub fn reported(&self, status: i32) -> Summary {
         assert_eq!(self.status, Some(status), "{}\n{}", self.err, self.out);
         let summary = serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}\n{}\n{}", self.err, self.out));
         let summary = Summary(summary);
@@ -180,37 +180,37 @@ impl Ended {
 pub struct Summary(pub Value);
 
 impl Summary {
-    /// The number at a place, as in `/totals/sent`; 0 where there is none.
+    /// Returns the number at a JSON pointer, such as `/totals/sent`; 0 if there is none.
     pub fn number(&self, place: &str) -> u64 {
         self.0.pointer(place).map_or(0, |n| n.as_u64().unwrap_or_else(|| panic!("{place}: {n}")))
     }
 
-    /// A port's entry.
+    /// Returns the entry of a port.
     #[track_caller]
     pub fn port(&self, name: &str) -> Summary {
         self.named("ports", name)
     }
 
-    /// The entry of an output with which a chain begins.
+    /// Returns the entry of a link.
     #[track_caller]
     pub fn link(&self, name: &str) -> Summary {
         self.named("links", name)
     }
 
-    /// An NF's entry.
+    /// Returns the entry of an NF.
     #[track_caller]
     pub fn nf(&self, name: &str) -> Summary {
         self.named("nfs", name)
     }
 
-    /// A sandbox's entry.
+    /// Returns the entry of a sandbox.
     #[track_caller]
     pub fn sandbox(&self, name: &str) -> Summary {
         self.named("sandboxes", name)
     }
 
-    /// Errors of the run.
-    pub fn faults(&self) -> Vec<&str> {
+    /// Returns the errors of the run.
+    pub fn errors(&self) -> Vec<&str> {
         self.0["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
@@ -220,7 +220,7 @@ impl Summary {
         Summary(entry.unwrap_or_else(|| panic!("no {name:?} in {list}: {}", self.0)).clone())
     }
 
-    /// All packets that an entry says were dropped, for whatever reason.
+    /// Returns the packets that an entry reports as dropped, for all reasons.
     pub fn dropped(&self) -> u64 {
         self.0["drops"].as_object().map_or(0, |d| d.values().filter_map(Value::as_u64).sum())
     }

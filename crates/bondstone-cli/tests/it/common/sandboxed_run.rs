@@ -1,4 +1,4 @@
-//! Runs with sandboxes, and what is behind them.
+//! Runs with sandboxes, their processes, and what they leave.
 
 use super::{Ended, Running, Scratch, Summary};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,12 +15,12 @@ pub(crate) fn possible(kind: &str) -> bool {
         Command::new(program).args(args).output().is_ok_and(|done| done.status.success())
     };
     let lacking = match kind {
-        "process" if !root && !runs("unshare", &["-Urnmp", "--fork", "true"]) => "this user may make no namespaces",
+        "process" if !root && !runs("unshare", &["-Urnmp", "--fork", "true"]) => "this user may not create namespaces",
         "container" if !root => "containers need root",
         "container" if !runs("runc", &["--version"]) => "no runc on this machine",
         "vm" if !runs("qemu-system-x86_64", &["--version"]) => "no QEMU on this machine",
         "vm" if !FETCHED.get_or_init(|| runs(env!("CARGO_BIN_EXE_bondstone"), &["image", "vm", "--fetch"])) => {
-            "no kernel for VMs, and none to fetch"
+            "no kernel for VMs, and it cannot be downloaded"
         }
         _ => return true,
     };
@@ -28,7 +28,7 @@ pub(crate) fn possible(kind: &str) -> bool {
     false
 }
 
-/// The sandboxes that there are.
+/// All kinds of sandbox.
 pub(crate) const KINDS: [&str; 3] = ["process", "container", "vm"];
 
 pub(crate) fn demo() -> String {
@@ -39,29 +39,29 @@ pub(crate) fn run(file: &Path) -> Ended {
     Running::run(file, &[]).end()
 }
 
-/// A run with one sandbox, and what is behind it.
-pub(crate) struct Stand {
+/// A run with one sandbox.
+pub(crate) struct SandboxedRun {
     pub(crate) running: Running,
     pub(crate) id: u32,
     _scratch: Scratch,
     _alone: MutexGuard<'static, ()>,
 }
 
-impl Stand {
-    /// A flow of packets through an NF in a sandbox of this kind, and another beside it through none.
-    pub(crate) fn flow(kind: &str) -> Option<Stand> {
-        Stand::flow_with(kind, "")
+impl SandboxedRun {
+    /// Starts a chain through an NF in a sandbox of this kind, and another chain without sandbox.
+    pub(crate) fn flow(kind: &str) -> Option<SandboxedRun> {
+        SandboxedRun::flow_with(kind, "")
     }
 
-    /// The same, by this transport.
-    pub(crate) fn flow_by(kind: &str, transport: &str) -> Option<Stand> {
-        Stand::flow_with(kind, &format!("transport = \"{transport}\""))
+    /// As [`flow`](Self::flow), with this transport.
+    pub(crate) fn flow_by(kind: &str, transport: &str) -> Option<SandboxedRun> {
+        SandboxedRun::flow_with(kind, &format!("transport = \"{transport}\""))
     }
 
-    /// The same, with these keys of its sandbox.
-    pub(crate) fn flow_with(kind: &str, keys: &str) -> Option<Stand> {
+    /// As [`flow`](Self::flow), with these keys of its sandbox.
+    pub(crate) fn flow_with(kind: &str, keys: &str) -> Option<SandboxedRun> {
         let ports: String = ["in", "out", "in2", "out2"].map(|p| format!("port.{p}.device = \"null\"\n")).concat();
-        Stand::begin(
+        SandboxedRun::begin(
             kind,
             &format!(
                 "bondstone = 1\n{ports}[nf.far]\nkind = \"count\"\nisolation = \"{kind}\"\n[nf.near]\nkind = \"count\"\n\
@@ -70,11 +70,11 @@ impl Stand {
         )
     }
 
-    pub(crate) fn begin(kind: &str, text: &str) -> Option<Stand> {
-        Stand::of(kind, text, env!("CARGO_BIN_EXE_bondstone"))
+    pub(crate) fn begin(kind: &str, text: &str) -> Option<SandboxedRun> {
+        SandboxedRun::of(kind, text, env!("CARGO_BIN_EXE_bondstone"))
     }
 
-    pub(crate) fn of(kind: &str, text: &str, program: &str) -> Option<Stand> {
+    pub(crate) fn of(kind: &str, text: &str, program: &str) -> Option<SandboxedRun> {
         let alone = super::alone();
         if !possible(kind) {
             return None;
@@ -83,13 +83,13 @@ impl Stand {
         let file = scratch.write("chain.toml", text);
         let mut running = Running::start(Command::new(program).arg("run").arg(file).arg("--json"));
         running.started();
-        Some(Stand { id: running.id(), running, _scratch: scratch, _alone: alone })
+        Some(SandboxedRun { id: running.id(), running, _scratch: scratch, _alone: alone })
     }
 
-    /// The one process in the sandbox.
+    /// Returns the only process in the sandbox.
     #[track_caller]
     pub(crate) fn host(&self) -> u32 {
-        let [host] = behind(self.id)[..] else { panic!("{:?}", behind(self.id)) };
+        let [host] = sandbox_processes(self.id)[..] else { panic!("{:?}", sandbox_processes(self.id)) };
         host
     }
 
@@ -97,25 +97,25 @@ impl Stand {
         kill_process(Pid::from_raw(self.host() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Ends the process in the sandbox as nothing else can, and waits for another.
+    /// Kills the process in the sandbox, and waits for another.
     pub(crate) fn kill(&self) {
         let host = self.host();
         self.signal(Signal::KILL);
-        until("another process", || behind(self.id).first().is_some_and(|now| *now != host));
+        until("another process", || sandbox_processes(self.id).first().is_some_and(|now| *now != host));
     }
 
-    /// Ends the run, of which nothing may be left.
+    /// Stops the run, which must leave nothing; returns the summary.
     #[track_caller]
     pub(crate) fn end(self, status: i32) -> Summary {
         let ended = self.running.interrupt();
-        let summary = ended.told(status);
-        assert_eq!(left_by(self.id), Vec::<PathBuf>::new());
+        let summary = ended.reported(status);
+        assert_eq!(leftovers_of(self.id), Vec::<PathBuf>::new());
         summary
     }
 }
 
-/// Returns what a process of the program leaves behind, if anything.
-pub(crate) fn left_by(id: u32) -> Vec<PathBuf> {
+/// Returns folders, control groups and processes that a process of the program has left.
+pub(crate) fn leftovers_of(id: u32) -> Vec<PathBuf> {
     let name = format!("bondstone-{id}");
     let mut left: Vec<PathBuf> = [PathBuf::from("/run"), std::env::temp_dir()].map(|base| base.join(&name)).into();
     let mut folders = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -129,12 +129,12 @@ pub(crate) fn left_by(id: u32) -> Vec<PathBuf> {
         }
     }
     left.retain(|path| path.exists());
-    left.extend(behind(id).into_iter().map(|id| PathBuf::from(format!("/proc/{id}"))));
+    left.extend(sandbox_processes(id).into_iter().map(|id| PathBuf::from(format!("/proc/{id}"))));
     left
 }
 
-/// Processes in the sandboxes of a process of the program: those in their namespaces, and what runs VMs.
-pub(crate) fn behind(id: u32) -> Vec<u32> {
+/// Returns the processes in the sandboxes of a process of the program: those in their namespaces, and QEMU.
+pub(crate) fn sandbox_processes(id: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let of = |process: u32, file: &str| {
@@ -144,15 +144,15 @@ pub(crate) fn behind(id: u32) -> Vec<u32> {
     let is = |process: &u32| {
         let line = of(*process, "cmdline");
         let inner = line.contains("sandbox-process") && line.contains("--inner");
-        // of a container only its mounts tell whose it is
-        let whose = line.contains(&format!("/bondstone-{id}/"))
+        // a process in a container is recognised by its mounts only
+        let of_run = line.contains(&format!("/bondstone-{id}/"))
             || of(*process, "mountinfo").contains(&format!("/bondstone-{id}/"));
-        (inner || line.starts_with("qemu-system") && line.contains("/bondstone-")) && whose
+        (inner || line.starts_with("qemu-system") && line.contains("/bondstone-")) && of_run
     };
     all.filter(is).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds; `what` describes it.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + super::LIMIT;
     while !is() {
