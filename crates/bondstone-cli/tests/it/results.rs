@@ -337,7 +337,8 @@ fn reads_the_password_file_of_a_server() {
     server.require_password("writer");
     let url = url.replace("bondstone@", "writer@");
     let scratch = Scratch::new();
-    let passwords = scratch.write("pgpass", "*:*:other:writer:wrong\n*:5432:results:writer:se\\:cret\n");
+    let lines = format!("*:*:other:writer:wrong\n*:{}:results:writer:se\\:cret\n", server.port());
+    let passwords = scratch.write("pgpass", lines);
     let list = |mode| {
         std::fs::set_permissions(&passwords, PermissionsExt::from_mode(mode)).unwrap();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bondstone"));

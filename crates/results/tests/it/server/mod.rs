@@ -118,6 +118,12 @@ impl Server {
         })
     }
 
+    /// Returns the port, also of the socket.
+    #[allow(dead_code, reason = "one of the two test programs uses it")]
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the URL of a database on `localhost`, with the parameters of the query.
     #[allow(dead_code, reason = "one of the two test programs uses it")]
     pub(crate) fn tls_url(&self, host: &str, database: &str, query: &str) -> String {
