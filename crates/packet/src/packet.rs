@@ -354,13 +354,16 @@ mod tests {
         /// Operations with the offset and length that they lead to, or `None` if they fail.
         type Operation = (fn(&mut Packet, usize) -> bool, fn(usize, usize, usize, usize) -> Option<(usize, usize)>);
         const OPERATIONS: [Operation; 4] = [
-            (|p, n| p.prepend(n).is_some_and(|b| b.len() == n), |off, len, _, n| Some((off.checked_sub(n)?, len + n))),
+            (
+                |p, n| p.prepend(n).is_some_and(|b| b.len() == n),
+                |off, len, _, n| (n <= off).then(|| (off - n, len + n)),
+            ),
             (
                 |p, n| p.append(n).is_some_and(|b| b.len() == n),
-                |off, len, size, n| Some((off, len + n)).filter(|_| n <= size - off - len),
+                |off, len, size, n| (n <= size - off - len).then(|| (off, len + n)),
             ),
-            (Packet::trim_front, |off, len, _, n| Some((off + n, len.checked_sub(n)?))),
-            (Packet::truncate, |off, len, _, n| Some((off, n)).filter(|_| n <= len)),
+            (Packet::trim_front, |off, len, _, n| (n <= len).then(|| (off + n, len - n))),
+            (Packet::truncate, |off, len, _, n| (n <= len).then_some((off, n))),
         ];
         // miri is slow
         let step = if cfg!(miri) { 509 } else { 1 };
@@ -370,7 +373,7 @@ mod tests {
         for off in (0..=size).step_by(step) {
             for len in (0..=size - off).step_by(step) {
                 let limits = [0, off, len, size - off - len, size, 1 << 16, usize::MAX - 1];
-                for n in limits.into_iter().flat_map(|n| [n.saturating_sub(1), n, n + 1]) {
+                for n in limits.into_iter().flat_map(|n: usize| [n.saturating_sub(1), n, n + 1]) {
                     for (operation, model) in OPERATIONS {
                         let header = p.header_mut();
                         (header.data_off, header.data_len, header.pkt_len) = (off as u16, len as u16, len as u32);
