@@ -222,10 +222,10 @@ fn rule_number(counter: &str) -> Option<u64> {
 }
 
 /// Returns a table with the first rows, and the number of the others.
-fn first_rows(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+fn first_rows(columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new(columns);
     let others = rows.len().saturating_sub(MAX_ROWS);
-    rows.into_iter().take(MAX_ROWS).for_each(|row| table.row(row));
+    rows.iter().take(MAX_ROWS).for_each(|row| table.row(row.clone()));
     match (table.is_empty(), others) {
         (true, _) => String::new(),
         (false, 0) => format!("{table}\n"),
@@ -361,11 +361,11 @@ fn text(s: &Summary) -> String {
     for n in &s.nfs {
         let mut rules: Vec<_> = n.counters.iter().filter_map(|(name, c)| Some((rule_number(name)?, name, c))).collect();
         rules.sort_unstable();
-        let rows = rules.into_iter().map(|(_, name, c)| vec![name.to_string(), count(*c)]);
-        out += &first_rows(&[&format!("rules of {}", n.name), "packets"], rows.collect());
+        let rows: Vec<_> = rules.into_iter().map(|(_, name, c)| vec![name.clone(), count(*c)]).collect();
+        out += &first_rows(&[&format!("rules of {}", n.name), "packets"], &rows);
         if let Some(shown) = &n.table {
             let columns: Vec<&str> = shown.columns.iter().map(AsRef::as_ref).collect();
-            out += &first_rows(&columns, shown.rows.clone());
+            out += &first_rows(&columns, &shown.rows);
         }
     }
 
