@@ -3,7 +3,7 @@
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
 
-/// The open descriptor of a tap, by which its deletion is told from a move into another network namespace.
+/// The open descriptor of a tap, which distinguishes its deletion from a move into another network namespace.
 #[derive(Clone)]
 pub(super) struct TapDescriptor(PathBuf);
 
