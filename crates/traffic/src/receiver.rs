@@ -52,7 +52,7 @@ pub struct Totals {
 pub struct Receiver {
     at: usize,
     payload: bool,
-    /// Bits of a number that are 0 in packets whose latency is taken.
+    /// Largest hash of packets whose latency is recorded.
     sampled: u64,
     /// By stream.
     streams: Vec<Option<Sequence>>,
@@ -101,7 +101,7 @@ impl Receiver {
         let mut receiver = Self {
             at: probe_at,
             payload: false,
-            sampled: 0,
+            sampled: u64::MAX,
             streams: Vec::new(),
             frames: 0,
             foreign: 0,
@@ -215,10 +215,16 @@ impl Receiver {
         self.payload = true;
     }
 
-    /// Takes the latency of one packet in `every`, rounded up to a power of two: a histogram's entry costs as much as all
-    /// else. Which, goes by number, not by arrival.
+    /// Records the latency of one packet in `every` on average, as an entry in a histogram costs as much as all else.
+    /// Packets are chosen by a hash of stream and number, so that the sample is independent of periods in the traffic.
     pub fn sample(&mut self, every: u64) {
-        self.sampled = every.max(1).next_power_of_two() - 1;
+        self.sampled = u64::MAX / every.max(1);
+    }
+
+    /// Returns true if the latency of a packet is recorded.
+    #[inline(always)]
+    fn is_sampled(&self, stream: u8, number: u64) -> bool {
+        self.sampled == u64::MAX || hash(number ^ u64::from(stream) << 56) <= self.sampled
     }
 
     /// Takes in a frame that arrived at tick `now`.
@@ -241,7 +247,7 @@ impl Receiver {
         let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.stranger() };
         let arrival = sequence.arrive(probe.sequence);
         let first = matches!(arrival, sequence::Arrival::New | sequence::Arrival::Reordered);
-        if first && probe.sequence & self.sampled == 0 {
+        if first && self.is_sampled(probe.stream, probe.sequence) {
             let ns = self.scale.ns(probe.age(now));
             self.latency.record(ns);
         }
@@ -255,6 +261,7 @@ impl Receiver {
     #[cold]
     fn observe(&mut self, stream: u8, number: u64, age: u64) {
         let place = usize::from(stream);
+        let is_sampled = self.is_sampled(stream, number);
         let Some(Some(sequence)) = self.streams.get(place) else { return };
         let number = sequence.whole(number);
         if let Some((tag, ns)) = &mut self.tag
@@ -265,7 +272,7 @@ impl Receiver {
         }
         let Some(watch) = self.watches.get_mut(place) else { return };
         if let Some(parts) = &mut watch.parts {
-            if number & self.sampled == 0 {
+            if is_sampled {
                 parts.latency.record(self.scale.ns(age));
             }
             // nearly always the last, or the one before
@@ -343,6 +350,14 @@ impl Receiver {
     }
 }
 
+/// Returns a hash of a packet's stream and number (the finalizer of SplitMix64).
+#[inline(always)]
+fn hash(identity: u64) -> u64 {
+    let mixed = (identity ^ identity >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
 /// Returns true if the payload that starts at `place` is a template's, from behind the probe to where the packet ends.
 fn payload_intact(frame: &[u8], place: usize) -> bool {
     let Some(payload) = probe::payload(frame).filter(|payload| payload.start == place) else { return false };
@@ -406,6 +421,31 @@ mod tests {
         assert_eq!(receiver.totals(10), expected);
         // 2 GHz: 2000, 4000 and 6000 ticks.
         assert_eq!((receiver.latency().min_ns(), receiver.latency().count()), (Some(1000), 3));
+    }
+
+    #[test]
+    fn samples_are_independent_of_periods() {
+        let template = template(1);
+        let mut frame = frame(&template, 0, 0, Probe::default());
+        let periods = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 15, 16, 17, 20, 21, 24, 25, 31, 32, 33, 34, 40, 48, 50, 55];
+        for (every, period) in [2, 8, 15].into_iter().flat_map(|every| periods.map(|period| (every, period))) {
+            let packets = 20_000 * every;
+            let mut receiver = Receiver::new(template.probe_at(), 0, packets, 1_000_000_000);
+            receiver.sample(every);
+            for sequence in 0..packets {
+                let age = if sequence.is_multiple_of(period) { 4_000_000 } else { 1000 };
+                template.fill(0, 0, Probe { stream: 0, sequence, stamp: 0 }, &mut frame);
+                receiver.take(&frame, age);
+            }
+            let latency = receiver.latency();
+            let (all, share) = (latency.count() as f64, 1.0 / period as f64);
+            let late = latency.histogram().count_between(2_000_000, u64::MAX) as f64;
+            // five standard deviations of a random sample
+            let mean = packets as f64 / every as f64;
+            assert!((all - mean).abs() < 5.0 * mean.sqrt(), "one in {every}: {all} samples of {packets}");
+            let deviation = (all * share * (1.0 - share)).sqrt();
+            assert!((late - all * share).abs() < 5.0 * deviation, "one in {every}, period {period}: {late} of {all}");
+        }
     }
 
     #[test]
