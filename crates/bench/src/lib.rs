@@ -54,6 +54,6 @@ pub use traffic_spec::{
     parse_frame_sizes,
 };
 pub use trial::{
-    DirectionCounts, InconsistentCounts, Measurer, MeasurerError, PollGaps, SecondCounts, StreamOutput, Trial,
-    TrialInput, TrialOutput,
+    DirectionCounts, InconsistentCounts, Measurer, MeasurerError, SecondCounts, StreamOutput, Trial, TrialInput,
+    TrialOutput,
 };

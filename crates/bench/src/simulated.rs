@@ -26,8 +26,10 @@ mod text;
 pub use packet_level::{Fault, PacketLevelDut};
 pub use text::ParseSimulatedError;
 
-use crate::trial::{PollGaps, Trial};
+use crate::trial::Trial;
 use fluid::{Fluid, Phase};
+use runtime::PollTimes;
+use std::time::Duration;
 use traffic::random::Random;
 
 /// Variation of the capacity between trials.
@@ -186,7 +188,13 @@ impl Simulated {
             unsent: intended - sent,
             received: sent - lost,
             lost,
-            poll_gap_max_ns: PollGaps { generator: 1_000, worker: if gap { (GAP_S * 1e9) as u64 } else { 900 } },
+            generator: PollTimes { gap_max: Duration::from_micros(1), ..PollTimes::default() },
+            dut: if gap {
+                let off_cpu = Duration::from_secs_f64(GAP_S);
+                PollTimes { gap_max: off_cpu, off_cpu, off_cpu_max: off_cpu }
+            } else {
+                PollTimes { gap_max: Duration::from_nanos(900), ..PollTimes::default() }
+            },
             host_interference: gap && lost > 0 && self.gaps_detected,
             ..Trial::default()
         };

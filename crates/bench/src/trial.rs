@@ -5,7 +5,7 @@ mod input;
 mod measurer;
 mod output;
 
-pub use counts::{InconsistentCounts, PollGaps, Trial};
+pub use counts::{InconsistentCounts, Trial};
 pub use input::{Disturbance, Phase, TrialInput};
 pub use measurer::{Measurer, MeasurerError};
 pub use output::{

@@ -24,7 +24,7 @@ pub use render::png;
 pub use render::{Figure, figures, html, table};
 pub use result::{
     Axis, Calibration, Dut, Environment, Frames, Goal, Latency, LimitedBy, Method, Mix, MixPart, NfInstance, Node,
-    Phase, Port, Profile, Quantity, Result, Series, Spread, Stream, StreamLatency, Summary, Tool, Trace, Traffic,
-    Trial, Version, now, rfc3339, unix_seconds,
+    Phase, PollTimes, Port, Profile, Quantity, Result, Series, Spread, Stream, StreamLatency, Summary, Tool, Trace,
+    Traffic, Trial, Version, now, rfc3339, unix_seconds,
 };
 pub use schema::schema;

@@ -1,9 +1,13 @@
 //! CPUs: affinity, NUMA topology, and the placement of chains.
 
 mod affinity;
+mod off_cpu;
 mod placement;
+mod schedstat;
 mod topology;
 
 pub use affinity::{allowed_cpus, pin, raise_priority, set_affinity};
+pub use off_cpu::OffCpuMeter;
 pub use placement::{Placement, Strategy, place_chains};
+pub use schedstat::{ThreadTimes, thread_times};
 pub use topology::{Topology, node_of_device};

@@ -20,7 +20,7 @@ use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary}
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
 use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT};
-use crate::{LinkStats, Output, PollGaps, Worker};
+use crate::{LinkStats, Output, PollGaps, PollTimes, Worker};
 use config::{Chain, ChainFile, Clock, ServiceClass, Start};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
@@ -483,15 +483,18 @@ impl Engine {
         s
     }
 
-    /// Returns the longest poll gap of all workers since the last call, with a resolution of about 50 µs, and the
-    /// largest sum of a worker's gaps over 100 µs. Workers under [`IdlePolicy::Yield`] report none, as preemption
-    /// cannot be told from yielding.
-    pub fn take_poll_gaps(&self) -> (Duration, Duration) {
+    /// Returns the longest times of a worker since the last call; longest gaps have a resolution of about 50 µs.
+    /// Workers under [`IdlePolicy::Yield`] report none, as preemption cannot be told from yielding.
+    pub fn take_poll_times(&self) -> PollTimes {
         let time = |cycles: u64| Duration::from_secs_f64(cycles as f64 / clock::hz() as f64);
         let max = |value: fn(&PollGaps) -> &AtomicU64| {
-            self.workers.iter().map(|w| value(&w.gaps).swap(0, Ordering::Relaxed)).max().unwrap_or(0)
+            time(self.workers.iter().map(|w| value(&w.gaps).swap(0, Ordering::Relaxed)).max().unwrap_or(0))
         };
-        (time(max(|g| &g.longest)), time(max(|g| &g.sum)))
+        PollTimes {
+            gap_max: max(|g| &g.longest),
+            off_cpu: max(|g| &g.off_cpu),
+            off_cpu_max: max(|g| &g.off_cpu_longest),
+        }
     }
 
     /// Returns the EAL, for further threads that send and receive.

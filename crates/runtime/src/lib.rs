@@ -19,7 +19,8 @@ mod worker;
 
 pub use cleanup::CleanupProcess;
 pub use cpu::{
-    Placement, Strategy, Topology, allowed_cpus, node_of_device, pin, place_chains, raise_priority, set_affinity,
+    OffCpuMeter, Placement, Strategy, ThreadTimes, Topology, allowed_cpus, node_of_device, pin, place_chains,
+    raise_priority, set_affinity, thread_times,
 };
 pub use engine::{Engine, MAX_POOL_PACKETS, Options};
 pub use error::Error;
@@ -31,4 +32,4 @@ pub use ports::{
 pub use summary::{
     ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary, Totals, WorkerSummary,
 };
-pub use worker::{DrainPolicy, IdlePolicy, Input, Output, PollGaps, Worker};
+pub use worker::{DrainPolicy, IdlePolicy, Input, Output, PollGaps, PollTimes, Worker};

@@ -5,6 +5,7 @@ mod idle;
 pub(crate) mod rebuild;
 pub(crate) mod schedule;
 
+use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
 use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit, TxPort};
 use capture_clock::CaptureClock;
@@ -120,14 +121,26 @@ pub enum IdlePolicy {
     Sleep,
 }
 
-/// Times between two polls of a worker, in cycles, caused by preemption or by batches that took long. A reader may
-/// reset the values to 0.
+/// Times between two polls of a worker, in cycles. A reader may reset the values to 0.
 #[derive(Debug, Default)]
 pub struct PollGaps {
-    /// The longest gap, with a resolution of about 50 µs.
+    /// The longest gap, caused by a long batch or by preemption, with a resolution of about 50 µs.
     pub longest: AtomicU64,
-    /// Sum of the gaps longer than 100 µs.
-    pub sum: AtomicU64,
+    /// Time during which the worker did not run although it did not sleep.
+    pub off_cpu: AtomicU64,
+    /// The longest such time within one gap.
+    pub off_cpu_longest: AtomicU64,
+}
+
+/// Longest times of a polling thread: of one that does not poll in time, and of one that could not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollTimes {
+    /// Longest time between two polls, caused by a long batch or by preemption; 0 if unknown.
+    pub gap_max: Duration,
+    /// Time during which the thread was preempted, by the kernel or the hypervisor.
+    pub off_cpu: Duration,
+    /// Longest such time within one gap.
+    pub off_cpu_max: Duration,
 }
 
 /// The inputs, graph and outputs of one core. The loop takes a batch from each input in turn and runs it to completion.
@@ -144,8 +157,6 @@ pub struct Worker {
     cycles_per_ms: u64,
     /// Time at which the clock was last read, in cycles.
     last_clock: u64,
-    /// Moving average of the time between two reads of the clock, in cycles.
-    mean_gap: u64,
     /// Polls until the next read of the clock.
     polls_to_clock: u32,
     /// Polls between two reads of the clock.
@@ -155,6 +166,8 @@ pub struct Worker {
     /// True under [`IdlePolicy::Yield`].
     yields: bool,
     poll_gaps: Arc<PollGaps>,
+    /// Read after gaps and sleeps.
+    off_cpu: OffCpuMeter,
     /// Set when no more packets can arrive except from other cores and rings in the process.
     drained: Arc<AtomicBool>,
     rebuild: Option<RebuildClient>,
@@ -224,12 +237,12 @@ impl Worker {
             last_timer: 0,
             cycles_per_ms: clock::hz() / 1000,
             last_clock: clock::cycles(),
-            mean_gap: 0,
             polls_to_clock: MAX_CLOCK_STRIDE,
             clock_stride: MAX_CLOCK_STRIDE,
             idle_polls: IDLE_POLLS,
             yields: false,
             poll_gaps: Arc::default(),
+            off_cpu: OffCpuMeter::start(),
             drained: Arc::default(),
             rebuild: None,
             order: ServiceOrder::RoundRobin,
@@ -452,13 +465,12 @@ impl Worker {
         self.heartbeat.store(now, Ordering::Relaxed);
         let gap = now.wrapping_sub(core::mem::replace(&mut self.last_clock, now));
         // a worker that yields its CPU cannot tell preemption from yielding
-        let known = !self.yields;
-        // batches take time too, about the same each time
-        if known && gap > self.cycles_per_ms / 10 && gap > 4 * self.mean_gap {
-            self.poll_gaps.sum.fetch_add(gap, Ordering::Relaxed);
+        if !self.yields {
+            self.poll_gaps.longest.fetch_max(gap, Ordering::Relaxed);
+            if gap > self.cycles_per_ms / 10 {
+                self.record_off_cpu(now, gap);
+            }
         }
-        self.mean_gap = (15 * self.mean_gap + gap.min(4 * self.mean_gap + self.cycles_per_ms / 100)) / 16;
-        self.poll_gaps.longest.fetch_max(if known { gap } else { 0 }, Ordering::Relaxed);
         // read often enough to tell a gap from the batches between two reads
         if gap > self.cycles_per_ms / 40 {
             self.clock_stride = (self.clock_stride / 2).max(1);
@@ -483,8 +495,18 @@ impl Worker {
         }
     }
 
+    /// Adds the time since the last call during which the worker did not run, at most `longest` of it in one gap.
+    #[cold]
+    fn record_off_cpu(&mut self, now: u64, longest: u64) {
+        let off_cpu = self.off_cpu.lap(now);
+        self.poll_gaps.off_cpu.fetch_add(off_cpu, Ordering::Relaxed);
+        self.poll_gaps.off_cpu_longest.fetch_max(off_cpu.min(longest), Ordering::Relaxed);
+    }
+
     fn poll_loop(&mut self) {
         let (mut idle, idle_polls) = (0u32, self.idle_polls);
+        // of this thread, which may not be the one that created the worker
+        self.off_cpu = OffCpuMeter::start();
         self.last_clock = clock::cycles();
         while !self.outputs.stop.load(Ordering::Relaxed) {
             if idle >= idle_polls {
@@ -512,10 +534,16 @@ impl Worker {
                 self.inputs.iter_mut().for_each(Input::update_counts);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
                 let from = clock::cycles();
+                self.record_off_cpu(from, from.saturating_sub(self.last_clock));
                 let limit =
                     if self.wait_for_interrupts() { INTERRUPT_TIMEOUT } else { Duration::ZERO } + IDLE_SLEEP_MAX;
-                // a sleep of the worker's own is no gap, unless it exceeds the limit
-                self.last_clock = clock::cycles().min(from + self.cycles_per_ms * limit.as_micros() as u64 / 1000);
+                // a sleep of the worker's own is no gap and not off-CPU time, unless it exceeds the limit
+                let now = clock::cycles();
+                let allowed = self.cycles_per_ms * limit.as_micros() as u64 / 1000;
+                self.last_clock = now.min(from + allowed);
+                let excess = self.off_cpu.lap(now).saturating_sub(allowed);
+                self.poll_gaps.off_cpu.fetch_add(excess, Ordering::Relaxed);
+                self.poll_gaps.off_cpu_longest.fetch_max(excess, Ordering::Relaxed);
             }
         }
         self.drain_progress.stopped.store(true, Ordering::Release);

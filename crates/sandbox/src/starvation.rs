@@ -1,49 +1,31 @@
 //! Detects processes that cannot run because others use their CPUs.
 
+use runtime::{ThreadTimes, thread_times};
 use std::collections::BTreeMap;
-use std::fs::{read_dir, read_to_string};
 
 /// CPU times of the threads of a process and its descendants, by the last sample.
 #[derive(Default)]
-pub(crate) struct CpuTimes(BTreeMap<u32, u64>);
+pub(crate) struct CpuTimes(BTreeMap<u32, ThreadTimes>);
 
 impl CpuTimes {
     /// Takes a sample; returns true if a thread is ready to run and has got no CPU time since the last one. Threads that
     /// wait or are stopped are not ready to run.
     pub(crate) fn is_starved(&mut self, process: u32) -> bool {
-        let mut now = BTreeMap::new();
-        let mut starved = false;
-        let mut processes = vec![process];
-        while let Some(process) = processes.pop() {
-            for thread in numbers(&format!("/proc/{process}/task")) {
-                let read =
-                    |file: &str| read_to_string(format!("/proc/{process}/task/{thread}/{file}")).unwrap_or_default();
-                // errors: the kernel was built without CONFIG_PROC_CHILDREN, and no process counts as starved
-                let children = read("children");
-                processes.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
-                let used = read("schedstat").split_whitespace().next().and_then(|used| used.parse().ok());
-                let Some(used) = used else { continue };
-                // the name may contain any character, the state follows it
-                let is_ready = read("stat").rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'));
-                starved |= is_ready && self.0.get(&thread) == Some(&used);
-                now.insert(thread, used);
-            }
-        }
+        let now = thread_times(process);
+        let did_not_run = |(thread, now): (&u32, &ThreadTimes)| {
+            now.is_runnable && self.0.get(thread).is_some_and(|before| before.ran_ns == now.ran_ns)
+        };
+        let starved = now.iter().any(did_not_run);
         self.0 = now;
         starved
     }
-}
-
-/// Returns the entries of a folder that are numbers.
-fn numbers(folder: &str) -> Vec<u32> {
-    let entries = read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::process::{Pid, Signal, kill_process};
+    use std::fs::read_to_string;
     use std::process::{Child, Command};
     use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::context::{Description, DutContext, DutError, ExpectedTraffic};
 use super::driver::Device;
-use super::process::remove_leftovers;
+use super::process::{RunDelays, remove_leftovers};
 use super::registry;
 use super::spec::{DutSpec, Forward};
 use super::started::StartedDevice;
@@ -10,7 +10,8 @@ use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator};
 use crate::generator::packet_source::PacketSource;
 use crate::traffic_spec::{MAX_CPUS, PreparedTraffic};
 use crate::trial::{Disturbance, MeasurerError, TrialInput, TrialOutput};
-use runtime::ExternalPorts;
+use runtime::{ExternalPorts, PollTimes};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -169,8 +170,9 @@ impl ExternalDut {
     /// # Errors
     /// If the load or duration cannot be kept, or the device does not support the disturbance.
     pub fn trial(&mut self, source: &mut PacketSource<'_>, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
-        let ExternalDut { started, generator, ports, device, context, .. } = self;
-        let Some(disturbance) = input.disturbance else { return Ok(generator.trial(ports, source, input)?) };
+        let ExternalDut { started, generator, device, context, .. } = self;
+        let status = &ProgramStatus { run_delays: RefCell::new(RunDelays::new(started.processes())) };
+        let Some(disturbance) = input.disturbance else { return Ok(generator.trial(status, source, input)?) };
         if let Some(remedy) = device.unsupported(disturbance) {
             let action = match disturbance {
                 Disturbance::Reset { .. } => "reset",
@@ -194,7 +196,7 @@ impl ExternalDut {
                 }
                 device.disturb(started, context, disturbance, &progress.ended)
             });
-            let output = generator.trial(ports, source, input);
+            let output = generator.trial(status, source, input);
             // also if the trial failed
             progress.ended.store(true, Ordering::Release);
             let report = disturber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -268,7 +270,12 @@ fn compare_frames(forward: Forward, sent: &[u8], received: &[u8]) -> Result<(), 
     }
 }
 
-impl DutStatus for ExternalPorts {
+/// What is known of a device from outside: the scheduling of its programs.
+struct ProgramStatus {
+    run_delays: RefCell<RunDelays>,
+}
+
+impl DutStatus for ProgramStatus {
     fn created_packets(&self) -> u64 {
         0
     }
@@ -282,8 +289,12 @@ impl DutStatus for ExternalPorts {
         DRAIN_TIMEOUT
     }
 
-    fn poll_gaps(&self) -> (Duration, Duration) {
-        (Duration::ZERO, Duration::ZERO)
+    fn take_poll_times(&self) -> PollTimes {
+        self.run_delays.borrow_mut().take()
+    }
+
+    fn dropped_by_nfs(&self) -> u64 {
+        0
     }
 
     fn queue_size(&self) -> u32 {

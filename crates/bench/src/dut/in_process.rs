@@ -7,7 +7,7 @@ use crate::trial::{TrialInput, TrialOutput};
 use config::{ChainFile, Start};
 use diagnostics::Diagnostic;
 use graph::Registry;
-use runtime::Summary;
+use runtime::{PollTimes, Summary};
 use sandbox::SandboxedEngine;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -136,8 +136,12 @@ impl DutStatus for SandboxedEngine {
         DRAIN_TIMEOUT
     }
 
-    fn poll_gaps(&self) -> (Duration, Duration) {
-        self.engine().take_poll_gaps()
+    fn take_poll_times(&self) -> PollTimes {
+        self.engine().take_poll_times()
+    }
+
+    fn dropped_by_nfs(&self) -> u64 {
+        self.snapshot().nfs.iter().flat_map(|nf| nf.drops.values()).sum()
     }
 
     fn queue_size(&self) -> u32 {

@@ -76,6 +76,11 @@ impl StartedDevice {
         &self.attachment
     }
 
+    /// Returns the process ids of the local programs.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.programs.iter().map(Program::id).collect()
+    }
+
     /// Returns the last output of each local program, for error messages.
     pub(crate) fn output_tail(&self) -> String {
         let tails = self.programs.iter().map(|program| (program.name(), program.output_tail()));

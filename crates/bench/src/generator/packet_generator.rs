@@ -4,12 +4,12 @@
 use crate::generator::packet_source::{Buffers, PacketSource, Source, StreamSource};
 use crate::generator::schedule::DepartureTimes;
 use crate::generator::unnumbered::UnnumberedCounts;
+use crate::trial::Trial;
 use crate::trial::{DelayVariationOutput, DirectionCounts, LossTimes, Phase, TrialInput, TrialOutput};
-use crate::trial::{PollGaps, Trial};
 use dpdk::Mempool;
 use packet::{Batch, Packet, clock};
 use report::hdr;
-use runtime::PortQueues;
+use runtime::{OffCpuMeter, PollTimes, PortQueues};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,8 @@ const WARM_UP_ATTEMPTS: u32 = 5;
 const MIN_LOSS_BINS: usize = 1 << 16;
 /// Packets of a burst at high rates, as in [`Pace::new`].
 const BURST: f64 = 8.0;
-/// Resolution of a worker's poll gaps, ns.
-const POLL_GAP_RESOLUTION_NS: u64 = 60_000;
+/// Resolution of a worker's poll gaps.
+const POLL_GAP_RESOLUTION: Duration = Duration::from_micros(60);
 
 /// State of a device that the generator reads.
 pub(crate) trait DutStatus {
@@ -48,8 +48,12 @@ pub(crate) trait DutStatus {
     /// Returns the time after the last sent packet until which packets are received.
     fn drain_timeout(&self) -> Duration;
 
-    /// Returns the longest poll gap of a worker since the last call, and the sum of poll gaps; zero if unknown.
-    fn poll_gaps(&self) -> (Duration, Duration);
+    /// Returns the poll gaps and the preemption of the device's threads since the last call, the longest of any; zero
+    /// if unknown.
+    fn take_poll_times(&self) -> PollTimes;
+
+    /// Returns the number of packets that NFs of the device have dropped so far; 0 if unknown.
+    fn dropped_by_nfs(&self) -> u64;
 
     /// Returns the number of packets that a queue holds while a worker does not poll.
     fn queue_size(&self) -> u32;
@@ -106,25 +110,45 @@ struct TxStream {
     sequence: u64,
 }
 
-/// Time during which a polling thread was preempted, ticks.
+/// Time during which the generator's thread was preempted, ticks.
 struct PreemptionMeter {
     /// Shortest gap between two updates that counts.
     threshold: u64,
     last: u64,
+    off_cpu: OffCpuMeter,
     sum: u64,
+    longest: u64,
 }
 
 impl PreemptionMeter {
     fn new() -> PreemptionMeter {
-        PreemptionMeter { threshold: clock::hz() / 20_000, last: clock::cycles(), sum: 0 }
+        let off_cpu = OffCpuMeter::start();
+        PreemptionMeter { threshold: clock::hz() / 20_000, last: clock::cycles(), off_cpu, sum: 0, longest: 0 }
     }
 
     #[inline(always)]
     fn update(&mut self, now: u64) {
         if now - self.last > self.threshold {
-            self.sum += now - self.last;
+            self.record(now);
         }
         self.last = now;
+    }
+
+    #[cold]
+    fn record(&mut self, now: u64) {
+        let off_cpu = self.off_cpu.lap(now);
+        self.sum += off_cpu;
+        self.longest = self.longest.max(off_cpu.min(now - self.last));
+    }
+
+    /// Returns the times of the thread, whose longest gap was `gap_max_ns`.
+    fn times(&self, gap_max_ns: u64) -> PollTimes {
+        let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 / clock::hz() as f64);
+        PollTimes {
+            gap_max: Duration::from_nanos(gap_max_ns),
+            off_cpu: time(self.sum),
+            off_cpu_max: time(self.longest),
+        }
     }
 }
 
@@ -239,9 +263,10 @@ impl PacketGenerator {
         if let Some(at) = input.tagged_at_s {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
         }
-        dut.poll_gaps();
+        let drops_before = dut.dropped_by_nfs();
+        dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
-        let own_preemption = match &mut pacers[..] {
+        let preemption = match &mut pacers[..] {
             [only] => self.send_stream(source, only, &mut receiver),
             all => self.send_streams(source, all, &mut receiver),
         };
@@ -277,18 +302,16 @@ impl PacketGenerator {
             unnumbered.created = dut.created_packets() - created_before;
             received = unnumbered.add_to(received);
         }
-        let (longest, sum) = dut.poll_gaps();
-        let gaps = PollGaps { generator: gap, worker: longest.as_nanos() as u64 };
-        let preempted = Duration::from_secs_f64(own_preemption as f64 / hz as f64) + sum;
         let first = input.phases.first().copied().unwrap_or(Phase { load_pps: 0.0, duration_s: 0.0 });
         let mut trial = Trial::new(first.load_pps, input.duration_s(), totals, received);
         trial.directions = streams as u8;
         if input.phases.len() > 1 {
             trial.phases = input.phases.clone();
         }
-        trial.host_interference =
-            loss_is_host_interference(&trial, highest, dut.queue_size(), gaps, gap_limit, preempted);
-        trial.poll_gap_max_ns = gaps;
+        trial.generator = preemption.times(gap);
+        trial.dut = dut.take_poll_times();
+        trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
+        trial.host_interference = loss_is_host_interference(&trial, highest, dut.queue_size(), gap_limit);
         trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
@@ -309,24 +332,29 @@ impl PacketGenerator {
         })
     }
 
-    /// Sends the phases of one stream and returns the ticks during which this thread was preempted.
-    fn send_stream(&mut self, source: &mut PacketSource<'_>, pacers: &mut [Pacer], receiver: &mut Receiver) -> u64 {
+    /// Sends the phases of one stream and returns the preemption of this thread.
+    fn send_stream(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        pacers: &mut [Pacer],
+        receiver: &mut Receiver,
+    ) -> PreemptionMeter {
         let mut preemption = PreemptionMeter::new();
         for pacer in pacers {
             while !pacer.is_finished() && !self.stop.load(Ordering::Relaxed) {
                 self.poll_stream(source, 0, pacer, receiver, &mut preemption);
             }
         }
-        preemption.sum
+        preemption
     }
 
-    /// Sends the phases of several streams in turn and returns the ticks during which this thread was preempted.
+    /// Sends the phases of several streams in turn and returns the preemption of this thread.
     fn send_streams(
         &mut self,
         source: &mut PacketSource<'_>,
         pacers: &mut [Vec<Pacer>],
         receiver: &mut Receiver,
-    ) -> u64 {
+    ) -> PreemptionMeter {
         let mut preemption = PreemptionMeter::new();
         let phases = pacers.iter().map(Vec::len).min().unwrap_or(0);
         for phase in 0..phases {
@@ -336,7 +364,7 @@ impl PacketGenerator {
                 }
             }
         }
-        preemption.sum
+        preemption
     }
 
     /// Sends the packets of a stream that are due and receives.
@@ -659,19 +687,43 @@ fn ticks(time: Duration) -> u64 {
     (time.as_secs_f64() * clock::hz() as f64) as u64
 }
 
-/// Returns true if a poll gap was longer than a queue lasts, and the loss does not exceed the packets of the time
-/// during which generator and workers were `preempted`.
-fn loss_is_host_interference(
-    trial: &Trial,
-    load_pps: f64,
-    queue_size: u32,
-    gaps: PollGaps,
-    generator_limit_ns: u64,
-    preempted: Duration,
-) -> bool {
-    let queue_lasts_ns = (f64::from(queue_size) / load_pps * 1e9) as u64 + POLL_GAP_RESOLUTION_NS;
-    let missing = trial.lost + trial.unsent;
+/// Returns true if host interference may have caused loss: generator or DUT was preempted for longer than a queue lasts,
+/// and the packets lost, without those that NFs dropped, do not exceed those of the time of preemption.
+///
+/// A long batch of the DUT is not preemption, whatever the gap.
+fn loss_is_host_interference(trial: &Trial, load_pps: f64, queue_size: u32, generator_limit_ns: u64) -> bool {
+    let queue_lasts = Duration::from_secs_f64(f64::from(queue_size) / load_pps) + POLL_GAP_RESOLUTION;
+    let missing = (trial.lost + trial.unsent).saturating_sub(trial.dropped_by_nfs);
+    let preempted = trial.generator.off_cpu + trial.dut.off_cpu;
     // the backlog is processed in addition to new packets
     let explained = 2.0 * load_pps * f64::from(trial.directions) * preempted.as_secs_f64();
-    missing != 0 && missing as f64 <= explained && (gaps.worker > queue_lasts_ns || gaps.generator > generator_limit_ns)
+    missing != 0
+        && missing as f64 <= explained
+        && (trial.dut.off_cpu_max > queue_lasts
+            || trial.generator.off_cpu_max > Duration::from_nanos(generator_limit_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_preemption_excuses_loss() {
+        let ms = Duration::from_millis;
+        let idle = PollTimes::default();
+        let batch = PollTimes { gap_max: ms(5), ..idle };
+        let preempted = PollTimes { gap_max: ms(5), off_cpu: ms(5), off_cpu_max: ms(5) };
+        let judge = |lost, dropped_by_nfs, generator, dut| {
+            let trial = Trial { directions: 1, lost, dropped_by_nfs, generator, dut, ..Trial::default() };
+            loss_is_host_interference(&trial, 1e6, 1024, 2_000_000)
+        };
+        assert!(!judge(0, 0, idle, preempted), "no loss");
+        assert!(!judge(3000, 0, idle, batch), "a long batch of the DUT");
+        assert!(judge(3000, 0, idle, preempted) && judge(3000, 0, preempted, idle));
+        assert!(!judge(20_000, 0, idle, preempted), "more than was sent in the time");
+        assert!(!judge(3000, 3000, idle, preempted), "dropped by NFs");
+        assert!(judge(3000, 2999, idle, preempted));
+        let often = PollTimes { off_cpu_max: Duration::from_micros(800), ..preempted };
+        assert!(!judge(3000, 0, often, often), "queues last for 1 ms");
+    }
 }

@@ -4,7 +4,7 @@ use super::accumulate::LatencyAccumulator;
 use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
 use super::properties::{LoadChoice, Properties};
 use super::{MethodOutput, Thoroughness};
-use crate::search::{LimitedBy, Remark};
+use crate::search::{LimitedBy, Outcome, Remark};
 use crate::trial::{TrialInput, TrialOutput};
 use report::Summary;
 
@@ -15,9 +15,9 @@ pub(super) struct GivenLoad {
     latencies: LatencyAccumulator,
     /// Forwarding rates of all trials.
     forwarded: Vec<f64>,
-    /// Trials without host interference that exceed the loss ratio.
+    /// Trials that count and exceed the loss ratio.
     exceeding: usize,
-    /// All trials without host interference.
+    /// Trials that count: those whose loss host interference may not have caused.
     judged: usize,
     unsent: u64,
 }
@@ -48,9 +48,10 @@ impl Procedure for GivenLoad {
         self.latencies.record(&output);
         let trial = &output.trial;
         self.forwarded.push(trial.forwarding_pps());
-        if !trial.host_interference {
+        let (outcome, goal) = (Outcome::of(trial), &context.settings.goal);
+        if outcome.counts(goal) {
             self.judged += 1;
-            self.exceeding += usize::from(trial.loss_ratio() > context.settings.goal.loss_ratio());
+            self.exceeding += usize::from(outcome.is_high_loss(goal));
             self.unsent += trial.unsent;
         }
     }

@@ -25,7 +25,9 @@ pub struct Outcome {
     pub loss_ratio: f64,
     /// Share of the sent packets that were not received.
     pub device_loss_ratio: f64,
-    /// True if host interference may have caused loss.
+    /// Share of the intended packets that NFs of the DUT dropped.
+    pub nf_drop_ratio: f64,
+    /// True if host interference may have caused other loss.
     pub host_interference: bool,
 }
 
@@ -36,13 +38,16 @@ impl Outcome {
             duration_ns: (trial.duration_s * 1e9).round() as u64,
             loss_ratio: trial.loss_ratio(),
             device_loss_ratio: trial.device_loss_ratio(),
+            nf_drop_ratio: trial.nf_drop_ratio(),
             host_interference: trial.host_interference,
         }
     }
 
-    /// Returns false if host interference may have caused the loss, so that the trial does not count.
+    /// Returns false if host interference may have caused the loss, so that the trial does not count. Packets dropped
+    /// by NFs were not lost by interference.
     pub fn counts(&self, goal: &Goal) -> bool {
-        !(self.host_interference && self.is_high_loss(goal))
+        let is_excused = self.host_interference && self.nf_drop_ratio <= goal.loss_ratio();
+        !(is_excused && self.is_high_loss(goal))
     }
 
     /// Returns true if the loss ratio exceeds that of the goal.
@@ -151,6 +156,7 @@ mod tests {
             duration_ns: seconds * 1_000_000_000,
             loss_ratio,
             device_loss_ratio: loss_ratio,
+            nf_drop_ratio: 0.0,
             host_interference: false,
         };
         vec![outcome; count]
@@ -206,6 +212,7 @@ mod tests {
                 duration_ns: 50_000_000,
                 loss_ratio,
                 device_loss_ratio: loss_ratio,
+                nf_drop_ratio: 0.0,
                 host_interference: false,
             };
             classify(&goal, &[vec![outcome(0.0); good], vec![outcome(0.1); bad]].concat())
@@ -224,6 +231,9 @@ mod tests {
         assert_eq!(classify(&goal, &[machine(0.1), trials(1, 60, 0.0)[0]]), Class::Lower);
         assert_eq!(classify(&goal, &[machine(0.1), trials(1, 60, 0.1)[0]]), Class::Upper);
         assert_eq!(conditional_throughput(&goal, 1e6, &[machine(0.1), trials(1, 60, 0.0)[0]]), 1e6);
+        let dropped = Outcome { nf_drop_ratio: 1e-6, ..machine(0.1) };
+        assert_eq!(classify(&goal, &[dropped]), Class::Upper, "the packets that NFs dropped fail the goal");
+        assert_eq!(classify(&Goal::pdr().with_sum_s(60.0).unwrap(), &[dropped]), Class::Undecided);
     }
 
     #[test]

@@ -1,16 +1,9 @@
 //! Counts of a trial.
 
 use super::input::Phase;
+use runtime::PollTimes;
+use std::time::Duration;
 use traffic::{pacer, receiver};
-
-/// Longest gaps between two polls during a trial, nanoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct PollGaps {
-    /// Of the generator, sending or receiving.
-    pub generator: u64,
-    /// Of the workers of the DUT; 0 if unknown.
-    pub worker: u64,
-}
 
 /// Counts of a trial, read after the generator has stopped and the path has drained.
 ///
@@ -43,14 +36,19 @@ pub struct Trial {
     pub corrupt: u64,
     /// Packets too late to tell from duplicates; they count as lost.
     pub late: u64,
-    /// Longest poll gaps.
-    pub poll_gap_max_ns: PollGaps,
+    /// Poll gaps and preemption of the generator.
+    pub generator: PollTimes,
+    /// Those of the DUT's threads, the longest of any; zero if unknown.
+    pub dut: PollTimes,
+    /// Packets that NFs of the DUT dropped; part of `lost`, and never caused by the host.
+    pub dropped_by_nfs: u64,
     /// Histogram of latencies, encoded by [`report::hdr::encode`].
     pub latency_hdr: Option<String>,
     /// Histogram of the lateness of departures, in the same encoding.
     pub lateness_hdr: Option<String>,
-    /// True if packets were lost and a poll gap was longer than buffers last. Such a trial is kept, and counts if it
-    /// meets the goal, but a load never fails because of it alone.
+    /// True if packets were lost that no NF dropped, and generator or DUT was preempted for longer than buffers last.
+    /// Such a trial is kept, and counts if it meets the goal or if the packets dropped by NFs alone fail it; otherwise
+    /// a load never fails because of it.
     pub host_interference: bool,
 }
 
@@ -94,6 +92,11 @@ impl Trial {
     /// Returns the share of the sent packets that was not received: the loss of the DUT alone.
     pub fn device_loss_ratio(&self) -> f64 {
         ratio(self.lost, self.sent)
+    }
+
+    /// Returns the share of the intended packets that NFs of the DUT dropped.
+    pub fn nf_drop_ratio(&self) -> f64 {
+        ratio(self.dropped_by_nfs, self.intended)
     }
 
     /// Returns the load multiplied by the share that was received (RFC 9971, Trial Forwarding Rate), per direction.
@@ -148,12 +151,28 @@ impl From<&Trial> for report::Trial {
                 .iter()
                 .map(|p| report::Phase { load_pps: p.load_pps, duration_s: p.duration_s })
                 .collect(),
-            poll_gap_max_ns: trial.poll_gap_max_ns.generator.max(trial.poll_gap_max_ns.worker),
+            dropped_by_nfs: trial.dropped_by_nfs,
+            poll_gap_max_ns: nanoseconds(trial.generator.gap_max.max(trial.dut.gap_max)),
+            generator: poll_times(trial.generator),
+            dut: poll_times(trial.dut),
             host_interference: trial.host_interference,
             latency_hdr: trial.latency_hdr.clone(),
             lateness_hdr: trial.lateness_hdr.clone(),
         }
     }
+}
+
+/// Returns none if nothing is known.
+fn poll_times(times: PollTimes) -> Option<report::PollTimes> {
+    (times != PollTimes::default()).then(|| report::PollTimes {
+        gap_max_ns: nanoseconds(times.gap_max),
+        off_cpu_ns: nanoseconds(times.off_cpu),
+        off_cpu_max_ns: nanoseconds(times.off_cpu_max),
+    })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

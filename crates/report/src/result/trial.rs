@@ -41,9 +41,19 @@ pub struct Trial {
     /// Packets received too late to be distinguished from copies; they count as lost.
     #[serde(default)]
     pub late: u64,
+    /// Packets that NFs of the DUT dropped; included in `lost`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_by_nfs: u64,
     /// Longest time between two polls of a port by generator or DUT, nanoseconds.
     pub poll_gap_max_ns: u64,
-    /// True if the loss coincides with such a gap: it is caused by the host, and is no evidence about the DUT.
+    /// Poll gaps and preemption of the generator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<PollTimes>,
+    /// Those of the DUT, the longest of its threads, as far as they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dut: Option<PollTimes>,
+    /// True if packets were lost and generator or DUT was preempted for longer than buffers last: the loss is no evidence
+    /// about the DUT. In documents without `generator`, true also if the gap was a long batch of the DUT.
     #[serde(default, alias = "machine")]
     pub host_interference: bool,
     /// Latencies, nanoseconds: base64 of an HdrHistogram (V2, compressed).
@@ -54,6 +64,23 @@ pub struct Trial {
     #[serde(default, alias = "late_hdr", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HDR))]
     pub lateness_hdr: Option<String>,
+}
+
+/// Times of a thread that polls a port, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PollTimes {
+    /// Longest time between two polls, caused by a long batch or by preemption; 0 if unknown.
+    pub gap_max_ns: u64,
+    /// Time during which the thread was preempted, by the kernel or the hypervisor.
+    pub off_cpu_ns: u64,
+    /// Longest such time within one gap.
+    pub off_cpu_max_ns: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A part of a trial with its own load; phases follow each other without a pause.

@@ -3,12 +3,10 @@
 use super::{DutStatus, PacketGenerator, PreemptionMeter, Purpose, TxStream, loss_is_host_interference};
 use crate::generator::packet_source::{PacketSource, SyntheticFrames};
 use crate::traffic_spec::profile::{StreamSecond, StreamTimetable, Timetable};
-use crate::trial::{PollGaps, Trial};
-use crate::trial::{SecondCounts, StreamOutput, TrialInput, TrialOutput};
+use crate::trial::{SecondCounts, StreamOutput, Trial, TrialInput, TrialOutput};
 use packet::clock;
 use report::hdr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use traffic::{Delays, Pace, PaceError, Pacer, Receiver, Sequence, pacer};
 
 /// State of a stream.
@@ -113,17 +111,25 @@ impl PacketGenerator {
             }
         }
         let port_streams = self.open_streams(timetable, first);
-        dut.poll_gaps();
+        let drops_before = dut.dropped_by_nfs();
+        dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
-        let preempted =
+        let preemption =
             self.send_profile(&mut source.parts, &mut streams, &mut receiver, start, u64::from(timetable.seconds()));
         self.progress.ended.store(true, Ordering::Release);
         self.drain(dut, &mut receiver, input.duration_s());
         self.tx = port_streams;
         let last = first + plans.iter().map(StreamTimetable::intended).max().unwrap_or(0);
         self.tx.iter_mut().for_each(|tx| tx.sequence = last);
-        let preempted = preempted?;
-        Ok(self.profile_output(dut, &mut streams, &receiver, timetable, input, preempted))
+        let preemption = preemption?;
+        let mut output = self.profile_output(&mut streams, &receiver, input, &preemption);
+        let trial = &mut output.trial;
+        trial.dut = dut.take_poll_times();
+        trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
+        let gap_limit = streams.iter().map(|state| state.pacer.gap_limit_ns()).min().unwrap_or(u64::MAX);
+        trial.host_interference =
+            loss_is_host_interference(trial, timetable.highest_pps(), dut.queue_size(), gap_limit);
+        Ok(output)
     }
 
     /// Replaces the transmit state by one entry for each stream of the profile, numbered from `first`; returns the
@@ -137,7 +143,7 @@ impl PacketGenerator {
         std::mem::replace(&mut self.tx, streams)
     }
 
-    /// Sends all streams in turn until the last second ends. Returns the ticks during which this thread was preempted.
+    /// Sends all streams in turn until the last second ends. Returns the preemption of this thread.
     fn send_profile(
         &mut self,
         parts: &mut [Vec<SyntheticFrames<'_>>],
@@ -145,7 +151,7 @@ impl PacketGenerator {
         receiver: &mut Receiver,
         start: u64,
         seconds: u64,
-    ) -> Result<u64, PaceError> {
+    ) -> Result<PreemptionMeter, PaceError> {
         let (hz, mut preemption) = (clock::hz(), PreemptionMeter::new());
         let end = start + seconds * hz;
         while !self.stop.load(Ordering::Relaxed) {
@@ -178,22 +184,19 @@ impl PacketGenerator {
             }
             self.receive(receiver);
         }
-        Ok(preemption.sum)
+        Ok(preemption)
     }
 
-    /// Returns the output of a trial of a profile.
+    /// Returns the output of a trial of a profile, without what the device knows.
     fn profile_output(
         &self,
-        dut: &impl DutStatus,
         streams: &mut [ProfileStream<'_>],
         receiver: &Receiver,
-        timetable: &Timetable,
         input: &TrialInput,
-        preempted: u64,
+        preemption: &PreemptionMeter,
     ) -> TrialOutput {
-        let hz = clock::hz();
         let mut totals = pacer::Totals::default();
-        let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
+        let (mut lateness, mut gap) = (Delays::new(), 0);
         let mut outputs = vec![];
         for (stream, state) in streams.iter_mut().enumerate() {
             state.close();
@@ -208,19 +211,13 @@ impl PacketGenerator {
             }
             lateness.add(state.pacer.lateness());
             gap = gap.max(state.pacer.poll_gap_max_ns());
-            gap_limit = gap_limit.min(state.pacer.gap_limit_ns());
             let delays = receiver.stream_latency(stream as u8).filter(|delays| delays.count() != 0).cloned();
             outputs.push(StreamOutput { seconds: std::mem::take(&mut state.seconds), delays });
         }
-        let (longest, sum) = dut.poll_gaps();
-        let gaps = PollGaps { generator: gap, worker: longest.as_nanos() as u64 };
-        let preempted = Duration::from_secs_f64(preempted as f64 / hz as f64) + sum;
         let load_pps = input.phases.first().map_or(0.0, |phase| phase.load_pps);
         let mut trial = Trial::new(load_pps, input.duration_s(), totals, receiver.totals(totals.sent));
         trial.directions = 1;
-        trial.host_interference =
-            loss_is_host_interference(&trial, timetable.highest_pps(), dut.queue_size(), gaps, gap_limit, preempted);
-        trial.poll_gap_max_ns = gaps;
+        trial.generator = preemption.times(gap);
         trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());

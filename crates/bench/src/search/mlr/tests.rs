@@ -217,6 +217,7 @@ fn reports_inversions() {
         duration_ns: 60_000_000_000,
         loss_ratio,
         device_loss_ratio: loss_ratio,
+        nf_drop_ratio: 0.0,
         host_interference: false,
     };
     let outcomes = BTreeMap::from([(100, vec![outcome(0.0)]), (200, vec![outcome(0.1)]), (300, vec![outcome(0.0)])]);
