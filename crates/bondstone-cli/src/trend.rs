@@ -5,6 +5,7 @@ use crate::results::{Db, SELECTION, input_error, short, with_unit};
 use crate::stdout::stdout;
 use crate::table::Table;
 use results::trend::{self, trends};
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Shows a metric over time, and its change points.
@@ -89,19 +90,35 @@ fn print(out: &mut impl Write, trend: &trend::Trend, metric: &str, all: &[trend:
     writeln!(out, "{}, {}: {metric}, {} results", plain(&trend.dut), plain(&conditions.join(", ")), values.len())?;
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return Ok(()) };
     writeln!(out, "  {}  {}  {}", day(&first.date), sparkline(&values), day(&last.date))?;
+    let limits = |all: &mut dyn Iterator<Item = report::LimitedBy>| {
+        all.map(report::LimitedBy::name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let limited = trend.points.iter().filter_map(|p| p.limited_by);
+    let count = limited.clone().count();
+    if count != 0 {
+        writeln!(
+            out,
+            "  {count} of them not limited by the DUT but by {}: lower bounds",
+            limits(&mut limited.into_iter())
+        )?;
+    }
     if trend.change_points.is_empty() {
         return writeln!(out, "  no change point: {}", with_unit(last.segment_mean, &trend.unit));
     }
-    let mut table = Table::new(&["date", "result", "before", "after", "change", "differences"]);
+    let mut table = Table::new(&["date", "result", "before", "after", "change", "notes"]);
     for c in &trend.change_points {
-        let differences: Vec<String> = c.differences.iter().map(|(name, a, b)| format!("{name} {a} → {b}")).collect();
+        let mut notes: Vec<String> = vec![];
+        if !c.limited_by.is_empty() {
+            notes.push(format!("may not be the DUT: limited by {}", limits(&mut c.limited_by.iter().copied())));
+        }
+        notes.extend(c.differences.iter().map(|(name, a, b)| format!("{name} {a} → {b}")));
         table.row([
             c.date.clone(),
             short(&c.id),
             with_unit(c.before, &trend.unit),
             with_unit(c.after, &trend.unit),
             c.change.map_or("-".to_owned(), |share| format!("{:+.1} %", share * 100.0)),
-            plain(&differences.join(", ")),
+            plain(&notes.join(", ")),
         ]);
     }
     write!(out, "{table}")

@@ -157,10 +157,10 @@ fn table(pairs: &[Pair]) -> Table {
                 plain(conditions.join(", ")),
                 plain(row.metric.clone()),
                 row.a.n.to_string(),
-                with_unit(row.a.median, &row.unit),
+                median(&row.a, &row.unit),
                 spread(&row.a),
                 row.b.n.to_string(),
-                with_unit(row.b.median, &row.unit),
+                median(&row.b, &row.unit),
                 spread(&row.b),
                 row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 interval,
@@ -169,6 +169,12 @@ fn table(pairs: &[Pair]) -> Table {
         }
     }
     table
+}
+
+/// Formats the median of a side, marked if it is only a lower bound.
+fn median(side: &Side, unit: &str) -> String {
+    let mark = if side.limited_by.is_empty() { "" } else { "≥ " };
+    format!("{mark}{}", with_unit(side.median, unit))
 }
 
 /// Formats a value without its unit.
@@ -184,6 +190,7 @@ fn verdict(row: &Compared) -> &'static str {
         unit: unit.to_owned(),
         value: 0.0,
         uncertainty: results::metric::Uncertainty::Unknown,
+        limited_by: None,
     };
     let direction = metric(&row.unit).direction();
     let higher = match row.interval {
@@ -216,10 +223,20 @@ fn legend(pairs: &[Pair]) -> Vec<String> {
             least * 100.0
         ));
     }
+    for (name, side) in [("A", (|r| &r.a) as fn(&Compared) -> &Side), ("B", |r| &r.b)] {
+        let limits: BTreeSet<&str> = rows().flat_map(|r| side(r).limited_by.iter().map(|limit| limit.name())).collect();
+        if !limits.is_empty() {
+            out.push(format!(
+                "≥: on side {name} the throughput was limited by {}, not by the DUT; the ratio is no comparison of the \
+                 DUTs unless there is a verdict",
+                limits.into_iter().collect::<Vec<_>>().join(" and ")
+            ));
+        }
+    }
     if rows().any(|r| r.interval_type == Interval::Bounds) {
         out.push(
-            "intervals with one result on a side are derived from the bounds of its search or its own spread, without \
-             repetitions, and have no confidence"
+            "intervals with one result on a side, or one that the DUT did not limit, are derived from the bounds of \
+             searches or the spread of values, and have no confidence"
                 .to_owned(),
         );
     }

@@ -135,7 +135,7 @@ fn compare(db: &str) {
     // one result on each side
     let day = |kind: &str| format!("dut={kind},frame=64,since=2026-03-01,until=2026-03-01");
     let single = ok(db, &["compare", &day("native"), &day("bondstone")]);
-    assert!(single.contains("bounds of its search") && single.contains("repeat the measurement"), "{single}");
+    assert!(single.contains("bounds of searches") && single.contains("repeat the measurement"), "{single}");
 
     refused(
         db,

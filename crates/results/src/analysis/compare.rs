@@ -3,7 +3,7 @@
 use crate::conditions::{Conditions, KEYS};
 use crate::metric::{Metric, Uncertainty, metrics};
 use crate::stats::{self, Ratio};
-use report::Result;
+use report::{LimitedBy, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,8 +44,11 @@ pub struct Side {
     pub median: f64,
     /// Minimum; of a single result, its lower bound.
     pub min: f64,
-    /// Maximum; of a single result, its upper bound, if there is one.
+    /// Maximum; of a single result, its upper bound, if there is one. None if a result is only a lower bound.
     pub max: Option<f64>,
+    /// Limits of results that are only lower bounds, as the DUT did not limit them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limited_by: Vec<LimitedBy>,
 }
 
 /// Type of an interval.
@@ -57,7 +60,8 @@ pub enum Interval {
         /// Confidence, 0 to 1.
         confidence: f64,
     },
-    /// A side has one result: derived from the bounds of searches, or from the range of several results; no confidence.
+    /// A side has one result, or one that the DUT did not limit: derived from the bounds of searches, or from the range
+    /// of several results; no confidence.
     Bounds,
     /// A side has one result without bounds.
     None,
@@ -211,7 +215,8 @@ fn compared(name: &(String, String), a: &[Metric], b: &[Metric]) -> Option<Compa
     let (x, y) = (values(a), values(b));
     let (left, right) = (side(a, &x)?, side(b, &y)?);
     let divided = |over: f64, under: f64| (under > 0.0).then(|| over / under);
-    let several = x.len() > 1 && y.len() > 1;
+    let is_limited = !left.limited_by.is_empty() || !right.limited_by.is_empty();
+    let several = x.len() > 1 && y.len() > 1 && !is_limited;
     let ranks = if several { stats::ratio(&x, &y, 0.95) } else { None };
     let (ratio, interval, interval_type) = match ranks {
         Some(Ratio { ratio, low, high, confidence }) => {
@@ -242,5 +247,12 @@ fn side(metrics: &[Metric], values: &[f64]) -> Option<Side> {
             Uncertainty::Unknown => (one.value, Some(one.value)),
         };
     }
-    Some(Side { n: values.len(), median, min, max })
+    let mut limited_by: Vec<LimitedBy> = vec![];
+    for limit in metrics.iter().filter_map(|m| m.limited_by) {
+        max = None;
+        if !limited_by.contains(&limit) {
+            limited_by.push(limit);
+        }
+    }
+    Some(Side { n: values.len(), median, min, max, limited_by })
 }

@@ -1,6 +1,6 @@
 //! The numbers of a result, by name.
 
-use report::{Latency, Result};
+use report::{Latency, LimitedBy, Result};
 use serde::Serialize;
 
 /// One number of a result.
@@ -17,6 +17,9 @@ pub struct Metric {
     pub value: f64,
     /// Its uncertainty.
     pub uncertainty: Uncertainty,
+    /// Limit of a throughput that the DUT did not limit: the value is a lower bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<LimitedBy>,
 }
 
 /// Uncertainty of a number within one result.
@@ -25,7 +28,7 @@ pub struct Metric {
 pub enum Uncertainty {
     /// Unknown.
     Unknown,
-    /// Bounds of the search; no upper bound if all loads met the goal.
+    /// Bounds of the search; no upper bound if all loads met the goal, or failed it for another reason than the DUT.
     Search {
         /// Highest load that met the goal.
         lower: f64,
@@ -56,7 +59,7 @@ pub enum Direction {
 
 impl Metric {
     fn new(name: &str, unit: &str, value: f64, uncertainty: Uncertainty) -> Metric {
-        Metric { name: name.to_owned(), load: None, unit: unit.to_owned(), value, uncertainty }
+        Metric { name: name.to_owned(), load: None, unit: unit.to_owned(), value, uncertainty, limited_by: None }
     }
 
     /// Returns its name, with the load if it has one.
@@ -82,8 +85,10 @@ impl Metric {
 pub fn metrics(r: &Result) -> Vec<Metric> {
     let mut out = vec![];
     if r.summary.lower_pps > 0.0 || r.summary.upper_pps.is_some() {
-        let uncertainty = Uncertainty::Search { lower: r.summary.lower_pps, upper: r.summary.upper_pps };
-        out.push(Metric::new("throughput", "pps", r.summary.lower_pps, uncertainty));
+        let limited_by = other_limit(r.limited_by);
+        let upper = r.summary.upper_pps.filter(|_| limited_by.is_none());
+        let uncertainty = Uncertainty::Search { lower: r.summary.lower_pps, upper };
+        out.push(Metric { limited_by, ..Metric::new("throughput", "pps", r.summary.lower_pps, uncertainty) });
     }
     if let Some(loss) = r.loss_ratio() {
         out.push(Metric::new("loss", "ratio", loss, Uncertainty::Unknown));
@@ -102,6 +107,14 @@ pub fn metrics(r: &Result) -> Vec<Metric> {
         out.push(Metric::new(&q.name, &q.unit, q.value, uncertainty));
     }
     out
+}
+
+/// Returns the limit of a throughput if loads above it say nothing about the DUT.
+fn other_limit(limited_by: LimitedBy) -> Option<LimitedBy> {
+    match limited_by {
+        LimitedBy::Dut | LimitedBy::LineRate | LimitedBy::Budget => None,
+        LimitedBy::Generator | LimitedBy::HostInterference | LimitedBy::MaxLoad => Some(limited_by),
+    }
 }
 
 /// Returns a number by name: `p99` at the highest load, `p99 at 50 %` at another.

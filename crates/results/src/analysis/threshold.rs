@@ -163,6 +163,7 @@ mod tests {
             unit: unit.to_owned(),
             value: 0.0,
             uncertainty: Uncertainty::Unknown,
+            limited_by: None,
         }
     }
 

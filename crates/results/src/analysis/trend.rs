@@ -2,8 +2,8 @@
 
 use crate::change_points::{MAX_VALUES, Segment, segments};
 use crate::conditions::Conditions;
-use crate::metric::metric;
-use report::Result;
+use crate::metric::{Metric, metric};
+use report::{LimitedBy, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -33,6 +33,9 @@ pub struct Point {
     pub value: f64,
     /// Mean of its segment.
     pub segment_mean: f64,
+    /// Limit of a throughput that the DUT did not limit: the value is a lower bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_by: Option<LimitedBy>,
 }
 
 /// A result from which the series has another level.
@@ -54,10 +57,13 @@ pub struct ChangePoint {
     pub stddev_after: f64,
     /// Versions and configurations that differ between the results before and after: name, before, after.
     pub differences: Vec<(String, String, String)>,
+    /// Limits of throughputs before or after that the DUT did not limit: the change may not be one of the DUT.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limited_by: Vec<LimitedBy>,
 }
 
-/// A result with its value and unit.
-type Value<'a> = (&'a Result, f64, String);
+/// A result with its value.
+type Value<'a> = (&'a Result, Metric);
 /// A name, and the function that reads its value.
 type Fact = (&'static str, fn(&Result) -> String);
 
@@ -66,7 +72,7 @@ pub fn trends(results: &[Result], name: &str) -> Vec<Trend> {
     let mut groups: BTreeMap<(String, Conditions), Vec<Value<'_>>> = BTreeMap::new();
     for r in results {
         if let Some(m) = metric(r, name) {
-            groups.entry((r.dut.label(), Conditions::of(r))).or_default().push((r, m.value, m.unit));
+            groups.entry((r.dut.label(), Conditions::of(r))).or_default().push((r, m));
         }
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
@@ -81,17 +87,18 @@ fn trend(dut: String, conditions: Conditions, mut results: Vec<Value<'_>>) -> Tr
     });
     let dropped = results.len().saturating_sub(MAX_VALUES);
     results.drain(..dropped);
-    let values: Vec<f64> = results.iter().map(|p| p.1).collect();
+    let values: Vec<f64> = results.iter().map(|p| p.1.value).collect();
     let segments = segments(&values);
     let mean = |at: usize| segments.iter().find(|g| (g.first..g.first + g.len).contains(&at)).map_or(0.0, |g| g.mean);
-    let points = results.iter().enumerate().map(|(n, (r, value, _))| Point {
+    let points = results.iter().enumerate().map(|(n, (r, metric))| Point {
         id: r.id.clone(),
         date: r.environment.date.clone(),
-        value: *value,
+        value: metric.value,
         segment_mean: mean(n),
+        limited_by: metric.limited_by,
     });
     let change_points = segments.windows(2).map(|pair| change_point(&pair[0], &pair[1], &results)).collect();
-    let unit = results.first().map_or(String::new(), |p| p.2.clone());
+    let unit = results.first().map_or(String::new(), |p| p.1.unit.clone());
     Trend { dut, conditions: conditions.0, unit, points: points.collect(), change_points }
 }
 
@@ -107,6 +114,12 @@ fn change_point(before: &Segment, after: &Segment, results: &[Value<'_>]) -> Cha
         ("kernel", |r| r.environment.kernel.clone()),
         ("CPU", |r| r.environment.cpu.clone()),
     ];
+    let mut limited_by: Vec<LimitedBy> = vec![];
+    for limit in results[before.first..after.first + after.len].iter().filter_map(|(_, metric)| metric.limited_by) {
+        if !limited_by.contains(&limit) {
+            limited_by.push(limit);
+        }
+    }
     let differences = facts.iter().map(|(name, read)| ((*name).to_owned(), read(old), read(new)));
     ChangePoint {
         date: new.environment.date.clone(),
@@ -117,5 +130,6 @@ fn change_point(before: &Segment, after: &Segment, results: &[Value<'_>]) -> Cha
         stddev_before: before.stddev,
         stddev_after: after.stddev,
         differences: differences.filter(|(_, a, b)| a != b).collect(),
+        limited_by,
     }
 }

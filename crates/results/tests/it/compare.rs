@@ -2,7 +2,7 @@
 
 use crate::samples;
 
-use report::{Quantity, Result};
+use report::{LimitedBy, Quantity, Result};
 use results::compare::{Interval, Mismatch, compare};
 use results::trend::trends;
 
@@ -114,6 +114,31 @@ fn a_side_must_consist_of_repetitions() {
 }
 
 #[test]
+fn throughputs_that_the_dut_did_not_limit_are_lower_bounds() {
+    let limited = |pps: f64, limited_by| Result { limited_by, ..one("bondstone", 0, pps) };
+    let throughput = |a: &[Result], b: &[Result]| compare(a, b, &[], false).unwrap()[0].rows[0].clone();
+    for limit in [LimitedBy::Generator, LimitedBy::HostInterference, LimitedBy::MaxLoad] {
+        // B may be faster than A although it was measured as slower
+        let row = throughput(&[one("native", 0, 10e6)], &[limited(9.25e6, limit)]);
+        assert_eq!((row.b.limited_by.as_slice(), row.b.max), (&[limit][..], None));
+        assert!(row.interval.is_some_and(|(low, high)| low < 1.0 && high.is_none()), "{row:?}");
+        // at least 12 is more than at most 10.2
+        let row = throughput(&[one("native", 0, 10e6)], &[limited(12e6, limit)]);
+        assert!(row.interval.is_some_and(|(low, _)| low > 1.0), "{row:?}");
+        let repeated = throughput(
+            &several("native", 0, &[10.0e6, 10.1e6, 10.2e6, 10.3e6]),
+            &[limited(9e6, limit), limited(9.1e6, LimitedBy::Dut), limited(9.2e6, limit), limited(9.3e6, limit)],
+        );
+        assert_eq!(repeated.interval_type, Interval::Bounds);
+        assert!(repeated.interval.is_some_and(|(_, high)| high.is_none()), "{repeated:?}");
+    }
+    for limit in [LimitedBy::Dut, LimitedBy::Budget, LimitedBy::LineRate] {
+        let row = throughput(&[one("native", 0, 10e6)], &[limited(9.25e6, limit)]);
+        assert!(row.b.limited_by.is_empty() && row.interval.unwrap().1.unwrap() < 1.0, "{limit:?}");
+    }
+}
+
+#[test]
 fn compares_quantities() {
     let with = |values: &[f64]| {
         let mut r = one("native", 0, 1e6);
@@ -157,6 +182,13 @@ fn trend_finds_change_points_and_differences() {
     assert!((change.change.unwrap() + 0.1).abs() < 0.005 && change.stddev_before < 0.01 * change.before);
     assert_eq!(change.differences, [("dut version".to_owned(), "0.1.0".to_owned(), "0.2.0".to_owned())]);
     assert!(small.points.is_sorted_by(|a, b| a.date < b.date));
+    assert!(change.limited_by.is_empty() && small.points.iter().all(|p| p.limited_by.is_none()));
+    let is_limited = |r: &&mut Result| r.environment.date.starts_with("2026-02-20T01");
+    all.iter_mut().filter(is_limited).for_each(|r| r.limited_by = LimitedBy::Generator);
+    let found = trends(&all, "throughput");
+    let change = found.iter().find_map(|trend| trend.change_points.first()).unwrap();
+    assert_eq!(change.limited_by, [LimitedBy::Generator]);
+    assert_eq!(found.iter().flat_map(|t| &t.points).filter(|p| p.limited_by.is_some()).count(), 1);
     assert!(trends(&all, "no such").is_empty());
 }
 
