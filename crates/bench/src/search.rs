@@ -6,6 +6,7 @@ mod classify;
 pub mod goal;
 mod halving;
 mod kind;
+mod loss_floor;
 mod mlr;
 mod trial_log;
 mod verified;
@@ -240,6 +241,20 @@ pub enum Remark {
         /// Load.
         load_pps: f64,
     },
+    /// The search was ended because several loads could not be judged: the host is too busy to measure the DUT.
+    HostTooBusy {
+        /// Trials with host interference.
+        interfered: usize,
+        /// All trials.
+        trials: usize,
+    },
+    /// Packets are lost at the same ratio at any load up to one: the highest rate without loss depends on chance.
+    LossFloor {
+        /// Share of the packets lost.
+        loss_ratio: f64,
+        /// Highest load with no more loss.
+        up_to_pps: f64,
+    },
     /// A load meets the goal although a lower one fails it (RFC 9971, Loss Inversion): the DUT or the host is not
     /// stable. The lower one counts.
     Inversion {
@@ -264,6 +279,17 @@ impl std::fmt::Display for Remark {
                     "{load_pps} packets/s could not be judged: every attempt was invalidated by host interference"
                 )
             }
+            Self::HostTooBusy { interfered, trials } => write!(
+                f,
+                "the search was ended early: {interfered} of {trials} trials were invalidated by host interference; stop \
+                 other programs, or use CPUs of their own"
+            ),
+            Self::LossFloor { loss_ratio, up_to_pps } => write!(
+                f,
+                "about {loss_ratio:.0e} of the packets are lost at every load up to {up_to_pps} packets/s: the highest \
+                 rate without loss depends on chance; measure with a loss ratio above that, such as --loss {}%",
+                loss_floor::goal_percent(*loss_ratio)
+            ),
             Self::Inversion { holds_pps, fails_pps } => {
                 write!(
                     f,

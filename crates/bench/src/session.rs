@@ -39,6 +39,7 @@ pub use method_run::MethodRun;
 pub use store::{MemoryStore, Store, StoreError};
 
 use graph::Registry;
+use runtime::SessionPriority;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,6 +53,8 @@ pub struct Session {
     resume: bool,
     host_checked: bool,
     goal_reported: bool,
+    /// Set by the first measurement.
+    priority: Option<SessionPriority>,
 }
 
 /// Cancels a session from another thread or a signal handler.
@@ -86,6 +89,7 @@ impl Session {
             resume: false,
             host_checked: false,
             goal_reported: false,
+            priority: None,
         }
     }
 

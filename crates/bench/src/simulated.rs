@@ -191,7 +191,7 @@ impl Simulated {
             generator: PollTimes { gap_max: Duration::from_micros(1), ..PollTimes::default() },
             dut: if gap {
                 let off_cpu = Duration::from_secs_f64(GAP_S);
-                PollTimes { gap_max: off_cpu, off_cpu, off_cpu_max: off_cpu }
+                PollTimes { gap_max: off_cpu, gap_sum: off_cpu, off_cpu, off_cpu_max: off_cpu }
             } else {
                 PollTimes { gap_max: Duration::from_nanos(900), ..PollTimes::default() }
             },

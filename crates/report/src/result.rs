@@ -182,13 +182,23 @@ impl LimitedBy {
 }
 
 impl Result {
-    /// Returns the share of packets lost at the lower bound over all trials there without host interference; `None`
-    /// without such a trial.
+    /// Returns the share of packets lost at the lower bound over all trials there without host interference, or at the
+    /// upper bound if no load meets the goal; `None` without such a trial.
     pub fn loss_ratio(&self) -> Option<f64> {
-        let at_lower = self.trials.iter().filter(|t| t.load_pps == self.summary.lower_pps && !t.host_interference);
+        let summary = self.summary;
+        let load = if summary.lower_pps > 0.0 { Some(summary.lower_pps) } else { summary.upper_pps };
+        let at_lower = self.trials.iter().filter(|t| Some(t.load_pps) == load && !t.host_interference);
         let (missing, intended) =
             at_lower.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
         (intended > 0.0).then(|| missing / intended)
+    }
+
+    /// Returns the trials with host interference and the share of their packets that was lost; `None` without any.
+    pub fn excluded(&self) -> Option<(usize, f64)> {
+        let excluded = || self.trials.iter().filter(|t| t.host_interference);
+        let (missing, intended) =
+            excluded().fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
+        (intended > 0.0).then(|| (excluded().count(), missing / intended))
     }
 
     /// Returns the quantity with this name.

@@ -492,6 +492,7 @@ impl Engine {
         };
         PollTimes {
             gap_max: max(|g| &g.longest),
+            gap_sum: max(|g| &g.sum),
             off_cpu: max(|g| &g.off_cpu),
             off_cpu_max: max(|g| &g.off_cpu_longest),
         }

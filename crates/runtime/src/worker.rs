@@ -126,6 +126,8 @@ pub enum IdlePolicy {
 pub struct PollGaps {
     /// The longest gap, caused by a long batch or by preemption, with a resolution of about 50 µs.
     pub longest: AtomicU64,
+    /// Sum of the gaps longer than 100 µs.
+    pub sum: AtomicU64,
     /// Time during which the worker did not run although it did not sleep.
     pub off_cpu: AtomicU64,
     /// The longest such time within one gap.
@@ -137,6 +139,8 @@ pub struct PollGaps {
 pub struct PollTimes {
     /// Longest time between two polls, caused by a long batch or by preemption; 0 if unknown.
     pub gap_max: Duration,
+    /// Sum of the gaps that are longer than a batch takes: 50 µs for the generator, 100 µs for a worker.
+    pub gap_sum: Duration,
     /// Time during which the thread was preempted, by the kernel or the hypervisor.
     pub off_cpu: Duration,
     /// Longest such time within one gap.
@@ -468,6 +472,7 @@ impl Worker {
         if !self.yields {
             self.poll_gaps.longest.fetch_max(gap, Ordering::Relaxed);
             if gap > self.cycles_per_ms / 10 {
+                self.poll_gaps.sum.fetch_add(gap, Ordering::Relaxed);
                 self.record_off_cpu(now, gap);
             }
         }

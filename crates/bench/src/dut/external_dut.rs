@@ -300,6 +300,10 @@ impl DutStatus for ProgramStatus {
     fn queue_size(&self) -> u32 {
         QUEUE_SIZE
     }
+
+    fn works_in_generator(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

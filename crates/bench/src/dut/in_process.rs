@@ -147,4 +147,8 @@ impl DutStatus for SandboxedEngine {
     fn queue_size(&self) -> u32 {
         QUEUE_SIZE
     }
+
+    fn works_in_generator(&self) -> bool {
+        false
+    }
 }

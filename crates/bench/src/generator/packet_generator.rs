@@ -57,6 +57,9 @@ pub(crate) trait DutStatus {
 
     /// Returns the number of packets that a queue holds while a worker does not poll.
     fn queue_size(&self) -> u32;
+
+    /// Returns true if the device may work in the generator's thread, such as the kernel in a system call that sends.
+    fn works_in_generator(&self) -> bool;
 }
 
 /// Packet counts of the generator's ports.
@@ -80,6 +83,8 @@ pub(crate) struct PacketGenerator {
     /// By stream.
     tx: Vec<TxStream>,
     buffers: Buffers,
+    /// Time of the trial in which packets were due and the pool was empty, ticks.
+    no_buffer_ticks: u64,
     /// Packets sent and received so far.
     sent: u64,
     received: u64,
@@ -116,14 +121,22 @@ struct PreemptionMeter {
     threshold: u64,
     last: u64,
     off_cpu: OffCpuMeter,
-    sum: u64,
-    longest: u64,
+    off_cpu_sum: u64,
+    off_cpu_max: u64,
+    gap_sum: u64,
 }
 
 impl PreemptionMeter {
     fn new() -> PreemptionMeter {
         let off_cpu = OffCpuMeter::start();
-        PreemptionMeter { threshold: clock::hz() / 20_000, last: clock::cycles(), off_cpu, sum: 0, longest: 0 }
+        PreemptionMeter {
+            threshold: clock::hz() / 20_000,
+            last: clock::cycles(),
+            off_cpu,
+            off_cpu_sum: 0,
+            off_cpu_max: 0,
+            gap_sum: 0,
+        }
     }
 
     #[inline(always)]
@@ -136,9 +149,10 @@ impl PreemptionMeter {
 
     #[cold]
     fn record(&mut self, now: u64) {
-        let off_cpu = self.off_cpu.lap(now);
-        self.sum += off_cpu;
-        self.longest = self.longest.max(off_cpu.min(now - self.last));
+        let (off_cpu, gap) = (self.off_cpu.lap(now), now - self.last);
+        self.off_cpu_sum += off_cpu;
+        self.off_cpu_max = self.off_cpu_max.max(off_cpu.min(gap));
+        self.gap_sum += gap;
     }
 
     /// Returns the times of the thread, whose longest gap was `gap_max_ns`.
@@ -146,8 +160,9 @@ impl PreemptionMeter {
         let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 / clock::hz() as f64);
         PollTimes {
             gap_max: Duration::from_nanos(gap_max_ns),
-            off_cpu: time(self.sum),
-            off_cpu_max: time(self.longest),
+            gap_sum: time(self.gap_sum),
+            off_cpu: time(self.off_cpu_sum),
+            off_cpu_max: time(self.off_cpu_max),
         }
     }
 }
@@ -174,6 +189,7 @@ impl PacketGenerator {
             ports,
             tx,
             buffers,
+            no_buffer_ticks: 0,
             sent: 0,
             received: 0,
             before: (0, 0),
@@ -264,6 +280,7 @@ impl PacketGenerator {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
         }
         let drops_before = dut.dropped_by_nfs();
+        self.no_buffer_ticks = 0;
         dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
         let preemption = match &mut pacers[..] {
@@ -311,7 +328,8 @@ impl PacketGenerator {
         trial.generator = preemption.times(gap);
         trial.dut = dut.take_poll_times();
         trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
-        trial.host_interference = loss_is_host_interference(&trial, highest, dut.queue_size(), gap_limit);
+        trial.unsent_no_buffer = self.take_no_buffer(highest, trial.unsent);
+        trial.host_interference = loss_is_host_interference(&trial, highest, dut, gap_limit);
         trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
@@ -377,14 +395,31 @@ impl PacketGenerator {
         receiver: &mut Receiver,
         preemption: &mut PreemptionMeter,
     ) {
-        let now = clock::cycles();
+        let (now, before) = (clock::cycles(), preemption.last);
         preemption.update(now);
         let due = source.due(stream, pacer, now);
         if due != 0 {
             let sent = self.send(source, stream, due, Purpose::Trial);
             pacer.sent(sent, now);
+            if sent < due {
+                self.record_no_buffer(now - before);
+            }
         }
         self.receive(receiver);
+    }
+
+    /// Adds the time since the last poll if the pool is empty.
+    #[cold]
+    fn record_no_buffer(&mut self, ticks: u64) {
+        if self.buffers.take_exhausted() {
+            self.no_buffer_ticks += ticks;
+        }
+    }
+
+    /// Returns the packets of a trial, of `unsent`, that were not sent because the pool was empty.
+    fn take_no_buffer(&mut self, load_pps: f64, unsent: u64) -> u64 {
+        let time_s = core::mem::take(&mut self.no_buffer_ticks) as f64 / clock::hz() as f64;
+        unsent.min((time_s * load_pps).round() as u64)
     }
 
     fn in_flight(&self, quiet: Duration, trial_s: f64) -> InFlight {
@@ -687,43 +722,91 @@ fn ticks(time: Duration) -> u64 {
     (time.as_secs_f64() * clock::hz() as f64) as u64
 }
 
-/// Returns true if host interference may have caused loss: generator or DUT was preempted for longer than a queue lasts,
-/// and the packets lost, without those that NFs dropped, do not exceed those of the time of preemption.
+/// Returns true if host interference may have caused all loss that the DUT did not cause in any case: packets lost, if
+/// generator or DUT was preempted for longer than a queue lasts; packets unsent, if the generator was preempted for longer
+/// than a packet may be late; and no more of them than are sent in the time of preemption.
 ///
-/// A long batch of the DUT is not preemption, whatever the gap.
-fn loss_is_host_interference(trial: &Trial, load_pps: f64, queue_size: u32, generator_limit_ns: u64) -> bool {
-    let queue_lasts = Duration::from_secs_f64(f64::from(queue_size) / load_pps) + POLL_GAP_RESOLUTION;
-    let missing = (trial.lost + trial.unsent).saturating_sub(trial.dropped_by_nfs);
-    let preempted = trial.generator.off_cpu + trial.dut.off_cpu;
+/// A long batch of the DUT is not preemption, whatever the gap. The generator's loop is a reference: unless the DUT works
+/// in it, no iteration takes long, and a gap proves that the host did not run it, also where steal time is not reported.
+fn loss_is_host_interference(trial: &Trial, load_pps: f64, dut: &impl DutStatus, generator_limit_ns: u64) -> bool {
+    let queue_lasts = Duration::from_secs_f64(f64::from(dut.queue_size()) / load_pps) + POLL_GAP_RESOLUTION;
+    let PollTimes { gap_max, gap_sum, off_cpu, off_cpu_max } = trial.generator;
+    let (longest, sum) = if dut.works_in_generator() { (off_cpu_max, off_cpu) } else { (gap_max, gap_sum) };
     // the backlog is processed in addition to new packets
-    let explained = 2.0 * load_pps * f64::from(trial.directions) * preempted.as_secs_f64();
-    missing != 0
-        && missing as f64 <= explained
-        && (trial.dut.off_cpu_max > queue_lasts
-            || trial.generator.off_cpu_max > Duration::from_nanos(generator_limit_ns))
+    let sent_in = |time: Duration| 2.0 * load_pps * f64::from(trial.directions) * time.as_secs_f64();
+    let unsent = trial.unsent - trial.unsent_no_buffer;
+    let lost = (trial.lost + trial.unsent_no_buffer).saturating_sub(trial.lost_by_dut());
+    let unsent_is_excused = longest > Duration::from_nanos(generator_limit_ns) && unsent as f64 <= sent_in(sum);
+    let lost_is_excused =
+        trial.dut.off_cpu_max.max(longest) > queue_lasts && lost as f64 <= sent_in(sum + trial.dut.off_cpu);
+    (unsent != 0 || lost != 0) && (unsent == 0 || unsent_is_excused) && (lost == 0 || lost_is_excused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    struct Dut {
+        works_in_generator: bool,
+    }
+
+    impl DutStatus for Dut {
+        fn created_packets(&self) -> u64 {
+            0
+        }
+        fn is_drained(&self, _: &InFlight) -> bool {
+            true
+        }
+        fn drain_timeout(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn take_poll_times(&self) -> PollTimes {
+            PollTimes::default()
+        }
+        fn dropped_by_nfs(&self) -> u64 {
+            0
+        }
+        fn queue_size(&self) -> u32 {
+            1024
+        }
+        fn works_in_generator(&self) -> bool {
+            self.works_in_generator
+        }
+    }
+
     #[test]
     fn only_preemption_excuses_loss() {
         let ms = Duration::from_millis;
         let idle = PollTimes::default();
-        let batch = PollTimes { gap_max: ms(5), ..idle };
-        let preempted = PollTimes { gap_max: ms(5), off_cpu: ms(5), off_cpu_max: ms(5) };
-        let judge = |lost, dropped_by_nfs, generator, dut| {
+        let gap = PollTimes { gap_max: ms(5), gap_sum: ms(5), ..idle };
+        let preempted = PollTimes { off_cpu: ms(5), off_cpu_max: ms(5), ..gap };
+        let judge_with = |works_in_generator, lost, dropped_by_nfs, generator, dut| {
             let trial = Trial { directions: 1, lost, dropped_by_nfs, generator, dut, ..Trial::default() };
-            loss_is_host_interference(&trial, 1e6, 1024, 2_000_000)
+            loss_is_host_interference(&trial, 1e6, &Dut { works_in_generator }, 2_000_000)
         };
+        let judge = |lost, dropped_by_nfs, generator, dut| judge_with(false, lost, dropped_by_nfs, generator, dut);
         assert!(!judge(0, 0, idle, preempted), "no loss");
-        assert!(!judge(3000, 0, idle, batch), "a long batch of the DUT");
+        assert!(!judge(3000, 0, idle, gap), "a long batch of the DUT");
         assert!(judge(3000, 0, idle, preempted) && judge(3000, 0, preempted, idle));
+        assert!(judge(3000, 0, gap, idle), "the generator has no long iterations");
+        assert!(!judge_with(true, 3000, 0, gap, idle), "the DUT may have worked in the generator");
+        assert!(judge_with(true, 3000, 0, preempted, idle));
+        let late = PollTimes { gap_max: Duration::from_micros(2500), gap_sum: Duration::from_micros(2500), ..idle };
+        assert!(
+            !judge(3000, 0, PollTimes { gap_max: Duration::from_micros(900), ..late }, gap),
+            "queues last for 1 ms"
+        );
+        let unsent = |unsent, lost, generator| {
+            let trial = Trial { directions: 1, unsent, lost, generator, ..Trial::default() };
+            loss_is_host_interference(&trial, 1e5, &Dut { works_in_generator: false }, 2_000_000)
+        };
+        assert!(unsent(100, 0, late) && !unsent(100, 0, idle) && !unsent(1000, 0, late));
+        assert!(!unsent(100, 1, late), "the generator was away for less than a queue lasts, so the DUT lost it");
         assert!(!judge(20_000, 0, idle, preempted), "more than was sent in the time");
         assert!(!judge(3000, 3000, idle, preempted), "dropped by NFs");
         assert!(judge(3000, 2999, idle, preempted));
-        let often = PollTimes { off_cpu_max: Duration::from_micros(800), ..preempted };
+        let often =
+            PollTimes { gap_max: Duration::from_micros(800), off_cpu_max: Duration::from_micros(800), ..preempted };
         assert!(!judge(3000, 0, often, often), "queues last for 1 ms");
     }
 }

@@ -293,20 +293,28 @@ pub(crate) struct Buffers {
     allocated: Batch,
     /// Headroom of a newly allocated packet, bytes.
     headroom: usize,
+    /// True if the pool was empty since the last call of [`take_exhausted`](Self::take_exhausted).
+    exhausted: bool,
 }
 
 impl Buffers {
     pub(crate) fn new(pool: Arc<Mempool>, recycle: bool) -> Self {
-        Buffers { pool, recycle, recycled: vec![], allocated: Batch::new(), headroom: 0 }
+        Buffers { pool, recycle, recycled: vec![], allocated: Batch::new(), headroom: 0, exhausted: false }
     }
 
     /// Allocates an empty packet; none if the pool is empty.
     #[inline(always)]
     fn allocate(&mut self) -> Option<Packet> {
         if self.allocated.is_empty() && !self.pool.fill(&mut self.allocated) {
+            self.exhausted = true;
             return None;
         }
         self.allocated.pop()
+    }
+
+    /// Returns true if the pool was empty since the last call.
+    pub(crate) fn take_exhausted(&mut self) -> bool {
+        core::mem::take(&mut self.exhausted)
     }
 
     /// Returns an empty packet: a recycled one if its headroom is unchanged, else a new one.

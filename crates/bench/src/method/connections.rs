@@ -14,7 +14,7 @@ impl Procedure for Connections {
     const NAME: &'static str = "connections";
     const STANDARD: Option<&'static str> = None;
     const QUESTION: &'static str = "How many connections per second are forwarded?";
-    const DURATION_S: (f64, f64) = (2.0, 250.0);
+    const DURATION_S: (f64, f64) = (2.0, 150.0);
     const PROPERTIES: Properties =
         Properties { traffic: RequiredTraffic::Connections, reuses_throughput: false, ..DEFAULT_PROPERTIES };
 

@@ -5,8 +5,8 @@ use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
 use super::properties::{LoadChoice, Properties};
 use super::{MethodOutput, Thoroughness};
 use crate::search::{LimitedBy, Outcome, Remark};
-use crate::trial::{TrialInput, TrialOutput};
-use report::Summary;
+use crate::trial::{Trial, TrialInput, TrialOutput};
+use report::{Quantity, Summary};
 
 /// Trials at the load of [`MethodSettings::rate_pps`](super::MethodSettings::rate_pps).
 #[derive(Default)]
@@ -20,6 +20,31 @@ pub(super) struct GivenLoad {
     /// Trials that count: those whose loss host interference may not have caused.
     judged: usize,
     unsent: u64,
+    /// Counts of all trials, and of those that do not count.
+    all: Counts,
+    excused: Counts,
+}
+
+/// Packets of trials.
+#[derive(Default)]
+struct Counts {
+    seconds: f64,
+    intended: u64,
+    sent: u64,
+    received: u64,
+}
+
+impl Counts {
+    fn add(&mut self, trial: &Trial) {
+        self.seconds += trial.duration_s * f64::from(trial.directions.max(1));
+        self.intended += trial.intended;
+        self.sent += trial.sent;
+        self.received += trial.received;
+    }
+
+    fn loss_ratio(&self) -> f64 {
+        self.intended.saturating_sub(self.received) as f64 / self.intended.max(1) as f64
+    }
 }
 
 impl Procedure for GivenLoad {
@@ -49,10 +74,13 @@ impl Procedure for GivenLoad {
         let trial = &output.trial;
         self.forwarded.push(trial.forwarding_pps());
         let (outcome, goal) = (Outcome::of(trial), &context.settings.goal);
-        if outcome.counts(goal) {
+        self.all.add(trial);
+        if !outcome.counts(goal) {
+            self.excused.add(trial);
+        } else {
             self.judged += 1;
             self.exceeding += usize::from(outcome.is_high_loss(goal));
-            self.unsent += trial.unsent;
+            self.unsent += trial.unsent - trial.unsent_no_buffer;
         }
     }
 
@@ -76,6 +104,24 @@ impl Procedure for GivenLoad {
         }
         if self.unsent != 0 {
             output.deviations.push("the generator left packets unsent; they count as lost".to_owned());
+        }
+        if self.all.seconds > 0.0 {
+            let rate = |name: &str, packets: u64| Quantity::new(name, "pps", packets as f64 / self.all.seconds);
+            output.quantities = vec![
+                rate("offered", self.all.intended),
+                rate("sent", self.all.sent),
+                rate("received", self.all.received),
+                Quantity::new("loss", "ratio", self.all.loss_ratio()),
+            ];
+        }
+        if self.excused.intended != 0 {
+            let excused = self.forwarded.len() - self.judged;
+            output.deviations.push(format!(
+                "{excused} of {} trials were invalidated by host interference; {:.4} % of their packets were lost, and \
+                 are included in the rates",
+                self.forwarded.len(),
+                100.0 * self.excused.loss_ratio()
+            ));
         }
         output.latency.extend(self.latencies.entry(rate_pps, rate_pps));
     }
@@ -105,5 +151,12 @@ mod tests {
         assert!((bad.summary.conditional_pps.unwrap() - 3e6).abs() < 1e3);
         let starved = at(4e6, "capacity=9e6,generator=2e6");
         assert_eq!(starved.limited_by, LimitedBy::Generator);
+        for (output, expected) in [(good, [2e6, 2e6, 2e6]), (bad, [4e6, 4e6, 3e6]), (starved, [4e6, 2e6, 2e6])] {
+            let value = |name: &str| output.quantities.iter().find(|q| q.name == name).unwrap().value;
+            for (name, expected) in ["offered", "sent", "received"].into_iter().zip(expected) {
+                assert!((value(name) - expected).abs() < 1e3, "{name}: {} and not {expected}", value(name));
+            }
+            assert!((value("loss") - (1.0 - expected[2] / expected[0])).abs() < 1e-3);
+        }
     }
 }

@@ -273,6 +273,15 @@ impl<P: Procedure> Method for MethodRunner<P> {
             }
             _ => {}
         }
+        let no_buffer: Vec<u64> = self.trials.iter().map(|t| t.unsent_no_buffer).filter(|n| *n != 0).collect();
+        if !no_buffer.is_empty() {
+            deviations.push(format!(
+                "in {} trials the DUT held all packet buffers, and {} packets were not sent; they count as lost by the \
+                 DUT",
+                no_buffer.len(),
+                no_buffer.iter().sum::<u64>()
+            ));
+        }
         if self.interfered_trials != 0 {
             deviations.push(format!(
                 "{} trials with host interference count: each of {} attempts had it",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::classify::{self, Outcome};
 use super::goal::Goal;
+use super::loss_floor;
 use super::trial_log::TrialLog;
 use crate::search::{GoalResult, LimitedBy, Remark};
 
@@ -48,6 +49,10 @@ impl Bounds {
             remarks.push(Remark::HostInterference { load_pps: load as f64 });
         }
         let regular = narrow && self.undecidable.is_none();
+        if log.host_is_too_busy() && !regular {
+            let interfered = log.trials.iter().filter(|trial| trial.host_interference).count();
+            remarks.push(Remark::HostTooBusy { interfered, trials: log.trials.len() });
+        }
         let settled = regular || !remarks.is_empty();
         if log.exhausted && !settled {
             remarks.push(Remark::OutOfBudget);
@@ -56,18 +61,23 @@ impl Bounds {
             remarks.push(Remark::Inversion { holds_pps: holds as f64, fails_pps: fails as f64 });
         }
         let limited_by = match self.upper {
-            _ if self.undecidable.is_some() => LimitedBy::HostInterference,
+            _ if self.undecidable.is_some() || log.host_is_too_busy() && !regular => LimitedBy::HostInterference,
             _ if log.exhausted && !settled => LimitedBy::Budget,
             None => LimitedBy::MaxLoad,
             Some(upper) if classify::is_limited_by_generator(goal, at(upper)) => LimitedBy::Generator,
             Some(_) => LimitedBy::Device,
         };
+        if let (Some(upper), LimitedBy::Device) = (self.upper, limited_by) {
+            remarks.extend(loss_floor::find(goal, upper, &log.trials));
+        }
+        // far below a load that could not be judged, buffers absorb the interference, and any DUT would meet the goal
+        let lower = self.lower.filter(|lower| self.undecidable.is_none_or(|load| *lower >= load / 2));
         GoalResult {
             goal: *goal,
-            lower_pps: self.lower.map(|load| load as f64),
+            lower_pps: lower.map(|load| load as f64),
             upper_pps: self.upper.map(|load| load as f64),
-            conditional_pps: self.lower.map(|load| classify::conditional_throughput(goal, load as f64, at(load))),
-            width: self.lower.zip(self.upper).map(|(lower, upper)| (upper - lower) as f64 / upper as f64),
+            conditional_pps: lower.map(|load| classify::conditional_throughput(goal, load as f64, at(load))),
+            width: lower.zip(self.upper).map(|(lower, upper)| (upper - lower) as f64 / upper as f64),
             regular,
             limited_by,
             remarks,

@@ -25,8 +25,8 @@ pub struct Outcome {
     pub loss_ratio: f64,
     /// Share of the sent packets that were not received.
     pub device_loss_ratio: f64,
-    /// Share of the intended packets that NFs of the DUT dropped.
-    pub nf_drop_ratio: f64,
+    /// Share of the intended packets that the DUT lost whatever the host did.
+    pub loss_ratio_by_dut: f64,
     /// True if host interference may have caused other loss.
     pub host_interference: bool,
 }
@@ -38,15 +38,15 @@ impl Outcome {
             duration_ns: (trial.duration_s * 1e9).round() as u64,
             loss_ratio: trial.loss_ratio(),
             device_loss_ratio: trial.device_loss_ratio(),
-            nf_drop_ratio: trial.nf_drop_ratio(),
+            loss_ratio_by_dut: trial.lost_by_dut() as f64 / trial.intended.max(1) as f64,
             host_interference: trial.host_interference,
         }
     }
 
-    /// Returns false if host interference may have caused the loss, so that the trial does not count. Packets dropped
-    /// by NFs were not lost by interference.
+    /// Returns false if host interference may have caused the loss, so that the trial does not count. What the DUT
+    /// lost in any case was not lost by interference.
     pub fn counts(&self, goal: &Goal) -> bool {
-        let is_excused = self.host_interference && self.nf_drop_ratio <= goal.loss_ratio();
+        let is_excused = self.host_interference && self.loss_ratio_by_dut <= goal.loss_ratio();
         !(is_excused && self.is_high_loss(goal))
     }
 
@@ -156,7 +156,7 @@ mod tests {
             duration_ns: seconds * 1_000_000_000,
             loss_ratio,
             device_loss_ratio: loss_ratio,
-            nf_drop_ratio: 0.0,
+            loss_ratio_by_dut: 0.0,
             host_interference: false,
         };
         vec![outcome; count]
@@ -212,7 +212,7 @@ mod tests {
                 duration_ns: 50_000_000,
                 loss_ratio,
                 device_loss_ratio: loss_ratio,
-                nf_drop_ratio: 0.0,
+                loss_ratio_by_dut: 0.0,
                 host_interference: false,
             };
             classify(&goal, &[vec![outcome(0.0); good], vec![outcome(0.1); bad]].concat())
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(classify(&goal, &[machine(0.1), trials(1, 60, 0.0)[0]]), Class::Lower);
         assert_eq!(classify(&goal, &[machine(0.1), trials(1, 60, 0.1)[0]]), Class::Upper);
         assert_eq!(conditional_throughput(&goal, 1e6, &[machine(0.1), trials(1, 60, 0.0)[0]]), 1e6);
-        let dropped = Outcome { nf_drop_ratio: 1e-6, ..machine(0.1) };
+        let dropped = Outcome { loss_ratio_by_dut: 1e-6, ..machine(0.1) };
         assert_eq!(classify(&goal, &[dropped]), Class::Upper, "the packets that NFs dropped fail the goal");
         assert_eq!(classify(&Goal::pdr().with_sum_s(60.0).unwrap(), &[dropped]), Class::Undecided);
     }

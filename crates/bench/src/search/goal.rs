@@ -71,7 +71,23 @@ const S: u64 = 1_000_000_000;
 /// Longest duration of a goal, seconds: a week.
 const MAX_S: f64 = 604_800.0;
 
+/// Goals with a name.
+const NAMED: [(&str, Goal); 7] = [
+    ("quick", Goal::quick()),
+    ("ndr", Goal::ndr()),
+    ("pdr", Goal::pdr()),
+    ("rfc2544", Goal::rfc2544()),
+    ("tst009", Goal::tst009()),
+    ("zero10", Goal::zero10()),
+    ("loss001", Goal::loss001()),
+];
+
 impl Goal {
+    /// Returns the name of a goal without changes.
+    pub fn name(&self) -> Option<&'static str> {
+        NAMED.into_iter().find(|(_, goal)| goal == self).map(|(name, _)| name)
+    }
+
     /// Returns the goal of quick measurements: trials of 50 ms, duration sum 1 s.
     pub const fn quick() -> Self {
         Self { final_ns: 50 * MS, sum_ns: S, initial_ns: 50 * MS, loss_ratio: 0.0, exceed_ratio: 0.5, width: 0.02 }
@@ -252,16 +268,8 @@ impl FromStr for Goal {
     fn from_str(text: &str) -> Result<Self, GoalError> {
         let unknown = || GoalError::Text(text.chars().take(120).collect());
         let mut parts = text.split(',').map(str::trim);
-        let mut goal = match parts.next() {
-            Some("quick") => Self::quick(),
-            Some("ndr") => Self::ndr(),
-            Some("pdr") => Self::pdr(),
-            Some("rfc2544") => Self::rfc2544(),
-            Some("tst009") => Self::tst009(),
-            Some("zero10") => Self::zero10(),
-            Some("loss001") => Self::loss001(),
-            _ => return Err(unknown()),
-        };
+        let first = parts.next();
+        let (_, mut goal) = NAMED.into_iter().find(|(name, _)| Some(*name) == first).ok_or_else(unknown)?;
         // the final duration limits the others, so it is set first
         let mut parts: Vec<(&str, &str)> =
             parts.map(|part| part.split_once('=').ok_or_else(unknown)).collect::<Result<_, _>>()?;
@@ -310,6 +318,8 @@ mod tests {
             Goal::pdr().to_string(),
             "trials of 1 s, duration sum 21 s, loss ratio 0.5 %, exceed ratio 50 %, initial trials of 1 s, width 0.5 %"
         );
+        assert!(NAMED.iter().all(|(name, goal)| goal.name() == Some(name)));
+        assert_eq!("ndr,width=1%".parse::<Goal>().unwrap().name(), None);
         let goal = Goal::quick().with_loss_ratio(0.001).and_then(|goal| goal.with_exceed_ratio(0.07)).unwrap();
         assert!(goal.to_string().contains("trials of 50 ms, duration sum 1 s"), "{goal}");
         assert!(goal.to_string().contains("loss ratio 0.1 %, exceed ratio 7 %"), "{goal}");

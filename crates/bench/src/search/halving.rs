@@ -161,7 +161,7 @@ impl Halving {
             return request.next();
         }
         let duration_ns = self.goal.final_ns;
-        let picked = self.pick();
+        let picked = if self.log.host_is_too_busy() { None } else { self.pick() };
         if let Some(request) = picked.and_then(|load| self.log.request(Request { load, duration_ns })) {
             return request.next();
         }
@@ -182,6 +182,7 @@ impl Halving {
         let outcome = Outcome::of(trial);
         let missing = trial.lost + trial.unsent;
         self.outcomes.entry(request.load).or_default().push(outcome);
+        self.log.record_interference(outcome.counts(&self.goal));
         if !outcome.counts(&self.goal) {
             *self.interfered.entry(request.load).or_default() += 1;
             return Ok(());

@@ -5,14 +5,17 @@
 //!
 //! * Goals are searched one after the other, in order of their loss ratio, because trials at lower loads can invalidate
 //!   a bound that was found above them. Every trial counts for all goals.
-//! * A goal is searched in up to three stages, from single initial trials and four times the width to the goal itself:
-//!   a rough interval is found quickly, and many or long trials are only spent near its ends.
+//! * A goal is searched in up to four stages, from single initial trials to the goal itself, all to the width of the
+//!   goal: many or long trials are only spent on loads that fewer or shorter ones found to be bounds. When they decide
+//!   otherwise, the search returns to the first stage whose bounds are too far apart. From the third return in the
+//!   same direction on, the width of the earlier stages is doubled with each: a DUT with rare loss or a large buffer meets the goal in
+//!   fewer or shorter trials at any load.
 //! * The first trial is at the highest load; the next load is the rate that was forwarded. From there bounds are
 //!   searched at growing distances, and the interval between them is halved on a logarithmic scale.
 //! * A load is measured until it is decided for the stage.
 //! * A trial whose loss host interference may have caused does not count and is repeated. A load at which that happens
 //!   more often in a row than [`Limits::interference_retries`] is given up and the search continues below it; if it
-//!   remains undecided, the result has a remark and is irregular.
+//!   remains undecided, the result has a remark and is irregular. After three such loads in a row the search ends.
 //!
 //! Durations are whole nanoseconds, loads are whole packets per second, and a search ends after at most
 //! [`Limits::max_trials`].
@@ -28,8 +31,10 @@ use crate::trial::Trial;
 
 /// Maximum number of goals.
 const MAX_GOALS: usize = 16;
+/// Consecutive returns to earlier stages in the same direction that do not double their width.
+const FREE_RETURNS: i32 = 2;
 /// Number of stages before the goal itself.
-const ROUGH_STAGES: u32 = 2;
+const ROUGH_STAGES: u32 = 3;
 
 /// Multiple loss ratio search.
 #[derive(Debug)]
@@ -40,8 +45,10 @@ pub struct Mlr {
     goal_searches: Vec<GoalSearch>,
     /// Indices of the goals, by loss ratio.
     order: Vec<usize>,
-    /// Index of the goal that requested the pending trial.
-    requested_by: usize,
+    /// Indices of the goal and its stage that requested the pending trial.
+    requested_by: (usize, usize),
+    /// Load of the last trial.
+    last: Option<u64>,
 }
 
 /// The search for one goal.
@@ -49,8 +56,21 @@ pub struct Mlr {
 struct GoalSearch {
     /// Stages; the last one is the goal itself.
     stages: Vec<Stage>,
-    /// Index of the current stage.
+    /// The stage that the search is in.
     at: usize,
+    /// Consecutive returns to earlier stages for lower loads (negative) or higher ones.
+    returns: i32,
+}
+
+impl GoalSearch {
+    /// Records that the next trial is for a stage at a load, after one at `last`.
+    fn enter(&mut self, stage: usize, load: u64, last: Option<u64>) {
+        if stage < self.at {
+            let direction = if last.is_some_and(|last| load < last) { -1 } else { 1 };
+            self.returns = if self.returns.signum() == direction { self.returns + direction } else { direction };
+        }
+        self.at = stage;
+    }
 }
 
 /// A stage of the search for a goal.
@@ -61,7 +81,7 @@ struct Stage {
     load: Option<u64>,
     /// Bounds of the previous stage that are not confirmed yet.
     candidates: Vec<u64>,
-    /// Distance of the next load from a bound, as a share of the higher load.
+    /// Distance of the next load from a bound, as a share of the higher load; doubled by each step.
     distance: f64,
     /// Loads whose forwarding rate was used as the next load.
     hinted: Vec<u64>,
@@ -86,7 +106,7 @@ impl Stage {
     }
 }
 
-/// Returns the stages of a goal. Durations and duration sums grow by equal factors, widths halve.
+/// Returns the stages of a goal. Durations and duration sums grow by equal factors.
 fn stages(goal: Goal) -> Vec<Stage> {
     let mut stages: Vec<Stage> = Vec::new();
     let between = |from: u64, to: u64, share: f64| (from as f64 * (to as f64 / from as f64).powf(share)).round() as u64;
@@ -94,8 +114,7 @@ fn stages(goal: Goal) -> Vec<Stage> {
         let share = f64::from(stage) / f64::from(ROUGH_STAGES);
         let final_ns = between(goal.initial_ns, goal.final_ns, share);
         let sum_ns = between(goal.initial_ns, goal.sum_ns, share).max(final_ns);
-        let width = (goal.width * f64::from(1 << (ROUGH_STAGES - stage))).min(0.5).max(goal.width);
-        stages.push(Stage::new(Goal { final_ns, sum_ns, initial_ns: final_ns, width, ..goal }));
+        stages.push(Stage::new(Goal { final_ns, sum_ns, initial_ns: final_ns, ..goal }));
     }
     // if one trial decides and all are alike, the stages would be equal
     if goal.initial_ns == goal.sum_ns {
@@ -116,48 +135,61 @@ impl Mlr {
         }
         let mut order: Vec<usize> = (0..goals.len()).collect();
         order.sort_by(|a, b| goals[*a].loss_ratio().total_cmp(&goals[*b].loss_ratio()));
-        let goal_searches = goals.into_iter().map(|goal| GoalSearch { stages: stages(goal), at: 0 }).collect();
-        Ok(Self { log: TrialLog::new(limits), outcomes: BTreeMap::new(), goal_searches, order, requested_by: 0 })
+        let goal_searches =
+            goals.into_iter().map(|goal| GoalSearch { stages: stages(goal), at: 0, returns: 0 }).collect();
+        Ok(Self {
+            log: TrialLog::new(limits),
+            outcomes: BTreeMap::new(),
+            goal_searches,
+            order,
+            requested_by: (0, 0),
+            last: None,
+        })
     }
 
     /// Returns the next trial.
     fn choose(&mut self) -> Option<Request> {
+        if self.log.host_is_too_busy() {
+            return None;
+        }
         // trials for a later goal can invalidate the bounds of an earlier one, so all goals are checked each time
         for goal in self.order.clone() {
-            if let Some(load) = self.load_for(goal) {
-                self.requested_by = goal;
-                let GoalSearch { stages, at } = &self.goal_searches[goal];
-                return self.log.request(Request { load, duration_ns: stages[*at].goal.final_ns });
+            if let Some((load, stage)) = self.load_for(goal) {
+                self.requested_by = (goal, stage);
+                self.goal_searches[goal].enter(stage, load, self.last);
+                let duration_ns = self.goal_searches[goal].stages[stage].goal.final_ns;
+                return self.log.request(Request { load, duration_ns });
             }
         }
         None
     }
 
-    /// Returns the next load for a goal, unless its search is complete.
-    fn load_for(&mut self, goal: usize) -> Option<u64> {
-        loop {
-            let GoalSearch { stages, at } = &mut self.goal_searches[goal];
-            let last = *at + 1 == stages.len();
-            let stage = &mut stages[*at];
-            let view = GoalView { goal: stage.goal, outcomes: &self.outcomes, limits: &self.log.limits };
+    /// Returns the next load for a goal and the stage that needs it, unless the search for the goal is complete.
+    fn load_for(&mut self, goal: usize) -> Option<(u64, usize)> {
+        let GoalSearch { stages, returns, .. } = &mut self.goal_searches[goal];
+        let last_stage = stages.len() - 1;
+        let mut bounds_before = Bounds::default();
+        for (at, stage) in stages.iter_mut().enumerate() {
+            let doublings = if at == last_stage { 0 } else { returns.abs() - FREE_RETURNS };
+            let width = (stage.goal.width * f64::from(doublings.max(0)).exp2()).min(0.5).max(stage.goal.width);
+            let goal = Goal { width, ..stage.goal };
+            let view = GoalView { goal, outcomes: &self.outcomes, limits: &self.log.limits };
             if let Some(load) = stage.load
                 && view.class(load) == Class::Undecided
                 && !stage.is_given_up(load, view.limits)
             {
-                return Some(load);
+                return Some((load, at));
             }
-            stage.load = view.choose_load(stage.state());
-            if stage.load.is_some() {
-                return stage.load;
-            }
-            if last {
-                return None;
-            }
-            let bounds = view.bounds(|load| stage.is_given_up(load, view.limits));
-            *at += 1;
             // low loads first (taken from the back): trials at them could invalidate a bound found above
-            stages[*at].candidates = bounds.ceiling().into_iter().chain(bounds.lower).collect();
+            stage.candidates = bounds_before.ceiling().into_iter().chain(bounds_before.lower).collect();
+            stage.load = view.choose_load(stage.state(self.last));
+            if let Some(load) = stage.load {
+                return Some((load, at));
+            }
+            stage.distance = width;
+            bounds_before = view.bounds(|load| stage.is_given_up(load, view.limits));
         }
+        None
     }
 }
 
@@ -171,12 +203,12 @@ struct StageState<'a> {
 }
 
 impl Stage {
-    fn state(&mut self) -> StageState<'_> {
+    fn state(&mut self, last: Option<u64>) -> StageState<'_> {
         StageState {
             candidates: &mut self.candidates,
             distance: &mut self.distance,
             hinted: &mut self.hinted,
-            last: self.load,
+            last,
             interfered: &self.interfered,
         }
     }
@@ -247,8 +279,11 @@ impl GoalView<'_> {
             (Some(lower), Some(upper)) => {
                 // while the interval is much wider than the distance, the throughput is likely near the last bound
                 if (upper - lower) as f64 > 4.0 * *distance * upper as f64 {
-                    let outside =
-                        if last == Some(lower) { step_up(lower, distance) } else { step_down(upper, distance) };
+                    let outside = if last.is_some_and(|last| last <= lower) {
+                        step_up(lower, distance)
+                    } else {
+                        step_down(upper, distance)
+                    };
                     if outside > lower && outside < upper {
                         return Some(outside);
                     }
@@ -277,14 +312,15 @@ impl GoalView<'_> {
 
 /// Returns a load above `load` by `distance`, and doubles the distance.
 fn step_up(load: u64, distance: &mut f64) -> u64 {
-    let next = (load as f64 / (1.0 - *distance)).ceil() as u64;
+    // rounded towards the load, so that the step is within the width
+    let next = (load as f64 / (1.0 - *distance)).floor() as u64;
     *distance = (*distance * 2.0).min(0.5);
     next.max(load + 1)
 }
 
 /// Returns a load below `load` by `distance`, and doubles the distance.
 fn step_down(load: u64, distance: &mut f64) -> u64 {
-    let next = (load as f64 * (1.0 - *distance)).floor() as u64;
+    let next = (load as f64 * (1.0 - *distance)).ceil() as u64;
     *distance = (*distance * 2.0).min(0.5);
     next.min(load.saturating_sub(1))
 }
@@ -310,9 +346,11 @@ impl Search for Mlr {
     fn record(&mut self, trial: Trial) -> Result<(), SearchError> {
         let (request, trial) = self.log.record(trial)?;
         let outcome = Outcome::of(trial);
+        self.last = Some(request.load);
         self.outcomes.entry(request.load).or_default().push(outcome);
-        let GoalSearch { stages, at } = &mut self.goal_searches[self.requested_by];
-        let Stage { goal, interfered, .. } = &mut stages[*at];
+        let (goal, stage) = self.requested_by;
+        let Stage { goal, interfered, .. } = &mut self.goal_searches[goal].stages[stage];
+        self.log.record_interference(outcome.counts(goal));
         if outcome.counts(goal) {
             interfered.remove(&request.load);
         } else {

@@ -106,6 +106,18 @@ fn repeats_trials_with_host_interference() {
     }
 }
 
+#[test]
+fn a_host_that_is_too_busy_ends_the_search_without_a_throughput() {
+    // a ring of 1024 packets absorbs 2 ms of preemption up to 0.5 Mpps
+    let device = Simulated { gap_share: 1.0, ..Simulated::with_capacity(5e6) };
+    for kind in ["mlr", "binary", "verified,r=2"] {
+        let (result, trials) = find(kind, Goal::quick(), &mut device.clone());
+        let is_told = result.remarks.iter().any(|remark| matches!(remark, Remark::HostTooBusy { .. }));
+        assert_eq!((result.lower_pps, result.limited_by, is_told), (None, LimitedBy::HostInterference, true), "{kind}");
+        assert!(trials.len() < 40, "{kind}: {} trials", trials.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

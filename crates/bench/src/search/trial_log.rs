@@ -32,11 +32,17 @@ pub(crate) struct TrialLog {
     traffic_ns: u64,
     /// True once a trial exceeded the budget.
     pub(crate) exhausted: bool,
+    /// Consecutive trials that do not count because of host interference.
+    interfered: u32,
 }
+
+/// Consecutive loads given up because of host interference after which a search ends: the loads that could still be
+/// judged are those at which buffers absorb the interference, whatever the DUT.
+const MAX_GIVEN_UP: u32 = 3;
 
 impl TrialLog {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, trials: Vec::new(), pending: None, traffic_ns: 0, exhausted: false }
+        Self { limits, trials: Vec::new(), pending: None, traffic_ns: 0, exhausted: false, interfered: 0 }
     }
 
     /// Requests a trial, unless it exceeds the budget.
@@ -68,6 +74,16 @@ impl TrialLog {
         self.trials.push(trial);
         let last = self.trials.len() - 1;
         Ok((request, &self.trials[last]))
+    }
+
+    /// Records that the last trial counts, or does not because of host interference.
+    pub(crate) fn record_interference(&mut self, counts: bool) {
+        self.interfered = if counts { 0 } else { self.interfered.saturating_add(1) };
+    }
+
+    /// Returns true once the host is too busy to measure the DUT.
+    pub(crate) fn host_is_too_busy(&self) -> bool {
+        self.interfered >= MAX_GIVEN_UP * (self.limits.interference_retries + 1)
     }
 
     pub(crate) fn summary(&self, results: Vec<GoalResult>) -> Summary {

@@ -4,14 +4,15 @@ use super::dut::SessionDut;
 use super::result::{REPETITION, mark_partial};
 use super::reuse::{IndexedResult, ReusableResults, cell_results};
 use super::run_method::KnownThroughput;
-use super::{CellResult, Event, Observer, Run, Session, SessionEnd, SessionError, Store, Target};
+use super::{CellResult, Event, MethodRun, Observer, Run, Session, SessionEnd, SessionError, Store, Target};
 use crate::calibration::{calibrate, loopback};
 use crate::dut::{DutSpec, ExpectedTraffic, ExternalDut, ExternalDutError, RunningDut};
 use crate::environment::{FixedFrequency, HostCheck};
 use crate::generator::Generator;
 use crate::method::{self, MeasurementError, MethodInfo, RequiredTraffic};
 use crate::traffic_spec::{CaptureFile, PreparedTraffic};
-use crate::trial::{MeasurerError, TrialOutput};
+use crate::trial::{MeasurerError, Trial, TrialOutput};
+use runtime::SessionPriority;
 
 /// Calibration load where no latency was measured, packets per second.
 const CALIBRATION_PPS: f64 = 1e5;
@@ -100,7 +101,13 @@ impl Session {
         }
         let allowed = runtime::allowed_cpus();
         // of this thread, and of the DUT that it starts
-        let has_priority = runtime::raise_priority();
+        let priority = match run.target {
+            Target::Simulated { .. } => "not raised".to_owned(),
+            _ => {
+                let nice = if runtime::raise_priority() { "nice -20" } else { "nice 0" };
+                format!("{nice}, {}", self.priority.get_or_insert_with(SessionPriority::raise))
+            }
+        };
         let host_check = self.check_host(run, &allowed, context.observer);
         if !std::mem::replace(&mut self.goal_reported, true) {
             context.observer.on_event(&Event::Goal(&run.settings.goal));
@@ -118,15 +125,7 @@ impl Session {
                 progress.nonconforming = Some(e.into());
                 break;
             }
-            self.measure_traffic(
-                run,
-                &mut dut,
-                (index, traffic),
-                &reusable,
-                has_priority,
-                &mut progress,
-                &mut context,
-            )?;
+            self.measure_traffic(run, &mut dut, (index, traffic), &reusable, &priority, &mut progress, &mut context)?;
             if progress.error.is_some() {
                 break;
             }
@@ -158,7 +157,7 @@ impl Session {
         dut: &mut SessionDut,
         (index, traffic): (usize, &PreparedTraffic),
         reusable: &ReusableResults,
-        has_priority: bool,
+        priority: &str,
         progress: &mut Progress,
         context: &mut CellContext<'_>,
     ) -> Result<(), SessionError> {
@@ -179,7 +178,7 @@ impl Session {
                 continue;
             }
             let mut method_run = self.run_method(run, dut, traffic, method, known, context.observer)?;
-            describe_run(run, has_priority, &mut method_run.environment);
+            describe_run(run, priority, &mut method_run);
             match method_run.error.take() {
                 None => {}
                 // other methods may be possible on this DUT
@@ -375,10 +374,15 @@ fn throughput_of(
 }
 
 /// Adds priority, repetition and CPU frequency to the environment of a result.
-fn describe_run(run: &Run<'_>, has_priority: bool, environment: &mut report::Environment) {
-    let priority = if has_priority { "high (nice -20)" } else { "normal" };
-    let mut add = |name: &str, value: String| environment.extra.insert(name.to_owned(), value);
+fn describe_run(run: &Run<'_>, priority: &str, method_run: &mut MethodRun) {
+    let trials = &method_run.output.trials;
+    let sum_s = |value: fn(&Trial) -> f64| trials.iter().map(value).sum::<f64>();
+    let (off_cpu_s, sent_s) = (sum_s(|t| t.generator.off_cpu.as_secs_f64()), sum_s(|t| t.duration_s));
+    let mut add = |name: &str, value: String| method_run.environment.extra.insert(name.to_owned(), value);
     add("priority", priority.to_owned());
+    if sent_s > 0.0 {
+        add("generator preempted", format!("{:.3} % of the time of the trials", 100.0 * off_cpu_s / sent_s));
+    }
     if let Some(repetition) = run.repetition {
         add(REPETITION, repetition.to_string());
     }

@@ -1,6 +1,7 @@
 //! Result of one method with one traffic.
 
 use crate::method::{MeasurementError, MethodInfo, MethodOutput};
+use crate::search::Limits;
 use crate::trial::DirectionCounts;
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ pub struct MethodRun {
     pub environment: report::Environment,
     /// Line rate that counts as 100 %, packets per second.
     pub line_pps: Option<f64>,
+    /// Limits of a search.
+    pub limits: Limits,
     /// Cause of an early end.
     pub error: Option<MeasurementError>,
 }

@@ -4,6 +4,7 @@ use super::dut::SessionDut;
 use super::run_method::KnownThroughput;
 use super::{MethodRun, Run, Session};
 use crate::generator::Generator;
+use crate::method::LoadChoice;
 use crate::search::SearchKind;
 use crate::traffic_spec::PreparedTraffic;
 use report::Tool;
@@ -37,6 +38,7 @@ impl Session {
         let goal = output.goal;
         // a profile is one trial with its own duration
         let duration_s = traffic.timetable().map(|timetable| f64::from(timetable.seconds()));
+        let searches = method.method.properties.load == LoadChoice::Search;
         let mut cell = run.cell.clone();
         cell.extend(traffic.cell());
         if run.generator != Generator::Bondstone {
@@ -56,13 +58,16 @@ impl Session {
             dut: dut.document(run),
             traffic: run.generator.traffic(traffic.document()),
             goal: report::Goal {
-                name: None,
+                name: goal.name().map(str::to_owned),
                 trial_duration_s: duration_s.unwrap_or(goal.final_s()),
                 duration_sum_s: duration_s.unwrap_or(goal.sum_s()),
                 loss_ratio: goal.loss_ratio(),
                 exceed_ratio: goal.exceed_ratio(),
                 width: goal.width(),
                 search: search_description(method, run.settings.search),
+                initial_trial_duration_s: searches.then(|| goal.initial_s()),
+                min_load_pps: searches.then(|| method.limits.min_pps()),
+                max_load_pps: searches.then(|| method.limits.max_pps()),
             },
             environment: environment.clone(),
             calibration: None,

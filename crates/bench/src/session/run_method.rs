@@ -111,6 +111,7 @@ impl Session {
             directions,
             environment: environment_of(dut, steal),
             line_pps: settings.line_pps,
+            limits: settings.limits,
             error: ended.err(),
         })
     }

@@ -24,6 +24,8 @@ pub struct Trial {
     pub sent: u64,
     /// Packets that were not sent because they would have been too late; they count as lost.
     pub unsent: u64,
+    /// Those of them that were late because the packet pool was empty: the DUT holds its packets.
+    pub unsent_no_buffer: u64,
     /// Packets received intact, without duplicates.
     pub received: u64,
     /// Packets sent and not received.
@@ -47,7 +49,7 @@ pub struct Trial {
     /// Histogram of the lateness of departures, in the same encoding.
     pub lateness_hdr: Option<String>,
     /// True if packets were lost that no NF dropped, and generator or DUT was preempted for longer than buffers last.
-    /// Such a trial is kept, and counts if it meets the goal or if the packets dropped by NFs alone fail it; otherwise
+    /// Such a trial is kept, and counts if it meets the goal or if those that the DUT lost in any case fail it; otherwise
     /// a load never fails because of it.
     pub host_interference: bool,
 }
@@ -89,14 +91,16 @@ impl Trial {
         ratio(self.unsent + self.lost, self.intended)
     }
 
-    /// Returns the share of the sent packets that was not received: the loss of the DUT alone.
+    /// Returns the share of the packets sent, or not sent for lack of a buffer, that was not received: the loss of the DUT
+    /// alone.
     pub fn device_loss_ratio(&self) -> f64 {
-        ratio(self.lost, self.sent)
+        ratio(self.lost + self.unsent_no_buffer, self.sent + self.unsent_no_buffer)
     }
 
-    /// Returns the share of the intended packets that NFs of the DUT dropped.
-    pub fn nf_drop_ratio(&self) -> f64 {
-        ratio(self.dropped_by_nfs, self.intended)
+    /// Returns the packets that the DUT lost whatever the host did: dropped by its NFs, damaged, or not sent because it
+    /// held all buffers.
+    pub fn lost_by_dut(&self) -> u64 {
+        (self.dropped_by_nfs + self.corrupt).min(self.lost) + self.unsent_no_buffer
     }
 
     /// Returns the load multiplied by the share that was received (RFC 9971, Trial Forwarding Rate), per direction.
@@ -140,6 +144,7 @@ impl From<&Trial> for report::Trial {
             intended: trial.intended,
             sent: trial.sent,
             unsent: trial.unsent,
+            unsent_no_buffer: trial.unsent_no_buffer,
             received: trial.received,
             lost: trial.lost,
             duplicate: trial.duplicate,
@@ -166,6 +171,7 @@ impl From<&Trial> for report::Trial {
 fn poll_times(times: PollTimes) -> Option<report::PollTimes> {
     (times != PollTimes::default()).then(|| report::PollTimes {
         gap_max_ns: nanoseconds(times.gap_max),
+        gap_sum_ns: nanoseconds(times.gap_sum),
         off_cpu_ns: nanoseconds(times.off_cpu),
         off_cpu_max_ns: nanoseconds(times.off_cpu_max),
     })

@@ -69,7 +69,9 @@ fn table(entries: &[Entry]) -> Table {
         "cell",
         "frame",
         "method",
+        "goal",
         "throughput",
+        "upper",
         "limited by",
         "tags",
     ]);
@@ -86,7 +88,9 @@ fn table(entries: &[Entry]) -> Table {
                 cell.join(" "),
                 e.frame.clone(),
                 e.method.clone(),
+                e.goal.clone().unwrap_or_default(),
                 if met { with_unit(e.lower_pps, "pps") } else { "-".to_owned() },
+                e.upper_pps.map_or("-".to_owned(), |upper| with_unit(upper, "pps")),
                 e.limited_by.clone(),
                 e.tags.join(" "),
             ]

@@ -86,8 +86,26 @@ impl Show {
 }
 
 fn trials(r: &report::Result) -> Table {
-    let mut table = Table::new(&["load", "s", "sent", "unsent", "received", "lost", "loss", "host interference"]);
+    let mut table = Table::new(&[
+        "load",
+        "s",
+        "sent",
+        "unsent",
+        "received",
+        "lost",
+        "loss",
+        "generator gap",
+        "off CPU",
+        "DUT gap",
+        "off CPU",
+        "host interference",
+    ]);
+    let times = |times: Option<report::PollTimes>| match times {
+        Some(times) => [times.gap_max_ns, times.off_cpu_ns].map(|ns| with_unit(ns as f64, "ns")),
+        None => ["-", "-"].map(str::to_owned),
+    };
     for t in &r.trials {
+        let ([generator_gap, generator_off_cpu], [dut_gap, dut_off_cpu]) = (times(t.generator), times(t.dut));
         table.row([
             with_unit(t.load_pps, "pps"),
             t.duration_s.to_string(),
@@ -96,6 +114,10 @@ fn trials(r: &report::Result) -> Table {
             t.received.to_string(),
             t.lost.to_string(),
             format!("{:.4} %", t.loss_ratio() * 100.0),
+            generator_gap,
+            generator_off_cpu,
+            dut_gap,
+            dut_off_cpu,
             if t.host_interference { "yes" } else { "no" }.to_owned(),
         ]);
     }

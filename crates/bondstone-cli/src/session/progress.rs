@@ -1,5 +1,6 @@
 //! Progress of a session on standard error.
 
+use bench::method::LoadChoice;
 use bench::session::{Event, MethodRun};
 use bench::{DirectionCounts, HostCheck, LimitedBy, PreparedTraffic, Trial};
 use logger::{eprint, eprintln};
@@ -158,15 +159,20 @@ fn print_method(method: &MethodRun, traffic: &PreparedTraffic) {
     let trials = output.trials.len();
     let is_forwarded = output.trials.iter().any(|trial| trial.received != 0);
     match output.summary.lower_pps {
+        _ if method.method.properties.load == LoadChoice::Given => print_given_load(method),
         _ if !method.method.properties.requires_rate && is_forwarded => eprintln!("{name}: {trials} trials"),
         lower if lower > 0.0 => eprintln!("{name}: {:.3} Mpps, {trials} trials", lower / 1e6),
+        _ if output.limited_by == LimitedBy::HostInterference => {
+            let interfered = output.trials.iter().filter(|trial| trial.host_interference).count();
+            eprintln!("{name}: no rate could be judged: {interfered} of {trials} trials had host interference");
+            eprintln!("  help: stop other programs, or measure on CPUs of their own (isolcpus)");
+        }
         _ if !drops.is_empty() => {
             let drops: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
             eprintln!("{name}: no rate meets the goal; packets dropped by the chain: {}", drops.join(", "));
-            eprintln!("  help: {}", drop_remedy(traffic));
-        }
-        _ if output.limited_by == LimitedBy::HostInterference => {
-            eprintln!("{name}: no rate could be judged: every attempt was invalidated by host interference");
+            if let Some(remedy) = drop_remedy(traffic, is_forwarded) {
+                eprintln!("  help: {remedy}");
+            }
         }
         _ => eprintln!("{name}: no rate meets the goal"),
     }
@@ -176,14 +182,47 @@ fn print_method(method: &MethodRun, traffic: &PreparedTraffic) {
     }
 }
 
-fn drop_remedy(traffic: &PreparedTraffic) -> &'static str {
-    if traffic.captures().is_empty() {
-        "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address \
-         (dst_mac)"
-    } else {
-        "frames of a capture keep their destination: set dst_mac in [traffic] to the router's address, add routes \
-         for the captured addresses or map them to others (--rewrite), or allow the loss (--loss)"
+/// Prints what became of the packets of a given load.
+fn print_given_load(method: &MethodRun) {
+    let MethodRun { name, output, drops, .. } = method;
+    let value = |name: &str| output.quantities.iter().find(|q| q.name == name).map_or(0.0, |q| q.value);
+    let mpps = |name: &str| format!("{:.3} Mpps {name}", value(name) / 1e6);
+    let verdict = match (output.summary.lower_pps > 0.0, output.limited_by) {
+        (true, _) => "meets the goal",
+        (false, LimitedBy::HostInterference) => "not judged: every trial was invalidated by host interference",
+        (false, LimitedBy::Generator) => "does not meet the goal: the generator did not keep the load",
+        (false, _) => "does not meet the goal",
+    };
+    eprintln!(
+        "{name}: {verdict}; {}, {}, {}, loss {:.4} %, {} trials",
+        mpps("offered"),
+        mpps("sent"),
+        mpps("received"),
+        100.0 * value("loss"),
+        output.trials.len()
+    );
+    if !drops.is_empty() {
+        let drops: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        eprintln!("  packets dropped by the chain: {}", drops.join(", "));
     }
+}
+
+/// Returns the remedy for drops at every load. A chain that forwards other packets accepts the traffic, and drops for
+/// other reasons.
+fn drop_remedy(traffic: &PreparedTraffic, is_forwarded: bool) -> Option<&'static str> {
+    let is_synthetic = traffic.captures().is_empty();
+    let remedy = match (is_synthetic, is_forwarded) {
+        (true, true) => return None,
+        (true, false) => {
+            "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address \
+         (dst_mac)"
+        }
+        (false, _) => {
+            "frames of a capture keep their destination: set dst_mac in [traffic] to the router's address, add routes \
+         for the captured addresses or map them to others (--rewrite), or allow the loss (--loss)"
+        }
+    };
+    Some(remedy)
 }
 
 /// Formats a list of CPUs.

@@ -2,7 +2,7 @@
 
 use report::{
     Axis, Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfInstance,
-    Node, Port, Quantity, Result, Series, Summary, Tool, Traffic, Trial, Version, hdr, rate, sha256,
+    Node, PollTimes, Port, Quantity, Result, Series, Summary, Tool, Traffic, Trial, Version, hdr, rate, sha256,
 };
 use std::collections::BTreeMap;
 
@@ -74,6 +74,9 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             exceed_ratio: 0.5,
             width: 0.02,
             search: "mlrsearch".to_owned(),
+            initial_trial_duration_s: Some(1.0),
+            min_load_pps: Some(2e3),
+            max_load_pps: Some(150e6),
         },
         environment: Environment {
             date: "2026-02-28T12:00:00Z".to_owned(),
@@ -127,6 +130,7 @@ fn trial(load: f64, capacity: f64, n: usize) -> Trial {
     let received = sent.min(capacity.round() as u64);
     let host_interference = n == 3;
     let received = if host_interference { received - 1800 } else { received };
+    let (gap_ns, off_cpu_ns) = if host_interference { (3_412_000, 3_398_000) } else { (18_000 + 977 * n as u64, 0) };
     Trial {
         load_pps: load,
         duration_s: 1.0,
@@ -135,7 +139,9 @@ fn trial(load: f64, capacity: f64, n: usize) -> Trial {
         unsent,
         received,
         lost: sent - received,
-        poll_gap_max_ns: if host_interference { 3_412_000 } else { 18_000 + 977 * n as u64 },
+        poll_gap_max_ns: gap_ns,
+        generator: Some(PollTimes { gap_max_ns: 18_000, ..PollTimes::default() }),
+        dut: Some(PollTimes { gap_max_ns: gap_ns, gap_sum_ns: off_cpu_ns, off_cpu_ns, off_cpu_max_ns: off_cpu_ns }),
         host_interference,
         ..Trial::default()
     }

@@ -41,8 +41,10 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
     let mut table = Table::new(&[
         "result",
         "method",
+        "goal",
         "frame",
         "Mpps",
+        "upper",
         "L1 Gbit/s",
         "of 10GbE",
         "load",
@@ -51,6 +53,7 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
         "p99.9 µs",
         "loss",
         "limited by",
+        "excluded",
     ]);
     for (label, r) in labels::labels(results).into_iter().zip(results) {
         let (pps, latency) = (r.summary.lower_pps, r.highest_latency());
@@ -58,12 +61,15 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
         let percentile =
             |f: fn(&crate::Latency) -> Option<f64>| latency.and_then(f).map_or(NONE.to_owned(), format::us);
         // the receive rate is not a rate without loss
-        let rate_or_none = |text: String| if r.method.name == "receive-rate" { NONE.to_owned() } else { text };
+        let has_rate = r.method.name != "receive-rate" && pps > 0.0;
+        let rate_or_none = |text: String| if has_rate { text } else { NONE.to_owned() };
         table.row([
             label,
             r.method.name.clone(),
+            r.goal.name.clone().unwrap_or_else(|| NONE.to_owned()),
             r.traffic.frames.label(),
             rate_or_none(format::mpps(pps)),
+            r.summary.upper_pps.map_or(NONE.to_owned(), format::mpps),
             rate_or_none(format::gbps(r.traffic.l1_bps(pps))),
             rate_or_none(if share.is_finite() { format::percent(share) } else { NONE.to_owned() }),
             latency.map_or(NONE.to_owned(), labels::load),
@@ -72,9 +78,14 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
             percentile(crate::Latency::p999),
             r.loss_ratio().map_or(NONE.to_owned(), format::percent),
             r.limited_by.name().to_owned(),
+            r.excluded().map_or(NONE.to_owned(), |(trials, loss)| {
+                format!("{trials} of {}, loss {}", r.trials.len(), format::percent(loss))
+            }),
         ]);
     }
-    table.without_constant(1).without_constant(0)
+    let excluded = table.rows()[0].len() - 1;
+    let table = if results.iter().all(|r| r.excluded().is_none()) { table.without_constant(excluded) } else { table };
+    table.without_constant(2).without_constant(1).without_constant(0)
 }
 
 /// Returns the table of quantities, one row each.

@@ -50,6 +50,15 @@ pub struct Goal {
     /// Procedure that chooses the loads: `mlrsearch`, `bisection`, `fixed`.
     #[serde(alias = "method")]
     pub search: String,
+    /// Duration of the first trials of a search, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_trial_duration_s: Option<f64>,
+    /// Lowest load of a search, packets per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_load_pps: Option<f64>,
+    /// Highest load of a search, packets per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_load_pps: Option<f64>,
 }
 
 impl Goal {

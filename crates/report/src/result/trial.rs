@@ -28,6 +28,9 @@ pub struct Trial {
     pub sent: u64,
     /// Packets that were not sent in time; they count as lost.
     pub unsent: u64,
+    /// Those of them that were late because all packet buffers were held by the DUT.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unsent_no_buffer: u64,
     /// Distinct packets received.
     pub received: u64,
     /// Packets sent and not received.
@@ -72,6 +75,8 @@ pub struct Trial {
 pub struct PollTimes {
     /// Longest time between two polls, caused by a long batch or by preemption; 0 if unknown.
     pub gap_max_ns: u64,
+    /// Sum of the gaps that are longer than a batch takes: 50 µs for the generator, 100 µs for the DUT.
+    pub gap_sum_ns: u64,
     /// Time during which the thread was preempted, by the kernel or the hypervisor.
     pub off_cpu_ns: u64,
     /// Longest such time within one gap.

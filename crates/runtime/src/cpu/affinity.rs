@@ -25,9 +25,3 @@ pub fn set_affinity(cpus: &[usize]) -> std::io::Result<()> {
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
-
-/// Raises the priority of the calling thread and of the threads and processes that it starts; returns true if
-/// permitted.
-pub fn raise_priority() -> bool {
-    rustix::process::setpriority_process(None, -20).is_ok()
-}

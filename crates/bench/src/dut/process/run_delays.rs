@@ -29,6 +29,7 @@ impl RunDelays {
         self.last = now;
         PollTimes {
             gap_max: Duration::ZERO,
+            gap_sum: Duration::ZERO,
             off_cpu: Duration::from_nanos(waited_ns),
             off_cpu_max: Duration::from_nanos(waited_ns.checked_div(times).unwrap_or_default()),
         }

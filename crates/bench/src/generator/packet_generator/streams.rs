@@ -112,6 +112,7 @@ impl PacketGenerator {
         }
         let port_streams = self.open_streams(timetable, first);
         let drops_before = dut.dropped_by_nfs();
+        self.no_buffer_ticks = 0;
         dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
         let preemption =
@@ -126,9 +127,9 @@ impl PacketGenerator {
         let trial = &mut output.trial;
         trial.dut = dut.take_poll_times();
         trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
+        trial.unsent_no_buffer = self.take_no_buffer(timetable.highest_pps(), trial.unsent);
         let gap_limit = streams.iter().map(|state| state.pacer.gap_limit_ns()).min().unwrap_or(u64::MAX);
-        trial.host_interference =
-            loss_is_host_interference(trial, timetable.highest_pps(), dut.queue_size(), gap_limit);
+        trial.host_interference = loss_is_host_interference(trial, timetable.highest_pps(), dut, gap_limit);
         Ok(output)
     }
 
@@ -155,7 +156,7 @@ impl PacketGenerator {
         let (hz, mut preemption) = (clock::hz(), PreemptionMeter::new());
         let end = start + seconds * hz;
         while !self.stop.load(Ordering::Relaxed) {
-            let mut now = clock::cycles();
+            let (mut now, before) = (clock::cycles(), preemption.last);
             preemption.update(now);
             if now >= end && streams.iter().all(ProfileStream::is_finished) {
                 break;
@@ -169,6 +170,9 @@ impl PacketGenerator {
                     let part = state.plan.seconds[state.next - 1].part;
                     let sent = self.send_from(&mut parts[stream][part], stream, due, Purpose::Trial);
                     state.pacer.sent(sent, now);
+                    if sent < due {
+                        self.record_no_buffer(now - before);
+                    }
                     self.receive(receiver);
                     now = clock::cycles();
                     preemption.update(now);

@@ -29,7 +29,7 @@ impl Procedure for Throughput {
     const STANDARD: Option<&'static str> = Some("RFC 2544 §26.1");
     const QUESTION: &'static str =
         "How many packets per second does the DUT forward, and with which latency below that rate?";
-    const DURATION_S: (f64, f64) = (3.0, 600.0);
+    const DURATION_S: (f64, f64) = (2.0, 600.0);
     const PROPERTIES: Properties =
         Properties { is_throughput: true, reuses_throughput: false, counts_only: true, ..DEFAULT_PROPERTIES };
 

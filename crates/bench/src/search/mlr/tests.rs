@@ -151,9 +151,8 @@ fn permanent_host_interference_gives_no_upper_bound() {
     let mut device = Device { gap_share: 1.0, ..Device::with_capacity(5e6) };
     let (result, search) = search(&mut device, Goal::ndr());
     assert_eq!((result.upper_pps, result.regular, result.limited_by), (None, false, LimitedBy::HostInterference));
-    // loads that the ring of 1024 absorbs for 2 ms meet the goal
-    assert!(result.lower_pps.is_some_and(|lower| lower < 512_500.0 && lower > 500_000.0), "{result:?}");
-    assert!(search.trials().len() < 400);
+    // loads that the ring of 1024 absorbs for 2 ms, up to 0.5 Mpps, would meet the goal, whatever the device
+    assert_eq!((result.lower_pps, search.trials().len()), (None, 15), "{result:?}");
 }
 
 #[test]
@@ -217,7 +216,7 @@ fn reports_inversions() {
         duration_ns: 60_000_000_000,
         loss_ratio,
         device_loss_ratio: loss_ratio,
-        nf_drop_ratio: 0.0,
+        loss_ratio_by_dut: 0.0,
         host_interference: false,
     };
     let outcomes = BTreeMap::from([(100, vec![outcome(0.0)]), (200, vec![outcome(0.1)]), (300, vec![outcome(0.0)])]);
@@ -260,10 +259,10 @@ fn ends_at_the_budget() {
     assert_eq!((search.trials().len(), result.regular, result.limited_by), (5, false, LimitedBy::Budget));
     assert_eq!(result.remarks, [Remark::OutOfBudget]);
     let mut short = limits();
-    short.max_traffic_s = 100.0;
+    short.max_traffic_s = 50.0;
     let mut search = Mlr::new(vec![Goal::rfc2544()], short).unwrap();
     let summary = run(&mut search, &mut Device::with_capacity(5e6));
-    assert!(summary.traffic_s <= 100.0 && !summary.results[0].regular);
+    assert!(summary.traffic_s <= 50.0 && !summary.results[0].regular);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::element::{Element, el};
 use crate::render::format::{self, NONE};
 use crate::render::labels;
-use crate::{Result, Trial};
+use crate::{PollTimes, Result, Trial};
 use std::collections::BTreeMap;
 use text_table::Table;
 
@@ -138,7 +138,12 @@ pub(super) fn trials(results: &[Result]) -> Element {
         "reordered",
         "corrupt",
         "late",
-        "poll gap µs",
+        "dropped by NFs",
+        "no buffer",
+        "generator gap µs",
+        "DUT gap µs",
+        "generator off-CPU µs",
+        "DUT off-CPU µs",
         "host interference",
     ]);
     let names = labels::labels(results);
@@ -149,8 +154,9 @@ pub(super) fn trials(results: &[Result]) -> Element {
     let total: usize = results.iter().map(|r| r.trials.len()).sum();
     let mut caption =
         "Trials in order. Unsent packets were not sent in time by the generator; they count as lost, as do damaged \
-         packets and packets too late to be distinguished from copies. The poll gap is the longest time between two \
-         polls of a port; trials with host interference are no evidence about the DUT."
+         packets and packets too late to be distinguished from copies. Gaps are the longest times between two polls of \
+         a port, off-CPU times those during which a thread was preempted; a trial with host interference lost packets \
+         while a thread was preempted, and is no evidence about the DUT."
             .to_owned();
     if total > MAX_TRIALS {
         caption += &format!(" The first {MAX_TRIALS} of {total} are shown; the documents contain all.");
@@ -158,8 +164,11 @@ pub(super) fn trials(results: &[Result]) -> Element {
     details(&format::plural(total, "trial", "trials"), [element(&table, &caption)])
 }
 
-fn trial(name: &str, r: &Result, t: &Trial) -> [String; 16] {
+fn trial(name: &str, r: &Result, t: &Trial) -> [String; 21] {
     let count = format::count;
+    let time = |times: Option<PollTimes>, of: fn(PollTimes) -> u64| {
+        times.map_or(NONE.to_owned(), |times| format::us(of(times) as f64))
+    };
     [
         name.to_owned(),
         r.traffic.frames.label(),
@@ -175,7 +184,13 @@ fn trial(name: &str, r: &Result, t: &Trial) -> [String; 16] {
         count(t.reordered),
         count(t.corrupt),
         count(t.late),
-        format::us(t.poll_gap_max_ns as f64),
+        count(t.dropped_by_nfs),
+        count(t.unsent_no_buffer),
+        // documents before have the longer of both
+        t.generator.map_or_else(|| format::us(t.poll_gap_max_ns as f64), |times| format::us(times.gap_max_ns as f64)),
+        time(t.dut, |times| times.gap_max_ns),
+        time(t.generator, |times| times.off_cpu_ns),
+        time(t.dut, |times| times.off_cpu_ns),
         if t.host_interference { "yes" } else { "no" }.to_owned(),
     ]
 }

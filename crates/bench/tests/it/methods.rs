@@ -4,8 +4,8 @@
 //! near the limit meets the goal in some measurements and not in others. The correct results are the span of loads from
 //! the one that meets the goal with a probability of 99 % in full-length trials to the one with 1 %; a result is
 //! correct if its bounds, apart by at most the width of the goal, touch that span.
-#![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
+use crate::HOST;
 use bench::simulated::Simulated;
 use bench::{Goal, GoalResult, LimitedBy, Limits, Next, SearchKind};
 use traffic::random::Random;
@@ -97,6 +97,7 @@ impl Score {
 
 #[test]
 fn a_thousand_devices_without_noise() {
+    let _lock = HOST.read().unwrap_or_else(|e| e.into_inner());
     for (name, goal) in goals() {
         let mut seconds = vec![];
         for kind in kinds() {
@@ -108,7 +109,8 @@ fn a_thousand_devices_without_noise() {
                 let right = device.expected_throughput(kind, &goal, 0.5, TOP);
                 assert!(found.regular && found.remarks.is_empty(), "{kind} {name} {device}: {found:?}");
                 let (lower, upper) = (found.lower_pps.unwrap(), found.upper_pps.unwrap());
-                assert!(lower <= right && right < upper, "{kind} {name} {device}: {lower}..{upper} without {right}");
+                // the loss ratio of a short trial is rounded up to whole packets
+                assert!(lower <= right && right <= upper, "{kind} {name} {device}: {lower}..{upper} without {right}");
                 assert!(upper - lower <= (goal.width() * upper).max(1.0), "{kind} {name} {device}: {lower}..{upper}");
                 assert_eq!(found.limited_by, LimitedBy::Device);
                 score.take((right, right), &found, trials, time);
@@ -125,6 +127,7 @@ fn a_thousand_devices_without_noise() {
 
 #[test]
 fn a_thousand_noisy_devices() {
+    let _lock = HOST.read().unwrap_or_else(|e| e.into_inner());
     for (name, goal) in goals() {
         for kind in kinds() {
             let mut score = Score::default();
@@ -146,6 +149,7 @@ fn a_thousand_noisy_devices() {
 /// A search that fails a load after one trial with loss is often wrong, so that the tests above are meaningful.
 #[test]
 fn a_hasty_search_is_often_wrong() {
+    let _lock = HOST.read().unwrap_or_else(|e| e.into_inner());
     let goal: Goal = "ndr".parse().unwrap();
     let hasty = goal.with_exceed_ratio(0.0).unwrap();
     let binary = SearchKind::Binary { step_pps: None };
@@ -165,6 +169,7 @@ fn a_hasty_search_is_often_wrong() {
 
 #[test]
 fn a_starved_generator_is_always_the_limit() {
+    let _lock = HOST.read().unwrap_or_else(|e| e.into_inner());
     for (name, goal) in goals() {
         for kind in kinds() {
             for seed in 0..100 {
