@@ -3,7 +3,7 @@
 use packet::clock;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Measures the time during which the calling thread did not run, as wall time less CPU time.
+/// Measures the time during which the calling thread did not run, as elapsed time less CPU time.
 ///
 /// The kernel counts neither the time of other threads nor steal time as CPU time of a thread, provided that the
 /// hypervisor reports steal time. A thread that does not block between two readings was preempted for the difference.
@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[derive(Debug)]
 pub struct OffCpuMeter {
     /// Time of the last reading, ticks.
-    wall: u64,
+    at: u64,
     /// CPU time at the last reading, nanoseconds.
     cpu_ns: u64,
 }
@@ -25,16 +25,16 @@ pub struct OffCpuMeter {
 impl OffCpuMeter {
     /// Takes the first reading.
     pub fn start() -> OffCpuMeter {
-        OffCpuMeter { wall: clock::cycles(), cpu_ns: thread_cpu_ns() }
+        OffCpuMeter { at: clock::cycles(), cpu_ns: thread_cpu_ns() }
     }
 
     /// Returns the off-CPU time of the calling thread between the last reading and the tick `now`, in ticks. `now` has
     /// to be current.
     pub fn lap(&mut self, now: u64) -> u64 {
         let cpu_ns = thread_cpu_ns();
-        let wall = now.saturating_sub(core::mem::replace(&mut self.wall, now));
+        let elapsed = now.saturating_sub(core::mem::replace(&mut self.at, now));
         let ran_ns = cpu_ns.saturating_sub(core::mem::replace(&mut self.cpu_ns, cpu_ns));
-        wall.saturating_sub((u128::from(ran_ns) * u128::from(clock::hz()) / 1_000_000_000) as u64)
+        elapsed.saturating_sub((u128::from(ran_ns) * u128::from(clock::hz()) / 1_000_000_000) as u64)
     }
 }
 
