@@ -242,7 +242,10 @@ impl PacketGenerator {
         }
         self.before = (self.sent, self.received);
         source.restart();
+        // takes longer than a packet may be late, so not after the start
+        dut.take_poll_times();
         let mut unnumbered = self.warm_up(dut, source);
+        let drops_before = dut.dropped_by_nfs();
         let start = clock::cycles() + hz / 10_000;
         for (stream, all) in pacers.iter_mut().enumerate() {
             // a capture's own timing is not shifted
@@ -279,9 +282,7 @@ impl PacketGenerator {
         if let Some(at) = input.tagged_at_s {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
         }
-        let drops_before = dut.dropped_by_nfs();
         self.no_buffer_ticks = 0;
-        dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
         let preemption = match &mut pacers[..] {
             [only] => self.send_stream(source, only, &mut receiver),

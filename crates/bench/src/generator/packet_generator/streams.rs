@@ -103,7 +103,9 @@ impl PacketGenerator {
         let stream = |(n, plan)| ProfileStream::new(plan, (n, plans.len()), hz);
         let mut streams = plans.iter().enumerate().map(stream).collect::<Result<Vec<_>, _>>()?;
         self.before = (self.sent, self.received);
+        dut.take_poll_times();
         self.warm_up(dut, source);
+        let drops_before = dut.dropped_by_nfs();
         let start = clock::cycles() + hz / 10_000;
         for (stream, state) in streams.iter_mut().enumerate() {
             if state.start_next(start, hz)? {
@@ -111,9 +113,7 @@ impl PacketGenerator {
             }
         }
         let port_streams = self.open_streams(timetable, first);
-        let drops_before = dut.dropped_by_nfs();
         self.no_buffer_ticks = 0;
-        dut.take_poll_times();
         self.progress.started.store(true, Ordering::Release);
         let preemption =
             self.send_profile(&mut source.parts, &mut streams, &mut receiver, start, u64::from(timetable.seconds()));
