@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::classify::{self, Outcome};
 use super::goal::Goal;
 use super::loss_floor;
-use super::trial_log::TrialLog;
+use super::trial_log::{TrialLog, UNJUDGED_FRACTION};
 use crate::search::{GoalResult, LimitedBy, Remark};
 
 /// Loads that bound the throughput.
@@ -70,8 +70,12 @@ impl Bounds {
         if let (Some(upper), LimitedBy::Device) = (self.upper, limited_by) {
             remarks.extend(loss_floor::find(goal, upper, &log.trials));
         }
-        // far below a load that could not be judged, buffers absorb the interference, and any DUT would meet the goal
-        let lower = self.lower.filter(|lower| self.undecidable.is_none_or(|load| *lower >= load / 2));
+        let is_unjudged = |outcomes: &Vec<Outcome>| outcomes.iter().all(|outcome| !outcome.counts(goal));
+        let unjudged = outcomes
+            .iter()
+            .rev()
+            .find(|(load, outcomes)| self.upper.is_none_or(|upper| **load < upper) && is_unjudged(outcomes));
+        let lower = self.lower.filter(|lower| unjudged.is_none_or(|(load, _)| *lower >= load / UNJUDGED_FRACTION));
         GoalResult {
             goal: *goal,
             lower_pps: lower.map(|load| load as f64),

@@ -182,7 +182,7 @@ impl Halving {
         let outcome = Outcome::of(trial);
         let missing = trial.lost + trial.unsent;
         self.outcomes.entry(request.load).or_default().push(outcome);
-        self.log.record_interference(outcome.counts(&self.goal));
+        self.log.record_interference(outcome.counts(&self.goal), request.load);
         if !outcome.counts(&self.goal) {
             *self.interfered.entry(request.load).or_default() += 1;
             return Ok(());

@@ -15,7 +15,8 @@
 //! * A load is measured until it is decided for the stage.
 //! * A trial whose loss host interference may have caused does not count and is repeated. A load at which that happens
 //!   more often in a row than [`Limits::interference_retries`] is given up and the search continues below it; if it
-//!   remains undecided, the result has a remark and is irregular. After three such loads in a row the search ends.
+//!   remains undecided, the result has a remark and is irregular. When it has come down to a quarter of such a load
+//!   without a trial that counts, the search ends.
 //!
 //! Durations are whole nanoseconds, loads are whole packets per second, and a search ends after at most
 //! [`Limits::max_trials`].
@@ -350,7 +351,7 @@ impl Search for Mlr {
         self.outcomes.entry(request.load).or_default().push(outcome);
         let (goal, stage) = self.requested_by;
         let Stage { goal, interfered, .. } = &mut self.goal_searches[goal].stages[stage];
-        self.log.record_interference(outcome.counts(goal));
+        self.log.record_interference(outcome.counts(goal), request.load);
         if outcome.counts(goal) {
             interfered.remove(&request.load);
         } else {

@@ -32,17 +32,17 @@ pub(crate) struct TrialLog {
     traffic_ns: u64,
     /// True once a trial exceeded the budget.
     pub(crate) exhausted: bool,
-    /// Consecutive trials that do not count because of host interference.
-    interfered: u32,
+    /// Consecutive trials that do not count because of host interference, and the highest and the last of their loads.
+    interfered: (u32, u64, u64),
 }
 
-/// Consecutive loads given up because of host interference after which a search ends: the loads that could still be
-/// judged are those at which buffers absorb the interference, whatever the DUT.
-const MAX_GIVEN_UP: u32 = 3;
+/// Loads below this fraction of one that could not be judged say nothing: buffers absorb the interference there, whatever
+/// the DUT.
+pub(crate) const UNJUDGED_FRACTION: u64 = 4;
 
 impl TrialLog {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, trials: Vec::new(), pending: None, traffic_ns: 0, exhausted: false, interfered: 0 }
+        Self { limits, trials: Vec::new(), pending: None, traffic_ns: 0, exhausted: false, interfered: (0, 0, 0) }
     }
 
     /// Requests a trial, unless it exceeds the budget.
@@ -76,14 +76,16 @@ impl TrialLog {
         Ok((request, &self.trials[last]))
     }
 
-    /// Records that the last trial counts, or does not because of host interference.
-    pub(crate) fn record_interference(&mut self, counts: bool) {
-        self.interfered = if counts { 0 } else { self.interfered.saturating_add(1) };
+    /// Records that the last trial, at this load, counts, or does not because of host interference.
+    pub(crate) fn record_interference(&mut self, counts: bool, load: u64) {
+        let (times, highest, _) = self.interfered;
+        self.interfered = if counts { (0, 0, 0) } else { (times.saturating_add(1), highest.max(load), load) };
     }
 
     /// Returns true once the host is too busy to measure the DUT.
     pub(crate) fn host_is_too_busy(&self) -> bool {
-        self.interfered >= MAX_GIVEN_UP * (self.limits.interference_retries + 1)
+        let (times, highest, last) = self.interfered;
+        times > self.limits.interference_retries && last < highest / UNJUDGED_FRACTION
     }
 
     pub(crate) fn summary(&self, results: Vec<GoalResult>) -> Summary {

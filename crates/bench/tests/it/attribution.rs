@@ -169,10 +169,10 @@ impl Bench {
         let output = self.dut.measurer(&self.traffic).trial(&input).unwrap();
         let trial = &output.trial;
         trial.check().unwrap();
-        // whatever the host does, only preemption for longer than a queue lasts excuses packets lost
+        // whatever the host does, only preemption excuses packets lost, for half as long as a queue lasts at least
         if trial.host_interference && trial.lost > trial.lost_by_dut() {
             let longest = trial.dut.off_cpu_max.max(trial.generator.gap_max);
-            assert!(longest.as_secs_f64() > 1024.0 / load_pps, "{trial:?}");
+            assert!(longest.as_secs_f64() > 512.0 / load_pps, "{trial:?}");
         }
         output
     }
