@@ -39,7 +39,6 @@ pub use method_run::MethodRun;
 pub use store::{MemoryStore, Store, StoreError};
 
 use graph::Registry;
-use runtime::SessionPriority;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,8 +52,6 @@ pub struct Session {
     resume: bool,
     host_checked: bool,
     goal_reported: bool,
-    /// Set by the first measurement.
-    priority: Option<SessionPriority>,
 }
 
 /// Cancels a session from another thread or a signal handler.
@@ -89,7 +86,6 @@ impl Session {
             resume: false,
             host_checked: false,
             goal_reported: false,
-            priority: None,
         }
     }
 

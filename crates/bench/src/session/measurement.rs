@@ -6,7 +6,7 @@ use super::reuse::{IndexedResult, ReusableResults, cell_results};
 use super::run_method::KnownThroughput;
 use super::{CellResult, Event, MethodRun, Observer, Run, Session, SessionEnd, SessionError, Store, Target};
 use crate::calibration::{calibrate, loopback};
-use crate::dut::{DutSpec, ExpectedTraffic, ExternalDut, ExternalDutError, RunningDut};
+use crate::dut::{DutSpec, Env, ExpectedTraffic, ExternalDut, ExternalDutError, RunningDut};
 use crate::environment::{FixedFrequency, HostCheck};
 use crate::generator::Generator;
 use crate::method::{self, MeasurementError, MethodInfo, RequiredTraffic};
@@ -101,13 +101,7 @@ impl Session {
         }
         let allowed = runtime::allowed_cpus();
         // of this thread, and of the DUT that it starts
-        let priority = match run.target {
-            Target::Simulated { .. } => "not raised".to_owned(),
-            _ => {
-                let nice = if runtime::raise_priority() { "nice -20" } else { "nice 0" };
-                format!("{nice}, {}", self.priority.get_or_insert_with(SessionPriority::raise))
-            }
-        };
+        let (priority, _restored_at_the_end) = raise_priority(run.target);
         let host_check = self.check_host(run, &allowed, context.observer);
         if !std::mem::replace(&mut self.goal_reported, true) {
             context.observer.on_event(&Event::Goal(&run.settings.goal));
@@ -371,6 +365,23 @@ fn throughput_of(
 ) -> Option<KnownThroughput> {
     (method.properties.is_throughput && summary.lower_pps >= MIN_THROUGHPUT_PPS)
         .then_some(KnownThroughput { summary, limited_by })
+}
+
+/// Raises the priority of this thread and, unless it starts others, of its session. Returns a description of what was
+/// achieved.
+fn raise_priority(target: Target<'_>) -> (String, Option<SessionPriority>) {
+    // programs of containers and VMs run in sessions of their own, and would not start beside a polling one with priority
+    let is_in_one_session = match target {
+        Target::Simulated { .. } => return ("not raised".to_owned(), None),
+        Target::InProcess(file) => file.sandboxes.is_empty(),
+        Target::External { spec, file, .. } => spec.env == Env::Native && file.sandboxes.is_empty(),
+    };
+    let nice = if runtime::raise_priority() { "nice -20" } else { "nice 0" };
+    if !is_in_one_session {
+        return (format!("{nice}; session not raised, as the DUT has others"), None);
+    }
+    let session = SessionPriority::raise();
+    (format!("{nice}, {session}"), Some(session))
 }
 
 /// Adds priority, repetition and CPU frequency to the environment of a result.
