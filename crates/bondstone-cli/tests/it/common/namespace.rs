@@ -1,6 +1,8 @@
 //! Network namespaces and commands in them.
 
+use super::LIMIT;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// Returns true if this user may create namespaces and the tools are installed, `ip` and `ethtool` besides those named; says so where
 /// not.
@@ -78,6 +80,17 @@ impl Namespace {
     /// Creates a veth pair between two namespaces, without addresses and down.
     pub(crate) fn link(&self, near: &str, there: &Namespace, far: &str) {
         self.ip(&format!("link add {near} type veth peer name {far} netns {}", there.0));
+    }
+
+    /// Waits for a TCP socket that listens at this port, over IPv4 and IPv6 or either.
+    #[track_caller]
+    pub(crate) fn wait_for_listener(&self, port: u16) {
+        let deadline = Instant::now() + LIMIT;
+        let filter = format!("sport = :{port}");
+        while done(self.command("ss").args(["-H", "-l", "-t", "-n", &filter])).stdout.is_empty() {
+            assert!(Instant::now() < deadline, "no TCP socket listens at port {port} in {}", self.0);
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Brings an interface without addresses up.

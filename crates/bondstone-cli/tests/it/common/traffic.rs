@@ -4,7 +4,7 @@ use super::namespace::{Namespace, done};
 use super::{LIMIT, Running, Scratch};
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A web server that serves random bytes on the ports 8080 and 8081. It does not outlive the test.
 pub(crate) struct Web {
@@ -40,7 +40,10 @@ impl Web {
         std::fs::write(&configuration, text).unwrap();
         let mut command = server.command("nginx");
         command.arg("-p").arg(&folder).arg("-e").arg(folder.join("error.log")).arg("-c").arg(configuration);
-        Web { content, got: folder.join("got"), _nginx: Running::start(&mut command) }
+        let nginx = Running::start(&mut command);
+        // a client that is refused connects again, and the NFs count that connection
+        server.wait_for_listener(8081);
+        Web { content, got: folder.join("got"), _nginx: nginx }
     }
 
     /// Fetches its bytes and sees that they are its bytes; `host` is as in `10.9.0.2:8080`.
@@ -65,8 +68,8 @@ pub(crate) fn iperf3(client: &Namespace, server: &Namespace, words: &str, receiv
     let deadline = Instant::now() + LIMIT;
     loop {
         let _server = Running::start(server.command("iperf3").args(["-s", "-1"]));
-        // it does not say when it listens; where it was too early, or gave up on a busy machine, there is another try
-        std::thread::sleep(Duration::from_millis(200));
+        server.wait_for_listener(5201);
+        // repeated where it gave up on a busy machine
         let run = client.command("iperf3").arg("-J").args(words.split(' ')).output().unwrap();
         let result = String::from_utf8(run.stdout).unwrap();
         let parsed = serde_json::from_str::<serde_json::Value>(&result).unwrap_or_default();
