@@ -75,12 +75,12 @@ impl Procedure for GivenLoad {
         self.forwarded.push(trial.forwarding_pps());
         let (outcome, goal) = (Outcome::of(trial), &context.settings.goal);
         self.all.add(trial);
-        if !outcome.counts(goal) {
-            self.excused.add(trial);
-        } else {
+        if outcome.counts(goal) {
             self.judged += 1;
             self.exceeding += usize::from(outcome.is_high_loss(goal));
             self.unsent += trial.unsent - trial.unsent_no_buffer;
+        } else {
+            self.excused.add(trial);
         }
     }
 

@@ -49,9 +49,9 @@ impl Bounds {
             remarks.push(Remark::HostInterference { load_pps: load as f64 });
         }
         let regular = narrow && self.undecidable.is_none();
-        if log.host_is_too_busy() && !regular {
-            let interfered = log.trials.iter().filter(|trial| trial.host_interference).count();
-            remarks.push(Remark::HostTooBusy { interfered, trials: log.trials.len() });
+        let too_busy = log.host_is_too_busy() && !regular;
+        if too_busy {
+            remarks.push(Remark::HostTooBusy { interfered: log.interfered_trials(), trials: log.trials.len() });
         }
         let settled = regular || !remarks.is_empty();
         if log.exhausted && !settled {
@@ -61,7 +61,7 @@ impl Bounds {
             remarks.push(Remark::Inversion { holds_pps: holds as f64, fails_pps: fails as f64 });
         }
         let limited_by = match self.upper {
-            _ if self.undecidable.is_some() || log.host_is_too_busy() && !regular => LimitedBy::HostInterference,
+            _ if self.undecidable.is_some() || too_busy => LimitedBy::HostInterference,
             _ if log.exhausted && !settled => LimitedBy::Budget,
             None => LimitedBy::MaxLoad,
             Some(upper) if classify::is_limited_by_generator(goal, at(upper)) => LimitedBy::Generator,
@@ -70,6 +70,7 @@ impl Bounds {
         if let (Some(upper), LimitedBy::Device) = (self.upper, limited_by) {
             remarks.extend(loss_floor::find(goal, upper, &log.trials));
         }
+        // far below a load that could not be judged, any DUT would meet the goal
         let is_unjudged = |outcomes: &Vec<Outcome>| outcomes.iter().all(|outcome| !outcome.counts(goal));
         let unjudged = outcomes
             .iter()

@@ -7,9 +7,9 @@
 //!   a bound that was found above them. Every trial counts for all goals.
 //! * A goal is searched in up to four stages, from single initial trials to the goal itself, all to the width of the
 //!   goal: many or long trials are only spent on loads that fewer or shorter ones found to be bounds. When they decide
-//!   otherwise, the search returns to the first stage whose bounds are too far apart. From the third return in the
-//!   same direction on, the width of the earlier stages is doubled with each: a DUT with rare loss or a large buffer meets the goal in
-//!   fewer or shorter trials at any load.
+//!   otherwise, the search returns to the first stage whose bounds are too far apart. From the third return in the same
+//!   direction on, the width of the earlier stages is doubled with each: a DUT with rare loss or a large buffer meets the
+//!   goal in fewer or shorter trials at any load.
 //! * The first trial is at the highest load; the next load is the rate that was forwarded. From there bounds are
 //!   searched at growing distances, and the interval between them is halved on a logarithmic scale.
 //! * A load is measured until it is decided for the stage.
@@ -80,8 +80,6 @@ struct Stage {
     goal: Goal,
     /// Load that is measured until it is decided.
     load: Option<u64>,
-    /// Bounds of the previous stage that are not confirmed yet.
-    candidates: Vec<u64>,
     /// Distance of the next load from a bound, as a share of the higher load; doubled by each step.
     distance: f64,
     /// Loads whose forwarding rate was used as the next load.
@@ -92,14 +90,7 @@ struct Stage {
 
 impl Stage {
     fn new(goal: Goal) -> Self {
-        Self {
-            goal,
-            load: None,
-            candidates: Vec::new(),
-            distance: goal.width(),
-            hinted: Vec::new(),
-            interfered: BTreeMap::new(),
-        }
+        Self { goal, load: None, distance: goal.width(), hinted: Vec::new(), interfered: BTreeMap::new() }
     }
 
     fn is_given_up(&self, load: u64, limits: &Limits) -> bool {
@@ -181,9 +172,7 @@ impl Mlr {
             {
                 return Some((load, at));
             }
-            // low loads first (taken from the back): trials at them could invalidate a bound found above
-            stage.candidates = bounds_before.ceiling().into_iter().chain(bounds_before.lower).collect();
-            stage.load = view.choose_load(stage.state(self.last));
+            stage.load = view.choose_load(stage, bounds_before, self.last);
             if let Some(load) = stage.load {
                 return Some((load, at));
             }
@@ -191,27 +180,6 @@ impl Mlr {
             bounds_before = view.bounds(|load| stage.is_given_up(load, view.limits));
         }
         None
-    }
-}
-
-/// Part of a stage that choosing a load reads and changes.
-struct StageState<'a> {
-    candidates: &'a mut Vec<u64>,
-    distance: &'a mut f64,
-    hinted: &'a mut Vec<u64>,
-    last: Option<u64>,
-    interfered: &'a BTreeMap<u64, u32>,
-}
-
-impl Stage {
-    fn state(&mut self, last: Option<u64>) -> StageState<'_> {
-        StageState {
-            candidates: &mut self.candidates,
-            distance: &mut self.distance,
-            hinted: &mut self.hinted,
-            last,
-            interfered: &self.interfered,
-        }
     }
 }
 
@@ -250,19 +218,21 @@ impl GoalView<'_> {
         bounds
     }
 
-    /// Returns a load that narrows the bounds; `None` if they are within the width or cannot be narrowed.
-    fn choose_load(&self, state: StageState<'_>) -> Option<u64> {
-        let StageState { candidates, distance, hinted, last, interfered } = state;
-        let given_up = |load: u64| interfered.get(&load).is_some_and(|times| *times > self.limits.interference_retries);
-        let bounds = self.bounds(given_up);
+    /// Returns a load that confirms the bounds of the stage before or narrows those of this one; `None` if they are within
+    /// the width or cannot be narrowed. `last` is the load of the last trial.
+    fn choose_load(&self, stage: &mut Stage, before: Bounds, last: Option<u64>) -> Option<u64> {
+        let bounds = self.bounds(|load| stage.is_given_up(load, self.limits));
         let (min, max) = (self.limits.min_pps, self.limits.max_pps);
         let (lower, upper) = (bounds.lower, bounds.ceiling());
-        while let Some(candidate) = candidates.pop() {
-            let inside = lower.is_none_or(|lower| candidate > lower) && upper.is_none_or(|upper| candidate < upper);
-            if inside && self.class(candidate) == Class::Undecided && !given_up(candidate) {
-                return Some(candidate);
-            }
+        let is_open = |load: &u64| {
+            let inside = lower.is_none_or(|lower| *load > lower) && upper.is_none_or(|upper| *load < upper);
+            inside && self.class(*load) == Class::Undecided && !stage.is_given_up(*load, self.limits)
+        };
+        // low loads first: trials at them could invalidate a bound found above
+        if let Some(load) = before.lower.into_iter().chain(before.ceiling()).find(is_open) {
+            return Some(load);
         }
+        let Stage { distance, hinted, .. } = stage;
         match (lower, upper) {
             (None, None) => Some(max),
             (Some(lower), None) if lower >= max => None,

@@ -32,8 +32,15 @@ pub(crate) struct TrialLog {
     traffic_ns: u64,
     /// True once a trial exceeded the budget.
     pub(crate) exhausted: bool,
-    /// Consecutive trials that do not count because of host interference, and the highest and the last of their loads.
-    interfered: (u32, u64, u64),
+    series: InterferedSeries,
+}
+
+/// Consecutive trials that do not count because of host interference.
+#[derive(Clone, Copy, Default, Debug)]
+struct InterferedSeries {
+    trials: u32,
+    highest_load: u64,
+    last_load: u64,
 }
 
 /// Loads below this fraction of one that could not be judged say nothing: buffers absorb the interference there, whatever
@@ -42,7 +49,14 @@ pub(crate) const UNJUDGED_FRACTION: u64 = 4;
 
 impl TrialLog {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, trials: Vec::new(), pending: None, traffic_ns: 0, exhausted: false, interfered: (0, 0, 0) }
+        Self {
+            limits,
+            trials: Vec::new(),
+            pending: None,
+            traffic_ns: 0,
+            exhausted: false,
+            series: InterferedSeries::default(),
+        }
     }
 
     /// Requests a trial, unless it exceeds the budget.
@@ -78,21 +92,30 @@ impl TrialLog {
 
     /// Records that the last trial, at this load, counts, or does not because of host interference.
     pub(crate) fn record_interference(&mut self, counts: bool, load: u64) {
-        let (times, highest, _) = self.interfered;
-        self.interfered = if counts { (0, 0, 0) } else { (times.saturating_add(1), highest.max(load), load) };
+        let InterferedSeries { trials, highest_load, .. } = self.series;
+        self.series = if counts {
+            InterferedSeries::default()
+        } else {
+            InterferedSeries { trials: trials + 1, highest_load: highest_load.max(load), last_load: load }
+        };
     }
 
     /// Returns true once the host is too busy to measure the DUT.
     pub(crate) fn host_is_too_busy(&self) -> bool {
-        let (times, highest, last) = self.interfered;
-        times > self.limits.interference_retries && last < highest / UNJUDGED_FRACTION
+        let InterferedSeries { trials, highest_load, last_load } = self.series;
+        trials > self.limits.interference_retries && last_load < highest_load / UNJUDGED_FRACTION
+    }
+
+    /// Returns the number of trials with host interference.
+    pub(crate) fn interfered_trials(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.host_interference).count()
     }
 
     pub(crate) fn summary(&self, results: Vec<GoalResult>) -> Summary {
         Summary {
             results,
             trials: self.trials.len(),
-            interfered_trials: self.trials.iter().filter(|trial| trial.host_interference).count(),
+            interfered_trials: self.interfered_trials(),
             traffic_s: self.traffic_ns as f64 / 1e9,
         }
     }

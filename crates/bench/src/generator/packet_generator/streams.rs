@@ -1,6 +1,7 @@
 //! Trials of a profile: several streams, each with its own rate in every second.
 
-use super::{DutStatus, PacketGenerator, PreemptionMeter, Purpose, TxStream, loss_is_host_interference};
+use super::preemption::PreemptionMeter;
+use super::{DutStatus, PacketGenerator, Purpose, TxStream};
 use crate::generator::packet_source::{PacketSource, SyntheticFrames};
 use crate::traffic_spec::profile::{StreamSecond, StreamTimetable, Timetable};
 use crate::trial::{SecondCounts, StreamOutput, Trial, TrialInput, TrialOutput};
@@ -124,12 +125,8 @@ impl PacketGenerator {
         self.tx.iter_mut().for_each(|tx| tx.sequence = last);
         let preemption = preemption?;
         let mut output = self.profile_output(&mut streams, &receiver, input, &preemption);
-        let trial = &mut output.trial;
-        trial.dut = dut.take_poll_times();
-        trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
-        trial.unsent_no_buffer = self.take_no_buffer(timetable.highest_pps(), trial.unsent);
         let gap_limit = streams.iter().map(|state| state.pacer.gap_limit_ns()).min().unwrap_or(u64::MAX);
-        trial.host_interference = loss_is_host_interference(trial, timetable.highest_pps(), dut, gap_limit);
+        self.attribute_loss(dut, &mut output.trial, timetable.highest_pps(), drops_before, gap_limit);
         Ok(output)
     }
 
