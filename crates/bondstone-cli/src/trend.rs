@@ -90,17 +90,13 @@ fn print(out: &mut impl Write, trend: &trend::Trend, metric: &str, all: &[trend:
     writeln!(out, "{}, {}: {metric}, {} results", plain(&trend.dut), plain(&conditions.join(", ")), values.len())?;
     let (Some(first), Some(last)) = (trend.points.first(), trend.points.last()) else { return Ok(()) };
     writeln!(out, "  {}  {}  {}", day(&first.date), sparkline(&values), day(&last.date))?;
-    let limits = |all: &mut dyn Iterator<Item = report::LimitedBy>| {
-        all.map(report::LimitedBy::name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    let names = |limits: &[report::LimitedBy]| {
+        limits.iter().map(|limit| limit.name()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
     };
-    let limited = trend.points.iter().filter_map(|p| p.limited_by);
-    let count = limited.clone().count();
-    if count != 0 {
-        writeln!(
-            out,
-            "  {count} of them not limited by the DUT but by {}: lower bounds",
-            limits(&mut limited.into_iter())
-        )?;
+    let limited: Vec<_> = trend.points.iter().filter_map(|p| p.limited_by).collect();
+    if !limited.is_empty() {
+        let (count, names) = (limited.len(), names(&limited));
+        writeln!(out, "  {count} of them not limited by the DUT but by {names}: lower bounds")?;
     }
     if trend.change_points.is_empty() {
         return writeln!(out, "  no change point: {}", with_unit(last.segment_mean, &trend.unit));
@@ -109,7 +105,7 @@ fn print(out: &mut impl Write, trend: &trend::Trend, metric: &str, all: &[trend:
     for c in &trend.change_points {
         let mut notes: Vec<String> = vec![];
         if !c.limited_by.is_empty() {
-            notes.push(format!("may not be the DUT: limited by {}", limits(&mut c.limited_by.iter().copied())));
+            notes.push(format!("may not be the DUT: limited by {}", names(&c.limited_by)));
         }
         notes.extend(c.differences.iter().map(|(name, a, b)| format!("{name} {a} → {b}")));
         table.row([

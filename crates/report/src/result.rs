@@ -188,17 +188,13 @@ impl Result {
         let summary = self.summary;
         let load = if summary.lower_pps > 0.0 { Some(summary.lower_pps) } else { summary.upper_pps };
         let at_lower = self.trials.iter().filter(|t| Some(t.load_pps) == load && !t.host_interference);
-        let (missing, intended) =
-            at_lower.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
-        (intended > 0.0).then(|| missing / intended)
+        loss_ratio(at_lower)
     }
 
     /// Returns the trials with host interference and the share of their packets that was lost; `None` without any.
     pub fn excluded(&self) -> Option<(usize, f64)> {
         let excluded = || self.trials.iter().filter(|t| t.host_interference);
-        let (missing, intended) =
-            excluded().fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
-        (intended > 0.0).then(|| (excluded().count(), missing / intended))
+        loss_ratio(excluded()).map(|loss| (excluded().count(), loss))
     }
 
     /// Returns the quantity with this name.
@@ -210,4 +206,10 @@ impl Result {
     pub fn highest_latency(&self) -> Option<&Latency> {
         self.latency.iter().max_by(|a, b| a.load_pps.total_cmp(&b.load_pps))
     }
+}
+
+/// Returns the share of the scheduled packets of trials that was lost; `None` without any packet.
+fn loss_ratio<'a>(trials: impl Iterator<Item = &'a Trial>) -> Option<f64> {
+    let (missing, intended) = trials.fold((0.0, 0.0), |(m, i), t| (m + t.missing() as f64, i + t.intended as f64));
+    (intended > 0.0).then(|| missing / intended)
 }

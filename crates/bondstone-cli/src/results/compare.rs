@@ -184,15 +184,7 @@ fn number(value: f64, unit: &str) -> String {
 
 /// Returns the verdict if the interval does not include 1.
 fn verdict(row: &Compared) -> &'static str {
-    let metric = |unit: &str| results::metric::Metric {
-        name: row.metric.clone(),
-        load: None,
-        unit: unit.to_owned(),
-        value: 0.0,
-        uncertainty: results::metric::Uncertainty::Unknown,
-        limited_by: None,
-    };
-    let direction = metric(&row.unit).direction();
+    let direction = Direction::of(&row.metric, &row.unit);
     let higher = match row.interval {
         Some((low, _)) if low > 1.0 => true,
         Some((_, Some(high))) if high < 1.0 => false,

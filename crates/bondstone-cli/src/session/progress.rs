@@ -168,8 +168,7 @@ fn print_method(method: &MethodRun, traffic: &PreparedTraffic) {
             eprintln!("  help: stop other programs, or measure on CPUs of their own (isolcpus)");
         }
         _ if !drops.is_empty() => {
-            let drops: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-            eprintln!("{name}: no rate meets the goal; packets dropped by the chain: {}", drops.join(", "));
+            eprintln!("{name}: no rate meets the goal; packets dropped by the chain: {}", drop_list(drops));
             if let Some(remedy) = drop_remedy(traffic, is_forwarded) {
                 eprintln!("  help: {remedy}");
             }
@@ -202,27 +201,27 @@ fn print_given_load(method: &MethodRun) {
         output.trials.len()
     );
     if !drops.is_empty() {
-        let drops: Vec<_> = drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
-        eprintln!("  packets dropped by the chain: {}", drops.join(", "));
+        eprintln!("  packets dropped by the chain: {}", drop_list(drops));
     }
+}
+
+fn drop_list(drops: &BTreeMap<String, u64>) -> String {
+    drops.iter().map(|(reason, n)| format!("{n} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the remedy for drops at every load. A chain that forwards other packets accepts the traffic, and drops for
 /// other reasons.
 fn drop_remedy(traffic: &PreparedTraffic, is_forwarded: bool) -> Option<&'static str> {
-    let is_synthetic = traffic.captures().is_empty();
-    let remedy = match (is_synthetic, is_forwarded) {
-        (true, true) => return None,
-        (true, false) => {
-            "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address \
-         (dst_mac)"
-        }
-        (false, _) => {
+    if !traffic.captures().is_empty() {
+        return Some(
             "frames of a capture keep their destination: set dst_mac in [traffic] to the router's address, add routes \
-         for the captured addresses or map them to others (--rewrite), or allow the loss (--loss)"
-        }
-    };
-    Some(remedy)
+             for the captured addresses or map them to others (--rewrite), or allow the loss (--loss)",
+        );
+    }
+    (!is_forwarded).then_some(
+        "the table [traffic] of the chain file describes the packets; a router accepts only those to its MAC address \
+         (dst_mac)",
+    )
 }
 
 /// Formats a list of CPUs.

@@ -79,7 +79,7 @@ pub(crate) fn notes(results: &[Result]) -> Vec<String> {
         ));
     }
     let trials = results.iter().map(|r| r.trials.len()).sum::<usize>();
-    let disturbed = results.iter().flat_map(|r| &r.trials).filter(|t| t.host_interference).count();
+    let disturbed = results.iter().filter_map(Result::excluded).map(|(trials, _)| trials).sum::<usize>();
     if disturbed > 0 {
         out.push(format!(
             "{disturbed} of {} invalidated by host interference: a CPU was preempted",

@@ -1,7 +1,7 @@
 //! Comparison of two sets of results under the same conditions.
 
 use crate::conditions::{Conditions, KEYS};
-use crate::metric::{Metric, Uncertainty, metrics};
+use crate::metric::{Metric, Uncertainty, limits, metrics};
 use crate::stats::{self, Ratio};
 use report::{LimitedBy, Result};
 use serde::Serialize;
@@ -247,12 +247,7 @@ fn side(metrics: &[Metric], values: &[f64]) -> Option<Side> {
             Uncertainty::Unknown => (one.value, Some(one.value)),
         };
     }
-    let mut limited_by: Vec<LimitedBy> = vec![];
-    for limit in metrics.iter().filter_map(|m| m.limited_by) {
-        max = None;
-        if !limited_by.contains(&limit) {
-            limited_by.push(limit);
-        }
-    }
+    let limited_by = limits(metrics.iter());
+    let max = max.filter(|_| limited_by.is_empty());
     Some(Side { n: values.len(), median, min, max, limited_by })
 }

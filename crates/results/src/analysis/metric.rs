@@ -57,6 +57,18 @@ pub enum Direction {
     Unknown,
 }
 
+impl Direction {
+    /// Returns the direction in which a metric with this name and unit improves.
+    pub fn of(name: &str, unit: &str) -> Direction {
+        match unit {
+            "pps" | "bps" | "per second" | "frames" => Direction::HigherIsBetter,
+            "ns" | "s" => Direction::LowerIsBetter,
+            _ if name == "loss" => Direction::LowerIsBetter,
+            _ => Direction::Unknown,
+        }
+    }
+}
+
 impl Metric {
     fn new(name: &str, unit: &str, value: f64, uncertainty: Uncertainty) -> Metric {
         Metric { name: name.to_owned(), load: None, unit: unit.to_owned(), value, uncertainty, limited_by: None }
@@ -72,12 +84,7 @@ impl Metric {
 
     /// Returns the direction in which it improves.
     pub fn direction(&self) -> Direction {
-        match self.unit.as_str() {
-            "pps" | "bps" | "per second" | "frames" => Direction::HigherIsBetter,
-            "ns" | "s" => Direction::LowerIsBetter,
-            _ if self.name == "loss" => Direction::LowerIsBetter,
-            _ => Direction::Unknown,
-        }
+        Direction::of(&self.name, &self.unit)
     }
 }
 
@@ -115,6 +122,17 @@ fn other_limit(limited_by: LimitedBy) -> Option<LimitedBy> {
         LimitedBy::Dut | LimitedBy::LineRate | LimitedBy::Budget => None,
         LimitedBy::Generator | LimitedBy::HostInterference | LimitedBy::MaxLoad => Some(limited_by),
     }
+}
+
+/// Returns the distinct limits of throughputs that the DUT did not limit.
+pub(crate) fn limits<'a>(metrics: impl Iterator<Item = &'a Metric>) -> Vec<LimitedBy> {
+    let mut limits: Vec<LimitedBy> = vec![];
+    for limit in metrics.filter_map(|m| m.limited_by) {
+        if !limits.contains(&limit) {
+            limits.push(limit);
+        }
+    }
+    limits
 }
 
 /// Returns a number by name: `p99` at the highest load, `p99 at 50 %` at another.

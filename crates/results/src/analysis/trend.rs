@@ -2,7 +2,7 @@
 
 use crate::change_points::{MAX_VALUES, Segment, segments};
 use crate::conditions::Conditions;
-use crate::metric::{Metric, metric};
+use crate::metric::{Metric, limits, metric};
 use report::{LimitedBy, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -114,12 +114,7 @@ fn change_point(before: &Segment, after: &Segment, results: &[Value<'_>]) -> Cha
         ("kernel", |r| r.environment.kernel.clone()),
         ("CPU", |r| r.environment.cpu.clone()),
     ];
-    let mut limited_by: Vec<LimitedBy> = vec![];
-    for limit in results[before.first..after.first + after.len].iter().filter_map(|(_, metric)| metric.limited_by) {
-        if !limited_by.contains(&limit) {
-            limited_by.push(limit);
-        }
-    }
+    let both = &results[before.first..after.first + after.len];
     let differences = facts.iter().map(|(name, read)| ((*name).to_owned(), read(old), read(new)));
     ChangePoint {
         date: new.environment.date.clone(),
@@ -130,6 +125,6 @@ fn change_point(before: &Segment, after: &Segment, results: &[Value<'_>]) -> Cha
         stddev_before: before.stddev,
         stddev_after: after.stddev,
         differences: differences.filter(|(_, a, b)| a != b).collect(),
-        limited_by,
+        limited_by: limits(both.iter().map(|(_, metric)| metric)),
     }
 }
