@@ -174,8 +174,8 @@ struct Synthetic {
     /// lb-1000, gw-1000 with 1 to 100000 entries.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["flows", "short"])]
     trace: Option<String>,
-    /// Headers: eth/ipv4/udp, eth/ipv6/tcp, with one or two /vlan:ID after eth, or in a tunnel: vxlan:5(eth/ipv4/udp),
-    /// vxlan:5@192.0.2.1-192.0.2.2(...).
+    /// Headers: eth/ipv4/udp, eth/ipv6/tcp, behind eth /vlan:ID once or twice and /mpls:LABEL or /pppoe:SESSION, or in a
+    /// tunnel: vxlan:5(eth/ipv4/udp), gtpu:5(ipv4/udp), srv6(ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
     #[arg(long, value_name = "STACK", conflicts_with = "short")]
     stack: Option<String>,
     /// Short TCP connections with this many packets each and this many open at a time, such as 10x1024. With

@@ -12,7 +12,7 @@ use std::path::Path;
 use pcap::{LinkType, Reader, Record};
 use wire::checksum::Pseudo;
 use wire::flow::FiveTuple;
-use wire::{EtherType, IpProtocol, MacAddr, ipv4, ipv6};
+use wire::{IpProtocol, MacAddr, ipv4, ipv6};
 
 use crate::departures::Departures;
 use crate::pace::PaceError;
@@ -580,10 +580,9 @@ fn prepare(frame: &[u8], entry: &mut Entry) {
 /// Returns the pseudo header of the packet, unless a routing header hides where it goes (RFC 8200 §8.1).
 fn pseudo(frame: &[u8], place: &Payload) -> Option<Pseudo> {
     let packet = frame.get(place.network..place.end)?;
-    let field = place.network.checked_sub(2)?;
-    match EtherType(u16::from_be_bytes([*frame.get(field)?, *frame.get(field + 1)?])) {
-        EtherType::IPV4 => ipv4::Packet::new(packet).ok().map(|packet| packet.pseudo()),
-        EtherType::IPV6 => {
+    match packet.first()? >> 4 {
+        4 => ipv4::Packet::new(packet).ok().map(|packet| packet.pseudo()),
+        6 => {
             let packet = ipv6::Packet::new(packet).ok()?;
             let routed = packet.extensions().any(|extension| extension.kind == IpProtocol::ROUTING);
             (!routed).then(|| packet.pseudo())

@@ -13,16 +13,17 @@
 //! | 12–17 | departure stamp, the low 48 bits of a tick counter: 26 hours at 3 GHz |
 //!
 //! A network function may change whatever lies outside the payload without breaking the probe: MAC addresses, VLAN
-//! tags, time to live, traffic class, addresses, ports, options, checksums; it may put frames into VXLAN or take them out of
-//! it. [`find`] looks for the probe behind up to four VLAN tags, behind IPv4 options and IPv6 extension headers, and within one
-//! VXLAN tunnel, if headers are 256 bytes or less in all. Fragments, other tunnels and encryption hide it, unless the
-//! receiver is told another place. A payload may only be changed behind the probe, and if the receiver checks payloads, not
-//! at all.
+//! tags, time to live, traffic class, addresses, ports, options, checksums; it may add or remove a tunnel. [`find`] looks
+//! for the probe behind up to four VLAN tags, behind MPLS labels or PPPoE, behind IPv4 options and IPv6 extension headers,
+//! and within one tunnel of VXLAN, GTP-U, SRv6 or IP in IP, if headers are 256 bytes or less in all. Fragments, other
+//! tunnels and encryption hide it, unless the receiver is told another place. A payload may only be changed behind the
+//! probe, and if the receiver checks payloads, not at all.
 
 use wire::checksum::Sum;
-use wire::{EtherType, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan};
+use wire::flow::FiveTuple;
+use wire::{EtherType, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp, ipv4, ipv6};
 
-use crate::stack::{VXLAN_LEN, VXLAN_PORT};
+use crate::stack;
 
 /// Bytes of a probe.
 pub const LEN: usize = 18;
@@ -33,6 +34,8 @@ pub const SEQUENCE_BITS: u32 = 40;
 /// Bits of a stamp.
 pub const STAMP_BITS: u32 = 48;
 
+/// MPLS labels that are looked behind.
+const MAX_LABELS: usize = 16;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 const STAMP_MASK: u64 = (1 << STAMP_BITS) - 1;
 
@@ -165,60 +168,136 @@ pub fn find(frame: &[u8]) -> Option<usize> {
     payload(frame).filter(|place| place.end - place.start >= LEN).map(|place| place.start)
 }
 
-/// The payload of the UDP or TCP packet in a frame, that of the frame within where it is of VXLAN (RFC 7348 §5).
+/// The payload of the UDP or TCP packet in a frame, of the inner one in a tunnel.
 pub(crate) fn payload(frame: &[u8]) -> Option<Payload> {
-    let outer = outer_payload(frame)?;
-    let port = frame.get(outer.transport + 2..outer.transport + 4)?;
-    if outer.start != outer.transport + 8 || port != VXLAN_PORT.to_be_bytes() {
-        return Some(outer);
+    let outer = Upper::of(frame, network(frame, 0)?)?;
+    let (within, checksum) = match outer.protocol {
+        IpProtocol::IPV4 | IpProtocol::IPV6 => (Some(outer.start), None),
+        _ => {
+            let payload = outer.payload(frame)?;
+            (inner_network(frame, &payload), Some(payload.checksum))
+        }
+    };
+    let within = within.and_then(|at| {
+        let frame = frame.get(..outer.end)?;
+        Upper::of(frame, at)?.payload(frame)
+    });
+    match within {
+        Some(within) => Some(Payload { tunnel: checksum, ..within }),
+        None => outer.payload(frame),
     }
-    let at = outer.start + VXLAN_LEN;
-    let flags = frame.get(outer.start).copied();
-    let within =
-        frame.get(at..outer.end).filter(|_| flags.is_some_and(|flags| flags & 0x08 != 0)).and_then(outer_payload);
-    Some(within.map_or(outer, |within| Payload {
-        network: at + within.network,
-        transport: at + within.transport,
-        checksum: at + within.checksum,
-        start: at + within.start,
-        end: at + within.end,
-        tunnel: Some(outer.checksum),
-    }))
 }
 
-fn outer_payload(frame: &[u8]) -> Option<Payload> {
-    let mut ether_type = EtherType(u16::from_be_bytes(*frame.get(12..)?.first_chunk()?));
-    let mut at = 14;
+/// Returns the offset of the IP header within the VXLAN or GTP-U tunnel that this is the payload of.
+fn inner_network(frame: &[u8], outer: &Payload) -> Option<usize> {
+    let port = u16::from_be_bytes(*frame.get(outer.transport + 2..)?.first_chunk()?);
+    let flags = *frame.get(outer.start)?;
+    match port {
+        _ if outer.start != outer.transport + 8 => None,
+        stack::VXLAN_PORT if flags & stack::VXLAN_FLAGS != 0 => network(frame, outer.start + stack::VXLAN_LEN),
+        stack::GTPU_PORT => Some(outer.start + gtpu_len(frame.get(outer.start..)?)?),
+        _ => None,
+    }
+}
+
+/// Returns the length of a GTP-U header with its extension headers (3GPP TS 29.281 §5).
+fn gtpu_len(header: &[u8]) -> Option<usize> {
+    let flags = *header.first()?;
+    if flags & 0xf0 != stack::GTPU_FLAGS {
+        return None;
+    }
+    // the flags E, S and PN: a next extension header, a sequence number and an N-PDU number
+    if flags & 0x07 == 0 {
+        return Some(stack::GTPU_LEN);
+    }
+    let mut len = stack::GTPU_LEN + 4;
+    let mut next = if flags & 0x04 != 0 { *header.get(len - 1)? } else { 0 };
+    while next != 0 {
+        len += 4 * usize::from(*header.get(len).filter(|words| **words != 0)?);
+        next = *header.get(len - 1)?;
+    }
+    Some(len)
+}
+
+/// Returns the offset of the IP header in the frame at `at`, behind VLAN tags and either MPLS labels or PPPoE.
+fn network(frame: &[u8], at: usize) -> Option<usize> {
+    let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+    let mut ether_type = EtherType(word(at + 12)?);
+    let mut at = at + 14;
     for _ in 0..wire::flow::MAX_TAGS {
         if !ether_type.is_vlan() {
             break;
         }
-        let tag = frame.get(at..)?;
-        Vlan::check(tag).ok()?;
-        ether_type = EtherType(u16::from_be_bytes([*tag.get(2)?, *tag.get(3)?]));
+        ether_type = EtherType(word(at + 2)?);
         at += 4;
     }
-    let packet = frame.get(at..)?;
-    let tuple = wire::flow::FiveTuple::of_frame(frame)?;
-    let (header, extent) = match ether_type {
-        EtherType::IPV4 => (Ipv4::check(packet).ok()?, Ipv4::extent(packet)),
-        EtherType::IPV6 => (Ipv6::check(packet).ok()?, Ipv6::extent(packet)),
-        _ => return None,
-    };
-    // A fragment's tuple has no ports; neither has a packet that is cut short or sent to port 0.
-    if tuple.src_port == 0 && tuple.dst_port == 0 {
-        return None;
+    match ether_type {
+        EtherType::IPV4 | EtherType::IPV6 => Some(at),
+        EtherType::MPLS => {
+            // the lowest bit of the third byte is set in the last label (RFC 3032 §2.1)
+            let is_last = |label: &[u8; 4]| label[2] & 1 != 0;
+            let (labels, _) = frame.get(at..)?.as_chunks();
+            Some(at + 4 * (labels.iter().take(MAX_LABELS).position(is_last)? + 1))
+        }
+        EtherType::PPPOE => {
+            let protocol = word(at + stack::PPPOE_LEN - 2)?;
+            [stack::PPP_IPV4, stack::PPP_IPV6].contains(&protocol).then_some(at + stack::PPPOE_LEN)
+        }
+        _ => None,
     }
-    let upper = packet.get(header..extent)?;
-    let (start, end, checksum) = match tuple.protocol {
-        IpProtocol::UDP => (Udp::check(upper).ok()?, Udp::extent(upper), 6),
-        IpProtocol::TCP => (Tcp::check(upper).ok()?, upper.len(), 16),
-        _ => return None,
-    };
-    let transport = at + header;
-    let end = transport + end;
-    let checksum = transport + checksum;
-    Some(Payload { network: at, transport, checksum, start: transport + start, end, tunnel: None })
+}
+
+/// Places in an IP packet.
+struct Upper {
+    network: usize,
+    protocol: IpProtocol,
+    /// True if it has ports.
+    has_ports: bool,
+    /// First byte behind the IP header and its extension headers.
+    start: usize,
+    /// Behind the packet.
+    end: usize,
+}
+
+impl Upper {
+    /// Parses the IP header at `network`; none for fragments.
+    fn of(frame: &[u8], network: usize) -> Option<Upper> {
+        let packet = frame.get(network..)?;
+        let (tuple, header, extent) = match packet.first()? >> 4 {
+            4 if !ipv4::Packet::new(packet).ok()?.header().is_fragment() => {
+                (FiveTuple::of_ipv4(packet)?, Ipv4::check(packet).ok()?, Ipv4::extent(packet))
+            }
+            6 => {
+                let fragment = |extension: ipv6::Extension<'_>| extension.kind == IpProtocol::FRAGMENT;
+                if ipv6::Packet::new(packet).ok()?.extensions().any(fragment) {
+                    return None;
+                }
+                (FiveTuple::of_ipv6(packet)?, Ipv6::check(packet).ok()?, Ipv6::extent(packet))
+            }
+            _ => return None,
+        };
+        let has_ports = tuple.src_port != 0 || tuple.dst_port != 0;
+        let (start, end) = (network + header, network + extent);
+        Some(Upper { network, protocol: tuple.protocol, has_ports, start, end })
+    }
+
+    /// Returns the payload of UDP or TCP.
+    fn payload(&self, frame: &[u8]) -> Option<Payload> {
+        let upper = frame.get(self.start..self.end).filter(|_| self.has_ports)?;
+        let (header, end, checksum) = match self.protocol {
+            IpProtocol::UDP => (Udp::check(upper).ok()?, Udp::extent(upper), 6),
+            IpProtocol::TCP => (Tcp::check(upper).ok()?, upper.len(), 16),
+            _ => return None,
+        };
+        Some(Payload {
+            network: self.network,
+            transport: self.start,
+            checksum: self.start + checksum,
+            start: self.start + header,
+            end: self.start + end,
+            tunnel: None,
+        })
+    }
 }
 
 /// Places in a frame.
@@ -335,7 +414,7 @@ mod tests {
         let probe = Probe { stream: 3, sequence: 5, stamp: 7 };
         let bytes = probe.to_bytes();
         let udp = || build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 2000).payload(&bytes);
-        let options = wire::ipv4::options(&[wire::ipv4::Ipv4Option::RouterAlert(0)]).unwrap();
+        let options = ipv4::options(&[ipv4::Ipv4Option::RouterAlert(0)]).unwrap();
         let frames = [
             (udp().to_vec(), 42),
             (udp().ttl(1).dscp(46).src_mac(wire::MacAddr([2; 6])).to_vec(), 42),

@@ -162,7 +162,7 @@ impl Short {
         let stack = Stack { ipv6: !is_v4, tcp: true, ..Stack::default() };
         let of = |size: FrameSize| {
             if size.with_fcs() < needed {
-                return Err(TooSmall { size, stack, probe: true, needed });
+                return Err(TooSmall { size, stack: stack.clone(), probe: true, needed });
             }
             let data = TcpFlags::ACK | TcpFlags::PSH;
             let kinds = [TcpFlags::SYN, data, data | TcpFlags::FIN];

@@ -14,7 +14,7 @@ use crate::flows::{FlowSettings, Flows, Table, Transport, V4, V6, native_sum};
 use crate::probe::{self, Probe};
 use crate::random::scramble;
 use crate::size::{FCS, FrameSize, Mix};
-use crate::stack::{FIRST_PORT, Stack};
+use crate::stack::{FIRST_PORT, FlowField, Stack};
 
 /// Content of a payload.
 pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
@@ -28,7 +28,7 @@ pub(crate) static PATTERN: [u8; FrameSize::MAX.with_fcs() as usize] = {
 };
 
 /// A frame of the mix is too small for its headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "frames of {size} bytes cannot hold {stack}{probe}; the smallest that can have {needed} bytes including FCS",
     probe = if *.probe { " and a probe" } else { "" }
@@ -45,7 +45,7 @@ pub struct TooSmall {
 }
 
 /// Error of a template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
     /// A size is too small.
@@ -61,9 +61,12 @@ pub enum TemplateError {
     },
 }
 
+/// Bytes of an Ethernet header.
+const ETHERNET_LEN: usize = 14;
+
 /// Returns the bytes in front of the payload; the longest are TCP over IPv6.
 pub(crate) const fn headers(v4: bool, tcp: bool) -> usize {
-    14 + if v4 { 20 } else { 40 } + if tcp { 20 } else { 8 }
+    ETHERNET_LEN + if v4 { 20 } else { 40 } + if tcp { 20 } else { 8 }
 }
 
 /// Heads are long enough for all headers and a probe, and as long as the smallest frame.
@@ -101,7 +104,7 @@ pub struct Template {
 #[derive(Clone, Debug)]
 struct Extra {
     sizes: Box<[Size]>,
-    /// Offset of the frame with IP and transport, whose MAC addresses are then overwritten by the outer headers.
+    /// Offset of the frame with IP and transport, whose Ethernet header is then overwritten by the other headers.
     shift: usize,
     /// For each size what stands in front.
     fronts: Box<[Box<[u8]>]>,
@@ -109,8 +112,8 @@ struct Extra {
     macs: Option<Arc<[[u8; 12]]>>,
     /// Their offset.
     macs_at: usize,
-    /// Offset of the source port of a tunnel.
-    port_at: Option<usize>,
+    /// Field of a tunnel that differs between flows.
+    flow_field: Option<FlowField>,
 }
 
 impl Template {
@@ -119,23 +122,24 @@ impl Template {
     /// # Errors
     /// [`TooSmall`] if a size of the mix cannot hold the headers, or headers and probe.
     pub fn new(flows: &Flows, mix: &Mix, probe: bool) -> Result<Self, TooSmall> {
-        Self::build(flows, mix, probe, stack_of(flows))
+        Self::build(flows, mix, probe, &stack_of(flows))
     }
 
-    /// As [`new`](Self::new), with VLAN tags or in a tunnel. The MAC addresses of `flows` are the frames' within a tunnel, and
-    /// where flows do not differ in them also the tunnel's; the tunnel's source port is another for each flow.
+    /// As [`new`](Self::new), with other headers. The MAC addresses of `flows` are those of the frames within a tunnel, and
+    /// where flows do not differ in them also the tunnel's; the source port or flow label of the tunnel is another for each
+    /// flow.
     ///
     /// # Errors
     /// See [`TemplateError`].
     pub fn stacked(flows: &Flows, mix: &Mix, probe: bool, stack: &Stack) -> Result<Self, TemplateError> {
         let plain = stack_of(flows);
         if (stack.ipv6, stack.tcp) != (plain.ipv6, plain.tcp) {
-            return Err(TemplateError::Unlike { stack: *stack, flows: plain });
+            return Err(TemplateError::Unlike { stack: stack.clone(), flows: plain });
         }
-        Ok(Self::build(flows, mix, probe, *stack)?)
+        Ok(Self::build(flows, mix, probe, stack)?)
     }
 
-    fn build(flows: &Flows, mix: &Mix, probe: bool, stack: Stack) -> Result<Self, TooSmall> {
+    fn build(flows: &Flows, mix: &Mix, probe: bool, stack: &Stack) -> Result<Self, TooSmall> {
         let (v4, tcp) = (!stack.ipv6, stack.tcp);
         let bytes = headers(v4, tcp) + if probe { probe::LEN } else { 0 };
         let head = bytes.max(FrameSize::MIN.without_fcs());
@@ -145,24 +149,23 @@ impl Template {
         let mut fronts = Vec::new();
         let mut size = |size: FrameSize| {
             if size.with_fcs() < needed {
-                return Err(TooSmall { size, stack, probe, needed });
+                return Err(TooSmall { size, stack: stack.clone(), probe, needed });
             }
             let within = size.without_fcs() - shift;
-            fronts.push(stack.front(src, dst, within).into());
+            fronts.push(stack.front(src, dst, within - ETHERNET_LEN).into());
             let mut made = Size::new(flows.settings(), v4, within, probe, TcpFlags::ACK | TcpFlags::PSH);
             made.len += shift;
             Ok(made)
         };
         let mut sizes: Box<[Size]> = mix.entries().iter().map(|(bytes, _)| size(*bytes)).collect::<Result<_, _>>()?;
-        let tunnel = stack.tunnel.map_or(0, |tunnel| tunnel.len());
         let is_extra = shift != 0 || flows.fronts().is_some();
         let extra = is_extra.then(|| Extra {
             sizes: std::mem::take(&mut sizes),
             shift,
             fronts: fronts.into(),
             macs: flows.fronts().cloned(),
-            macs_at: tunnel,
-            port_at: tunnel.checked_sub(crate::stack::VXLAN_LEN + 8),
+            macs_at: stack.macs_at(),
+            flow_field: stack.flow_field(),
         });
         let extra = extra.map(Box::new);
         Ok(Self {
@@ -233,8 +236,11 @@ impl Template {
         if let Some(macs) = &extra.macs {
             put(frame, extra.macs_at, *macs.get(flow as usize)?);
         }
-        if let Some(at) = extra.port_at {
-            put(frame, at, (FIRST_PORT | scramble(flow.into()) as u16).to_be_bytes());
+        let hash = scramble(flow.into());
+        match extra.flow_field {
+            None => {}
+            Some(FlowField::Port(at)) => put(frame, at, (FIRST_PORT | hash as u16).to_be_bytes()),
+            Some(FlowField::Label(at)) => put(frame, at, (6 << 28 | hash as u32 & 0xf_ffff).to_be_bytes()),
         }
         Some(len)
     }

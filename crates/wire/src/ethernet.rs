@@ -103,6 +103,8 @@ impl EtherType {
     pub const QINQ: Self = Self(0x88a8);
     /// MPLS unicast
     pub const MPLS: Self = Self(0x8847);
+    /// PPPoE session (RFC 2516 §4)
+    pub const PPPOE: Self = Self(0x8864);
     /// LLDP
     pub const LLDP: Self = Self(0x88cc);
     /// IEEE 1588 precision time protocol

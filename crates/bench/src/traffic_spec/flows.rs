@@ -24,7 +24,7 @@ pub fn flow_settings(file: &ChainFile, count: u32) -> Result<FlowSettings, Diagn
 pub(crate) fn flow_settings_for_stack(
     file: &ChainFile,
     count: u32,
-    stack: Option<Stack>,
+    stack: Option<&Stack>,
 ) -> Result<FlowSettings, Diagnostic> {
     let t = &file.traffic;
     let error = |value: &str, problem: String, remedy: &str| traffic_error(file, value, problem, remedy);

@@ -36,7 +36,7 @@ impl PreparedTraffic {
     /// # Errors
     /// [`PrepareError`].
     pub fn synthetic(name: &str, flows: &Flows, mix: &Mix) -> Result<PreparedTraffic, PrepareError> {
-        PreparedTraffic::synthetic_with_options(name, flows, None, mix, SyntheticOptions::default())
+        PreparedTraffic::synthetic_with_options(name, flows, None, mix, &SyntheticOptions::default())
     }
 
     /// Prepares synthetic frames with the headers of `options`, and those of the flows `back` in the reverse direction.
@@ -48,18 +48,19 @@ impl PreparedTraffic {
         flows: &Flows,
         back: Option<&Flows>,
         mix: &Mix,
-        options: SyntheticOptions,
+        options: &SyntheticOptions,
     ) -> Result<PreparedTraffic, PrepareError> {
         check_sizes(mix)?;
-        let template = |flows: &Flows, stack: Option<Stack>| match stack {
-            Some(stack) => Template::stacked(flows, mix, true, &stack),
+        let template = |flows: &Flows, stack: Option<&Stack>| match stack {
+            Some(stack) => Template::stacked(flows, mix, true, stack),
             None => Template::new(flows, mix, true).map_err(TemplateError::from),
         };
-        let back = back.map(|back| template(back, options.stack.map(Stack::reversed))).transpose()?;
-        let template = template(flows, options.stack)?;
+        let reversed = options.stack.clone().map(Stack::reversed);
+        let back = back.map(|back| template(back, reversed.as_ref())).transpose()?;
+        let template = template(flows, options.stack.as_ref())?;
         Ok(PreparedTraffic {
             name: name.to_owned(),
-            frames: FrameSource::Made { template, back, mix: mix.clone(), options },
+            frames: FrameSource::Made { template, back, mix: mix.clone(), options: options.clone() },
         })
     }
 
@@ -165,7 +166,7 @@ impl PreparedTraffic {
         match &self.frames {
             FrameSource::Made { template, mix, options, .. } => {
                 let settings = template.flows().settings();
-                let stack = options.stack.map_or_else(|| "udp".to_owned(), |stack| stack.to_string());
+                let stack = options.stack.as_ref().map_or_else(|| "udp".to_owned(), Stack::to_string);
                 let hash = options.trace.map(|trace| trace.sha256(Direction::Forward, synthetic::TRACE_SEED));
                 let traffic = of(self.sizes(mix), settings.count.into(), &stack, settings.seed);
                 report::Traffic { trace_sha256: hash, ..traffic }

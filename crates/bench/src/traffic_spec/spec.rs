@@ -108,12 +108,14 @@ impl TrafficSpec {
                     Some(trace) => flows_of_trace(trace, Direction::Forward, *order, file)?
                         .map_err(|e| error("trace", &trace.to_string(), e.to_string()))?,
                     None => {
-                        let settings =
-                            FlowSettings { order: *order, ..flow_settings_for_stack(file, *flows, options.stack)? };
+                        let settings = FlowSettings {
+                            order: *order,
+                            ..flow_settings_for_stack(file, *flows, options.stack.as_ref())?
+                        };
                         Flows::new(settings).map_err(|e| error("flows", &flows.to_string(), e.to_string()))?
                     }
                 };
-                if let Some(stack) = options.stack.filter(|stack| stack.ipv6 == forward.is_ipv4()) {
+                if let Some(stack) = options.stack.as_ref().filter(|stack| stack.ipv6 == forward.is_ipv4()) {
                     let problem = "has another IP version than the addresses in [traffic]".to_owned();
                     return Err(error("stack", &stack.to_string(), problem));
                 }
@@ -126,7 +128,7 @@ impl TrafficSpec {
                     }
                 };
                 let prepare = |(name, mix): &(String, Mix)| {
-                    PreparedTraffic::synthetic_with_options(name, &forward, reverse.as_ref(), mix, *options)
+                    PreparedTraffic::synthetic_with_options(name, &forward, reverse.as_ref(), mix, options)
                         .map_err(|e| error("frames", name, e.to_string()))
                 };
                 frames.iter().map(prepare).collect()

@@ -10,7 +10,7 @@ use traffic::{ShortSettings, Stack};
 pub(crate) const TRACE_SEED: u64 = 0;
 
 /// Options of synthetic traffic; by default UDP over IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SyntheticOptions {
     /// NFPA trace in place of flows.
     pub trace: Option<Name>,
@@ -60,7 +60,7 @@ impl SyntheticOptions {
                 return error("short", short.to_string(), problem, "leave out trace, stack, flows and order, or short");
             }
         }
-        match (self.trace, self.stack) {
+        match (self.trace, &self.stack) {
             (Some(trace), _) if flows => {
                 let problem = "a trace has its own flows";
                 error("trace", trace.to_string(), problem, "leave out flows, or the trace")
@@ -77,7 +77,7 @@ impl SyntheticOptions {
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (String, String)> {
         let named = |name: &str, value: Option<String>| value.map(|value| (name.to_owned(), value));
         let trace = named("trace", self.trace.map(|trace| trace.to_string()));
-        let stack = named("stack", self.stack.map(|stack| stack.to_string()));
+        let stack = named("stack", self.stack.as_ref().map(Stack::to_string));
         let short = named("short", self.short.map(|short| short.to_string()));
         [trace, stack, short].into_iter().flatten()
     }
@@ -134,7 +134,7 @@ mod tests {
         let (at, d) = both.checked(false, false).unwrap_err();
         assert_eq!((at, d.value.as_deref(), d.remedy.is_some()), ("bidirectional", Some("10x7"), true));
         let options = SyntheticOptions::parse(Some("simple"), None, None).unwrap();
-        assert!(options.checked(false, true).is_ok() && options.checked(true, false).is_err());
+        assert!(options.clone().checked(false, true).is_ok() && options.checked(true, false).is_err());
         assert!(SyntheticOptions::parse(None, None, Some("10")).unwrap().checked(false, true).is_err());
     }
 }

@@ -428,6 +428,31 @@ fn accounts_for_both_directions() {
 }
 
 #[test]
+fn every_header_stack_returns_with_its_probes() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = ports(&["\"a\", \"count\", \"b\"", "\"b\", \"a\""]);
+    for stack in [
+        "eth/vlan:7/mpls:16/mpls:17/ipv4/udp",
+        "eth/pppoe:3/ipv4/tcp",
+        "eth/vlan:7/vxlan:5@192.0.2.1-192.0.2.2(eth/ipv6/udp)",
+        "gtpu:5@2001:db8::1-2001:db8::2(ipv4/udp)",
+        "srv6@2001:db8::1-2001:db8::2,2001:db8::3(ipv6/tcp)",
+    ] {
+        let said =
+            bench(&scratch, &chain, &[&SHORT[..], &["--frames", "256", "--bidirectional", "--stack", stack]].concat());
+        let results = documents(&said);
+        assert_eq!(results[0].traffic.protocol, stack);
+        assert!(check_both_directions(&results[0]).iter().all(|t| t.lost == 0));
+        assert!(results[0].latency.iter().all(|l| l.p50_ns > 0.0));
+    }
+    let said = bench(&scratch, &chain, &["--frames", "64", "--stack", "srv6(ipv4/udp)"]);
+    assert!(said.status == Some(2) && said.err.contains("128"), "{}", said.err);
+}
+
+#[test]
 fn a_chain_in_one_direction_loses_only_the_other() {
     if !has_cpu_0_and_another() {
         return;

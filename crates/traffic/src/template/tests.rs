@@ -1,10 +1,13 @@
 use proptest::prelude::*;
+use std::net::IpAddr;
 use wire::{Header, MacAddr, ethernet, ipv4, ipv6, tcp, udp};
 
 use super::*;
 use crate::probe::{MIN_SIZE, Reading};
-use crate::stack::Tags;
+use crate::stack::{Encapsulation, Shim, Tags};
 use crate::{Flow, Order};
+
+mod dissected;
 
 fn settings(v4: bool, transport: Transport, count: u32) -> FlowSettings {
     let base = if v4 { FlowSettings::v4() } else { FlowSettings::v6() };
@@ -116,56 +119,122 @@ proptest! {
     }
 }
 
-const FRONTS: [&str; 5] =
-    ["", "/vlan:7", "/vlan:9/vlan:7", "vxlan:5@192.0.2.7-192.0.2.8", "eth/vlan:3/vxlan:77@2001:db8::7-2001:db8::8"];
+const FRONTS: [&str; 11] = [
+    "",
+    "/vlan:7",
+    "/vlan:9/vlan:7",
+    "/vlan:7/mpls:16/mpls:1048561",
+    "/vlan:7/pppoe:9",
+    "vxlan:5@192.0.2.7-192.0.2.8",
+    "eth/vlan:3/vxlan:77@2001:db8::7-2001:db8::8",
+    "eth/vlan:3/gtpu:5@192.0.2.7-192.0.2.8",
+    "gtpu:5@2001:db8::7-2001:db8::8",
+    "srv6@2001:db8::1-2001:db8::2",
+    "eth/vlan:3/srv6@2001:db8::1-2001:db8::2,2001:db8::3,2001:db8::4",
+];
 
 /// Returns a stack around flows of `transport` and version.
 fn stack(front: &str, tags: &str, v4: bool, transport: Transport) -> Stack {
     let (ip, upper) = (if v4 { "ipv4" } else { "ipv6" }, if transport == Transport::Tcp { "tcp" } else { "udp" });
-    let text = match front.split_once("vxlan") {
-        Some(_) => format!("{front}(eth{tags}/{ip}/{upper})"),
-        None => format!("eth{front}{tags}/{ip}/{upper}"),
+    let text = match front {
+        _ if front.contains("vxlan") => format!("{front}(eth{tags}/{ip}/{upper})"),
+        _ if front.contains("gtpu") || front.contains("srv6") => format!("{front}({ip}/{upper})"),
+        _ => format!("eth{front}{tags}/{ip}/{upper}"),
     };
     text.parse().unwrap()
 }
 
-/// Removes and checks the headers that the stack puts in front of a frame.
+/// Removes and checks the headers that the stack puts in front of a frame. A frame in a tunnel of packets gets the MAC
+/// addresses of the tunnel.
 fn bare(frame: &[u8], stack: &Stack, macs: (MacAddr, MacAddr)) -> Vec<u8> {
     let mut frame = frame.to_vec();
-    if let Some(tunnel) = stack.tunnel {
-        let tags = tunnel.tags.len();
+    let ether_type: &[u8] = if stack.ipv6 { &[0x86, 0xdd] } else { &[0x08, 0x00] };
+    if let Some(tunnel) = &stack.tunnel {
+        let link = tunnel.link.tags;
+        assert!(matches!(link, Tags::None | Tags::One(3)), "{stack}");
+        let at = if link == Tags::None { 14 } else { 18 };
         let outer = wire::flow::FiveTuple::of_frame(&frame).unwrap();
-        assert_eq!((outer.src, outer.dst, outer.dst_port), (tunnel.src, tunnel.dst, 4789));
-        assert!(outer.src_port >= 49_152);
-        let ip = &frame[14 + tags..];
-        let datagram = if tunnel.src.is_ipv4() {
-            let packet = ipv4::Packet::new(ip).unwrap();
+        let packet = &frame[at..];
+        let (payload, header) = if packet[0] >> 4 == 4 {
+            let packet = ipv4::Packet::new(packet).unwrap();
             assert!(packet.checksum_ok());
-            udp::Datagram::new(packet.payload()).unwrap()
+            (packet.payload().to_vec(), 20)
         } else {
-            udp::Datagram::new(ipv6::Packet::new(ip).unwrap().payload()).unwrap()
+            assert_eq!(packet[0..2], [0x60, packet[1] & 0x0f]);
+            assert_eq!(usize::from(u16::from_be_bytes([packet[4], packet[5]])), packet.len() - 40);
+            (packet[40..].to_vec(), 40)
         };
-        assert_eq!(datagram.header().checksum(), 0);
-        let vxlan = datagram.payload();
-        assert_eq!(vxlan[..8], [8, 0, 0, 0, 0, 0, tunnel.vni as u8, 0]);
-        assert_eq!(vxlan.len(), frame.len() - tunnel.len() + 8);
-        frame.drain(..tunnel.len());
+        let datagram = |port: u16, ends: (IpAddr, IpAddr)| {
+            assert_eq!((outer.src, outer.dst, outer.dst_port), (ends.0, ends.1, port));
+            assert!(outer.src_port >= 49_152);
+            let datagram = udp::Datagram::new(&payload).unwrap();
+            assert_eq!(datagram.header().checksum(), 0);
+            assert_eq!(datagram.payload().len(), payload.len() - 8);
+            datagram.payload().to_vec()
+        };
+        match &tunnel.encapsulation {
+            Encapsulation::Vxlan { vni, src, dst } => {
+                assert_eq!(datagram(4789, (*src, *dst))[..8], [8, 0, 0, 0, 0, 0, *vni as u8, 0]);
+                frame.drain(..at + header + 16);
+            }
+            Encapsulation::GtpU { teid, src, dst } => {
+                let payload = datagram(2152, (*src, *dst));
+                let [high, low] = (payload.len() as u16 - 8).to_be_bytes();
+                assert_eq!(payload[..8], [0x30, 0xff, high, low, 0, 0, 0, *teid as u8]);
+                frame.drain(12..at + header + 16);
+                frame.splice(12..12, ether_type.iter().copied());
+            }
+            Encapsulation::Srv6 { src, segments } => {
+                assert_eq!((outer.src, outer.dst), (IpAddr::V6(*src), IpAddr::V6(segments[0])));
+                assert_eq!(packet[6], 43);
+                let (n, next) = (segments.len() as u8, if stack.ipv6 { 41 } else { 4 });
+                assert_eq!(payload[..8], [next, 2 * n, 4, n - 1, n - 1, 0, 0, 0]);
+                let list = payload[8..8 + 16 * segments.len()].chunks(16).rev();
+                assert!(list.eq(segments.iter().map(std::net::Ipv6Addr::octets)));
+                frame.drain(12..at + header + 8 + 16 * segments.len());
+                frame.splice(12..12, ether_type.iter().copied());
+            }
+        }
     }
-    let ethernet = ethernet::Frame::new(&frame).unwrap();
-    assert_eq!((ethernet.header().src(), ethernet.header().dst()), macs);
-    let tags = stack.tags.len();
-    match stack.tags {
+    assert_eq!((frame[6..12].to_vec(), frame[..6].to_vec()), (macs.0.0.to_vec(), macs.1.0.to_vec()));
+    match stack.link.tags {
         Tags::None => {}
-        Tags::One(vid) => assert_eq!(frame[12..16], [0x81, 0, 0, vid as u8]),
-        Tags::Two(outer, inner) => assert_eq!(frame[12..20], [0x88, 0xa8, 0, outer as u8, 0x81, 0, 0, inner as u8]),
+        Tags::One(vid) => assert_eq!(frame.drain(12..16).as_slice(), [0x81, 0, 0, vid as u8]),
+        Tags::Two(outer, inner) => {
+            let tags = [0x88, 0xa8, 0, outer as u8, 0x81, 0, 0, inner as u8];
+            assert_eq!(frame.drain(12..20).as_slice(), tags);
+        }
     }
-    frame.drain(12..12 + tags);
+    match &stack.link.shim {
+        Shim::None => {}
+        Shim::Mpls(labels) => {
+            assert_eq!((&frame[12..14], &labels[..]), (&[0x88, 0x47][..], &[16, 0xf_fff1][..]));
+            assert_eq!(frame.drain(14..22).as_slice(), [0, 1, 0, 64, 0xff, 0xff, 0x11, 64]);
+            frame.splice(12..14, ether_type.iter().copied());
+        }
+        Shim::Pppoe(session) => {
+            let [high, low] = (frame.len() as u16 - 20).to_be_bytes();
+            let protocol = if stack.ipv6 { 0x57 } else { 0x21 };
+            assert_eq!(frame[12..22], [0x88, 0x64, 0x11, 0, 0, *session as u8, high, low, 0, protocol]);
+            frame.drain(14..22);
+            frame.splice(12..14, ether_type.iter().copied());
+        }
+    }
     frame
 }
 
 #[test]
 fn stacks_have_a_smallest_frame() {
-    for (front, needed) in [("", 64), ("/vlan:7", 68), ("/vlan:9/vlan:7", 72), ("vxlan", 114)] {
+    for (front, needed) in [
+        ("", 64),
+        ("/vlan:7", 68),
+        ("/vlan:9/vlan:7", 72),
+        ("/mpls/mpls", 72),
+        ("/pppoe", 72),
+        ("vxlan", 114),
+        ("gtpu", 100),
+        ("srv6", 128),
+    ] {
         let stack = stack(front, "", true, Transport::Udp);
         let flows = Flows::new(settings(true, Transport::Udp, 1)).unwrap();
         let made = |size: u16| Template::stacked(&flows, &Mix::fixed(FrameSize::new(size).unwrap()), true, &stack);
@@ -184,7 +253,7 @@ fn stacks_have_a_smallest_frame() {
 proptest! {
     #[test]
     fn stacked_frames_are_right(
-        of in 0_usize..4, front in 0_usize..5, tagged: bool, size in 200_u16..=9216, probed: bool, flow in 0_u32..50,
+        of in 0_usize..4, front in 0..FRONTS.len(), tagged: bool, size in 260_u16..=9216, probed: bool, flow in 0_u32..50,
         sequence in 0_u64..1 << 40, differ: bool,
     ) {
         let (transport, v4) = STACKS[of];
@@ -200,7 +269,7 @@ proptest! {
             let list: Vec<Flow> = (0..50).map(flow).collect();
             flows = Flows::listed(&list, flows.settings().clone()).unwrap();
         }
-        let mix = Mix::weighted(&[(FrameSize::new(200).unwrap(), 1), (FrameSize::new(size).unwrap(), 1)]).unwrap();
+        let mix = Mix::weighted(&[(FrameSize::new(260).unwrap(), 1), (FrameSize::new(size).unwrap(), 1)]).unwrap();
         let template = Template::stacked(&flows, &mix, probed, &stack).unwrap();
         let plain = Template::new(&flows, &mix, probed).unwrap();
         let probe = Probe { stream: 1, sequence, stamp: 77 };
@@ -229,6 +298,6 @@ proptest! {
         check(&plain, &within, flow, probed.then_some(probe));
         prop_assert_eq!(template.fill(0, 50, probe, &mut frame), 0);
         prop_assert_eq!(template.fill(9, 0, probe, &mut frame), 0);
-        prop_assert_eq!(template.fill(0, 0, probe, &mut frame[..195]), 0);
+        prop_assert_eq!(template.fill(0, 0, probe, &mut frame[..255]), 0);
     }
 }

@@ -189,8 +189,8 @@ fn reads_traces_stacks_and_short_connections() {
         ("short = \"10x100\"", (None, None, Some("10x100"))),
     ] {
         let scenario = parse(&with(more));
-        let crate::TrafficSpec::Synthetic { options, .. } = scenario.cells[0].traffic else { panic!("{more}") };
-        assert_eq!(options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2).unwrap());
+        let crate::TrafficSpec::Synthetic { options, .. } = &scenario.cells[0].traffic else { panic!("{more}") };
+        assert_eq!(*options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2).unwrap());
     }
     for (more, both) in [
         ("bidirectional = true", true),
