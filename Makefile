@@ -47,12 +47,15 @@ fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 	@scripts/setup.sh build
 	@fuzz/run.sh $${TIME:-600} $(TARGET)
 
-soak: build ## Runs the long tests: isolation of panics, a billion malformed packets through each NF, a billion table operations, shipped scenarios, an emulated NIC, an hour of fuzzing
+soak: build ## Runs the long tests: isolation of panics, a billion malformed packets through each NF, a billion table operations, sanitizers, shipped scenarios, an emulated NIC, an hour of fuzzing
 	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
 	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 \
 		$(CARGO) test --release --locked -p bondstone-nf --test it -- attack:: --nocapture --test-threads 1
 	CUCKOO_OPERATIONS=$${OPERATIONS:-1000000000} \
 		$(CARGO) test --release --locked -p bondstone-tables --test it -- cuckoo_churn:: --nocapture --test-threads 1
+	scripts/sanitize.sh address
+	scripts/sanitize.sh thread
+	scripts/sanitize.sh miri
 	scripts/emulated-nic.sh
 	$(CARGO) test --release --locked -p bondstone-cli --test it -- --ignored --test-threads 1
 	@fuzz/run.sh $${TIME:-3600}
