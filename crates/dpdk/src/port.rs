@@ -121,14 +121,15 @@ struct Device {
 /// was used for a packet of several segments keeps its NEXT flag for ever.
 const MEMIF_SERVER_MAX_FRAME: u32 = 2048;
 
-/// Numbers of the open ports.
+/// Numbers of the open ports. Locked while a port is opened or closed: DPDK reads its list of ports without a lock.
 static OPEN_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let mut open_ports = OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: no queue handle is left, so no thread polls the port.
         unsafe { sys::bs_port_stop(self.id) };
-        OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        open_ports.remove(&self.id);
     }
 }
 
@@ -144,10 +145,11 @@ impl Port {
             return check(what, -libc::EINVAL).map(|_| unreachable!("an error code is an error"));
         };
         crate::eal::take_log();
+        let mut open_ports = OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both strings are NUL-terminated; the EAL runs.
         let id = check(what, unsafe { sys::bs_port_probe(string.as_ptr(), c_name.as_ptr()) })?;
         // DPDK returns the same port for a device that is already open
-        if !OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).insert(id as u16) {
+        if !open_ports.insert(id as u16) {
             check(what, -libc::EBUSY)?;
         }
         let mut device = Device::new(id as u16, name.to_owned(), None);
@@ -167,10 +169,11 @@ impl Port {
         let [a, b] = names.clone().map(|name| CString::new(name).expect("no NUL"));
         let mut ids = [0; 2];
         let mut rings = [core::ptr::null_mut(); 2];
+        let mut open_ports = OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both names are NUL-terminated, the arrays have two elements, and the EAL runs.
         let rc = unsafe { sys::bs_wire(a.as_ptr(), b.as_ptr(), depth, ids.as_mut_ptr(), rings.as_mut_ptr()) };
         check(|| format!("creating a wire of {depth} packets"), rc)?;
-        OPEN_PORTS.lock().unwrap_or_else(PoisonError::into_inner).extend(ids);
+        open_ports.extend(ids);
         let wire = Arc::new(Wire(rings));
         let [a, b] = names;
         let port = |id, name| Port { device: Device::new(id, name, Some(wire.clone())) };
