@@ -159,7 +159,8 @@ proptest! {
 
     #[test]
     fn translates_and_refragments_inbound_fragments_in_any_order(
-        len in 1400..6000usize, units in 20..183usize, order in Just(()).prop_perturb(|(), mut r| r.next_u64()), most in 1280..1500usize
+        // several fragments: a packet that is none has no identification in IPv6
+        len in 1400..6000usize, units in 20..176usize, order in Just(()).prop_perturb(|(), mut r| r.next_u64()), most in 1280..1500usize
     ) {
         let mut nat = Nat::new(&format!("fragment_size = {most}"));
         nat.outbound(&udp6(A, 5000, embedded(REMOTE), 53)).unwrap();
