@@ -46,8 +46,8 @@ pub use generator::{ExternalGenerator, Generator, PacketSource};
 pub use method::{Method, MethodOutput, Step};
 pub use scenario::Scenario;
 pub use search::{
-    Bisect, Goal, GoalError, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchError, SearchKind,
-    Summary, Verified,
+    Bisect, Goal, GoalError, GoalResult, LimitedBy, Limits, Mlr, Next, Remark, Search, SearchBounds, SearchError,
+    SearchKind, Summary, Verified,
 };
 pub use traffic_spec::{
     CaptureFile, CaptureSpec, PrepareError, PreparedTraffic, Profile, SyntheticOptions, TrafficSpec, flow_settings,

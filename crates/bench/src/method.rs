@@ -41,7 +41,7 @@ pub use profile::ProfileSummary;
 pub use properties::{LoadChoice, Properties, RequiredTraffic};
 pub use registry::{GIVEN_LOAD, METHODS, MethodError, MethodInfo, PROFILE, RFC2544, THROUGHPUT, find, start};
 
-use crate::search::{Goal, LimitedBy, Limits, SearchError, SearchKind};
+use crate::search::{Goal, LimitedBy, Limits, SearchBounds, SearchError, SearchKind};
 use crate::trial::{Measurer, MeasurerError, StreamOutput, Trial, TrialInput, TrialOutput};
 use report::{Latency, Quantity, Series, Summary};
 
@@ -141,8 +141,20 @@ pub trait Method {
     /// Marks the pending pause as over.
     fn paused(&mut self);
 
+    /// Returns the bounds of the throughput search so far.
+    fn bounds(&self) -> SearchBounds;
+
     /// Returns the result so far.
     fn output(&self) -> MethodOutput;
+}
+
+/// A step of a measurement, for its observer.
+#[derive(Clone, Copy, Debug)]
+pub enum RunStep<'a> {
+    /// A trial starts.
+    Started(&'a TrialInput, SearchBounds),
+    /// A trial is over.
+    Done(&'a TrialOutput),
 }
 
 /// Result of a method.
@@ -181,15 +193,15 @@ pub enum MeasurementError {
     Search(#[from] SearchError),
 }
 
-/// Runs a method to its end. `on_trial` receives every trial output and ends the measurement by returning false;
-/// `pause` waits for the given number of seconds.
+/// Runs a method to its end. `on_step` receives the start and the output of every trial and ends the measurement by
+/// returning false; `pause` waits for the given number of seconds.
 ///
 /// # Errors
 /// [`MeasurementError`]; the method keeps its output up to that point.
 pub fn run(
     method: &mut dyn Method,
     measurer: &mut dyn Measurer,
-    mut on_trial: impl FnMut(&TrialOutput) -> bool,
+    mut on_step: impl FnMut(RunStep<'_>) -> bool,
     mut pause: impl FnMut(f64),
 ) -> Result<(), MeasurementError> {
     loop {
@@ -200,8 +212,9 @@ pub fn run(
                 method.paused();
             }
             Step::Trial(input) => {
-                let output = measurer.trial(&input)?;
-                if !on_trial(&output) {
+                let goes_on = on_step(RunStep::Started(&input, method.bounds()));
+                let output = goes_on.then(|| measurer.trial(&input)).unwrap_or(Err(MeasurerError::Interrupted))?;
+                if !on_step(RunStep::Done(&output)) {
                     return Err(MeasurerError::Interrupted.into());
                 }
                 method.record(output)?;

@@ -34,6 +34,18 @@ pub trait Search {
 
     /// Returns all trials so far, in order.
     fn trials(&self) -> &[Trial];
+
+    /// Returns the bounds so far, of the first goal and the stage that is in progress.
+    fn bounds(&self) -> SearchBounds;
+}
+
+/// Loads between which a search continues, packets per second and direction.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct SearchBounds {
+    /// Highest load that meets the goal.
+    pub lower_pps: Option<f64>,
+    /// Lowest load that does not.
+    pub upper_pps: Option<f64>,
 }
 
 /// Next step of a search.

@@ -24,6 +24,7 @@ mod cell;
 mod dut;
 mod error;
 mod event;
+mod live;
 mod matrix;
 mod measurement;
 mod method_run;
@@ -35,6 +36,7 @@ mod store;
 pub use cell::{CellResult, Run, SessionCell, Target};
 pub use error::{SessionEnd, SessionError};
 pub use event::{Event, Observer};
+pub use live::TrialSecond;
 pub use method_run::MethodRun;
 pub use store::{MemoryStore, Store, StoreError};
 

@@ -61,6 +61,7 @@ pub struct Receiver {
     other_stream: u64,
     corrupt: u64,
     latency: Delays,
+    latency_sum_ns: u64,
     scale: Scale,
     /// True if packets are recorded individually, beyond the counts.
     watched: bool,
@@ -108,6 +109,7 @@ impl Receiver {
             other_stream: 0,
             corrupt: 0,
             latency: Delays::new(),
+            latency_sum_ns: 0,
             scale: Scale::new(ticks_hz),
             watched: false,
             bins: None,
@@ -250,6 +252,7 @@ impl Receiver {
         if first && self.is_sampled(probe.stream, probe.sequence) {
             let ns = self.scale.ns(probe.age(now));
             self.latency.record(ns);
+            self.latency_sum_ns = self.latency_sum_ns.wrapping_add(ns);
         }
         if self.watched && first {
             // Field by field: a probe handed over whole would have to be in memory, watched or not.
@@ -341,6 +344,11 @@ impl Receiver {
     /// Returns the displacement of the packets of a stream, after [`watch_density`](Self::watch_density).
     pub fn displacements(&self, stream: u8) -> Option<Displacements> {
         self.watches.get(usize::from(stream))?.density.as_ref().map(Density::displacements)
+    }
+
+    /// Returns the sum of the recorded latencies, nanoseconds, modulo 2⁶⁴.
+    pub fn latency_sum_ns(&self) -> u64 {
+        self.latency_sum_ns
     }
 
     /// From stamp to arrival, of packets received for the first time. Software stamps: neither the store-and-forward

@@ -6,7 +6,7 @@ use super::process::{RunDelays, remove_leftovers};
 use super::registry;
 use super::spec::{DutSpec, Forward};
 use super::started::StartedDevice;
-use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator};
+use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator, TrialProgress};
 use crate::generator::packet_source::PacketSource;
 use crate::traffic_spec::{MAX_CPUS, PreparedTraffic};
 use crate::trial::{Disturbance, MeasurerError, TrialInput, TrialOutput};
@@ -108,6 +108,11 @@ impl ExternalDut {
             }
             std::thread::sleep(LINK_POLL_INTERVAL);
         }
+    }
+
+    /// Returns the progress of trials.
+    pub(crate) fn progress(&self) -> Arc<TrialProgress> {
+        self.generator.progress()
     }
 
     /// Returns the number of directions that can be offered at once.

@@ -1,7 +1,7 @@
 //! A chain in this process as the device under test. Its ports are in-memory rings; the thread that runs trials sends
 //! and receives at their other ends.
 
-use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator};
+use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator, TrialProgress};
 use crate::generator::packet_source::PacketSource;
 use crate::trial::{TrialInput, TrialOutput};
 use config::{ChainFile, Start};
@@ -48,6 +48,11 @@ impl InProcessDut {
     /// Sets the flag that ends trials early.
     pub fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
         self.generator.set_stop_flag(stop);
+    }
+
+    /// Returns the progress of trials.
+    pub(crate) fn progress(&self) -> Arc<TrialProgress> {
+        self.generator.progress()
     }
 
     /// Returns the running chains.

@@ -2,6 +2,7 @@
 
 use super::{Description, ExternalDut, InProcessDut};
 use crate::generator::ExternalGenerator;
+use crate::generator::packet_generator::TrialProgress;
 use crate::generator::packet_source::PacketSource;
 use crate::simulated::Simulated;
 use crate::traffic_spec::PreparedTraffic;
@@ -9,6 +10,7 @@ use crate::trial::{Disturbance, Measurer, MeasurerError, TrialInput, TrialOutput
 use report::Node;
 use runtime::{Cycles, Name, Summary as Counts};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A running device under test with a generator at its ports.
 pub enum RunningDut {
@@ -36,6 +38,15 @@ impl RunningDut {
             RunningDut::External(dut) => Some(dut.description()),
             RunningDut::ExternalGenerator(generator) => Some(generator.description()),
             RunningDut::InProcess(_) | RunningDut::Simulated(_) => None,
+        }
+    }
+
+    /// Returns the progress of trials; none if the built-in generator does not run them.
+    pub(crate) fn progress(&self) -> Option<Arc<TrialProgress>> {
+        match self {
+            RunningDut::InProcess(dut) => Some(dut.progress()),
+            RunningDut::External(dut) => Some(dut.progress()),
+            RunningDut::ExternalGenerator(_) | RunningDut::Simulated(_) => None,
         }
     }
 

@@ -18,7 +18,10 @@ use traffic::receiver::Arrival;
 use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pacer};
 
 mod preemption;
+mod progress;
 mod streams;
+
+pub(crate) use progress::{LiveCounts, TrialProgress};
 
 use preemption::{PreemptionMeter, loss_is_host_interference};
 
@@ -94,15 +97,8 @@ pub(crate) struct PacketGenerator {
     arrived: Vec<(Batch, u64)>,
     stop: Arc<AtomicBool>,
     progress: Arc<TrialProgress>,
-}
-
-/// Progress of a trial, read by a thread that disturbs the device.
-#[derive(Debug, Default)]
-pub(crate) struct TrialProgress {
-    /// True once the first packet is due.
-    pub(crate) started: AtomicBool,
-    /// True once the last packet was sent.
-    pub(crate) ended: AtomicBool,
+    /// Time at which the progress is published again, ticks.
+    publish_at: u64,
 }
 
 /// Transmit state of a stream.
@@ -144,6 +140,7 @@ impl PacketGenerator {
             arrived,
             stop: Arc::default(),
             progress: Arc::default(),
+            publish_at: 0,
         }
     }
 
@@ -231,12 +228,14 @@ impl PacketGenerator {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
         }
         self.no_buffer_ticks = 0;
-        self.progress.started.store(true, Ordering::Release);
+        self.publish_at = 0;
+        self.publish(&receiver, clock::cycles());
+        self.progress.start();
         let preemption = match &mut pacers[..] {
             [only] => self.send_stream(source, only, &mut receiver),
             all => self.send_streams(source, all, &mut receiver),
         };
-        self.progress.ended.store(true, Ordering::Release);
+        self.progress.end();
         self.drain(dut, &mut receiver, input.duration_s());
         let mut totals = pacer::Totals::default();
         let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
@@ -352,6 +351,18 @@ impl PacketGenerator {
             }
         }
         self.receive(receiver);
+        self.publish(receiver, now);
+    }
+
+    /// Publishes the progress if it is time to.
+    #[inline(always)]
+    fn publish(&mut self, receiver: &Receiver, now: u64) {
+        if now >= self.publish_at {
+            let (latencies, latency_sum_ns) = (receiver.latency().count(), receiver.latency_sum_ns());
+            let (sent, received) = (self.sent, self.received);
+            let counts = LiveCounts { trial: 0, sent, received, latencies, latency_sum_ns, at: now };
+            self.publish_at = self.progress.publish(counts);
+        }
     }
 
     /// Adds the time since the last poll if the pool is empty.

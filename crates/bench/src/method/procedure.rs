@@ -2,7 +2,7 @@
 
 use super::properties::{LoadChoice, Properties, RequiredTraffic};
 use super::{Method, MethodOutput, MethodSettings, Step, Thoroughness};
-use crate::search::{Goal, GoalResult, LimitedBy, Next, Remark, Search, SearchError};
+use crate::search::{Goal, GoalResult, LimitedBy, Next, Remark, Search, SearchBounds, SearchError};
 use crate::trial::{Trial, TrialInput, TrialOutput};
 use report::{Summary, limit};
 
@@ -218,6 +218,10 @@ impl<P: Procedure> Method for MethodRunner<P> {
         if matches!(self.pending, Some(Step::Pause(_))) {
             (self.pending, self.paused) = (None, true);
         }
+    }
+
+    fn bounds(&self) -> SearchBounds {
+        self.search.as_ref().map(|search| search.bounds()).unwrap_or_default()
     }
 
     fn output(&self) -> MethodOutput {

@@ -30,11 +30,13 @@ fn run_to_end(name: &str, settings: &MethodSettings, measurer: &mut dyn Measurer
     let (seconds, paused) = (std::cell::Cell::new(0.0), std::cell::Cell::new(0.0));
     let mut method = start(name, settings).unwrap();
     assert!(method.next() == method.next(), "returns the same step until it is recorded");
-    let on_trial = |output: &TrialOutput| {
-        seconds.set(seconds.get() + output.trial.duration_s);
+    let on_step = |step: RunStep<'_>| {
+        if let RunStep::Done(output) = step {
+            seconds.set(seconds.get() + output.trial.duration_s);
+        }
         true
     };
-    run(&mut *method, measurer, on_trial, |pause| paused.set(paused.get() + pause)).unwrap();
+    run(&mut *method, measurer, on_step, |pause| paused.set(paused.get() + pause)).unwrap();
     assert_eq!(method.next(), Step::Done);
     let output = method.output();
     fits(&output);

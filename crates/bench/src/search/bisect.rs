@@ -2,7 +2,7 @@
 
 use super::goal::Goal;
 use super::halving::Halving;
-use super::{Limits, Next, Search, SearchError};
+use super::{Limits, Next, Search, SearchBounds, SearchError};
 use crate::trial::Trial;
 
 /// Binary search (RFC 2544 §26.1), of any load or over a list of loads (TST 009 §12.3.2).
@@ -40,5 +40,9 @@ impl Search for Bisect {
 
     fn trials(&self) -> &[Trial] {
         &self.0.log.trials
+    }
+
+    fn bounds(&self) -> SearchBounds {
+        self.0.bounds().into()
     }
 }

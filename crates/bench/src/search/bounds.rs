@@ -6,7 +6,7 @@ use super::classify::{self, Outcome};
 use super::goal::Goal;
 use super::loss_floor;
 use super::trial_log::{TrialLog, UNJUDGED_FRACTION};
-use crate::search::{GoalResult, LimitedBy, Remark};
+use crate::search::{GoalResult, LimitedBy, Remark, SearchBounds};
 
 /// Loads that bound the throughput.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -17,6 +17,13 @@ pub(crate) struct Bounds {
     pub(crate) undecidable: Option<u64>,
     /// Highest load that meets the goal, if it is above `upper`.
     pub(crate) inversion: Option<u64>,
+}
+
+impl From<Bounds> for SearchBounds {
+    fn from(bounds: Bounds) -> SearchBounds {
+        let pps = |load: Option<u64>| load.map(|load| load as f64);
+        SearchBounds { lower_pps: pps(bounds.lower), upper_pps: pps(bounds.upper) }
+    }
 }
 
 impl Bounds {

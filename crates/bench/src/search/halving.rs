@@ -89,7 +89,7 @@ impl Halving {
     }
 
     /// Returns the bounds.
-    fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> Bounds {
         let mut bounds = Bounds::default();
         for load in self.outcomes.keys() {
             match self.verdict(*load) {

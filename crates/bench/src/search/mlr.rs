@@ -27,7 +27,7 @@ use super::bounds::Bounds;
 use super::classify::{Class, Outcome, classify};
 use super::goal::Goal;
 use super::trial_log::{Request, TrialLog};
-use crate::search::{Limits, Next, Search, SearchError};
+use crate::search::{Limits, Next, Search, SearchBounds, SearchError};
 use crate::trial::Trial;
 
 /// Maximum number of goals.
@@ -332,6 +332,13 @@ impl Search for Mlr {
 
     fn trials(&self) -> &[Trial] {
         &self.log.trials
+    }
+
+    fn bounds(&self) -> SearchBounds {
+        let search = &self.goal_searches[0];
+        let stage = &search.stages[search.at];
+        let view = GoalView { goal: stage.goal, outcomes: &self.outcomes, limits: &self.log.limits };
+        view.bounds(|load| stage.is_given_up(load, view.limits)).into()
     }
 }
 

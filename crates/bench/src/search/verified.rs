@@ -2,7 +2,7 @@
 
 use super::goal::Goal;
 use super::halving::Halving;
-use super::{Limits, Next, Search, SearchError};
+use super::{Limits, Next, Search, SearchBounds, SearchError};
 use crate::trial::Trial;
 
 /// Binary search with loss verification (TST 009 §12.3.3): a trial with loss is repeated. The load meets the goal as
@@ -51,5 +51,9 @@ impl Search for Verified {
 
     fn trials(&self) -> &[Trial] {
         &self.0.log.trials
+    }
+
+    fn bounds(&self) -> SearchBounds {
+        self.0.bounds().into()
     }
 }

@@ -1,8 +1,8 @@
 //! Progress events.
 
-use super::{CellResult, MethodRun, SessionCell};
+use super::{CellResult, MethodRun, SessionCell, TrialSecond};
 use crate::environment::HostCheck;
-use crate::search::Goal;
+use crate::search::{Goal, SearchBounds};
 use crate::traffic_spec::PreparedTraffic;
 use crate::trial::Trial;
 use std::time::Duration;
@@ -48,6 +48,17 @@ pub enum Event<'a> {
     TrafficPrepared(&'a PreparedTraffic),
     /// A method starts.
     MethodStarted(&'a str),
+    /// A trial starts.
+    TrialStarted {
+        /// Load of the first phase in packets per second and direction.
+        load_pps: f64,
+        /// Duration in seconds.
+        duration_s: f64,
+        /// Bounds of the search so far.
+        bounds: SearchBounds,
+    },
+    /// A second of a trial has passed, unless the trial is about as short. Sent by another thread.
+    TrialSecond(&'a TrialSecond),
     /// A trial is over.
     Trial(&'a Trial),
     /// A method or a calibration has no more trials.

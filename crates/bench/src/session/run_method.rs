@@ -1,15 +1,16 @@
 //! One method with one traffic on a running DUT.
 
 use super::dut::{SessionDut, remote_environment};
-use super::{Event, MethodRun, Observer, Run, Session, SessionError};
+use super::{Event, MethodRun, Observer, Run, Session, SessionError, live};
 use crate::dut::RunningDut;
 use crate::environment::{Steal, environment};
 use crate::generator::Generator;
-use crate::method::{self, LoadChoice, MeasurementError, MethodInfo, MethodSettings, ProfileSummary};
+use crate::method::{self, LoadChoice, MeasurementError, MethodInfo, MethodSettings, ProfileSummary, RunStep};
 use crate::search::Limits;
 use crate::traffic_spec::{PreparedTraffic, TrafficSpec};
 use crate::trial::{DirectionCounts, Measurer, TrialInput, TrialOutput};
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Largest load as a multiple of the throughput where the medium sets no limit.
@@ -81,15 +82,26 @@ impl Session {
         let steal = Steal::now(&dut.cpus);
         let mut counts = RunCounts::default();
         let is_simulated = matches!(dut.dut, RunningDut::Simulated(_));
+        let (progress, generator_cpu) = (dut.dut.progress(), dut.generator_cpu);
         let mut measurer = dut.dut.measurer(traffic);
         let warm_up = match run.generator {
             Generator::Bondstone => warm_up(&mut measurer, &settings),
             _ => Ok(()),
         };
         let ended = warm_up.and_then(|()| {
-            let on_trial = |output: &TrialOutput| {
-                observer.on_event(&Event::Trial(&output.trial));
-                counts.add(output);
+            let observer: Mutex<&mut dyn Observer> = Mutex::new(&mut *observer);
+            let on_step = |step: RunStep<'_>| {
+                let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
+                match step {
+                    RunStep::Started(input, bounds) => {
+                        let load_pps = input.phases.first().map_or(0.0, |phase| phase.load_pps);
+                        observer.on_event(&Event::TrialStarted { load_pps, duration_s: input.duration_s(), bounds });
+                    }
+                    RunStep::Done(output) => {
+                        observer.on_event(&Event::Trial(&output.trial));
+                        counts.add(output);
+                    }
+                }
                 !self.cancel.is_cancelled()
             };
             let pause = |seconds: f64| {
@@ -98,7 +110,16 @@ impl Session {
                     self.pause(seconds);
                 }
             };
-            method::run(&mut *procedure, &mut measurer, on_trial, pause)
+            std::thread::scope(|scope| {
+                let (running, end) = mpsc::channel::<()>();
+                if let Some(progress) = &progress {
+                    let observer = &observer;
+                    scope.spawn(move || live::report_seconds(progress, observer, generator_cpu, &end));
+                }
+                let ended = method::run(&mut *procedure, &mut measurer, on_step, pause);
+                drop(running);
+                ended
+            })
         });
         observer.on_event(&Event::TrialsDone);
         let RunCounts { nodes, drops, directions } = counts;

@@ -1,8 +1,8 @@
 //! Progress of a session on standard error.
 
 use bench::method::LoadChoice;
-use bench::session::{Event, MethodRun};
-use bench::{DirectionCounts, HostCheck, LimitedBy, PreparedTraffic, Trial};
+use bench::session::{Event, MethodRun, TrialSecond};
+use bench::{DirectionCounts, HostCheck, LimitedBy, PreparedTraffic, SearchBounds, Trial};
 use logger::{eprint, eprintln};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,6 +18,8 @@ pub(super) struct Progress {
     cell: String,
     /// Name of the current method.
     method: String,
+    /// Load, duration and search bounds of the current trial.
+    trial: String,
     trials: usize,
     /// Trials with host interference.
     interfered_trials: usize,
@@ -32,6 +34,7 @@ impl Progress {
             is_terminal: std::io::stderr().is_terminal(),
             cell: String::new(),
             method: String::new(),
+            trial: String::new(),
             trials: 0,
             interfered_trials: 0,
             last_line: Instant::now(),
@@ -61,6 +64,10 @@ impl Progress {
                 (self.method, self.trials, self.interfered_trials) = ((*name).to_owned(), 0, 0);
                 self.last_line = Instant::now();
             }
+            Event::TrialStarted { load_pps, duration_s, bounds } => {
+                self.trial = describe_trial(*load_pps, *duration_s, bounds);
+            }
+            Event::TrialSecond(second) => self.print_second(second),
             Event::Trial(trial) => self.print_trial(trial),
             Event::TrialsDone if self.is_terminal => eprint!("\r\x1b[K"),
             Event::MethodDone(method, traffic) => print_method(method, traffic),
@@ -90,6 +97,24 @@ impl Progress {
         }
     }
 
+    fn print_second(&mut self, second: &TrialSecond) {
+        if !self.is_terminal && self.last_line.elapsed() < LINE_INTERVAL {
+            return;
+        }
+        self.last_line = Instant::now();
+        let latency = second.latency_mean_ns.map(|ns| format!(", mean latency {:.1} µs", ns / 1e3)).unwrap_or_default();
+        let line = format!(
+            "{}: trial {} of {}; sent {:.3} Mpps, received {:.3} Mpps, missing {}{latency}",
+            self.method,
+            self.trials + 1,
+            self.trial,
+            second.sent_pps / 1e6,
+            second.received_pps / 1e6,
+            second.missing.max(0)
+        );
+        if self.is_terminal { eprint!("\r\x1b[K{line}") } else { eprintln!("{line}") }
+    }
+
     fn print_trial(&mut self, trial: &Trial) {
         self.trials += 1;
         self.interfered_trials += usize::from(trial.host_interference);
@@ -108,6 +133,18 @@ impl Progress {
             interfered => eprintln!("{line}; host interference in {interfered} trials so far"),
         }
     }
+}
+
+/// Describes a trial: `3.000 Mpps for 60 s, bounds 2.500 to 3.500 Mpps`.
+fn describe_trial(load_pps: f64, duration_s: f64, bounds: &SearchBounds) -> String {
+    let mpps = |pps: f64| format!("{:.3}", pps / 1e6);
+    let bounds = match (bounds.lower_pps, bounds.upper_pps) {
+        (None, None) => String::new(),
+        (Some(lower), None) => format!(", bounds {} Mpps and more", mpps(lower)),
+        (None, Some(upper)) => format!(", bounds 0 to {} Mpps", mpps(upper)),
+        (Some(lower), Some(upper)) => format!(", bounds {} to {} Mpps", mpps(lower), mpps(upper)),
+    };
+    format!("{} Mpps for {duration_s} s{bounds}", mpps(load_pps))
 }
 
 /// Returns the position of a cell and the estimated time left, as a prefix.

@@ -428,6 +428,30 @@ fn accounts_for_both_directions() {
 }
 
 #[test]
+fn a_terminal_shows_every_second_of_a_trial() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (chain, db, page) = (scratch.write("chain.toml", OPEN), scratch.path("r.sqlite"), scratch.path("r.html"));
+    let bench = format!(
+        "{} bench {} --frames 64 --rate 1e5 --goal quick,final=4s,sum=4s --db {} --report {}",
+        env!("CARGO_BIN_EXE_bondstone"),
+        chain.display(),
+        db.display(),
+        page.display()
+    );
+    // gives the program a terminal
+    let log = scratch.path("log");
+    let mut script = std::process::Command::new("script");
+    script.args(["--quiet", "--return", "--command", &bench]).arg(&log).output().unwrap();
+    let text = std::fs::read_to_string(log).unwrap();
+    let line = text.split('\r').find(|line| line.contains("missing")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("64: trial 1 of 0.100 Mpps for 4 s; sent 0."), "{line}");
+    assert!(line.contains(" Mpps, received 0.") && line.contains(", mean latency "), "{line}");
+}
+
+#[test]
 fn every_header_stack_returns_with_its_probes() {
     if !has_cpu_0_and_another() {
         return;

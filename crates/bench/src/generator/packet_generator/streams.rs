@@ -115,10 +115,12 @@ impl PacketGenerator {
         }
         let port_streams = self.open_streams(timetable, first);
         self.no_buffer_ticks = 0;
-        self.progress.started.store(true, Ordering::Release);
+        self.publish_at = 0;
+        self.publish(&receiver, clock::cycles());
+        self.progress.start();
         let preemption =
             self.send_profile(&mut source.parts, &mut streams, &mut receiver, start, u64::from(timetable.seconds()));
-        self.progress.ended.store(true, Ordering::Release);
+        self.progress.end();
         self.drain(dut, &mut receiver, input.duration_s());
         self.tx = port_streams;
         let last = first + plans.iter().map(StreamTimetable::intended).max().unwrap_or(0);
@@ -184,6 +186,7 @@ impl PacketGenerator {
                 }
             }
             self.receive(receiver);
+            self.publish(receiver, now);
         }
         Ok(preemption)
     }

@@ -1,0 +1,94 @@
+//! State of a trial once per second, while it runs.
+
+use super::{Event, Observer};
+use crate::generator::packet_generator::{LiveCounts, TrialProgress};
+use crate::traffic_spec::MAX_CPUS;
+use packet::clock;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Interval of the events.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A second of a trial that runs. Rates are sums of all directions.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TrialSecond {
+    /// Packets sent per second.
+    pub sent_pps: f64,
+    /// Packets received per second.
+    pub received_pps: f64,
+    /// Packets sent and not received so far in the trial: inside the DUT, or lost.
+    pub missing: i64,
+    /// Mean of the latencies recorded in this second, nanoseconds; none if there are none.
+    pub latency_mean_ns: Option<f64>,
+}
+
+impl TrialSecond {
+    /// Returns the second between two readings; `first` is the first reading of the trial.
+    fn between(first: &LiveCounts, last: &LiveCounts, now: &LiveCounts) -> Option<TrialSecond> {
+        let seconds = now.at.checked_sub(last.at).filter(|ticks| *ticks != 0)? as f64 / clock::hz() as f64;
+        let rate = |now: u64, last: u64| now.saturating_sub(last) as f64 / seconds;
+        let samples = now.latencies.saturating_sub(last.latencies);
+        let sum = now.latency_sum_ns.saturating_sub(last.latency_sum_ns);
+        Some(TrialSecond {
+            sent_pps: rate(now.sent, last.sent),
+            received_pps: rate(now.received, last.received),
+            missing: (now.sent - first.sent) as i64 - (now.received - first.received) as i64,
+            latency_mean_ns: (samples != 0).then(|| sum as f64 / samples as f64),
+        })
+    }
+}
+
+/// Reports every second of trials that are longer, on any CPU but the generator's, until `end` is disconnected.
+pub(super) fn report_seconds(
+    progress: &TrialProgress,
+    observer: &Mutex<&mut dyn Observer>,
+    generator_cpu: usize,
+    end: &Receiver<()>,
+) {
+    // the thread was started on the generator's CPU; fails if there is no other
+    let others: Vec<usize> = (0..MAX_CPUS).filter(|cpu| *cpu != generator_cpu).collect();
+    let _ = runtime::set_affinity(&others);
+    let mut readings: Option<(LiveCounts, LiveCounts)> = None;
+    while end.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let Some(now) = progress.counts() else {
+            readings = None;
+            continue;
+        };
+        readings = match readings {
+            Some((first, last)) if first.trial == now.trial => {
+                if let Some(second) = TrialSecond::between(&first, &last, &now)
+                    && let Ok(mut observer) = observer.lock()
+                {
+                    observer.on_event(&Event::TrialSecond(&second));
+                }
+                Some((first, now))
+            }
+            _ => Some((now, now)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_the_second() {
+        let first = LiveCounts { trial: 1, sent: 100, received: 90, latencies: 5, latency_sum_ns: 500, at: 7 };
+        let last = LiveCounts { sent: 200, received: 180, latencies: 10, latency_sum_ns: 1000, at: 9, ..first };
+        let now = LiveCounts {
+            sent: 1200,
+            received: 980,
+            latencies: 30,
+            latency_sum_ns: 41_000,
+            at: 9 + clock::hz() / 2,
+            ..first
+        };
+        let second = TrialSecond::between(&first, &last, &now).unwrap();
+        assert_eq!((second.sent_pps.round(), second.received_pps.round()), (2000.0, 1600.0));
+        assert_eq!((second.missing, second.latency_mean_ns), (1100 - 890, Some(2000.0)));
+        assert_eq!(TrialSecond::between(&first, &now, &now), None, "nothing new was published");
+    }
+}
