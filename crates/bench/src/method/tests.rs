@@ -154,6 +154,8 @@ fn latency_at_the_throughput() {
     assert!(mean.spread.is_some_and(|spread| spread.samples == 20 && spread.stddev > 300.0));
     near(mean.value, 12_000.0, 0.15);
     near(full.latency[0].p99_ns, 10_000.0 + 2000.0 * 100f64.ln(), 0.03);
+    near(value(&full, "typical latency"), 10_000.0 + 2000.0 * 2f64.ln(), 0.03);
+    near(value(&full, "worst-case latency"), 10_000.0 + 2000.0 * 1000f64.ln(), 0.1);
     assert_eq!(full.trials.iter().filter(|trial| trial.duration_s == 120.0).count(), 20);
     let lossy = MethodSettings { throughput_pps: Some(2e6), ..settings(Thoroughness::Standard) };
     let lossy = run_on("latency", &lossy, "capacity=3e6,loss=0.3");
