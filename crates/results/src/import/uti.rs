@@ -14,6 +14,8 @@ use std::path::Path;
 const IMIX: [(u16, u32); 3] = [(64, 28), (570, 16), (1518, 4)];
 /// Rate of the latency streams at the lowest load, packets per second and direction.
 const MIN_LATENCY_PPS: f64 = 9000.0;
+/// Directions of a packet test whose file does not show them: the default of CSIT's tests.
+const DEFAULT_DIRECTIONS: u8 = 2;
 /// Maximum size of a file, bytes; test cases are far smaller.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -58,14 +60,14 @@ impl<'a> Member<'a> {
 /// The common part of all results of a file.
 struct Case {
     base: Result,
-    /// Number of directions, if the file contains it.
-    directions: Option<u8>,
+    /// Number of directions.
+    directions: u8,
 }
 
 impl Case {
     /// Converts an aggregate rate to the rate of one direction.
     fn per_direction(&self, aggregate: f64) -> f64 {
-        aggregate / f64::from(self.directions.unwrap_or(1))
+        aggregate / f64::from(self.directions)
     }
 }
 
@@ -115,10 +117,13 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
     let hosts = root.get("hosts")?.list()?.len();
     let telemetry = root.optional("telemetry").map_or(Ok(0), |at| at.list().map(<[Value]>::len))?;
     let result = root.get("result")?;
-    let directions = match (result.optional("latency_forward"), result.optional("latency_reverse")) {
-        (_, Some(_)) => Some(2),
-        (Some(_), None) => Some(1),
-        (None, None) => None,
+    let sends_packets = result.get("type")?.text()? != "hoststack";
+    let is_assumed =
+        sends_packets && result.optional("latency_forward").or(result.optional("latency_reverse")).is_none();
+    let directions = match result.optional("latency_reverse") {
+        Some(_) => 2,
+        None if is_assumed => DEFAULT_DIRECTIONS,
+        None => 1,
     };
 
     let mut deviations = vec![
@@ -127,9 +132,11 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
             .to_owned(),
         "CPU, kernel, memory and calibration are not in the file; host addresses are left out".to_owned(),
     ];
-    if directions.is_none() {
+    if is_assumed {
         deviations.push(
-            "the number of directions is not in the file: rates are the sum of all directions, as in CSIT".to_owned(),
+            "the number of directions is not in the file: rates are halved, as CSIT's tests send in both directions \
+             by default"
+                .to_owned(),
         );
     }
     if telemetry > 0 {
@@ -173,7 +180,7 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
             flows: 0,
             protocol: protocol.to_owned(),
             burst: 0,
-            directions: directions.unwrap_or(1),
+            directions,
             trace_sha256: None,
             reverse_trace_sha256: None,
             profile: None,

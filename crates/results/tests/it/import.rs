@@ -122,12 +122,12 @@ fn imports_other_csit_results() {
     let mrr = &of(json!({"type": "mrr", "receive_rate": {"rate": rate(&[1e6, 3e6, 2e6])}}))[0];
     let q = mrr.quantity("receive rate").unwrap();
     let spread = q.spread.unwrap();
-    assert_eq!((q.value, spread.samples, spread.min, spread.max, spread.stddev), (2e6, 3, 1e6, 3e6, 1e6));
+    assert_eq!((q.value, spread.samples, spread.min, spread.max, spread.stddev), (1e6, 3, 5e5, 1.5e6, 5e5));
     assert!(matches!(&mrr.traffic.frames, Frames::Mix(mix) if (mix.name.as_str(), mix.parts.len()) == ("IMIX", 3)));
-    assert!(mrr.deviations.iter().any(|d| d.contains("rates are the sum of all")));
+    assert!(mrr.deviations.iter().any(|d| d.contains("rates are halved")) && mrr.traffic.directions == 2);
     let one = |pps: f64| json!({"rate": {"unit": "pps", "value": pps}});
     let soak = &of(json!({"type": "soak", "critical_rate": {"lower": one(5e6), "upper": one(6e6)}}))[0];
-    assert_eq!((soak.method.name.as_str(), soak.goal.loss_ratio, soak.summary.lower_pps), ("soak", 1e-7, 5e6));
+    assert_eq!((soak.method.name.as_str(), soak.goal.loss_ratio, soak.summary.lower_pps), ("soak", 1e-7, 2.5e6));
     let loss = json!({"packet": {"unit": "packets", "value": 500}, "time": {"unit": "s", "value": 0.001}});
     let reconf = &of(json!({"type": "reconf", "aggregate_rate": one(5e5), "loss": loss}))[0];
     assert_eq!(reconf.quantity("lost while changed").unwrap().value, 500.0);
@@ -137,6 +137,7 @@ fn imports_other_csit_results() {
         (hoststack.method.name.as_str(), hoststack.quantity("rate").unwrap().unit.as_str()),
         ("connections", "cps")
     );
+    assert_eq!((hoststack.quantity("rate").unwrap().value, hoststack.traffic.directions), (9.0, 1));
 }
 
 #[test]
