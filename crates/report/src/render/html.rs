@@ -53,7 +53,7 @@ fn body(title: &str, results: &[Result]) -> Element {
     header =
         header.children(notes::verdicts(results).iter().map(|verdict| el("p").text(format!("Verdict: {verdict}."))));
     header = header.children(notes::goals(results).iter().map(|goal| el("p").text(format!("Goal: {goal}."))));
-    let main = el("main").children(notes_box(results)).children(sections(results));
+    let main = el("main").children(sections(results));
     el("body").child(header).child(main).child(footer(results))
 }
 
@@ -138,11 +138,9 @@ fn conditions(results: &[Result]) -> Option<String> {
 fn notes_box(results: &[Result]) -> Option<Element> {
     let notes = notes::notes(results);
     (!notes.is_empty()).then(|| {
-        el("aside")
-            .class("warning")
-            .set("role", "note")
-            .child(el("p").text("Notes on the validity of these numbers"))
-            .child(el("ul").children(notes.iter().map(|w| el("li").text(w))))
+        let heading = format!("{} on the validity of these numbers", plural(notes.len(), "note", "notes"));
+        let list = el("ul").children(notes.iter().map(|w| el("li").text(w)));
+        el("aside").class("warning").set("role", "note").child(tables::details(&heading, [list]))
     })
 }
 
@@ -155,6 +153,7 @@ fn sections(results: &[Result]) -> Vec<Element> {
     let (with_rate, shown) = (latest_rated.as_deref().unwrap_or(&rated), latest_all.as_deref().unwrap_or(results));
     let grid = Grid::new(with_rate);
     let mut out = vec![section("Results", [tables::element(&super::tables::throughput(results), RESULTS)])];
+    out.extend(notes_box(results));
     let latest = if latest_rated.is_some() { " Of repeated measurements, the latest is shown." } else { "" };
     let mut n = 0;
     let mut figure = |drawings: Vec<Element>, caption: &str, latest: &str, numbers: &Table| {
@@ -177,6 +176,7 @@ fn sections(results: &[Result]) -> Vec<Element> {
     figure(box_plot::drawings(&rated), REPETITIONS, "", &box_plot::table(&rated));
     figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(with_rate));
     figure(curves::distribution(with_rate), DISTRIBUTION, latest, &curves::spread(with_rate));
+    figure(curves::lateness(shown), LATENESS, latest, &curves::lateness_percentiles(shown));
     figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
     figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
     figure(cycles::drawings(&grid), CYCLES, latest, &super::tables::nodes(with_rate));
@@ -201,7 +201,8 @@ const RESULTS: &str = "\
     measured at the given load, a share of the throughput, by the clock of one host.";
 const THROUGHPUT: &str = "\
     Throughput. Bars are lower bounds: the highest load that met the goal. Whiskers extend to the lowest load that did \
-    not. The dashed line is the line rate of 10-Gigabit Ethernet; if it is missing, it lies above the figure.";
+    not. Bars with a dashed outline are not limited by the DUT. The dashed line is the line rate of 10-Gigabit \
+    Ethernet; if it is missing, it lies above the figure.";
 const LATENCY: &str = "\
     Latency by percentile; each step to the right of 90 adds one nine. Lines end at the last sample, the slowest \
     packet. Lost packets are not included.";
@@ -210,6 +211,9 @@ const REPETITIONS: &str = "\
     maximum, a line at the median; for five or more, a box between the quartiles. At the right, the median.";
 const DISTRIBUTION: &str = "\
     Share of packets received within each latency, at the highest load at which it was measured.";
+const LATENESS: &str = "\
+    Share of packets sent within each time after they were due, in the trials at the lower bound: the lateness of the \
+    generator, which adds to no latency.";
 const VARIATION: &str = "\
     Share of packets within each delay variation: latency above the minimum (PDV, RFC 5481).";
 const LOSS: &str = "\

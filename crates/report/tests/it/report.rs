@@ -136,7 +136,8 @@ fn page_contains_all_numbers() {
         let (lower, line) = (r.summary.lower_pps / 1e6, r.traffic.line_pps() / 1e6);
         let upper = r.summary.upper_pps.map_or("–".to_owned(), |u| format!("{:.3}", u / 1e6));
         let (l1, l2) = (r.traffic.l1_bps(lower * 1e6) / 1e9, r.traffic.l2_bps(lower * 1e6) / 1e9);
-        let row = format!("{name}|{frame}|{lower:.3}|{upper}|{lower:.3}|{l1:.2}|{l2:.2}|{line:.3}");
+        let limit = r.limited_by.name();
+        let row = format!("{name}|{frame}|{lower:.3}|{upper}|{lower:.3}|{l1:.2}|{l2:.2}|{line:.3}|{limit}");
         assert!(rows.contains(&row), "{row}");
         for l in &r.latency {
             let share = format!("{:.0} %", l.share_of_throughput.unwrap() * 100.0);
@@ -392,6 +393,43 @@ fn unusual_results_have_a_page() {
 }
 
 #[test]
+fn bars_that_the_dut_did_not_limit_are_marked() {
+    let mut r = results().remove(0);
+    r.limited_by = LimitedBy::Dut;
+    let page = html(std::slice::from_ref(&r));
+    assert!(!page.contains("fc0 lc0 open") && !page.contains("not limited by the DUT, which"));
+    r.limited_by = LimitedBy::HostInterference;
+    let page = html(std::slice::from_ref(&r));
+    check_page(&page);
+    assert!(page.contains("fc0 lc0 open") && page.contains("not limited by the DUT, which may forward more"));
+    assert!(page.contains("Mpps, limited by: host interference"));
+}
+
+#[test]
+fn the_first_numbers_come_before_the_notes() {
+    let page = html(&results());
+    let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}"));
+    let places = ["<h1>", "class=\"lead\"", "<h2>Results", "on the validity of these numbers", "<figure"].map(place);
+    assert!(places.is_sorted(), "{places:?}");
+    assert!(!page.contains("<details open"));
+}
+
+#[test]
+fn the_lateness_of_the_generator_is_a_figure() {
+    let mut r = results().remove(0);
+    r.trials.iter_mut().for_each(|t| t.lateness_hdr = None);
+    assert!(!html(std::slice::from_ref(&r)).contains("Distribution of the lateness"));
+    let mut lateness = report::Histogram::<u64>::new(3).unwrap();
+    (1..=100).for_each(|us| lateness.record(us * 1000).unwrap());
+    let trial = r.trials.iter_mut().find(|t| t.load_pps == r.summary.lower_pps).unwrap();
+    trial.lateness_hdr = Some(report::hdr::encode(&lateness).unwrap());
+    let page = html(std::slice::from_ref(&r));
+    check_page(&page);
+    assert!(page.contains("Distribution of the lateness of the generator"));
+    assert!(page.contains(">50.0<") && page.contains(">100.0<"), "median and maximum, microseconds");
+}
+
+#[test]
 fn single_result_has_notes_and_goal() {
     let mut r = results().remove(0);
     let page = html(std::slice::from_ref(&r));
@@ -406,7 +444,7 @@ fn single_result_has_notes_and_goal() {
     r.deviations.clear();
     let page = html(std::slice::from_ref(&r));
     assert!(page.contains("loss ratio 0 %, one trial of 60 s"));
-    assert!(!page.contains("Notes on the validity"));
+    assert!(!page.contains("on the validity of these numbers"));
 }
 
 #[test]

@@ -5,9 +5,22 @@ use report::Result;
 
 /// Exports results as Markdown: a table of throughput and latency, and one of quantities if there are any.
 pub fn markdown(results: &[Result]) -> String {
-    let mut out =
-        row(["dut", "cell", "frames", "method", "Mpps", "p50 µs", "p99 µs", "p99.9 µs", "loss", "limited by", "id"]);
-    out += &row(["---", "---", "---", "---", "--:", "--:", "--:", "--:", "--:", "---", "---"]);
+    let mut out = row([
+        "dut",
+        "cell",
+        "frames",
+        "method",
+        "goal",
+        "Mpps",
+        "upper",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "loss",
+        "limited by",
+        "id",
+    ]);
+    out += &row(["---", "---", "---", "---", "---", "--:", "--:", "--:", "--:", "--:", "--:", "---", "---"]);
     for r in results {
         let latency = r.highest_latency();
         let us = |ns: Option<f64>| ns.map_or("–".to_owned(), |ns| format!("{:.1}", ns / 1e3));
@@ -18,7 +31,9 @@ pub fn markdown(results: &[Result]) -> String {
             &cell(r),
             &r.traffic.frames.label(),
             &r.method.name,
+            r.goal.name.as_deref().unwrap_or("–"),
             &if met { format!("{:.3}", pps / 1e6) } else { "–".to_owned() },
+            &r.summary.upper_pps.map_or("–".to_owned(), |upper| format!("{:.3}", upper / 1e6)),
             &us(latency.and_then(report::Latency::p50)),
             &us(latency.and_then(report::Latency::p99)),
             &us(latency.and_then(report::Latency::p999)),

@@ -38,6 +38,7 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
     add("repetitions", box_plot::drawings(results));
     add("latency", latency::drawings(&grid));
     add("latency-distribution", curves::distribution(shown));
+    add("lateness", curves::lateness(shown));
     add("delay-variation", curves::variation(shown));
     add("loss", curves::loss(shown));
     add("cycles", cycles::drawings(&grid));

@@ -45,6 +45,7 @@ pub(super) fn bounds(results: &[Result]) -> Table {
         "L1 Gbit/s",
         "L2 Gbit/s",
         "10GbE Mpps",
+        "limited by",
     ]);
     for (name, r) in labels::labels(results).into_iter().zip(results) {
         let mpps = |pps: Option<f64>| pps.map_or(NONE.to_owned(), format::mpps);
@@ -57,6 +58,7 @@ pub(super) fn bounds(results: &[Result]) -> Table {
             format::gbps(r.traffic.l1_bps(r.summary.lower_pps)),
             format::gbps(r.traffic.l2_bps(r.summary.lower_pps)),
             mpps(Some(r.traffic.line_pps()).filter(|l| l.is_finite())),
+            r.limited_by.name().to_owned(),
         ]);
     }
     table

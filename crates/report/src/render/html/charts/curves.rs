@@ -5,7 +5,7 @@ use super::svg;
 use crate::render::format::{mpps, percent, significant, us};
 use crate::render::html::element::Element;
 use crate::render::labels;
-use crate::{Result, hdr};
+use crate::{Histogram, Result, Trial, hdr};
 use std::collections::BTreeMap;
 use text_table::Table;
 
@@ -153,19 +153,58 @@ pub(crate) fn variation(results: &[Result]) -> Vec<Element> {
     charts("f7", "Distribution of the delay variation", x, y, quantiles(results, true))
 }
 
+/// Returns the lateness of the generator in the trials at the lower bound, in all trials if there are none.
+fn lateness_histogram(r: &Result) -> Option<Histogram<u64>> {
+    let at_bound = |t: &&Trial| t.load_pps == r.summary.lower_pps;
+    let has_bound = r.trials.iter().any(|t| at_bound(&t));
+    let trials = r.trials.iter().filter(|t| !has_bound || at_bound(t));
+    let mut all: Option<Histogram<u64>> = None;
+    for histogram in trials.filter_map(|t| hdr::decode(t.lateness_hdr.as_deref()?).ok()) {
+        match &mut all {
+            // a document may mix histograms of different ranges
+            Some(all) => all.add(&histogram).unwrap_or_default(),
+            None => all = Some(histogram),
+        }
+    }
+    all.filter(|all| !all.is_empty())
+}
+
+/// Returns percentiles of the lateness of the generator.
+pub(crate) fn lateness_percentiles(results: &[Result]) -> Table {
+    let mut table = Table::new(&["result", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "max µs"]);
+    for (name, r) in names(results).into_iter().zip(results) {
+        let Some(h) = lateness_histogram(r) else { continue };
+        let at = |q: f64| us(h.value_at_quantile(q) as f64);
+        table.row([name, at(0.5), at(0.9), at(0.99), at(0.999), us(h.max() as f64)]);
+    }
+    table
+}
+
+/// Draws the distribution of the lateness of the generator.
+pub(crate) fn lateness(results: &[Result]) -> Vec<Element> {
+    let line = |(name, r): (String, &Result)| {
+        Some(Line { name, points: distribution_points(&lateness_histogram(r)?, 0), scattered: false })
+    };
+    let all = names(results).into_iter().zip(results).filter_map(line).collect();
+    let y = || Axis { label: "packets within (%)".to_owned(), log: false, max: Some(100.0) };
+    charts("f9", "Distribution of the lateness of the generator", || axis("lateness", "µs", true), y, all)
+}
+
+/// Returns the points of a distribution in microseconds above `min` nanoseconds and percent, denser towards the tail.
+fn distribution_points(histogram: &Histogram<u64>, min: u64) -> Vec<(f64, f64)> {
+    let at = |n: usize| {
+        let q = 1.0 - (1.0 - n as f64 / STEPS as f64).powi(2);
+        (histogram.value_at_quantile(q).saturating_sub(min) as f64 / 1e3, q * 100.0)
+    };
+    (0..=STEPS).map(at).filter(|p| p.0 > 0.0).collect()
+}
+
 fn quantiles(results: &[Result], above_min: bool) -> Vec<Line> {
     let line = |(name, r): (String, &Result)| {
         let latency = r.highest_latency();
         let text = latency.and_then(|l| l.latency_hdr.as_deref());
         let histogram = text.and_then(|text| hdr::decode(text).ok()).filter(|h| !h.is_empty())?;
-        let min = if above_min { histogram.min() } else { 0 };
-        let at = |n: usize| {
-            // denser towards the tail
-            let q = 1.0 - (1.0 - n as f64 / STEPS as f64).powi(2);
-            let us = histogram.value_at_quantile(q).saturating_sub(min) as f64 / 1e3;
-            (us, q * 100.0)
-        };
-        let points: Vec<_> = (0..=STEPS).map(at).filter(|p| p.0 > 0.0).collect();
+        let points = distribution_points(&histogram, if above_min { histogram.min() } else { 0 });
         let name = format!("{name}, at {}", latency.map_or(String::new(), labels::load));
         Some(Line { name, points, scattered: false })
     };

@@ -48,12 +48,13 @@ pub(crate) fn drawings(results: &[Result]) -> Vec<(String, Vec<Element>, Table)>
         let all = || lines.values().flatten().map(|(value, _)| *value);
         let (low, high) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
         let log = low > 0.0 && high > 30.0 * low;
-        let mut table = Table::new(&["result", &name, "lower bound Mpps", "upper bound Mpps"]);
+        let mut table = Table::new(&["result", &name, "lower bound Mpps", "upper bound Mpps", "limited by"]);
         for (line, points) in &lines {
             for (value, r) in points {
                 let upper = r.summary.upper_pps.map_or(format::NONE.to_owned(), format::mpps);
                 let value = format::significant(*value, 10);
-                table.row([line.clone(), value, format::mpps(r.summary.lower_pps), upper]);
+                let limit = r.limited_by.name().to_owned();
+                table.row([line.clone(), value, format::mpps(r.summary.lower_pps), upper, limit]);
             }
         }
         let line = |(name, points): (String, Points<'_>)| {

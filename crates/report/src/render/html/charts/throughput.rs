@@ -3,10 +3,10 @@
 use super::grid::{Category, Grid};
 use super::scale::Scale;
 use super::svg::{self, Key, WIDTH};
-use crate::Result;
 use crate::render::format::three;
 use crate::render::format::{mpps, pps, short};
 use crate::render::html::element::{Element, el, number};
+use crate::{LimitedBy, Result};
 
 const LEFT: f64 = 54.0;
 const RIGHT: f64 = WIDTH - 12.0;
@@ -41,6 +41,11 @@ fn drawing(grid: &Grid<'_>, first_series: usize, first_category: usize, highest:
         series.clone().map(|s| (Key::Fill(format!("fc{}", s % svg::COLOURS)), grid.series[s].clone())).collect();
     if line_high > 0.0 {
         entries.push((Key::Line("rate".to_owned(), None), "line rate of 10-Gigabit Ethernet".to_owned()));
+    }
+    let is_shown = |(s, c, _): &&(usize, usize, &Result)| series.contains(s) && categories.contains(c);
+    if grid.cells.iter().filter(is_shown).any(|(.., result)| is_open(result)) {
+        entries
+            .push((Key::Fill("fc5 lc5 open".to_owned()), "not limited by the DUT, which may forward more".to_owned()));
     }
     let (legend, legend_height) = svg::legend(LEFT, 14.0, RIGHT - LEFT, &entries);
     let (upper, lower) = (legend_height + 14.0, legend_height + 14.0 + PLOT);
@@ -80,11 +85,16 @@ fn drawing(grid: &Grid<'_>, first_series: usize, first_category: usize, highest:
     }
     out = out.child(svg::text("mid axis", f64::midpoint(LEFT, RIGHT), lower + 38.0, &short(&grid.axis, 80)));
 
-    for &(s, c, result) in grid.cells.iter().filter(|(s, c, _)| series.contains(s) && categories.contains(c)) {
+    for &(s, c, result) in grid.cells.iter().filter(is_shown) {
         let x = centre(c) + bar * ((s - first_series) as f64 - series.len() as f64 / 2.0);
         out = out.child(column(result, &y, s, x, bar, &format!("{}, {}", grid.series[s], grid.categories[c].name)));
     }
     out.children(line_rate(grid, categories, &y, slot))
+}
+
+/// Returns true if something other than the DUT limited the throughput.
+fn is_open(result: &Result) -> bool {
+    result.limited_by != LimitedBy::Dut
 }
 
 /// Draws a bar to the lower bound, a whisker to the upper bound, and the value.
@@ -94,10 +104,12 @@ fn column(result: &Result, y: &Scale, s: usize, x: f64, bar: f64, name: &str) ->
     let gap = (bar * 0.06).min(2.0);
     let middle = x + bar / 2.0;
     let upper = summary.upper_pps.map_or(String::new(), |u| format!(", upper bound {} Mpps", mpps(u)));
-    let tip = format!("{name}: lower bound {} Mpps{upper}", mpps(summary.lower_pps));
+    let limit = result.limited_by.name().replace('_', " ");
+    let tip = format!("{name}: lower bound {} Mpps{upper}, limited by: {limit}", mpps(summary.lower_pps));
     let mut g = el("g").child(svg::tip(&tip));
     let colour = s % svg::COLOURS;
-    g = g.child(svg::rect(&format!("fc{colour}"), x + gap, at, bar - 2.0 * gap, base - at));
+    let open = if is_open(result) { format!(" lc{colour} open") } else { String::new() };
+    g = g.child(svg::rect(&format!("fc{colour}{open}"), x + gap, at, bar - 2.0 * gap, base - at));
     let mut clear = at;
     if let Some(upper) = summary.upper_pps {
         let end = y.px(upper / 1e6);
@@ -109,7 +121,11 @@ fn column(result: &Result, y: &Scale, s: usize, x: f64, bar: f64, name: &str) ->
     let label = if summary.lower_pps == 0.0 { "none".to_owned() } else { three(summary.lower_pps / 1e6) };
     if svg::width(&label) * 0.9 <= bar - 2.0 {
         let inside = base - at > 24.0;
-        let (class, y) = if inside { ("mid inside", at + 15.0) } else { ("mid value halo", clear - 6.0) };
+        let (class, y) = match inside {
+            true if is_open(result) => ("mid value halo", at + 15.0),
+            true => ("mid inside", at + 15.0),
+            false => ("mid value halo", clear - 6.0),
+        };
         g = g.child(svg::text(class, middle, y, &label));
     }
     g
