@@ -212,8 +212,10 @@ pub fn run(
                 method.paused();
             }
             Step::Trial(input) => {
-                let goes_on = on_step(RunStep::Started(&input, method.bounds()));
-                let output = goes_on.then(|| measurer.trial(&input)).unwrap_or(Err(MeasurerError::Interrupted))?;
+                if !on_step(RunStep::Started(&input, method.bounds())) {
+                    return Err(MeasurerError::Interrupted.into());
+                }
+                let output = measurer.trial(&input)?;
                 if !on_step(RunStep::Done(&output)) {
                     return Err(MeasurerError::Interrupted.into());
                 }

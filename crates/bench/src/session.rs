@@ -35,8 +35,7 @@ mod store;
 
 pub use cell::{CellResult, Run, SessionCell, Target};
 pub use error::{SessionEnd, SessionError};
-pub use event::{Event, Observer};
-pub use live::TrialSecond;
+pub use event::{Event, Observer, TrialSecond};
 pub use method_run::MethodRun;
 pub use store::{MemoryStore, Store, StoreError};
 

@@ -1,6 +1,6 @@
 //! Progress events.
 
-use super::{CellResult, MethodRun, SessionCell, TrialSecond};
+use super::{CellResult, MethodRun, SessionCell};
 use crate::environment::HostCheck;
 use crate::search::{Goal, SearchBounds};
 use crate::traffic_spec::PreparedTraffic;
@@ -92,6 +92,19 @@ pub enum Event<'a> {
         /// Number of cells.
         count: usize,
     },
+}
+
+/// A second of a trial that runs. Rates are sums of all directions.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TrialSecond {
+    /// Packets sent per second.
+    pub sent_pps: f64,
+    /// Packets received per second.
+    pub received_pps: f64,
+    /// Packets sent and not received so far in the trial: inside the DUT, or lost.
+    pub missing: i64,
+    /// Mean of the latencies recorded in this second, nanoseconds; none if there are none.
+    pub latency_mean_ns: Option<f64>,
 }
 
 /// Receives the events of a session.

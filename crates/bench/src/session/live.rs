@@ -1,6 +1,6 @@
 //! State of a trial once per second, while it runs.
 
-use super::{Event, Observer};
+use super::event::{Event, Observer, TrialSecond};
 use crate::generator::packet_generator::{LiveCounts, TrialProgress};
 use crate::traffic_spec::MAX_CPUS;
 use packet::clock;
@@ -11,33 +11,18 @@ use std::time::Duration;
 /// Interval of the events.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A second of a trial that runs. Rates are sums of all directions.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct TrialSecond {
-    /// Packets sent per second.
-    pub sent_pps: f64,
-    /// Packets received per second.
-    pub received_pps: f64,
-    /// Packets sent and not received so far in the trial: inside the DUT, or lost.
-    pub missing: i64,
-    /// Mean of the latencies recorded in this second, nanoseconds; none if there are none.
-    pub latency_mean_ns: Option<f64>,
-}
-
-impl TrialSecond {
-    /// Returns the second between two readings; `first` is the first reading of the trial.
-    fn between(first: &LiveCounts, last: &LiveCounts, now: &LiveCounts) -> Option<TrialSecond> {
-        let seconds = now.at.checked_sub(last.at).filter(|ticks| *ticks != 0)? as f64 / clock::hz() as f64;
-        let rate = |now: u64, last: u64| now.saturating_sub(last) as f64 / seconds;
-        let samples = now.latencies.saturating_sub(last.latencies);
-        let sum = now.latency_sum_ns.saturating_sub(last.latency_sum_ns);
-        Some(TrialSecond {
-            sent_pps: rate(now.sent, last.sent),
-            received_pps: rate(now.received, last.received),
-            missing: (now.sent - first.sent) as i64 - (now.received - first.received) as i64,
-            latency_mean_ns: (samples != 0).then(|| sum as f64 / samples as f64),
-        })
-    }
+/// Returns the second between two readings; `first` is the first reading of the trial.
+fn second_between(first: &LiveCounts, last: &LiveCounts, now: &LiveCounts) -> Option<TrialSecond> {
+    let seconds = now.at.checked_sub(last.at).filter(|ticks| *ticks != 0)? as f64 / clock::hz() as f64;
+    let rate = |now: u64, last: u64| now.saturating_sub(last) as f64 / seconds;
+    let samples = now.latencies.saturating_sub(last.latencies);
+    let sum = now.latency_sum_ns.saturating_sub(last.latency_sum_ns);
+    Some(TrialSecond {
+        sent_pps: rate(now.sent, last.sent),
+        received_pps: rate(now.received, last.received),
+        missing: (now.sent - first.sent) as i64 - (now.received - first.received) as i64,
+        latency_mean_ns: (samples != 0).then(|| sum as f64 / samples as f64),
+    })
 }
 
 /// Reports every second of trials that are longer, on any CPU but the generator's, until `end` is disconnected.
@@ -58,7 +43,7 @@ pub(super) fn report_seconds(
         };
         readings = match readings {
             Some((first, last)) if first.trial == now.trial => {
-                if let Some(second) = TrialSecond::between(&first, &last, &now)
+                if let Some(second) = second_between(&first, &last, &now)
                     && let Ok(mut observer) = observer.lock()
                 {
                     observer.on_event(&Event::TrialSecond(&second));
@@ -86,9 +71,9 @@ mod tests {
             at: 9 + clock::hz() / 2,
             ..first
         };
-        let second = TrialSecond::between(&first, &last, &now).unwrap();
+        let second = second_between(&first, &last, &now).unwrap();
         assert_eq!((second.sent_pps.round(), second.received_pps.round()), (2000.0, 1600.0));
         assert_eq!((second.missing, second.latency_mean_ns), (1100 - 890, Some(2000.0)));
-        assert_eq!(TrialSecond::between(&first, &now, &now), None, "nothing new was published");
+        assert_eq!(second_between(&first, &now, &now), None, "nothing new was published");
     }
 }

@@ -24,7 +24,7 @@ pub struct PreparedTraffic {
 }
 
 enum FrameSource {
-    Made { template: Template, back: Option<Template>, mix: Mix, options: SyntheticOptions },
+    Made { template: Template, back: Option<Template>, mix: Mix, options: Box<SyntheticOptions> },
     Short { short: Short, mix: Mix },
     Replayed(Replay),
     Profile(Box<ProfileStreams>),
@@ -60,7 +60,7 @@ impl PreparedTraffic {
         let template = template(flows, options.stack.as_ref())?;
         Ok(PreparedTraffic {
             name: name.to_owned(),
-            frames: FrameSource::Made { template, back, mix: mix.clone(), options: options.clone() },
+            frames: FrameSource::Made { template, back, mix: mix.clone(), options: Box::new(options.clone()) },
         })
     }
 
