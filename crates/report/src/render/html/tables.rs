@@ -23,7 +23,7 @@ pub(super) fn element(table: &Table, caption: &str) -> Element {
     };
     let (heading, rows) = table.rows().split_at(1.min(table.rows().len()));
     let inner = el("table")
-        .child(el("caption").text(caption))
+        .child(el("caption").child(el("span").text(caption)))
         .child(el("thead").children(heading.iter().map(|r| row("th", r))))
         .child(el("tbody").children(rows.iter().map(|r| row("td", r))));
     el("div").class("scroll").set("tabindex", "0").set("role", "region").set("aria-label", "table").child(inner)
