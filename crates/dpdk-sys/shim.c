@@ -225,6 +225,8 @@ int bs_port_info(uint16_t port, struct bs_port_info *info)
 	memset(info, 0, sizeof(*info));
 	if (d.driver_name != NULL)
 		snprintf(info->driver, sizeof(info->driver), "%s", d.driver_name);
+	if (rte_eth_dev_fw_version_get(port, info->firmware, sizeof(info->firmware)) != 0)
+		info->firmware[0] = '\0';
 	info->max_rx_queues = d.max_rx_queues;
 	info->max_tx_queues = d.max_tx_queues;
 	info->rss = (d.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0;

@@ -67,6 +67,8 @@ struct bs_linearized bs_linearize(struct rte_mbuf **at, unsigned n, struct rte_m
 
 struct bs_port_info {
 	char driver[32];
+	/* empty if the driver does not report it */
+	char firmware[64];
 	uint16_t max_rx_queues, max_tx_queues, rss;
 	int socket;
 };

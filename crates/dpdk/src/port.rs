@@ -21,6 +21,8 @@ pub struct Port {
 pub struct PortInfo {
     /// The driver.
     pub driver: Driver,
+    /// Version of the firmware, if the driver reports it.
+    pub firmware: Option<String>,
     /// Most receive queues.
     pub max_rx_queues: u16,
     /// Most transmit queues.
@@ -192,7 +194,9 @@ impl Port {
                 || format!("reading the properties of device {:?}", self.device.name),
                 sys::bs_port_info(self.device.id, &mut info),
             )?;
+            let firmware = CStr::from_ptr(info.firmware.as_ptr()).to_string_lossy().into_owned();
             Ok(PortInfo {
+                firmware: Some(firmware).filter(|version| !version.is_empty()),
                 driver: Driver::from_name(&CStr::from_ptr(info.driver.as_ptr()).to_string_lossy()),
                 max_rx_queues: info.max_rx_queues,
                 max_tx_queues: info.max_tx_queues,

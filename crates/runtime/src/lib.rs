@@ -26,8 +26,8 @@ pub use engine::{Engine, MAX_POOL_PACKETS, Options};
 pub use error::Error;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{
-    ExternalPorts, LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, missing_device, missing_devices,
-    shuffle_link,
+    ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, missing_device,
+    missing_devices, shuffle_link,
 };
 pub use summary::{
     ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary, Totals, WorkerSummary,

@@ -184,6 +184,10 @@ fn environment_of(dut: &SessionDut, steal: Steal) -> report::Environment {
     if let Some(remote) = dut.dut.description().and_then(|description| description.environment.as_ref()) {
         environment.extra.extend(remote_environment(remote));
     }
+    if let RunningDut::External(external) = &dut.dut {
+        let facts = external.ports().nics().iter().map(|nic| (format!("NIC of port {}", nic.port), nic.to_string()));
+        environment.extra.extend(facts);
+    }
     environment.steal_share = Steal::now(&dut.cpus).share_since(steal);
     environment
 }

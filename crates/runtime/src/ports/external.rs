@@ -2,6 +2,7 @@
 
 use super::device::{self, PortMonitor};
 use super::io::PortQueues;
+use super::nic::Nic;
 use crate::error::{Error, memory_error};
 use crate::pci::sriov::{Linux, VirtualFunctions};
 use config::Device;
@@ -18,6 +19,7 @@ pub struct ExternalPorts {
     eal: Eal,
     pool: Arc<Mempool>,
     monitors: Vec<PortMonitor>,
+    nics: Vec<Nic>,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
 }
@@ -46,7 +48,7 @@ impl ExternalPorts {
         let eal = Eal::start(memory, &pci).map_err(|e| memory_error(memory, &e))?;
         let pool = Mempool::new(eal, size).map_err(|e| memory_error(eal.memory(), &e))?;
         drop(lock);
-        let mut external = ExternalPorts { eal, pool, monitors: vec![], functions };
+        let mut external = ExternalPorts { eal, pool, monitors: vec![], nics: vec![], functions };
         let mut all = vec![];
         for (port, (name, device)) in devices.iter().enumerate() {
             let error = |problem: &str, remedy: String| Error::Environment {
@@ -66,6 +68,10 @@ impl ExternalPorts {
             let opened = Port::open(external.eal, dpdk_name, arguments).map_err(fail)?;
             let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
             let info = opened.info().map_err(fail)?;
+            let function = external.functions.addresses().get(name).map(String::as_str);
+            if let Some(address) = function.or(device.pci_address()) {
+                external.nics.push(Nic::read(name, address, info.firmware.clone()));
+            }
             let mut queues = opened.start(&config, &external.pool).map_err(fail)?;
             external.monitors.push(PortMonitor::new(device, &info, queues.port));
             all.push(PortQueues { port, rx: queues.rx.remove(0), tx: queues.tx.remove(0) });
@@ -86,6 +92,11 @@ impl ExternalPorts {
     /// Returns the packet pool.
     pub fn pool(&self) -> &Arc<Mempool> {
         &self.pool
+    }
+
+    /// Returns the network cards behind the ports.
+    pub fn nics(&self) -> &[Nic] {
+        &self.nics
     }
 
     /// Returns the link state of each port; `None` if it cannot be determined.
