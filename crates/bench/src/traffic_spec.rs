@@ -13,7 +13,6 @@ mod spec;
 mod synthetic;
 
 pub use capture_file::CaptureFile;
-pub(crate) use capture_file::MAX_CPUS;
 pub use capture_spec::CaptureSpec;
 pub use error::PrepareError;
 pub use flows::flow_settings;

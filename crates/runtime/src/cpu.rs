@@ -7,7 +7,7 @@ mod priority;
 mod schedstat;
 mod topology;
 
-pub use affinity::{allowed_cpus, pin, set_affinity};
+pub use affinity::{allowed_cpus, avoid_cpus, pin, set_affinity};
 pub use off_cpu::OffCpuMeter;
 pub use placement::{Placement, Strategy, place_chains};
 pub use priority::{SessionPriority, raise_priority};

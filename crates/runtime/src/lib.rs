@@ -19,8 +19,8 @@ mod worker;
 
 pub use cleanup::CleanupProcess;
 pub use cpu::{
-    OffCpuMeter, Placement, SessionPriority, Strategy, ThreadTimes, Topology, allowed_cpus, node_of_device, pin,
-    place_chains, raise_priority, set_affinity, thread_times,
+    OffCpuMeter, Placement, SessionPriority, Strategy, ThreadTimes, Topology, allowed_cpus, avoid_cpus, node_of_device,
+    pin, place_chains, raise_priority, set_affinity, thread_times,
 };
 pub use engine::{Engine, MAX_POOL_PACKETS, Options};
 pub use error::Error;

@@ -8,7 +8,7 @@ use super::spec::{DutSpec, Forward};
 use super::started::StartedDevice;
 use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator, TrialProgress};
 use crate::generator::packet_source::PacketSource;
-use crate::traffic_spec::{MAX_CPUS, PreparedTraffic};
+use crate::traffic_spec::PreparedTraffic;
 use crate::trial::{Disturbance, MeasurerError, TrialInput, TrialOutput};
 use runtime::{ExternalPorts, PollTimes};
 use std::cell::RefCell;
@@ -188,14 +188,13 @@ impl ExternalDut {
         let is_local = started.description().environment.is_none();
         // this thread is pinned to the generator's CPU
         let own = runtime::allowed_cpus();
-        let others: Vec<usize> = (0..MAX_CPUS).filter(|cpu| !own.contains(cpu)).collect();
         let progress = generator.progress();
         progress.started.store(false, Ordering::Relaxed);
         progress.ended.store(false, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let disturber = scope.spawn(|| {
                 // keep off the generator's CPU; fails if there are too few CPUs
-                let _ = if is_local { runtime::set_affinity(context.cpus()) } else { runtime::set_affinity(&others) };
+                let _ = if is_local { runtime::set_affinity(context.cpus()) } else { runtime::avoid_cpus(&own) };
                 while !progress.started.load(Ordering::Acquire) && !progress.ended.load(Ordering::Acquire) {
                     std::thread::sleep(TRIAL_START_POLL_INTERVAL);
                 }

@@ -228,9 +228,7 @@ impl PacketGenerator {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
         }
         self.no_buffer_ticks = 0;
-        self.publish_at = 0;
-        self.publish(&receiver, clock::cycles());
-        self.progress.start();
+        self.start_progress(&receiver);
         let preemption = match &mut pacers[..] {
             [only] => self.send_stream(source, only, &mut receiver),
             all => self.send_streams(source, all, &mut receiver),
@@ -354,13 +352,20 @@ impl PacketGenerator {
         self.publish(receiver, now);
     }
 
+    /// Publishes the start of a trial.
+    fn start_progress(&mut self, receiver: &Receiver) {
+        self.publish_at = 0;
+        self.publish(receiver, clock::cycles());
+        self.progress.start();
+    }
+
     /// Publishes the progress if it is time to.
     #[inline(always)]
     fn publish(&mut self, receiver: &Receiver, now: u64) {
         if now >= self.publish_at {
             let (latencies, latency_sum_ns) = (receiver.latency().count(), receiver.latency_sum_ns());
             let (sent, received) = (self.sent, self.received);
-            let counts = LiveCounts { trial: 0, sent, received, latencies, latency_sum_ns, at: now };
+            let counts = LiveCounts { sent, received, latencies, latency_sum_ns, at: now };
             self.publish_at = self.progress.publish(counts);
         }
     }

@@ -2,7 +2,6 @@
 
 use super::event::{Event, Observer, TrialSecond};
 use crate::generator::packet_generator::{LiveCounts, TrialProgress};
-use crate::traffic_spec::MAX_CPUS;
 use packet::clock;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -33,24 +32,24 @@ pub(super) fn report_seconds(
     end: &Receiver<()>,
 ) {
     // the thread was started on the generator's CPU; fails if there is no other
-    let others: Vec<usize> = (0..MAX_CPUS).filter(|cpu| *cpu != generator_cpu).collect();
-    let _ = runtime::set_affinity(&others);
-    let mut readings: Option<(LiveCounts, LiveCounts)> = None;
+    let _ = runtime::avoid_cpus(&[generator_cpu]);
+    // trial, first and last counts
+    let mut readings: Option<(u64, LiveCounts, LiveCounts)> = None;
     while end.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        let Some(now) = progress.counts() else {
+        let Some((trial, now)) = progress.counts() else {
             readings = None;
             continue;
         };
         readings = match readings {
-            Some((first, last)) if first.trial == now.trial => {
+            Some((same, first, last)) if same == trial => {
                 if let Some(second) = second_between(&first, &last, &now)
                     && let Ok(mut observer) = observer.lock()
                 {
                     observer.on_event(&Event::TrialSecond(&second));
                 }
-                Some((first, now))
+                Some((trial, first, now))
             }
-            _ => Some((now, now)),
+            _ => Some((trial, now, now)),
         };
     }
 }
@@ -61,16 +60,10 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_second() {
-        let first = LiveCounts { trial: 1, sent: 100, received: 90, latencies: 5, latency_sum_ns: 500, at: 7 };
-        let last = LiveCounts { sent: 200, received: 180, latencies: 10, latency_sum_ns: 1000, at: 9, ..first };
-        let now = LiveCounts {
-            sent: 1200,
-            received: 980,
-            latencies: 30,
-            latency_sum_ns: 41_000,
-            at: 9 + clock::hz() / 2,
-            ..first
-        };
+        let first = LiveCounts { sent: 100, received: 90, latencies: 5, latency_sum_ns: 500, at: 7 };
+        let last = LiveCounts { sent: 200, received: 180, latencies: 10, latency_sum_ns: 1000, at: 9 };
+        let at = 9 + clock::hz() / 2;
+        let now = LiveCounts { sent: 1200, received: 980, latencies: 30, latency_sum_ns: 41_000, at };
         let second = second_between(&first, &last, &now).unwrap();
         assert_eq!((second.sent_pps.round(), second.received_pps.round()), (2000.0, 1600.0));
         assert_eq!((second.missing, second.latency_mean_ns), (1100 - 890, Some(2000.0)));

@@ -13,8 +13,6 @@ use traffic::{Capture, CaptureError, CaptureSettings, Rewrite, Stream, StreamSet
 
 /// Largest frame that fits into a packet buffer, bytes without FCS.
 pub(crate) const MAX_FRAME_LEN: usize = 2048;
-/// Maximum number of CPUs of a host.
-pub(crate) const MAX_CPUS: usize = 1024;
 /// Bytes of a capture that a check reads.
 const CHECK_BYTES: usize = 64 << 10;
 
@@ -103,7 +101,7 @@ impl CaptureFile {
         let capture = self.settings.clone();
         let settings = StreamSettings { capture, seed, start_ns, period_ns, ..StreamSettings::default() };
         // on any CPU but that of the generator, if the kernel permits
-        let anywhere = || drop(runtime::set_affinity(&(0..MAX_CPUS).collect::<Vec<_>>()));
+        let anywhere = || drop(runtime::avoid_cpus(&[]));
         self.is_streamed().then(|| Stream::start_with(&self.path, settings, anywhere))
     }
 

@@ -97,11 +97,19 @@ impl Progress {
         }
     }
 
+    /// Returns true if a progress line is to be printed now.
+    fn is_line_due(&mut self) -> bool {
+        let is_due = self.is_terminal || self.last_line.elapsed() >= LINE_INTERVAL;
+        if is_due {
+            self.last_line = Instant::now();
+        }
+        is_due
+    }
+
     fn print_second(&mut self, second: &TrialSecond) {
-        if !self.is_terminal && self.last_line.elapsed() < LINE_INTERVAL {
+        if !self.is_line_due() {
             return;
         }
-        self.last_line = Instant::now();
         let latency = second.latency_mean_ns.map(|ns| format!(", mean latency {:.1} µs", ns / 1e3)).unwrap_or_default();
         let line = format!(
             "{}: trial {} of {}; sent {:.3} Mpps, received {:.3} Mpps, missing {}{latency}",
@@ -118,10 +126,9 @@ impl Progress {
     fn print_trial(&mut self, trial: &Trial) {
         self.trials += 1;
         self.interfered_trials += usize::from(trial.host_interference);
-        if !self.is_terminal && self.last_line.elapsed() < LINE_INTERVAL {
+        if !self.is_line_due() {
             return;
         }
-        self.last_line = Instant::now();
         let verdict = match trial.host_interference {
             true => "CPU preempted".to_owned(),
             false => format!("loss {:.4} %", 100.0 * trial.loss_ratio()),

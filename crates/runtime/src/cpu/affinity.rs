@@ -25,3 +25,11 @@ pub fn set_affinity(cpus: &[usize]) -> std::io::Result<()> {
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
+
+/// Lets the calling thread run on all CPUs but these.
+///
+/// # Errors
+/// No other CPU exists and is allowed.
+pub fn avoid_cpus(cpus: &[usize]) -> std::io::Result<()> {
+    set_affinity(&(0..CpuSet::MAX_CPU).filter(|cpu| !cpus.contains(cpu)).collect::<Vec<_>>())
+}

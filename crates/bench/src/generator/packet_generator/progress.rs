@@ -26,8 +26,6 @@ pub(crate) struct TrialProgress {
 /// Counts of a trial while it runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LiveCounts {
-    /// Number that differs between trials.
-    pub(crate) trial: u64,
     /// Packets since the generator was created, with warm-up packets.
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -62,18 +60,17 @@ impl TrialProgress {
         counts.at + clock::hz() / PUBLISHED_PER_SECOND
     }
 
-    /// Returns the last published counts of the current trial; none between trials.
-    pub(crate) fn counts(&self) -> Option<LiveCounts> {
+    /// Returns the number of the current trial and its last published counts; none between trials.
+    pub(crate) fn counts(&self) -> Option<(u64, LiveCounts)> {
         let trial = self.changes.load(Ordering::Acquire);
         let at = self.at.load(Ordering::Acquire);
         let counts = LiveCounts {
-            trial,
             sent: self.sent.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
             latencies: self.latencies.load(Ordering::Relaxed),
             latency_sum_ns: self.latency_sum_ns.load(Ordering::Relaxed),
             at,
         };
-        (trial % 2 == 1 && trial == self.changes.load(Ordering::Acquire)).then_some(counts)
+        (trial % 2 == 1 && trial == self.changes.load(Ordering::Acquire)).then_some((trial, counts))
     }
 }
