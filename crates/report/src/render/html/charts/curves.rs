@@ -32,6 +32,11 @@ pub(crate) fn axis(name: &str, unit: &str, log: bool) -> Axis {
     Axis { label, log, max: None }
 }
 
+/// Returns the vertical axis of a distribution.
+fn share_axis() -> Axis {
+    Axis { label: "packets within (%)".to_owned(), log: false, max: Some(100.0) }
+}
+
 /// Draws lines in charts of at most as many lines as there are colours.
 pub(crate) fn charts(
     id: &str,
@@ -119,8 +124,7 @@ pub(crate) fn loss(results: &[Result]) -> Vec<Element> {
 /// Draws the latency distribution at the highest load of each result.
 pub(crate) fn distribution(results: &[Result]) -> Vec<Element> {
     let x = || axis("latency", "µs", true);
-    let y = || Axis { label: "packets within (%)".to_owned(), log: false, max: Some(100.0) };
-    charts("f5", "Distribution of the latency", x, y, quantiles(results, false))
+    charts("f5", "Distribution of the latency", x, share_axis, quantiles(results, false))
 }
 
 /// Maximum number of rows in a table of points.
@@ -149,8 +153,7 @@ pub(crate) fn points(results: &[Result], series: &str) -> Table {
 /// Draws the distribution of the delay variation: latency above the minimum (PDV, RFC 5481 §4.2).
 pub(crate) fn variation(results: &[Result]) -> Vec<Element> {
     let x = || axis("latency above the minimum", "µs", true);
-    let y = || Axis { label: "packets within (%)".to_owned(), log: false, max: Some(100.0) };
-    charts("f7", "Distribution of the delay variation", x, y, quantiles(results, true))
+    charts("f7", "Distribution of the delay variation", x, share_axis, quantiles(results, true))
 }
 
 /// Returns the lateness of the generator in the trials at the lower bound, in all trials if there are none.
@@ -186,8 +189,7 @@ pub(crate) fn lateness(results: &[Result]) -> Vec<Element> {
         Some(Line { name, points: distribution_points(&lateness_histogram(r)?, 0), scattered: false })
     };
     let all = names(results).into_iter().zip(results).filter_map(line).collect();
-    let y = || Axis { label: "packets within (%)".to_owned(), log: false, max: Some(100.0) };
-    charts("f9", "Distribution of the lateness of the generator", || axis("lateness", "µs", true), y, all)
+    charts("f9", "Distribution of the lateness of the generator", || axis("lateness", "µs", true), share_axis, all)
 }
 
 /// Returns the points of a distribution in microseconds above `min` nanoseconds and percent, denser towards the tail.
