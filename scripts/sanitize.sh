@@ -24,7 +24,6 @@ address)
 thread)
 	# the crates with threads
 	packages=(tables graph runtime)
-	# DPDK is not instrumented, so its rings and pools are taken for races
 	export TSAN_OPTIONS="suppressions=$PWD/scripts/thread-sanitizer.txt halt_on_error=1 allocator_may_return_null=1"
 	;;
 *)

@@ -16,7 +16,7 @@
 //! tags, time to live, traffic class, addresses, ports, options, checksums; it may add or remove a tunnel. [`find`] looks
 //! for the probe behind up to four VLAN tags, behind MPLS labels or PPPoE, behind IPv4 options and IPv6 extension headers,
 //! and within one tunnel of VXLAN, GTP-U, SRv6 or IP in IP, if headers are 256 bytes or less in all. Fragments, other
-//! tunnels and encryption hide it, unless the receiver is told another place. A payload may only be changed behind the
+//! tunnels and encryption hide it, unless the receiver is given its offset. A payload may only be changed behind the
 //! probe, and if the receiver checks payloads, not at all.
 
 use wire::checksum::Sum;

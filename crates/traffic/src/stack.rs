@@ -154,11 +154,6 @@ impl Stack {
     pub fn reversed(self) -> Self {
         Self { tunnel: self.tunnel.map(Tunnel::reversed), ..self }
     }
-
-    /// Returns true if it is no more than Ethernet, IP and transport.
-    pub fn is_plain(&self) -> bool {
-        self.overhead() == 0
-    }
 }
 
 impl Tunnel {

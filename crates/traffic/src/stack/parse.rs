@@ -39,17 +39,17 @@ fn stack(text: &str) -> Option<Stack> {
     let (front, tunnel) = outer.rsplit_once('/').map_or(("eth", outer), |(front, tunnel)| (front, tunnel));
     let (name, ends) = tunnel.split_once('@').map_or((tunnel, None), |(name, ends)| (name, Some(ends)));
     let (name, id) = name.split_once(':').map_or((name, None), |(name, id)| (name, Some(id)));
-    let id = || id.map_or(Some(TUNNEL), |id| id.parse().ok());
+    let number = || id.map_or(Some(TUNNEL), |id| id.parse().ok());
     let (encapsulation, inner) = match name {
         "vxlan" => {
-            let (vni, (src, dst)) = (id()?, endpoints(ends)?);
+            let (vni, (src, dst)) = (number()?, endpoints(ends)?);
             ((vni < 1 << 24).then_some(Encapsulation::Vxlan { vni, src, dst })?, frame(inner)?)
         }
         "gtpu" => {
-            let (teid, (src, dst)) = (id()?, endpoints(ends)?);
+            let (teid, (src, dst)) = (number()?, endpoints(ends)?);
             (Encapsulation::GtpU { teid, src, dst }, packet(inner)?)
         }
-        "srv6" if id()? == TUNNEL => (segments(ends)?, packet(inner)?),
+        "srv6" if id.is_none() => (segments(ends)?, packet(inner)?),
         _ => return None,
     };
     Some(Stack { tunnel: Some(Tunnel { link: link(front)?, encapsulation }), ..inner })
@@ -76,9 +76,8 @@ fn segments(text: Option<&str>) -> Option<Encapsulation> {
 
 /// `eth/vlan/ipv4/udp` and the like.
 fn frame(text: &str) -> Option<Stack> {
-    let (front, transport) = text.rsplit_once('/')?;
-    let (front, ip) = front.rsplit_once('/')?;
-    Some(Stack { link: link(front)?, ..packet(&format!("{ip}/{transport}"))? })
+    let (at, _) = text.rmatch_indices('/').nth(1)?;
+    Some(Stack { link: link(&text[..at])?, ..packet(&text[at + 1..])? })
 }
 
 /// `ipv4/udp` and the like.
@@ -195,6 +194,7 @@ mod tests {
             "vxlan@192.0.2.1-::1(eth/ipv4/udp)",
             "gtpu(eth/ipv4/udp)",
             "gtpu:4294967296(ipv4/udp)",
+            "srv6:1(ipv4/udp)",
             "srv6:7(ipv4/udp)",
             "srv6@192.0.2.1-192.0.2.2(ipv4/udp)",
             &segments,
