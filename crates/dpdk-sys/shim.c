@@ -231,10 +231,11 @@ int bs_port_info(uint16_t port, struct bs_port_info *info)
 	info->max_tx_queues = d.max_tx_queues;
 	info->rss = (d.flow_type_rss_offloads & RTE_ETH_RSS_IP) != 0;
 	info->socket = rte_eth_dev_socket_id(port);
+	info->max_frame = RTE_MIN((uint32_t)d.max_mtu + RTE_ETHER_HDR_LEN, d.max_rx_pktlen - RTE_ETHER_CRC_LEN);
 	return 0;
 }
 
-int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, struct rte_mempool *pool)
+int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, uint16_t mtu, struct rte_mempool *pool)
 {
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info d;
@@ -247,6 +248,7 @@ int bs_port_start(uint16_t port, uint16_t rxq, uint16_t txq, uint16_t rx_desc, u
 		conf.rx_adv_conf.rss_conf.rss_hf = d.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 	}
 	conf.intr_conf.rxq = rx_interrupts != 0;
+	conf.rxmode.mtu = mtu;
 	rc = rte_eth_dev_configure(port, rxq, txq, &conf);
 	if (rc < 0)
 		return rc;

@@ -70,6 +70,8 @@ struct bs_port_info {
 	/* empty if the driver does not report it */
 	char firmware[64];
 	uint16_t max_rx_queues, max_tx_queues, rss;
+	/* without FCS */
+	uint32_t max_frame;
 	int socket;
 };
 struct bs_port_stats {
@@ -84,7 +86,7 @@ int bs_wire(const char *a, const char *b, unsigned depth, uint16_t ports[2], str
 void bs_wire_free(struct rte_ring *rings[2]);
 int bs_port_info(uint16_t port, struct bs_port_info *info);
 /* `rss` enables hardware RSS, `rx_interrupts` interrupts of receive queues. */
-int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, struct rte_mempool *pool);
+int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_t rx_desc, uint16_t tx_desc, int rss, int rx_interrupts, uint16_t mtu, struct rte_mempool *pool);
 /* Returns the descriptor that becomes readable on an interrupt of a receive queue. */
 int bs_rx_interrupt_fd(uint16_t port, uint16_t queue);
 /* Enables or disables the interrupt of a receive queue. */

@@ -18,14 +18,16 @@ const LATENCY_ATTEMPTS: usize = 5;
 /// Maximum trial time of the search, seconds.
 const MAX_SEARCH_S: f64 = 1.5;
 
-/// Starts a chain without NFs on a CPU between two in-memory ports; for both directions, another one in reverse.
+/// Starts a chain without NFs on a CPU between two in-memory ports, for frames of up to `longest_frame` bytes without
+/// FCS; for both directions, another one in reverse.
 ///
 /// # Errors
 /// As [`InProcessDut::start`].
-pub fn loopback(cpu: usize, bidirectional: bool) -> Result<InProcessDut, runtime::Error> {
+pub fn loopback(cpu: usize, bidirectional: bool, longest_frame: usize) -> Result<InProcessDut, runtime::Error> {
     let back = if bidirectional { format!(", {{ path = [\"out\", \"in\"], cores = [{cpu}] }}") } else { String::new() };
+    let max_frame = longest_frame.max(packet::MAX_FRAME);
     let text = format!(
-        "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+        "bondstone = 1\nmax_frame = {max_frame}\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
          chain = [{{ path = [\"in\", \"out\"], cores = [{cpu}] }}{back}]\n"
     );
     let registry = Registry::default();

@@ -160,7 +160,7 @@ impl Ovs {
             interfaces: vec![],
             remote: None,
         };
-        let traffic = ExpectedTraffic { dst_mac: SOURCE, destinations: vec![], trace: None };
+        let traffic = ExpectedTraffic { dst_mac: SOURCE, destinations: vec![], trace: None, longest_frame: 1514 };
         let mut context = DutContext::new("ovs", &spec, traffic)?;
         let driver = registry::driver(&spec.kind).ok_or("no driver")?;
         let started = driver.device(&spec).start(&mut context)?;

@@ -9,7 +9,7 @@ use traffic::{PrefixMap, Rewrite, Tagging};
 /// Captures to replay, and rewriting of their packets.
 #[derive(clap::Args)]
 pub(crate) struct Captures {
-    /// Replays a capture (pcap or pcapng, also gzipped) with frames of up to 2048 bytes; captures larger than 64 MiB
+    /// Replays a capture (pcap or pcapng, also gzipped) with frames of up to 15,996 bytes; captures larger than 64 MiB
     /// are streamed from the file. A second capture, given by another --pcap or after a comma, is sent into the second
     /// port at the same time, as with --bidirectional.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "short", "bidirectional"])]

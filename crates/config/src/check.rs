@@ -94,6 +94,18 @@ impl Checker<'_> {
         }
     }
 
+    /// Returns the length of the longest frame.
+    fn max_frame(&mut self, file: &File) -> usize {
+        let Some(written) = &file.max_frame else { return packet::MAX_FRAME };
+        let range = packet::MAX_FRAME..=packet::MAX_JUMBO_FRAME;
+        if let Some(bytes) = usize::try_from(*written.get_ref()).ok().filter(|bytes| range.contains(bytes)) {
+            return bytes;
+        }
+        let remedy = format!("write {} to {} bytes, without FCS", range.start(), range.end());
+        self.error(written.span(), &written.get_ref().to_string(), "not a length of the longest frame", remedy);
+        packet::MAX_FRAME
+    }
+
     /// Returns an identity that is the same for all names of a capture: writing a file that is read would destroy it.
     fn capture_identity(&self, name: &str) -> String {
         let path = self.source.file.parent().unwrap_or(Path::new("")).join(name);

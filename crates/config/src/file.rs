@@ -12,6 +12,7 @@ use toml::de::DeTable;
 pub(crate) struct File {
     pub(crate) bondstone: Option<Spanned<i64>>,
     pub(crate) clock: Option<Spanned<Clock>>,
+    pub(crate) max_frame: Option<Spanned<i64>>,
     pub(crate) port: BTreeMap<Spanned<String>, Port>,
     pub(crate) chain: Vec<Spanned<Chain>>,
     pub(crate) edge: Vec<Edge>,
@@ -49,6 +50,7 @@ impl File {
         let bondstone = table.remove("bondstone").and_then(|value| reader.value(value));
         let version = misspelt || reader.errors.len() != before;
         let clock = table.remove("clock").and_then(|value| reader.value(value));
+        let max_frame = table.remove("max_frame").and_then(|value| reader.value(value));
         let remedy = "write [port.NAME] and below it device = \"...\"";
         let (port, ports) = reader.table("port", table.remove("port"), remedy);
         let before = reader.errors.len();
@@ -61,9 +63,11 @@ impl File {
         });
         let remedy = "write [sandbox.NAME] and below it its settings";
         let (sandbox, _) = reader.table("sandbox", table.remove("sandbox"), remedy);
-        reader.unknown_keys(&table, &["bondstone", "clock", "port", "nf", "chain", "edge", "traffic", "sandbox"]);
+        let keys = ["bondstone", "clock", "max_frame", "port", "nf", "chain", "edge", "traffic", "sandbox"];
+        reader.unknown_keys(&table, &keys);
         let edge = edge.into_iter().map(Spanned::into_inner).collect();
-        (File { bondstone, clock, port, chain, edge, traffic, sandbox }, Invalid { version, ports, paths })
+        let file = File { bondstone, clock, max_frame, port, chain, edge, traffic, sandbox };
+        (file, Invalid { version, ports, paths })
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Partition {
     nfs: Vec<NfSettings>,
     chains: Vec<ChainSpec>,
     edges: Vec<Edge>,
+    /// Length in bytes, without FCS, of the longest frame.
+    max_frame: usize,
     /// Traffic of benchmarks, which only the host side generates.
     #[serde(skip)]
     traffic: Traffic,
@@ -107,7 +109,7 @@ fn queue_arguments(queues: usize, more: &str) -> String {
 }
 
 /// Returns the ports of all crossings of a sandbox, on one side.
-fn crossing_ports(sandbox: &Sandbox, folder: &Path, side: Side) -> Result<Vec<PortSpec>, Diagnostic> {
+fn crossing_ports(sandbox: &Sandbox, folder: &Path, side: Side, max_frame: usize) -> Result<Vec<PortSpec>, Diagnostic> {
     if sandbox.transport == Transport::Rings {
         let (socket, queues) = (socket(folder, sandbox, RINGS), sandbox.ports().count());
         let ring = |(queue, port)| PortSpec::crossing(port, Device::Rings { socket: socket.clone(), queue, queues });
@@ -119,7 +121,7 @@ fn crossing_ports(sandbox: &Sandbox, folder: &Path, side: Side) -> Result<Vec<Po
         let Some((first, further)) = interface.split_first() else { continue };
         let device = match (side, sandbox.isolation, addresses.get(&**first)) {
             (Side::Sandboxed, Isolation::Vm, Some(address)) => Device::with_address(address),
-            _ => socket_device(sandbox, folder, first, interface.len(), side)?,
+            _ => socket_device(sandbox, folder, first, interface.len(), side, max_frame)?,
         };
         ports.push(PortSpec::crossing(first, device));
         ports.extend(
@@ -131,6 +133,11 @@ fn crossing_ports(sandbox: &Sandbox, folder: &Path, side: Side) -> Result<Vec<Po
     Ok(ports)
 }
 
+/// Returns the bytes of a memif buffer: at least those of a packet buffer.
+fn memif_buffer(max_frame: usize) -> usize {
+    packet::data_room(max_frame) + 256
+}
+
 /// Returns the device of a crossing by a UNIX socket.
 fn socket_device(
     sandbox: &Sandbox,
@@ -138,9 +145,8 @@ fn socket_device(
     port: &str,
     queues: usize,
     side: Side,
+    max_frame: usize,
 ) -> Result<Device, Diagnostic> {
-    /// Bytes of a memif buffer: at least those of a packet buffer.
-    const MEMIF_BUFFER: usize = 2304;
     let size = Sandbox::QUEUE_SIZE;
     let (kind, arguments) = match (side, sandbox.transport) {
         (Side::Host, Transport::Vhost) => ("vhost", queue_arguments(queues, "")),
@@ -152,7 +158,7 @@ fn socket_device(
         (Side::Host, _) => ("memif", String::new()),
         (Side::Sandboxed, transport) => {
             let zero_copy = if transport == Transport::MemifZeroCopy { ",zero-copy=yes" } else { "" };
-            ("memif", format!("role=client,rsize={},bsize={MEMIF_BUFFER}{zero_copy}", size.ilog2()))
+            ("memif", format!("role=client,rsize={},bsize={}{zero_copy}", size.ilog2(), memif_buffer(max_frame)))
         }
     };
     let target = socket(folder, sandbox, port).display().to_string();
@@ -226,7 +232,7 @@ impl ChainFile {
         let own_ports = self.ports.iter().filter(|port| !passthrough.contains(&*port.name));
         let mut ports: Vec<PortSpec> = own_ports.map(|port| PortSpec::declared(port, addresses)).collect();
         for sandbox in &self.sandboxes {
-            ports.extend(crossing_ports(sandbox, folder, Side::Host)?);
+            ports.extend(crossing_ports(sandbox, folder, Side::Host, self.max_frame)?);
         }
         let mut names: BTreeSet<String> = self.chains.iter().map(|chain| chain.name.clone()).collect();
         let mut chains = vec![];
@@ -253,6 +259,7 @@ impl ChainFile {
             nfs: self.nfs.iter().filter(|nf| is_host(&nf.name)).map(NfSettings::of).chain(spreading).collect(),
             chains,
             edges: edges.cloned().collect(),
+            max_frame: self.max_frame,
             // a benchmark sends to no port that is in a sandbox
             traffic: if passthrough.is_empty() { self.traffic.clone() } else { Traffic::default() },
             source: self.text.clone(),
@@ -358,7 +365,7 @@ impl ChainFile {
         let addresses = if is_guest { &in_guest() } else { addresses };
         let own = self.ports.iter().filter(|port| sandbox.passthrough.contains(&port.name));
         let mut ports: Vec<PortSpec> = own.map(|port| PortSpec::declared(port, addresses)).collect();
-        ports.extend(crossing_ports(sandbox, folder, Side::Sandboxed).map_err(|d| self.of_file(d))?);
+        ports.extend(crossing_ports(sandbox, folder, Side::Sandboxed, self.max_frame).map_err(|d| self.of_file(d))?);
         let cpus = if is_guest { (0..sandbox.cores.len()).collect() } else { sandbox.cores.clone() };
         let mut names: BTreeSet<String> = sandbox.ports().map(str::to_owned).collect();
         let (mut chains, mut edges, mut leaving) = (vec![], vec![], BTreeSet::new());
@@ -384,6 +391,7 @@ impl ChainFile {
             nfs,
             chains,
             edges,
+            max_frame: self.max_frame,
             traffic: Traffic::default(),
         })
     }
@@ -483,6 +491,7 @@ impl Partition {
         for (chain, spec) in plan.chains.iter_mut().zip(&self.chains) {
             chain.class = spec.class;
         }
+        plan.max_frame = self.max_frame;
         Ok(plan)
     }
 }

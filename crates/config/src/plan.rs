@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A parsed and checked chain file.
+#[derive(Clone)]
 pub struct ChainFile {
     /// Path of the file.
     pub file: PathBuf,
@@ -19,6 +20,8 @@ pub struct ChainFile {
     pub text: String,
     /// Clock of the NFs.
     pub clock: Clock,
+    /// Length in bytes, without FCS, of the longest frame that packets hold.
+    pub max_frame: usize,
     /// Ports, sorted by name.
     pub ports: Vec<Port>,
     /// NFs: first those with a table, in its order, then those that paths name by their kind.
@@ -111,6 +114,7 @@ impl Port {
 pub(crate) type SettingSpans = Vec<(String, Range<usize>)>;
 
 /// An NF of the file.
+#[derive(Clone)]
 pub struct NfConfig {
     /// Name.
     pub name: String,

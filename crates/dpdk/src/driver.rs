@@ -3,6 +3,8 @@
 /// The driver of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
+    /// Packet sockets.
+    AfPacket,
     /// AF_XDP sockets.
     AfXdp,
     /// memif.
@@ -25,6 +27,7 @@ impl Driver {
     /// Returns the driver with this DPDK name.
     pub(crate) fn from_name(name: &str) -> Driver {
         match name {
+            "net_af_packet" => Driver::AfPacket,
             "net_af_xdp" => Driver::AfXdp,
             "net_memif" => Driver::Memif,
             "net_ring" => Driver::Ring,
@@ -44,6 +47,11 @@ impl Driver {
     /// Returns true if each receive queue has to have a transmit queue, and each transmit queue a receive queue.
     pub fn has_paired_queues(self) -> bool {
         self == Driver::Tap
+    }
+
+    /// Returns true if the driver has an MTU. The others refuse to be configured with one, and have frames of any length.
+    pub(crate) fn has_mtu(self) -> bool {
+        !matches!(self, Driver::AfPacket | Driver::Memif)
     }
 
     /// Returns true if receive queues support interrupts.

@@ -24,16 +24,25 @@ impl Memory {
     /// Value of the [`VARIABLE`](Self::VARIABLE).
     pub const ORDINARY: &str = "ordinary";
 
-    /// Returns `Huge` if enough huge pages are free for drivers and a pool of `packets`, otherwise `Ordinary`.
-    pub fn best_for(packets: u32) -> Memory {
-        let needed = DRIVER_PAGES + packets as usize * 2432 / (2 << 20);
+    /// Returns the memory in bytes of a packet for frames of up to `max_frame` bytes.
+    #[must_use]
+    pub const fn packet_bytes(max_frame: usize) -> u64 {
+        /// Header and trailer of an object of the pool.
+        const OBJECT: usize = 128;
+        (packet::data_room(max_frame) + packet::HEADROOM + size_of::<packet::Mbuf>() + OBJECT) as u64
+    }
+
+    /// Returns `Huge` if enough huge pages are free for drivers and a pool of `packets` for frames of up to
+    /// `max_frame` bytes, otherwise `Ordinary`.
+    pub fn best_for(packets: u32, max_frame: usize) -> Memory {
+        let needed = DRIVER_PAGES + (u64::from(packets) * Self::packet_bytes(max_frame) / (2 << 20)) as usize;
         let ordinary = std::env::var_os(Self::VARIABLE).is_some_and(|value| value == Self::ORDINARY);
         if !ordinary && Self::free_huge_pages() >= needed { Memory::Huge } else { Memory::Ordinary }
     }
 
     /// Returns `Huge` if enough huge pages are free for a small pool, otherwise `Ordinary`.
     pub fn best() -> Memory {
-        Self::best_for((1 << 13) - 1)
+        Self::best_for((1 << 13) - 1, packet::MAX_FRAME)
     }
 
     /// Returns the name that summaries show.

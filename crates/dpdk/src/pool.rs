@@ -8,8 +8,6 @@ use packet::{BURST, Batch, Packet, Pool};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Data bytes per packet, headroom included: a 2,048-byte frame fits.
-const DATA_ROOM: u16 = 2048 + packet::HEADROOM as u16;
 /// Packets in the cache of each worker.
 const CACHE_SIZE: u32 = 256;
 
@@ -18,6 +16,8 @@ const CACHE_SIZE: u32 = 256;
 pub struct Mempool {
     raw: NonNull<sys::rte_mempool>,
     size: u32,
+    /// Bytes of data per packet, without headroom.
+    data_room: usize,
 }
 
 // SAFETY: DPDK's pools may be used by all threads.
@@ -30,15 +30,15 @@ static IDLE: Mutex<Vec<Mempool>> = Mutex::new(vec![]);
 
 impl Drop for Mempool {
     fn drop(&mut self) {
-        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(Mempool { raw: self.raw, size: self.size });
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(Mempool { ..*self });
     }
 }
 
 impl Mempool {
-    /// Takes the smallest idle pool of at least `size` packets to which all packets have been returned.
-    fn take_idle(size: u32) -> Option<Self> {
+    /// Takes the smallest idle pool of at least `size` packets of this size to which all packets have been returned.
+    fn take_idle(size: u32, data_room: usize) -> Option<Self> {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        let fit = |pool: &&Mempool| pool.size >= size && pool.in_use() == 0;
+        let fit = |pool: &&Mempool| pool.size >= size && pool.data_room == data_room && pool.in_use() == 0;
         let best = idle.iter().filter(fit).min_by_key(|pool| pool.size)?.raw;
         let at = idle.iter().position(|pool| pool.raw == best)?;
         Some(idle.swap_remove(at))
@@ -49,20 +49,33 @@ impl Mempool {
     /// # Errors
     /// There is not enough memory.
     pub fn new(eal: Eal, size: u32) -> Result<Arc<Self>> {
+        Self::for_frames(eal, size, packet::MAX_FRAME)
+    }
+
+    /// As [`new`](Self::new), with packets for frames of up to `max_frame` bytes, at most [`packet::MAX_JUMBO_FRAME`].
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub fn for_frames(eal: Eal, size: u32, max_frame: usize) -> Result<Arc<Self>> {
+        let data_room = packet::data_room(max_frame.min(packet::MAX_JUMBO_FRAME));
         static SERIAL: AtomicU32 = AtomicU32::new(0);
-        if let Some(idle) = Self::take_idle(size) {
+        if let Some(idle) = Self::take_idle(size, data_room) {
             return Ok(Arc::new(idle));
         }
         let name = CString::new(format!("bondstone{}", SERIAL.fetch_add(1, Ordering::Relaxed))).expect("no NUL");
         let cache = CACHE_SIZE.min(size * 2 / 3);
         // a device needs each packet within one page, as ordinary pages are not contiguous for DMA
         let spread = eal.memory() == Memory::Ordinary && !eal.uses_devices();
+        let room = (data_room + packet::HEADROOM) as u16;
         // SAFETY: the name is NUL-terminated; the EAL runs.
-        let raw = unsafe { sys::bs_pool_create(name.as_ptr(), size, cache, DATA_ROOM, spread.into()) };
+        let raw = unsafe { sys::bs_pool_create(name.as_ptr(), size, cache, room, spread.into()) };
         match NonNull::new(raw) {
-            Some(raw) => Ok(Arc::new(Mempool { raw, size })),
+            Some(raw) => Ok(Arc::new(Mempool { raw, size, data_room })),
             None => Err(Error {
-                what: format!("creating a pool of {size} packets ({} MiB)", u64::from(size) * 2432 / (1 << 20)),
+                what: format!(
+                    "creating a pool of {size} packets ({} MiB)",
+                    u64::from(size) * Memory::packet_bytes(max_frame) / (1 << 20)
+                ),
                 // SAFETY: reads this thread's errno.
                 errno: unsafe { sys::bs_errno() },
                 log: eal::take_log(),

@@ -31,6 +31,8 @@ pub struct PortInfo {
     pub rss: bool,
     /// NUMA node of the device, or -1.
     pub socket: i32,
+    /// Longest frame that the device can be configured for, bytes without FCS; `usize::MAX` without a limit.
+    pub max_frame: usize,
 }
 
 /// The configuration of a port.
@@ -45,11 +47,13 @@ pub struct PortConfig {
     /// True to enable rx interrupts ([`RxQueue::rx_interrupt`]); of the software ports only `virtio-user` supports
     /// them.
     pub rx_interrupts: bool,
+    /// Longest frame, bytes without FCS. Above [`packet::MAX_FRAME`] the MTU of the device is set; otherwise it remains.
+    pub max_frame: usize,
 }
 
 impl Default for PortConfig {
     fn default() -> Self {
-        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024, rx_interrupts: false }
+        PortConfig { rx_queues: 1, tx_queues: 1, descriptors: 1024, rx_interrupts: false, max_frame: packet::MAX_FRAME }
     }
 }
 
@@ -119,9 +123,8 @@ struct Device {
     is_server: bool,
 }
 
-/// Longest packet in bytes that a memif server sends, which is the room of a buffer. In DPDK 22.11 a descriptor that
-/// was used for a packet of several segments keeps its NEXT flag for ever.
-const MEMIF_SERVER_MAX_FRAME: u32 = 2048;
+/// Bytes of an Ethernet header, which an MTU does not include.
+const ETHERNET_HEADER: usize = 14;
 
 /// Numbers of the open ports. Locked while a port is opened or closed: DPDK reads its list of ports without a lock.
 static OPEN_PORTS: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -194,14 +197,16 @@ impl Port {
                 || format!("reading the properties of device {:?}", self.device.name),
                 sys::bs_port_info(self.device.id, &mut info),
             )?;
+            let driver = Driver::from_name(&CStr::from_ptr(info.driver.as_ptr()).to_string_lossy());
             let firmware = CStr::from_ptr(info.firmware.as_ptr()).to_string_lossy().into_owned();
             Ok(PortInfo {
                 firmware: Some(firmware).filter(|version| !version.is_empty()),
-                driver: Driver::from_name(&CStr::from_ptr(info.driver.as_ptr()).to_string_lossy()),
+                driver,
                 max_rx_queues: info.max_rx_queues,
                 max_tx_queues: info.max_tx_queues,
                 rss: info.rss != 0,
                 socket: info.socket,
+                max_frame: if driver.has_mtu() { info.max_frame as usize } else { usize::MAX },
             })
         }
     }
@@ -211,15 +216,19 @@ impl Port {
     /// # Errors
     /// The driver's error, with what it logged.
     pub fn start(mut self, config: &PortConfig, pool: &Arc<Mempool>) -> Result<Queues> {
-        let PortConfig { rx_queues, tx_queues, descriptors, rx_interrupts } = *config;
+        let PortConfig { rx_queues, tx_queues, descriptors, rx_interrupts, max_frame } = *config;
         let info = self.info()?;
         let rss = info.rss && rx_queues > 1;
+        let mtu = match max_frame > packet::MAX_FRAME && info.driver.has_mtu() {
+            true => (max_frame - ETHERNET_HEADER) as u16,
+            false => 0,
+        };
         self.device.pool = Some(pool.clone());
         let (id, raw) = (self.device.id, pool.raw());
         // SAFETY: the pool lives as long as the device; the driver checks the queue counts.
         let start = || unsafe {
             let (rss, interrupts) = (rss.into(), rx_interrupts.into());
-            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss, interrupts, raw)
+            sys::bs_port_start(id, rx_queues, tx_queues, descriptors, descriptors, rss, interrupts, mtu, raw)
         };
         let rc = if info.driver == Driver::Vhost { vhost_listener::start_and_wake(start) } else { start() };
         let what = || {
@@ -227,7 +236,9 @@ impl Port {
         };
         check(what, rc)?;
         if info.driver == Driver::Memif {
-            let max_len = if self.device.is_server { MEMIF_SERVER_MAX_FRAME } else { u32::MAX };
+            // in DPDK 22.11 a descriptor of a server that was used for a packet of several segments keeps its NEXT flag
+            // for ever
+            let max_len = if self.device.is_server { packet::data_room(max_frame) as u32 } else { u32::MAX };
             // SAFETY: the port is started, and no worker polls it yet.
             check(what, unsafe { sys::bs_memif_guard(id, rx_queues, tx_queues, max_len) })?;
         }

@@ -10,10 +10,23 @@ use std::sync::atomic::AtomicUsize;
 /// Bytes that a new packet keeps free before its data, DPDK's `RTE_PKTMBUF_HEADROOM`.
 pub const HEADROOM: usize = 128;
 
-/// Bytes for data in a heap buffer.
-pub(crate) const DATA_ROOM: usize = 2048;
+/// Length in bytes, without FCS, of the longest frame in a buffer of the usual size.
+pub const MAX_FRAME: usize = 2048;
 
-const LAYOUT: Layout = match Layout::from_size_align(size_of::<Mbuf>() + HEADROOM + DATA_ROOM, 64) {
+/// Length in bytes, without FCS, of the longest frame in a buffer of the largest size: 16,000 with FCS, the letter `j` of
+/// RFC 6985 §4.
+pub const MAX_JUMBO_FRAME: usize = 15_996;
+
+/// Returns the bytes after the headroom of buffers for frames of up to `max_frame` bytes: [`MAX_FRAME`], or more.
+#[must_use]
+pub const fn data_room(max_frame: usize) -> usize {
+    /// The ring of a packet socket, whose frames have this size, keeps so many bytes before each.
+    const PACKET_SOCKET: usize = 66;
+    // four of its frames fill whole pages, and NICs use multiples of 128 bytes
+    if max_frame <= MAX_FRAME { MAX_FRAME } else { (max_frame + PACKET_SOCKET).next_multiple_of(1024) }
+}
+
+const LAYOUT: Layout = match Layout::from_size_align(size_of::<Mbuf>() + HEADROOM + MAX_FRAME, 64) {
     Ok(layout) => layout,
     Err(_) => panic!("a constant"),
 };
@@ -40,7 +53,7 @@ pub(crate) fn alloc_heap(in_use: &Arc<AtomicUsize>) -> NonNull<Mbuf> {
         let Some(mbuf) = NonNull::new(raw.cast::<Mbuf>()) else { std::alloc::handle_alloc_error(LAYOUT) };
         let m = &mut *mbuf.as_ptr();
         m.buf_addr = raw.add(size_of::<Mbuf>());
-        m.buf_len = (HEADROOM + DATA_ROOM) as u16;
+        m.buf_len = (HEADROOM + MAX_FRAME) as u16;
         m.data_off = HEADROOM as u16;
         m.refcnt = 1;
         m.nb_segs = 1;

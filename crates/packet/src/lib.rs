@@ -58,7 +58,7 @@ mod permute;
 mod pool;
 
 pub use batch::{BURST, Batch, Drain};
-pub use buffer::{FreeHook, HEADROOM, set_free_hook};
+pub use buffer::{FreeHook, HEADROOM, MAX_FRAME, MAX_JUMBO_FRAME, data_room, set_free_hook};
 pub use mbuf::{METADATA_FLAG, Mbuf, TIMESTAMP_FLAG};
 pub use metadata::{METADATA_MAX, Metadata};
 pub use packet::{CaptureInfo, Meta, MetaMut, Packet};

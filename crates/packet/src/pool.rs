@@ -22,7 +22,7 @@ pub trait Pool: Sync {
 
 /// A pool of packets on the heap, for tests, fuzzers and tools.
 ///
-/// At most `capacity` packets exist at a time, each with [`HEADROOM`](crate::HEADROOM) and 2048 bytes for data. Packets
+/// At most `capacity` packets exist at a time, each with [`HEADROOM`](crate::HEADROOM) and [`MAX_FRAME`](crate::MAX_FRAME) bytes for data. Packets
 /// may outlive the pool.
 ///
 /// ```
@@ -72,7 +72,7 @@ impl Pool for HeapPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer::DATA_ROOM;
+    use crate::buffer::MAX_FRAME;
 
     #[test]
     fn is_bounded_and_frees_on_any_thread() {
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn refuses_frames_larger_than_a_buffer() {
         let pool = HeapPool::new(1);
-        assert!(pool.alloc_from(&[0; DATA_ROOM]).is_some());
-        assert!(pool.alloc_from(&[0; DATA_ROOM + 1]).is_none());
+        assert!(pool.alloc_from(&[0; MAX_FRAME]).is_some());
+        assert!(pool.alloc_from(&[0; MAX_FRAME + 1]).is_none());
         assert_eq!(pool.in_use(), 0);
     }
 }

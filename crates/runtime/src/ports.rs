@@ -12,7 +12,9 @@ mod steering;
 mod tap_descriptor;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
-pub(crate) use device::{PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, missing, note, remedy};
+pub(crate) use device::{
+    PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, driver_arguments, missing, note, remedy, too_short,
+};
 pub use device::{missing_device, missing_devices};
 pub(crate) use existing_taps::ExistingTaps;
 pub use external::ExternalPorts;

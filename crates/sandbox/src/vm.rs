@@ -255,6 +255,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) devices: Vec<String>,
     /// Total number of descriptors of one queue of each device.
     pub(crate) descriptors: usize,
+    /// Longest frame, bytes without FCS.
+    pub(crate) max_frame: usize,
 }
 
 impl Guest<'_> {
@@ -299,7 +301,9 @@ impl Guest<'_> {
             self.interfaces.iter().map(|(_, queues)| 2 * config::Sandbox::QUEUE_SIZE * (queues - 1)).sum();
         let packets =
             (2 * (self.cpus + 1) * queued + further_queues).next_power_of_two().min(runtime::MAX_POOL_PACKETS);
-        let pages = (52 + packets as u64 * 2432 / (2 << 20) + self.memory_mib / 32).min(self.memory_mib / 4);
+        let pages =
+            (52 + packets as u64 * dpdk::Memory::packet_bytes(self.max_frame) / (2 << 20) + self.memory_mib / 32)
+                .min(self.memory_mib / 4);
         add("-append", kernel_command_line(&format!("hugepages={pages} -- {}", GUEST_COMMAND)));
         all
     }
@@ -331,6 +335,7 @@ pub fn standalone_command(image: &VmImage, accel: Accelerator, sockets: Vec<Path
         interfaces,
         devices: vec![],
         descriptors: 0,
+        max_frame: packet::MAX_FRAME,
     }
     .command_with("-serial stdio", "")
 }

@@ -175,6 +175,8 @@ pub struct Capture {
     latest: u64,
     /// Frames held that a rewriting has changed.
     rewritten: u64,
+    /// Bytes of the longest frame without FCS, with frames that are counted only.
+    longest: usize,
 }
 
 /// Result of adding a record.
@@ -230,8 +232,7 @@ impl Capture {
                 Admitted::LeftOut => {}
                 Admitted::Full => {
                     capture.end = End::Full;
-                    capture.beyond = (1, record.frame.len() as u64);
-                    capture.latest = record.timestamp_ns;
+                    capture.count(&record, &settings);
                     break;
                 }
             }
@@ -239,9 +240,7 @@ impl Capture {
         while settings.count_all && capture.end == End::Full {
             match reader.next() {
                 Ok(Some(record)) => {
-                    capture.beyond.0 += 1;
-                    capture.beyond.1 += record.frame.len() as u64;
-                    capture.latest = capture.latest.max(record.timestamp_ns);
+                    capture.count(&record, &settings);
                 }
                 Ok(None) | Err(pcap::Error::Truncated { .. }) => break,
                 Err(why) => return Err(why.into()),
@@ -267,6 +266,17 @@ impl Capture {
             beyond: (0, 0),
             latest: 0,
             rewritten: 0,
+            longest: 0,
+        }
+    }
+
+    /// Counts a record whose frame is not held.
+    fn count(&mut self, record: &Record<'_>, settings: &CaptureSettings) {
+        let len = record.frame.len();
+        self.beyond = (self.beyond.0 + 1, self.beyond.1 + len as u64);
+        self.latest = self.latest.max(record.timestamp_ns);
+        if len <= settings.max_frame {
+            self.longest = self.longest.max(len);
         }
     }
 
@@ -333,6 +343,7 @@ impl Capture {
         if let Some(mac) = settings.src_mac {
             stored[6..12].copy_from_slice(&mac.0);
         }
+        self.longest = self.longest.max(stored.len());
         let mut entry = Entry { offset: offset as u32, len: stored.len() as u16, ..Entry::default() };
         entry.always = Probe::read_at(frame, usize::MAX).0 != Reading::Foreign;
         prepare(&stored[..frame.len()], &mut entry);
@@ -402,6 +413,11 @@ impl Capture {
     /// Returns the first frame with room for a probe.
     pub fn first_with_room(&self) -> Option<usize> {
         self.entries.iter().position(|entry| entry.probe != 0)
+    }
+
+    /// Returns the bytes of the longest frame without FCS; of all of the file if its frames were to be counted.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Mean size of a frame in bytes, frame check sequence included; of all of the file if they were to be counted.

@@ -53,22 +53,22 @@ pub enum SizeError {
     Period(u64),
 }
 
-/// The size of a frame in bytes, frame check sequence included: 64 to 9216.
+/// The size of a frame in bytes, frame check sequence included: 64 to 16,000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FrameSize(u16);
 
 impl FrameSize {
     /// The smallest Ethernet frame.
     pub const MIN: Self = Self(64);
-    /// The largest jumbo frame that most switches pass.
-    pub const MAX: Self = Self(9216);
+    /// The largest frame, letter `j` of RFC 6985 §4.
+    pub const MAX: Self = Self(16_000);
     /// The sizes of RFC 2544 §9.1.
     pub const RFC2544: [Self; 7] = [Self(64), Self(128), Self(256), Self(512), Self(1024), Self(1280), Self(1518)];
 
     /// Returns a size including the frame check sequence.
     ///
     /// # Errors
-    /// [`SizeError::Range`] outside 64 to 9216.
+    /// [`SizeError::Range`] outside 64 to 16,000.
     pub fn new(with_fcs: u16) -> Result<Self, SizeError> {
         let size = Self(with_fcs);
         if (Self::MIN..=Self::MAX).contains(&size) { Ok(size) } else { Err(SizeError::Range(with_fcs.into())) }
@@ -112,7 +112,7 @@ impl FromStr for FrameSize {
 /// The order is a cycle of [`period`](Self::period) frames, so any that many frames in a row hold the proportions
 /// exactly. It is interleaved evenly, or the one that a genome (RFC 6985) writes down: `aaaaaaaddddg` is seven times 64,
 /// four times 512, 1518. Letters stand for `a` 64, `b` 128, `c` 256, `d` 512, `e` 1024, `f` 1280, `g` 1518, `h` 2112, `i`
-/// 9000 bytes, `z` for 1518 or what `z=9018` says, capitals for what is said behind the genome: `aaAg,A=74`.
+/// 9000, `j` 16,000 bytes, `z` for 1518 or what `z=9018` says, capitals for what is said behind the genome: `aaAg,A=74`.
 ///
 /// There are several "Internet mixes" and other mixes with names, in [`Mix::NAMED`]. Results with different ones do not
 /// compare.
@@ -431,14 +431,14 @@ mod tests {
     #[test]
     fn refusals() {
         assert_eq!("63".parse::<Mix>(), Err(SizeError::Range(63)));
-        assert_eq!("9217".parse::<Mix>(), Err(SizeError::Range(9217)));
+        assert_eq!("16001".parse::<Mix>(), Err(SizeError::Range(16_001)));
         assert_eq!("70000".parse::<FrameSize>(), Err(SizeError::Range(70_000)));
         assert_eq!("64:0".parse::<Mix>(), Err(SizeError::Count(0)));
         assert_eq!("64:4096,65:1".parse::<Mix>(), Err(SizeError::Period(4097)));
         assert!(matches!("".parse::<Mix>(), Err(SizeError::Text(_))));
         assert!(matches!("64:x".parse::<Mix>(), Err(SizeError::Text(_))));
         assert!(matches!("64,".repeat(40).parse::<Mix>(), Err(SizeError::Count(_))));
-        assert!(SizeError::Range(63).to_string().contains("64..=9216"));
+        assert!(SizeError::Range(63).to_string().contains("64..=16000"));
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_window_holds_the_proportions(
-            weights in prop::collection::vec((64_u16..=9216, 1_u32..40), 1..8), start in 0_u64..5000,
+            weights in prop::collection::vec((64_u16..=16_000, 1_u32..40), 1..8), start in 0_u64..5000,
         ) {
             let sizes: Vec<_> = weights.iter().map(|(bytes, weight)| (size(*bytes), *weight)).collect();
             let mix = Mix::weighted(&sizes).unwrap();
@@ -470,7 +470,7 @@ mod tests {
 
         #[test]
         fn a_genome_comes_back(word in "[abcdefghizABCDE]{1,60}") {
-            let text = format!("{word},A=70,B=71,C=72,D=73,E=9216");
+            let text = format!("{word},A=70,B=71,C=72,D=73,E=16000");
             let mix: Mix = text.parse().unwrap();
             prop_assert_eq!(mix.to_string().parse(), Ok(mix.clone()));
             prop_assert!(word.len() % mix.period() == 0);

@@ -16,6 +16,9 @@ use wire::MacAddr;
 /// Prefix of the names of work directories; the process id follows.
 pub(crate) const WORK_DIR_PREFIX: &str = "bondstone-dut-";
 
+/// Bytes of an Ethernet header, which an MTU does not include.
+const ETHERNET_HEADER: usize = 14;
+
 /// An error of a device under test.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{dut}: {problem}\n  help: {remedy}")]
@@ -37,6 +40,8 @@ pub struct ExpectedTraffic {
     pub destinations: Vec<String>,
     /// NFPA trace that is sent, if any; the device needs its addresses.
     pub trace: Option<Name>,
+    /// Bytes of the longest packet, without FCS.
+    pub longest_frame: usize,
 }
 
 /// Description of a started device for the result.
@@ -126,6 +131,13 @@ impl DutContext {
     /// Returns where the device's programs run.
     pub fn env(&self) -> Env {
         self.env
+    }
+
+    /// Returns the MTU that the packets need, if it is larger than that of Ethernet with a VLAN tag.
+    pub fn jumbo_mtu(&self) -> Option<usize> {
+        /// Longest frame without FCS that every device forwards.
+        const ORDINARY: usize = 1518;
+        (self.traffic.longest_frame > ORDINARY).then(|| self.traffic.longest_frame - ETHERNET_HEADER)
     }
 
     /// Returns the CPU mask in hexadecimal, in groups of 32 bits, highest first, joined by `separator`.
@@ -270,7 +282,7 @@ mod tests {
             cpus: cpus.to_vec(),
             ports: 2,
             interfaces: vec![],
-            traffic: ExpectedTraffic { dst_mac: MacAddr([0; 6]), destinations: vec![], trace: None },
+            traffic: ExpectedTraffic { dst_mac: MacAddr([0; 6]), destinations: vec![], trace: None, longest_frame: 0 },
             env: Env::Native,
             configuration: vec![],
             remarks: vec![],

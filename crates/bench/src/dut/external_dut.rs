@@ -81,7 +81,7 @@ impl ExternalDut {
         let mut device = registry::device(name, spec)?;
         let mut started = device.start(&mut context)?;
         let named = started.generator_ports().iter().enumerate().map(|(n, d)| (format!("generator{n}"), d.clone()));
-        let (ports, queues) = match ExternalPorts::open(&named.collect::<Vec<_>>()) {
+        let (ports, queues) = match ExternalPorts::open(&named.collect::<Vec<_>>(), context.traffic.longest_frame) {
             Ok(open) => open,
             // the end of the device explains more than a port without a peer
             Err(e) => {

@@ -34,7 +34,13 @@ impl Session {
         traffic: &[PreparedTraffic],
         observer: &mut dyn Observer,
     ) -> Result<SessionDut, SessionError> {
+        let longest_frame = longest_frame(traffic);
         let dut = match run.target {
+            Target::InProcess(file) if longest_frame > file.max_frame => {
+                let mut file = file.clone();
+                file.max_frame = longest_frame;
+                self.start_in_process(&file, run.traffic.is_bidirectional(), observer)?
+            }
             Target::InProcess(file) => self.start_in_process(file, run.traffic.is_bidirectional(), observer)?,
             Target::External { name, spec, file } => self.start_external(name, spec, file, run, traffic)?,
             // a simulated device rejects profiles when a trial starts
@@ -132,8 +138,12 @@ impl Session {
             [] => vec!["198.19.0.0/16".to_owned()],
             all => all.to_vec(),
         };
-        let expected =
-            ExpectedTraffic { dst_mac: flow_settings(file, 1)?.dst_mac, destinations, trace: run.traffic.trace() };
+        let expected = ExpectedTraffic {
+            dst_mac: flow_settings(file, 1)?.dst_mac,
+            destinations,
+            trace: run.traffic.trace(),
+            longest_frame: longest_frame(traffic),
+        };
         let mut dut = ExternalDut::start(name, &spec, expected, self.cancel.flag())?;
         let lcore = dut.ports().eal().register_thread().ok();
         let memory = dut.ports().memory().into();
@@ -165,6 +175,11 @@ impl Session {
             runtime::Error::Environment { problem, remedy }.into()
         })
     }
+}
+
+/// Returns the bytes of the longest frame of all traffic, without FCS.
+pub(super) fn longest_frame(traffic: &[PreparedTraffic]) -> usize {
+    traffic.iter().map(PreparedTraffic::longest_frame).max().unwrap_or(0)
 }
 
 fn pin_generator(cpu: usize) -> Result<(), SessionError> {

@@ -1,6 +1,6 @@
 //! Measurement of one cell.
 
-use super::dut::SessionDut;
+use super::dut::{SessionDut, longest_frame};
 use super::result::{REPETITION, mark_partial};
 use super::reuse::{IndexedResult, ReusableResults, cell_results};
 use super::run_method::KnownThroughput;
@@ -257,7 +257,12 @@ impl Session {
         match (spec, dut_cpu) {
             (Some(spec), _) => {
                 let Some(without) = crate::dut::registry::loopback(spec) else { return Ok(None) };
-                let expected = ExpectedTraffic { dst_mac: wire::build::DST_MAC, destinations: vec![], trace: None };
+                let expected = ExpectedTraffic {
+                    dst_mac: wire::build::DST_MAC,
+                    destinations: vec![],
+                    trace: None,
+                    longest_frame: longest_frame(traffic),
+                };
                 let dut = ExternalDut::start("calibration", &without, expected, self.cancel.flag())?;
                 Ok(Some(RunningDut::External(Box::new(dut))))
             }
@@ -266,7 +271,7 @@ impl Session {
                 // the loopback pins its worker to a CPU of the set that this thread may use
                 runtime::set_affinity(allowed).map_err(pin_error(cpu))?;
                 let bidirectional = traffic.iter().any(|traffic| traffic.directions() > 1);
-                let mut loopback = loopback(cpu, bidirectional)?;
+                let mut loopback = loopback(cpu, bidirectional, longest_frame(traffic))?;
                 runtime::pin(generator_cpu).map_err(pin_error(generator_cpu))?;
                 loopback.set_stop_flag(self.cancel.flag());
                 Ok(Some(RunningDut::InProcess(Box::new(loopback))))

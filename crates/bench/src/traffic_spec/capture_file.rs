@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use traffic::capture::{End, MAX_BYTES};
 use traffic::{Capture, CaptureError, CaptureSettings, Rewrite, Stream, StreamSettings};
 
-/// Largest frame that fits into a packet buffer, bytes without FCS.
-pub(crate) const MAX_FRAME_LEN: usize = 2048;
 /// Bytes of a capture that a check reads.
 const CHECK_BYTES: usize = 64 << 10;
 
@@ -45,12 +43,11 @@ impl CaptureFile {
             ((src, dst), true) => (dst, src),
         };
         let settings = CaptureSettings {
-            max_bytes: MAX_BYTES,
-            max_frame: MAX_FRAME_LEN,
             src_mac,
             dst_mac,
             rewrite: rewrite.clone(),
             count_all: true,
+            ..CaptureSettings::default()
         };
         let opened = File::open(path).map_err(|e| capture_error(path, format!("cannot be read: {e}")))?;
         let mut hashed = HashingReader { file: opened, hash: Sha256::new(), stop };
@@ -70,8 +67,7 @@ impl CaptureFile {
     /// # Errors
     /// A file that is not.
     pub fn check(path: &Path) -> Result<(), Diagnostic> {
-        let settings =
-            CaptureSettings { max_bytes: CHECK_BYTES, max_frame: MAX_FRAME_LEN, ..CaptureSettings::default() };
+        let settings = CaptureSettings { max_bytes: CHECK_BYTES, ..CaptureSettings::default() };
         Capture::open(path, settings).map(drop).map_err(|e| capture_error(path, e.to_string()))
     }
 
@@ -213,7 +209,7 @@ mod tests {
 
     #[test]
     fn hashes_the_whole_file() {
-        let long = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&[7; 2007]).to_vec();
+        let long = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).payload(&[7; 15_955]).to_vec();
         let plain = capture(&[build::arp_request([10, 0, 0, 1], [10, 0, 0, 2]).to_vec(), long]);
         let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         zip.write_all(&plain).unwrap();
@@ -224,7 +220,7 @@ mod tests {
             let trace = open(&file).unwrap();
             assert_eq!(trace.sha256(), report::sha256(&content), "{name}");
             assert_eq!(trace.name(), file.0.file_name().unwrap().to_str().unwrap());
-            // a frame of 2049 bytes does not fit into a buffer
+            // a frame of 15,997 bytes does not fit into a buffer
             assert_eq!((trace.capture().len(), trace.capture().flows()), (1, 0));
             assert_eq!(trace.capture().frame(0)[..6], MacAddr([2, 0, 0, 0, 0, 7]).0);
             let omissions = trace.omissions().unwrap();

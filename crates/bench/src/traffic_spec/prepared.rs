@@ -1,7 +1,7 @@
 //! Prepared traffic.
 
 use super::capture_file::CaptureFile;
-use super::error::{PrepareError, check_sizes};
+use super::error::PrepareError;
 use super::profile::Timetable;
 use super::profile_streams::ProfileStreams;
 use super::replay::{self, Replay};
@@ -50,7 +50,6 @@ impl PreparedTraffic {
         mix: &Mix,
         options: &SyntheticOptions,
     ) -> Result<PreparedTraffic, PrepareError> {
-        check_sizes(mix)?;
         let template = |flows: &Flows, stack: Option<&Stack>| match stack {
             Some(stack) => Template::stacked(flows, mix, true, stack),
             None => Template::new(flows, mix, true).map_err(TemplateError::from),
@@ -74,7 +73,6 @@ impl PreparedTraffic {
         mix: &Mix,
         settings: ShortSettings,
     ) -> Result<PreparedTraffic, PrepareError> {
-        check_sizes(mix)?;
         let short = Short::new(flows, mix, settings)?;
         Ok(PreparedTraffic { name: name.to_owned(), frames: FrameSource::Short { short, mix: mix.clone() } })
     }
@@ -114,6 +112,17 @@ impl PreparedTraffic {
             FrameSource::Short { short, mix } => PacketSource::connections(short, mix.cycle()),
             FrameSource::Replayed(replay) => replay.packet_source(),
             FrameSource::Profile(streams) => streams.packet_source(),
+        }
+    }
+
+    /// Returns the bytes of the longest frame without FCS.
+    pub fn longest_frame(&self) -> usize {
+        match &self.frames {
+            FrameSource::Made { mix, .. } | FrameSource::Short { mix, .. } => mix.largest().without_fcs(),
+            FrameSource::Replayed(replay) => {
+                replay.traces().iter().map(|trace| trace.capture().longest()).max().unwrap_or(0)
+            }
+            FrameSource::Profile(streams) => streams.longest_frame(),
         }
     }
 

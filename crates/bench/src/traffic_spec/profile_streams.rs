@@ -1,6 +1,6 @@
 //! Prepared streams of a profile.
 
-use super::error::{PrepareError, check_sizes};
+use super::error::PrepareError;
 use super::flows::flow_settings_for_stack;
 use super::profile::{StreamTimetable, Timetable};
 use crate::generator::packet_source::{PacketSource, SyntheticFrames};
@@ -39,7 +39,6 @@ impl ProfileStreams {
             let flows = Flows::new(settings).map_err(|e| error(stream.flows().to_string(), e.to_string()))?;
             let flows = if stream.port == 0 { flows } else { flows.reversed() };
             let template = |part: &super::profile::StreamTraffic| {
-                check_sizes(&part.mix).map_err(|e| error(part.frames.clone(), e.to_string()))?;
                 let flows = flows.first(part.flows).map_err(|e| error(part.flows.to_string(), e.to_string()))?;
                 let template = Template::new(&flows, &part.mix, true).map_err(traffic::TemplateError::from);
                 template.map_err(|e| error(part.frames.clone(), PrepareError::from(e).to_string()))
@@ -70,6 +69,12 @@ impl ProfileStreams {
         let first_of = |port: u8| streams.iter().position(|stream| stream.port == port).unwrap_or(0);
         let plain = (0..self.timetable.ports()).map(|port| frames(first_of(port), 0)).collect();
         PacketSource::profile(&self.timetable, plain, all.collect())
+    }
+
+    /// Returns the bytes of the longest frame without FCS.
+    pub(crate) fn longest_frame(&self) -> usize {
+        let parts = self.timetable.streams().iter().flat_map(|stream| &stream.parts);
+        parts.map(|part| part.mix.largest().without_fcs()).max().unwrap_or(0)
     }
 
     /// Returns the frame sizes as a mix, weighted by packets.

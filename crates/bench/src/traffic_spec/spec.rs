@@ -207,15 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn rejects_frames_larger_than_a_buffer() {
-        assert!(prepare("2052", 1).is_ok());
-        for (frames, flows, value, words) in
-            [("64,2053", 1, "2053", "2052"), ("(64:9,9000:1)", 1, "64:9,9000:1", "9000"), ("64", 0, "0", "flows")]
-        {
-            let d = prepare(frames, flows).err().unwrap();
-            assert_eq!(d.value.as_deref(), Some(value));
-            assert!(d.to_string().contains(words), "{d}");
-        }
+    fn returns_the_longest_frame() {
+        let longest =
+            |frames| prepare(frames, 1).unwrap().iter().map(PreparedTraffic::longest_frame).collect::<Vec<_>>();
+        assert_eq!(longest("64,(64:9,9018:1),aj"), [60, 9014, 15_996]);
+        let d = prepare("64", 0).err().unwrap();
+        assert!(d.value.as_deref() == Some("0") && d.to_string().contains("flows"), "{d}");
     }
 
     #[test]
@@ -245,7 +242,6 @@ mod tests {
         for (frames, options, more, value, words) in [
             ("64", options(Some("eth/vlan/ipv4/udp"), None), "", "64", "68 bytes"),
             ("64", options(None, Some("10")), "", "64", "76 bytes"),
-            ("9000", options(None, Some("10")), "", "9000", "buffer"),
             ("128", options(Some("eth/ipv6/udp"), None), "traffic.dst = [\"10.0.0.0/8\"]\n", "eth/ipv6/udp", "version"),
         ] {
             let d = prepare_with(frames, 1, options, more).err().unwrap();

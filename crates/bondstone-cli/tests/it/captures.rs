@@ -247,6 +247,36 @@ fn repeat_reads_a_capture_several_times() {
 }
 
 #[test]
+fn jumbo_frames_are_forwarded_through_sandboxes() {
+    let _one = crate::common::alone();
+    let (lengths, too_long) = ([60, 2049, 9014, 64, 9710, 1514], 17_000);
+    for (sandbox, longest) in [
+        ("", 15_996),
+        ("[nf.far]\nkind = \"count\"\nisolation = \"process\"\n", 9710),
+        ("[nf.far]\nkind = \"count\"\nisolation = \"process\"\n[sandbox.far]\ntransport = \"memif\"\n", 15_996),
+        ("[nf.far]\nkind = \"count\"\nisolation = \"process\"\n[sandbox.far]\ntransport = \"rings\"\n", 15_996),
+    ] {
+        if !sandbox.is_empty() && !crate::common::sandboxed_run::possible("process") {
+            continue;
+        }
+        let scratch = Scratch::new();
+        let rows = synthetic(&[&lengths[..], &[longest, too_long]].concat());
+        write(&scratch.path("in"), &rows);
+        let nf = if sandbox.is_empty() { "count" } else { "far" };
+        let chain = simple("device = \"pcap:in\"", nf, "pcap:out");
+        let chain = chain
+            .replacen("\n", &format!("\nmax_frame = {longest}\n"), 1)
+            .replace("[[chain]]", &format!("{sandbox}[[chain]]"));
+        let summary = run(&scratch, &chain);
+        let port = summary.port("in");
+        assert_eq!((port.number("/received"), port.number("/drops/too_long")), (8, 1), "{sandbox}");
+        assert_eq!(summary.number("/totals/sent"), 7, "{sandbox}");
+        // timestamps do not cross the boundary of a sandbox
+        assert!(frames(&read(&scratch.path("out"))) == frames(&rows[..7]), "{sandbox}");
+    }
+}
+
+#[test]
 fn timed_capture_keeps_its_gaps() {
     let _one = crate::common::alone();
     let scratch = Scratch::new();

@@ -125,7 +125,7 @@ fn measures_linux_bridge_router_and_tc() {
     }
     let scratch = Scratch::new();
     let program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-    let results = measure_with(program, &scratch, "kind = \"bridge\"\nforward = \"bridge\"", &["64", "1518"]);
+    let results = measure_with(program, &scratch, "kind = \"bridge\"\nforward = \"bridge\"", &["64", "1518", "9018"]);
     assert_eq!(results[0]["dut"]["kind"], "bridge");
     assert!(results[0]["dut"]["version"].as_str().unwrap().starts_with("Linux "));
     measure(&scratch, "kind = \"router\"\nforward = \"route\"");
@@ -158,7 +158,8 @@ fn rejects_a_device_that_does_not_forward_as_specified() {
 fn measures_testpmd() {
     let _one = crate::common::alone();
     if has(&["dpdk-testpmd", "setpriv", "taskset"]) {
-        measure(&Scratch::new(), "kind = \"testpmd\"");
+        let program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+        measure_with(program, &Scratch::new(), "kind = \"testpmd\"", &["64", "9018"]);
     }
 }
 
@@ -172,7 +173,8 @@ fn measures_a_chain_in_its_own_process() {
     let chain = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
                  chain = [{ path = [\"a\", \"count\", \"b\"] }]\n";
     scratch.write("chain.toml", chain);
-    let results = measure(&scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"");
+    let program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    let results = measure_with(program, &scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"", &["64", "9018"]);
     assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
 }
 
@@ -313,7 +315,8 @@ fn measures_open_vswitch() {
     if !has_huge_pages() {
         return;
     }
-    let results = measure(&scratch, "kind = \"ovs\"");
+    let program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    let results = measure_with(program, &scratch, "kind = \"ovs\"", &["64", "9018"]);
     assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("in_port=1,actions=output:2"));
     assert!(results[0]["dut"]["version"].as_str().unwrap().contains('.'));
     measure(&scratch, "kind = \"ovs\"\nforward = \"bridge\"");

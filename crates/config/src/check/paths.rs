@@ -105,6 +105,7 @@ impl<'a> Builder<'a> {
                 checker.error(span, &chain.name, problem, "connect fewer tees in sequence");
             }
         }
+        let max_frame = checker.max_frame(file);
         let Checker { mut errors, warnings, source, faulty, .. } = checker;
         if !errors.is_empty() {
             // the file will not run, which would build these NFs and report their errors
@@ -121,6 +122,7 @@ impl<'a> Builder<'a> {
                 file,
                 text,
                 clock,
+                max_frame,
                 ports,
                 nfs,
                 chains,

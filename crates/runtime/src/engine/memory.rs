@@ -38,11 +38,11 @@ pub(super) fn start_dpdk(
     let needed = (in_ports + in_sandboxes + queues * 2048).next_power_of_two();
     let size = needed.clamp(MIN_PACKETS, MAX_POOL_PACKETS as u32) - 1;
     let _lock = Memory::lock();
-    let memory = Memory::best_for(size);
+    let memory = Memory::best_for(size, file.max_frame);
     let is_client = shared_rings(Side::Sandboxed) > 0;
     let eal = if is_client { Eal::start_ring_client(memory) } else { Eal::start(memory, &pci) };
     let eal = eal.map_err(|e| memory_error(memory, &e))?;
-    let pool = Mempool::new(eal, size).map_err(|e| memory_error(eal.memory(), &e))?;
+    let pool = Mempool::for_frames(eal, size, file.max_frame).map_err(|e| memory_error(eal.memory(), &e))?;
     Ok((eal, pool))
 }
 

@@ -247,11 +247,17 @@ impl PortSetup<'_> {
             .map_err(|e| self.environment_error(port, &e, "name another socket, or stop that process".to_owned()))?;
         // sandboxes do not see the directory of PCI devices
         let checked = Some(plan).filter(|port| port.device.pci_address().is_none());
-        if let Some((problem, remedy)) = checked.and_then(|port| ports::missing(&port.device, port.existing)) {
+        if let Some((problem, remedy)) =
+            checked.and_then(|port| ports::missing(&port.device, port.existing, self.file.max_frame))
+        {
             return Err(self.environment_error(port, &problem, remedy));
         }
+        let arguments = &ports::driver_arguments(&plan.device, arguments, self.file.max_frame);
         let opened = Port::open(self.eal, name, arguments).map_err(fail)?;
         let info = opened.info().map_err(fail)?;
+        if let Some((problem, remedy)) = ports::too_short(&info, self.file.max_frame) {
+            return Err(self.environment_error(port, &problem, remedy));
+        }
         let extra = self.extra_queues(port);
         if !extra.is_empty() {
             return self.open_queues(port, extra, (opened, info), workers);
@@ -281,6 +287,7 @@ impl PortSetup<'_> {
             },
             descriptors: plan.descriptors,
             rx_interrupts: self.rx_interrupts && info.driver.supports_rx_interrupts(),
+            max_frame: self.file.max_frame,
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
         if info.driver == Driver::Memif && plan.crossing_side == Some(Side::Sandboxed) {
@@ -288,7 +295,7 @@ impl PortSetup<'_> {
         }
         self.monitors.push((port, PortMonitor::new(&plan.device, &info, queues.port)));
         self.driver_buffers += ports::buffers_kept_by_driver(&info, &config, arguments);
-        self.notes.extend(ports::note(&plan.name, &plan.device));
+        self.notes.extend(ports::note(&plan.name, &plan.device, self.file.max_frame));
         let mut rx = queues.rx.into_iter();
         let (drain, backpressure) = self.drain_policy(port);
         let drain = if ring { DrainPolicy::UntilQuiet } else { drain };
@@ -342,6 +349,7 @@ impl PortSetup<'_> {
             tx_queues: wanted as u16,
             descriptors: plan.descriptors,
             rx_interrupts: self.rx_interrupts && info.driver.supports_rx_interrupts(),
+            max_frame: self.file.max_frame,
         };
         let queues = opened.start(&config, &self.pool).map_err(fail)?;
         // the driver's counts are those of all queues

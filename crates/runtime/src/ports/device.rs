@@ -15,6 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Bytes of an Ethernet header, which an MTU does not include.
+const ETHERNET_HEADER: u32 = 14;
+
 impl Transmit for TxQueue {
     fn send(&mut self, batch: &mut Batch) -> usize {
         TxQueue::send(self, batch)
@@ -141,6 +144,23 @@ pub(super) fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
     written.split(',').next()?.split_once(':').filter(|_| device.pci_address().is_none())
 }
 
+/// Returns the arguments of a driver with those that frames of up to `max_frame` bytes need, unless they are written.
+pub(crate) fn driver_arguments(device: &Device, arguments: &str, max_frame: usize) -> String {
+    if max_frame <= packet::MAX_FRAME {
+        return arguments.to_owned();
+    }
+    match scheme_and_target(device) {
+        Some(("af_packet", _)) if !arguments.contains("framesz=") && !arguments.contains("blocksz=") => {
+            let size = packet::data_room(max_frame);
+            format!("{arguments},framesz={size},blocksz={}", 4 * size)
+        }
+        Some(("memif", _)) if !arguments.contains("bsize=") => {
+            format!("{arguments},bsize={}", packet::data_room(max_frame))
+        }
+        _ => arguments.to_owned(),
+    }
+}
+
 /// Checks that no process listens at the socket of a device, and removes a stale socket, such as that of a killed
 /// process. DPDK's drivers fail on a stale socket, and replace one that is in use.
 ///
@@ -169,9 +189,10 @@ pub(crate) fn claim_socket(device: &Device) -> Result<(), String> {
     }
 }
 
-/// Returns the problem and the remedy if this machine lacks the device, or has a tap that is not to exist. NICs of virtual functions are checked when the
-/// functions are created.
-pub(crate) fn missing(device: &Device, existing_tap: bool) -> Option<(String, String)> {
+/// Returns the problem and the remedy if this machine lacks the device, has a tap that is not to exist, or an interface
+/// whose MTU is too small for frames of `max_frame` bytes. NICs of virtual functions are checked when the functions are
+/// created.
+pub(crate) fn missing(device: &Device, existing_tap: bool, max_frame: usize) -> Option<(String, String)> {
     if let Some(address) = device.pci_address().map(config::full_pci_address) {
         let exists = Path::new("/sys/bus/pci/devices").join(&address).exists();
         let remedy = "name a NIC by an address that lspci -D shows, and bind it to vfio-pci".to_owned();
@@ -183,6 +204,16 @@ pub(crate) fn missing(device: &Device, existing_tap: bool) -> Option<(String, St
             Some((
                 format!("there is no interface {name:?}"),
                 format!("name one of the interfaces {all}, or create {name} first"),
+            ))
+        }
+        ("af_packet" | "af_xdp", name)
+            if max_frame > packet::MAX_FRAME
+                && netdev::mtu(name).is_some_and(|mtu| (mtu + ETHERNET_HEADER) < max_frame as u32) =>
+        {
+            let mtu = max_frame as u32 - ETHERNET_HEADER;
+            Some((
+                format!("the MTU of interface {name:?} is too small for frames of {max_frame} bytes"),
+                format!("ip link set {name} mtu {mtu}, also at the other end of the link"),
             ))
         }
         ("tap", name) if netdev::exists(name) && netdev::driver(name).as_deref() != Some("tun") => Some((
@@ -205,17 +236,17 @@ pub(crate) fn missing(device: &Device, existing_tap: bool) -> Option<(String, St
 }
 
 /// As [`missing`], before virtual functions are created.
-fn missing_or_nic(device: &Device, existing_tap: bool) -> Option<(String, String)> {
+fn missing_or_nic(device: &Device, existing_tap: bool, max_frame: usize) -> Option<(String, String)> {
     match device.virtual_function() {
         Some(function) => missing_nic(Path::new("/sys"), &function.physical),
-        None => missing(device, existing_tap),
+        None => missing(device, existing_tap, max_frame),
     }
 }
 
 /// Returns an error for each device that a chain file names and this machine lacks.
 pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
     let error = |(n, port): (usize, &Port)| {
-        let (problem, remedy) = missing_or_nic(&port.device, port.existing)?;
+        let (problem, remedy) = missing_or_nic(&port.device, port.existing, file.max_frame)?;
         Some(file.locate_device(n, Diagnostic::new(problem).remedy(remedy)))
     };
     let devices = file.ports.iter().enumerate().filter_map(error);
@@ -231,7 +262,7 @@ pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
 
 /// Returns an error if this machine lacks a device that is written as in a chain file.
 pub fn missing_device(written: &str) -> Option<Diagnostic> {
-    let (problem, remedy) = missing_or_nic(&Device::parse(written, "port").ok()?, false)?;
+    let (problem, remedy) = missing_or_nic(&Device::parse(written, "port").ok()?, false, packet::MAX_FRAME)?;
     Some(Diagnostic::new(problem).value(written).remedy(remedy))
 }
 
@@ -250,9 +281,9 @@ pub(crate) fn buffers_kept_by_driver(info: &PortInfo, config: &PortConfig, argum
 }
 
 /// Returns a note about a device that may corrupt or drop packets unexpectedly.
-pub(crate) fn note(port: &str, device: &Device) -> Option<String> {
-    /// Longest frame that the driver's ring can hold, and the Ethernet header, which an MTU does not include.
-    const AF_PACKET: (u32, u32) = (1982, 14);
+pub(crate) fn note(port: &str, device: &Device, max_frame: usize) -> Option<String> {
+    /// Longest frame that the driver's ring can hold by default.
+    const AF_PACKET: u32 = 1982;
     let (kind @ ("af_packet" | "af_xdp"), interface) = scheme_and_target(device)? else { return None };
     if netdev::driver(interface).as_deref() == Some("veth") {
         // the other end is often in another namespace, where it cannot be checked from here
@@ -261,12 +292,23 @@ pub(crate) fn note(port: &str, device: &Device) -> Option<String> {
              checksums and segmentation; at the other end: ethtool -K INTERFACE tx off tso off gso off"
         ));
     }
-    let (longest, header) = AF_PACKET;
-    let long = netdev::mtu(interface).is_some_and(|mtu| mtu + header > longest);
+    let longest = if max_frame > packet::MAX_FRAME { max_frame as u32 } else { AF_PACKET };
+    let long = netdev::mtu(interface).is_some_and(|mtu| mtu + ETHERNET_HEADER > longest);
     (kind == "af_packet" && (long || netdev::gro_enabled(interface))).then(|| {
         format!(
             "port {port:?}: frames longer than {longest} bytes are truncated, and {interface} may receive such frames: \
              ip link set {interface} mtu 1500; ethtool -K {interface} gro off lro off"
+        )
+    })
+}
+
+/// Returns the problem and the remedy if a device cannot be configured for frames of `max_frame` bytes.
+pub(crate) fn too_short(info: &PortInfo, max_frame: usize) -> Option<(String, String)> {
+    (max_frame > packet::MAX_FRAME && max_frame > info.max_frame).then(|| {
+        let most = info.max_frame;
+        (
+            format!("the device has frames of up to {most} bytes, and {max_frame} are needed"),
+            format!("use shorter frames, max_frame = {most} or less without FCS, or another kind of port"),
         )
     })
 }

@@ -25,12 +25,12 @@ pub struct ExternalPorts {
 }
 
 impl ExternalPorts {
-    /// Opens devices, given by the name of the port and the device as in a chain file; returns the queues in this
-    /// order.
+    /// Opens devices for frames of up to `max_frame` bytes, given by the name of the port and the device as in a chain
+    /// file; returns the queues in this order.
     ///
     /// # Errors
     /// A device is invalid or cannot be opened.
-    pub fn open(devices: &[(String, String)]) -> Result<(ExternalPorts, Vec<PortQueues>), Error> {
+    pub fn open(devices: &[(String, String)], max_frame: usize) -> Result<(ExternalPorts, Vec<PortQueues>), Error> {
         let parse = |(name, written): &(String, String)| {
             let device = Device::parse(written, name).map_err(|(problem, remedy)| Error::Environment {
                 problem: format!("port {name:?}: {written:?} {problem}"),
@@ -44,9 +44,9 @@ impl ExternalPorts {
         let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
         let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + EXTRA_PACKETS).next_power_of_two() - 1;
         let lock = Memory::lock();
-        let memory = Memory::best_for(size);
+        let memory = Memory::best_for(size, max_frame);
         let eal = Eal::start(memory, &pci).map_err(|e| memory_error(memory, &e))?;
-        let pool = Mempool::new(eal, size).map_err(|e| memory_error(eal.memory(), &e))?;
+        let pool = Mempool::for_frames(eal, size, max_frame).map_err(|e| memory_error(eal.memory(), &e))?;
         drop(lock);
         let mut external = ExternalPorts { eal, pool, monitors: vec![], nics: vec![], functions };
         let mut all = vec![];
@@ -58,16 +58,20 @@ impl ExternalPorts {
             let Device::Dpdk { name: dpdk_name, arguments, .. } = device else {
                 return Err(error("not a DPDK device", "name a device, not a capture file".to_owned()));
             };
-            if let Some((problem, remedy)) = device::missing(device, false) {
+            if let Some((problem, remedy)) = device::missing(device, false, max_frame) {
                 return Err(error(&problem, remedy));
             }
             device::claim_socket(device)
                 .map_err(|e| error(&e, "name another socket, or stop that process".to_owned()))?;
             let fail = |e: dpdk::Error| error(&e.to_string(), device::remedy(device, &e));
             let dpdk_name = external.functions.addresses().get(name).unwrap_or(dpdk_name);
+            let arguments = &device::driver_arguments(device, arguments, max_frame);
             let opened = Port::open(external.eal, dpdk_name, arguments).map_err(fail)?;
-            let config = PortConfig { descriptors: DESCRIPTORS, ..PortConfig::default() };
+            let config = PortConfig { descriptors: DESCRIPTORS, max_frame, ..PortConfig::default() };
             let info = opened.info().map_err(fail)?;
+            if let Some((problem, remedy)) = device::too_short(&info, max_frame) {
+                return Err(error(&problem, remedy));
+            }
             let function = external.functions.addresses().get(name).map(String::as_str);
             if let Some(address) = function.or(device.pci_address()) {
                 external.nics.push(Nic::read(name, address, info.firmware.clone()));

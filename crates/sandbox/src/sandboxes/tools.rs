@@ -185,6 +185,7 @@ impl Tools {
                         .collect(),
                     devices: spec.devices.clone(),
                     descriptors: passthrough_ports(file, sandbox).map(|port| usize::from(port.descriptors)).sum(),
+                    max_frame: file.max_frame,
                 };
                 spec.program = guest.command();
                 spec.program[0] = qemu.display().to_string();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `a` to `g` | 64, 128, 256, 512, 1024, 1280, 1518 |
 //! | `h` | 2112 |
-//! | `i`, `j` | 9000, 16000 (beyond what [`FrameSize`] allows, and so refused) |
+//! | `i`, `j` | 9000, 16000 |
 //! | `z` | the largest that the path carries: 1518 unless `z=SIZE` says otherwise |
 //! | `A` to `Z` | what is said behind the genome: `aaABg,A=74,B=1492` |
 

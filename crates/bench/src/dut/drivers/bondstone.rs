@@ -115,7 +115,7 @@ impl Bondstone {
             let port = port.ok_or_else(|| invalid("a port is not a table"))?;
             port.insert("device".to_owned(), Value::String(device.clone()));
         }
-        chain_file::set_cores(&mut table, context);
+        chain_file::adapt(&mut table, context);
         if let Some(firewall) = firewall(&mut table) {
             firewall.insert("control".to_owned(), Value::String(rules_socket(context).display().to_string()));
         }

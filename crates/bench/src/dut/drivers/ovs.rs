@@ -76,13 +76,15 @@ impl Ovs {
         for (n, port) in ports.iter().enumerate() {
             let request = format!("ofport_request={}", n + 1);
             let name = format!("port{n}");
-            let words: Vec<&str> = match self.ports {
+            let mtu = context.jumbo_mtu().map(|mtu| format!("mtu_request={mtu}"));
+            let mut words: Vec<&str> = match self.ports {
                 Ports::VhostUser => {
                     vec!["add-port", BRIDGE, &name, "--", "set", "interface", &name, "type=dpdkvhostuser", &request]
                 }
                 Ports::AfXdp => vec!["add-port", BRIDGE, port, "--", "set", "interface", port, "type=afxdp", &request],
                 _ => vec!["add-port", BRIDGE, port, "--", "set", "interface", port, &request],
             };
+            words.extend(mtu.as_deref());
             self.vsctl(context, &words)?;
         }
         Ok(())

@@ -59,9 +59,17 @@ impl Device for Testpmd {
             })?;
             ports = path.into_iter().map(|port| ports[port].clone()).collect();
         }
+        let (mut ring, mut sizes) = (String::new(), vec![]);
+        if let Some(mtu) = context.jumbo_mtu() {
+            let room = packet::data_room(context.traffic.longest_frame);
+            ring = format!(",framesz={room},blocksz={}", 4 * room);
+            sizes = vec![format!("--mbuf-size={}", room + packet::HEADROOM)];
+            // the driver of packet sockets has no MTU
+            sizes.extend((self.ports == Ports::VhostUser).then(|| format!("--max-pkt-len={}", mtu + 18)));
+        }
         let device = |(n, port): (usize, &String)| match self.ports {
             Ports::VhostUser => format!("--vdev=net_vhost{n},iface={port},queues=1"),
-            _ => format!("--vdev=net_af_packet{n},iface={port}"),
+            _ => format!("--vdev=net_af_packet{n},iface={port}{ring}"),
         };
         let devices: Vec<String> = ports.iter().enumerate().map(device).collect();
         let lcores = format!("--lcores=0@{cpu},1@{cpu}");
@@ -69,6 +77,7 @@ impl Device for Testpmd {
         words.extend(eal::memory_arguments().iter().map(|&s| s.to_owned()));
         words.extend(devices);
         words.extend(["--", "--forward-mode=io", "--no-mlockall", "--total-num-mbufs=16384"].map(str::to_owned));
+        words.extend(sizes);
         words.extend(sandboxes.is_some().then(|| "--port-topology=chained".to_owned()));
         let command = CommandLine::new("dpdk-testpmd").args(words);
         let mut program = attachment.start(context, "testpmd", command, &ContainerOptions::default())?;

@@ -44,6 +44,9 @@ impl Device for VethLoopback {
         for end in [&a, &b] {
             CommandLine::new("ip").args(["link", "set", end, "addrgenmode", "none"]).run(context)?;
             CommandLine::new("ip").args(["link", "set", end, "arp", "off", "up"]).run(context)?;
+            if let Some(mtu) = context.jumbo_mtu() {
+                CommandLine::new("ip").args(["link", "set", end, "mtu", &mtu.to_string()]).run(context)?;
+            }
         }
         let generator_ports = [a, b].map(|end| format!("{}:{end}", self.ports)).to_vec();
         let attachment = Attachment::direct(generator_ports, links);

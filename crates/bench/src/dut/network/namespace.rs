@@ -78,6 +78,10 @@ impl Namespace {
                 CommandLine::new("ip").args(words).run(context)?;
             }
             self.set_up(context, &inner)?;
+            if let Some(mtu) = context.jumbo_mtu().map(|mtu| mtu.to_string()) {
+                CommandLine::new("ip").args(["link", "set", &outer, "mtu", &mtu]).run(context)?;
+                self.run(context, &["ip", "link", "set", &inner, "mtu", &mtu])?;
+            }
             let mask = context.cpu_mask_sysfs();
             self.write(context, &format!("/sys/class/net/{inner}/queues/rx-0/rps_cpus"), &mask)?;
             host_ends.push(outer);

@@ -67,6 +67,7 @@ pub(crate) struct StartRequest {
     pub(crate) name: String,
     pub(crate) spec: DutSpec,
     dst_mac: [u8; 6],
+    longest_frame: usize,
     destinations: Vec<String>,
     trace: Option<String>,
     /// Content of the files in hexadecimal, by name.
@@ -84,6 +85,7 @@ impl StartRequest {
             files: read_files(&spec)?,
             spec,
             dst_mac: traffic.dst_mac.0,
+            longest_frame: traffic.longest_frame,
             destinations: traffic.destinations.clone(),
             trace: traffic.trace.map(|t| t.to_string()),
         })
@@ -93,6 +95,7 @@ impl StartRequest {
     pub(crate) fn traffic(&self) -> ExpectedTraffic {
         ExpectedTraffic {
             dst_mac: MacAddr(self.dst_mac),
+            longest_frame: self.longest_frame,
             destinations: self.destinations.clone(),
             trace: self.trace.as_ref().and_then(|t| t.parse().ok()),
         }
@@ -176,7 +179,7 @@ mod tests {
             remote: None,
         };
         let dst_mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let traffic = ExpectedTraffic { dst_mac, destinations: vec![], trace: "l3-10".parse().ok() };
+        let traffic = ExpectedTraffic { dst_mac, destinations: vec![], trace: "l3-10".parse().ok(), longest_frame: 60 };
         let start = StartRequest::new("dut", spec, &traffic).unwrap();
         let mut start: StartRequest = serde_json::from_str(&serde_json::to_string(&start).unwrap()).unwrap();
         assert_eq!(start.traffic(), traffic);

@@ -5,13 +5,19 @@ use crate::dut::spec::ChainText;
 use std::path::PathBuf;
 use toml::{Table, Value};
 
-/// Sets the cores of all chains of a file to the CPUs of the device.
-pub(crate) fn set_cores(table: &mut Table, context: &DutContext) {
+/// Sets the cores of all chains of a file to the CPUs of the device, and the length of the longest frame if the traffic
+/// needs a longer one.
+pub(crate) fn adapt(table: &mut Table, context: &DutContext) {
     let cpus: Vec<Value> = context.cpus().iter().map(|&cpu| Value::Integer(cpu as i64)).collect();
     for chain in table.get_mut("chain").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(chain) = chain.as_table_mut() {
             chain.insert("cores".to_owned(), Value::Array(cpus.clone()));
         }
+    }
+    let own = table.get("max_frame").and_then(Value::as_integer).unwrap_or(packet::MAX_FRAME as i64);
+    let longest = context.traffic.longest_frame as i64;
+    if longest > own {
+        table.insert("max_frame".to_owned(), Value::Integer(longest));
     }
 }
 

@@ -27,7 +27,7 @@ impl SandboxHost {
     pub(crate) fn new(context: &mut DutContext, chain: &ChainText) -> Result<SandboxHost, DutError> {
         let invalid = |e: &str| context.error(format!("{}: {e}", chain.file.display()), "check the chain file");
         let mut table: Table = chain.text.parse().map_err(|e: toml::de::Error| invalid(e.message()))?;
-        chain_file::set_cores(&mut table, context);
+        chain_file::adapt(&mut table, context);
         let text = toml::to_string(&table).map_err(|e| invalid(&e.to_string()))?;
         let file = chain_file::write(context, chain, &text)?;
         let program = context.own_program()?.display().to_string();
