@@ -81,7 +81,7 @@ pub(crate) struct Bench {
     /// Sends the streams of this Rhai script, which sets their rates for each second, with the method `profile`. See
     /// examples/profiles.
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = [
-        "frames", "flows", "order", "trace", "stack", "short", "bidirectional", "pcap", "rate", "method"
+        "frames", "flows", "order", "trace", "stack", "vary", "short", "bidirectional", "pcap", "rate", "method"
     ])]
     profile: Option<PathBuf>,
     /// Duration of a profile in seconds, 1 to 10000. By default that of the script, or 60.
@@ -178,6 +178,10 @@ struct Synthetic {
     /// tunnel: vxlan:5(eth/ipv4/udp), gtpu:5(ipv4/udp), srv6(ipv4/udp), vxlan:5@192.0.2.1-192.0.2.2(...).
     #[arg(long, value_name = "STACK", conflicts_with = "short")]
     stack: Option<String>,
+    /// A header field that changes from packet to packet, such as ipv4.dscp=0-63, udp.dst=random:1024-65535,
+    /// ipv4.src=10.0.0.1|10.0.0.9 or udp.dst=expr:100:1000 + n * n; may be repeated.
+    #[arg(long, value_name = "FIELD=VALUES", conflicts_with = "short")]
+    vary: Vec<String>,
     /// Short TCP connections with this many packets each and this many open at a time, such as 10x1024. With
     /// `,syn-data` SYNs carry data.
     #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
@@ -373,6 +377,7 @@ impl Bench {
             self.synthetic.trace.as_deref(),
             self.synthetic.stack.as_deref(),
             self.synthetic.short.as_deref(),
+            &self.synthetic.vary,
         )
         .map_err(input_error)?;
         let default =
@@ -382,15 +387,20 @@ impl Bench {
             return Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?);
         }
         let (trace, stack) = (options.trace.or(default.trace), options.stack.or(default.stack));
-        let synthetic = SyntheticOptions { trace, stack, short: None, ..default };
+        let vary = if options.vary.is_empty() { default.vary } else { options.vary };
+        let synthetic = SyntheticOptions { trace, stack, short: None, vary, ..default };
         Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?)
     }
 
     /// Returns true if an option describes synthetic traffic.
     fn sets_synthetic(&self, count: Option<u32>) -> bool {
-        let Synthetic { trace, stack, short, bidirectional } = &*self.synthetic;
+        let Synthetic { trace, stack, vary, short, bidirectional } = &*self.synthetic;
         let texts = [&self.frames, trace, stack, short];
-        texts.into_iter().any(Option::is_some) || count.is_some() || self.order.is_some() || *bidirectional
+        texts.into_iter().any(Option::is_some)
+            || count.is_some()
+            || self.order.is_some()
+            || *bidirectional
+            || !vary.is_empty()
     }
 
     /// Applies the options to the traffic of a cell.
@@ -410,7 +420,7 @@ impl Bench {
         if let TrafficSpec::Profile(timetable) = &default {
             if self.captures.spec(None)?.is_some() || self.sets_synthetic(count) {
                 let problem = "the scenario sends a profile, whose script describes the traffic; leave out --pcap, --frames, --flows, \
-                               --order, --trace, --stack, --short and --bidirectional";
+                               --order, --trace, --stack, --vary, --short and --bidirectional";
                 let d = Diagnostic::new(problem).value(timetable.profile().path().display());
                 return Err(Diagnostics(vec![d]).into());
             }

@@ -45,6 +45,8 @@ pub const REASONS: usize = 256;
 pub const DEVIATIONS: usize = 64;
 /// Maximum number of NFs, and of ports.
 pub const PARTS: usize = 1024;
+/// Maximum number of header fields that change from packet to packet.
+pub const FIELDS: usize = 16;
 /// Maximum number of CPUs.
 pub const CPUS: usize = 4096;
 /// Maximum number of frame sizes of a mix.
@@ -58,7 +60,7 @@ pub(crate) fn text(member: &str) -> usize {
         "latency_hdr" | "lateness_hdr" | "late_hdr" => HDR,
         "chain" => CHAIN,
         "script" => SCRIPT,
-        "deviations" | "command" | "extra" | "more" => TEXT,
+        "deviations" | "command" | "extra" | "more" | "vary" => TEXT,
         _ => NAME,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use traffic::capture::PROBE_EVERY;
 use traffic::short_connections::Connections;
 use traffic::size::Cycle;
-use traffic::{FrameSequence, Pacer, Picker, Probe, Short, Stream, Template};
+use traffic::{Fields, FrameSequence, Pacer, Picker, Probe, Short, Stream, Template};
 
 /// Largest number of received packets that are kept for sending again.
 const MAX_RECYCLED: usize = 4096;
@@ -37,6 +37,10 @@ pub(crate) enum StreamSource<'a> {
 pub(crate) struct SyntheticFrames<'a> {
     sizes: Cycle,
     flows: FlowSource<'a>,
+    /// Fields that change from packet to packet.
+    fields: Option<&'a Fields>,
+    /// Packets so far, if there are such fields.
+    packets: u64,
 }
 
 /// Source of the flow of each packet.
@@ -60,8 +64,8 @@ pub(crate) struct ReplayFrames<'a> {
 
 impl<'a> PacketSource<'a> {
     /// Returns a source of synthetic frames of a fixed set of flows.
-    pub(crate) fn synthetic(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
-        PacketSource::single(StreamSource::Synthetic(SyntheticFrames::of_flows(template, sizes, picker)))
+    pub(crate) fn synthetic(frames: SyntheticFrames<'a>) -> Self {
+        PacketSource::single(StreamSource::Synthetic(frames))
     }
 
     fn single(stream: StreamSource<'a>) -> Self {
@@ -87,7 +91,7 @@ impl<'a> PacketSource<'a> {
     /// Returns a source of short connections.
     pub(crate) fn connections(short: &Short, sizes: Cycle) -> Self {
         let flows = FlowSource::Connections(Box::new(short.connections(0, 1)));
-        PacketSource::single(StreamSource::Synthetic(SyntheticFrames { sizes, flows }))
+        PacketSource::single(StreamSource::Synthetic(SyntheticFrames { sizes, flows, fields: None, packets: 0 }))
     }
 
     /// Returns a source of the frames of a capture; one that does not fit into memory is read while it is sent.
@@ -182,8 +186,18 @@ impl<'a> PacketSource<'a> {
 
 impl<'a> SyntheticFrames<'a> {
     /// Returns the frames of a fixed set of flows.
-    pub(crate) fn of_flows(template: &'a Template, sizes: Cycle, picker: Picker) -> Self {
-        SyntheticFrames { sizes, flows: FlowSource::Fixed { template, picker } }
+    pub(crate) fn of_flows(template: &'a Template, fields: Option<&'a Fields>, sizes: Cycle) -> Self {
+        let picker = template.flows().picker(0, 1);
+        SyntheticFrames { sizes, flows: FlowSource::Fixed { template, picker }, fields, packets: 0 }
+    }
+
+    /// Writes the fields that change from packet to packet.
+    #[inline(always)]
+    fn vary(&mut self, frame: &mut [u8]) {
+        if let Some(fields) = self.fields {
+            fields.write(self.packets, frame);
+            self.packets += 1;
+        }
     }
 }
 
@@ -210,10 +224,12 @@ impl Source for SyntheticFrames<'_> {
             && packet.len() == len
         {
             template.fill_head(size, flow, probe, packet.data_mut());
+            self.vary(packet.data_mut());
             return Some((packet, true));
         }
         let mut packet = buffers.allocate()?;
         template.fill(size, flow, probe, packet.append(len)?);
+        self.vary(packet.data_mut());
         Some((packet, true))
     }
 

@@ -299,15 +299,20 @@ impl Checker<'_> {
         let (trace, stack, short) = (text(&traffic.trace), text(&traffic.stack), text(&traffic.short));
         // a parameter is checked in every cell
         let trace = trace.filter(|trace| !trace.contains("${"));
-        let options = SyntheticOptions::parse(trace.as_deref(), stack.as_deref(), short.as_deref());
+        let vary = traffic.vary.as_ref().map_or(&[][..], |vary| vary.get_ref());
+        let options = SyntheticOptions::parse(trace.as_deref(), stack.as_deref(), short.as_deref(), vary);
         let bidirectional = traffic.bidirectional.as_ref().is_some_and(|both| *both.get_ref());
         let options = options.map(|options| SyntheticOptions { bidirectional, ..options });
         options.and_then(|options| options.checked(traffic.flows.is_some(), traffic.order.is_some())).unwrap_or_else(
             |(name, d)| {
                 let written = [("trace", &traffic.trace), ("stack", &traffic.stack), ("short", &traffic.short)];
                 let span = written.into_iter().find(|(known, _)| *known == name).and_then(|(_, text)| text.as_ref());
-                let span =
-                    span.map(Spanned::span).or(traffic.bidirectional.as_ref().map(Spanned::span)).unwrap_or(0..0);
+                let vary = traffic.vary.as_ref().filter(|_| name == "vary").map(Spanned::span);
+                let span = span
+                    .map(Spanned::span)
+                    .or(vary)
+                    .or(traffic.bidirectional.as_ref().map(Spanned::span))
+                    .unwrap_or(0..0);
                 self.error(span, d.value.as_deref().unwrap_or_default(), d.problem, d.remedy.unwrap_or_default());
                 SyntheticOptions::default()
             },

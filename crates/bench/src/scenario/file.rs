@@ -178,6 +178,7 @@ pub(super) struct Traffic {
     pub(super) speed: Option<Spanned<f64>>,
     pub(super) trace: Option<Spanned<String>>,
     pub(super) stack: Option<Spanned<String>>,
+    pub(super) vary: Option<Spanned<Vec<String>>>,
     pub(super) short: Option<Spanned<String>>,
     pub(super) bidirectional: Option<Spanned<bool>>,
     pub(super) profile: Option<Spanned<String>>,

@@ -1,7 +1,7 @@
 //! Errors of preparing traffic.
 
-use traffic::TemplateError;
 use traffic::short_connections::ShortError;
+use traffic::{FieldError, TemplateError};
 
 /// Reason why traffic cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,4 +12,7 @@ pub enum PrepareError {
     /// The settings of short connections are invalid.
     #[error(transparent)]
     Short(#[from] ShortError),
+    /// A field does not exist in the frames, or its values do not fit.
+    #[error(transparent)]
+    Field(#[from] FieldError),
 }

@@ -2,6 +2,7 @@
 
 use super::capture_file::CaptureFile;
 use super::error::PrepareError;
+use super::prepared_frames::PreparedFrames;
 use super::profile::Timetable;
 use super::profile_streams::ProfileStreams;
 use super::replay::{self, Replay};
@@ -12,7 +13,7 @@ use report::{Frames, Mix as MixDocument, MixPart};
 use std::collections::BTreeMap;
 use traffic::nfpa::Direction;
 use traffic::short_connections::{Short, ShortSettings};
-use traffic::{FlowSettings, Flows, Mix, Order, Stack, Template, TemplateError};
+use traffic::{FieldSpec, FlowSettings, Flows, Mix, Order, Stack};
 
 /// Largest burst of packets that are late.
 const BURST: u32 = 8;
@@ -24,7 +25,7 @@ pub struct PreparedTraffic {
 }
 
 enum FrameSource {
-    Made { template: Template, back: Option<Template>, mix: Mix, options: Box<SyntheticOptions> },
+    Made { forward: PreparedFrames, back: Option<PreparedFrames>, mix: Mix, options: Box<SyntheticOptions> },
     Short { short: Short, mix: Mix },
     Replayed(Replay),
     Profile(Box<ProfileStreams>),
@@ -50,16 +51,16 @@ impl PreparedTraffic {
         mix: &Mix,
         options: &SyntheticOptions,
     ) -> Result<PreparedTraffic, PrepareError> {
-        let template = |flows: &Flows, stack: Option<&Stack>| match stack {
-            Some(stack) => Template::stacked(flows, mix, true, stack),
-            None => Template::new(flows, mix, true).map_err(TemplateError::from),
-        };
-        let reversed = options.stack.clone().map(Stack::reversed);
-        let back = back.map(|back| template(back, reversed.as_ref())).transpose()?;
-        let template = template(flows, options.stack.as_ref())?;
+        let fields: Vec<_> = options.vary.iter().map(|field| field.spec().clone()).collect();
+        let back = back.map(|back| {
+            let fields: Vec<_> = fields.iter().map(FieldSpec::reversed).collect();
+            PreparedFrames::new(back, mix, options.stack.clone().map(Stack::reversed).as_ref(), &fields)
+        });
+        let back = back.transpose()?;
+        let forward = PreparedFrames::new(flows, mix, options.stack.as_ref(), &fields)?;
         Ok(PreparedTraffic {
             name: name.to_owned(),
-            frames: FrameSource::Made { template, back, mix: mix.clone(), options: Box::new(options.clone()) },
+            frames: FrameSource::Made { forward, back, mix: mix.clone(), options: Box::new(options.clone()) },
         })
     }
 
@@ -103,11 +104,9 @@ impl PreparedTraffic {
     /// Returns a source of packets that starts with the first one.
     pub fn packet_source(&self) -> PacketSource<'_> {
         match &self.frames {
-            FrameSource::Made { template, back, mix, .. } => {
-                let made =
-                    |template| PacketSource::synthetic(template, mix.cycle(), Template::flows(template).picker(0, 1));
-                let forward = made(template);
-                back.iter().map(made).fold(forward, PacketSource::with_streams_of)
+            FrameSource::Made { forward, back, mix, .. } => {
+                let made = |frames| PacketSource::synthetic(PreparedFrames::source(frames, mix));
+                back.iter().map(made).fold(made(forward), PacketSource::with_streams_of)
             }
             FrameSource::Short { short, mix } => PacketSource::connections(short, mix.cycle()),
             FrameSource::Replayed(replay) => replay.packet_source(),
@@ -170,15 +169,17 @@ impl PreparedTraffic {
             trace_sha256: None,
             reverse_trace_sha256: None,
             profile: None,
+            vary: vec![],
             seed: Some(seed),
         };
         match &self.frames {
-            FrameSource::Made { template, mix, options, .. } => {
-                let settings = template.flows().settings();
+            FrameSource::Made { forward, mix, options, .. } => {
+                let settings = forward.flows().settings();
                 let stack = options.stack.as_ref().map_or_else(|| "udp".to_owned(), Stack::to_string);
                 let hash = options.trace.map(|trace| trace.sha256(Direction::Forward, synthetic::TRACE_SEED));
                 let traffic = of(self.sizes(mix), settings.count.into(), &stack, settings.seed);
-                report::Traffic { trace_sha256: hash, ..traffic }
+                let vary = options.vary.iter().map(ToString::to_string).collect();
+                report::Traffic { trace_sha256: hash, vary, ..traffic }
             }
             FrameSource::Short { short, mix } => {
                 of(self.sizes(mix), short.settings().concurrent.into(), "tcp", short.flows().seed)
@@ -220,8 +221,8 @@ impl PreparedTraffic {
     pub fn cell(&self) -> BTreeMap<String, String> {
         let mut cell = BTreeMap::new();
         match &self.frames {
-            FrameSource::Made { template, options, .. } => {
-                let settings = template.flows().settings();
+            FrameSource::Made { forward, options, .. } => {
+                let settings = forward.flows().settings();
                 if options.trace.is_none() {
                     cell.insert("flows".to_owned(), settings.count.to_string());
                 }

@@ -24,6 +24,8 @@ mod timetable;
 
 pub use timetable::{StreamSecond, StreamTimetable, StreamTraffic, Timetable};
 
+use super::script::{MAX_OPERATIONS, MAX_TOTAL_OPERATIONS, new_engine};
+use super::vary::VariedField;
 use diagnostics::Diagnostic;
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Position, Scope};
 use std::fmt;
@@ -32,15 +34,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use traffic::Mix;
 use traffic::flows::MAX_FLOWS;
 use traffic::pace::MAX_PPS;
+use traffic::{Mix, Stack};
 
 /// Maximum size of a script, bytes.
 const MAX_SCRIPT_BYTES: u64 = report::limit::SCRIPT as u64;
-/// Maximum operations per call and of all calls.
-const MAX_OPERATIONS: u64 = 1_000_000;
-const MAX_TOTAL_OPERATIONS: u64 = 20_000_000;
 /// Maximum number of streams.
 pub const MAX_STREAMS: usize = 64;
 /// Maximum duration of a profile, seconds.
@@ -73,6 +72,10 @@ pub struct ProfileStream {
     pub flows: u32,
     /// Port that it is sent into: 0, the first, or 1.
     pub port: u8,
+    /// Headers; by default UDP over the IP version of the addresses.
+    pub stack: Option<Stack>,
+    /// Header fields that change from packet to packet.
+    pub vary: Vec<VariedField>,
 }
 
 /// Rate of a stream.
@@ -226,7 +229,7 @@ impl Profile {
         }
         let mut all: Vec<ProfileStream> = vec![];
         for value in &list {
-            let fields = self.fields("streams", value, &["name", "frames", "flows", "port"])?;
+            let fields = self.fields("streams", value, &["name", "frames", "flows", "port", "stack", "vary"])?;
             let name = fields.get("name").map(Dynamic::to_string).unwrap_or_default();
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
             let known = all.iter().any(|stream| stream.name == name);
@@ -244,7 +247,12 @@ impl Profile {
                     return Err(self.error("streams", &shown, "invalid port", "use port: 0, the first, or port: 1"));
                 }
             };
-            all.push(ProfileStream { name, frames, mix, flows, port });
+            let stack = fields.get("stack").map(Dynamic::to_string).map(|text| {
+                let remedy = "use a stack such as stack: \"eth/vlan:7/ipv6/udp\"";
+                text.parse().map_err(|e: traffic::stack::NotStack| self.error("streams", &text, &e.to_string(), remedy))
+            });
+            let (stack, vary) = (stack.transpose()?, self.vary(&fields)?);
+            all.push(ProfileStream { name, frames, mix, flows, port, stack, vary });
         }
         if all.iter().all(|stream| stream.port != 0) {
             let remedy = "send at least one stream into port 0, the first";
@@ -346,6 +354,18 @@ impl Profile {
         Ok((text, mix))
     }
 
+    fn vary(&self, fields: &Map) -> Result<Vec<VariedField>, Diagnostic> {
+        let remedy = "use a list such as vary: [\"ipv4.dscp=0-63\"]";
+        let Some(value) = fields.get("vary") else { return Ok(vec![]) };
+        let list = value.read_lock::<Array>();
+        let list = list.ok_or_else(|| self.error("streams", &value.to_string(), "vary is not a list", remedy))?;
+        let field = |value: &Dynamic| {
+            let text = value.to_string();
+            text.parse().map_err(|e: String| self.error("streams", &text, &e, remedy))
+        };
+        list.iter().map(field).collect()
+    }
+
     fn flows(&self, place: &str, fields: &Map, or: u32) -> Result<u32, Diagnostic> {
         let Some(value) = fields.get("flows") else { return Ok(or) };
         let flows = value.as_int().ok().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=MAX_FLOWS).contains(n));
@@ -384,28 +404,6 @@ fn without_control_characters(text: &str) -> String {
 
 fn with_position(d: Diagnostic, path: &Path, position: Position) -> Diagnostic {
     Diagnostic { file: Some(path.to_owned()), line: position.line(), column: position.position(), ..d }
-}
-
-/// Creates an engine without access to the system, with limits on operations and memory.
-fn new_engine() -> (Engine, Arc<AtomicU64>) {
-    let mut engine = Engine::new();
-    let operations = Arc::new(AtomicU64::new(0));
-    let counter = operations.clone();
-    engine.on_progress(move |_| {
-        (counter.fetch_add(1, Ordering::Relaxed) >= MAX_TOTAL_OPERATIONS).then_some(Dynamic::UNIT)
-    });
-    engine.set_max_operations(MAX_OPERATIONS);
-    engine.set_max_call_levels(32);
-    engine.set_max_expr_depths(64, 64);
-    engine.set_max_string_size(4096);
-    engine.set_max_array_size(4096);
-    engine.set_max_map_size(1024);
-    engine.set_max_variables(256);
-    engine.set_max_functions(64);
-    engine.disable_symbol("eval");
-    engine.on_print(|_| {});
-    engine.on_debug(|_, _, _| {});
-    (engine, operations)
 }
 
 #[cfg(test)]

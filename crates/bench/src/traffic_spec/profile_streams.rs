@@ -1,23 +1,23 @@
 //! Prepared streams of a profile.
 
-use super::error::PrepareError;
 use super::flows::flow_settings_for_stack;
+use super::prepared_frames::PreparedFrames;
 use super::profile::{StreamTimetable, Timetable};
-use crate::generator::packet_source::{PacketSource, SyntheticFrames};
+use crate::generator::packet_source::PacketSource;
 use config::ChainFile;
 use diagnostics::Diagnostic;
 use report::{Frames, Mix, MixPart};
 use std::sync::Arc;
-use traffic::{FlowSettings, Flows, Template};
+use traffic::{FieldSpec, FlowSettings, Flows, Stack};
 
 /// Source ports that are divided among the streams; those below are well-known ports.
 const SRC_PORTS: std::ops::RangeInclusive<u16> = 1024..=65_535;
 
-/// A timetable with the frame templates of its streams.
+/// A timetable with the frames of its streams.
 pub(crate) struct ProfileStreams {
     timetable: Arc<Timetable>,
-    /// Templates of each part of each stream.
-    templates: Vec<Vec<Template>>,
+    /// Frames of each part of each stream.
+    frames: Vec<Vec<PreparedFrames>>,
 }
 
 impl ProfileStreams {
@@ -34,19 +34,25 @@ impl ProfileStreams {
                 let d = d.remedy("change its frames or flows in the script, or [traffic] of the chain file");
                 Diagnostic { file: Some(timetable.profile().path().to_owned()), ..d }
             };
-            let settings = flow_settings_for_stack(file, stream.flows(), None)?;
+            let settings = flow_settings_for_stack(file, stream.flows(), stream.stack.as_ref())?;
             let settings = FlowSettings { src_ports: src_ports(n, all.len()), ..settings };
             let flows = Flows::new(settings).map_err(|e| error(stream.flows().to_string(), e.to_string()))?;
             let flows = if stream.port == 0 { flows } else { flows.reversed() };
-            let template = |part: &super::profile::StreamTraffic| {
+            let mut stack = stream.stack.clone();
+            let mut fields: Vec<_> = stream.vary.iter().map(|field| field.spec().clone()).collect();
+            if stream.port != 0 {
+                stack = stack.map(Stack::reversed);
+                fields = fields.iter().map(FieldSpec::reversed).collect();
+            }
+            let frames = |part: &super::profile::StreamTraffic| {
                 let flows = flows.first(part.flows).map_err(|e| error(part.flows.to_string(), e.to_string()))?;
-                let template = Template::new(&flows, &part.mix, true).map_err(traffic::TemplateError::from);
-                template.map_err(|e| error(part.frames.clone(), PrepareError::from(e).to_string()))
+                let frames = PreparedFrames::new(&flows, &part.mix, stack.as_ref(), &fields);
+                frames.map_err(|e| error(part.frames.clone(), e.to_string()))
             };
-            stream.parts.iter().map(template).collect::<Result<Vec<_>, _>>()
+            stream.parts.iter().map(frames).collect::<Result<Vec<_>, _>>()
         };
-        let templates = all.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
-        Ok(ProfileStreams { timetable: timetable.clone(), templates })
+        let frames = all.iter().enumerate().map(prepare).collect::<Result<_, _>>()?;
+        Ok(ProfileStreams { timetable: timetable.clone(), frames })
     }
 
     pub(crate) fn timetable(&self) -> &Timetable {
@@ -56,14 +62,7 @@ impl ProfileStreams {
     /// Returns a source of packets. Trials without a profile get those of the first stream of each port.
     pub(crate) fn packet_source(&self) -> PacketSource<'_> {
         let streams = self.timetable.streams();
-        let frames = |stream: usize, part: usize| {
-            let template = &self.templates[stream][part];
-            SyntheticFrames::of_flows(
-                template,
-                streams[stream].parts[part].mix.cycle(),
-                Template::flows(template).picker(0, 1),
-            )
-        };
+        let frames = |stream: usize, part: usize| self.frames[stream][part].source(&streams[stream].parts[part].mix);
         let all = (0..streams.len())
             .map(|stream| (0..streams[stream].parts.len()).map(|part| frames(stream, part)).collect());
         let first_of = |port: u8| streams.iter().position(|stream| stream.port == port).unwrap_or(0);
@@ -115,7 +114,7 @@ impl ProfileStreams {
 
     /// Returns the seed of the flows.
     pub(crate) fn seed(&self) -> u64 {
-        self.templates.first().and_then(|parts| parts.first()).map_or(0, |t| t.flows().settings().seed)
+        self.frames.first().and_then(|parts| parts.first()).map_or(0, |frames| frames.flows().settings().seed)
     }
 
     /// Returns deviations of a result.

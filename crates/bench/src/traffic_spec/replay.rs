@@ -234,6 +234,7 @@ mod tests {
             directions: replay.directions(),
             trace_sha256: None,
             reverse_trace_sha256: None,
+            vary: vec![],
             profile: None,
             seed: None,
         })

@@ -1,6 +1,7 @@
 //! Traffic specs.
 
 use super::capture_spec::CaptureSpec;
+use super::error::PrepareError;
 use super::flows::{flow_settings_for_stack, mac_addresses};
 use super::prepared::PreparedTraffic;
 use super::profile::Timetable;
@@ -128,8 +129,15 @@ impl TrafficSpec {
                     }
                 };
                 let prepare = |(name, mix): &(String, Mix)| {
-                    PreparedTraffic::synthetic_with_options(name, &forward, reverse.as_ref(), mix, options)
-                        .map_err(|e| error("frames", name, e.to_string()))
+                    PreparedTraffic::synthetic_with_options(name, &forward, reverse.as_ref(), mix, options).map_err(
+                        |e| {
+                            let vary = || options.vary.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                            match e {
+                                PrepareError::Field(e) => error("vary", &vary(), e.to_string()),
+                                e => error("frames", name, e.to_string()),
+                            }
+                        },
+                    )
                 };
                 frames.iter().map(prepare).collect()
             }
@@ -217,7 +225,7 @@ mod tests {
 
     #[test]
     fn documents_of_traces_stacks_and_connections() {
-        let options = |trace, stack, short| SyntheticOptions::parse(trace, stack, short).unwrap();
+        let options = |trace, stack, short| SyntheticOptions::parse(trace, stack, short, &[]).unwrap();
         let one = |options, frames, more| prepare_with(frames, 9, options, more).unwrap().remove(0);
         let trace = one(options(Some("tr2e"), None, None), "64", "traffic.dst_mac = \"02:00:00:00:00:07\"\n");
         assert_eq!((trace.document().flows, trace.cell()["trace"].as_str()), (100, "tr2e"));
@@ -238,7 +246,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_value() {
-        let options = |stack, short| SyntheticOptions::parse(None, stack, short).unwrap();
+        let options = |stack, short| SyntheticOptions::parse(None, stack, short, &[]).unwrap();
         for (frames, options, more, value, words) in [
             ("64", options(Some("eth/vlan/ipv4/udp"), None), "", "64", "68 bytes"),
             ("64", options(None, Some("10")), "", "64", "76 bytes"),
@@ -254,7 +262,7 @@ mod tests {
     fn both_directions_are_two_streams() {
         let traffic = |trace| {
             let options =
-                SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(trace, None, None).unwrap() };
+                SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(trace, None, None, &[]).unwrap() };
             prepare_with("64,imix", 5, options, "").unwrap().remove(1)
         };
         for trace in [None, Some("tr2i")] {

@@ -1,5 +1,6 @@
 //! Options of synthetic traffic besides sizes: trace, headers, short connections, directions.
 
+use super::vary::VariedField;
 use diagnostics::Diagnostic;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -18,13 +19,15 @@ pub struct SyntheticOptions {
     pub stack: Option<Stack>,
     /// Short connections in place of flows.
     pub short: Option<ShortSettings>,
+    /// Header fields that change from packet to packet.
+    pub vary: Vec<VariedField>,
     /// True if packets are also sent into a second port at the same rate: the same flows with swapped addresses and
     /// ports, or the reverse direction of the trace.
     pub bidirectional: bool,
 }
 
 impl SyntheticOptions {
-    /// Parses options as written for `--trace`, `--stack` and `--short`.
+    /// Parses options as written for `--trace`, `--stack`, `--short` and `--vary`.
     ///
     /// # Errors
     /// Name of an option that does not parse or excludes another one, and a diagnostic.
@@ -32,11 +35,13 @@ impl SyntheticOptions {
         trace: Option<&str>,
         stack: Option<&str>,
         short: Option<&str>,
+        vary: &[String],
     ) -> Result<SyntheticOptions, (&'static str, Diagnostic)> {
         let options = SyntheticOptions {
             trace: parse_option("trace", trace)?,
             stack: parse_option("stack", stack)?,
             short: parse_option("short", short)?,
+            vary: vary.iter().map(|text| parse_text("vary", text)).collect::<Result<_, _>>()?,
             bidirectional: false,
         };
         options.checked(false, false)
@@ -55,9 +60,11 @@ impl SyntheticOptions {
             return error("bidirectional", short.to_string(), problem, "leave out short, or both directions");
         }
         if let Some(short) = self.short {
-            let problem = "short connections exclude a trace, headers, a number of flows and an order";
-            if self.trace.is_some() || self.stack.is_some() || flows || order {
-                return error("short", short.to_string(), problem, "leave out trace, stack, flows and order, or short");
+            let problem =
+                "short connections exclude a trace, headers, fields that vary, a number of flows and an order";
+            if self.trace.is_some() || self.stack.is_some() || !self.vary.is_empty() || flows || order {
+                let remedy = "leave out trace, stack, vary, flows and order, or short";
+                return error("short", short.to_string(), problem, remedy);
             }
         }
         match (self.trace, &self.stack) {
@@ -87,11 +94,14 @@ fn parse_option<T: FromStr<Err: Display>>(
     name: &'static str,
     text: Option<&str>,
 ) -> Result<Option<T>, (&'static str, Diagnostic)> {
-    let error = |text: &str, cause: T::Err| {
+    text.map(|text| parse_text(name, text)).transpose()
+}
+
+fn parse_text<T: FromStr<Err: Display>>(name: &'static str, text: &str) -> Result<T, (&'static str, Diagnostic)> {
+    text.parse().map_err(|cause: T::Err| {
         let shown: String = text.chars().take(120).collect();
         (name, Diagnostic::new(cause.to_string()).value(shown).remedy(format!("use another {name}, or leave it out")))
-    };
-    text.map(|text| text.parse().map_err(|cause| error(text, cause))).transpose()
+    })
 }
 
 #[cfg(test)]
@@ -107,11 +117,11 @@ mod tests {
             (None, Some("vxlan:5@192.0.2.1-192.0.2.2(eth/ipv6/tcp)"), None),
             (None, None, Some("10x64,syn-data")),
         ] {
-            let options = SyntheticOptions::parse(trace, stack, short).unwrap();
+            let options = SyntheticOptions::parse(trace, stack, short, &[]).unwrap();
             let cell: std::collections::BTreeMap<_, _> = options.parameters().collect();
             let text = |name: &str| cell.get(name).map(String::as_str);
             assert_eq!((text("trace"), text("stack"), text("short")), (trace, stack, short));
-            assert_eq!(SyntheticOptions::parse(text("trace"), text("stack"), text("short")).unwrap(), options);
+            assert_eq!(SyntheticOptions::parse(text("trace"), text("stack"), text("short"), &[]).unwrap(), options);
         }
     }
 
@@ -125,16 +135,16 @@ mod tests {
             (Some("tr2e"), None, Some("10"), "short", "10x1024"),
             (None, Some("eth/ipv4/tcp"), Some("10x7"), "short", "10x7"),
         ] {
-            let (at, d) = SyntheticOptions::parse(trace, stack, short).unwrap_err();
+            let (at, d) = SyntheticOptions::parse(trace, stack, short, &[]).unwrap_err();
             assert_eq!((at, d.value.as_deref()), (name, Some(value)), "{d}");
             assert!(d.remedy.is_some());
         }
         let both =
-            SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(None, None, Some("10x7")).unwrap() };
+            SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(None, None, Some("10x7"), &[]).unwrap() };
         let (at, d) = both.checked(false, false).unwrap_err();
         assert_eq!((at, d.value.as_deref(), d.remedy.is_some()), ("bidirectional", Some("10x7"), true));
-        let options = SyntheticOptions::parse(Some("simple"), None, None).unwrap();
+        let options = SyntheticOptions::parse(Some("simple"), None, None, &[]).unwrap();
         assert!(options.clone().checked(false, true).is_ok() && options.checked(true, false).is_err());
-        assert!(SyntheticOptions::parse(None, None, Some("10")).unwrap().checked(false, true).is_err());
+        assert!(SyntheticOptions::parse(None, None, Some("10"), &[]).unwrap().checked(false, true).is_err());
     }
 }

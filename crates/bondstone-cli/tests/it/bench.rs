@@ -452,6 +452,40 @@ fn a_terminal_shows_every_second_of_a_trial() {
 }
 
 #[test]
+fn varied_fields_reach_the_nf() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let firewall = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                    [nf.guard]\nkind = \"firewall\"\nrules = [\"drop proto udp dport 53\", \"accept\"]\n\
+                    [[chain]]\npath = [\"a\", \"guard\", \"b\"]\ncores = [0]\n";
+    let arguments = ["--loss", "30%", "--frames", "64,imix"];
+    for vary in ["udp.dst=3*80|53", "udp.dst=expr:8:if n % 4 == 3 { 53 } else { 1000 + n }"] {
+        let said = bench(
+            &scratch,
+            firewall,
+            &[&SHORT[..], &arguments, &["--vary", vary, "--vary", "ipv4.dscp=0-63"]].concat(),
+        );
+        for result in documents(&said) {
+            assert_eq!(result.traffic.vary, [vary, "ipv4.dscp=0-63"]);
+            for trial in result.trials.iter().filter(|trial| !trial.host_interference) {
+                // every fourth packet
+                assert!((4 * trial.lost).abs_diff(trial.sent) <= 4, "{trial:?}");
+            }
+            let drops = &result.nodes.iter().find(|node| node.name == "guard").expect("a firewall").dropped;
+            assert!(drops.keys().all(|reason| reason == "denied") && !drops.is_empty(), "{drops:?}");
+        }
+    }
+    for (vary, words) in
+        [("vlan.id=5", "no field `vlan.id`"), ("ipv4.dscp=64", "6 bits"), ("dscp=1", "no field with values")]
+    {
+        let said = bench(&scratch, firewall, &["--vary", vary]);
+        assert!(said.status == Some(2) && said.err.contains(words) && said.err.contains(vary), "{}", said.err);
+    }
+}
+
+#[test]
 fn every_header_stack_returns_with_its_probes() {
     if !has_cpu_0_and_another() {
         return;

@@ -162,6 +162,38 @@ fn examples() -> Vec<PathBuf> {
 }
 
 #[test]
+fn streams_have_headers_of_their_own() {
+    let _one = crate::common::alone();
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let script = "fn streams() { [
+        #{ name: \"v4\", stack: \"eth/ipv4/tcp\" , frames: \"128\" },
+        #{ name: \"v6\", stack: \"eth/vlan:7/ipv6/udp\", frames: \"128\", vary: [\"vlan.id=1-4000\", \"ipv6.src=2001:db8::1|2001:db9::2\"] },
+        #{ name: \"back\", port: 1, frames: \"128\", stack: \"gtpu:5(ipv4/udp)\", vary: [\"gtpu.teid=1-9\"] },
+    ] }
+    fn at(second) { #{ v4: #{ rate: 1000 }, v6: #{ rate: 2000 }, back: #{ rate: 500 } } }";
+    let scratch = Scratch::new();
+    let chain = scratch.write("chain.toml", CHAIN);
+    let path = scratch.write("s.rhai", script);
+    let said = bench(&scratch, &chain, &["--profile", path.to_str().unwrap(), "--seconds", "1", "--json"]);
+    let [result] = &results(&said)[..] else { panic!("{}", said.out) };
+    assert_eq!(result.streams.iter().map(|s| s.intended).collect::<Vec<_>>(), [1000, 2000, 500]);
+    assert!(result.streams.iter().all(|s| s.received > 0 && s.latency.is_some()), "{:?}", result.streams);
+    for (from, to, words) in [
+        ("eth/ipv4/tcp", "eth/ipv4", "no header stack"),
+        ("vlan.id=1-4000", "vlan.id=1-", "no field with values"),
+        ("gtpu.teid=1-9", "vxlan.vni=1-9", "no field `vxlan.vni`"),
+        ("[\"gtpu.teid=1-9\"]", "7", "vary is not a list"),
+    ] {
+        let path = scratch.write("s.rhai", script.replace(from, to));
+        let said = bench(&scratch, &chain, &["--profile", path.to_str().unwrap(), "--seconds", "1"]);
+        assert_eq!(said.status, Some(2), "{to}: {}", said.err);
+        assert!(said.err.contains(words) && said.err.contains("s.rhai"), "{to}: {}", said.err);
+    }
+}
+
+#[test]
 fn sends_every_example() {
     let _one = crate::common::alone();
     if !has_cpu_0_and_another() {

@@ -63,6 +63,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             directions: 1,
             trace_sha256: Some(sha256(b"a trace")),
             reverse_trace_sha256: None,
+            vary: vec![],
             profile: None,
             seed: Some(7),
         },

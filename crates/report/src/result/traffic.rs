@@ -29,6 +29,14 @@ pub struct Traffic {
     #[serde(default, alias = "back_sha256", skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub reverse_trace_sha256: Option<String>,
+    /// Header fields that change from packet to packet, with their values, such as `ipv4.dscp=0-63`.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "limit::list::<_, _, { limit::FIELDS }>"
+    )]
+    #[schemars(length(max = limit::FIELDS))]
+    pub vary: Vec<String>,
     /// Profile, of traffic that changes from second to second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,

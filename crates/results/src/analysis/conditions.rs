@@ -4,14 +4,14 @@ use report::{Frames, Result};
 use std::collections::BTreeMap;
 
 /// The conditions of a measurement, by name: `method`, `goal.trial_duration_s` and the other members of the goal,
-/// `frames`, `flows`, `directions`, `burst`, `protocol`, `profile` if there is one, and `cell.NAME` for each parameter
-/// of the cell.
+/// `frames`, `flows`, `directions`, `burst`, `protocol`, `profile` and `vary` if there are any, and `cell.NAME` for each
+/// parameter of the cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Conditions(pub BTreeMap<String, String>);
 
 /// Names accepted by [`Conditions::without`], for messages.
 pub const KEYS: &str =
-    "method, goal, goal.NAME, frames, flows, directions, burst, protocol, profile, cell, cell.NAME, dut";
+    "method, goal, goal.NAME, frames, flows, directions, burst, protocol, profile, vary, cell, cell.NAME, dut";
 
 impl Conditions {
     /// Returns the conditions of a result.
@@ -50,6 +50,9 @@ impl Conditions {
             let line = profile.line_rate_bps.map_or(String::new(), |bps| format!(", line {} Gbit/s", bps / 1e9));
             let hash = profile.sha256.get(..12).unwrap_or(&profile.sha256);
             all.insert("profile".to_owned(), format!("{} ({hash}, {} s{line})", profile.name, profile.duration_s));
+        }
+        if !traffic.vary.is_empty() {
+            all.insert("vary".to_owned(), traffic.vary.join(" "));
         }
         all.extend(r.cell.iter().map(|(name, value)| (format!("cell.{name}"), value.clone())));
         Conditions(all)

@@ -215,6 +215,7 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
             directions: if both { 2 } else { 1 },
             trace_sha256: None,
             reverse_trace_sha256: None,
+            vary: vec![],
             profile: None,
             seed: None,
         },

@@ -183,6 +183,7 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
             directions,
             trace_sha256: None,
             reverse_trace_sha256: None,
+            vary: vec![],
             profile: None,
             seed: None,
         },

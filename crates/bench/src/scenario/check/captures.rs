@@ -24,6 +24,7 @@ impl Checker<'_> {
         };
         let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
         let made = made.into_iter().flatten().map(|text| text.span());
+        let made = made.chain(traffic.vary.as_ref().map(Spanned::span));
         let both = traffic.bidirectional.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
         self.error_at_all(made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both).collect(), SYNTHETIC_ONLY);
         let own = gaps.as_ref().is_none_or(|gaps| *gaps.get_ref());

@@ -31,6 +31,7 @@ impl Checker<'_> {
         let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
         let made = made.into_iter().flatten().map(Spanned::span);
         let captures = [&traffic.capture, &traffic.rewrite, &traffic.vlan].into_iter().flatten().map(Spanned::span);
+        let captures = captures.chain(traffic.vary.as_ref().map(Spanned::span));
         let made = made.chain(captures).chain(traffic.gaps.as_ref().map(Spanned::span));
         let both = traffic.bidirectional.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);
         for span in made.chain(traffic.flows.as_ref().map(Spanned::span)).chain(both) {

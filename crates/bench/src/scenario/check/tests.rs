@@ -190,8 +190,12 @@ fn reads_traces_stacks_and_short_connections() {
     ] {
         let scenario = parse(&with(more));
         let crate::TrafficSpec::Synthetic { options, .. } = &scenario.cells[0].traffic else { panic!("{more}") };
-        assert_eq!(*options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2).unwrap());
+        assert_eq!(*options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2, &[]).unwrap());
     }
+    let scenario = parse(&with("vary = [\"ipv4.dscp=0-63\", \"udp.dst=expr:5:n\"]"));
+    let crate::TrafficSpec::Synthetic { options, .. } = &scenario.cells[0].traffic else { panic!("a capture") };
+    let vary = ["ipv4.dscp=0-63", "udp.dst=expr:5:n"].map(str::to_owned);
+    assert_eq!(*options, crate::SyntheticOptions::parse(None, None, None, &vary).unwrap());
     for (more, both) in [
         ("bidirectional = true", true),
         ("bidirectional = false", false),
@@ -203,6 +207,7 @@ fn reads_traces_stacks_and_short_connections() {
         ("trace = \"tr9\"", "tr9", "tr5ul"),
         ("trace = \"tr2i\"\nflows = 5", "tr2i", "its own flows"),
         ("stack = \"eth\"", "eth", "vxlan"),
+        ("vary = [\"ipv4.dscp=0-63\", \"udp=5\"]", "udp=5", "no field"),
         ("short = \"10x100\"\norder = \"uniform\"", "10x100", "order"),
         ("bidirectional = true\nshort = \"10x100\"", "10x100", "one direction"),
     ] {

@@ -2,15 +2,16 @@
 
 use super::{ActiveStream, MAX_SECONDS, Profile, ProfileStream, Rate};
 use crate::method::percentile;
+use crate::traffic_spec::vary::VariedField;
 use crate::trial::StreamOutput;
 use diagnostics::Diagnostic;
 use report::{StreamLatency, limit, rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use traffic::Mix;
 use traffic::flows::MAX_FLOWS;
 use traffic::pace::MAX_PPS;
+use traffic::{Mix, Stack};
 
 /// Maximum number of combinations of frames and flows of all streams.
 const MAX_PARTS: usize = 4096;
@@ -36,6 +37,10 @@ pub struct StreamTimetable {
     pub name: String,
     /// Port that it is sent into: 0 or 1.
     pub port: u8,
+    /// Headers; by default UDP over the IP version of the addresses.
+    pub stack: Option<Stack>,
+    /// Header fields that change from packet to packet.
+    pub vary: Vec<VariedField>,
     /// Combinations of frames and flows that it uses; at least one.
     pub parts: Vec<StreamTraffic>,
     /// Rate in each second.
@@ -145,6 +150,8 @@ impl Timetable {
         let of = |stream: &ProfileStream| StreamTimetable {
             name: stream.name.clone(),
             port: stream.port,
+            stack: stream.stack.clone(),
+            vary: stream.vary.clone(),
             parts: vec![StreamTraffic { frames: stream.frames.clone(), mix: stream.mix.clone(), flows: stream.flows }],
             seconds: vec![],
         };
