@@ -2,7 +2,9 @@
 #![no_main]
 
 use bondstone_fuzz::FuzzedFrame;
-use graph::{Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NfKind, Node, NodePlan, NodeStats, Sink, Target};
+use graph::{
+    Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NfKind, Node, NodePlan, NodeStats, Sink, Target,
+};
 use libfuzzer_sys::arbitrary::{Arbitrary as _, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};

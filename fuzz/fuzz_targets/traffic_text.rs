@@ -1,4 +1,4 @@
-//! Textual settings of traffic: sizes, mixes and genomes, orders, stacks, short flows, traces, addresses, rewriting. A
+//! Textual settings of traffic: sizes, mixes and genomes, orders, stacks, short flows, traces, addresses, rewriting, fields. A
 //! text is rejected with a printable message or its value survives formatting and parsing. The first byte selects the
 //! type.
 #![no_main]
@@ -8,7 +8,10 @@ use libfuzzer_sys::fuzz_target;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use traffic::nfpa::Name;
-use traffic::{AddressRange, FrameSize, Mix, Order, PrefixMap, ShortSettings, Stack, Tagging};
+use traffic::{
+    AddressRange, FieldSpec, Fields, FlowSettings, Flows, FrameSize, Mix, Order, PrefixMap, Probe, ShortSettings,
+    Stack, Tagging, Template,
+};
 
 /// Longest text in bytes.
 const MAX_TEXT_LEN: usize = 2000;
@@ -30,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     if text.len() > MAX_TEXT_LEN {
         return;
     }
-    match selector.wrapping_sub(b'0') % 9 {
+    match selector.wrapping_sub(b'0') % 10 {
         0 => {
             let Some(mix) = parse_text::<Mix>(text) else { return };
             let mut cycle = mix.cycle();
@@ -42,7 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
         1 => drop(round_trip::<Order>(text)),
         2 => {
             if let Some(stack) = round_trip::<Stack>(text) {
-                assert_eq!(stack.reversed().reversed(), stack);
+                assert_eq!(stack.clone().reversed().reversed(), stack);
             }
         }
         3 => drop(round_trip::<ShortSettings>(text)),
@@ -54,6 +57,19 @@ fuzz_target!(|bytes: &[u8]| {
         }
         6 => drop(round_trip::<PrefixMap>(text)),
         7 => drop(round_trip::<Tagging>(text)),
+        9 => {
+            let Some(spec) = parse_text::<FieldSpec>(text) else { return };
+            let (flows, mix) = (Flows::new(FlowSettings::v4()).unwrap(), Mix::imix());
+            let template = Template::new(&flows, &mix, true).unwrap();
+            if let Ok(fields) =
+                Fields::new(&[spec.clone(), spec.reversed()][..1 + usize::from(text.contains("src"))], &template)
+            {
+                let mut frame = vec![0; template.frame_len(0)];
+                template.fill(0, 0, Probe::default(), &mut frame);
+                (0..100).for_each(|n| fields.write(n * 7919, &mut frame));
+                assert!(wire::checksum::verify(&frame[14..34]));
+            }
+        }
         _ => {
             if let Some(size) = parse_text::<FrameSize>(text) {
                 assert!(size.with_fcs() > size.without_fcs() as u16);
