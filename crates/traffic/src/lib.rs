@@ -41,6 +41,7 @@ pub mod fields;
 pub mod flows;
 pub mod latency;
 pub mod losses;
+pub mod neighbors;
 pub mod nfpa;
 pub mod order;
 pub mod pace;

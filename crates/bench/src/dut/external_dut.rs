@@ -115,6 +115,11 @@ impl ExternalDut {
         self.generator.progress()
     }
 
+    /// Returns the number of ARP requests and neighbor solicitations of the device that the generator has answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.generator.answers()
+    }
+
     /// Returns the number of directions that can be offered at once.
     pub fn directions(&self) -> usize {
         self.generator.stream_count()

@@ -55,6 +55,11 @@ impl InProcessDut {
         self.generator.progress()
     }
 
+    /// Returns the number of ARP requests and neighbor solicitations of the chain that the generator has answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.generator.answers()
+    }
+
     /// Returns the running chains.
     pub fn chains(&self) -> &SandboxedEngine {
         &self.chains

@@ -50,6 +50,15 @@ impl RunningDut {
         }
     }
 
+    /// Returns the number of ARP requests and neighbor solicitations that the built-in generator has answered.
+    pub(crate) fn answers(&self) -> u64 {
+        match self {
+            RunningDut::InProcess(dut) => dut.answers(),
+            RunningDut::External(dut) => dut.answers(),
+            RunningDut::ExternalGenerator(_) | RunningDut::Simulated(_) => 0,
+        }
+    }
+
     /// Returns a measurer that sends the traffic from its beginning.
     pub fn measurer<'a>(&'a mut self, traffic: &'a PreparedTraffic) -> DutMeasurer<'a> {
         if let RunningDut::InProcess(dut) = self {

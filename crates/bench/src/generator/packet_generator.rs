@@ -5,7 +5,7 @@ use crate::generator::packet_source::{Buffers, PacketSource, Source, StreamSourc
 use crate::generator::schedule::DepartureTimes;
 use crate::generator::unnumbered::UnnumberedCounts;
 use crate::trial::{DelayVariationOutput, DirectionCounts, LossTimes, Phase, Trial, TrialInput, TrialOutput};
-use dpdk::Mempool;
+use dpdk::{Mempool, TxQueue};
 use packet::{Batch, Packet, clock};
 use report::hdr;
 use runtime::{PollTimes, PortQueues};
@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::probe::Reading;
 use traffic::receiver::Arrival;
-use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, pacer};
+use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, neighbors, pacer};
+use wire::MacAddr;
 
 mod preemption;
 mod progress;
@@ -99,6 +100,10 @@ pub(crate) struct PacketGenerator {
     progress: Arc<TrialProgress>,
     /// Time at which the progress is published again, ticks.
     publish_at: u64,
+    /// MAC address that requests for neighbours are answered with; none if they are not.
+    mac: Option<MacAddr>,
+    /// Requests answered so far.
+    answers: u64,
 }
 
 /// Transmit state of a stream.
@@ -141,7 +146,14 @@ impl PacketGenerator {
             stop: Arc::default(),
             progress: Arc::default(),
             publish_at: 0,
+            mac: None,
+            answers: 0,
         }
+    }
+
+    /// Returns the number of ARP requests and neighbor solicitations answered so far.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// Marks a stream as one that the device does not receive: its packets are freed and count as lost.
@@ -186,6 +198,7 @@ impl PacketGenerator {
             pacers.push(schedule(source, stream, &input.phases, hz)?);
         }
         self.before = (self.sent, self.received);
+        self.mac = source.host_mac();
         source.restart();
         // takes longer than a packet may be late, so not after the start
         dut.take_poll_times();
@@ -532,8 +545,17 @@ impl PacketGenerator {
         let mut all = 0;
         for (port, (arrived, at)) in self.ports.iter_mut().zip(&mut self.arrived) {
             if !arrived.is_empty() {
-                let mut damaged = false;
-                arrived.for_each(|packet| damaged |= receiver.take(packet.data(), *at) == Arrival::Corrupt);
+                let (mut damaged, mut foreign) = (false, false);
+                arrived.for_each(|packet| {
+                    let arrival = receiver.take(packet.data(), *at);
+                    damaged |= arrival == Arrival::Corrupt;
+                    foreign |= arrival == Arrival::Foreign;
+                });
+                if foreign && let Some(mac) = self.mac {
+                    let answers = answer_requests(arrived, mac, &mut self.buffers, &mut port.tx);
+                    self.answers += answers;
+                    self.sent += answers;
+                }
                 if damaged {
                     // a recycled packet would be sent with the damaged payload
                     arrived.clear();
@@ -562,6 +584,7 @@ impl PacketGenerator {
         timeout: Duration,
         compare: impl Fn(&[u8], &[u8]) -> Result<(), String>,
     ) -> (u64, Option<String>) {
+        self.mac = source.host_mac();
         let mut sent: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut error = None;
         let (first, start) = (self.tx[stream].sequence, clock::cycles());
@@ -585,6 +608,11 @@ impl PacketGenerator {
             }
             for (port, (arrived, _)) in self.ports.iter_mut().zip(&mut self.arrived) {
                 self.received += port.rx.receive(arrived) as u64;
+                if let Some(mac) = self.mac {
+                    let answers = answer_requests(arrived, mac, &mut self.buffers, &mut port.tx);
+                    self.answers += answers;
+                    self.sent += answers;
+                }
                 arrived.for_each(|packet| {
                     let (Reading::Probe(probe), _) = Probe::read_at(packet.data(), usize::MAX) else { return };
                     let Some(original) = sent.remove(&probe.sequence) else { return };
@@ -625,6 +653,23 @@ impl Drop for PacketGenerator {
         self.receive(&mut receiver);
         self.buffers.clear();
     }
+}
+
+/// Answers the ARP requests and neighbor solicitations among received packets; returns how many.
+#[cold]
+fn answer_requests(arrived: &mut Batch, mac: MacAddr, buffers: &mut Buffers, tx: &mut TxQueue) -> u64 {
+    let mut answers = Batch::new();
+    arrived.for_each(|packet| {
+        if let Some(frame) = neighbors::answer(packet.data(), mac)
+            && let Some(mut answer) = buffers.empty_packet()
+            && let Some(room) = answer.append(frame.len())
+        {
+            room.copy_from_slice(&frame);
+            // as large as a batch of requests
+            let _ = answers.push(answer);
+        }
+    });
+    tx.send(&mut answers) as u64
 }
 
 /// Returns the number of the packet that is due `at_s` seconds after the start.

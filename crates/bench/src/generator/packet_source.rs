@@ -11,6 +11,7 @@ use traffic::capture::PROBE_EVERY;
 use traffic::short_connections::Connections;
 use traffic::size::Cycle;
 use traffic::{Fields, FrameSequence, Pacer, Picker, Probe, Short, Stream, Template};
+use wire::MacAddr;
 
 /// Largest number of received packets that are kept for sending again.
 const MAX_RECYCLED: usize = 4096;
@@ -153,6 +154,20 @@ impl<'a> PacketSource<'a> {
                 connections.short().probe_at()
             }
             StreamSource::Replay(_) => usize::MAX,
+        }
+    }
+
+    /// Returns the MAC address of the hosts that send, with which requests for neighbours are answered. None for
+    /// captures, whose hosts may send such requests themselves.
+    pub(crate) fn host_mac(&self) -> Option<MacAddr> {
+        match &self.streams[0] {
+            StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Fixed { template, .. }, .. }) => {
+                Some(template.flows().settings().src_mac)
+            }
+            StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Connections(connections), .. }) => {
+                Some(connections.short().flows().src_mac)
+            }
+            StreamSource::Replay(_) => None,
         }
     }
 
@@ -335,7 +350,7 @@ impl Buffers {
 
     /// Returns an empty packet: a recycled one if its headroom is unchanged, else a new one.
     #[inline(always)]
-    fn empty_packet(&mut self) -> Option<Packet> {
+    pub(crate) fn empty_packet(&mut self) -> Option<Packet> {
         if let Some(mut packet) = self.recycled.pop()
             && packet.headroom() == self.headroom
         {

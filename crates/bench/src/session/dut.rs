@@ -215,7 +215,7 @@ pub(super) fn remote_environment(remote: &Environment) -> impl Iterator<Item = (
 impl SessionDut {
     /// Returns deviations of a result that the setup causes.
     pub(super) fn deviations(&self) -> Vec<String> {
-        match (self.dut.description(), &self.spec) {
+        let mut all = match (self.dut.description(), &self.spec) {
             (Some(description), Some(spec)) => {
                 let ports = match (&spec.remote, &spec.ports) {
                     (Some(_), _) => "the DUT runs on another host, whose facts begin with \"dut\"; timestamps are \
@@ -246,7 +246,11 @@ impl SessionDut {
                  line rate"
                     .to_owned(),
             ],
+        };
+        if self.dut.answers() != 0 {
+            all.push("the generator answered ARP requests or neighbor solicitations of the DUT".to_owned());
         }
+        all
     }
 
     /// Returns the description of the DUT in a result.

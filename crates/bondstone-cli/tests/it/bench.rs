@@ -452,6 +452,35 @@ fn a_terminal_shows_every_second_of_a_trial() {
 }
 
 #[test]
+fn the_generator_answers_for_its_hosts() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    for (lan, wan, hop, traffic) in [
+        ("198.18.255.254/16", "192.0.2.2/24", "192.0.2.1", "src = \"198.18.0.0/16\"\ndst = [\"198.19.0.0/16\"]"),
+        ("2001:2::1/64", "2001:db8::2/64", "2001:db8::1", "src = \"2001:2::/64\"\ndst = [\"2001:2:0:1::/64\"]"),
+    ] {
+        let all = if hop.contains(':') { "::/0" } else { "0.0.0.0/0" };
+        let chain = format!(
+            "bondstone = 1\nport.lan.device = \"ring:lan\"\nport.wan.device = \"ring:wan\"\n[nf.router]\nkind = \"l3fwd\"\n\
+             interface.lan = {{ addresses = [\"{lan}\"], mac = \"02:00:00:00:01:00\" }}\n\
+             interface.wan = {{ addresses = [\"{wan}\"], mac = \"02:00:00:00:02:00\" }}\n\
+             route = [{{ prefix = \"{all}\", via = [\"{hop}\"] }}]\n\
+             [[chain]]\npath = [\"lan\", \"router\"]\ncores = [0]\n[[chain]]\npath = [\"wan\", \"router\"]\ncores = [0]\n\
+             [[edge]]\nfrom = \"router.lan\"\nto = \"lan\"\n[[edge]]\nfrom = \"router.wan\"\nto = \"wan\"\n\
+             [traffic]\ninto = \"lan\"\ndst_mac = \"02:00:00:00:01:00\"\n{traffic}\n"
+        );
+        let said = bench(&scratch, &chain, &[&SHORT[..], &["--frames", "128"]].concat());
+        let [result] = &documents(&said)[..] else { panic!("{}", said.out) };
+        let answered = "the generator answered ARP requests or neighbor solicitations of the DUT";
+        assert!(result.deviations.iter().any(|deviation| deviation == answered), "{:?}", result.deviations);
+        let quiet = result.trials.iter().filter(|trial| !trial.host_interference);
+        assert!(quiet.clone().all(|trial| trial.lost == 0 && trial.received > 0), "{:?}", result.trials);
+    }
+}
+
+#[test]
 fn varied_fields_reach_the_nf() {
     if !has_cpu_0_and_another() {
         return;

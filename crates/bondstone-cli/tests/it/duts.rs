@@ -138,6 +138,24 @@ fn measures_linux_bridge_router_and_tc() {
 }
 
 #[test]
+fn a_router_resolves_the_hosts_of_the_generator() {
+    let _one = crate::common::alone();
+    if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
+        return;
+    }
+    let device = "kind = \"command\"\nports = \"af_packet\"\nforward = \"route\"\nstart = \"\"\"\n\
+                  ip link set $BONDSTONE_PORT0 address $BONDSTONE_MAC\n\
+                  ip addr add 198.18.255.254/16 dev $BONDSTONE_PORT0\n\
+                  ip addr add 192.0.2.1/30 dev $BONDSTONE_PORT1\n\
+                  ip route add 198.19.0.0/16 via 192.0.2.2\n\
+                  echo 1 > /proc/sys/net/ipv4/ip_forward\n\
+                  exec sleep infinity\n\"\"\"\nready = \"ip route | grep -q 198.19\"";
+    let results = measure(&Scratch::new(), device);
+    let deviations = results[0]["deviations"].to_string();
+    assert!(deviations.contains("answered ARP requests"), "{deviations}");
+}
+
+#[test]
 fn rejects_a_device_that_does_not_forward_as_specified() {
     let _one = crate::common::alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
