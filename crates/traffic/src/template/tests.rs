@@ -105,14 +105,14 @@ proptest! {
         let mix = Mix::weighted(&[(FrameSize::new(96).unwrap(), 1), (FrameSize::new(size).unwrap(), 1)]).unwrap();
         let template = Template::new(&flows, &mix, probed).unwrap();
         let probe = Probe { stream, sequence, stamp };
-        let mut frame = vec![0xee; 9300];
+        let mut frame = vec![0xee; 16_100];
         for size in 0..mix.entries().len() {
             let len = template.fill(size, flow, probe, &mut frame);
             prop_assert_eq!(len, mix.entries()[size].0.without_fcs());
             check(&template, &frame[..len], flow, probed.then_some(probe));
         }
         // A buffer painted by a large frame serves for a small one.
-        let mut painted = vec![0xee; 9300];
+        let mut painted = vec![0xee; 16_100];
         template.fill(mix.entries().len() - 1, 3, Probe::default(), &mut painted);
         let len = template.fill_head(0, flow, probe, &mut painted);
         check(&template, &painted[..len], flow, probed.then_some(probe));
@@ -273,7 +273,7 @@ proptest! {
         let template = Template::stacked(&flows, &mix, probed, &stack).unwrap();
         let plain = Template::new(&flows, &mix, probed).unwrap();
         let probe = Probe { stream: 1, sequence, stamp: 77 };
-        let mut frame = vec![0xee; 9300];
+        let mut frame = vec![0xee; 16_100];
         for size in 0..mix.entries().len() {
             let len = template.fill(size, flow, probe, &mut frame);
             prop_assert_eq!((len, len), (mix.entries()[size].0.without_fcs(), template.frame_len(size)));
@@ -291,7 +291,7 @@ proptest! {
             }
             frame.fill(0xee);
         }
-        let mut painted = vec![0xee; 9300];
+        let mut painted = vec![0xee; 16_100];
         template.fill(mix.entries().len() - 1, 3, Probe::default(), &mut painted);
         let len = template.fill_head(0, flow, probe, &mut painted);
         let within = bare(&painted[..len], &stack, flows.macs(flow).unwrap());
