@@ -12,6 +12,8 @@ const PLOT: f64 = 250.0;
 const MAX_POINTS: usize = 600;
 /// Maximum number of points of a line with a marker on each.
 const MAX_MARKED: usize = 40;
+/// Number of strips with the values of lines without markers.
+const STRIPS: usize = 64;
 
 /// A line chart.
 pub(crate) struct Chart {
@@ -57,10 +59,7 @@ impl Axis {
 
 pub(crate) fn draw(chart: &Chart) -> Element {
     let lines = &chart.lines[..chart.lines.len().min(svg::COLOURS)];
-    let key = |(n, line): (usize, &Line)| {
-        let marked = line.scattered || line.points.len() <= MAX_MARKED;
-        (Key::Line(class(n), marked.then_some((n, 'c'))), line.name.clone())
-    };
+    let key = |(n, line): (usize, &Line)| (Key::Line(class(n), is_marked(line).then_some((n, 'c'))), line.name.clone());
     let entries: Vec<(Key, String)> = lines.iter().enumerate().map(key).collect();
     let (legend, height) = svg::legend(LEFT, 14.0, RIGHT - LEFT, &entries);
     let (upper, lower) = (height + 12.0, height + 12.0 + PLOT);
@@ -86,11 +85,39 @@ pub(crate) fn draw(chart: &Chart) -> Element {
     out = out.child(svg::line("base", LEFT, lower, RIGHT, lower));
     out = out.child(svg::text("mid axis", f64::midpoint(LEFT, RIGHT), lower + 38.0, &short(&chart.x.label, 90)));
     out = out.child(svg::upright(13.0, f64::midpoint(upper, lower), &short(&chart.y.label, 36)));
+    // below the lines, whose markers have values of their own
+    if lines.iter().any(|line| !is_marked(line)) {
+        out = out.children(strips(lines, &x, upper));
+    }
     out.children(lines.iter().enumerate().map(|(n, line)| curve(n, line, &x, &y)))
 }
 
 fn class(n: usize) -> String {
     format!("curve lc{}", n % svg::COLOURS)
+}
+
+/// Returns true if each point has a marker.
+fn is_marked(line: &Line) -> bool {
+    line.scattered || line.points.len() <= MAX_MARKED
+}
+
+/// Returns vertical strips whose tooltips have the values of all lines there.
+fn strips(lines: &[Line], x: &Scale, upper: f64) -> Vec<Element> {
+    let width = (RIGHT - LEFT) / STRIPS as f64;
+    let strip = |n: usize| {
+        let (left, middle) = (LEFT + n as f64 * width, LEFT + (n as f64 + 0.5) * width);
+        let distance = |p: &(f64, f64)| (x.px(p.0) - middle).abs();
+        let nearest = |line: &Line| {
+            let point = line.points.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+            (distance(point) <= width).then(|| (*point, line.name.clone()))
+        };
+        let values: Vec<_> = lines.iter().filter_map(nearest).collect();
+        let at = values.first()?.0.0;
+        let each = values.iter().map(|((_, y), name)| format!("{name}: {}", significant(*y, 4)));
+        let tip = format!("at {}\n{}", significant(at, 4), each.collect::<Vec<_>>().join("\n"));
+        Some(svg::rect("hit", left, upper, width, PLOT).child(svg::tip(&tip)))
+    };
+    (0..STRIPS).filter_map(strip).collect()
 }
 
 fn curve(n: usize, line: &Line, x: &Scale, y: &Scale) -> Element {
@@ -101,7 +128,7 @@ fn curve(n: usize, line: &Line, x: &Scale, y: &Scale) -> Element {
         let path: Vec<String> = points.iter().map(place).collect();
         g = g.child(el("path").class(class(n)).set("d", format_args!("M{}", path.join("L"))));
     }
-    if line.scattered || points.len() <= MAX_MARKED {
+    if is_marked(line) {
         for p in &points {
             let tip = format!("{}: {} at {}", line.name, significant(p.1, 4), significant(p.0, 4));
             g = g.child(svg::marker(n, 'c', x.px(p.0), y.px(p.1)).child(svg::tip(&tip)));
@@ -130,6 +157,30 @@ fn decimate(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_have_values() {
+        let axis = |label: &str| Axis { label: label.to_owned(), log: false, max: None };
+        let chart = |points: u32| {
+            let line = |name: &str, factor: f64| Line {
+                name: name.to_owned(),
+                points: (0..points).map(|n| (f64::from(n), factor * f64::from(n))).collect(),
+                scattered: false,
+            };
+            let lines = vec![line("a", 1.0), line("b", 2.0)];
+            let chart = Chart { id: "c".to_owned(), title: String::new(), x: axis("x"), y: axis("y"), lines };
+            let mut page = String::new();
+            draw(&chart).write(&mut page);
+            page
+        };
+        let long = chart(1000);
+        let hits = long.matches("class=\"hit\"").count();
+        assert!(
+            (STRIPS / 2..=STRIPS).contains(&hits) && long.contains("at ") && long.contains("\nb: "),
+            "{hits}: {long}"
+        );
+        assert!(!chart(30).contains("class=\"hit\""), "markers have the values");
+    }
 
     #[test]
     fn decimation_keeps_peaks() {
