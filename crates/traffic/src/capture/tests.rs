@@ -226,7 +226,7 @@ fn real_captures() {
         println!("skipped: no data in {} (set BONDSTONE_DATA)", data.display());
         return;
     };
-    let (mut sent, mut probed, mut out) = (0, 0, vec![0; 10_000]);
+    let (mut sent, mut probed, mut out) = (0, 0, vec![0; 16_000]);
     for path in dir.map(|entry| entry.unwrap().path()) {
         if path.extension().is_none_or(|extension| extension != "pcap" && extension != "pcapng") {
             continue;
