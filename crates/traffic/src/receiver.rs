@@ -17,6 +17,8 @@ pub enum Arrival {
     Corrupt,
     /// No probe, or of an unknown stream.
     Foreign,
+    /// A probe for another receiver.
+    Forwarded,
 }
 
 /// Counts of a receiver. Counts of several receivers can be added.
@@ -99,7 +101,15 @@ impl Receiver {
     /// of the frame ([`Template::probe_at`](crate::Template::probe_at)), or where the headers say, for `usize::MAX`;
     /// stamps and arrival times tick `ticks_hz` times a second.
     pub fn new(probe_at: usize, first: u64, intended: u64, ticks_hz: u64) -> Self {
-        let mut receiver = Self {
+        let mut receiver = Self::without_streams(probe_at, ticks_hz);
+        receiver.set_stream(0, Sequence::new(first, intended));
+        receiver
+    }
+
+    /// Creates a receiver of no stream; see [`set_stream`](Self::set_stream). The arguments are those of
+    /// [`new`](Self::new).
+    pub fn without_streams(probe_at: usize, ticks_hz: u64) -> Self {
+        Self {
             at: probe_at,
             payload: false,
             sampled: u64::MAX,
@@ -118,9 +128,7 @@ impl Receiver {
             parted: false,
             tag: None,
             watches: Vec::new(),
-        };
-        receiver.set_stream(0, Sequence::new(first, intended));
-        receiver
+        }
     }
 
     /// Adds a stream, or replaces one by one that has seen nothing.
@@ -232,6 +240,14 @@ impl Receiver {
     /// Takes in a frame that arrived at tick `now`.
     #[inline(always)]
     pub fn take(&mut self, frame: &[u8], now: u64) -> Arrival {
+        self.take_or(frame, now, |_| false)
+    }
+
+    /// As [`take`](Self::take), but calls `forward` with an intact probe of a stream that this receiver does not have;
+    /// if that returns true, another receiver [takes](Self::take_probe) the probe, and it is not counted here as of an
+    /// unknown stream.
+    #[inline(always)]
+    pub fn take_or(&mut self, frame: &[u8], now: u64, forward: impl FnOnce(Probe) -> bool) -> Arrival {
         self.frames += 1;
         let probe = match Probe::read_at(frame, self.at) {
             (Reading::Probe(probe), place) => {
@@ -246,6 +262,15 @@ impl Receiver {
                 return Arrival::Foreign;
             }
         };
+        if !matches!(self.streams.get(usize::from(probe.stream)), Some(Some(_))) && forward(probe) {
+            return Arrival::Forwarded;
+        }
+        self.take_probe(probe, now)
+    }
+
+    /// Takes in the probe of a frame that arrived at tick `now` and was counted by another receiver.
+    #[inline(always)]
+    pub fn take_probe(&mut self, probe: Probe, now: u64) -> Arrival {
         let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.stranger() };
         let arrival = sequence.arrive(probe.sequence);
         let first = matches!(arrival, sequence::Arrival::New | sequence::Arrival::Reordered);
@@ -323,6 +348,29 @@ impl Receiver {
             foreign: self.foreign,
             other_stream: self.other_stream,
             frames: self.frames,
+        }
+    }
+
+    /// Adds the counts and streams of another receiver, whose streams are others.
+    pub fn absorb(&mut self, other: Self) {
+        let Self { streams, watches, frames, foreign, other_stream, corrupt, latency, latency_sum_ns, tag, .. } = other;
+        self.frames += frames;
+        self.foreign += foreign;
+        self.other_stream += other_stream;
+        self.corrupt += corrupt;
+        self.latency.add(&latency);
+        self.latency_sum_ns = self.latency_sum_ns.wrapping_add(latency_sum_ns);
+        self.tag = self.tag.or(tag);
+        let count = self.streams.len().max(streams.len());
+        self.streams.resize(count, None);
+        self.watches.resize_with(count, Watch::default);
+        let mut watches = watches.into_iter();
+        for (stream, sequence) in streams.into_iter().enumerate() {
+            let watch = watches.next();
+            if sequence.is_some() {
+                self.streams[stream] = sequence;
+                self.watches[stream] = watch.unwrap_or_default();
+            }
         }
     }
 
@@ -546,6 +594,43 @@ mod tests {
         assert_eq!([0, -1, 1].map(|places| displaced.count(places)), [3, 1, 1]);
         assert_eq!(receiver.losses(1).map(Losses::received), Some(&[0][..]));
         assert_eq!(receiver.variation(1).map(Variation::count), Some(0));
+    }
+
+    #[test]
+    fn receivers_of_two_cores_count_as_one() {
+        let template = template(1);
+        let mut one = Receiver::new(template.probe_at(), 0, 10, 1_000_000_000);
+        one.watch_losses(10);
+        let mut alone = one.clone();
+        alone.set_stream(1, Sequence::new(0, 10));
+        let mut cores = [one, Receiver::without_streams(template.probe_at(), 1_000_000_000)];
+        cores[1].set_stream(1, Sequence::new(0, 10));
+        cores[1].watch_losses(10);
+        // core, stream, number: a copy arrives at another core than its original, and streams change cores
+        let arrivals =
+            [(0, 0, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 3), (0, 0, 2), (0, 9, 0), (1, 1, 1)];
+        for (core, stream, sequence) in arrivals {
+            let frame = frame(&template, 0, 0, Probe { stream, sequence, stamp: 0 });
+            let mut forwarded = None;
+            let [first, second] = &mut cores;
+            let (own, other) = if core == 0 { (first, second) } else { (second, first) };
+            own.take_or(&frame, 10, |probe| {
+                forwarded = Some(probe).filter(|probe| probe.stream < 2);
+                forwarded.is_some()
+            });
+            if let Some(probe) = forwarded {
+                other.take_probe(probe, 10);
+            }
+            alone.take(&frame, 10);
+        }
+        let [mut all, second] = cores;
+        all.absorb(second);
+        assert_eq!(all.totals(8), alone.totals(8));
+        assert_eq!((alone.totals(8).lost, alone.totals(8).duplicate, alone.totals(8).reordered), (2, 2, 1));
+        assert_eq!(all.latency().count(), alone.latency().count());
+        for stream in 0..2 {
+            assert_eq!(all.losses(stream).map(Losses::received), alone.losses(stream).map(Losses::received));
+        }
     }
 
     #[test]
