@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut print = |event: &Event<'_>| match event {
         Event::HostChecked(check) => eprintln!("host {}: {}", check.fitness.name(), check.summary()),
         Event::DutStarted { cpus: Some((dut, generator)), .. } => {
-            eprintln!("chain on CPUs {dut:?}, generator on CPU {generator}");
+            eprintln!("chain on CPUs {dut:?}, generator on CPUs {generator:?}");
         }
         Event::MethodDone(method, _) => {
             eprintln!("{}: {:.3} Mpps", method.name, method.output.summary.lower_pps / 1e6);

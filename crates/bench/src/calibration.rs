@@ -19,11 +19,17 @@ const LATENCY_ATTEMPTS: usize = 5;
 const MAX_SEARCH_S: f64 = 1.5;
 
 /// Starts a chain without NFs on a CPU between two in-memory ports, for frames of up to `longest_frame` bytes without
-/// FCS; for both directions, another one in reverse.
+/// FCS; for both directions, another one in reverse. The generator has a thread on each of `further_cpus` besides the
+/// calling thread.
 ///
 /// # Errors
 /// As [`InProcessDut::start`].
-pub fn loopback(cpu: usize, bidirectional: bool, longest_frame: usize) -> Result<InProcessDut, runtime::Error> {
+pub fn loopback(
+    cpu: usize,
+    bidirectional: bool,
+    longest_frame: usize,
+    further_cpus: &[usize],
+) -> Result<InProcessDut, runtime::Error> {
     let back = if bidirectional { format!(", {{ path = [\"out\", \"in\"], cores = [{cpu}] }}") } else { String::new() };
     let max_frame = longest_frame.max(packet::MAX_FRAME);
     let text = format!(
@@ -33,7 +39,7 @@ pub fn loopback(cpu: usize, bidirectional: bool, longest_frame: usize) -> Result
     let registry = Registry::default();
     let file = ChainFile::parse(&text, Path::new("loopback"), &registry)
         .map_err(|diagnostics| runtime::Error::Input(diagnostics::Diagnostics(diagnostics)))?;
-    InProcessDut::start(&file, &registry, bidirectional)
+    InProcessDut::start_with_cores(&file, &registry, bidirectional, further_cpus)
 }
 
 /// Measures the approximate throughput of a [`loopback`], and its latency at `load_pps` packets per second: the part of

@@ -47,7 +47,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Session {
     registry: Registry,
     cancel: CancelHandle,
-    generator_cpu: Option<usize>,
+    generator_cpus: Vec<usize>,
     command: Option<String>,
     repetitions: u32,
     resume: bool,
@@ -81,7 +81,7 @@ impl Session {
         Session {
             registry: registry.clone(),
             cancel: CancelHandle::default(),
-            generator_cpu: None,
+            generator_cpus: vec![],
             command: None,
             repetitions: 1,
             resume: false,
@@ -90,10 +90,10 @@ impl Session {
         }
     }
 
-    /// Sets the CPU of the generator; by default the last one that the DUT does not use.
+    /// Sets the CPUs of the generator, one for each of its threads; if empty, the last one that the DUT does not use.
     #[must_use]
-    pub fn with_generator_cpu(mut self, cpu: Option<usize>) -> Session {
-        self.generator_cpu = cpu;
+    pub fn with_generator_cpus(mut self, cpus: Vec<usize>) -> Session {
+        self.generator_cpus = cpus;
         self
     }
 

@@ -116,9 +116,10 @@ pub(crate) struct Bench {
     /// Duration of the method soak, such as 10m or 2h.
     #[arg(long, value_name = "TIME", value_parser = soak)]
     soak: Option<Duration>,
-    /// CPU of the generator; by default the last one that no chain uses.
-    #[arg(long)]
-    core: Option<usize>,
+    /// CPU of the generator; by default the last one that no chain uses. With several (2,3) a thread on each sends a
+    /// part of the flows and the same share of the load; not with captures, profiles and short connections.
+    #[arg(long, value_delimiter = ',', value_name = "CPUS")]
+    core: Vec<usize>,
     /// Resumes the last run of the same command: its results are not measured again.
     #[arg(long)]
     resume: bool,
@@ -241,7 +242,7 @@ impl Bench {
                 }
             }
         }
-        let mut session = CliSession::open(&self.output, self.core, registry)?;
+        let mut session = CliSession::open(&self.output, &self.core, registry)?;
         let mut results = vec![];
         let exit = session.run(&with_options, repetitions, self.resume, |_, measured| {
             results.extend(measured.unwrap_or_default().iter().map(|measured| measured.result.clone()));

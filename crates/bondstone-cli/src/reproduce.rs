@@ -40,9 +40,10 @@ pub(crate) struct Reproduce {
     /// List all scenarios
     #[arg(long)]
     list: bool,
-    /// CPU of the generator; by default the last one that no chain uses
-    #[arg(long)]
-    core: Option<usize>,
+    /// CPU of the generator; by default the last one that no chain uses. With several (2,3) a thread on each sends a
+    /// part of the flows and the same share of the load
+    #[arg(long, value_delimiter = ',', value_name = "CPUS")]
+    core: Vec<usize>,
     /// Resume the last run if it was interrupted, without repeating finished measurements
     #[arg(long)]
     resume: bool,
@@ -77,7 +78,7 @@ impl Reproduce {
         if !errors.is_empty() {
             return Err(Diagnostics(errors).into());
         }
-        let mut session = CliSession::open(&self.output, self.core, registry)?;
+        let mut session = CliSession::open(&self.output, &self.core, registry)?;
         let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Success);
         for scenario in &scenarios {
             eprintln!("{}: {}", scenario.name, scenario.title);

@@ -46,14 +46,14 @@ impl CliSession {
     /// Opens the database. From here on Ctrl-C cancels the session instead of ending the program.
     pub(crate) fn open(
         options: &OutputOptions,
-        generator_cpu: Option<usize>,
+        generator_cpus: &[usize],
         registry: &Registry,
     ) -> anyhow::Result<CliSession> {
         let location = options.db.as_ref().map_or_else(Location::from_env, Location::from_argument)?;
         let store = Store::open(location)?;
         let compared = load(&store, &select_all(&store, &options.compare)?)?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let session = Session::new(registry).with_generator_cpu(generator_cpu).with_command(command);
+        let session = Session::new(registry).with_generator_cpus(generator_cpus.to_vec()).with_command(command);
         let cancel = session.cancel_handle();
         let handle = cancel.clone();
         on_interrupt(move || handle.cancel())?;

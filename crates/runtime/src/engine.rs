@@ -15,7 +15,7 @@ use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, WatchedWorker};
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
-use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues};
+use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
@@ -146,7 +146,7 @@ impl Engine {
     /// # Errors
     /// As for [`Engine::start`].
     pub fn start_on_wires(file: &ChainFile, depth: u32) -> Result<(Engine, Vec<PortQueues>), Error> {
-        Engine::start_on_wires_with_hook(file, depth, Options::default(), || Ok(()))
+        Engine::start_on_wires_with_hook(file, Wires { depth, per_port: 1 }, Options::default(), || Ok(()))
     }
 
     /// Starts as [`Engine::start_on_wires`] does, with these options. Sandbox ports are opened as usual, and `opened`
@@ -156,17 +156,17 @@ impl Engine {
     /// As for [`Engine::start_with_hook`].
     pub fn start_on_wires_with_hook(
         file: &ChainFile,
-        depth: u32,
+        wires: Wires,
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
-        Engine::start_inner(file, Some(depth), options, &Linux, None, opened)
+        Engine::start_inner(file, Some(wires), options, &Linux, None, opened)
     }
 
     /// Starts an engine; `kernel` creates the virtual functions. With `confined`, NFs are built after `opened`.
     pub(crate) fn start_inner(
         file: &ChainFile,
-        wires: Option<u32>,
+        wires: Option<Wires>,
         options: Options,
         kernel: &dyn Kernel,
         confined: Option<SettingFiles>,
@@ -213,7 +213,7 @@ impl Engine {
             rx_interrupts: options.idle == IdlePolicy::Sleep,
         };
         let far_ends = match wires {
-            Some(depth) => setup.open_wires(depth, &mut workers)?,
+            Some(wires) => setup.open_wires(wires, &mut workers)?,
             None => {
                 setup.open_all(&mut workers)?;
                 vec![]

@@ -26,7 +26,7 @@ pub use engine::{Engine, MAX_POOL_PACKETS, Options};
 pub use error::Error;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{
-    ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, missing_device,
+    ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, Wires, missing_device,
     missing_devices, shuffle_link,
 };
 pub use summary::{

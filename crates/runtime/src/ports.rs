@@ -10,6 +10,7 @@ mod shared_ring;
 mod shuffle;
 mod steering;
 mod tap_descriptor;
+mod wires;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{
@@ -24,3 +25,5 @@ pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;
 pub(crate) use shuffle::shuffle_rings;
 pub(crate) use steering::{SteeringKey, steer};
+pub(crate) use wires::JoinedWires;
+pub use wires::Wires;

@@ -4,7 +4,7 @@ use crate::error::environment_error;
 use crate::sandboxes::Sandboxes;
 use config::ChainFile;
 use graph::Registry;
-use runtime::{Engine, Error, Options, PortQueues, Summary};
+use runtime::{Engine, Error, Options, PortQueues, Summary, Wires};
 
 /// An engine for the host side of a chain file, and its sandboxes.
 pub struct SandboxedEngine {
@@ -25,14 +25,14 @@ impl SandboxedEngine {
         Ok(SandboxedEngine { engine, sandboxes })
     }
 
-    /// Starts a chain file with a wire instead of each port, as [`Engine::start_on_wires`].
+    /// Starts a chain file with wires instead of each port, as [`Engine::start_on_wires_with_hook`].
     ///
     /// # Errors
     /// Those of [`SandboxedEngine::start`].
     pub fn start_on_wires(
         file: &ChainFile,
         registry: &Registry,
-        depth: u32,
+        wires: Wires,
     ) -> Result<(SandboxedEngine, Vec<PortQueues>), Error> {
         if let Some(port) = file.ports.iter().find(|port| port.sandbox.is_some()) {
             let remedy = format!("remove sandbox from [port.{}]", port.name);
@@ -41,13 +41,13 @@ impl SandboxedEngine {
                 remedy,
             ));
         }
-        // the generator polls, too
-        let sandboxes = Sandboxes::build(file, registry, 1)?;
+        // the generator's cores poll, too
+        let sandboxes = Sandboxes::build(file, registry, wires.per_port)?;
         let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
         let opened = || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start);
         let options =
             Options { idle: sandboxes.as_ref().map_or_else(Default::default, Sandboxes::idle), ..Options::default() };
-        let (engine, ends) = Engine::start_on_wires_with_hook(side, depth, options, opened)?;
+        let (engine, ends) = Engine::start_on_wires_with_hook(side, wires, options, opened)?;
         Ok((SandboxedEngine { engine, sandboxes }, ends))
     }
 

@@ -65,23 +65,34 @@ pub struct ExternalDut {
 }
 
 impl ExternalDut {
-    /// Starts a device called `name` that has to forward `traffic`, and opens the generator's ports. The calling thread
-    /// has to run the trials and to outlive the device.
+    /// Starts a device called `name` that has to forward `traffic`, and opens the generator's ports, with a pair of
+    /// queues for the calling thread and each CPU of `further_cpus`. The calling thread has to run the trials and to
+    /// outlive the device.
     ///
     /// # Errors
-    /// If the device does not start or a port cannot be opened.
+    /// If the device does not start, or a port cannot be opened or has too few queues.
     pub fn start(
         name: &str,
         spec: &DutSpec,
         traffic: ExpectedTraffic,
         stop: Arc<AtomicBool>,
+        further_cpus: &[usize],
     ) -> Result<ExternalDut, ExternalDutError> {
         remove_leftovers();
         let mut context = DutContext::new(name, spec, traffic)?;
         let mut device = registry::device(name, spec)?;
         let mut started = device.start(&mut context)?;
-        let named = started.generator_ports().iter().enumerate().map(|(n, d)| (format!("generator{n}"), d.clone()));
-        let (ports, queues) = match ExternalPorts::open(&named.collect::<Vec<_>>(), context.traffic.longest_frame) {
+        let cores = 1 + further_cpus.len() as u16;
+        let opened = |device: &String| match cores {
+            // DPDK's driver opens one pair of queues unless more are requested
+            2.. if device.starts_with("af_packet:") && !device.contains("qpairs=") => {
+                format!("{device},qpairs={cores}")
+            }
+            _ => device.clone(),
+        };
+        let longest_frame = context.traffic.longest_frame;
+        let named = started.generator_ports().iter().enumerate().map(|(n, d)| (format!("generator{n}"), opened(d)));
+        let (ports, queues) = match ExternalPorts::open(&named.collect::<Vec<_>>(), cores, longest_frame) {
             Ok(open) => open,
             // the end of the device explains more than a port without a peer
             Err(e) => {
@@ -89,8 +100,8 @@ impl ExternalDut {
             }
         };
         // the second direction enters by the second port
-        let entries: Vec<usize> = (0..queues.len().min(2)).collect();
-        let mut generator = PacketGenerator::new(queues, &entries, ports.pool().clone(), false);
+        let entries: Vec<usize> = (0..started.generator_ports().len().min(2)).collect();
+        let mut generator = PacketGenerator::on_cores(queues, &entries, ports.pool(), false, further_cpus, ports.eal());
         generator.set_stop_flag(stop.clone());
         let dut = ExternalDut { started, generator, ports, device, context, forward: spec.forward, stop };
         dut.wait_for_links()?;
@@ -175,14 +186,25 @@ impl ExternalDut {
         }
     }
 
-    /// Runs a trial with the disturbance that the input asks for, if any.
+    /// Returns the number of cores of the generator.
+    pub(crate) fn generator_cores(&self) -> usize {
+        self.generator.core_count()
+    }
+
+    /// Runs a trial with the disturbance that the input asks for, if any; `further` has the source of each further core
+    /// of the generator.
     ///
     /// # Errors
     /// If the load or duration cannot be kept, or the device does not support the disturbance.
-    pub fn trial(&mut self, source: &mut PacketSource<'_>, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
+    pub(crate) fn trial(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        further: &mut [PacketSource<'_>],
+        input: &TrialInput,
+    ) -> Result<TrialOutput, MeasurerError> {
         let ExternalDut { started, generator, device, context, .. } = self;
         let status = &ProgramStatus { run_delays: RefCell::new(RunDelays::new(started.processes())) };
-        let Some(disturbance) = input.disturbance else { return Ok(generator.trial(status, source, input)?) };
+        let Some(disturbance) = input.disturbance else { return Ok(generator.trial(status, source, further, input)?) };
         if let Some(remedy) = device.unsupported(disturbance) {
             let action = match disturbance {
                 Disturbance::Reset { .. } => "reset",
@@ -205,7 +227,7 @@ impl ExternalDut {
                 }
                 device.disturb(started, context, disturbance, &progress.ended)
             });
-            let output = generator.trial(status, source, input);
+            let output = generator.trial(status, source, further, input);
             // also if the trial failed
             progress.ended.store(true, Ordering::Release);
             let report = disturber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -7,7 +7,7 @@ use crate::trial::{TrialInput, TrialOutput};
 use config::{ChainFile, Start};
 use diagnostics::Diagnostic;
 use graph::Registry;
-use runtime::{PollTimes, Summary};
+use runtime::{PollTimes, Summary, Wires};
 use sandbox::SandboxedEngine;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,11 +32,27 @@ impl InProcessDut {
     /// # Errors
     /// As [`SandboxedEngine::start`]; if bidirectional traffic is sent and the file has only one port.
     pub fn start(file: &ChainFile, registry: &Registry, bidirectional: bool) -> Result<InProcessDut, runtime::Error> {
-        let (chains, ends) = SandboxedEngine::start_on_wires(file, registry, QUEUE_SIZE)?;
+        InProcessDut::start_with_cores(file, registry, bidirectional, &[])
+    }
+
+    /// As [`start`](Self::start), with a thread of the generator on each of these CPUs besides the calling thread. Each
+    /// port has a wire per thread.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_cores(
+        file: &ChainFile,
+        registry: &Registry,
+        bidirectional: bool,
+        further_cpus: &[usize],
+    ) -> Result<InProcessDut, runtime::Error> {
+        let wires = Wires { depth: QUEUE_SIZE, per_port: 1 + further_cpus.len() };
+        let (chains, ends) = SandboxedEngine::start_on_wires(file, registry, wires)?;
         let file = chains.host_side(file);
         let entries =
             entry_ports(file, bidirectional).map_err(|d| runtime::Error::Input(diagnostics::Diagnostics(vec![d])))?;
-        let mut generator = PacketGenerator::new(ends, &entries, chains.engine().pool().clone(), true);
+        let engine = chains.engine();
+        let mut generator = PacketGenerator::on_cores(ends, &entries, engine.pool(), true, further_cpus, engine.eal());
         for (stream, port) in entries.iter().enumerate() {
             if !file.chains.iter().any(|chain| start_port(chain) == Some(*port)) {
                 generator.disconnect(stream);
@@ -70,7 +86,25 @@ impl InProcessDut {
     /// # Errors
     /// If the load or the duration is out of range.
     pub fn trial(&mut self, load: &mut PacketSource<'_>, ask: &TrialInput) -> Result<TrialOutput, PaceError> {
-        self.generator.trial(&self.chains, load, ask)
+        self.trial_on_cores(load, &mut [], ask)
+    }
+
+    /// As [`trial`](Self::trial); `further` has the source of each further core of the generator.
+    ///
+    /// # Errors
+    /// As [`trial`](Self::trial).
+    pub(crate) fn trial_on_cores(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        further: &mut [PacketSource<'_>],
+        input: &TrialInput,
+    ) -> Result<TrialOutput, PaceError> {
+        self.generator.trial(&self.chains, source, further, input)
+    }
+
+    /// Returns the number of cores of the generator.
+    pub(crate) fn generator_cores(&self) -> usize {
+        self.generator.core_count()
     }
 
     /// Returns the number of directions that can be offered at once.

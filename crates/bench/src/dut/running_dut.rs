@@ -29,6 +29,8 @@ pub struct DutMeasurer<'a> {
     dut: &'a mut RunningDut,
     traffic: &'a PreparedTraffic,
     source: PacketSource<'a>,
+    /// Source of each further core of the generator.
+    further: Vec<PacketSource<'a>>,
 }
 
 impl RunningDut {
@@ -64,7 +66,13 @@ impl RunningDut {
         if let RunningDut::InProcess(dut) = self {
             dut.free_recycled();
         }
-        DutMeasurer { source: traffic.packet_source(), traffic, dut: self }
+        let cores = match self {
+            RunningDut::InProcess(dut) => dut.generator_cores(),
+            RunningDut::External(dut) => dut.generator_cores(),
+            RunningDut::ExternalGenerator(_) | RunningDut::Simulated(_) => 1,
+        };
+        let further = (1..cores).map(|core| traffic.core_source(core, cores)).collect();
+        DutMeasurer { source: traffic.core_source(0, cores), further, traffic, dut: self }
     }
 }
 
@@ -79,6 +87,13 @@ impl DutMeasurer<'_> {
                 "traffic with unnumbered packets",
                 "measured for the latency of one packet",
                 "use the method throughput, which reports the latency of numbered packets",
+            );
+        }
+        if !self.further.is_empty() && !self.traffic.is_divisible() {
+            return unsupported(
+                "a capture, a profile or traffic of short connections",
+                "sent by several generator cores",
+                "name one CPU of the generator: --core 1",
             );
         }
         if input.phases.len() > 1 && self.source.timing(0).is_some() {
@@ -121,7 +136,7 @@ impl Measurer for DutMeasurer<'_> {
         match self.dut {
             RunningDut::InProcess(dut) => {
                 let before = dut.chains().snapshot();
-                let mut output = dut.trial(&mut self.source, input)?;
+                let mut output = dut.trial_on_cores(&mut self.source, &mut self.further, input)?;
                 let after = dut.chains().snapshot();
                 let drops = after.drops.iter().map(|(reason, n)| (reason, n - before.drops.get(reason).unwrap_or(&0)));
                 output.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_string(), n)).collect();
@@ -131,7 +146,7 @@ impl Measurer for DutMeasurer<'_> {
             RunningDut::Simulated(dut) => dut.trial(input),
             RunningDut::ExternalGenerator(generator) => generator.trial(self.traffic, input),
             RunningDut::External(dut) => {
-                let output = dut.trial(&mut self.source, input)?;
+                let output = dut.trial(&mut self.source, &mut self.further, input)?;
                 dut.check().map_err(|e| MeasurerError::DutFailed(e.to_string()))?;
                 Ok(output)
             }

@@ -1,11 +1,11 @@
 //! The built-in packet generator. One thread sends one stream into each of one or more ports of a device, and receives
-//! from all of its ports.
+//! from all of its ports. With further cores, each has a thread, a pair of queues of every port, and streams of its own.
 
 use crate::generator::packet_source::{Buffers, PacketSource, Source, StreamSource};
 use crate::generator::schedule::DepartureTimes;
 use crate::generator::unnumbered::UnnumberedCounts;
 use crate::trial::{DelayVariationOutput, DirectionCounts, LossTimes, Phase, Trial, TrialInput, TrialOutput};
-use dpdk::{Mempool, TxQueue};
+use dpdk::{Eal, Mempool, TxQueue};
 use packet::{Batch, Packet, clock};
 use report::hdr;
 use runtime::{PollTimes, PortQueues};
@@ -15,16 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::probe::Reading;
 use traffic::receiver::Arrival;
-use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, neighbors, pacer};
+use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, neighbors, pacer, sequence};
 use wire::MacAddr;
 
+mod cores;
+mod exchange;
 mod preemption;
 mod progress;
+mod share;
 mod streams;
 
 pub(crate) use progress::{LiveCounts, TrialProgress};
 
+use exchange::Exchange;
 use preemption::{PreemptionMeter, loss_is_host_interference};
+use share::BURST;
 
 /// Time without a received packet before the device is asked whether it is drained; covers packets that an NF holds.
 const QUIET_TIME: Duration = Duration::from_millis(5);
@@ -38,8 +43,6 @@ const WARM_UP_TIMEOUT: Duration = Duration::from_micros(500);
 const WARM_UP_ATTEMPTS: u32 = 5;
 /// Lowest number of loss bins of the receiver, which bounds the error of the time of the last loss.
 const MIN_LOSS_BINS: usize = 1 << 16;
-/// Packets of a burst at high rates, as in [`Pace::new`].
-const BURST: f64 = 8.0;
 
 /// State of a device that the generator reads.
 pub(crate) trait DutStatus {
@@ -97,6 +100,11 @@ pub(crate) struct PacketGenerator {
     /// The last received batch of each port, and when it was received.
     arrived: Vec<(Batch, u64)>,
     stop: Arc<AtomicBool>,
+    /// Stream number of the first stream.
+    first_stream: u8,
+    further: Vec<FurtherCore>,
+    /// Probes of other cores' streams, during a trial on several cores.
+    exchange: Option<Exchange>,
     progress: Arc<TrialProgress>,
     /// Time at which the progress is published again, ticks.
     publish_at: u64,
@@ -104,6 +112,13 @@ pub(crate) struct PacketGenerator {
     mac: Option<MacAddr>,
     /// Requests answered so far.
     answers: u64,
+}
+
+/// A further core of the generator.
+pub(super) struct FurtherCore {
+    cpu: usize,
+    eal: Eal,
+    generator: PacketGenerator,
 }
 
 /// Transmit state of a stream.
@@ -144,6 +159,9 @@ impl PacketGenerator {
             before: (0, 0),
             arrived,
             stop: Arc::default(),
+            first_stream: 0,
+            further: vec![],
+            exchange: None,
             progress: Arc::default(),
             publish_at: 0,
             mac: None,
@@ -159,6 +177,12 @@ impl PacketGenerator {
     /// Marks a stream as one that the device does not receive: its packets are freed and count as lost.
     pub(crate) fn disconnect(&mut self, stream: usize) {
         self.tx[stream].is_connected = false;
+        self.further.iter_mut().for_each(|core| core.generator.disconnect(stream));
+    }
+
+    /// Returns the number of cores.
+    pub(crate) fn core_count(&self) -> usize {
+        1 + self.further.len()
     }
 
     /// Returns the highest number of streams.
@@ -168,6 +192,7 @@ impl PacketGenerator {
 
     /// Sets the flag that ends trials early.
     pub(crate) fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
+        self.further.iter_mut().for_each(|core| core.generator.set_stop_flag(stop.clone()));
         self.stop = stop;
     }
 
@@ -176,7 +201,8 @@ impl PacketGenerator {
         self.progress.clone()
     }
 
-    /// Sends the load of a trial, waits until the device is drained, and counts.
+    /// Sends the load of a trial, waits until the device is drained, and counts. `further` has the source of each
+    /// further core.
     ///
     /// # Errors
     /// If the load or the duration is out of range.
@@ -184,6 +210,7 @@ impl PacketGenerator {
         &mut self,
         dut: &impl DutStatus,
         source: &mut PacketSource<'_>,
+        further: &mut [PacketSource<'_>],
         input: &TrialInput,
     ) -> Result<TrialOutput, PaceError> {
         if input.profile {
@@ -191,14 +218,17 @@ impl PacketGenerator {
         }
         let hz = clock::hz();
         let created_before = if source.has_unnumbered_packets() { dut.created_packets() } else { 0 };
-        let streams = source.streams.len();
+        let (per_core, cores) = (source.streams.len(), self.core_count());
+        let streams = per_core * cores;
         // invalid loads are rejected before anything is sent
         let mut pacers = vec![];
         for stream in 0..streams {
-            pacers.push(schedule(source, stream, &input.phases, hz)?);
+            pacers.push(schedule(source, stream % per_core, &input.phases, (stream / per_core, cores), hz)?);
         }
-        self.before = (self.sent, self.received);
+        self.before = self.counts();
         self.mac = source.host_mac();
+        let mac = self.mac;
+        self.further.iter_mut().for_each(|core| core.generator.mac = mac);
         source.restart();
         // takes longer than a packet may be late, so not after the start
         dut.take_poll_times();
@@ -206,48 +236,67 @@ impl PacketGenerator {
         let drops_before = dut.dropped_by_nfs();
         let start = clock::cycles() + hz / 10_000;
         for (stream, all) in pacers.iter_mut().enumerate() {
+            let (core, stream) = (stream / per_core, stream % per_core);
             // a capture's own timing is not shifted
             let offset =
-                if source.timing(stream).is_some() { 0 } else { stream_offset(&input.phases, stream, streams, hz) };
+                if source.timing(stream).is_some() { 0 } else { stream_offset(&input.phases, stream, per_core, hz) };
+            let offset = offset + share::core_offset(&input.phases, core, cores, hz);
+            // further cores are started later
+            let start = if cores == 1 { start } else { 0 };
             all.iter_mut().for_each(|pacer| pacer.put_off(start + offset));
         }
-        let firsts: Vec<u64> = self.tx.iter().map(|tx| tx.sequence).collect();
-        let mut receiver =
-            Receiver::new(source.probe_offset(), firsts[0], source.max_packets(0, intended(&pacers[0])), hz);
-        for stream in 1..streams {
-            let max_packets = source.max_packets(stream, intended(&pacers[stream]));
-            receiver.set_stream(stream as u8, Sequence::new(firsts[stream], max_packets));
-        }
+        let firsts: Vec<u64> = self.all_tx(per_core).map(|tx| tx.sequence).collect();
         // record about a million latencies per second
         let highest = input.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
-        receiver.sample((highest * streams as f64 / source.probe_interval() as f64 / 1e6) as u64);
+        let sampled = (highest * per_core as f64 / source.probe_interval() as f64 / 1e6) as u64;
         // loss times and displacement need a sequence number in every packet
         let all_numbered = source.probe_interval() == 1;
         let bins = if all_numbered { input.loss_bins } else { 0 };
-        if bins != 0 {
-            receiver.watch_losses(bins.max(MIN_LOSS_BINS));
-        }
-        if input.delay_variation {
-            receiver.watch_variation();
-        }
-        if input.displacement && all_numbered {
-            receiver.watch_density();
-        }
         let payload = input.verify_payload && source.has_pattern();
-        if payload {
-            receiver.check_payload();
-        }
+        let window = if cores == 1 { sequence::WINDOW } else { share::WINDOW };
+        let receiver_of = |core: usize| {
+            let mut receiver = Receiver::without_streams(source.probe_offset(), hz);
+            for stream in core * per_core..(core + 1) * per_core {
+                let max_packets = source.max_packets(stream % per_core, intended(&pacers[stream]));
+                receiver.set_stream(stream as u8, Sequence::with_window(firsts[stream], max_packets, window));
+            }
+            receiver.sample(sampled);
+            if bins != 0 {
+                receiver.watch_losses(bins.max(MIN_LOSS_BINS));
+            }
+            if input.delay_variation {
+                receiver.watch_variation();
+            }
+            if input.displacement && all_numbered {
+                receiver.watch_density();
+            }
+            if payload {
+                receiver.check_payload();
+            }
+            receiver
+        };
+        let mut receiver = receiver_of(0);
+        let further_receivers: Vec<Receiver> = (1..cores).map(receiver_of).collect();
         if let Some(at) = input.tagged_at_s {
-            receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at));
+            receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at) / cores as u64);
         }
         self.no_buffer_ticks = 0;
-        self.start_progress(&receiver);
-        let preemption = match &mut pacers[..] {
-            [only] => self.send_stream(source, only, &mut receiver),
-            all => self.send_streams(source, all, &mut receiver),
+        let preempted = match cores {
+            1 => {
+                self.start_progress(&receiver);
+                let preemption = self.send_all(source, &mut pacers, &mut receiver);
+                self.progress.end();
+                self.drain(dut, &mut receiver, input.duration_s());
+                preemption.times(0)
+            }
+            _ => self.run_cores(
+                dut,
+                (source, further),
+                &mut pacers,
+                (&mut receiver, further_receivers),
+                input.duration_s(),
+            ),
         };
-        self.progress.end();
-        self.drain(dut, &mut receiver, input.duration_s());
         let mut totals = pacer::Totals::default();
         let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
         for pacer in pacers.iter_mut().flatten() {
@@ -261,15 +310,20 @@ impl PacketGenerator {
             gap_limit = gap_limit.min(pacer.gap_limit_ns());
         }
         let (mut numbered, mut directions) = (0, vec![]);
-        for (stream, pacers) in pacers.iter().enumerate() {
-            let tx = &mut self.tx[stream];
+        for ((stream, pacers), tx) in pacers.iter().enumerate().zip(self.all_tx_mut(per_core)) {
             let sent = tx.sequence - firsts[stream];
             tx.sequence = firsts[stream] + intended(pacers);
             numbered += sent;
             let received = receiver.stream(stream as u8).map_or(0, |totals| totals.received);
-            directions.push(DirectionCounts { sent, received });
+            match directions.get_mut(stream % per_core) {
+                Some(DirectionCounts { sent: all_sent, received: all_received }) if stream >= per_core => {
+                    *all_sent += sent;
+                    *all_received += received;
+                }
+                _ => directions.push(DirectionCounts { sent, received }),
+            }
         }
-        if streams == 1 {
+        if per_core == 1 {
             directions.clear();
         }
         let mut received = receiver.totals(numbered);
@@ -280,11 +334,11 @@ impl PacketGenerator {
         }
         let first = input.phases.first().copied().unwrap_or(Phase { load_pps: 0.0, duration_s: 0.0 });
         let mut trial = Trial::new(first.load_pps, input.duration_s(), totals, received);
-        trial.directions = streams as u8;
+        trial.directions = per_core as u8;
         if input.phases.len() > 1 {
             trial.phases = input.phases.clone();
         }
-        trial.generator = preemption.times(gap);
+        trial.generator = PollTimes { gap_max: Duration::from_nanos(gap), ..preempted };
         self.attribute_loss(dut, &mut trial, highest, drops_before, gap_limit);
         trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
@@ -304,6 +358,19 @@ impl PacketGenerator {
             directions,
             ..TrialOutput::default()
         })
+    }
+
+    /// Sends the phases of all streams of this core and returns the preemption of this thread.
+    fn send_all(
+        &mut self,
+        source: &mut PacketSource<'_>,
+        pacers: &mut [Vec<Pacer>],
+        receiver: &mut Receiver,
+    ) -> PreemptionMeter {
+        match pacers {
+            [only] => self.send_stream(source, only, receiver),
+            all => self.send_streams(source, all, receiver),
+        }
     }
 
     /// Sends the phases of one stream and returns the preemption of this thread.
@@ -377,7 +444,7 @@ impl PacketGenerator {
     fn publish(&mut self, receiver: &Receiver, now: u64) {
         if now >= self.publish_at {
             let (latencies, latency_sum_ns) = (receiver.latency().count(), receiver.latency_sum_ns());
-            let (sent, received) = (self.sent, self.received);
+            let (sent, received) = self.counts();
             let counts = LiveCounts { sent, received, latencies, latency_sum_ns, at: now };
             self.publish_at = self.progress.publish(counts);
         }
@@ -410,7 +477,7 @@ impl PacketGenerator {
     }
 
     fn in_flight(&self, quiet: Duration, trial_s: f64) -> InFlight {
-        let (sent, received) = (self.sent, self.received);
+        let (sent, received) = self.counts();
         let outstanding = (sent - self.before.0).saturating_sub(received - self.before.1);
         InFlight { sent, received, outstanding, quiet, trial_s }
     }
@@ -419,9 +486,12 @@ impl PacketGenerator {
     fn drain(&mut self, dut: &impl DutStatus, receiver: &mut Receiver, trial_s: f64) {
         let ended = clock::cycles();
         let (mut last, mut checked) = (ended, ended);
+        let mut received = self.counts().1;
         loop {
             let now = clock::cycles();
-            if self.receive(receiver) != 0 {
+            self.receive(receiver);
+            let received_before = std::mem::replace(&mut received, self.counts().1);
+            if received != received_before {
                 last = now;
             }
             if now - ended > ticks(dut.drain_timeout()) {
@@ -502,10 +572,10 @@ impl PacketGenerator {
 
     #[inline(always)]
     fn send_from(&mut self, source: &mut impl Source, stream: usize, due: usize, purpose: Purpose) -> usize {
-        let PacketGenerator { tx, ports, buffers, sent, .. } = self;
+        let PacketGenerator { tx, ports, buffers, sent, first_stream, .. } = self;
         let tx = &mut tx[stream];
         let port = &mut ports[tx.port];
-        let (number, is_connected) = (stream as u8, tx.is_connected);
+        let (number, is_connected) = (*first_stream + stream as u8, tx.is_connected);
         let mut transmit = |burst: &mut Batch| match is_connected {
             true => *sent += port.tx.send(burst) as u64,
             false => burst.clear(),
@@ -537,6 +607,7 @@ impl PacketGenerator {
     /// Frees the packets that are kept for sending again; their payload belongs to other frames.
     pub(crate) fn free_recycled(&mut self) {
         self.buffers.free_recycled();
+        self.further.iter_mut().for_each(|core| core.generator.free_recycled());
     }
 
     /// Processes the batches received by the last call, whose bytes were prefetched from the other core's cache in the
@@ -546,11 +617,16 @@ impl PacketGenerator {
         for (port, (arrived, at)) in self.ports.iter_mut().zip(&mut self.arrived) {
             if !arrived.is_empty() {
                 let (mut damaged, mut foreign) = (false, false);
-                arrived.for_each(|packet| {
-                    let arrival = receiver.take(packet.data(), *at);
+                let mut note = |arrival: Arrival| {
                     damaged |= arrival == Arrival::Corrupt;
                     foreign |= arrival == Arrival::Foreign;
-                });
+                };
+                match &mut self.exchange {
+                    None => arrived.for_each(|packet| note(receiver.take(packet.data(), *at))),
+                    Some(exchange) => arrived.for_each(|packet| {
+                        note(receiver.take_or(packet.data(), *at, |probe| exchange.forward(probe, *at)));
+                    }),
+                }
                 if foreign && let Some(mac) = self.mac {
                     let answers = answer_requests(arrived, mac, &mut self.buffers, &mut port.tx);
                     self.answers += answers;
@@ -569,6 +645,10 @@ impl PacketGenerator {
                 *at = clock::cycles();
                 arrived.prefetch();
             }
+        }
+        if let Some(exchange) = &mut self.exchange {
+            exchange.poll(receiver);
+            exchange.shared.set_counts(exchange.core, self.sent, self.received);
         }
         all
     }
@@ -606,7 +686,11 @@ impl PacketGenerator {
                 }
                 count += 1;
             }
-            for (port, (arrived, _)) in self.ports.iter_mut().zip(&mut self.arrived) {
+            let own = self.ports.iter_mut().zip(&mut self.arrived);
+            // the device may distribute packets to the queues of all cores
+            let others = self.further.iter_mut().map(|core| &mut core.generator);
+            let others = others.flat_map(|generator| generator.ports.iter_mut().zip(&mut generator.arrived));
+            for (port, (arrived, _)) in own.chain(others) {
                 self.received += port.rx.receive(arrived) as u64;
                 if let Some(mac) = self.mac {
                     let answers = answer_requests(arrived, mac, &mut self.buffers, &mut port.tx);
@@ -683,8 +767,15 @@ fn packet_number_at(phases: &[Phase], at_s: f64) -> u64 {
     number as u64
 }
 
-/// Returns a schedule for each phase, consecutively from tick 0.
-fn schedule(source: &PacketSource<'_>, stream: usize, phases: &[Phase], hz: u64) -> Result<Vec<Pacer>, PaceError> {
+/// Returns a schedule for each phase, consecutively from tick 0: the share of a core, given by its index and the number of
+/// cores.
+fn schedule(
+    source: &PacketSource<'_>,
+    stream: usize,
+    phases: &[Phase],
+    share: (usize, usize),
+    hz: u64,
+) -> Result<Vec<Pacer>, PaceError> {
     if let Some(timing) = source.timing(stream) {
         return phases.iter().map(|phase| timing.pacer(phase, hz)).collect();
     }
@@ -692,7 +783,8 @@ fn schedule(source: &PacketSource<'_>, stream: usize, phases: &[Phase], hz: u64)
     let pacer = |phase: &Phase| {
         let at = (start_s * hz as f64) as u64;
         start_s += phase.duration_s;
-        Pacer::new(Pace::new(phase.load_pps, phase.duration_s, hz), at)
+        let Phase { load_pps, duration_s } = share::share_of(phase, share);
+        Pacer::new(Pace::new(load_pps, duration_s, hz), at)
     };
     phases.iter().map(pacer).collect()
 }

@@ -40,8 +40,9 @@ pub(crate) struct SyntheticFrames<'a> {
     flows: FlowSource<'a>,
     /// Fields that change from packet to packet.
     fields: Option<&'a Fields>,
-    /// Packets so far, if there are such fields.
-    packets: u64,
+    /// Number of the next packet among those of all generator cores, if there are such fields.
+    packet: u64,
+    cores: u64,
 }
 
 /// Source of the flow of each packet.
@@ -92,7 +93,13 @@ impl<'a> PacketSource<'a> {
     /// Returns a source of short connections.
     pub(crate) fn connections(short: &Short, sizes: Cycle) -> Self {
         let flows = FlowSource::Connections(Box::new(short.connections(0, 1)));
-        PacketSource::single(StreamSource::Synthetic(SyntheticFrames { sizes, flows, fields: None, packets: 0 }))
+        PacketSource::single(StreamSource::Synthetic(SyntheticFrames {
+            sizes,
+            flows,
+            fields: None,
+            packet: 0,
+            cores: 1,
+        }))
     }
 
     /// Returns a source of the frames of a capture; one that does not fit into memory is read while it is sent.
@@ -200,18 +207,23 @@ impl<'a> PacketSource<'a> {
 }
 
 impl<'a> SyntheticFrames<'a> {
-    /// Returns the frames of a fixed set of flows.
-    pub(crate) fn of_flows(template: &'a Template, fields: Option<&'a Fields>, sizes: Cycle) -> Self {
-        let picker = template.flows().picker(0, 1);
-        SyntheticFrames { sizes, flows: FlowSource::Fixed { template, picker }, fields, packets: 0 }
+    /// Returns the frames of a fixed set of flows that one of several generator cores sends.
+    pub(crate) fn of_flows(
+        template: &'a Template,
+        fields: Option<&'a Fields>,
+        sizes: Cycle,
+        (core, cores): (u32, u32),
+    ) -> Self {
+        let flows = FlowSource::Fixed { template, picker: template.flows().picker(core, cores) };
+        SyntheticFrames { sizes, flows, fields, packet: core.into(), cores: cores.into() }
     }
 
     /// Writes the fields that change from packet to packet.
     #[inline(always)]
     fn vary(&mut self, frame: &mut [u8]) {
         if let Some(fields) = self.fields {
-            fields.write(self.packets, frame);
-            self.packets += 1;
+            fields.write(self.packet, frame);
+            self.packet += self.cores;
         }
     }
 }

@@ -10,11 +10,14 @@ use diagnostics::Diagnostic;
 use report::{Dut, Environment, NfInstance, Port};
 use std::collections::BTreeSet;
 
+/// Highest number of generator cores: each has up to two streams, and stream numbers are bytes.
+const MAX_GENERATOR_CORES: usize = 64;
+
 /// A running DUT, with the calling thread as the generator.
 pub(super) struct SessionDut {
     pub(super) dut: RunningDut,
-    /// CPU of the generator.
-    pub(super) generator_cpu: usize,
+    /// CPUs of the generator, the first that of the calling thread; empty if the DUT is simulated.
+    pub(super) generator_cpus: Vec<usize>,
     /// CPUs of the DUT.
     pub(super) dut_cpus: Vec<usize>,
     /// CPUs of this host that generator and DUT use.
@@ -55,7 +58,7 @@ impl Session {
                 observer.on_event(&Event::DutStarted { in_process: false, cpus: None });
                 return Ok(SessionDut {
                     dut: RunningDut::Simulated(Box::new(device.clone())),
-                    generator_cpu: 0,
+                    generator_cpus: vec![],
                     dut_cpus: vec![],
                     cpus: vec![],
                     memory: "none".into(),
@@ -66,7 +69,7 @@ impl Session {
             }
         };
         let in_process = matches!(run.target, Target::InProcess(_));
-        observer.on_event(&Event::DutStarted { in_process, cpus: Some((&dut.dut_cpus, dut.generator_cpu)) });
+        observer.on_event(&Event::DutStarted { in_process, cpus: Some((&dut.dut_cpus, &dut.generator_cpus)) });
         Ok(dut)
     }
 
@@ -76,7 +79,9 @@ impl Session {
         bidirectional: bool,
         observer: &mut dyn Observer,
     ) -> Result<SessionDut, SessionError> {
-        let mut dut = InProcessDut::start(file, &self.registry, bidirectional)?;
+        self.check_generator_cpus()?;
+        let further = self.generator_cpus.get(1..).unwrap_or_default();
+        let mut dut = InProcessDut::start_with_cores(file, &self.registry, bidirectional, further)?;
         dut.set_stop_flag(self.cancel.flag());
         for note in dut.chains().notes() {
             observer.on_event(&Event::Note(&note.to_string()));
@@ -88,21 +93,22 @@ impl Session {
         let chain_workers = started.workers.iter().filter(|(_, worker)| worker.chains.iter().any(is_chain));
         let chain_cpus: Vec<usize> = chain_workers.map(|(cpu, _)| *cpu).collect();
         // with too few CPUs the generator shares one with a sandbox rather than with a chain
-        let generator_cpu = self.choose_generator_cpu(&dut_cpus).or_else(|e| match started.sandboxes.is_empty() {
+        let generator_cpus = self.choose_generator_cpus(&dut_cpus).or_else(|e| match started.sandboxes.is_empty() {
             true => Err(e),
-            false => self.choose_generator_cpu(&chain_cpus).inspect(|cpu| {
+            false => self.choose_generator_cpus(&chain_cpus).inspect(|cpus| {
                 let note = format!(
-                    "the generator shares CPU {cpu} with a sandbox, and each gets half of it; with more CPUs rates are higher"
+                    "the generator shares CPU {} with a sandbox, and each gets half of it; with more CPUs rates are higher",
+                    list(cpus)
                 );
                 observer.on_event(&Event::Note(&note));
             }),
         })?;
-        pin_generator(generator_cpu)?;
+        pin_generator(&generator_cpus)?;
         let lcore = dut.chains().engine().eal().register_thread().ok();
-        let cpus: BTreeSet<usize> = dut_cpus.iter().copied().chain([generator_cpu]).collect();
+        let cpus: BTreeSet<usize> = dut_cpus.iter().copied().chain(generator_cpus.iter().copied()).collect();
         Ok(SessionDut {
             dut: RunningDut::InProcess(Box::new(dut)),
-            generator_cpu,
+            generator_cpus,
             dut_cpus,
             cpus: cpus.into_iter().collect(),
             memory: started.memory,
@@ -123,9 +129,16 @@ impl Session {
         let allowed = runtime::allowed_cpus();
         let mut spec = spec.clone();
         let is_local = spec.remote.is_none();
-        let generator_cpu = self.choose_generator_cpu(if is_local { &spec.cpus } else { &[] })?;
+        self.check_generator_cpus()?;
+        if let ([_, _, ..], false) = (&self.generator_cpus[..], run.generator == Generator::Bondstone) {
+            let d = Diagnostic::new("--core: another generator than Bondstone has one core")
+                .value(list(&self.generator_cpus))
+                .remedy("name one CPU");
+            return Err(d.into());
+        }
+        let generator_cpus = self.choose_generator_cpus(if is_local { &spec.cpus } else { &[] })?;
         if spec.cpus.is_empty() && is_local {
-            spec.cpus = allowed.iter().copied().filter(|cpu| *cpu != generator_cpu).collect();
+            spec.cpus = allowed.iter().copied().filter(|cpu| !generator_cpus.contains(cpu)).collect();
         }
         if let Some(cpu) = spec.cpus.iter().find(|cpu| is_local && !allowed.contains(cpu)) {
             let problem =
@@ -133,7 +146,7 @@ impl Session {
             let remedy = "set other CPUs: cpus = [0]".to_owned();
             return Err(runtime::Error::Environment { problem, remedy }.into());
         }
-        pin_generator(generator_cpu)?;
+        pin_generator(&generator_cpus)?;
         let destinations = match &file.traffic.dst[..] {
             [] => vec!["198.19.0.0/16".to_owned()],
             all => all.to_vec(),
@@ -144,12 +157,12 @@ impl Session {
             trace: run.traffic.trace(),
             longest_frame: longest_frame(traffic),
         };
-        let mut dut = ExternalDut::start(name, &spec, expected, self.cancel.flag())?;
+        let mut dut = ExternalDut::start(name, &spec, expected, self.cancel.flag(), &generator_cpus[1..])?;
         let lcore = dut.ports().eal().register_thread().ok();
         let memory = dut.ports().memory().into();
         let (dut_cpus, cpus) = match &dut.description().environment {
-            Some(remote) => (remote.cpus_used.iter().map(|cpu| *cpu as usize).collect(), vec![generator_cpu]),
-            None => (spec.cpus.clone(), spec.cpus.iter().copied().chain([generator_cpu]).collect()),
+            Some(remote) => (remote.cpus_used.iter().map(|cpu| *cpu as usize).collect(), generator_cpus.clone()),
+            None => (spec.cpus.clone(), spec.cpus.iter().copied().chain(generator_cpus.iter().copied()).collect()),
         };
         let dut = if run.generator == Generator::Bondstone {
             RunningDut::External(Box::new(dut))
@@ -158,18 +171,51 @@ impl Session {
                 dut.check_forwarding(traffic).map_err(ExternalDutError::from)?;
             }
             let external =
-                ExternalGenerator::start(dut.into_device(), &run.generator, generator_cpu, self.cancel.flag())
+                ExternalGenerator::start(dut.into_device(), &run.generator, generator_cpus[0], self.cancel.flag())
                     .map_err(ExternalDutError::from)?;
             RunningDut::ExternalGenerator(Box::new(external))
         };
-        Ok(SessionDut { dut, generator_cpu, dut_cpus, cpus, memory, spec: Some(spec), host_check: None, _lcore: lcore })
+        Ok(SessionDut {
+            dut,
+            generator_cpus,
+            dut_cpus,
+            cpus,
+            memory,
+            spec: Some(spec),
+            host_check: None,
+            _lcore: lcore,
+        })
     }
 
-    /// Returns the CPU that was set, or the last allowed one that is not in use.
-    fn choose_generator_cpu(&self, used: &[usize]) -> Result<usize, SessionError> {
+    /// Checks that each CPU that was set exists, may be used and is named once.
+    fn check_generator_cpus(&self) -> Result<(), SessionError> {
+        let (cpus, allowed) = (&self.generator_cpus, runtime::allowed_cpus());
+        let error = |problem: String, remedy: &str| {
+            Err(Diagnostic::new(format!("--core: {problem}")).value(list(cpus)).remedy(remedy).into())
+        };
+        for (n, cpu) in cpus.iter().enumerate() {
+            if !allowed.contains(cpu) {
+                let problem = format!("CPU {cpu} is not one of the CPUs that this process may use: {}", list(&allowed));
+                return error(problem, "name fewer or other CPUs");
+            }
+            if cpus[..n].contains(cpu) {
+                return error(format!("CPU {cpu} is named twice"), "name each CPU once");
+            }
+        }
+        match cpus.len() {
+            0..=MAX_GENERATOR_CORES => Ok(()),
+            n => error(format!("{n} CPUs, and a generator has at most {MAX_GENERATOR_CORES}"), "name fewer CPUs"),
+        }
+    }
+
+    /// Returns the CPUs that were set, or the last allowed one that is not in use.
+    fn choose_generator_cpus(&self, used: &[usize]) -> Result<Vec<usize>, SessionError> {
+        if !self.generator_cpus.is_empty() {
+            return Ok(self.generator_cpus.clone());
+        }
         let allowed = runtime::allowed_cpus();
         let free = allowed.iter().rev().find(|cpu| !used.contains(cpu)).copied();
-        self.generator_cpu.or(free).ok_or_else(|| {
+        free.map(|cpu| vec![cpu]).ok_or_else(|| {
             let problem = format!("no CPU is left for the generator: the chains use all CPUs ({})", list(used));
             let remedy = "give the chains fewer cores, or share one with --core N, which lowers the rates".to_owned();
             runtime::Error::Environment { problem, remedy }.into()
@@ -182,8 +228,9 @@ pub(super) fn longest_frame(traffic: &[PreparedTraffic]) -> usize {
     traffic.iter().map(PreparedTraffic::longest_frame).max().unwrap_or(0)
 }
 
-fn pin_generator(cpu: usize) -> Result<(), SessionError> {
-    runtime::pin(cpu).map_err(|source| SessionError::Pin { cpu, source })
+/// Pins the calling thread to the first CPU of the generator.
+fn pin_generator(cpus: &[usize]) -> Result<(), SessionError> {
+    cpus.iter().take(1).try_for_each(|&cpu| runtime::pin(cpu).map_err(|source| SessionError::Pin { cpu, source }))
 }
 
 fn list(cpus: &[usize]) -> String {

@@ -41,8 +41,8 @@ pub enum Event<'a> {
     DutStarted {
         /// True for a chain in this process.
         in_process: bool,
-        /// CPUs of the DUT and CPU of the generator.
-        cpus: Option<(&'a [usize], usize)>,
+        /// CPUs of the DUT and of the generator.
+        cpus: Option<(&'a [usize], &'a [usize])>,
     },
     /// Traffic is prepared.
     TrafficPrepared(&'a PreparedTraffic),

@@ -24,15 +24,15 @@ fn second_between(first: &LiveCounts, last: &LiveCounts, now: &LiveCounts) -> Op
     })
 }
 
-/// Reports every second of trials that are longer, on any CPU but the generator's, until `end` is disconnected.
+/// Reports every second of trials that are longer, on any CPU but those of the generator, until `end` is disconnected.
 pub(super) fn report_seconds(
     progress: &TrialProgress,
     observer: &Mutex<&mut dyn Observer>,
-    generator_cpu: usize,
+    generator_cpus: &[usize],
     end: &Receiver<()>,
 ) {
-    // the thread was started on the generator's CPU; fails if there is no other
-    let _ = runtime::avoid_cpus(&[generator_cpu]);
+    // the thread was started on a CPU of the generator; fails if there is no other
+    let _ = runtime::avoid_cpus(generator_cpus);
     // trial, first and last counts
     let mut readings: Option<(u64, LiveCounts, LiveCounts)> = None;
     while end.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {

@@ -21,7 +21,7 @@ impl Session {
         store: &mut dyn Store,
         observer: &mut dyn Observer,
     ) -> Result<SessionEnd, SessionError> {
-        let hash = session_hash(cells, self.repetitions, self.generator_cpu);
+        let hash = session_hash(cells, self.repetitions, &self.generator_cpus);
         let mut session_run = format!("run-{}-{hash}", report::now().replace([':', '-'], ""));
         let mut earlier = vec![];
         if self.resume {
@@ -131,10 +131,10 @@ fn take_results(earlier: &mut Vec<IndexedResult>, index: usize, repetition: Opti
 
 /// Returns a hash of everything that a session's cells specify, and of the host. Files that chains name are not part of
 /// it.
-fn session_hash(cells: &[SessionCell<'_>], repetitions: u32, generator_cpu: Option<usize>) -> String {
+fn session_hash(cells: &[SessionCell<'_>], repetitions: u32, generator_cpus: &[usize]) -> String {
     let machine_id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let cpu = environment(&[], "").cpu;
-    let mut text = format!("{} {repetitions} {generator_cpu:?} {cpu} {machine_id}", env!("CARGO_PKG_VERSION"));
+    let mut text = format!("{} {repetitions} {generator_cpus:?} {cpu} {machine_id}", env!("CARGO_PKG_VERSION"));
     for run in cells.iter().filter_map(|cell| cell.run.as_ref().ok()) {
         let target = match run.target {
             Target::InProcess(file) => file.text.clone(),

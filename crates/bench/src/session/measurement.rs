@@ -134,7 +134,7 @@ impl Session {
         if matches!(run.target, Target::Simulated { .. }) {
             return None;
         }
-        let generator_cpu = self.generator_cpu.or(allowed.last().copied());
+        let generator_cpu = self.generator_cpus.first().or(allowed.last()).copied();
         let other = allowed.iter().copied().filter(|cpu| Some(*cpu) != generator_cpu).take(1);
         let check = HostCheck::run(&other.chain(generator_cpu).collect::<Vec<_>>());
         if !std::mem::replace(&mut self.host_checked, true) {
@@ -215,7 +215,7 @@ impl Session {
         progress: &mut Progress,
         observer: &mut dyn Observer,
     ) -> Option<runtime::Summary> {
-        let SessionDut { dut, generator_cpu, dut_cpus, spec, .. } = dut;
+        let SessionDut { dut, generator_cpus, dut_cpus, spec, .. } = dut;
         let summary = match dut {
             RunningDut::InProcess(dut) => Some(dut.stop()),
             // closes the ports, which the calibration opens again
@@ -227,7 +227,7 @@ impl Session {
         // another generator is not calibrated
         if progress.error.is_none() && progress.nonconforming.is_none() && run.generator == Generator::Bondstone {
             let calibrated = self
-                .start_loopback(spec.as_ref(), dut_cpus.first().copied(), generator_cpu, allowed, traffic)
+                .start_loopback(spec.as_ref(), dut_cpus.first().copied(), &generator_cpus, allowed, traffic)
                 .map_err(CalibrationError::Start)
                 .and_then(|loopback| match loopback {
                     Some(loopback) => self.calibrate(loopback, &mut progress.results, traffic, observer),
@@ -250,10 +250,11 @@ impl Session {
         &self,
         spec: Option<&DutSpec>,
         dut_cpu: Option<usize>,
-        generator_cpu: usize,
+        generator_cpus: &[usize],
         allowed: &[usize],
         traffic: &[PreparedTraffic],
     ) -> Result<Option<RunningDut>, SessionError> {
+        let (first, further) = generator_cpus.split_first().unwrap_or((&0, &[]));
         match (spec, dut_cpu) {
             (Some(spec), _) => {
                 let Some(without) = crate::dut::registry::loopback(spec) else { return Ok(None) };
@@ -263,7 +264,7 @@ impl Session {
                     trace: None,
                     longest_frame: longest_frame(traffic),
                 };
-                let dut = ExternalDut::start("calibration", &without, expected, self.cancel.flag())?;
+                let dut = ExternalDut::start("calibration", &without, expected, self.cancel.flag(), further)?;
                 Ok(Some(RunningDut::External(Box::new(dut))))
             }
             (None, Some(cpu)) => {
@@ -271,8 +272,8 @@ impl Session {
                 // the loopback pins its worker to a CPU of the set that this thread may use
                 runtime::set_affinity(allowed).map_err(pin_error(cpu))?;
                 let bidirectional = traffic.iter().any(|traffic| traffic.directions() > 1);
-                let mut loopback = loopback(cpu, bidirectional, longest_frame(traffic))?;
-                runtime::pin(generator_cpu).map_err(pin_error(generator_cpu))?;
+                let mut loopback = loopback(cpu, bidirectional, longest_frame(traffic), further)?;
+                runtime::pin(*first).map_err(pin_error(*first))?;
                 loopback.set_stop_flag(self.cancel.flag());
                 Ok(Some(RunningDut::InProcess(Box::new(loopback))))
             }

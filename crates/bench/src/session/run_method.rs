@@ -82,7 +82,7 @@ impl Session {
         let steal = Steal::now(&dut.cpus);
         let mut counts = RunCounts::default();
         let is_simulated = matches!(dut.dut, RunningDut::Simulated(_));
-        let (progress, generator_cpu) = (dut.dut.progress(), dut.generator_cpu);
+        let (progress, generator_cpus) = (dut.dut.progress(), dut.generator_cpus.clone());
         let mut measurer = dut.dut.measurer(traffic);
         let warm_up = match run.generator {
             Generator::Bondstone => warm_up(&mut measurer, &settings),
@@ -113,8 +113,8 @@ impl Session {
             std::thread::scope(|scope| {
                 let (running, end) = mpsc::channel::<()>();
                 if let Some(progress) = &progress {
-                    let observer = &observer;
-                    scope.spawn(move || live::report_seconds(progress, observer, generator_cpu, &end));
+                    let (observer, generator_cpus) = (&observer, &generator_cpus);
+                    scope.spawn(move || live::report_seconds(progress, observer, generator_cpus, &end));
                 }
                 let ended = method::run(&mut *procedure, &mut measurer, on_step, pause);
                 drop(running);
@@ -180,6 +180,10 @@ fn environment_of(dut: &SessionDut, steal: Steal) -> report::Environment {
     if let Some(check) = &dut.host_check {
         let verdict = format!("{}: {}", check.fitness.name(), check.summary());
         environment.extra.insert("host check".to_owned(), verdict);
+    }
+    if !dut.generator_cpus.is_empty() {
+        let cpus: Vec<String> = dut.generator_cpus.iter().map(usize::to_string).collect();
+        environment.extra.insert("generator CPUs".to_owned(), cpus.join(","));
     }
     if let Some(remote) = dut.dut.description().and_then(|description| description.environment.as_ref()) {
         environment.extra.extend(remote_environment(remote));

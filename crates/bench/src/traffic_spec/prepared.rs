@@ -103,9 +103,21 @@ impl PreparedTraffic {
 
     /// Returns a source of packets that starts with the first one.
     pub fn packet_source(&self) -> PacketSource<'_> {
+        self.core_source(0, 1)
+    }
+
+    /// Returns true if several generator cores can send it, each a part of the flows.
+    pub(crate) fn is_divisible(&self) -> bool {
+        matches!(self.frames, FrameSource::Made { .. })
+    }
+
+    /// Returns the source of packets of one of several generator cores: of flow `n` it sends those with `n` modulo `cores`
+    /// equal to `core`, or draws from all flows if their order is random.
+    pub(crate) fn core_source(&self, core: usize, cores: usize) -> PacketSource<'_> {
         match &self.frames {
             FrameSource::Made { forward, back, mix, .. } => {
-                let made = |frames| PacketSource::synthetic(PreparedFrames::source(frames, mix));
+                let made =
+                    |frames| PacketSource::synthetic(PreparedFrames::source(frames, mix, core as u32, cores as u32));
                 back.iter().map(made).fold(made(forward), PacketSource::with_streams_of)
             }
             FrameSource::Short { short, mix } => PacketSource::connections(short, mix.cycle()),

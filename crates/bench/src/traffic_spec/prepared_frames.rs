@@ -34,8 +34,9 @@ impl PreparedFrames {
         self.template.flows()
     }
 
-    /// Returns a source of the frames, whose mix it is, that starts with the first one.
-    pub(super) fn source(&self, mix: &Mix) -> SyntheticFrames<'_> {
-        SyntheticFrames::of_flows(&self.template, self.fields.as_ref(), mix.cycle())
+    /// Returns a source of the frames, whose mix it is, that starts with the first one: the part of one of several
+    /// generator cores.
+    pub(super) fn source(&self, mix: &Mix, core: u32, cores: u32) -> SyntheticFrames<'_> {
+        SyntheticFrames::of_flows(&self.template, self.fields.as_ref(), mix.cycle(), (core, cores))
     }
 }

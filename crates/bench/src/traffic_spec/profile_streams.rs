@@ -62,7 +62,8 @@ impl ProfileStreams {
     /// Returns a source of packets. Trials without a profile get those of the first stream of each port.
     pub(crate) fn packet_source(&self) -> PacketSource<'_> {
         let streams = self.timetable.streams();
-        let frames = |stream: usize, part: usize| self.frames[stream][part].source(&streams[stream].parts[part].mix);
+        let frames =
+            |stream: usize, part: usize| self.frames[stream][part].source(&streams[stream].parts[part].mix, 0, 1);
         let all = (0..streams.len())
             .map(|stream| (0..streams[stream].parts.len()).map(|part| frames(stream, part)).collect());
         let first_of = |port: u8| streams.iter().position(|stream| stream.port == port).unwrap_or(0);

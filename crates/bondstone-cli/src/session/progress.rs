@@ -55,9 +55,10 @@ impl Progress {
             }
             Event::CellReused => eprintln!("{}: measured before", self.cell),
             Event::DutStarted { cpus: None, .. } => eprintln!("{}: simulated DUT, in virtual time", self.cell),
-            Event::DutStarted { in_process, cpus: Some((dut_cpus, generator_cpu)) } => {
+            Event::DutStarted { in_process, cpus: Some((dut_cpus, generator_cpus)) } => {
                 let dut = if *in_process { "chains" } else { "DUT" };
-                eprintln!("{}: {dut} on CPU {}, generator on CPU {generator_cpu}", self.cell, cpu_list(dut_cpus));
+                let (dut_cpus, generator_cpus) = (cpu_list(dut_cpus), cpu_list(generator_cpus));
+                eprintln!("{}: {dut} on CPU {dut_cpus}, generator on CPU {generator_cpus}", self.cell);
             }
             Event::TrafficPrepared(traffic) => print_traffic(traffic),
             Event::MethodStarted(name) => {

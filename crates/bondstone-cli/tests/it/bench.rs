@@ -579,3 +579,46 @@ fn rejects_both_directions_with_one_port_or_a_capture() {
         assert!(said.err.contains(other[0]) && said.err.contains("--bidirectional"), "{}", said.err);
     }
 }
+
+#[test]
+fn two_generator_cores_have_one_schedule_and_one_accounting() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let other = runtime::allowed_cpus().into_iter().find(|cpu| *cpu != 0).unwrap();
+    let core = format!("{other},0");
+    let scratch = Scratch::new();
+    let chain = "bondstone = 1\nport.in.device = \"ring:in\"\nport.out.device = \"ring:out\"\n\
+                 nf.fw = { kind = \"firewall\", rules = [\"drop dst 198.19.0.2/32\", \"accept dst 198.19.0.0/16\"] }\n\
+                 chain = [{ path = [\"in\", \"fw\", \"out\"], cores = [0] }]\n";
+    let back = chain.replace("[0] }]", "[0] }, { path = [\"out\", \"in\"], cores = [0] }]");
+    // trials of 1000 packets per direction, which a queue holds while the core that chain and generator share runs the
+    // generator
+    let rate = ["--rate", "20000", "--goal", "quick,final=50ms,sum=150ms,first=50ms,loss=50%", "--json"];
+    let traffic = ["--frames", "64", "--flows", "8", "--core", &core];
+    for (chain, directions, more) in [(chain, 1, &[][..]), (&back, 2, &["--bidirectional"])] {
+        let said = bench(&scratch, chain, &[&rate[..], &traffic, more].concat());
+        let results = documents(&said);
+        assert_eq!(results.len(), 1);
+        assert_eq!(results[0].environment.extra.get("generator CPUs"), Some(&core));
+        let trials = &results[0].trials;
+        assert!(trials.len() >= 3 && trials.iter().any(|t| t.received > 0 && t.dropped_by_nfs > 0), "{trials:?}");
+        for t in trials {
+            assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+            assert_eq!((t.intended, t.duplicate, t.corrupt, t.reordered), (directions * 1000, 0, 0, 0));
+            // the chain may drop packets of the warm-up when the trial has started
+            let of_warm_up = t.dropped_by_nfs.checked_sub(t.lost).expect("all lost packets were dropped by the chain");
+            assert!(of_warm_up <= 200, "{t:?}");
+        }
+    }
+}
+
+#[test]
+fn generator_cores_have_to_exist_once() {
+    let scratch = Scratch::new();
+    for (core, words) in [("100000", "100000"), ("0,0", "named twice"), ("0,1x", "1x")] {
+        let said = bench(&scratch, OPEN, &["--frames", "64", "--core", core]);
+        assert_eq!(said.status, Some(2), "{}", said.err);
+        assert!(said.err.contains("--core") && said.err.contains(words), "{}", said.err);
+    }
+}

@@ -3,6 +3,7 @@
 use super::planned_worker::PlannedWorker;
 use crate::error::{Error, memory_error};
 use crate::pci::sriov::VirtualFunctions;
+use crate::ports::Wires;
 use config::{ChainFile, Device, Side};
 use dpdk::{Eal, Memory, Mempool};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ pub const MAX_POOL_PACKETS: usize = 1 << 17;
 pub(super) fn start_dpdk(
     file: &ChainFile,
     workers: &[PlannedWorker],
-    wires: Option<u32>,
+    wires: Option<Wires>,
     functions: &VirtualFunctions,
 ) -> Result<(Eal, Arc<Mempool>), Error> {
     /// Packets of the smallest pool.
@@ -28,7 +29,7 @@ pub(super) fn start_dpdk(
     let queues = workers.len() as u32 + 1;
     let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
     let in_ports = match wires {
-        Some(depth) => 2 * depth * file.ports.len() as u32,
+        Some(Wires { depth, per_port }) => 2 * depth * per_port as u32 * file.ports.len() as u32,
         None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),
     };
     // an additional queue of a device has one queue in each direction

@@ -4,7 +4,9 @@ use super::planned_worker::PlannedWorker;
 use crate::error::Error;
 use crate::faults::run_errors::RunErrors;
 use crate::pci::sriov::VirtualFunctions;
-use crate::ports::{self, CaptureReader, CaptureWriter, PortMonitor, PortQueues, SharedTx, SteeringKey};
+use crate::ports::{
+    self, CaptureReader, CaptureWriter, JoinedWires, PortMonitor, PortQueues, SharedTx, SteeringKey, Wires,
+};
 use crate::worker::LocalEntry;
 use crate::{DrainPolicy, Input, Output, RxPort, Transmit, TxPort};
 use config::{ChainFile, Device, ServiceClass, Shuffle, Side, Spreading, Start, WorkerPlan};
@@ -36,8 +38,8 @@ pub(super) struct PortSetup<'a> {
 }
 
 impl PortSetup<'_> {
-    /// Opens a wire instead of every port except sandbox ports; returns the far ends.
-    pub(super) fn open_wires(&mut self, depth: u32, workers: &mut [PlannedWorker]) -> Result<Vec<PortQueues>, Error> {
+    /// Opens wires instead of every port except sandbox ports; returns the far ends.
+    pub(super) fn open_wires(&mut self, wires: Wires, workers: &mut [PlannedWorker]) -> Result<Vec<PortQueues>, Error> {
         let mut far_ends = vec![];
         for (n, port) in self.file.ports.iter().enumerate() {
             match &port.device {
@@ -48,25 +50,41 @@ impl PortSetup<'_> {
                     self.open_shared_ring(n, socket, (*queue, *queues), workers)?
                 }
                 Device::Queue { .. } => {}
-                _ => far_ends.push(self.open_wire(n, depth, workers)?),
+                _ => far_ends.extend(self.open_port_wires(n, wires, workers)?),
             }
         }
         Ok(far_ends)
     }
 
-    fn open_wire(&mut self, port: usize, depth: u32, workers: &mut [PlannedWorker]) -> Result<PortQueues, Error> {
+    fn open_port_wires(
+        &mut self,
+        port: usize,
+        wires: Wires,
+        workers: &mut [PlannedWorker],
+    ) -> Result<Vec<PortQueues>, Error> {
         let (polled, senders) = self.port_users(port, workers);
         let fail = |e: dpdk::Error| self.environment_error(port, &e.to_string(), "check free memory".to_owned());
-        let (near, far) = Port::wire(self.eal, depth).map_err(fail)?;
         let config = PortConfig::default();
-        let mut near = near.start(&config, &self.pool).map_err(fail)?;
-        let mut far = far.start(&config, &self.pool).map_err(fail)?;
+        let (mut near_rx, mut near_tx, mut far_ends) = (vec![], vec![], vec![]);
+        for queue in 0..wires.per_port {
+            let (near, far) = Port::wire(self.eal, wires.depth).map_err(fail)?;
+            let near = near.start(&config, &self.pool).map_err(fail)?;
+            let mut far = far.start(&config, &self.pool).map_err(fail)?;
+            near_rx.extend(near.rx);
+            near_tx.extend(near.tx);
+            far_ends.push(PortQueues { port, queue, rx: far.rx.remove(0), tx: far.tx.remove(0) });
+        }
         if !polled.is_empty() {
-            let from = RxPort::Device(near.rx.remove(0));
+            let from = match near_rx.len() {
+                1 => RxPort::Device(near_rx.remove(0)),
+                _ => RxPort::Other(Box::new(JoinedWires::new(near_rx))),
+            };
             self.add_inputs(port, from, &polled, workers, false, DrainPolicy::Stop);
         }
-        add_outputs(port, near.tx, &senders, workers, true);
-        Ok(PortQueues { port, rx: far.rx.remove(0), tx: far.tx.remove(0) })
+        // workers with a wire of their own need no lock
+        let shared = senders.len() > near_tx.len();
+        add_outputs(port, near_tx, &senders, workers, shared);
+        Ok(far_ends)
     }
 
     /// Opens every port.

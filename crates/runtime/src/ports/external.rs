@@ -14,7 +14,7 @@ const DESCRIPTORS: u16 = 1024;
 /// Packets of the pool besides those in queues.
 const EXTRA_PACKETS: u32 = 1 << 14;
 
-/// Open ports with one queue in each direction. It must outlive the queues.
+/// Open ports with one queue in each direction per generator core. It must outlive the queues.
 pub struct ExternalPorts {
     eal: Eal,
     pool: Arc<Mempool>,
@@ -26,11 +26,15 @@ pub struct ExternalPorts {
 
 impl ExternalPorts {
     /// Opens devices for frames of up to `max_frame` bytes, given by the name of the port and the device as in a chain
-    /// file; returns the queues in this order.
+    /// file, each with `queues` queues in each direction; returns the queues in the order of the devices.
     ///
     /// # Errors
-    /// A device is invalid or cannot be opened.
-    pub fn open(devices: &[(String, String)], max_frame: usize) -> Result<(ExternalPorts, Vec<PortQueues>), Error> {
+    /// A device is invalid, cannot be opened, or has fewer queues.
+    pub fn open(
+        devices: &[(String, String)],
+        queues: u16,
+        max_frame: usize,
+    ) -> Result<(ExternalPorts, Vec<PortQueues>), Error> {
         let parse = |(name, written): &(String, String)| {
             let device = Device::parse(written, name).map_err(|(problem, remedy)| Error::Environment {
                 problem: format!("port {name:?}: {written:?} {problem}"),
@@ -42,7 +46,10 @@ impl ExternalPorts {
         let functions = VirtualFunctions::create(&Linux, devices.iter().map(|(name, device)| (name.as_str(), device)))?;
         let pci = devices.iter().filter_map(|(_, d)| d.pci_address()).map(str::to_owned);
         let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
-        let size = (2 * u32::from(DESCRIPTORS) * devices.len() as u32 + EXTRA_PACKETS).next_power_of_two() - 1;
+        let size = (2 * u32::from(DESCRIPTORS) * u32::from(queues) * devices.len() as u32
+            + u32::from(queues) * EXTRA_PACKETS)
+            .next_power_of_two()
+            - 1;
         let lock = Memory::lock();
         let memory = Memory::best_for(size, max_frame);
         let eal = Eal::start(memory, &pci).map_err(|e| memory_error(memory, &e))?;
@@ -67,18 +74,34 @@ impl ExternalPorts {
             let dpdk_name = external.functions.addresses().get(name).unwrap_or(dpdk_name);
             let arguments = &device::driver_arguments(device, arguments, max_frame);
             let opened = Port::open(external.eal, dpdk_name, arguments).map_err(fail)?;
-            let config = PortConfig { descriptors: DESCRIPTORS, max_frame, ..PortConfig::default() };
             let info = opened.info().map_err(fail)?;
             if let Some((problem, remedy)) = device::too_short(&info, max_frame) {
                 return Err(error(&problem, remedy));
             }
+            let most = info.max_rx_queues.min(info.max_tx_queues);
+            if most < queues {
+                return Err(error(
+                    &format!(
+                        "{device} has {most} queues in each direction, and {queues} generator cores need {queues}"
+                    ),
+                    format!("use {most} generator cores, or a device with more queues"),
+                ));
+            }
+            let config = PortConfig {
+                descriptors: DESCRIPTORS,
+                rx_queues: queues,
+                tx_queues: queues,
+                max_frame,
+                ..PortConfig::default()
+            };
             let function = external.functions.addresses().get(name).map(String::as_str);
             if let Some(address) = function.or(device.pci_address()) {
                 external.nics.push(Nic::read(name, address, info.firmware.clone()));
             }
-            let mut queues = opened.start(&config, &external.pool).map_err(fail)?;
-            external.monitors.push(PortMonitor::new(device, &info, queues.port));
-            all.push(PortQueues { port, rx: queues.rx.remove(0), tx: queues.tx.remove(0) });
+            let started = opened.start(&config, &external.pool).map_err(fail)?;
+            external.monitors.push(PortMonitor::new(device, &info, started.port));
+            let pairs = started.rx.into_iter().zip(started.tx).enumerate();
+            all.extend(pairs.map(|(queue, (rx, tx))| PortQueues { port, queue, rx, tx }));
         }
         Ok((external, all))
     }

@@ -184,10 +184,12 @@ impl Transmit for TxPort {
     }
 }
 
-/// The queues of a port of a generator: the far end of a wire, or a device.
+/// A pair of queues of a port of a generator: the far end of a wire, or of a device.
 pub struct PortQueues {
     /// Index of the port in the file.
     pub port: usize,
+    /// Number of the pair, from 0: that of the generator core that uses it.
+    pub queue: usize,
     /// Receives what the chain sends.
     pub rx: RxQueue,
     /// Sends what the chain receives.

@@ -428,8 +428,15 @@ fn ports_are_closed_before_their_functions_are_released() {
     assert!(!log.contains(&"in use".to_owned()), "a port was open when its function was removed: {log:#?}");
     // on wires no functions are needed
     drop(
-        Engine::start_inner(&file, Some(64), Options::default(), &machine, None, || Ok(()))
-            .unwrap_or_else(|e| panic!("{e}")),
+        Engine::start_inner(
+            &file,
+            Some(crate::Wires { depth: 64, per_port: 1 }),
+            Options::default(),
+            &machine,
+            None,
+            || Ok(()),
+        )
+        .unwrap_or_else(|e| panic!("{e}")),
     );
     assert_eq!(machine.log(), log);
 }
