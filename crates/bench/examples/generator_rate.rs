@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         interfaces: vec![],
         remote: None,
     };
-    let expected = ExpectedTraffic { dst_mac: wire::build::DST_MAC, destinations: vec![], trace: None };
+    let expected =
+        ExpectedTraffic { dst_mac: wire::build::DST_MAC, destinations: vec![], trace: None, longest_frame: 60 };
     let dut = ExternalDut::start("null", &spec, expected, Arc::default(), further)?;
     let _lcore = dut.ports().eal().register_thread()?;
     let flows = Flows::new(FlowSettings { count: 1024, ..FlowSettings::v4() })?;

@@ -171,7 +171,7 @@ impl PacketGenerator {
 
     /// Returns the number of ARP requests and neighbor solicitations answered so far.
     pub(crate) fn answers(&self) -> u64 {
-        self.answers
+        self.answers + self.further.iter().map(|core| core.generator.answers).sum::<u64>()
     }
 
     /// Marks a stream as one that the device does not receive: its packets are freed and count as lost.

@@ -582,6 +582,7 @@ fn rejects_both_directions_with_one_port_or_a_capture() {
 
 #[test]
 fn two_generator_cores_have_one_schedule_and_one_accounting() {
+    let _one = crate::common::alone();
     if !has_cpu_0_and_another() {
         return;
     }
