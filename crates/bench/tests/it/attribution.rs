@@ -193,16 +193,49 @@ impl Drop for Bench {
     }
 }
 
-/// Calls `check` with trials of a fault at all loads, from a thread with the priority of measurements: with undisturbed
-/// trials only, or with any.
-fn at_all_loads(settings: &str, undisturbed: bool, check: impl Fn(&TrialOutput) + Sync) {
+/// A process of another session that uses a CPU; ended on drop.
+struct Burner(std::process::Child);
+
+impl Burner {
+    fn start(cpu: usize) -> Burner {
+        let loop_forever = "while :; do :; done";
+        let mut command = std::process::Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "setsid", "sh", "-c", loop_forever]);
+        Burner(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Trials to check.
+#[derive(Clone, Copy, PartialEq)]
+enum Trials {
+    /// Those in which no thread was preempted for long.
+    Undisturbed,
+    Any,
+    /// Any, beside programs that use every CPU.
+    Busy,
+}
+
+/// Calls `check` with trials of a fault at all loads, from a thread with the priority of measurements.
+fn at_all_loads(settings: &str, trials: Trials, check: impl Fn(&TrialOutput) + Sync) {
     let _lock = HOST.write().unwrap_or_else(|e| e.into_inner());
+    let busy = runtime::allowed_cpus().into_iter().filter(|_| trials == Trials::Busy);
+    let _burners: Vec<Burner> = busy.map(Burner::start).collect();
     let measure = || {
         let _session = runtime::SessionPriority::raise();
         runtime::raise_priority();
         let mut bench = Bench::start(settings);
         for load_pps in LOADS {
-            let output = if undisturbed { bench.undisturbed_trial(load_pps) } else { Some(bench.trial(load_pps)) };
+            let output = match trials {
+                Trials::Undisturbed => bench.undisturbed_trial(load_pps),
+                Trials::Any | Trials::Busy => Some(bench.trial(load_pps)),
+            };
             match output {
                 Some(output) => check(&output),
                 None => {
@@ -224,7 +257,7 @@ fn counts(trial: &Trial) -> bool {
 
 #[test]
 fn packets_dropped_by_an_nf_are_lost_by_the_dut() {
-    at_all_loads("drop = 10000", true, |output| {
+    at_all_loads("drop = 10000", Trials::Undisturbed, |output| {
         let trial = &output.trial;
         assert!(trial.dropped_by_nfs > 0 && trial.dropped_by_nfs <= output.drops["planted"], "{trial:?}");
         assert_eq!((trial.lost, counts(trial)), (trial.dropped_by_nfs, true));
@@ -233,7 +266,7 @@ fn packets_dropped_by_an_nf_are_lost_by_the_dut() {
 
 #[test]
 fn a_stall_of_the_dut_is_no_host_interference() {
-    at_all_loads("stall = 20000", true, |output| {
+    at_all_loads("stall = 20000", Trials::Undisturbed, |output| {
         let trial = &output.trial;
         assert!(trial.lost > 0 && !trial.host_interference && counts(trial), "{trial:?}");
         assert!(trial.dut.gap_max >= Duration::from_micros(4900), "{trial:?}");
@@ -244,7 +277,7 @@ fn a_stall_of_the_dut_is_no_host_interference() {
 #[test]
 fn periodic_delay_is_in_the_share_of_samples_that_it_has() {
     for period in [2, 3, 8, 16] {
-        at_all_loads(&format!("delay = {period}"), false, |output| {
+        at_all_loads(&format!("delay = {period}"), Trials::Any, |output| {
             let delays = output.delays.as_ref().unwrap();
             let late = delays.histogram().count_between(500_000, u64::MAX) as f64 / delays.count() as f64;
             let expected = 1.0 / f64::from(period);
@@ -257,15 +290,15 @@ fn periodic_delay_is_in_the_share_of_samples_that_it_has() {
 #[test]
 fn reordering_duplicates_and_damage_are_told_apart() {
     // the last packet may wait for a next one
-    at_all_loads("swap = 1000", true, |output| {
+    at_all_loads("swap = 1000", Trials::Undisturbed, |output| {
         let t = &output.trial;
         assert!(t.reordered > 0 && (t.duplicate, t.corrupt) == (0, 0) && t.lost <= 1, "{t:?}");
     });
-    at_all_loads("duplicate = 1000", true, |output| {
+    at_all_loads("duplicate = 1000", Trials::Undisturbed, |output| {
         let t = &output.trial;
         assert!(t.duplicate > 0 && (t.lost, t.reordered, t.corrupt) == (0, 0, 0), "{t:?}");
     });
-    at_all_loads("corrupt = 1000", true, |output| {
+    at_all_loads("corrupt = 1000", Trials::Undisturbed, |output| {
         let t = &output.trial;
         assert!(t.corrupt > 0 && (t.lost, t.reordered, t.duplicate) == (t.corrupt, 0, 0) && counts(t), "{t:?}");
     });
@@ -273,11 +306,28 @@ fn reordering_duplicates_and_damage_are_told_apart() {
 
 #[test]
 fn buffers_held_by_the_dut_are_not_the_limit_of_the_generator() {
-    at_all_loads("hold = 1000000", true, |output| {
+    at_all_loads("hold = 1000000", Trials::Undisturbed, |output| {
         let trial = &output.trial;
         assert_eq!(trial.received, 0, "{trial:?}");
         assert!(trial.device_loss_ratio() > 0.99 && counts(trial), "{trial:?}");
         assert!(trial.unsent_no_buffer * 10 >= trial.unsent * 9, "{trial:?}");
+    });
+}
+
+#[test]
+fn faults_of_the_dut_are_its_own_on_a_busy_machine() {
+    at_all_loads("drop = 1000", Trials::Busy, |output| {
+        let trial = &output.trial;
+        assert!(trial.dropped_by_nfs > 0 && trial.lost_by_dut() > 0 && counts(trial), "{trial:?}");
+    });
+    at_all_loads("hold = 1000000", Trials::Busy, |output| {
+        let trial = &output.trial;
+        assert!(trial.device_loss_ratio() > 0.9 && counts(trial), "{trial:?}");
+    });
+    // that loss is excused by proven preemption only is checked in every trial
+    at_all_loads("stall = 20000", Trials::Busy, |output| {
+        let trial = &output.trial;
+        assert!(trial.lost > 0 && (trial.host_interference || counts(trial)), "{trial:?}");
     });
 }
 
