@@ -24,6 +24,7 @@
 
 mod accumulate;
 mod changes;
+mod concurrent_connections;
 mod connections;
 mod delay_variation;
 mod displacement;
@@ -35,6 +36,7 @@ mod receive_rate;
 mod registry;
 mod rfc2544;
 mod soak;
+mod tcp_connections;
 
 pub(crate) use accumulate::percentile;
 pub use profile::ProfileSummary;
@@ -87,6 +89,8 @@ pub struct MethodSettings {
     pub search: SearchKind,
     /// Packets per connection in both directions, for the method `connections`.
     pub packets_per_connection: f64,
+    /// Pairs of client address and port, for the method `concurrent-connections`.
+    pub connection_pairs: u64,
     /// Duration of the method `soak`, seconds; by default 10 s, or 2 h if standard.
     pub soak_s: Option<f64>,
     /// Load of the method `soak` as a share of the throughput.
@@ -107,6 +111,7 @@ impl MethodSettings {
             profile: None,
             search: SearchKind::Mlr,
             packets_per_connection: 10.0,
+            connection_pairs: 65_536,
             soak_s: None,
             soak_share: 0.9,
         }

@@ -25,6 +25,7 @@
 //! # trace = "l3-1000"                 # an NFPA trace instead of flows
 //! # stack = "eth/vlan:7/ipv4/udp"     # headers
 //! # short = "10x1024"                 # connections of 10 packets instead of flows, order, trace and stack
+//! # tcp = "response=1024"             # TCP connections with client and server instead of frames, order, trace, stack
 //! # bidirectional = true                  # also into a second port, with the flows reversed
 //! # profile = "day.rhai"              # a script that determines the traffic of each second, instead of all of these
 //! # duration_s = 24                   # length of the profile, if the script does not set it; see `profile`

@@ -9,5 +9,6 @@ pub use counts::{InconsistentCounts, Trial};
 pub use input::{Disturbance, Phase, TrialInput};
 pub use measurer::{Measurer, MeasurerError};
 pub use output::{
-    DelayVariationOutput, DirectionCounts, DisturbanceReport, LossTimes, SecondCounts, StreamOutput, TrialOutput,
+    ConnectionsOutput, DelayVariationOutput, DirectionCounts, DisturbanceReport, LossTimes, SecondCounts, StreamOutput,
+    TrialOutput,
 };

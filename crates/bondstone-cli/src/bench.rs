@@ -81,7 +81,7 @@ pub(crate) struct Bench {
     /// Sends the streams of this Rhai script, which sets their rates for each second, with the method `profile`. See
     /// examples/profiles.
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = [
-        "frames", "flows", "order", "trace", "stack", "vary", "short", "bidirectional", "pcap", "rate", "method"
+        "frames", "flows", "order", "trace", "stack", "vary", "short", "tcp", "bidirectional", "pcap", "rate", "method"
     ])]
     profile: Option<PathBuf>,
     /// Duration of a profile in seconds, 1 to 10000. By default that of the script, or 60.
@@ -93,9 +93,11 @@ pub(crate) struct Bench {
     /// Loss ratio of the goal, such as 0, 0.1% or 0.001.
     #[arg(long)]
     loss: Option<String>,
-    /// Offers this many packets per second, such as 5e6 or 5Mpps, for the duration sum of the goal instead of a search: the method `load`.
-    #[arg(long, value_name = "PPS", conflicts_with = "method", value_parser = packets)]
-    rate: Option<f64>,
+    /// Offers this many packets per second, such as 5e6 or 5Mpps, or connections, such as 100kcps, for the duration sum of
+    /// the goal instead of a search: the method `load`. With the method concurrent-connections, the rate at which
+    /// connections are opened, by default 20kcps.
+    #[arg(long, value_name = "PPS", value_parser = offered_rate)]
+    rate: Option<OfferedRate>,
     /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and
     /// `flow-scale` for throughput with 1 to 10M flows, or those of --flows. By default throughput, which also measures
     /// latency below it.
@@ -130,6 +132,8 @@ pub(crate) struct Bench {
     json: bool,
 }
 
+/// The method whose load may be set in place of a default.
+const CONCURRENT_CONNECTIONS: &str = "concurrent-connections";
 /// Method group for the tests of RFC 2544 §26.
 const RFC2544: &str = "rfc2544";
 /// Method group for the throughput at several numbers of flows.
@@ -156,9 +160,20 @@ fn bits(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a packet rate such as `5e6` or `5 Mpps`.
-fn packets(text: &str) -> Result<f64, String> {
-    Rate::packets_per_second(text).ok_or_else(|| "not a packet rate, such as 5e6 or 5Mpps".to_owned())
+/// A rate per second.
+#[derive(Clone, Copy, Debug)]
+enum OfferedRate {
+    Packets(f64),
+    Connections(f64),
+}
+
+/// Parses a packet rate such as `5e6` or `5 Mpps`, or a rate of connections such as `100kcps`.
+fn offered_rate(text: &str) -> Result<OfferedRate, String> {
+    let rate = match text.strip_suffix("cps") {
+        Some(number) => Rate::packets_per_second(&format!("{number}pps")).map(OfferedRate::Connections),
+        None => Rate::packets_per_second(text).map(OfferedRate::Packets),
+    };
+    rate.ok_or_else(|| "not a rate of packets or connections, such as 5e6, 5Mpps or 100kcps".to_owned())
 }
 
 /// Parses the duration of a soak.
@@ -187,6 +202,13 @@ struct Synthetic {
     /// `,syn-data` SYNs carry data.
     #[arg(long, value_name = "PACKETS[xOPEN]", conflicts_with_all = ["flows", "order"])]
     short: Option<String>,
+    /// TCP connections with client and server, such as request=100,response=1000; with transactions=N requests each,
+    /// hold=TIME before the close, timeout=TIME and retries=N of retransmissions, and dsr if servers answer directly.
+    /// --flows is the number of pairs of client address and port, by default 65536.
+    #[arg(long, value_name = "SETTINGS", conflicts_with_all = [
+        "frames", "order", "trace", "stack", "vary", "short", "bidirectional"
+    ])]
+    tcp: Option<String>,
     /// Sends in both directions at the same rate: into a second port the same flows with addresses, ports and MAC
     /// addresses swapped, or the reverse direction of the trace. Rates are per direction.
     #[arg(long, conflicts_with = "short")]
@@ -266,7 +288,8 @@ impl Bench {
             self.captures.spec(run.traffic.captures())?.is_some_and(|c| c.speed.is_some()) && !run.traffic.keeps_gaps();
         let settings = self.settings(run.settings.clone(), keeps_gaps)?;
         let traffic = self.traffic(run.traffic.clone(), flows, &settings)?;
-        let settings = self.with_traffic(&traffic, settings)?;
+        let mut settings = self.with_traffic(&traffic, settings)?;
+        settings.rate_pps = self.rate_pps(&traffic, settings.goal)?.or(settings.rate_pps);
         run.generator.check(&traffic, &settings).map_err(|(problem, remedy)| {
             Diagnostics(vec![Diagnostic::new(problem).value(&run.generator).remedy(remedy)])
         })?;
@@ -288,7 +311,6 @@ impl Bench {
             settings = MeasurementSettings { thoroughness: Thoroughness::Standard, goal: Goal::rfc2544(), ..settings };
         }
         settings.goal = self.goal(settings.goal)?;
-        self.check_rate(settings.goal)?;
         for name in &self.method {
             let selectable = |m: &&method::MethodInfo| m.properties.load != LoadChoice::Given;
             let mut names = method::METHODS.iter().filter(selectable).map(|m| m.name);
@@ -300,6 +322,11 @@ impl Bench {
             }
         }
         match &self.method[..] {
+            names if self.rate.is_some() && names.iter().any(|name| name != CONCURRENT_CONNECTIONS) => {
+                let problem =
+                    format!("--rate is the load of the method load, or of {CONCURRENT_CONNECTIONS}; leave out one");
+                return Err(option_error("method", names.join(","), problem));
+            }
             [] if keeps_gaps || self.rate.is_some() => settings.methods = vec![method::GIVEN_LOAD.to_owned()],
             [] => {}
             names => {
@@ -311,7 +338,7 @@ impl Bench {
                 settings.methods = names.iter().flat_map(one).collect();
             }
         }
-        settings.rate_pps = self.rate.or(settings.rate_pps.filter(|_| !keeps_gaps));
+        settings.rate_pps = settings.rate_pps.filter(|_| !keeps_gaps);
         settings.search = self.search.unwrap_or(settings.search);
         settings.line_rate_bps = self.line.or(settings.line_rate_bps);
         settings.soak_s = self.soak.map(|t| t.as_secs_f64()).or(settings.soak_s);
@@ -344,18 +371,28 @@ impl Bench {
         }
     }
 
-    /// Checks that a trial has at least one packet at the rate, and that the generator can number the packets.
-    fn check_rate(&self, goal: Goal) -> anyhow::Result<()> {
-        let Some(rate) = self.rate else { return Ok(()) };
-        let least = (1.0 / goal.final_s()).max(1.0);
-        if (least..=traffic::pace::MAX_PPS).contains(&rate) {
-            return Ok(());
+    /// Returns the rate of the option in packets per second. Checks that a trial has at least one packet or connection, and
+    /// that the generator can number the packets.
+    fn rate_pps(&self, traffic: &TrafficSpec, goal: Goal) -> anyhow::Result<Option<f64>> {
+        let Some(rate) = self.rate else { return Ok(None) };
+        let packets = traffic.packets_per_connection().map(f64::from);
+        let (value, each, unit) = match (rate, packets) {
+            (OfferedRate::Packets(pps), _) => (pps, 1.0, "packets/s"),
+            (OfferedRate::Connections(cps), Some(packets)) => (cps, packets, "connections/s"),
+            (OfferedRate::Connections(cps), None) => {
+                let problem = "connections per second, but the traffic has none; add --tcp response=1024";
+                return Err(option_error("rate", format!("{cps}cps"), problem));
+            }
+        };
+        let least_pps = packets.unwrap_or(1.0) * (1.0 / goal.final_s()).max(1.0);
+        if (least_pps..=traffic::pace::MAX_PPS).contains(&(value * each)) {
+            return Ok(Some(value * each));
         }
-        let most = traffic::pace::MAX_PPS;
+        let (least, most) = (least_pps / each, traffic::pace::MAX_PPS / each);
         Err(option_error(
             "rate",
-            rate,
-            format!("is not in the range {least} to {most} packets/s; a trial needs at least one packet"),
+            value,
+            format!("is not in the range {least} to {most} {unit}; a trial needs at least one packet or connection"),
         ))
     }
 
@@ -378,25 +415,27 @@ impl Bench {
             self.synthetic.trace.as_deref(),
             self.synthetic.stack.as_deref(),
             self.synthetic.short.as_deref(),
+            self.synthetic.tcp.as_deref(),
             &self.synthetic.vary,
         )
         .map_err(input_error)?;
         let default =
             SyntheticOptions { bidirectional: default.bidirectional || self.synthetic.bidirectional, ..default };
-        if options.short.is_some() || options == SyntheticOptions::default() {
-            let synthetic = if options.short.is_some() { options } else { default };
+        let has_connections = options.short.is_some() || options.tcp.is_some();
+        if has_connections || options == SyntheticOptions::default() {
+            let synthetic = if has_connections { options } else { default };
             return Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?);
         }
         let (trace, stack) = (options.trace.or(default.trace), options.stack.or(default.stack));
         let vary = if options.vary.is_empty() { default.vary } else { options.vary };
-        let synthetic = SyntheticOptions { trace, stack, short: None, vary, ..default };
+        let synthetic = SyntheticOptions { trace, stack, short: None, tcp: None, vary, ..default };
         Ok(synthetic.checked(has_flows, self.order.is_some()).map_err(input_error)?)
     }
 
     /// Returns true if an option describes synthetic traffic.
     fn sets_synthetic(&self, count: Option<u32>) -> bool {
-        let Synthetic { trace, stack, vary, short, bidirectional } = &*self.synthetic;
-        let texts = [&self.frames, trace, stack, short];
+        let Synthetic { trace, stack, vary, short, tcp, bidirectional } = &*self.synthetic;
+        let texts = [&self.frames, trace, stack, short, tcp];
         texts.into_iter().any(Option::is_some)
             || count.is_some()
             || self.order.is_some()
@@ -421,7 +460,7 @@ impl Bench {
         if let TrafficSpec::Profile(timetable) = &default {
             if self.captures.spec(None)?.is_some() || self.sets_synthetic(count) {
                 let problem = "the scenario sends a profile, whose script describes the traffic; leave out --pcap, --frames, --flows, \
-                               --order, --trace, --stack, --vary, --short and --bidirectional";
+                               --order, --trace, --stack, --vary, --short, --tcp and --bidirectional";
                 let d = Diagnostic::new(problem).value(timetable.profile().path().display());
                 return Err(Diagnostics(vec![d]).into());
             }
@@ -435,12 +474,18 @@ impl Bench {
         }
         let frames_option = self.frames.as_deref().map(parse_frames).transpose()?;
         match default {
-            TrafficSpec::Synthetic { frames, flows, order, options } => Ok(TrafficSpec::Synthetic {
-                frames: frames_option.unwrap_or(frames),
-                flows: count.unwrap_or(flows),
-                order: self.order.unwrap_or(order),
-                options: self.synthetic_options(options, count.is_some())?,
-            }),
+            TrafficSpec::Synthetic { frames, flows, order, options } => {
+                let had_connections = options.tcp.is_some();
+                let options = self.synthetic_options(options, count.is_some())?;
+                // a number of flows is none of pairs of address and port
+                let default = if options.tcp.is_some() == had_connections { flows } else { options.default_flows() };
+                Ok(TrafficSpec::Synthetic {
+                    frames: frames_option.unwrap_or(frames),
+                    flows: count.unwrap_or(default),
+                    order: self.order.unwrap_or(order),
+                    options,
+                })
+            }
             others => Ok(others),
         }
     }

@@ -12,7 +12,7 @@ pub(crate) struct Captures {
     /// Replays a capture (pcap or pcapng, also gzipped) with frames of up to 15,996 bytes; captures larger than 64 MiB
     /// are streamed from the file. A second capture, given by another --pcap or after a comma, is sent into the second
     /// port at the same time, as with --bidirectional.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "vary", "short", "bidirectional"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["frames", "flows", "order", "trace", "stack", "vary", "short", "tcp", "bidirectional"])]
     pcap: Vec<PathBuf>,
     /// Rewrites IP addresses of a capture by prefix, such as 10.0.0.0/16=198.18.0.0/16, both of the same length; of
     /// several, separated by commas, the first that matches applies. Checksums are updated.
@@ -78,7 +78,7 @@ impl Captures {
 
 /// Returns the error for options of synthetic traffic in a scenario that replays a capture.
 pub(crate) fn replay_conflict(captured: &CaptureSpec) -> anyhow::Error {
-    let problem = "the scenario replays a capture; --frames, --flows, --order, --trace, --stack, --vary, --short and \
+    let problem = "the scenario replays a capture; --frames, --flows, --order, --trace, --stack, --vary, --short, --tcp and \
     --bidirectional apply to synthetic traffic only";
     let name = TrafficSpec::Capture(captured.clone()).frame_names().join(",");
     Diagnostics(vec![Diagnostic::new(problem).value(name)]).into()

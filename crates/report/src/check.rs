@@ -116,6 +116,10 @@ fn check_trial(path: &str, t: &Trial) -> std::result::Result<(), Error> {
         let value = format!("{} + {}", t.received, t.lost);
         return Err(Error::value(path, value, format!("received + lost must equal sent, {}", t.sent)));
     }
+    if let Some(c) = t.connections.as_ref().filter(|c| c.completed.saturating_add(c.failed.sum()) != c.opened) {
+        let (path, value) = (format!("{path}.connections"), format!("{} + {}", c.completed, c.failed.sum()));
+        return Err(Error::value(&path, value, format!("completed + failed must equal opened, {}", c.opened)));
+    }
     check_histogram(path, "latency_hdr", t.latency_hdr.as_deref())?;
     check_histogram(path, "lateness_hdr", t.lateness_hdr.as_deref())
 }

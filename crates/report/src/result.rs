@@ -18,7 +18,7 @@ pub use node::Node;
 pub use profile::{Profile, Stream, StreamLatency};
 pub use quantity::{Axis, Quantity, Series, Spread};
 pub use traffic::{Frames, Mix, MixPart, Trace, Traffic};
-pub use trial::{Phase, PollTimes, Trial};
+pub use trial::{Connections, FailedConnections, Phase, PollTimes, Trial};
 
 use crate::limit;
 use schemars::JsonSchema;

@@ -85,6 +85,12 @@ impl AddressRange {
         (bits(self.last) - bits(self.first)).saturating_add(1)
     }
 
+    /// Returns the number of an address in the range.
+    pub fn position(&self, address: IpAddr) -> Option<u128> {
+        let is_within = address.is_ipv4() == self.is_ipv4() && (self.first..=self.last).contains(&address);
+        is_within.then(|| bits(address) - bits(self.first))
+    }
+
     /// Address number `index`, starting over behind the last one.
     pub fn nth(&self, index: u128) -> IpAddr {
         from_bits(self.is_ipv4(), bits(self.first) + index % self.len())

@@ -55,6 +55,7 @@ pub mod short_connections;
 pub mod size;
 pub mod stack;
 pub mod stream;
+pub mod tcp;
 pub mod template;
 pub mod variation;
 

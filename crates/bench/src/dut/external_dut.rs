@@ -33,6 +33,9 @@ const CHECK_PACKETS: u64 = 200;
 const CHECK_INTERVAL: Duration = Duration::from_micros(200);
 /// Time limit for receiving the packets of the forwarding check.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
+/// Rate and duration of the check of TCP connections.
+const CHECK_CONNECTIONS_PER_S: f64 = 1000.0;
+const CHECK_CONNECTIONS_S: f64 = 0.1;
 /// Attempts of the forwarding check; a device may have to learn addresses first.
 const CHECK_ATTEMPTS: u32 = 10;
 /// Time limit for the first packet to be forwarded. A device that touches hundreds of megabytes of new memory takes
@@ -140,8 +143,11 @@ impl ExternalDut {
     /// requires.
     ///
     /// # Errors
-    /// If packets are lost or changed otherwise.
+    /// If packets are lost or changed otherwise, or if TCP connections fail.
     pub fn check_forwarding(&mut self, traffic: &PreparedTraffic) -> Result<(), DutError> {
+        if traffic.tcp_settings().is_some() {
+            return self.check_connections(traffic);
+        }
         (0..usize::from(traffic.directions())).try_for_each(|stream| self.check_stream(traffic, stream))
     }
 
@@ -184,6 +190,34 @@ impl ExternalDut {
                 ))
             }
         }
+    }
+
+    /// Checks that TCP connections complete at a low rate.
+    fn check_connections(&mut self, traffic: &PreparedTraffic) -> Result<(), DutError> {
+        let mut source = traffic.packet_source();
+        let frames = traffic.tcp_settings().map_or(1, |settings| settings.client_frames());
+        let input = TrialInput::constant(CHECK_CONNECTIONS_PER_S * f64::from(frames), CHECK_CONNECTIONS_S);
+        let status = ProgramStatus { run_delays: RefCell::new(RunDelays::new(self.started.processes())) };
+        let (mut failed, mut attempts, warm_up_end) = (String::new(), 0, Instant::now() + WARM_UP_TIMEOUT);
+        while attempts < CHECK_ATTEMPTS {
+            self.check()?;
+            let output = self.generator.trial(&status, &mut source, &mut [], &input);
+            let output = output.map_err(|e| self.context.error(e.to_string(), "use shorter connections"))?;
+            let Some(counts) = output.trial.connections else { return Ok(()) };
+            if counts.completed == counts.opened || self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let causes = counts.failed.causes().into_iter().filter(|(_, n)| *n != 0);
+            let causes: Vec<_> = causes.map(|(cause, n)| format!("{n} {cause}")).collect();
+            failed =
+                format!("{} of {} TCP connections failed: {}", counts.failed.sum(), counts.opened, causes.join(", "));
+            attempts += u32::from(counts.completed != 0 || Instant::now() > warm_up_end);
+        }
+        let (configuration, output) = (&self.started.description().configuration, self.started.output_tail());
+        Err(self.context.error(
+            failed,
+            format!("check that it forwards in both directions, and its configuration:\n{configuration}\n{output}"),
+        ))
     }
 
     /// Returns the number of cores of the generator.

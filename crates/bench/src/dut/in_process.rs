@@ -107,6 +107,11 @@ impl InProcessDut {
         self.generator.core_count()
     }
 
+    /// Returns true if a chain receives the packets of each direction.
+    pub(crate) fn receives_both_directions(&self) -> bool {
+        self.generator.is_connected(0) && self.generator.is_connected(1)
+    }
+
     /// Returns the number of directions that can be offered at once.
     pub fn directions(&self) -> usize {
         self.generator.stream_count()

@@ -91,7 +91,7 @@ impl DutMeasurer<'_> {
         }
         if !self.further.is_empty() && !self.traffic.is_divisible() {
             return unsupported(
-                "a capture, a profile or traffic of short connections",
+                "a capture, a profile or traffic of connections",
                 "sent by several generator cores",
                 "name one CPU of the generator: --core 1",
             );
@@ -109,11 +109,23 @@ impl DutMeasurer<'_> {
             RunningDut::Simulated(_) => ("a simulated device", 1),
             RunningDut::ExternalGenerator(_) => ("a device with another generator", 2),
         };
-        if self.source.streams.len() > directions {
+        let needed = if self.traffic.is_bidirectional() { 2 } else { 1 };
+        if self.source.streams.len().max(needed) > directions {
             return unsupported(
                 name,
-                "offered bidirectional traffic",
-                "add a second port, or remove bidirectional or the second capture",
+                "offered traffic in both directions",
+                "add a second port, or remove bidirectional, tcp or the second capture",
+            );
+        }
+        let are_answers_forwarded = match &self.dut {
+            RunningDut::InProcess(dut) => dut.receives_both_directions(),
+            _ => true,
+        };
+        if self.traffic.tcp_settings().is_some_and(|settings| !settings.dsr) && !are_answers_forwarded {
+            return unsupported(
+                name,
+                "offered TCP connections, as no chain forwards the answers of the servers",
+                "add a chain from the second port, or dsr to --tcp if servers answer directly",
             );
         }
         match (&self.dut, input.disturbance) {

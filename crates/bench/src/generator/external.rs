@@ -71,7 +71,7 @@ impl Generator {
         if *options != (SyntheticOptions { bidirectional: options.bidirectional, ..SyntheticOptions::default() })
             || *order != Order::default()
         {
-            return Err(("cannot send these flows", "remove order, trace, stack and short"));
+            return Err(("cannot send these flows", "remove order, trace, stack, vary, short and tcp"));
         }
         let all = |has: fn(&Properties) -> bool| {
             settings.methods.iter().all(|name| method::find(name).is_ok_and(|method| has(&method.properties)))

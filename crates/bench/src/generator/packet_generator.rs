@@ -18,6 +18,7 @@ use traffic::receiver::Arrival;
 use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, neighbors, pacer, sequence};
 use wire::MacAddr;
 
+mod connections;
 mod cores;
 mod exchange;
 mod preemption;
@@ -180,6 +181,11 @@ impl PacketGenerator {
         self.further.iter_mut().for_each(|core| core.generator.disconnect(stream));
     }
 
+    /// Returns true if the device receives from the port of a stream.
+    pub(crate) fn is_connected(&self, stream: usize) -> bool {
+        self.tx.get(stream).is_some_and(|tx| tx.is_connected)
+    }
+
     /// Returns the number of cores.
     pub(crate) fn core_count(&self) -> usize {
         1 + self.further.len()
@@ -215,6 +221,9 @@ impl PacketGenerator {
     ) -> Result<TrialOutput, PaceError> {
         if input.profile {
             return self.run_profile(dut, source, input);
+        }
+        if let [StreamSource::Tcp(endpoints)] = &mut source.streams[..] {
+            return self.run_connections(dut, endpoints, input);
         }
         let hz = clock::hz();
         let created_before = if source.has_unnumbered_packets() { dut.created_packets() } else { 0 };
@@ -442,8 +451,14 @@ impl PacketGenerator {
     /// Publishes the progress if it is time to.
     #[inline(always)]
     fn publish(&mut self, receiver: &Receiver, now: u64) {
+        self.publish_latencies(now, || (receiver.latency().count(), receiver.latency_sum_ns()));
+    }
+
+    /// Publishes the progress with the number of latencies and their sum if it is time to.
+    #[inline(always)]
+    fn publish_latencies(&mut self, now: u64, latencies: impl FnOnce() -> (u64, u64)) {
         if now >= self.publish_at {
-            let (latencies, latency_sum_ns) = (receiver.latency().count(), receiver.latency_sum_ns());
+            let (latencies, latency_sum_ns) = latencies();
             let (sent, received) = self.counts();
             let counts = LiveCounts { sent, received, latencies, latency_sum_ns, at: now };
             self.publish_at = self.progress.publish(counts);
@@ -567,6 +582,7 @@ impl PacketGenerator {
         match &mut source.streams[stream] {
             StreamSource::Synthetic(synthetic) => self.send_from(synthetic, stream, due, purpose),
             StreamSource::Replay(replay) => self.send_from(replay, stream, due, purpose),
+            StreamSource::Tcp(_) => 0,
         }
     }
 
@@ -723,6 +739,7 @@ impl PacketGenerator {
         let (packet, numbered) = match &mut source.streams[stream] {
             StreamSource::Synthetic(synthetic) => synthetic.packet(probe, &mut self.buffers),
             StreamSource::Replay(replay) => replay.packet(probe, &mut self.buffers),
+            StreamSource::Tcp(_) => None,
         }?;
         tx.sequence += u64::from(numbered);
         Some(packet)

@@ -4,13 +4,14 @@ use crate::generator::capture_timing::{self, CaptureTiming};
 use crate::traffic_spec::CaptureFile;
 use crate::traffic_spec::profile::Timetable;
 use dpdk::Mempool;
-use packet::{Batch, Packet};
+use packet::{Batch, Packet, clock};
 use std::sync::Arc;
 use std::time::Duration;
 use traffic::capture::PROBE_EVERY;
 use traffic::short_connections::Connections;
 use traffic::size::Cycle;
-use traffic::{Fields, FrameSequence, Pacer, Picker, Probe, Short, Stream, Template};
+use traffic::tcp::{Client, Server, TcpSettings};
+use traffic::{Fields, FlowSettings, FrameSequence, Pacer, Picker, Probe, Short, Stream, Template};
 use wire::MacAddr;
 
 /// Largest number of received packets that are kept for sending again.
@@ -20,7 +21,7 @@ const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A source of packets. Consecutive trials continue where the previous one ended.
 pub struct PacketSource<'a> {
-    /// At least one stream, each sent into a port of its own.
+    /// At least one stream, each sent into a port of its own; or only the ends of TCP connections.
     pub(crate) streams: Vec<StreamSource<'a>>,
     /// Timetable of a profile.
     pub(crate) timetable: Option<&'a Timetable>,
@@ -32,6 +33,17 @@ pub struct PacketSource<'a> {
 pub(crate) enum StreamSource<'a> {
     Synthetic(SyntheticFrames<'a>),
     Replay(ReplayFrames<'a>),
+    Tcp(Box<Endpoints>),
+}
+
+/// The ends of TCP connections.
+pub(crate) struct Endpoints {
+    pub(crate) client: Client,
+    pub(crate) server: Server,
+    pub(crate) settings: TcpSettings,
+    pub(crate) host_mac: MacAddr,
+    /// Time of the creation, ticks: time 0 of the client.
+    pub(crate) created: u64,
 }
 
 /// Synthetic frames, each with a sequence number except SYNs without data.
@@ -62,6 +74,14 @@ pub(crate) struct ReplayFrames<'a> {
     stream: Option<Box<Stream>>,
     /// Timing of the capture, if it is kept.
     timing: Option<CaptureTiming<'a>>,
+}
+
+impl Endpoints {
+    /// Sets the counts to zero.
+    pub(crate) fn reset_counts(&mut self) {
+        self.client.reset_counts();
+        self.server.reset_counts();
+    }
 }
 
 impl<'a> PacketSource<'a> {
@@ -102,6 +122,18 @@ impl<'a> PacketSource<'a> {
         }))
     }
 
+    /// Returns the ends of TCP connections between the addresses of `flows`.
+    pub(crate) fn tcp(flows: &FlowSettings, settings: TcpSettings) -> Self {
+        let (client, server) = (Client::new(settings.client(flows), 0), Server::new(settings.server(flows)));
+        PacketSource::single(StreamSource::Tcp(Box::new(Endpoints {
+            client,
+            server,
+            settings,
+            host_mac: flows.src_mac,
+            created: clock::cycles(),
+        })))
+    }
+
     /// Returns a source of the frames of a capture; one that does not fit into memory is read while it is sent.
     pub(crate) fn replay(trace: &'a CaptureFile, seed: u64, timing: Option<CaptureTiming<'a>>) -> Self {
         let capture = trace.capture();
@@ -128,7 +160,7 @@ impl<'a> PacketSource<'a> {
     pub(crate) fn timing(&self, stream: usize) -> Option<&CaptureTiming<'a>> {
         match &self.streams[stream] {
             StreamSource::Replay(replay) => replay.timing.as_ref(),
-            StreamSource::Synthetic(_) => None,
+            StreamSource::Synthetic(_) | StreamSource::Tcp(_) => None,
         }
     }
 
@@ -160,7 +192,7 @@ impl<'a> PacketSource<'a> {
             StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Connections(connections), .. }) => {
                 connections.short().probe_at()
             }
-            StreamSource::Replay(_) => usize::MAX,
+            StreamSource::Replay(_) | StreamSource::Tcp(_) => usize::MAX,
         }
     }
 
@@ -174,6 +206,7 @@ impl<'a> PacketSource<'a> {
             StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Connections(connections), .. }) => {
                 Some(connections.short().flows().src_mac)
             }
+            StreamSource::Tcp(endpoints) => Some(endpoints.host_mac),
             StreamSource::Replay(_) => None,
         }
     }
@@ -181,7 +214,7 @@ impl<'a> PacketSource<'a> {
     /// Returns the mean number of packets per packet with a sequence number.
     pub(crate) fn probe_interval(&self) -> u64 {
         match &self.streams[0] {
-            StreamSource::Synthetic(_) => 1,
+            StreamSource::Synthetic(_) | StreamSource::Tcp(_) => 1,
             StreamSource::Replay(_) => PROBE_EVERY,
         }
     }
@@ -201,7 +234,7 @@ impl<'a> PacketSource<'a> {
             StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Connections(connections), .. }) => {
                 !connections.short().settings().data_in_syn
             }
-            StreamSource::Replay(_) => true,
+            StreamSource::Replay(_) | StreamSource::Tcp(_) => true,
         }
     }
 }

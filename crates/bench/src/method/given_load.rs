@@ -3,6 +3,7 @@
 use super::accumulate::LatencyAccumulator;
 use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
 use super::properties::{LoadChoice, Properties};
+use super::tcp_connections::TcpConnections;
 use super::{MethodOutput, Thoroughness};
 use crate::search::{LimitedBy, Outcome, Remark};
 use crate::trial::{Trial, TrialInput, TrialOutput};
@@ -13,6 +14,7 @@ use report::{Quantity, Summary};
 pub(super) struct GivenLoad {
     asked_s: f64,
     latencies: LatencyAccumulator,
+    connections: TcpConnections,
     /// Forwarding rates of all trials.
     forwarded: Vec<f64>,
     /// Trials that count and exceed the loss ratio.
@@ -71,6 +73,7 @@ impl Procedure for GivenLoad {
 
     fn record(&mut self, context: &MethodContext, _: &TrialInput, output: TrialOutput) {
         self.latencies.record(&output);
+        self.connections.record(&output);
         let trial = &output.trial;
         self.forwarded.push(trial.forwarding_pps());
         let (outcome, goal) = (Outcome::of(trial), &context.settings.goal);
@@ -114,6 +117,7 @@ impl Procedure for GivenLoad {
                 Quantity::new("loss", "ratio", self.all.loss_ratio()),
             ];
         }
+        self.connections.report(output);
         if self.excused.intended != 0 {
             let excused = self.forwarded.len() - self.judged;
             output.deviations.push(format!(

@@ -26,6 +26,8 @@ pub enum LoadChoice {
     Search,
     /// The load is given.
     Given,
+    /// A low load that the method sets, unless one is given.
+    Fixed,
     /// The highest load that the generator can send.
     Highest,
     /// A profile script specifies it for every second.
@@ -37,7 +39,7 @@ impl LoadChoice {
     pub const fn description(self) -> Option<&'static str> {
         match self {
             LoadChoice::Search => None,
-            LoadChoice::Given => Some("one load"),
+            LoadChoice::Given | LoadChoice::Fixed => Some("one load"),
             LoadChoice::Highest => Some("the highest load the generator can send"),
             LoadChoice::Profile => Some("a profile"),
         }
@@ -49,8 +51,10 @@ impl LoadChoice {
 pub enum RequiredTraffic {
     /// Any traffic except a profile.
     Any,
-    /// Short connections.
+    /// Short connections, or TCP connections with client and server.
     Connections,
+    /// TCP connections with client and server.
+    Tcp,
     /// The streams of a profile.
     Profile,
 }

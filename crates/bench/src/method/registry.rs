@@ -1,6 +1,7 @@
 //! The list of methods.
 
 use super::changes::Changes;
+use super::concurrent_connections::ConcurrentConnections;
 use super::connections::Connections;
 use super::delay_variation::DelayVariation;
 use super::given_load::GivenLoad;
@@ -32,6 +33,7 @@ pub const METHODS: &[MethodInfo] = &[
     info::<Soak>(),
     info::<Changes>(),
     info::<Connections>(),
+    info::<ConcurrentConnections>(),
     info::<Profile>(),
 ];
 

@@ -335,7 +335,7 @@ fn counts_connections() {
     let output = run_on("connections", &settings, "capacity=3e6");
     near(value(&output, "connections"), output.summary.lower_pps / 8.0, 1e-12);
     assert!(value(&output, "connections, upper bound") > 3e6 / 8.0);
-    assert_eq!(output.method.standard, None);
+    assert_deviation(&output, "no endpoint waits for replies");
 }
 
 /// The simulated device of docs/reference/methods.md and its results there.
@@ -348,7 +348,8 @@ fn reproduces_the_examples_of_the_documentation() {
     };
     let (binary, mlr) = (by("binary"), by("mlr"));
     let kpps: Vec<_> = binary.trials.iter().map(|trial| (trial.load_pps / 1e3).round()).collect();
-    assert_eq!(kpps, [4000.0, 2001.0, 3000.0, 2500.0, 2750.0, 2875.0, 2938.0, 2969.0, 2985.0, 2992.0]);
+    // the trial at the throughput follows
+    assert_eq!(kpps[..10], [4000.0, 2001.0, 3000.0, 2500.0, 2750.0, 2875.0, 2938.0, 2969.0, 2985.0, 2992.0]);
     assert!(binary.trials[2].lost > 0 && binary.trials[3..].iter().all(|trial| trial.lost == 0));
     let trials: Vec<_> =
         mlr.trials.iter().map(|trial| ((trial.load_pps / 1e3).round(), trial.duration_s.round())).collect();
@@ -359,7 +360,8 @@ fn reproduces_the_examples_of_the_documentation() {
 fn durations_in_the_registry_are_about_right() {
     let device = "capacity=3e6,buffer=900,reset=0.3,change=1e-4";
     let mut wrong: Vec<(&str, Thoroughness, f64)> = vec![];
-    for about in simulated() {
+    // connections are not held by a simulated device
+    for about in simulated().iter().filter(|about| about.name != "concurrent-connections") {
         for (form, expected_s) in [(Thoroughness::Quick, about.quick_s), (Thoroughness::Standard, about.standard_s)] {
             let (_, seconds) = run_to_end(about.name, &settings(form), &mut device.parse::<Simulated>().unwrap());
             println!("{} {form:?}: {seconds:.1} s, expected {expected_s}", about.name);
@@ -388,9 +390,9 @@ fn a_simulated_device_rejects_a_profile() {
 #[test]
 fn repeats_trials_with_host_interference() {
     let given = MethodSettings { throughput_pps: Some(3e6), ..settings(Thoroughness::Quick) };
-    for about in
-        simulated().iter().filter(|about| !matches!(about.name, "soak" | "throughput" | "connections" | "back-to-back"))
-    {
+    let many =
+        |name: &str| !matches!(name, "soak" | "throughput" | "connections" | "concurrent-connections" | "back-to-back");
+    for about in simulated().iter().filter(|about| many(about.name)) {
         let output = run_on(about.name, &given, "capacity=5e6,gap=0.4,reset=0.1,change=1e-5,seed=3");
         assert!(output.trials.iter().any(|trial| trial.host_interference), "{}", about.name);
         let plain = run_on(about.name, &given, "capacity=5e6,reset=0.1,change=1e-5");

@@ -35,7 +35,6 @@ const DEFAULT_PAIRS: u32 = 500;
 const PAIRS_RANGE: std::ops::RangeInclusive<u32> = 20..=100_000;
 /// Frame sizes and number of flows by default.
 const DEFAULT_FRAMES: &str = "64";
-const DEFAULT_FLOWS: u32 = 1024;
 /// Labels of every measurement in a cell, reserved as names of parameters.
 const CELL_LABELS: [&str; 2] = ["frames", FLOWS_LABEL];
 const FLOWS_LABEL: &str = "flows";
@@ -280,8 +279,9 @@ impl Checker<'_> {
         }
         // a parameter is checked in every cell
         let written = traffic.flows.as_ref().filter(|flows| !has_parameter(Some(flows)));
-        let flows = written.and_then(|flows| self.flows(&as_text(flows), flows.span())).unwrap_or(DEFAULT_FLOWS);
-        TrafficSpec::Synthetic { frames, flows, order, options: self.synthetic_options(traffic) }
+        let flows = written.and_then(|flows| self.flows(&as_text(flows), flows.span()));
+        let options = self.synthetic_options(traffic);
+        TrafficSpec::Synthetic { frames, flows: flows.unwrap_or(options.default_flows()), order, options }
     }
 
     /// Parses a number of flows.
@@ -297,15 +297,26 @@ impl Checker<'_> {
     fn synthetic_options(&mut self, traffic: &Traffic) -> SyntheticOptions {
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.get_ref().clone());
         let (trace, stack, short) = (text(&traffic.trace), text(&traffic.stack), text(&traffic.short));
+        let tcp = text(&traffic.tcp);
+        if let (Some(frames), Some(_)) = (&traffic.frames, &tcp) {
+            let remedy = "remove it: TCP connections have frames of their own";
+            self.error(frames.span(), frames.get_ref(), "sizes of frames with tcp", remedy);
+        }
         // a parameter is checked in every cell
         let trace = trace.filter(|trace| !trace.contains("${"));
         let vary = traffic.vary.as_ref().map_or(&[][..], |vary| vary.get_ref());
-        let options = SyntheticOptions::parse(trace.as_deref(), stack.as_deref(), short.as_deref(), vary);
+        let options =
+            SyntheticOptions::parse(trace.as_deref(), stack.as_deref(), short.as_deref(), tcp.as_deref(), vary);
         let bidirectional = traffic.bidirectional.as_ref().is_some_and(|both| *both.get_ref());
         let options = options.map(|options| SyntheticOptions { bidirectional, ..options });
         options.and_then(|options| options.checked(traffic.flows.is_some(), traffic.order.is_some())).unwrap_or_else(
             |(name, d)| {
-                let written = [("trace", &traffic.trace), ("stack", &traffic.stack), ("short", &traffic.short)];
+                let written = [
+                    ("trace", &traffic.trace),
+                    ("stack", &traffic.stack),
+                    ("short", &traffic.short),
+                    ("tcp", &traffic.tcp),
+                ];
                 let span = written.into_iter().find(|(known, _)| *known == name).and_then(|(_, text)| text.as_ref());
                 let vary = traffic.vary.as_ref().filter(|_| name == "vary").map(Spanned::span);
                 let span = span

@@ -180,6 +180,7 @@ pub(super) struct Traffic {
     pub(super) stack: Option<Spanned<String>>,
     pub(super) vary: Option<Spanned<Vec<String>>>,
     pub(super) short: Option<Spanned<String>>,
+    pub(super) tcp: Option<Spanned<String>>,
     pub(super) bidirectional: Option<Spanned<bool>>,
     pub(super) profile: Option<Spanned<String>>,
     pub(super) duration_s: Option<Spanned<u32>>,

@@ -11,9 +11,6 @@ use traffic::Order;
 
 /// Frame sizes of RFC 2544 §9.1 for Ethernet, bytes with FCS.
 const RFC2544_SIZES: &str = "64,128,256,512,1024,1280,1518";
-/// Number of flows by default.
-const DEFAULT_FLOWS: u32 = 1024;
-
 /// DUT to measure.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
@@ -79,7 +76,7 @@ impl<'a> Run<'a> {
             cell: BTreeMap::new(),
             traffic: TrafficSpec::Synthetic {
                 frames: parse_frame_sizes(RFC2544_SIZES).unwrap_or_default(),
-                flows: DEFAULT_FLOWS,
+                flows: SyntheticOptions::default().default_flows(),
                 order: Order::default(),
                 options: SyntheticOptions::default(),
             },

@@ -158,8 +158,16 @@ impl Session {
         let mut throughput: Option<KnownThroughput> = None;
         for name in &run.settings.methods {
             let method = method::find(name).map_err(|source| SessionError::Method { name: name.clone(), source })?;
-            if method.properties.traffic == RequiredTraffic::Connections && !run.traffic.has_connections() {
-                let reason = "the traffic has no connections; add --short 10x1024";
+            let missing = match method.properties.traffic {
+                RequiredTraffic::Connections if run.traffic.packets_per_connection().is_none() => {
+                    Some("the traffic has no connections; add --tcp response=1024, or --short 10x1024")
+                }
+                RequiredTraffic::Tcp if traffic.tcp_settings().is_none() => {
+                    Some("the traffic has no TCP connections with client and server; add --tcp response=1024")
+                }
+                _ => None,
+            };
+            if let Some(reason) = missing {
                 context.observer.on_event(&Event::MethodSkipped { name, reason });
                 progress.goals_met = false;
                 continue;
@@ -271,7 +279,7 @@ impl Session {
                 let pin_error = |cpu| move |source| SessionError::Pin { cpu, source };
                 // the loopback pins its worker to a CPU of the set that this thread may use
                 runtime::set_affinity(allowed).map_err(pin_error(cpu))?;
-                let bidirectional = traffic.iter().any(|traffic| traffic.directions() > 1);
+                let bidirectional = traffic.iter().any(PreparedTraffic::is_bidirectional);
                 let mut loopback = loopback(cpu, bidirectional, longest_frame(traffic), further)?;
                 runtime::pin(*first).map_err(pin_error(*first))?;
                 loopback.set_stop_flag(self.cancel.flag());

@@ -18,6 +18,8 @@ const OVERLOAD: f64 = 1.5;
 /// Load and minimum duration of the warm-up trial.
 const WARM_UP_PPS: f64 = 1e5;
 const WARM_UP_S: f64 = 0.05;
+/// Connections of the shortest trial at the lowest load of a search.
+const MIN_CONNECTIONS: f64 = 20.0;
 /// Interval at which a pause checks for cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -47,13 +49,17 @@ fn method_settings(
         soak_s: settings.soak_s,
         ..MethodSettings::new(settings.thoroughness, settings.goal, Limits::in_real_time(&settings.goal, given)?)
     };
+    if traffic.tcp_settings().is_some() {
+        settings.connection_pairs = traffic.document().flows;
+    }
     if let TrafficSpec::Profile(timetable) = &run.traffic {
         settings.profile = Some(ProfileSummary { mean_pps: timetable.mean_pps(), seconds: timetable.seconds() });
     }
-    if let TrafficSpec::Synthetic { options, .. } = &run.traffic
-        && let Some(short) = options.short
-    {
-        settings.packets_per_connection = short.packets.into();
+    if let Some(packets) = run.traffic.packets_per_connection() {
+        settings.packets_per_connection = packets.into();
+        let least_pps = (MIN_CONNECTIONS * f64::from(packets) / settings.goal.initial_s()) as u64;
+        let limits = &mut settings.limits;
+        limits.min_pps = limits.min_pps.max(least_pps).min(limits.max_pps);
     }
     Ok(settings)
 }
@@ -85,7 +91,8 @@ impl Session {
         let (progress, generator_cpus) = (dut.dut.progress(), dut.generator_cpus.clone());
         let mut measurer = dut.dut.measurer(traffic);
         let warm_up = match run.generator {
-            Generator::Bondstone => warm_up(&mut measurer, &settings),
+            // connections would leave state in the tables whose room is measured
+            Generator::Bondstone if method.properties.load != LoadChoice::Fixed => warm_up(&mut measurer, &settings),
             _ => Ok(()),
         };
         let ended = warm_up.and_then(|()| {

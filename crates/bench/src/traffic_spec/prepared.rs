@@ -13,6 +13,7 @@ use report::{Frames, Mix as MixDocument, MixPart};
 use std::collections::BTreeMap;
 use traffic::nfpa::Direction;
 use traffic::short_connections::{Short, ShortSettings};
+use traffic::tcp::TcpSettings;
 use traffic::{FieldSpec, FlowSettings, Flows, Mix, Order, Stack};
 
 /// Largest burst of packets that are late.
@@ -27,6 +28,7 @@ pub struct PreparedTraffic {
 enum FrameSource {
     Made { forward: PreparedFrames, back: Option<PreparedFrames>, mix: Mix, options: Box<SyntheticOptions> },
     Short { short: Short, mix: Mix },
+    Tcp { flows: FlowSettings, settings: TcpSettings },
     Replayed(Replay),
     Profile(Box<ProfileStreams>),
 }
@@ -78,6 +80,12 @@ impl PreparedTraffic {
         Ok(PreparedTraffic { name: name.to_owned(), frames: FrameSource::Short { short, mix: mix.clone() } })
     }
 
+    /// Prepares TCP connections between the addresses of `flows`, whose count is that of the pairs of client address and
+    /// port.
+    pub fn tcp(flows: FlowSettings, settings: TcpSettings) -> PreparedTraffic {
+        PreparedTraffic { name: "tcp".to_owned(), frames: FrameSource::Tcp { flows, settings } }
+    }
+
     /// Prepares a replay.
     pub(crate) fn from_replay(replay: Replay) -> PreparedTraffic {
         PreparedTraffic { name: replay.name(), frames: FrameSource::Replayed(replay) }
@@ -121,6 +129,7 @@ impl PreparedTraffic {
                 back.iter().map(made).fold(made(forward), PacketSource::with_streams_of)
             }
             FrameSource::Short { short, mix } => PacketSource::connections(short, mix.cycle()),
+            FrameSource::Tcp { flows, settings } => PacketSource::tcp(flows, *settings),
             FrameSource::Replayed(replay) => replay.packet_source(),
             FrameSource::Profile(streams) => streams.packet_source(),
         }
@@ -130,6 +139,7 @@ impl PreparedTraffic {
     pub fn longest_frame(&self) -> usize {
         match &self.frames {
             FrameSource::Made { mix, .. } | FrameSource::Short { mix, .. } => mix.largest().without_fcs(),
+            FrameSource::Tcp { flows, settings } => settings.longest_frame(flows.src.is_ipv4()),
             FrameSource::Replayed(replay) => {
                 replay.traces().iter().map(|trace| trace.capture().longest()).max().unwrap_or(0)
             }
@@ -147,6 +157,19 @@ impl PreparedTraffic {
         }
     }
 
+    /// Returns true if packets are sent into two ports: both directions, or the answers of servers.
+    pub fn is_bidirectional(&self) -> bool {
+        self.directions() > 1 || self.tcp_settings().is_some_and(|settings| !settings.dsr)
+    }
+
+    /// Returns the settings of TCP connections with client and server, if it consists of them.
+    pub fn tcp_settings(&self) -> Option<TcpSettings> {
+        match &self.frames {
+            FrameSource::Tcp { settings, .. } => Some(*settings),
+            _ => None,
+        }
+    }
+
     /// Returns the captures of a replay, one per direction.
     pub fn captures(&self) -> &[CaptureFile] {
         self.replay().map_or(&[], Replay::traces)
@@ -154,8 +177,8 @@ impl PreparedTraffic {
 
     fn replay(&self) -> Option<&Replay> {
         match &self.frames {
-            FrameSource::Made { .. } | FrameSource::Short { .. } | FrameSource::Profile(_) => None,
             FrameSource::Replayed(replay) => Some(replay),
+            _ => None,
         }
     }
 
@@ -182,6 +205,7 @@ impl PreparedTraffic {
             reverse_trace_sha256: None,
             profile: None,
             vary: vec![],
+            tcp: None,
             seed: Some(seed),
         };
         match &self.frames {
@@ -195,6 +219,13 @@ impl PreparedTraffic {
             }
             FrameSource::Short { short, mix } => {
                 of(self.sizes(mix), short.settings().concurrent.into(), "tcp", short.flows().seed)
+            }
+            FrameSource::Tcp { flows, settings } => {
+                let sizes = settings.client_frame_sizes(flows.src.is_ipv4()).into_iter();
+                let parts = sizes.map(|(frame_bytes, weight)| MixPart { frame_bytes, weight }).collect();
+                let frames = Frames::Mix(MixDocument { name: self.name.clone(), parts });
+                let traffic = of(frames, flows.count.into(), "tcp", flows.seed);
+                report::Traffic { tcp: Some(settings.to_string()), ..traffic }
             }
             FrameSource::Replayed(replay) => replay.document(of(Frames::FrameBytes(0), 0, "as captured", replay::SEED)),
             FrameSource::Profile(streams) => {
@@ -246,6 +277,10 @@ impl PreparedTraffic {
             FrameSource::Short { short, .. } => {
                 cell.insert("short".to_owned(), short.settings().to_string());
             }
+            FrameSource::Tcp { flows, settings } => {
+                cell.insert("flows".to_owned(), flows.count.to_string());
+                cell.insert("tcp".to_owned(), settings.to_string());
+            }
             FrameSource::Replayed(replay) => cell.extend(replay.cell()),
             FrameSource::Profile(_) => {}
         }
@@ -275,6 +310,17 @@ impl PreparedTraffic {
                     "each flow is a connection of {packets} packets without replies, {concurrent} at a time; \
                      {numbers}; an NF that waits for a SYN-ACK drops the packets after the SYN"
                 )]
+            }
+            FrameSource::Tcp { settings, .. } => {
+                let answers = if settings.dsr { "directly" } else { "through the DUT" };
+                let frames = settings.client_frames();
+                vec![
+                    format!(
+                        "a connection counts as the {frames} frames that its client sends if nothing is lost, and all of \
+                         them are lost if it fails; servers answer {answers}"
+                    ),
+                    "latencies are times from a SYN to its answer".to_owned(),
+                ]
             }
             FrameSource::Replayed(replay) => replay.deviations(),
             FrameSource::Profile(streams) => streams.deviations(),

@@ -235,6 +235,7 @@ mod tests {
             trace_sha256: None,
             reverse_trace_sha256: None,
             vary: vec![],
+            tcp: None,
             profile: None,
             seed: None,
         })

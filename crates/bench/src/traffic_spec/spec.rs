@@ -37,9 +37,15 @@ pub enum TrafficSpec {
 }
 
 impl TrafficSpec {
-    /// Returns true for short connections.
-    pub fn has_connections(&self) -> bool {
-        matches!(self, TrafficSpec::Synthetic { options: SyntheticOptions { short: Some(_), .. }, .. })
+    /// Returns the packets of each connection that a rate counts, if it consists of connections.
+    pub fn packets_per_connection(&self) -> Option<u32> {
+        match self {
+            TrafficSpec::Synthetic { options: SyntheticOptions { short: Some(short), .. }, .. } => Some(short.packets),
+            TrafficSpec::Synthetic { options: SyntheticOptions { tcp: Some(tcp), .. }, .. } => {
+                Some(tcp.client_frames())
+            }
+            _ => None,
+        }
     }
 
     /// Returns the NFPA trace, if it is one.
@@ -53,6 +59,7 @@ impl TrafficSpec {
     /// Returns the names of the frame sizes and mixes.
     pub fn frame_names(&self) -> Vec<String> {
         match self {
+            TrafficSpec::Synthetic { options: SyntheticOptions { tcp: Some(_), .. }, .. } => vec!["tcp".to_owned()],
             TrafficSpec::Synthetic { frames, .. } => frames.iter().map(|(name, _)| name.clone()).collect(),
             TrafficSpec::Profile(timetable) => vec![timetable.profile().name()],
             TrafficSpec::Capture(captured) => {
@@ -62,10 +69,12 @@ impl TrafficSpec {
         }
     }
 
-    /// Returns true if packets are sent in both directions.
+    /// Returns true if packets are sent into two ports: both directions, or the answers of servers.
     pub fn is_bidirectional(&self) -> bool {
         match self {
-            TrafficSpec::Synthetic { options, .. } => options.bidirectional,
+            TrafficSpec::Synthetic { options, .. } => {
+                options.bidirectional || options.tcp.is_some_and(|settings| !settings.dsr)
+            }
             TrafficSpec::Capture(captured) => captured.files.len() > 1,
             TrafficSpec::Profile(timetable) => timetable.ports() > 1,
         }
@@ -97,6 +106,10 @@ impl TrafficSpec {
                         format!("change the {what}: --{what}, or [traffic] of a scenario or of the chain file");
                     Diagnostic::new(problem).value(value).remedy(remedy)
                 };
+                if let Some(settings) = options.tcp {
+                    let flows = flow_settings_for_stack(file, *flows, None)?;
+                    return Ok(vec![PreparedTraffic::tcp(flows, settings)]);
+                }
                 if let Some(settings) = options.short {
                     let settings_of_flows = flow_settings_for_stack(file, 1, None)?;
                     let prepare = |(name, mix): &(String, Mix)| {
@@ -225,7 +238,7 @@ mod tests {
 
     #[test]
     fn documents_of_traces_stacks_and_connections() {
-        let options = |trace, stack, short| SyntheticOptions::parse(trace, stack, short, &[]).unwrap();
+        let options = |trace, stack, short| SyntheticOptions::parse(trace, stack, short, None, &[]).unwrap();
         let one = |options, frames, more| prepare_with(frames, 9, options, more).unwrap().remove(0);
         let trace = one(options(Some("tr2e"), None, None), "64", "traffic.dst_mac = \"02:00:00:00:00:07\"\n");
         assert_eq!((trace.document().flows, trace.cell()["trace"].as_str()), (100, "tr2e"));
@@ -246,7 +259,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_value() {
-        let options = |stack, short| SyntheticOptions::parse(None, stack, short, &[]).unwrap();
+        let options = |stack, short| SyntheticOptions::parse(None, stack, short, None, &[]).unwrap();
         for (frames, options, more, value, words) in [
             ("64", options(Some("eth/vlan/ipv4/udp"), None), "", "64", "68 bytes"),
             ("64", options(None, Some("10")), "", "64", "76 bytes"),
@@ -261,8 +274,10 @@ mod tests {
     #[test]
     fn both_directions_are_two_streams() {
         let traffic = |trace| {
-            let options =
-                SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(trace, None, None, &[]).unwrap() };
+            let options = SyntheticOptions {
+                bidirectional: true,
+                ..SyntheticOptions::parse(trace, None, None, None, &[]).unwrap()
+            };
             prepare_with("64,imix", 5, options, "").unwrap().remove(1)
         };
         for trace in [None, Some("tr2i")] {

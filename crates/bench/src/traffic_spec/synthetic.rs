@@ -1,12 +1,16 @@
-//! Options of synthetic traffic besides sizes: trace, headers, short connections, directions.
+//! Options of synthetic traffic besides sizes: trace, headers, connections, directions.
 
 use super::vary::VariedField;
 use diagnostics::Diagnostic;
 use std::fmt::Display;
 use std::str::FromStr;
 use traffic::nfpa::Name;
+use traffic::tcp::TcpSettings;
 use traffic::{ShortSettings, Stack};
 
+/// Default number of flows, and of pairs of client address and port of TCP connections.
+const DEFAULT_FLOWS: u32 = 1024;
+const DEFAULT_PAIRS: u32 = 65_536;
 /// Seed of the NFPA traces.
 pub(crate) const TRACE_SEED: u64 = 0;
 
@@ -19,6 +23,8 @@ pub struct SyntheticOptions {
     pub stack: Option<Stack>,
     /// Short connections in place of flows.
     pub short: Option<ShortSettings>,
+    /// TCP connections with client and server, whose pairs of client address and port are the flows.
+    pub tcp: Option<TcpSettings>,
     /// Header fields that change from packet to packet.
     pub vary: Vec<VariedField>,
     /// True if packets are also sent into a second port at the same rate: the same flows with swapped addresses and
@@ -27,7 +33,7 @@ pub struct SyntheticOptions {
 }
 
 impl SyntheticOptions {
-    /// Parses options as written for `--trace`, `--stack`, `--short` and `--vary`.
+    /// Parses options as written for `--trace`, `--stack`, `--short`, `--tcp` and `--vary`.
     ///
     /// # Errors
     /// Name of an option that does not parse or excludes another one, and a diagnostic.
@@ -35,12 +41,14 @@ impl SyntheticOptions {
         trace: Option<&str>,
         stack: Option<&str>,
         short: Option<&str>,
+        tcp: Option<&str>,
         vary: &[String],
     ) -> Result<SyntheticOptions, (&'static str, Diagnostic)> {
         let options = SyntheticOptions {
             trace: parse_option("trace", trace)?,
             stack: parse_option("stack", stack)?,
             short: parse_option("short", short)?,
+            tcp: parse_option("tcp", tcp)?,
             vary: vary.iter().map(|text| parse_text("vary", text)).collect::<Result<_, _>>()?,
             bidirectional: false,
         };
@@ -67,6 +75,17 @@ impl SyntheticOptions {
                 return error("short", short.to_string(), problem, remedy);
             }
         }
+        if let Some(tcp) = self.tcp {
+            if self.bidirectional {
+                let problem = "TCP connections have answers in the other direction already";
+                return error("bidirectional", tcp.to_string(), problem, "leave out tcp, or both directions");
+            }
+            if self.trace.is_some() || self.stack.is_some() || self.short.is_some() || !self.vary.is_empty() || order {
+                let problem =
+                    "TCP connections exclude a trace, headers, short connections, fields that vary and an order";
+                return error("tcp", tcp.to_string(), problem, "leave out trace, stack, short, vary and order, or tcp");
+            }
+        }
         match (self.trace, &self.stack) {
             (Some(trace), _) if flows => {
                 let problem = "a trace has its own flows";
@@ -80,13 +99,19 @@ impl SyntheticOptions {
         }
     }
 
+    /// Returns the default number of flows.
+    pub fn default_flows(&self) -> u32 {
+        if self.tcp.is_some() { DEFAULT_PAIRS } else { DEFAULT_FLOWS }
+    }
+
     /// Returns the options that are set, with their names.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (String, String)> {
         let named = |name: &str, value: Option<String>| value.map(|value| (name.to_owned(), value));
         let trace = named("trace", self.trace.map(|trace| trace.to_string()));
         let stack = named("stack", self.stack.as_ref().map(Stack::to_string));
         let short = named("short", self.short.map(|short| short.to_string()));
-        [trace, stack, short].into_iter().flatten()
+        let tcp = named("tcp", self.tcp.map(|tcp| tcp.to_string()));
+        [trace, stack, short, tcp].into_iter().flatten()
     }
 }
 
@@ -117,11 +142,14 @@ mod tests {
             (None, Some("vxlan:5@192.0.2.1-192.0.2.2(eth/ipv6/tcp)"), None),
             (None, None, Some("10x64,syn-data")),
         ] {
-            let options = SyntheticOptions::parse(trace, stack, short, &[]).unwrap();
+            let options = SyntheticOptions::parse(trace, stack, short, None, &[]).unwrap();
             let cell: std::collections::BTreeMap<_, _> = options.parameters().collect();
             let text = |name: &str| cell.get(name).map(String::as_str);
             assert_eq!((text("trace"), text("stack"), text("short")), (trace, stack, short));
-            assert_eq!(SyntheticOptions::parse(text("trace"), text("stack"), text("short"), &[]).unwrap(), options);
+            assert_eq!(
+                SyntheticOptions::parse(text("trace"), text("stack"), text("short"), None, &[]).unwrap(),
+                options
+            );
         }
     }
 
@@ -135,16 +163,18 @@ mod tests {
             (Some("tr2e"), None, Some("10"), "short", "10x1024"),
             (None, Some("eth/ipv4/tcp"), Some("10x7"), "short", "10x7"),
         ] {
-            let (at, d) = SyntheticOptions::parse(trace, stack, short, &[]).unwrap_err();
+            let (at, d) = SyntheticOptions::parse(trace, stack, short, None, &[]).unwrap_err();
             assert_eq!((at, d.value.as_deref()), (name, Some(value)), "{d}");
             assert!(d.remedy.is_some());
         }
-        let both =
-            SyntheticOptions { bidirectional: true, ..SyntheticOptions::parse(None, None, Some("10x7"), &[]).unwrap() };
+        let both = SyntheticOptions {
+            bidirectional: true,
+            ..SyntheticOptions::parse(None, None, Some("10x7"), None, &[]).unwrap()
+        };
         let (at, d) = both.checked(false, false).unwrap_err();
         assert_eq!((at, d.value.as_deref(), d.remedy.is_some()), ("bidirectional", Some("10x7"), true));
-        let options = SyntheticOptions::parse(Some("simple"), None, None, &[]).unwrap();
+        let options = SyntheticOptions::parse(Some("simple"), None, None, None, &[]).unwrap();
         assert!(options.clone().checked(false, true).is_ok() && options.checked(true, false).is_err());
-        assert!(SyntheticOptions::parse(None, None, Some("10"), &[]).unwrap().checked(false, true).is_err());
+        assert!(SyntheticOptions::parse(None, None, Some("10"), None, &[]).unwrap().checked(false, true).is_err());
     }
 }

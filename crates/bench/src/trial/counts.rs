@@ -52,6 +52,9 @@ pub struct Trial {
     /// Such a trial is kept, and counts if it meets the goal or if those that the DUT lost in any case fail it; otherwise
     /// a load never fails because of it.
     pub host_interference: bool,
+    /// TCP connections, if the traffic consists of them. The packet counts are then those of whole connections: all
+    /// frames that the client of a connection sends if nothing is lost are lost with a connection that fails.
+    pub connections: Option<report::Connections>,
 }
 
 /// Inconsistent counts of a trial.
@@ -163,6 +166,7 @@ impl From<&Trial> for report::Trial {
             host_interference: trial.host_interference,
             latency_hdr: trial.latency_hdr.clone(),
             lateness_hdr: trial.lateness_hdr.clone(),
+            connections: trial.connections.clone(),
         }
     }
 }

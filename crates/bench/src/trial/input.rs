@@ -27,6 +27,8 @@ pub struct TrialInput {
     pub verify_payload: bool,
     /// Time in seconds after the start at which the tagged packet of the first direction is due (RFC 2544 §26.2).
     pub tagged_at_s: Option<f64>,
+    /// Time for which TCP connections are held open instead of that of the traffic, seconds.
+    pub hold_s: Option<f64>,
     /// Disturbance of the DUT during the trial.
     pub disturbance: Option<Disturbance>,
     /// True if the streams of the profile are sent, each at its rate for every second; the only phase has the total

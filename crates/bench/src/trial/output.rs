@@ -3,6 +3,7 @@
 use super::counts::Trial;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use traffic::tcp::{ConnectionCounts, Failures, ServerCounts};
 use traffic::{Delays, Displacements};
 
 /// Output of a trial (RFC 9971, Trial Output).
@@ -32,6 +33,67 @@ pub struct TrialOutput {
     pub directions: Vec<DirectionCounts>,
     /// Counts of each stream of a profile, if requested.
     pub streams: Vec<StreamOutput>,
+    /// TCP connections, if the traffic consists of them.
+    pub connections: Option<ConnectionsOutput>,
+}
+
+/// TCP connections of a trial.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ConnectionsOutput {
+    /// Counts of the clients.
+    pub client: ConnectionCounts,
+    /// Counts of the servers.
+    pub server: ServerCounts,
+    /// Received frames with a wrong checksum or length.
+    pub corrupt: u64,
+    /// True if connections were not opened because all pairs of client address and port were in use.
+    pub exhausted: bool,
+    /// Most connections that were open at a time.
+    pub most_open: u64,
+    /// Times from a SYN to its answer.
+    pub setup: Delays,
+    /// Times from a request to the first byte of its response.
+    pub first_byte: Delays,
+    /// Times from a request to the last byte of its response.
+    pub transaction: Delays,
+}
+
+impl ConnectionsOutput {
+    /// Adds another trial.
+    pub(crate) fn add(&mut self, other: &ConnectionsOutput) {
+        self.client.add(&other.client);
+        self.server.add(&other.server);
+        self.corrupt += other.corrupt;
+        self.exhausted |= other.exhausted;
+        self.most_open = self.most_open.max(other.most_open);
+        self.setup.add(&other.setup);
+        self.first_byte.add(&other.first_byte);
+        self.transaction.add(&other.transaction);
+    }
+
+    /// Returns the entry of a result document.
+    pub fn document(&self) -> report::Connections {
+        let ConnectionCounts {
+            opened, established, completed, failed, transactions, repeated, segments, bytes, ..
+        } = self.client;
+        let Failures { no_syn_ack, refused, no_response, reset, closed_early, not_closed } = failed;
+        let failed = report::FailedConnections { no_syn_ack, refused, no_response, reset, closed_early, not_closed };
+        report::Connections {
+            opened,
+            established,
+            completed,
+            failed,
+            most_open: self.most_open,
+            transactions,
+            retransmitted: repeated,
+            unexpected: self.client.unexpected,
+            segments_sent: segments.0,
+            segments_received: segments.1,
+            bytes_sent: bytes.0,
+            bytes_received: bytes.1,
+            no_buffer: self.client.no_buffer + self.server.no_buffer,
+        }
+    }
 }
 
 /// Counts of a stream of a profile.

@@ -45,5 +45,6 @@ mod sandboxes;
 mod server;
 mod shipped;
 mod sriov;
+mod tcp;
 mod trusted_sandboxes;
 mod watchdog;

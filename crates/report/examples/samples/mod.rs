@@ -64,6 +64,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
             trace_sha256: Some(sha256(b"a trace")),
             reverse_trace_sha256: None,
             vary: vec![],
+            tcp: None,
             profile: None,
             seed: Some(7),
         },

@@ -37,6 +37,10 @@ pub struct Traffic {
     )]
     #[schemars(length(max = limit::FIELDS))]
     pub vary: Vec<String>,
+    /// TCP connections with client and server, such as `request=64,response=1024`. Rates are then those of the frames that
+    /// the clients send if nothing is lost; `frames` are the sizes of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<String>,
     /// Profile, of traffic that changes from second to second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,

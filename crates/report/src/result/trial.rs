@@ -67,6 +67,83 @@ pub struct Trial {
     #[serde(default, alias = "late_hdr", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HDR))]
     pub lateness_hdr: Option<String>,
+    /// TCP connections, of traffic that consists of them. The packets above are then those of whole connections: all frames
+    /// that the client of a connection sends if nothing is lost, which count as lost with a connection that fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<Connections>,
+}
+
+/// Failed TCP connections by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(deny_unknown_fields)]
+pub struct FailedConnections {
+    /// No answer to the SYN.
+    pub no_syn_ack: u64,
+    /// The SYN was answered with a reset.
+    pub refused: u64,
+    /// No response, or not all of it.
+    pub no_response: u64,
+    /// Reset after it was established.
+    pub reset: u64,
+    /// The server closed it before the last response.
+    pub closed_early: u64,
+    /// No answer to the FIN.
+    pub not_closed: u64,
+}
+
+impl FailedConnections {
+    /// Returns the causes with their counts.
+    pub fn causes(&self) -> [(&'static str, u64); 6] {
+        [
+            ("no SYN-ACK", self.no_syn_ack),
+            ("refused", self.refused),
+            ("no response", self.no_response),
+            ("reset", self.reset),
+            ("closed early", self.closed_early),
+            ("not closed", self.not_closed),
+        ]
+    }
+
+    /// Returns the sum.
+    pub fn sum(&self) -> u64 {
+        self.causes().iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// TCP connections of a trial. `opened = completed` + the sum of `failed`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Connections {
+    /// Connections whose SYN was sent.
+    pub opened: u64,
+    /// Connections whose SYN was answered.
+    pub established: u64,
+    /// Connections closed by both sides after all responses.
+    pub completed: u64,
+    /// Failed connections by cause.
+    pub failed: FailedConnections,
+    /// Most connections that were open at a time.
+    pub most_open: u64,
+    /// Responses received whole.
+    pub transactions: u64,
+    /// Segments that the clients sent again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retransmitted: u64,
+    /// Segments of no open connection, out of order or sent again, that the clients received.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unexpected: u64,
+    /// Segments that the clients sent.
+    pub segments_sent: u64,
+    /// Segments that the clients received.
+    pub segments_received: u64,
+    /// Payload that the clients sent, bytes.
+    pub bytes_sent: u64,
+    /// Payload that the clients received in order, bytes.
+    pub bytes_received: u64,
+    /// Frames that were not sent for lack of a packet buffer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub no_buffer: u64,
 }
 
 /// Times of a thread that polls a port, nanoseconds.

@@ -216,6 +216,7 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
             trace_sha256: None,
             reverse_trace_sha256: None,
             vary: vec![],
+            tcp: None,
             profile: None,
             seed: None,
         },

@@ -184,6 +184,7 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
             trace_sha256: None,
             reverse_trace_sha256: None,
             vary: vec![],
+            tcp: None,
             profile: None,
             seed: None,
         },

@@ -22,7 +22,7 @@ impl Checker<'_> {
             self.error_at_all(spans.collect(), CAPTURE_ONLY);
             return None;
         };
-        let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
+        let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short, &traffic.tcp];
         let made = made.into_iter().flatten().map(|text| text.span());
         let made = made.chain(traffic.vary.as_ref().map(Spanned::span));
         let both = traffic.bidirectional.as_ref().filter(|both| *both.get_ref()).map(Spanned::span);

@@ -28,7 +28,7 @@ impl Checker<'_> {
             }
             return None;
         };
-        let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short];
+        let made = [&traffic.frames, &traffic.order, &traffic.trace, &traffic.stack, &traffic.short, &traffic.tcp];
         let made = made.into_iter().flatten().map(Spanned::span);
         let captures = [&traffic.capture, &traffic.rewrite, &traffic.vlan].into_iter().flatten().map(Spanned::span);
         let captures = captures.chain(traffic.vary.as_ref().map(Spanned::span));

@@ -190,12 +190,12 @@ fn reads_traces_stacks_and_short_connections() {
     ] {
         let scenario = parse(&with(more));
         let crate::TrafficSpec::Synthetic { options, .. } = &scenario.cells[0].traffic else { panic!("{more}") };
-        assert_eq!(*options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2, &[]).unwrap());
+        assert_eq!(*options, crate::SyntheticOptions::parse(expected.0, expected.1, expected.2, None, &[]).unwrap());
     }
     let scenario = parse(&with("vary = [\"ipv4.dscp=0-63\", \"udp.dst=expr:5:n\"]"));
     let crate::TrafficSpec::Synthetic { options, .. } = &scenario.cells[0].traffic else { panic!("a capture") };
     let vary = ["ipv4.dscp=0-63", "udp.dst=expr:5:n"].map(str::to_owned);
-    assert_eq!(*options, crate::SyntheticOptions::parse(None, None, None, &vary).unwrap());
+    assert_eq!(*options, crate::SyntheticOptions::parse(None, None, None, None, &vary).unwrap());
     for (more, both) in [
         ("bidirectional = true", true),
         ("bidirectional = false", false),

@@ -285,7 +285,9 @@ fn traffic(r: &Result) -> String {
     let trace = t.trace_sha256.as_ref().map_or(String::new(), |hash| format!(", trace {}…", format::short(hash, 13)));
     let trace = trace.replace("……", "…");
     let profile = t.profile.as_ref().map_or(String::new(), |p| format!(", profile {} of {} s", p.name, p.duration_s));
-    format!("{}, {flows}, bursts of {}, {directions}{trace}{profile}", t.protocol, t.burst)
+    let tcp = t.tcp.as_ref().map_or(String::new(), |settings| format!(", connections {settings}"));
+    let vary = if t.vary.is_empty() { String::new() } else { format!(", varying {}", t.vary.join(" ")) };
+    format!("{}, {flows}, bursts of {}, {directions}{tcp}{vary}{trace}{profile}", t.protocol, t.burst)
 }
 
 /// Creates the table of the calibration.
