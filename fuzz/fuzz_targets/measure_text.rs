@@ -45,9 +45,9 @@ fuzz_target!(|bytes: &[u8]| {
         _ => {
             let mut words = text.split(';').map(|word| (!word.is_empty()).then_some(word));
             let mut next = || words.next().flatten();
-            let (trace, stack, short) = (next(), next(), next());
+            let (trace, stack, short, tcp) = (next(), next(), next(), next());
             let vary: Vec<String> = next().into_iter().map(str::to_owned).collect();
-            match SyntheticOptions::parse(trace, stack, short, &vary) {
+            match SyntheticOptions::parse(trace, stack, short, tcp, &vary) {
                 Ok(options) => drop(options.checked(text.len().is_multiple_of(2), text.len().is_multiple_of(3))),
                 Err((name, d)) => assert!(!name.is_empty() && d.remedy.is_some()),
             }

@@ -1,4 +1,4 @@
-//! Textual settings of traffic: sizes, mixes and genomes, orders, stacks, short flows, traces, addresses, rewriting, fields. A
+//! Textual settings of traffic: sizes, mixes and genomes, orders, stacks, short flows, connections, traces, addresses, rewriting, fields. A
 //! text is rejected with a printable message or its value survives formatting and parsing. The first byte selects the
 //! type.
 #![no_main]
@@ -8,6 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 use traffic::nfpa::Name;
+use traffic::tcp::TcpSettings;
 use traffic::{
     AddressRange, FieldSpec, Fields, FlowSettings, Flows, FrameSize, Mix, Order, PrefixMap, Probe, ShortSettings,
     Stack, Tagging, Template,
@@ -33,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     if text.len() > MAX_TEXT_LEN {
         return;
     }
-    match selector.wrapping_sub(b'0') % 10 {
+    match selector.wrapping_sub(b'0') % 11 {
         0 => {
             let Some(mix) = parse_text::<Mix>(text) else { return };
             let mut cycle = mix.cycle();
@@ -57,6 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         6 => drop(round_trip::<PrefixMap>(text)),
         7 => drop(round_trip::<Tagging>(text)),
+        10 => drop(round_trip::<TcpSettings>(text)),
         9 => {
             let Some(spec) = parse_text::<FieldSpec>(text) else { return };
             let (flows, mix) = (Flows::new(FlowSettings::v4()).unwrap(), Mix::imix());

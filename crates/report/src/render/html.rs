@@ -59,7 +59,7 @@ fn body(title: &str, results: &[Result]) -> Element {
 
 /// Returns the results of methods that measure or set a rate; all results if there are none.
 fn with_rate(results: &[Result]) -> Vec<Result> {
-    const METHODS_WITHOUT_RATE: [&str; 11] = [
+    const METHODS_WITHOUT_RATE: [&str; 12] = [
         "receive-rate",
         "latency",
         "loss",
@@ -70,6 +70,7 @@ fn with_rate(results: &[Result]) -> Vec<Result> {
         "soak",
         "changes",
         "connections",
+        "concurrent-connections",
         "profile",
     ];
     let has_rate = |r: &&Result| !METHODS_WITHOUT_RATE.contains(&&*r.method.name);
@@ -98,6 +99,9 @@ fn headline(results: &[Result]) -> Option<String> {
             if r.method.name == "profile" {
                 return profile_summary(&name, r);
             }
+            if let Some(connections) = connections_summary(r) {
+                return format!("{name}: {connections}");
+            }
             if pps == 0.0 {
                 return format!("{name}: no load with frames of {frames} met the goal");
             }
@@ -116,6 +120,16 @@ fn profile_summary(name: &str, r: &Result) -> String {
     let lost = r.trials.first().map_or(0.0, crate::Trial::loss_ratio);
     let frames = labels::frames(&r.traffic.frames);
     format!("{name}: profile {frames}, {} on average, {} lost", format::pps(offered), format::percent(lost))
+}
+
+/// Summarises the result of a method that counts connections.
+fn connections_summary(r: &Result) -> Option<String> {
+    let value = |name: &str| Some(format::count(r.quantity(name)?.value as u64));
+    match &*r.method.name {
+        "connections" => Some(format!("{} connections per second", value("connections")?)),
+        "concurrent-connections" => Some(format!("{} concurrent connections", value("concurrent connections")?)),
+        _ => None,
+    }
 }
 
 /// Summarises DUT, tool, host and date.
