@@ -1,4 +1,4 @@
-//! TCP connections of the generator behind a hostile network: frames are lost, doubled, mutated and made up. Connections are
+//! TCP connections of the generator across a network that loses, duplicates, changes and injects frames. Connections are
 //! accounted for, and what both sides send is well-formed.
 #![no_main]
 

@@ -35,6 +35,7 @@ mod properties;
 mod receive_rate;
 mod registry;
 mod rfc2544;
+mod rfc2889;
 mod soak;
 mod tcp_connections;
 
@@ -89,8 +90,9 @@ pub struct MethodSettings {
     pub search: SearchKind,
     /// Packets per connection in both directions, for the method `connections`.
     pub packets_per_connection: f64,
-    /// Pairs of client address and port, for the method `concurrent-connections`.
-    pub connection_pairs: u64,
+    /// Number of flows: of addresses for `address-table` and `learning-rate`, of pairs of client address and port for
+    /// `concurrent-connections`.
+    pub flows: u64,
     /// Duration of the method `soak`, seconds; by default 10 s, or 2 h if standard.
     pub soak_s: Option<f64>,
     /// Load of the method `soak` as a share of the throughput.
@@ -111,7 +113,7 @@ impl MethodSettings {
             profile: None,
             search: SearchKind::Mlr,
             packets_per_connection: 10.0,
-            connection_pairs: 65_536,
+            flows: 1024,
             soak_s: None,
             soak_share: 0.9,
         }

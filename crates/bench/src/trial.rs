@@ -6,7 +6,7 @@ mod measurer;
 mod output;
 
 pub use counts::{InconsistentCounts, Trial};
-pub use input::{Disturbance, Phase, TrialInput};
+pub use input::{Disturbance, Macs, Phase, TrialInput};
 pub use measurer::{Measurer, MeasurerError};
 pub use output::{
     ConnectionsOutput, DelayVariationOutput, DirectionCounts, DisturbanceReport, LossTimes, SecondCounts, StreamOutput,

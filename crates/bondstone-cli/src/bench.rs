@@ -94,8 +94,8 @@ pub(crate) struct Bench {
     #[arg(long)]
     loss: Option<String>,
     /// Offers this many packets per second, such as 5e6 or 5Mpps, or connections, such as 100kcps, for the duration sum of
-    /// the goal instead of a search: the method `load`. With the method concurrent-connections, the rate at which
-    /// connections are opened, by default 20kcps.
+    /// the goal instead of a search: the method `load`. With the methods concurrent-connections and address-table,
+    /// the rate at which connections are opened or addresses sent, by default 20,000 per second.
     #[arg(long, value_name = "PPS", value_parser = offered_rate)]
     rate: Option<OfferedRate>,
     /// Methods, separated by commas. `rfc2544` stands for throughput,latency,loss,back-to-back,recovery, and
@@ -132,8 +132,6 @@ pub(crate) struct Bench {
     json: bool,
 }
 
-/// The method whose load may be set in place of a default.
-const CONCURRENT_CONNECTIONS: &str = "concurrent-connections";
 /// Method group for the tests of RFC 2544 §26.
 const RFC2544: &str = "rfc2544";
 /// Method group for the throughput at several numbers of flows.
@@ -321,10 +319,11 @@ impl Bench {
                 return Err(option_error("method", name, problem));
             }
         }
+        let has_fixed_load =
+            |name: &String| method::find(name).is_ok_and(|method| method.properties.load == LoadChoice::Fixed);
         match &self.method[..] {
-            names if self.rate.is_some() && names.iter().any(|name| name != CONCURRENT_CONNECTIONS) => {
-                let problem =
-                    format!("--rate is the load of the method load, or of {CONCURRENT_CONNECTIONS}; leave out one");
+            names if self.rate.is_some() && !names.iter().all(has_fixed_load) => {
+                let problem = "chooses its own loads; leave out --rate, or the method for one load";
                 return Err(option_error("method", names.join(","), problem));
             }
             [] if keeps_gaps || self.rate.is_some() => settings.methods = vec![method::GIVEN_LOAD.to_owned()],

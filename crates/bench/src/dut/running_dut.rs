@@ -6,7 +6,7 @@ use crate::generator::packet_generator::TrialProgress;
 use crate::generator::packet_source::PacketSource;
 use crate::simulated::Simulated;
 use crate::traffic_spec::PreparedTraffic;
-use crate::trial::{Disturbance, Measurer, MeasurerError, TrialInput, TrialOutput};
+use crate::trial::{Disturbance, Macs, Measurer, MeasurerError, TrialInput, TrialOutput};
 use report::Node;
 use runtime::{Cycles, Name, Summary as Counts};
 use std::collections::BTreeMap;
@@ -142,9 +142,36 @@ impl DutMeasurer<'_> {
     }
 }
 
+impl DutMeasurer<'_> {
+    /// Runs a trial with other MAC addresses.
+    fn trial_with_macs(&mut self, macs: Macs, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
+        let remedy = "send frames of flows, on one generator core";
+        let unsupported = |dut: &str| MeasurerError::Unsupported {
+            dut: dut.to_owned(),
+            what: "sent with many MAC addresses",
+            remedy,
+        };
+        let traffic = self.traffic.with_macs(macs).filter(|_| self.further.is_empty());
+        let traffic = traffic.ok_or_else(|| unsupported("this traffic"))?;
+        let mut source = traffic.packet_source();
+        match self.dut {
+            RunningDut::InProcess(dut) => {
+                dut.free_recycled();
+                Ok(dut.trial(&mut source, input)?)
+            }
+            RunningDut::External(dut) => dut.trial(&mut source, &mut [], input),
+            RunningDut::Simulated(dut) => dut.trial(input),
+            RunningDut::ExternalGenerator(_) => Err(unsupported("traffic of another generator")),
+        }
+    }
+}
+
 impl Measurer for DutMeasurer<'_> {
     fn trial(&mut self, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
         self.check(input)?;
+        if let Some(macs) = input.macs {
+            return self.trial_with_macs(macs, input);
+        }
         match self.dut {
             RunningDut::InProcess(dut) => {
                 let before = dut.chains().snapshot();

@@ -52,7 +52,7 @@ impl Procedure for ConcurrentConnections {
         if std::mem::replace(&mut self.started, true) {
             return None;
         }
-        let (pairs, rate) = (context.settings.connection_pairs, Self::rate(context));
+        let (pairs, rate) = (context.settings.flows, Self::rate(context));
         // rounded down in a schedule
         let duration_s = (pairs as f64 + 0.5) / rate;
         let input = TrialInput::constant(rate * context.settings.packets_per_connection, duration_s);
@@ -68,7 +68,7 @@ impl Procedure for ConcurrentConnections {
     }
 
     fn report(&self, context: &MethodContext, output: &mut MethodOutput) {
-        let (Some(completed), pairs) = (self.completed, context.settings.connection_pairs) else { return };
+        let (Some(completed), pairs) = (self.completed, context.settings.flows) else { return };
         output.quantities.push(Quantity::new("concurrent connections", "connections", completed as f64));
         output.quantities.push(Quantity::new("opened at", "per second", Self::rate(context)));
         self.connections.report(output);
@@ -134,7 +134,7 @@ mod tests {
     fn measure(capacity: u64) -> MethodOutput {
         let settings = MethodSettings {
             packets_per_connection: 5.0,
-            connection_pairs: 100_000,
+            flows: 100_000,
             rate_pps: Some(5e5),
             ..MethodSettings::new(Thoroughness::Quick, Goal::quick(), Limits::new(1e3, 1e7).unwrap())
         };

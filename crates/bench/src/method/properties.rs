@@ -28,6 +28,8 @@ pub enum LoadChoice {
     Given,
     /// A low load that the method sets, unless one is given.
     Fixed,
+    /// By a search for the rate of addresses.
+    Addresses,
     /// The highest load that the generator can send.
     Highest,
     /// A profile script specifies it for every second.
@@ -39,6 +41,7 @@ impl LoadChoice {
     pub const fn description(self) -> Option<&'static str> {
         match self {
             LoadChoice::Search => None,
+            LoadChoice::Addresses => Some("bisection"),
             LoadChoice::Given | LoadChoice::Fixed => Some("one load"),
             LoadChoice::Highest => Some("the highest load the generator can send"),
             LoadChoice::Profile => Some("a profile"),
@@ -51,6 +54,8 @@ impl LoadChoice {
 pub enum RequiredTraffic {
     /// Any traffic except a profile.
     Any,
+    /// Synthetic frames of flows.
+    Flows,
     /// Short connections, or TCP connections with client and server.
     Connections,
     /// TCP connections with client and server.

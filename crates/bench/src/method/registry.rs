@@ -15,6 +15,8 @@ use super::rfc2544::loss::LossCurve;
 use super::rfc2544::recovery::Recovery;
 use super::rfc2544::reset::Reset;
 use super::rfc2544::throughput::Throughput;
+use super::rfc2889::address_table::AddressTable;
+use super::rfc2889::learning_rate::LearningRate;
 use super::soak::Soak;
 use super::{Method, MethodSettings};
 use crate::search::SearchError;
@@ -34,6 +36,8 @@ pub const METHODS: &[MethodInfo] = &[
     info::<Changes>(),
     info::<Connections>(),
     info::<ConcurrentConnections>(),
+    info::<AddressTable>(),
+    info::<LearningRate>(),
     info::<Profile>(),
 ];
 

@@ -165,6 +165,9 @@ impl Session {
                 RequiredTraffic::Tcp if traffic.tcp_settings().is_none() => {
                     Some("the traffic has no TCP connections with client and server; add --tcp response=1024")
                 }
+                RequiredTraffic::Flows if !traffic.is_divisible() => Some(
+                    "the traffic has no flows whose addresses may change; leave out captures, profiles and connections",
+                ),
                 _ => None,
             };
             if let Some(reason) = missing {

@@ -47,11 +47,9 @@ fn method_settings(
         rate_pps: settings.rate_pps.or_else(|| traffic.captured_pps()),
         search: settings.search,
         soak_s: settings.soak_s,
+        flows: traffic.document().flows,
         ..MethodSettings::new(settings.thoroughness, settings.goal, Limits::in_real_time(&settings.goal, given)?)
     };
-    if traffic.tcp_settings().is_some() {
-        settings.connection_pairs = traffic.document().flows;
-    }
     if let TrafficSpec::Profile(timetable) = &run.traffic {
         settings.profile = Some(ProfileSummary { mean_pps: timetable.mean_pps(), seconds: timetable.seconds() });
     }

@@ -8,14 +8,17 @@ use super::profile_streams::ProfileStreams;
 use super::replay::{self, Replay};
 use super::synthetic::{self, SyntheticOptions};
 use crate::generator::packet_source::PacketSource;
-use crate::trial::StreamOutput;
+use crate::trial::{Macs, StreamOutput};
 use report::{Frames, Mix as MixDocument, MixPart};
 use std::collections::BTreeMap;
 use traffic::nfpa::Direction;
 use traffic::short_connections::{Short, ShortSettings};
 use traffic::tcp::TcpSettings;
 use traffic::{FieldSpec, FlowSettings, Flows, Mix, Order, Stack};
+use wire::MacAddr;
 
+/// First bytes of the addresses that a switch has to learn: unicast, locally administered.
+const ADDRESS_PREFIX: [u8; 2] = [0x02, 0xbd];
 /// Largest burst of packets that are late.
 const BURST: u32 = 8;
 
@@ -78,6 +81,23 @@ impl PreparedTraffic {
     ) -> Result<PreparedTraffic, PrepareError> {
         let short = Short::new(flows, mix, settings)?;
         Ok(PreparedTraffic { name: name.to_owned(), frames: FrameSource::Short { short, mix: mix.clone() } })
+    }
+
+    /// Returns the traffic with these MAC addresses in place of its own, and one flow; none if it is not synthetic frames of
+    /// flows.
+    pub(crate) fn with_macs(&self, macs: Macs) -> Option<PreparedTraffic> {
+        let FrameSource::Made { forward, mix, options, .. } = &self.frames else { return None };
+        let settings = FlowSettings { count: 1, ..forward.flows().settings().clone() };
+        let address = |number: u64| {
+            let [a, b, c, d] = (number as u32).to_be_bytes();
+            MacAddr([ADDRESS_PREFIX[0], ADDRESS_PREFIX[1], a, b, c, d])
+        };
+        let name = if macs.is_source { "eth.src" } else { "eth.dst" };
+        let last = address(macs.first + u64::from(macs.count) - 1);
+        let field = format!("{name}={}-{last}", address(macs.first)).parse().ok()?;
+        let forward = PreparedFrames::new(&Flows::new(settings).ok()?, mix, options.stack.as_ref(), &[field]).ok()?;
+        let frames = FrameSource::Made { forward, back: None, mix: mix.clone(), options: options.clone() };
+        Some(PreparedTraffic { name: self.name.clone(), frames })
     }
 
     /// Prepares TCP connections between the addresses of `flows`, whose count is that of the pairs of client address and

@@ -29,11 +29,24 @@ pub struct TrialInput {
     pub tagged_at_s: Option<f64>,
     /// Time for which TCP connections are held open instead of that of the traffic, seconds.
     pub hold_s: Option<f64>,
+    /// MAC addresses of the frames, instead of those of the traffic.
+    pub macs: Option<Macs>,
     /// Disturbance of the DUT during the trial.
     pub disturbance: Option<Disturbance>,
     /// True if the streams of the profile are sent, each at its rate for every second; the only phase has the total
     /// duration and the mean rate.
     pub profile: bool,
+}
+
+/// MAC addresses that take turns in the frames of a trial.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Macs {
+    /// Number of the first address.
+    pub first: u64,
+    /// Number of addresses, from 1.
+    pub count: u32,
+    /// True if they are source addresses, else destination addresses.
+    pub is_source: bool,
 }
 
 /// Disturbance of the DUT during a trial.

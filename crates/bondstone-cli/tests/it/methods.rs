@@ -1,6 +1,6 @@
 //! Methods on the command line, with simulated DUTs.
 
-use crate::common::{Said, Scratch, bondstone};
+use crate::common::{Said, Scratch, alone, bondstone};
 
 const ALL: &str = "throughput,latency,loss,back-to-back,recovery,reset,delay-variation,soak,changes";
 
@@ -58,6 +58,27 @@ fn connections_have_the_requested_number_of_packets() {
     let said = bench(&scratch, &device, &["--method", "connections", "--json"]);
     assert_eq!(said.status, Some(1));
     assert!(said.err.contains("--short"), "{}", said.err);
+}
+
+#[test]
+fn addresses_of_a_switch_are_counted() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let chain = "bondstone = 1\nport.one.device = \"ring:one\"\nport.two.device = \"ring:two\"\n\
+                 nf.switch = { kind = \"bridge\", ports = [\"one\", \"two\"], mac_entries = 500 }\n\
+                 [[chain]]\npath = [\"one\", \"switch\"]\n[[chain]]\npath = [\"two\", \"switch\"]\n";
+    let table = bench(&scratch, chain, &["--frames", "64", "--flows", "2k", "--method", "address-table", "--json"]);
+    let found = table.results().remove(0);
+    let learned = found.quantity("addresses learned").unwrap().value;
+    // one is the generator's own
+    assert!((480.0..=499.0).contains(&learned) && found.limited_by == report::LimitedBy::Dut, "{learned}");
+    let chain = chain.replace("mac_entries = 500", "mac_entries = 100000");
+    let rate = bench(&scratch, &chain, &["--frames", "64", "--flows", "2k", "--method", "learning-rate", "--json"]);
+    let found = rate.results().remove(0);
+    assert!(found.quantity("addresses learned").unwrap().value >= 2000.0, "{:?}", found.deviations);
+    let said = bench(&scratch, &chain, &["--tcp", "response=5", "--method", "address-table"]);
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("no flows"), "{}", said.err);
 }
 
 #[test]

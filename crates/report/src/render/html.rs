@@ -59,7 +59,7 @@ fn body(title: &str, results: &[Result]) -> Element {
 
 /// Returns the results of methods that measure or set a rate; all results if there are none.
 fn with_rate(results: &[Result]) -> Vec<Result> {
-    const METHODS_WITHOUT_RATE: [&str; 12] = [
+    const METHODS_WITHOUT_RATE: [&str; 14] = [
         "receive-rate",
         "latency",
         "loss",
@@ -71,6 +71,8 @@ fn with_rate(results: &[Result]) -> Vec<Result> {
         "changes",
         "connections",
         "concurrent-connections",
+        "address-table",
+        "learning-rate",
         "profile",
     ];
     let has_rate = |r: &&Result| !METHODS_WITHOUT_RATE.contains(&&*r.method.name);
@@ -99,8 +101,8 @@ fn headline(results: &[Result]) -> Option<String> {
             if r.method.name == "profile" {
                 return profile_summary(&name, r);
             }
-            if let Some(connections) = connections_summary(r) {
-                return format!("{name}: {connections}");
+            if let Some(count) = count_summary(r) {
+                return format!("{name}: {count}");
             }
             if pps == 0.0 {
                 return format!("{name}: no load with frames of {frames} met the goal");
@@ -122,12 +124,14 @@ fn profile_summary(name: &str, r: &Result) -> String {
     format!("{name}: profile {frames}, {} on average, {} lost", format::pps(offered), format::percent(lost))
 }
 
-/// Summarises the result of a method that counts connections.
-fn connections_summary(r: &Result) -> Option<String> {
+/// Summarises the result of a method that counts connections or addresses.
+fn count_summary(r: &Result) -> Option<String> {
     let value = |name: &str| Some(format::count(r.quantity(name)?.value as u64));
     match &*r.method.name {
         "connections" => Some(format!("{} connections per second", value("connections")?)),
         "concurrent-connections" => Some(format!("{} concurrent connections", value("concurrent connections")?)),
+        "address-table" => Some(format!("{} MAC addresses learned", value("addresses learned")?)),
+        "learning-rate" => Some(format!("{} MAC addresses learned per second", value("addresses learned")?)),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[schemars(deny_unknown_fields)]
 pub struct Method {
     /// Its name: `throughput`, `latency`, `loss`, `back-to-back`, `recovery`, `reset`, `delay-variation`, `soak`,
-    /// `flow-scale`, `changes`, `connections`, `profile`.
+    /// `flow-scale`, `changes`, `connections`, `concurrent-connections`, `address-table`, `learning-rate`, `profile`.
     pub name: String,
     /// The standard that defines it, such as `RFC 2544 §26.1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

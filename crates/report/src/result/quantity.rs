@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Quantity {
     /// Its name, such as `corrected buffer time` or `pdv p99.9`.
     pub name: String,
-    /// Unit: `pps`, `bps`, `frames`, `s`, `ns`, `per second`, `ratio`, `connections`, `segments`.
+    /// Unit: `pps`, `bps`, `frames`, `s`, `ns`, `per second`, `ratio`, `connections`, `segments`, `addresses`.
     pub unit: String,
     /// Its value.
     pub value: f64,

@@ -98,10 +98,13 @@ pub(crate) fn series(results: &[Result]) -> Vec<(String, Vec<Element>)> {
     by_name.into_iter().take(MAX_DRAWINGS).enumerate().map(draw).collect()
 }
 
-/// Returns the highest load to show: a search starts far above its result.
+/// Returns the highest load to show: a search starts far above its result, and frames to learned addresses are not lost.
 fn max_shown_load(r: &Result) -> f64 {
-    let is_search = r.method.name == "throughput" && r.summary.lower_pps > 0.0;
-    if is_search { MAX_LOAD_FACTOR * r.summary.lower_pps } else { f64::INFINITY }
+    match &*r.method.name {
+        "throughput" | "connections" if r.summary.lower_pps > 0.0 => MAX_LOAD_FACTOR * r.summary.lower_pps,
+        "address-table" | "learning-rate" => 0.0,
+        _ => f64::INFINITY,
+    }
 }
 
 /// Draws the loss of each trial over its load, for results with several loads.

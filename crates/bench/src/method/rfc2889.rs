@@ -1,0 +1,5 @@
+//! Address learning of switches (RFC 2889).
+
+pub(super) mod address_table;
+mod learning;
+pub(super) mod learning_rate;
