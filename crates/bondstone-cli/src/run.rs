@@ -10,7 +10,7 @@ use diagnostics::Diagnostics;
 use dpdk::Memory;
 use graph::Registry;
 use logger::eprintln;
-use runtime::{Cycles, Name, Options, PortSummary, Summary};
+use runtime::{Cycles, IdlePolicy, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -55,6 +55,16 @@ pub(crate) struct Run {
     json: bool,
 }
 
+/// Describes what a worker does while no packets arrive.
+fn idle_description(idle: IdlePolicy) -> &'static str {
+    match idle {
+        IdlePolicy::Poll => "polls without pauses",
+        IdlePolicy::Pause => "polls, with pauses when idle",
+        IdlePolicy::Yield => "polls, and yields the CPU to sandboxes",
+        IdlePolicy::Sleep => "sleeps when idle",
+    }
+}
+
 enum Event {
     Interrupt,
 }
@@ -71,7 +81,11 @@ impl Run {
         for sandbox in &file.sandboxes {
             eprintln!("starting sandbox {}: {}", sandbox.name, sandbox.isolation.name());
         }
-        let options = Options { strategy: self.placing.strategy(), memory_limit: memory, ..Options::default() };
+        let idle = match file.idle {
+            config::Idle::Poll => IdlePolicy::Poll,
+            config::Idle::Sleep => IdlePolicy::Sleep,
+        };
+        let options = Options { strategy: self.placing.strategy(), memory_limit: memory, idle };
         let chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
             // the start ends at the first NF with an error
             runtime::Error::Input(first) => match file.build_errors() {
@@ -100,7 +114,7 @@ impl Run {
             eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
         for (cpu, worker) in &before.workers {
-            eprintln!("CPU {cpu} runs {}", worker.chains.join(", "));
+            eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
         let start = Instant::now();
         let mut next = Duration::from_secs(1);

@@ -13,6 +13,7 @@ pub(crate) struct File {
     pub(crate) bondstone: Option<Spanned<i64>>,
     pub(crate) clock: Option<Spanned<Clock>>,
     pub(crate) max_frame: Option<Spanned<i64>>,
+    pub(crate) idle: Option<Idle>,
     pub(crate) port: BTreeMap<Spanned<String>, Port>,
     pub(crate) chain: Vec<Spanned<Chain>>,
     pub(crate) edge: Vec<Edge>,
@@ -51,6 +52,7 @@ impl File {
         let version = misspelt || reader.errors.len() != before;
         let clock = table.remove("clock").and_then(|value| reader.value(value));
         let max_frame = table.remove("max_frame").and_then(|value| reader.value(value));
+        let idle = table.remove("idle").and_then(|value| reader.value(value));
         let remedy = "write [port.NAME] and below it device = \"...\"";
         let (port, ports) = reader.table("port", table.remove("port"), remedy);
         let before = reader.errors.len();
@@ -63,10 +65,10 @@ impl File {
         });
         let remedy = "write [sandbox.NAME] and below it its settings";
         let (sandbox, _) = reader.table("sandbox", table.remove("sandbox"), remedy);
-        let keys = ["bondstone", "clock", "max_frame", "port", "nf", "chain", "edge", "traffic", "sandbox"];
+        let keys = ["bondstone", "clock", "max_frame", "idle", "port", "nf", "chain", "edge", "traffic", "sandbox"];
         reader.unknown_keys(&table, &keys);
         let edge = edge.into_iter().map(Spanned::into_inner).collect();
-        let file = File { bondstone, clock, max_frame, port, chain, edge, traffic, sandbox };
+        let file = File { bondstone, clock, max_frame, idle, port, chain, edge, traffic, sandbox };
         (file, Invalid { version, ports, paths })
     }
 }

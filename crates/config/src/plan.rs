@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::file::{Clock, OnPanic, Shuffle, Traffic};
-use crate::sandbox::{Isolation, Sandbox, Side};
+use crate::sandbox::{Idle, Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
 use graph::{Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Spread, SteerFn, Target};
@@ -22,6 +22,8 @@ pub struct ChainFile {
     pub clock: Clock,
     /// Length in bytes, without FCS, of the longest frame that packets hold.
     pub max_frame: usize,
+    /// Behaviour of the workers while no packets arrive.
+    pub idle: Idle,
     /// Ports, sorted by name.
     pub ports: Vec<Port>,
     /// NFs: first those with a table, in its order, then those that paths name by their kind.

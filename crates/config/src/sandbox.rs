@@ -41,13 +41,14 @@ impl Isolation {
     }
 }
 
-/// Behaviour of a sandboxed process while it receives no packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Behaviour of workers while no packets arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
-    /// It polls.
+    /// They poll.
+    #[default]
     Poll,
-    /// It sleeps until the sender wakes it.
+    /// They sleep until the sender wakes them, or for short times if it cannot.
     Sleep,
 }
 

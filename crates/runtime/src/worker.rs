@@ -112,8 +112,10 @@ impl Output {
 /// The behaviour of a worker while no packets arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// Poll continuously.
+    /// Poll for a millisecond, then pause between polls.
     #[default]
+    Pause,
+    /// Poll without pauses.
     Poll,
     /// Yield the CPU to other threads between polls.
     Yield,
@@ -167,6 +169,8 @@ pub struct Worker {
     clock_stride: u32,
     /// Empty polls after which the worker sleeps.
     idle_polls: u32,
+    /// True under [`IdlePolicy::Poll`].
+    never_sleeps: bool,
     /// True under [`IdlePolicy::Yield`].
     yields: bool,
     poll_gaps: Arc<PollGaps>,
@@ -244,6 +248,7 @@ impl Worker {
             polls_to_clock: MAX_CLOCK_STRIDE,
             clock_stride: MAX_CLOCK_STRIDE,
             idle_polls: IDLE_POLLS,
+            never_sleeps: false,
             yields: false,
             poll_gaps: Arc::default(),
             off_cpu: OffCpuMeter::start(),
@@ -275,6 +280,7 @@ impl Worker {
     pub(crate) fn set_idle(&mut self, idle: IdlePolicy) {
         self.idle_polls = if idle == IdlePolicy::Sleep { IDLE_POLLS_SLEEP } else { IDLE_POLLS };
         self.yields = idle == IdlePolicy::Yield;
+        self.never_sleeps = idle == IdlePolicy::Poll;
     }
 
     /// Sets a schedule, and for each of its chains the indices of the inputs.
@@ -538,6 +544,9 @@ impl Worker {
                 idle = idle_polls;
                 self.inputs.iter_mut().for_each(Input::update_counts);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
+                if self.never_sleeps {
+                    continue;
+                }
                 let from = clock::cycles();
                 self.record_off_cpu(from, from.saturating_sub(self.last_clock));
                 let limit =

@@ -4,11 +4,12 @@ use crate::error::environment_error;
 use crate::sandboxes::Sandboxes;
 use config::ChainFile;
 use graph::Registry;
-use runtime::{Engine, Error, Options, PortQueues, Summary, Wires};
+use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Summary, Wires};
 
 /// An engine for the host side of a chain file, and its sandboxes.
 pub struct SandboxedEngine {
     engine: Engine,
+    idle: IdlePolicy,
     sandboxes: Option<Sandboxes>,
 }
 
@@ -20,9 +21,10 @@ impl SandboxedEngine {
     pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<SandboxedEngine, Error> {
         let sandboxes = Sandboxes::build(file, registry, 0)?;
         let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
-        let options = Options { idle: sandboxes.as_ref().map_or(options.idle, Sandboxes::idle), ..options };
+        let options =
+            Options { idle: sandboxes.as_ref().map_or(options.idle, |all| all.idle(options.idle)), ..options };
         let engine = Engine::start_with_hook(side, options, || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start))?;
-        Ok(SandboxedEngine { engine, sandboxes })
+        Ok(SandboxedEngine { engine, idle: options.idle, sandboxes })
     }
 
     /// Starts a chain file with wires instead of each port, as [`Engine::start_on_wires_with_hook`].
@@ -45,16 +47,22 @@ impl SandboxedEngine {
         let sandboxes = Sandboxes::build(file, registry, wires.per_port)?;
         let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
         let opened = || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start);
-        let options =
-            Options { idle: sandboxes.as_ref().map_or_else(Default::default, Sandboxes::idle), ..Options::default() };
+        let idle = IdlePolicy::default();
+        let options = Options { idle: sandboxes.as_ref().map_or(idle, |all| all.idle(idle)), ..Options::default() };
         let (engine, ends) = Engine::start_on_wires_with_hook(side, wires, options, opened)?;
-        Ok((SandboxedEngine { engine, sandboxes }, ends))
+        Ok((SandboxedEngine { engine, idle: options.idle, sandboxes }, ends))
     }
 
     /// Returns the engine of the host side.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Returns the behaviour of workers of the host side while no packets arrive.
+    #[must_use]
+    pub fn idle(&self) -> IdlePolicy {
+        self.idle
     }
 
     /// Returns true if no more packets are received, on either side.

@@ -169,8 +169,10 @@ pub(crate) fn serve(
     let limit = Rlimit { current: bytes, maximum: bytes };
     setrlimit(Resource::Data, limit).map_err(|e| format!("memory limit: {e}"))?;
     let file = spec.partition.plan(&spec.file, registry).map_err(|errors| Diagnostics(errors).to_string())?;
-    let options =
-        Options { idle: if spec.sleep_when_idle { IdlePolicy::Sleep } else { IdlePolicy::Poll }, ..Options::default() };
+    let options = Options {
+        idle: if spec.sleep_when_idle { IdlePolicy::Sleep } else { IdlePolicy::Pause },
+        ..Options::default()
+    };
     let engine = Engine::start_confined(&file, options, files, confine).map_err(|e| e.to_string())?;
     // a hung engine must not be dropped
     let engine = std::mem::ManuallyDrop::new(engine);

@@ -204,9 +204,9 @@ impl Sandboxes {
         &self.host_side
     }
 
-    /// Returns the behaviour of idle workers on the host side.
-    pub(crate) fn idle(&self) -> runtime::IdlePolicy {
-        if self.shares_cpus { runtime::IdlePolicy::Yield } else { runtime::IdlePolicy::Poll }
+    /// Returns the behaviour of idle workers on the host side, which is `idle` unless they share a CPU with a sandbox.
+    pub(crate) fn idle(&self, idle: runtime::IdlePolicy) -> runtime::IdlePolicy {
+        if self.shares_cpus { runtime::IdlePolicy::Yield } else { idle }
     }
 
     /// Returns the interfaces of the sandboxes with the sockets on which the host side listens.

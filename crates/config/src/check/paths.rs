@@ -105,7 +105,7 @@ impl<'a> Builder<'a> {
                 checker.error(span, &chain.name, problem, "connect fewer tees in sequence");
             }
         }
-        let max_frame = checker.max_frame(file);
+        let (max_frame, idle) = (checker.max_frame(file), file.idle.unwrap_or_default());
         let Checker { mut errors, warnings, source, faulty, .. } = checker;
         if !errors.is_empty() {
             // the file will not run, which would build these NFs and report their errors
@@ -123,6 +123,7 @@ impl<'a> Builder<'a> {
                 text,
                 clock,
                 max_frame,
+                idle,
                 ports,
                 nfs,
                 chains,
