@@ -1,5 +1,6 @@
 //! An external device under test with the generator at its ports.
 
+use super::QUEUE_SIZE;
 use super::context::{Description, DutContext, DutError, ExpectedTraffic};
 use super::driver::Device;
 use super::process::{RunDelays, remove_leftovers};
@@ -41,8 +42,6 @@ const CHECK_ATTEMPTS: u32 = 10;
 /// Time limit for the first packet to be forwarded. A device that touches hundreds of megabytes of new memory takes
 /// seconds.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Descriptors of a queue of the generator's ports.
-const QUEUE_SIZE: u32 = 1024;
 
 /// An error while starting an external device or opening the ports to it.
 #[derive(Debug, thiserror::Error)]

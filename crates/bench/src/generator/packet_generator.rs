@@ -93,6 +93,8 @@ pub(crate) struct PacketGenerator {
     buffers: Buffers,
     /// Time of the trial in which packets were due and the pool was empty, ticks.
     no_buffer_ticks: u64,
+    /// Packets of the trial that did not fit into the queue to the device.
+    tx_full: u64,
     /// Packets sent and received so far.
     sent: u64,
     received: u64,
@@ -155,6 +157,7 @@ impl PacketGenerator {
             tx,
             buffers,
             no_buffer_ticks: 0,
+            tx_full: 0,
             sent: 0,
             received: 0,
             before: (0, 0),
@@ -291,6 +294,7 @@ impl PacketGenerator {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at) / cores as u64);
         }
         self.no_buffer_ticks = 0;
+        self.take_tx_full();
         let preempted = match cores {
             1 => {
                 self.start_progress(&receiver);
@@ -486,10 +490,17 @@ impl PacketGenerator {
     ) {
         trial.dut = dut.take_poll_times();
         trial.dropped_by_nfs = dut.dropped_by_nfs().saturating_sub(drops_before);
+        trial.tx_full = self.take_tx_full();
         let no_buffer_s = core::mem::take(&mut self.no_buffer_ticks) as f64 / clock::hz() as f64;
         trial.unsent_no_buffer = trial.unsent.min((no_buffer_s * load_pps).round() as u64);
         trial.host_interference =
             loss_is_host_interference(trial, load_pps, dut.queue_size(), dut.works_in_generator(), generator_limit_ns);
+    }
+
+    /// Returns the packets of all cores that did not fit into the queue to the device since the last call.
+    fn take_tx_full(&mut self) -> u64 {
+        let further: u64 = self.further.iter_mut().map(|core| core.generator.take_tx_full()).sum();
+        std::mem::take(&mut self.tx_full) + further
     }
 
     fn in_flight(&self, quiet: Duration, trial_s: f64) -> InFlight {
@@ -589,12 +600,15 @@ impl PacketGenerator {
 
     #[inline(always)]
     fn send_from(&mut self, source: &mut impl Source, stream: usize, due: usize, purpose: Purpose) -> usize {
-        let PacketGenerator { tx, ports, buffers, sent, first_stream, .. } = self;
+        let PacketGenerator { tx, ports, buffers, sent, tx_full, first_stream, .. } = self;
         let tx = &mut tx[stream];
         let port = &mut ports[tx.port];
         let (number, is_connected) = (*first_stream + stream as u8, tx.is_connected);
         let mut transmit = |burst: &mut Batch| match is_connected {
-            true => *sent += port.tx.send(burst) as u64,
+            true => {
+                *sent += port.tx.send(burst) as u64;
+                *tx_full += burst.len() as u64;
+            }
             false => burst.clear(),
         };
         let mut left = due;

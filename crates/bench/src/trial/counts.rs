@@ -44,6 +44,9 @@ pub struct Trial {
     pub dut: PollTimes,
     /// Packets that NFs of the DUT dropped; part of `lost`, and never caused by the host.
     pub dropped_by_nfs: u64,
+    /// Packets that did not fit into the queue of the port to the DUT, which has not taken earlier ones from it; part of
+    /// `lost`, or with TCP connections frames that were lost with theirs.
+    pub tx_full: u64,
     /// Histogram of latencies, encoded by [`report::hdr::encode`].
     pub latency_hdr: Option<String>,
     /// Histogram of the lateness of departures, in the same encoding.
@@ -160,6 +163,7 @@ impl From<&Trial> for report::Trial {
                 .map(|p| report::Phase { load_pps: p.load_pps, duration_s: p.duration_s })
                 .collect(),
             dropped_by_nfs: trial.dropped_by_nfs,
+            tx_full: trial.tx_full,
             poll_gap_max_ns: nanoseconds(trial.generator.gap_max.max(trial.dut.gap_max)),
             generator: poll_times(trial.generator),
             dut: poll_times(trial.dut),

@@ -1,7 +1,7 @@
 //! External devices under test: each forwards packets and is removed without a trace. Remote hosts are tested in
 //! `far.rs`.
 
-use crate::common::{LIMIT, Running, Said, Scratch, bondstone};
+use crate::common::{LIMIT, Running, Said, Scratch, alone, bondstone, has_cpu_0_and_another};
 use dpdk::Memory;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -119,7 +119,7 @@ fn has_live_owner(name: &str) -> bool {
 
 #[test]
 fn measures_linux_bridge_router_and_tc() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -139,7 +139,7 @@ fn measures_linux_bridge_router_and_tc() {
 
 #[test]
 fn a_router_resolves_the_hosts_of_the_generator() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -157,7 +157,7 @@ fn a_router_resolves_the_hosts_of_the_generator() {
 
 #[test]
 fn rejects_a_device_that_does_not_forward_as_specified() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -174,7 +174,7 @@ fn rejects_a_device_that_does_not_forward_as_specified() {
 
 #[test]
 fn measures_testpmd() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if has(&["dpdk-testpmd", "setpriv", "taskset"]) {
         let program = Command::new(env!("CARGO_BIN_EXE_bondstone"));
         measure_with(program, &Scratch::new(), "kind = \"testpmd\"", &["64", "9018"]);
@@ -183,7 +183,7 @@ fn measures_testpmd() {
 
 #[test]
 fn measures_a_chain_in_its_own_process() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["setpriv", "taskset"]) {
         return;
     }
@@ -203,7 +203,7 @@ const SANDBOXED_CHAIN: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b
 
 #[test]
 fn external_switches_connect_sandboxes() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["setpriv", "taskset"]) || !is_root() {
         return;
     }
@@ -228,7 +228,7 @@ fn external_switches_connect_sandboxes() {
 /// Uses a program that imitates VPP, which distributions do not package.
 #[test]
 fn configures_vpp() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["setpriv", "taskset", "dpdk-testpmd"]) || !is_root() {
         return;
     }
@@ -285,7 +285,7 @@ fn measure_changes(scratch: &Scratch, device: &str) {
 
 #[test]
 fn changes_firewall_rules_while_forwarding() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["setpriv", "taskset"]) {
         return;
     }
@@ -322,7 +322,7 @@ const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "o
 
 #[test]
 fn measures_open_vswitch() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&OVS) {
         return;
     }
@@ -374,7 +374,7 @@ fn assert_container(results: &[Value]) {
 
 #[test]
 fn measures_programs_in_containers() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has_containers() {
         return;
     }
@@ -390,7 +390,7 @@ fn measures_programs_in_containers() {
 
 #[test]
 fn measures_open_vswitch_in_containers() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if has_containers() && has(&OVS) && has_huge_pages() {
         assert_container(&measure(&Scratch::new(), "kind = \"ovs\"\nenv = \"container\""));
     }
@@ -399,7 +399,7 @@ fn measures_open_vswitch_in_containers() {
 /// Custom commands run in the container: without capabilities and with a read-only file system.
 #[test]
 fn runs_custom_commands_in_a_container() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has_containers() || !has(&["dpdk-testpmd"]) {
         return;
     }
@@ -415,7 +415,7 @@ fn runs_custom_commands_in_a_container() {
 /// Custom commands create a Linux bridge.
 #[test]
 fn measures_a_device_of_custom_commands() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -437,7 +437,7 @@ fn measures_a_device_of_custom_commands() {
 /// A killed program leaves only its work directory, which the next run removes.
 #[test]
 fn cleans_up_after_sigkill() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -485,7 +485,7 @@ fn cleans_up_after_sigkill() {
 
 #[test]
 fn cleans_up_after_sigint() {
-    let _one = crate::common::alone();
+    let _one = alone();
     if !has(&["ip", "unshare", "nsenter", "setpriv"]) || !is_root() {
         return;
     }
@@ -498,4 +498,51 @@ fn cleans_up_after_sigint() {
     running.wait_for("the generator", |line| line.contains("generator on CPU"));
     assert_eq!(running.interrupt().status, Some(130));
     assert_eq!(leftovers(), before);
+}
+
+/// What the generator sent and its queue accepted, the device received.
+#[test]
+fn counts_of_generator_and_device_add_up() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let [first, second] = ["first", "second"].map(|name| scratch.path(name).display().to_string());
+    // slower than the generator
+    let chain = format!(
+        "bondstone = 1\nport.in.device = \"vhost:{first}\"\nport.out.device = \"vhost:{second}\"\n\
+         nf.slow = {{ kind = \"work\", cycles = 3000 }}\n[[chain]]\npath = [\"in\", \"slow\", \"out\"]\ncores = [0]\n"
+    );
+    let mut device = Running::run(&scratch.write("chain.toml", chain), &[]);
+    device.started();
+    let generator = format!(
+        "bondstone = 1\n[scenario]\ntitle = \"too much\"\n[traffic]\nframes = \"64\"\n[dut]\nkind = \"external\"\nforward = \"any\"\n\
+         ports = [\"virtio-user:{first}\", \"virtio-user:{second}\"]\n[goal]\nrate = 2e6\n"
+    );
+    let generator = scratch.write("generator.toml", generator);
+    let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
+    let said = bondstone([
+        "bench",
+        generator.to_str().unwrap(),
+        "--db",
+        db.to_str().unwrap(),
+        "--report",
+        page.to_str().unwrap(),
+        "--core",
+        "1",
+        "--json",
+    ]);
+    assert_eq!(said.status, Some(1), "the load is too high: {}", said.err);
+    let ended = device.interrupt();
+    assert!(ended.err.contains("polls without pauses"), "{}", ended.err);
+    let received = ended.summary(130).port("in").number("/received");
+    let result = said.results().remove(0);
+    let sum = |count: fn(&report::Trial) -> u64| result.trials.iter().map(count).sum::<u64>();
+    let (sent, tx_full, lost) = (sum(|t| t.sent), sum(|t| t.tx_full), sum(|t| t.lost));
+    assert!(tx_full > sent / 10 && tx_full <= lost, "{tx_full} of {lost} lost of {sent}");
+    // besides the trials: the forwarding check, a warm-up trial of 5,000 packets, and 200 packets before each trial
+    let before_trials = 200 * (result.trials.len() as u64 + 1);
+    let more = received.checked_sub(sent - tx_full).expect("no more than was accepted");
+    assert!((before_trials..before_trials + 8000).contains(&more), "{received} received of {sent} less {tx_full}");
 }

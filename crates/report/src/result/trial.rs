@@ -47,6 +47,10 @@ pub struct Trial {
     /// Packets that NFs of the DUT dropped; included in `lost`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_by_nfs: u64,
+    /// Packets that did not fit into the queue of the generator's port, as the DUT had not taken earlier ones; included in
+    /// `lost`, or with TCP connections frames of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tx_full: u64,
     /// Longest time between two polls of a port by generator or DUT, nanoseconds.
     pub poll_gap_max_ns: u64,
     /// Poll gaps and preemption of the generator.

@@ -3,6 +3,7 @@
 use super::links::Links;
 use super::namespace::Namespace;
 use super::passthrough::InterfacePassthrough;
+use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{DutContext, DutError};
 use crate::dut::process::{CommandLine, Container, ContainerOptions, Program, container_remark};
 use crate::dut::spec::{Env, Ports};
@@ -41,7 +42,8 @@ impl Attachment {
             Ports::VhostUser => {
                 let socket = |n: usize| context.path(&format!("port{n}")).display().to_string();
                 let device_ports: Vec<String> = (0..context.ports()).map(socket).collect();
-                let generator_ports = device_ports.iter().map(|path| format!("virtio-user:{path}")).collect();
+                let generator_ports =
+                    device_ports.iter().map(|path| format!("virtio-user:{path},queue_size={QUEUE_SIZE}")).collect();
                 Ok(Attachment { device_ports, ..Attachment::direct(generator_ports, Links::default()) })
             }
             Ports::AfPacket => veth(context, "af_packet"),

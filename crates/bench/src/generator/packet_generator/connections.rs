@@ -56,6 +56,7 @@ struct Sender<'a> {
     direct: &'a mut Vec<Packet>,
     buffers: &'a mut Buffers,
     sent: &'a mut u64,
+    tx_full: &'a mut u64,
     destination: Destination,
     /// The frame that is being written.
     pending: Option<Packet>,
@@ -69,6 +70,8 @@ impl Sender<'_> {
             Destination::Port(port) => {
                 if let Err(packet) = self.batches[port].push(packet) {
                     *self.sent += self.ports[port].tx.send(&mut self.batches[port]) as u64;
+                    *self.tx_full += self.batches[port].len() as u64;
+                    self.batches[port].clear();
                     self.batches[port].push(packet).unwrap_or_else(drop);
                 }
             }
@@ -136,6 +139,7 @@ impl PacketGenerator {
         let start = clock::cycles() + hz / 10_000;
         pacers.iter_mut().for_each(|pacer| pacer.put_off(start));
         self.no_buffer_ticks = 0;
+        self.take_tx_full();
         self.publish_at = 0;
         self.publish_latencies(clock::cycles(), || (0, 0));
         self.progress.start();
@@ -241,6 +245,7 @@ impl PacketGenerator {
             direct: &mut state.direct,
             buffers: &mut self.buffers,
             sent: &mut self.sent,
+            tx_full: &mut self.tx_full,
             destination: Destination::Port(state.client_port),
             pending: None,
         };
@@ -263,23 +268,25 @@ impl PacketGenerator {
             }
             self.arrived[port].0 = arrived;
         }
-        let PacketGenerator { ports, buffers, sent, .. } = self;
+        let PacketGenerator { ports, buffers, sent, tx_full, .. } = self;
         let Connections { endpoints, client_port, scale, batches, direct, .. } = state;
         let now_ns = scale.ns(now.saturating_sub(endpoints.created));
         let destination = Destination::Port(*client_port);
-        let mut sender = Sender { ports, batches, direct, buffers, sent, destination, pending: None };
+        let mut sender = Sender { ports, batches, direct, buffers, sent, tx_full, destination, pending: None };
         endpoints.client.poll(now_ns, &mut sender);
         drop(sender);
         for (port, batch) in ports.iter_mut().zip(batches) {
             if !batch.is_empty() {
                 *sent += port.tx.send(batch) as u64;
+                *tx_full += batch.len() as u64;
+                batch.clear();
             }
         }
     }
 
     /// Passes the segments of a batch to clients and servers.
     fn take_segments(&mut self, state: &mut Connections<'_>, port: usize, arrived: &mut Batch) {
-        let PacketGenerator { ports, buffers, sent, .. } = self;
+        let PacketGenerator { ports, buffers, sent, tx_full, .. } = self;
         let Connections { endpoints, client_port, scale, batches, direct, corrupt, .. } = state;
         let now_ns = scale.ns(clock::cycles().saturating_sub(endpoints.created));
         let (to_servers, to_clients) = match endpoints.settings.dsr {
@@ -288,7 +295,8 @@ impl PacketGenerator {
         };
         let Endpoints { client, server, .. } = &mut **endpoints;
         let mut has_foreign = false;
-        let mut sender = Sender { ports, batches, direct, buffers, sent, destination: to_servers, pending: None };
+        let mut sender =
+            Sender { ports, batches, direct, buffers, sent, tx_full, destination: to_servers, pending: None };
         arrived.for_each(|packet| match Segment::parse(packet.data()) {
             Ok(segment) if client.is_destination(&segment) => {
                 sender.queue_pending();

@@ -115,6 +115,7 @@ impl PacketGenerator {
         }
         let port_streams = self.open_streams(timetable, first);
         self.no_buffer_ticks = 0;
+        self.take_tx_full();
         self.start_progress(&receiver);
         let preemption =
             self.send_profile(&mut source.parts, &mut streams, &mut receiver, start, u64::from(timetable.seconds()));

@@ -141,6 +141,7 @@ pub(super) fn trials(results: &[Result]) -> Element {
         "corrupt",
         "late",
         "dropped by NFs",
+        "tx full",
         "no buffer",
         "generator gap µs",
         "DUT gap µs",
@@ -166,7 +167,7 @@ pub(super) fn trials(results: &[Result]) -> Element {
     details(&format::plural(total, "trial", "trials"), [element(&table, &caption)])
 }
 
-fn trial(name: &str, r: &Result, t: &Trial) -> [String; 21] {
+fn trial(name: &str, r: &Result, t: &Trial) -> [String; 22] {
     let count = format::count;
     let time = |times: Option<PollTimes>, of: fn(PollTimes) -> u64| {
         times.map_or(NONE.to_owned(), |times| format::us(of(times) as f64))
@@ -187,6 +188,7 @@ fn trial(name: &str, r: &Result, t: &Trial) -> [String; 21] {
         count(t.corrupt),
         count(t.late),
         count(t.dropped_by_nfs),
+        count(t.tx_full),
         count(t.unsent_no_buffer),
         // documents before have the longer of both
         t.generator.map_or_else(|| format::us(t.poll_gap_max_ns as f64), |times| format::us(times.gap_max_ns as f64)),
