@@ -1,7 +1,7 @@
 //! The client: opens connections, and keeps their state.
 
 use super::Transmit;
-use super::segment::{Outgoing, Segment};
+use super::segment::Segment;
 use super::timers::Timers;
 use crate::address::AddressRange;
 use crate::latency::Delays;
@@ -488,7 +488,7 @@ impl Client {
 
     fn send(&mut self, index: u32, seq: u32, flags: TcpFlags, has_request: bool, out: &mut impl Transmit) {
         let connection = &self.connections[index as usize];
-        let segment = Outgoing {
+        let segment = Segment {
             macs: self.settings.macs,
             src: self.address(index),
             dst: self.server(connection.server),

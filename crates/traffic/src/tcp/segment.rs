@@ -14,9 +14,6 @@ use crate::size::FrameSize;
 const ETHERNET_LEN: usize = 14;
 /// Most payload of a segment, bytes: a frame of 1518 bytes with IPv6.
 pub(super) const MSS: u16 = 1440;
-/// Bytes of the headers of a segment without options.
-pub(super) const HEADERS_V4: usize = ETHERNET_LEN + 20 + 20;
-pub(super) const HEADERS_V6: usize = ETHERNET_LEN + 40 + 20;
 /// Bytes of the MSS option of SYNs.
 pub(super) const MSS_OPTION: usize = 4;
 /// Window of all segments, bytes.
@@ -31,7 +28,7 @@ pub enum NotSegment {
     Foreign,
 }
 
-/// A received segment with valid checksums.
+/// A segment: received, with valid checksums, or to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     /// Source and destination of the frame.
@@ -110,22 +107,7 @@ impl<'a> Segment<'a> {
         let controls = u32::from(self.flags.contains(TcpFlags::SYN)) + u32::from(self.flags.contains(TcpFlags::FIN));
         self.seq.wrapping_add(self.payload.len() as u32).wrapping_add(controls)
     }
-}
 
-/// A segment to be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outgoing<'a> {
-    /// Source and destination of the frame.
-    pub(super) macs: (MacAddr, MacAddr),
-    pub(super) src: SocketAddr,
-    pub(super) dst: SocketAddr,
-    pub(super) seq: u32,
-    pub(super) ack: u32,
-    pub(super) flags: TcpFlags,
-    pub(super) payload: &'a [u8],
-}
-
-impl Outgoing<'_> {
     /// Writes the segment to a buffer of the caller; false if there is none.
     pub(super) fn send(&self, out: &mut impl Transmit) -> bool {
         let options = match self.flags.contains(TcpFlags::SYN) {

@@ -1,7 +1,7 @@
 //! The server: a function from segments to segments.
 
 use super::Transmit;
-use super::segment::{MSS, Outgoing, Segment};
+use super::segment::{MSS, Segment};
 use crate::random::scramble;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Server {
     }
 
     fn answer(&mut self, segment: &Segment<'_>, seq: u32, flags: TcpFlags, payload: &[u8], out: &mut impl Transmit) {
-        let answer = Outgoing {
+        let answer = Segment {
             macs: (segment.macs.1, segment.macs.0),
             src: segment.dst,
             dst: segment.src,

@@ -1,9 +1,10 @@
 //! Settings of connections, and their text form.
 
-use super::segment::{HEADERS_V4, HEADERS_V6, MSS, MSS_OPTION};
+use super::segment::{MSS, MSS_OPTION};
 use super::{ClientSettings, MAX_CONNECTIONS, MAX_REQUEST, MAX_RESPONSE, ServerSettings};
 use crate::flows::FlowSettings;
 use crate::size::{FCS, FrameSize};
+use crate::template::headers;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -132,7 +133,7 @@ impl TcpSettings {
 
     /// Returns the sizes of these frames in bytes with FCS, each with its number.
     pub fn client_frame_sizes(&self, is_ipv4: bool) -> Vec<(u16, u32)> {
-        let headers = if is_ipv4 { HEADERS_V4 } else { HEADERS_V6 };
+        let headers = headers(is_ipv4, true);
         let size = |len: usize| FrameSize::MIN.with_fcs().max(len as u16 + FCS);
         let acknowledgments = self.client_frames() - 1 - self.transactions;
         let mut sizes = BTreeMap::from([(size(headers + MSS_OPTION), 1)]);
@@ -144,7 +145,7 @@ impl TcpSettings {
 
     /// Returns the bytes of the longest frame of clients and servers, without FCS.
     pub fn longest_frame(&self, is_ipv4: bool) -> usize {
-        let headers = if is_ipv4 { HEADERS_V4 } else { HEADERS_V6 };
+        let headers = headers(is_ipv4, true);
         headers + (self.request.max(self.response.min(MSS.into())) as usize).max(MSS_OPTION)
     }
 
