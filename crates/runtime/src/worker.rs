@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 const TIMING_INTERVAL: u32 = 128;
 /// Most polls between two reads of the clock.
 const MAX_CLOCK_STRIDE: u32 = 32;
-/// Empty polls after which a worker sleeps between polls: about a millisecond.
+/// Empty polls in a row after which a worker sleeps between polls.
 const IDLE_POLLS: u32 = 1 << 14;
-/// The same under [`IdlePolicy::Sleep`]: about a microsecond.
+/// The same under [`IdlePolicy::Sleep`].
 const IDLE_POLLS_SLEEP: u32 = 1 << 6;
 /// Sleep between polls of an idle worker.
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
@@ -112,7 +112,7 @@ impl Output {
 /// The behaviour of a worker while no packets arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// Poll for a millisecond, then pause between polls.
+    /// Poll, and after many polls without packets pause between polls.
     #[default]
     Pause,
     /// Poll without pauses.
@@ -169,10 +169,7 @@ pub struct Worker {
     clock_stride: u32,
     /// Empty polls after which the worker sleeps.
     idle_polls: u32,
-    /// True under [`IdlePolicy::Poll`].
-    never_sleeps: bool,
-    /// True under [`IdlePolicy::Yield`].
-    yields: bool,
+    idle: IdlePolicy,
     poll_gaps: Arc<PollGaps>,
     /// Read after gaps and sleeps.
     off_cpu: OffCpuMeter,
@@ -248,8 +245,7 @@ impl Worker {
             polls_to_clock: MAX_CLOCK_STRIDE,
             clock_stride: MAX_CLOCK_STRIDE,
             idle_polls: IDLE_POLLS,
-            never_sleeps: false,
-            yields: false,
+            idle: IdlePolicy::default(),
             poll_gaps: Arc::default(),
             off_cpu: OffCpuMeter::start(),
             drained: Arc::default(),
@@ -279,8 +275,7 @@ impl Worker {
     /// Sets the behaviour while no packets arrive.
     pub(crate) fn set_idle(&mut self, idle: IdlePolicy) {
         self.idle_polls = if idle == IdlePolicy::Sleep { IDLE_POLLS_SLEEP } else { IDLE_POLLS };
-        self.yields = idle == IdlePolicy::Yield;
-        self.never_sleeps = idle == IdlePolicy::Poll;
+        self.idle = idle;
     }
 
     /// Sets a schedule, and for each of its chains the indices of the inputs.
@@ -475,7 +470,7 @@ impl Worker {
         self.heartbeat.store(now, Ordering::Relaxed);
         let gap = now.wrapping_sub(core::mem::replace(&mut self.last_clock, now));
         // a worker that yields its CPU cannot tell preemption from yielding
-        if !self.yields {
+        if self.idle != IdlePolicy::Yield {
             self.poll_gaps.longest.fetch_max(gap, Ordering::Relaxed);
             if gap > self.cycles_per_ms / 10 {
                 self.poll_gaps.sum.fetch_add(gap, Ordering::Relaxed);
@@ -536,7 +531,7 @@ impl Worker {
             }
             idle += 1;
             if idle < idle_polls {
-                if self.yields {
+                if self.idle == IdlePolicy::Yield {
                     idle = (idle + self.yield_cpu()).min(idle_polls);
                 }
                 core::hint::spin_loop();
@@ -544,7 +539,7 @@ impl Worker {
                 idle = idle_polls;
                 self.inputs.iter_mut().for_each(Input::update_counts);
                 self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
-                if self.never_sleeps {
+                if self.idle == IdlePolicy::Poll {
                     continue;
                 }
                 let from = clock::cycles();
