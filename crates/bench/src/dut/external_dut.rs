@@ -182,11 +182,9 @@ impl ExternalDut {
                 "if this is intended, set forward = \"route\", \"table\" or \"any\"",
             )),
             (lost, None) => {
-                let (configuration, output) = (&self.started.description().configuration, self.started.output_tail());
-                Err(context.error(
-                    format!("lost {lost} of {CHECK_PACKETS} packets sent every {} us", CHECK_INTERVAL.as_micros()),
-                    format!("check its configuration:\n{configuration}\n{output}"),
-                ))
+                let problem =
+                    format!("lost {lost} of {CHECK_PACKETS} packets sent every {} us", CHECK_INTERVAL.as_micros());
+                Err(context.error(problem, self.configuration_remedy("check its configuration")))
             }
         }
     }
@@ -212,11 +210,14 @@ impl ExternalDut {
                 format!("{} of {} TCP connections failed: {}", counts.failed.sum(), counts.opened, causes.join(", "));
             attempts += u32::from(counts.completed != 0 || Instant::now() > warm_up_end);
         }
+        let remedy = self.configuration_remedy("check that it forwards in both directions, and its configuration");
+        Err(self.context.error(failed, remedy))
+    }
+
+    /// Returns an advice with the device's configuration and last output.
+    fn configuration_remedy(&self, advice: &str) -> String {
         let (configuration, output) = (&self.started.description().configuration, self.started.output_tail());
-        Err(self.context.error(
-            failed,
-            format!("check that it forwards in both directions, and its configuration:\n{configuration}\n{output}"),
-        ))
+        format!("{advice}:\n{configuration}\n{output}")
     }
 
     /// Returns the number of cores of the generator.

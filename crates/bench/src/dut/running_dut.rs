@@ -6,7 +6,7 @@ use crate::generator::packet_generator::TrialProgress;
 use crate::generator::packet_source::PacketSource;
 use crate::simulated::Simulated;
 use crate::traffic_spec::PreparedTraffic;
-use crate::trial::{Disturbance, Macs, Measurer, MeasurerError, TrialInput, TrialOutput};
+use crate::trial::{Disturbance, Measurer, MeasurerError, TrialInput, TrialOutput};
 use report::Node;
 use runtime::{Cycles, Name, Summary as Counts};
 use std::collections::BTreeMap;
@@ -76,6 +76,36 @@ impl RunningDut {
     }
 }
 
+impl RunningDut {
+    /// Runs a trial of traffic with its source, and one for each further core of the generator.
+    fn trial(
+        &mut self,
+        traffic: &PreparedTraffic,
+        source: &mut PacketSource<'_>,
+        further: &mut [PacketSource<'_>],
+        input: &TrialInput,
+    ) -> Result<TrialOutput, MeasurerError> {
+        match self {
+            RunningDut::InProcess(dut) => {
+                let before = dut.chains().snapshot();
+                let mut output = dut.trial_on_cores(source, further, input)?;
+                let after = dut.chains().snapshot();
+                let drops = after.drops.iter().map(|(reason, n)| (reason, n - before.drops.get(reason).unwrap_or(&0)));
+                output.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_string(), n)).collect();
+                output.nodes = node_counters(&before, &after);
+                Ok(output)
+            }
+            RunningDut::Simulated(dut) => dut.trial(input),
+            RunningDut::ExternalGenerator(generator) => generator.trial(traffic, input),
+            RunningDut::External(dut) => {
+                let output = dut.trial(source, further, input)?;
+                dut.check().map_err(|e| MeasurerError::DutFailed(e.to_string()))?;
+                Ok(output)
+            }
+        }
+    }
+}
+
 impl DutMeasurer<'_> {
     /// Checks that device and traffic support the trial.
     fn check(&self, input: &TrialInput) -> Result<(), MeasurerError> {
@@ -142,54 +172,21 @@ impl DutMeasurer<'_> {
     }
 }
 
-impl DutMeasurer<'_> {
-    /// Runs a trial with other MAC addresses.
-    fn trial_with_macs(&mut self, macs: Macs, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
-        let remedy = "send frames of flows, on one generator core";
-        let unsupported = |dut: &str| MeasurerError::Unsupported {
-            dut: dut.to_owned(),
-            what: "sent with many MAC addresses",
-            remedy,
-        };
-        let traffic = self.traffic.with_macs(macs).filter(|_| self.further.is_empty());
-        let traffic = traffic.ok_or_else(|| unsupported("this traffic"))?;
-        let mut source = traffic.packet_source();
-        match self.dut {
-            RunningDut::InProcess(dut) => {
-                dut.free_recycled();
-                Ok(dut.trial(&mut source, input)?)
-            }
-            RunningDut::External(dut) => dut.trial(&mut source, &mut [], input),
-            RunningDut::Simulated(dut) => dut.trial(input),
-            RunningDut::ExternalGenerator(_) => Err(unsupported("traffic of another generator")),
-        }
-    }
-}
-
 impl Measurer for DutMeasurer<'_> {
     fn trial(&mut self, input: &TrialInput) -> Result<TrialOutput, MeasurerError> {
         self.check(input)?;
-        if let Some(macs) = input.macs {
-            return self.trial_with_macs(macs, input);
+        let DutMeasurer { dut, traffic, source, further } = self;
+        let Some(macs) = input.macs else { return dut.trial(traffic, source, further, input) };
+        let with_macs = traffic.with_macs(macs).filter(|_| further.is_empty());
+        let traffic = with_macs.ok_or_else(|| MeasurerError::Unsupported {
+            dut: "this traffic".to_owned(),
+            what: "sent with many MAC addresses",
+            remedy: "send frames of flows, on one generator core",
+        })?;
+        if let RunningDut::InProcess(dut) = dut {
+            dut.free_recycled();
         }
-        match self.dut {
-            RunningDut::InProcess(dut) => {
-                let before = dut.chains().snapshot();
-                let mut output = dut.trial_on_cores(&mut self.source, &mut self.further, input)?;
-                let after = dut.chains().snapshot();
-                let drops = after.drops.iter().map(|(reason, n)| (reason, n - before.drops.get(reason).unwrap_or(&0)));
-                output.drops = drops.filter(|(_, n)| *n != 0).map(|(reason, n)| (reason.to_string(), n)).collect();
-                output.nodes = node_counters(&before, &after);
-                Ok(output)
-            }
-            RunningDut::Simulated(dut) => dut.trial(input),
-            RunningDut::ExternalGenerator(generator) => generator.trial(self.traffic, input),
-            RunningDut::External(dut) => {
-                let output = dut.trial(&mut self.source, &mut self.further, input)?;
-                dut.check().map_err(|e| MeasurerError::DutFailed(e.to_string()))?;
-                Ok(output)
-            }
-        }
+        dut.trial(&traffic, &mut traffic.packet_source(), &mut [], input)
     }
 }
 

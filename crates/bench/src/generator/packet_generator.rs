@@ -311,18 +311,7 @@ impl PacketGenerator {
                 input.duration_s(),
             ),
         };
-        let mut totals = pacer::Totals::default();
-        let (mut lateness, mut gap, mut gap_limit) = (Delays::new(), 0, u64::MAX);
-        for pacer in pacers.iter_mut().flatten() {
-            pacer.stop();
-            let counts = pacer.totals();
-            totals.intended += counts.intended;
-            totals.sent += counts.sent;
-            totals.unsent += counts.unsent;
-            lateness.add(pacer.lateness());
-            gap = gap.max(pacer.poll_gap_max_ns());
-            gap_limit = gap_limit.min(pacer.gap_limit_ns());
-        }
+        let Departures { totals, lateness, gap_ns, gap_limit_ns } = Departures::of(pacers.iter_mut().flatten());
         let (mut numbered, mut directions) = (0, vec![]);
         for ((stream, pacers), tx) in pacers.iter().enumerate().zip(self.all_tx_mut(per_core)) {
             let sent = tx.sequence - firsts[stream];
@@ -352,8 +341,8 @@ impl PacketGenerator {
         if input.phases.len() > 1 {
             trial.phases = input.phases.clone();
         }
-        trial.generator = PollTimes { gap_max: Duration::from_nanos(gap), ..preempted };
-        self.attribute_loss(dut, &mut trial, highest, drops_before, gap_limit);
+        trial.generator = PollTimes { gap_max: Duration::from_nanos(gap_ns), ..preempted };
+        self.attribute_loss(dut, &mut trial, highest, drops_before, gap_limit_ns);
         trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
         trial.latency_hdr = hdr::encode(receiver.latency().histogram()).ok();
         let delays = (receiver.latency().count() != 0).then(|| receiver.latency().clone());
@@ -786,6 +775,34 @@ fn answer_requests(arrived: &mut Batch, mac: MacAddr, buffers: &mut Buffers, tx:
         }
     });
     tx.send(&mut answers) as u64
+}
+
+/// Departures of the packets of several schedules.
+struct Departures {
+    totals: pacer::Totals,
+    lateness: Delays,
+    /// Longest time between two polls, nanoseconds, and the shortest that leaves packets unsent.
+    gap_ns: u64,
+    gap_limit_ns: u64,
+}
+
+impl Departures {
+    /// Ends schedules and adds up their counts.
+    fn of<'a>(pacers: impl Iterator<Item = &'a mut Pacer>) -> Departures {
+        let (totals, lateness) = (pacer::Totals::default(), Delays::new());
+        let mut all = Departures { totals, lateness, gap_ns: 0, gap_limit_ns: u64::MAX };
+        for pacer in pacers {
+            pacer.stop();
+            let counts = pacer.totals();
+            all.totals.intended += counts.intended;
+            all.totals.sent += counts.sent;
+            all.totals.unsent += counts.unsent;
+            all.lateness.add(pacer.lateness());
+            all.gap_ns = all.gap_ns.max(pacer.poll_gap_max_ns());
+            all.gap_limit_ns = all.gap_limit_ns.min(pacer.gap_limit_ns());
+        }
+        all
+    }
 }
 
 /// Returns the number of the packet that is due `at_s` seconds after the start.

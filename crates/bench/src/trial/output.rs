@@ -44,8 +44,6 @@ pub struct ConnectionsOutput {
     pub client: ConnectionCounts,
     /// Counts of the servers.
     pub server: ServerCounts,
-    /// Received frames with a wrong checksum or length.
-    pub corrupt: u64,
     /// True if connections were not opened because all pairs of client address and port were in use.
     pub exhausted: bool,
     /// Most connections that were open at a time.
@@ -63,7 +61,6 @@ impl ConnectionsOutput {
     pub(crate) fn add(&mut self, other: &ConnectionsOutput) {
         self.client.add(&other.client);
         self.server.add(&other.server);
-        self.corrupt += other.corrupt;
         self.exhausted |= other.exhausted;
         self.most_open = self.most_open.max(other.most_open);
         self.setup.add(&other.setup);

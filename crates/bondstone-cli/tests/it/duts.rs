@@ -500,7 +500,7 @@ fn cleans_up_after_sigint() {
     assert_eq!(leftovers(), before);
 }
 
-/// What the generator sent and its queue accepted, the device received.
+/// The device receives all packets that the generator sent and its queue accepted.
 #[test]
 fn counts_of_generator_and_device_add_up() {
     if !has_cpu_0_and_another() {

@@ -2,7 +2,7 @@
 //! sends if nothing is lost: intended if it is scheduled, sent if it is opened, received if it is completed.
 
 use super::preemption::PreemptionMeter;
-use super::{DutStatus, PacketGenerator, QUIET_TIME, answer_requests, ticks};
+use super::{Departures, DutStatus, PacketGenerator, QUIET_TIME, answer_requests, ticks};
 use crate::generator::packet_source::{Buffers, Endpoints};
 use crate::trial::{ConnectionsOutput, Phase, Trial, TrialInput, TrialOutput};
 use packet::{Batch, Packet, clock};
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use traffic::latency::Scale;
 use traffic::tcp::{NotSegment, Segment, Transmit};
-use traffic::{Delays, Pace, PaceError, Pacer, pacer, receiver};
+use traffic::{Pace, PaceError, Pacer, pacer, receiver};
 
 /// Delay after which a connection that is due is not opened any more. Longer than that of packets, as the clients also
 /// answer segments.
@@ -63,15 +63,23 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
+    /// Sends the queued frames of a port.
+    fn send_queued(&mut self, port: usize) {
+        let batch = &mut self.batches[port];
+        if !batch.is_empty() {
+            *self.sent += self.ports[port].tx.send(batch) as u64;
+            *self.tx_full += batch.len() as u64;
+            batch.clear();
+        }
+    }
+
     fn queue_pending(&mut self) {
         let Some(packet) = self.pending.take().filter(|packet| packet.len() != 0) else { return };
         match self.destination {
             Destination::Clients => self.direct.push(packet),
             Destination::Port(port) => {
                 if let Err(packet) = self.batches[port].push(packet) {
-                    *self.sent += self.ports[port].tx.send(&mut self.batches[port]) as u64;
-                    *self.tx_full += self.batches[port].len() as u64;
-                    self.batches[port].clear();
+                    self.send_queued(port);
                     self.batches[port].push(packet).unwrap_or_else(drop);
                 }
             }
@@ -146,10 +154,10 @@ impl PacketGenerator {
         let preemption = self.open_connections(&mut state, &mut pacers);
         self.progress.end();
         self.close_connections(dut, &mut state, hold, input.duration_s());
-        let mut output = connections_output(&state, &mut pacers, &preemption, input);
+        let departures = Departures::of(pacers.iter_mut());
+        let mut output = connections_output(&state, &departures, &preemption, input);
         let highest = input.phases.iter().map(|phase| phase.load_pps).fold(0.0, f64::max);
-        let gap_limit = pacers.iter().map(Pacer::gap_limit_ns).min().unwrap_or(u64::MAX);
-        self.attribute_loss(dut, &mut output.trial, highest, drops_before, gap_limit);
+        self.attribute_loss(dut, &mut output.trial, highest, drops_before, departures.gap_limit_ns);
         Ok(output)
     }
 
@@ -274,13 +282,9 @@ impl PacketGenerator {
         let destination = Destination::Port(*client_port);
         let mut sender = Sender { ports, batches, direct, buffers, sent, tx_full, destination, pending: None };
         endpoints.client.poll(now_ns, &mut sender);
-        drop(sender);
-        for (port, batch) in ports.iter_mut().zip(batches) {
-            if !batch.is_empty() {
-                *sent += port.tx.send(batch) as u64;
-                *tx_full += batch.len() as u64;
-                batch.clear();
-            }
+        sender.queue_pending();
+        for port in 0..sender.ports.len() {
+            sender.send_queued(port);
         }
     }
 
@@ -331,23 +335,16 @@ impl PacketGenerator {
 /// Returns the output of a trial, without what the device knows.
 fn connections_output(
     state: &Connections<'_>,
-    pacers: &mut [Pacer],
+    departures: &Departures,
     preemption: &PreemptionMeter,
     input: &TrialInput,
 ) -> TrialOutput {
     let Endpoints { client, server, settings, .. } = &*state.endpoints;
     let frames = u64::from(settings.client_frames());
-    let mut schedule = pacer::Totals::default();
-    let (mut lateness, mut gap) = (Delays::new(), 0);
-    for pacer in pacers {
-        pacer.stop();
-        let totals = pacer.totals();
-        schedule.intended += totals.intended * frames;
-        schedule.sent += totals.sent * frames;
-        schedule.unsent += totals.unsent * frames;
-        lateness.add(pacer.lateness());
-        gap = gap.max(pacer.poll_gap_max_ns());
-    }
+    let Departures { totals, lateness, gap_ns, .. } = departures;
+    let [intended, sent, unsent] =
+        [totals.intended, totals.sent, totals.unsent].map(|connections| connections * frames);
+    let schedule = pacer::Totals { intended, sent, unsent };
     let counts = client.counts();
     let received = receiver::Totals {
         sent: schedule.sent,
@@ -362,14 +359,13 @@ fn connections_output(
     if input.phases.len() > 1 {
         trial.phases = input.phases.clone();
     }
-    trial.generator = preemption.times(gap);
+    trial.generator = preemption.times(*gap_ns);
     let [setup, first_byte, transaction] = client.delays().map(Clone::clone);
     trial.lateness_hdr = hdr::encode(lateness.histogram()).ok();
     trial.latency_hdr = hdr::encode(setup.histogram()).ok();
     let connections = ConnectionsOutput {
         client: counts,
         server: server.counts(),
-        corrupt: state.corrupt,
         exhausted: state.exhausted,
         most_open: client.most_open(),
         setup,

@@ -33,7 +33,7 @@ enum Step {
     After,
 }
 
-/// What became of the addresses of a round.
+/// Counts of the addresses of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Learned {
     /// Addresses of the round.
