@@ -44,8 +44,8 @@ pub trait Driver: Sync {
     }
 
     /// Returns true if the device forwards in a program, which a container can run, and not in the kernel.
-    fn supports_vhost_user(&self) -> bool {
-        self.ports().contains(&Ports::VhostUser)
+    fn supports_containers(&self) -> bool {
+        self.ports().iter().any(Ports::are_sockets)
     }
 
     /// Builds a device from a checked spec; starts nothing.

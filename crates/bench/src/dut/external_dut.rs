@@ -3,15 +3,16 @@
 use super::QUEUE_SIZE;
 use super::context::{Description, DutContext, DutError, ExpectedTraffic};
 use super::driver::Device;
+use super::network::sockets;
 use super::process::{RunDelays, remove_leftovers};
 use super::registry;
-use super::spec::{DutSpec, Forward};
+use super::spec::{DutSpec, Forward, Ports};
 use super::started::StartedDevice;
 use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator, TrialProgress};
 use crate::generator::packet_source::PacketSource;
 use crate::traffic_spec::PreparedTraffic;
 use crate::trial::{Disturbance, MeasurerError, TrialInput, TrialOutput};
-use runtime::{ExternalPorts, PollTimes};
+use runtime::{ExternalPorts, PollTimes, PortQueues};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +67,21 @@ pub struct ExternalDut {
     stop: Arc<AtomicBool>,
 }
 
+/// Opens devices of the generator with a pair of queues for each of its cores.
+fn open(
+    devices: &[String],
+    cores: u16,
+    longest_frame: usize,
+) -> Result<(ExternalPorts, Vec<PortQueues>), runtime::Error> {
+    let queues = |device: &String| match cores {
+        // DPDK's driver opens one pair of queues unless more are requested
+        2.. if device.starts_with("af_packet:") && !device.contains("qpairs=") => format!("{device},qpairs={cores}"),
+        _ => device.clone(),
+    };
+    let named = devices.iter().enumerate().map(|(n, device)| (format!("generator{n}"), queues(device)));
+    ExternalPorts::open(&named.collect::<Vec<_>>(), cores, longest_frame)
+}
+
 impl ExternalDut {
     /// Starts a device called `name` that has to forward `traffic`, and opens the generator's ports, with a pair of
     /// queues for the calling thread and each CPU of `further_cpus`. The calling thread has to run the trials and to
@@ -83,24 +99,23 @@ impl ExternalDut {
         remove_leftovers();
         let mut context = DutContext::new(name, spec, traffic)?;
         let mut device = registry::device(name, spec)?;
-        let mut started = device.start(&mut context)?;
         let cores = 1 + further_cpus.len() as u16;
-        let opened = |device: &String| match cores {
-            // DPDK's driver opens one pair of queues unless more are requested
-            2.. if device.starts_with("af_packet:") && !device.contains("qpairs=") => {
-                format!("{device},qpairs={cores}")
-            }
-            _ => device.clone(),
-        };
         let longest_frame = context.traffic.longest_frame;
-        let named = started.generator_ports().iter().enumerate().map(|(n, d)| (format!("generator{n}"), opened(d)));
-        let (ports, queues) = match ExternalPorts::open(&named.collect::<Vec<_>>(), cores, longest_frame) {
-            Ok(open) => open,
-            // the end of the device explains more than a port without a peer
-            Err(e) => {
-                return Err(started.check(&context).err().map_or(ExternalDutError::Ports(e), ExternalDutError::Dut));
-            }
-        };
+        let open = |devices: &[String]| open(devices, cores, longest_frame);
+        // a front end connects when it starts
+        let listening = (spec.ports == Ports::VirtioUser).then(|| {
+            let devices = sockets(&context).into_iter().map(|socket| spec.ports.generator_device(&socket));
+            open(&devices.collect::<Vec<_>>())
+        });
+        let listening = listening.transpose()?;
+        let mut started = device.start(&mut context)?;
+        if spec.ports == Ports::Tap {
+            started.attachment().set_up_taps(&mut context)?;
+        }
+        let opened = listening.map_or_else(|| open(started.generator_ports()), Ok);
+        // the end of the device explains more than a port without a peer
+        let (ports, queues) =
+            opened.map_err(|e| started.check(&context).err().map_or(ExternalDutError::Ports(e), Into::into))?;
         // the second direction enters by the second port
         let entries: Vec<usize> = (0..started.generator_ports().len().min(2)).collect();
         let mut generator = PacketGenerator::on_cores(queues, &entries, ports.pool(), false, further_cpus, ports.eal());

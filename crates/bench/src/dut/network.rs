@@ -5,5 +5,5 @@ mod links;
 mod namespace;
 mod passthrough;
 
-pub(crate) use attachment::Attachment;
+pub(crate) use attachment::{Attachment, sockets};
 pub(crate) use links::Links;

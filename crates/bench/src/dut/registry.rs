@@ -53,7 +53,7 @@ pub fn loopback(spec: &DutSpec) -> Option<DutSpec> {
     let (kind, chain) = match spec.ports {
         Ports::Devices(_) => return None,
         Ports::AfPacket | Ports::AfXdp => (veth_loopback::VethLoopbackDriver.name(), None),
-        Ports::VhostUser => {
+        Ports::VhostUser | Ports::VirtioUser | Ports::Memif | Ports::Tap => {
             let ports = vec!["in".to_owned(), "out".to_owned()];
             let text = CHAIN.to_owned();
             let chain = ChainText { file: "wire.toml".into(), folder: PathBuf::new(), ports, text };

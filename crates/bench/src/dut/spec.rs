@@ -1,5 +1,6 @@
 //! Specification of an external device under test, as a scenario states it.
 
+use super::QUEUE_SIZE;
 use config::ChainFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -100,6 +101,12 @@ pub enum Env {
 pub enum Ports {
     /// vhost-user; the device is the back end.
     VhostUser,
+    /// vhost-user; the device is the front end, as in a container.
+    VirtioUser,
+    /// memif; the device is the server.
+    Memif,
+    /// Interfaces that the device creates, opened by the generator with AF_PACKET.
+    Tap,
     /// veth pairs, opened by the generator with AF_PACKET.
     AfPacket,
     /// veth pairs, opened by the generator with AF_XDP.
@@ -170,6 +177,9 @@ impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ports::VhostUser => f.write_str("vhost-user"),
+            Ports::VirtioUser => f.write_str("virtio-user"),
+            Ports::Memif => f.write_str("memif"),
+            Ports::Tap => f.write_str("tap"),
             Ports::AfPacket => f.write_str("af_packet"),
             Ports::AfXdp => f.write_str("af_xdp"),
             Ports::Devices(all) => f.write_str(&all.join(" ")),
@@ -178,6 +188,23 @@ impl fmt::Display for Ports {
 }
 
 impl Ports {
+    /// Returns true if the ports are sockets, which also containers can use.
+    pub fn are_sockets(&self) -> bool {
+        matches!(self, Ports::VhostUser | Ports::VirtioUser | Ports::Memif)
+    }
+
+    /// Returns the device that the generator opens for a socket or an interface, as in a chain file.
+    pub(crate) fn generator_device(&self, port: &str) -> String {
+        match self {
+            Ports::VhostUser => format!("virtio-user:{port},queue_size={QUEUE_SIZE}"),
+            Ports::VirtioUser => format!("vhost:{port}"),
+            Ports::Memif => format!("memif:{port},role=client"),
+            Ports::Tap | Ports::AfPacket => format!("af_packet:{port}"),
+            Ports::AfXdp => format!("af_xdp:{port}"),
+            Ports::Devices(_) => port.to_owned(),
+        }
+    }
+
     /// Returns the number of ports.
     pub fn count(&self) -> usize {
         match self {

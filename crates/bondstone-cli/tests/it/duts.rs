@@ -196,6 +196,27 @@ fn measures_a_chain_in_its_own_process() {
     assert_eq!(results[0]["dut"]["nfs"][0]["kind"], "count");
 }
 
+#[test]
+fn measures_devices_over_every_kind_of_port() {
+    let _one = alone();
+    if !has(&["setpriv", "taskset", "dpdk-testpmd"]) || !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let chain = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
+                 chain = [{ path = [\"a\", \"b\"] }]\n";
+    scratch.write("chain.toml", chain);
+    for ports in ["virtio-user", "memif", "tap", "af_packet", "af_xdp"] {
+        for kind in ["bondstone\"\nchain = \"chain.toml", "testpmd"] {
+            let results = measure(&scratch, &format!("kind = \"{kind}\"\nports = \"{ports}\""));
+            assert_eq!(results[0]["dut"]["ports"][1]["device"], ports);
+        }
+    }
+    if has(&OVS) && has_huge_pages() {
+        measure(&scratch, "kind = \"ovs\"\nports = \"virtio-user\"");
+    }
+}
+
 /// A chain of two NFs in sandboxes.
 const SANDBOXED_CHAIN: &str = "bondstone = 1\nport.a.device = \"ring:a\"\nport.b.device = \"ring:b\"\n\
                       [nf.mac]\nkind = \"l2fwd\"\nisolation = \"process\"\n\

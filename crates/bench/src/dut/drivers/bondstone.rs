@@ -1,6 +1,7 @@
 //! A chain of Bondstone in a process of its own.
 
 use super::common::{chain_file, periodic};
+use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{Description, DutContext, DutError};
 use crate::dut::driver::{Device, Driver};
 use crate::dut::network::Attachment;
@@ -30,7 +31,7 @@ impl Driver for BondstoneDriver {
     }
 
     fn ports(&self) -> &'static [Ports] {
-        &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp]
+        &[Ports::VhostUser, Ports::VirtioUser, Ports::Memif, Ports::Tap, Ports::AfPacket, Ports::AfXdp]
     }
 
     fn runs_chain(&self) -> bool {
@@ -128,6 +129,9 @@ impl Device for Bondstone {
         let attachment = Attachment::new(context, &self.ports)?;
         let device = |port: &String| match self.ports {
             Ports::VhostUser => format!("vhost:{port}"),
+            Ports::VirtioUser => format!("virtio-user:{port},queue_size={QUEUE_SIZE}"),
+            Ports::Memif => format!("memif:{port}"),
+            Ports::Tap => format!("tap:{port}"),
             Ports::AfXdp => format!("af_xdp:{port}"),
             _ => format!("af_packet:{port}"),
         };

@@ -1,6 +1,7 @@
 //! Open vSwitch with its userspace datapath, as a private instance.
 
 use super::common::{eal, periodic, sandbox_host::SandboxHost};
+use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{Description, DutContext, DutError};
 use crate::dut::driver::{Device, Driver};
 use crate::dut::network::Attachment;
@@ -32,7 +33,7 @@ impl Driver for OvsDriver {
     }
 
     fn ports(&self) -> &'static [Ports] {
-        &[Ports::VhostUser, Ports::AfPacket, Ports::AfXdp]
+        &[Ports::VhostUser, Ports::VirtioUser, Ports::AfPacket, Ports::AfXdp]
     }
 
     fn is_switch(&self) -> bool {
@@ -77,13 +78,15 @@ impl Ovs {
             let request = format!("ofport_request={}", n + 1);
             let name = format!("port{n}");
             let mtu = context.jumbo_mtu().map(|mtu| format!("mtu_request={mtu}"));
-            let mut words: Vec<&str> = match self.ports {
-                Ports::VhostUser => {
-                    vec!["add-port", BRIDGE, &name, "--", "set", "interface", &name, "type=dpdkvhostuser", &request]
-                }
-                Ports::AfXdp => vec!["add-port", BRIDGE, port, "--", "set", "interface", port, "type=afxdp", &request],
-                _ => vec!["add-port", BRIDGE, port, "--", "set", "interface", port, &request],
+            let dpdk = |device: String| vec!["type=dpdk".to_owned(), format!("options:dpdk-devargs={device}")];
+            let (name, settings) = match self.ports {
+                Ports::VhostUser => (&name, vec!["type=dpdkvhostuser".to_owned()]),
+                Ports::VirtioUser => (&name, dpdk(format!("net_virtio_user{n},path={port},queue_size={QUEUE_SIZE}"))),
+                Ports::AfXdp => (port, vec!["type=afxdp".to_owned()]),
+                _ => (port, vec![]),
             };
+            let mut words = vec!["add-port", BRIDGE, name, "--", "set", "interface", name, &request];
+            words.extend(settings.iter().map(String::as_str));
             words.extend(mtu.as_deref());
             self.vsctl(context, &words)?;
         }
@@ -132,7 +135,7 @@ impl Device for Ovs {
         let sandboxes = self.chain.as_ref().map(|chain| SandboxHost::new(context, chain)).transpose()?;
         // it creates interfaces, and leaves them behind when it is killed
         let mut attachment = Attachment::in_namespace(context, &self.ports)?;
-        if self.ports == Ports::VhostUser && !eal::has_huge_pages() {
+        if self.ports.are_sockets() && !eal::has_huge_pages() {
             let problem = format!("needs {} free huge pages of 2 MiB", eal::REQUIRED_PAGES);
             return Err(context.error(problem, "reserve some: echo 512 > /proc/sys/vm/nr_hugepages"));
         }
@@ -170,7 +173,7 @@ impl Device for Ovs {
         let lcores = format!("other_config:dpdk-lcore-mask={mask}");
         let pmds = format!("other_config:pmd-cpu-mask={mask}");
         let mut words = vec!["--no-wait", "init", "--", "set", "Open_vSwitch", ".", &pmds];
-        if self.ports == Ports::VhostUser {
+        if self.ports.are_sockets() {
             // the shared pool would use all memory, also that of the generator
             let pools = "other_config:per-port-memory=true";
             words.extend(["other_config:dpdk-init=true", pools, &lcores, &extra]);
@@ -201,7 +204,7 @@ impl Device for Ovs {
         let output = CommandLine::new(switch).args(["--version"]).run(context).unwrap_or_default();
         let version = output.lines().next().and_then(|l| l.split(' ').next_back()).map(str::to_owned);
         let remarks = match self.ports {
-            Ports::VhostUser => vec![],
+            ref ports if ports.are_sockets() => vec![],
             _ => vec![
                 "Open vSwitch forwards in userspace between kernel interfaces; its kernel datapath was not measured"
                     .to_owned(),

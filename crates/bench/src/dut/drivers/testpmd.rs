@@ -1,6 +1,7 @@
 //! DPDK's testpmd, which forwards between pairs of ports, or along a chain of ports.
 
 use super::common::{eal, sandbox_host::SandboxHost};
+use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{Description, DutContext, DutError};
 use crate::dut::driver::{Device, Driver};
 use crate::dut::network::Attachment;
@@ -20,7 +21,7 @@ impl Driver for TestpmdDriver {
     }
 
     fn ports(&self) -> &'static [Ports] {
-        &[Ports::VhostUser, Ports::AfPacket]
+        &[Ports::VhostUser, Ports::VirtioUser, Ports::Memif, Ports::Tap, Ports::AfPacket, Ports::AfXdp]
     }
 
     fn is_switch(&self) -> bool {
@@ -65,10 +66,17 @@ impl Device for Testpmd {
             ring = format!(",framesz={room},blocksz={}", 4 * room);
             sizes = vec![format!("--mbuf-size={}", room + packet::HEADROOM)];
             // the driver of packet sockets has no MTU
-            sizes.extend((self.ports == Ports::VhostUser).then(|| format!("--max-pkt-len={}", mtu + 18)));
+            sizes.extend(
+                (!matches!(self.ports, Ports::AfPacket | Ports::Devices(_)))
+                    .then(|| format!("--max-pkt-len={}", mtu + 18)),
+            );
         }
         let device = |(n, port): (usize, &String)| match self.ports {
             Ports::VhostUser => format!("--vdev=net_vhost{n},iface={port},queues=1"),
+            Ports::VirtioUser => format!("--vdev=net_virtio_user{n},path={port},queue_size={QUEUE_SIZE}"),
+            Ports::Memif => format!("--vdev=net_memif{n},role=server,socket-abstract=no,socket={port}"),
+            Ports::Tap => format!("--vdev=net_tap{n},iface={port}"),
+            Ports::AfXdp => format!("--vdev=net_af_xdp{n},iface={port}"),
             _ => format!("--vdev=net_af_packet{n},iface={port}{ring}"),
         };
         let devices: Vec<String> = ports.iter().enumerate().map(device).collect();

@@ -48,7 +48,7 @@ impl Device for VethLoopback {
                 CommandLine::new("ip").args(["link", "set", end, "mtu", &mtu.to_string()]).run(context)?;
             }
         }
-        let generator_ports = [a, b].map(|end| format!("{}:{end}", self.ports)).to_vec();
+        let generator_ports = [a, b].map(|end| self.ports.generator_device(&end)).to_vec();
         let attachment = Attachment::direct(generator_ports, links);
         Ok(StartedDevice::new(context, attachment, vec![], Description::default()))
     }

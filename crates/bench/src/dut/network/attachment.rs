@@ -3,10 +3,19 @@
 use super::links::Links;
 use super::namespace::Namespace;
 use super::passthrough::InterfacePassthrough;
-use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{DutContext, DutError};
 use crate::dut::process::{CommandLine, Container, ContainerOptions, Program, container_remark};
 use crate::dut::spec::{Env, Ports};
+
+/// Returns the sockets between generator and device.
+pub(crate) fn sockets(context: &DutContext) -> Vec<String> {
+    (0..context.ports()).map(|n| context.path(&format!("port{n}")).display().to_string()).collect()
+}
+
+/// Returns the name of an interface that the device creates on the host; the kernel removes it with the device.
+fn tap_name(n: usize) -> String {
+    format!("bs{}p{n}", std::process::id())
+}
 
 /// Connected ports, and the namespace that the device runs in.
 pub(crate) struct Attachment {
@@ -25,29 +34,28 @@ impl Attachment {
     /// # Errors
     /// If permission is denied, an interface cannot be used, or the ports do not work with containers.
     pub(crate) fn new(context: &mut DutContext, ports: &Ports) -> Result<Attachment, DutError> {
-        let veth = |context: &mut DutContext, driver: &str| {
-            let mut namespace = Namespace::new(context)?;
-            let host_ends = namespace.create_ports(context)?;
-            let generator_ports = host_ends.iter().map(|name| format!("{driver}:{name}")).collect();
-            let device_ports = (0..host_ends.len()).map(|n| format!("p{n}")).collect();
-            let namespace = Some(namespace);
-            Ok(Attachment { device_ports, namespace, ..Attachment::direct(generator_ports, Links::default()) })
-        };
+        let opened = |names: &[String]| names.iter().map(|name| ports.generator_device(name)).collect();
         match ports {
-            Ports::AfPacket | Ports::AfXdp | Ports::Devices(_) if context.env() == Env::Container => Err(context
-                .error(
-                    format!("env = \"container\" does not support {ports} ports: a container has no host interfaces"),
-                    "set ports = \"vhost-user\", or env = \"native\"",
-                )),
-            Ports::VhostUser => {
-                let socket = |n: usize| context.path(&format!("port{n}")).display().to_string();
-                let device_ports: Vec<String> = (0..context.ports()).map(socket).collect();
-                let generator_ports =
-                    device_ports.iter().map(|path| format!("virtio-user:{path},queue_size={QUEUE_SIZE}")).collect();
-                Ok(Attachment { device_ports, ..Attachment::direct(generator_ports, Links::default()) })
+            ports if context.env() == Env::Container && !ports.are_sockets() => Err(context.error(
+                format!("env = \"container\" does not support {ports} ports: a container has no host interfaces"),
+                "set ports = \"vhost-user\", or env = \"native\"",
+            )),
+            Ports::VhostUser | Ports::VirtioUser | Ports::Memif => {
+                let device_ports = sockets(context);
+                Ok(Attachment::direct(opened(&device_ports), Links::default()).with_device_ports(device_ports))
             }
-            Ports::AfPacket => veth(context, "af_packet"),
-            Ports::AfXdp => veth(context, "af_xdp"),
+            Ports::Tap => {
+                let device_ports: Vec<String> = (0..context.ports()).map(tap_name).collect();
+                context.mask_pid(std::process::id());
+                Ok(Attachment::direct(opened(&device_ports), Links::default()).with_device_ports(device_ports))
+            }
+            Ports::AfPacket | Ports::AfXdp => {
+                let mut namespace = Namespace::new(context)?;
+                let host_ends = namespace.create_ports(context)?;
+                let device_ports = (0..host_ends.len()).map(|n| format!("p{n}")).collect();
+                let attachment = Attachment::direct(opened(&host_ends), Links::default());
+                Ok(Attachment { namespace: Some(namespace), ..attachment.with_device_ports(device_ports) })
+            }
             Ports::Devices(_) if !context.interfaces().is_empty() => {
                 let namespace = Namespace::new(context)?;
                 let passthrough = InterfacePassthrough::new(context, namespace.id())?;
@@ -60,6 +68,10 @@ impl Attachment {
             }
             Ports::Devices(_) => Ok(Attachment::external(ports)),
         }
+    }
+
+    fn with_device_ports(self, device_ports: Vec<String>) -> Attachment {
+        Attachment { device_ports, ..self }
     }
 
     /// Returns ports that are connected to something outside of this machine.
@@ -88,6 +100,20 @@ impl Attachment {
             attachment.namespace = Some(Namespace::new(context)?);
         }
         Ok(attachment)
+    }
+
+    /// Configures the interfaces that the device has created, for the generator to open.
+    ///
+    /// # Errors
+    /// If one does not exist.
+    pub(crate) fn set_up_taps(&self, context: &mut DutContext) -> Result<(), DutError> {
+        for name in &self.device_ports {
+            // without the IPv6 address that the kernel gave it
+            for words in [&["down"][..], &["addrgenmode", "none"], &["arp", "off", "up"]] {
+                CommandLine::new("ip").args(["link", "set", name]).args(words.iter().copied()).run(context)?;
+            }
+        }
+        Ok(())
     }
 
     /// Starts a program of the device in its namespace or a container, on the CPUs of the device.

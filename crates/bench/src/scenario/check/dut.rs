@@ -395,10 +395,10 @@ impl Checker<'_> {
         let Some(written) = &device.env else { return Some(Env::default()) };
         let text = self.substitute(written, parameters, used)?;
         let env = text.parse::<Env>().and_then(|env| match env {
-            Env::Container if !driver.supports_vhost_user() => {
+            Env::Container if !driver.supports_containers() => {
                 Err(("not supported: this kind of device does not forward in a program", "set env = \"native\""))
             }
-            Env::Container if *ports != Ports::VhostUser => {
+            Env::Container if !ports.are_sockets() => {
                 let problem = "does not support these ports: a container has no host interfaces";
                 Err((problem, "set ports = \"vhost-user\", or env = \"native\""))
             }
