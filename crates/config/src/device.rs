@@ -133,10 +133,19 @@ impl Device {
         let default = match kind {
             // the side that opens the socket first is the server, as with vhost
             "memif" if extra.is_none_or(|e| !e.contains("role=")) => ",role=server",
-            "virtio-user" if extra.is_none_or(|e| !e.contains("queue_size=")) => ",queue_size=256",
             _ => "",
         };
-        Ok(Self::dpdk(format!("{driver}_{port}"), format!("{argument}={target}{default}{and_extra}"), &written))
+        let mut arguments = format!("{argument}={target}{default}");
+        if kind == "virtio-user" {
+            // packed virtqueues cost both sides less, and are used if the other side supports them
+            for (key, value) in [("queue_size", 256), ("packed_vq", 1)] {
+                if extra.is_none_or(|e| !e.contains(&format!("{key}="))) {
+                    arguments += &format!(",{key}={value}");
+                }
+            }
+        }
+        arguments += &and_extra;
+        Ok(Self::dpdk(format!("{driver}_{port}"), arguments, &written))
     }
 
     /// Returns the device with a PCI address.
@@ -298,7 +307,7 @@ mod tests {
         is("memif:/m", "net_memif_p", "socket-abstract=no,socket=/m,role=server");
         is("memif:/m,role=client", "net_memif_p", "socket-abstract=no,socket=/m,role=client");
         is("vhost:/v", "net_vhost_p", "iface=/v");
-        is("virtio-user:/v", "net_virtio_user_p", "path=/v,queue_size=256");
+        is("virtio-user:/v", "net_virtio_user_p", "path=/v,queue_size=256,packed_vq=1");
         is("0000:01:00.0", "0000:01:00.0", "");
         is("net_null7,copy=1", "net_null7", "copy=1");
         assert_eq!(Device::parse("0000:01:00.0", "p").unwrap().pci_address(), Some("0000:01:00.0"));

@@ -286,7 +286,7 @@ impl Guest<'_> {
             add("-netdev", format!("vhost-user,id=net{n},chardev=interface{n},queues={queues}"));
             let queue = config::Sandbox::QUEUE_SIZE;
             let many = if *queues > 1 { "on" } else { "off" };
-            let rings = format!("rx_queue_size={queue},tx_queue_size={queue},mq={many}");
+            let rings = format!("rx_queue_size={queue},tx_queue_size={queue},mq={many},packed=on");
             // MSI-X crashes QEMU 7.2 here, and polling needs no interrupts
             add("-device", format!("virtio-net-pci,netdev=net{n},addr={slot:#x},romfile=,vectors=0,{rings}"));
         }

@@ -44,7 +44,7 @@ joined() {
 
 case "$*" in
 "show version") echo "vpp v24.06-release built by test" ;;
-"create vhost-user socket "*" server")
+"create vhost-user socket "*" server packed")
 	create "VirtualEthernet0/0/$(wc -l <"$known")" "net_vhost,iface=$4,queues=1"
 	;;
 "create host-interface name "*) create "host-$4" "net_af_packet,iface=$4" ;;

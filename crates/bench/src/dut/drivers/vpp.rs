@@ -147,8 +147,13 @@ impl Device for Vpp {
                     cli.set(context, &format!("create interface memif id 0 socket-id {} {ring} master", n + 1))?;
                     format!("memif{}/0", n + 1)
                 }
-                Ports::VhostUser => cli.create(context, &format!("create vhost-user socket {port} server"))?,
-                Ports::AfXdp => cli.create(context, &format!("create interface af_xdp host-if {port}"))?,
+                Ports::VhostUser => cli.create(context, &format!("create vhost-user socket {port} server packed"))?,
+                // does not print the name either
+                Ports::AfXdp => {
+                    let name = format!("xdp-{port}");
+                    cli.set(context, &format!("create interface af_xdp host-if {port} name {name}"))?;
+                    name
+                }
                 _ => cli.create(context, &format!("create host-interface name {port}"))?,
             };
             cli.set(context, &format!("set interface state {name} up"))?;
