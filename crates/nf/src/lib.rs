@@ -12,6 +12,7 @@ mod substitute;
 mod util;
 
 // shared by several of them
+mod bits;
 mod fragment_queue;
 mod large_table;
 mod link;

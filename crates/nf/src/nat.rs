@@ -4,7 +4,6 @@
 //! packets, so that a packet costs one look-up. Mappings, port allocation and filtering are consulted only when a
 //! session is created.
 
-mod bits;
 mod config;
 mod drop_reason;
 mod flow;

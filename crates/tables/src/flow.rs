@@ -218,18 +218,23 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Finds each key's flow, marks those that are there seen `now`, and hands out their values, as
-    /// [`look_up_or_insert`](Self::look_up_or_insert) does.
+    /// Looks up the flows of at most 32 keys, marks those in the table as seen at `now` and passes their values to `found`, as
+    /// [`look_up_or_insert`](Self::look_up_or_insert) does. Returns a mask of the keys whose flow is not in the table.
+    ///
+    /// # Panics
+    /// If there are more than 32 keys.
     #[inline(always)]
-    pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) {
-        for (from, burst) in (0..).step_by(BURST).zip(keys.chunks(BURST)) {
-            let missed = self.refresh_preferred(burst, now, |i, value| found(from + i, value));
-            self.further(burst, missed, |table, i, key| {
-                if let Some(value) = table.touch(key, now) {
-                    found(from + i, value);
-                }
-            });
-        }
+    pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
+        assert!(keys.len() <= BURST, "at most a burst of keys");
+        let missed = self.refresh_preferred(keys, now, &mut found);
+        let mut absent = missed;
+        self.further(keys, missed, |table, i, key| {
+            if let Some(value) = table.touch(key, now) {
+                found(i, value);
+                absent &= !(1 << i);
+            }
+        });
+        absent
     }
 
     /// Refreshes flows in their preferred line, which are nearly all. Returns a bit for each of the others, of at most
@@ -265,15 +270,19 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// Finds a flow wherever it is, and marks it seen.
     #[inline(never)]
     fn touch(&mut self, key: &Prepared<K>, now: u32) -> Option<&mut V> {
-        let slot = self.find(&key.key, key.key.flow_hash(&self.seed))?;
+        let slot = self.find_from(key.home as usize, &key.key)?;
         let entry = self.store.get_mut(slot);
         entry.seen = LastSeen::at(now);
         Some(&mut entry.value)
     }
 
+    fn find(&self, key: &K) -> Option<usize> {
+        self.find_from(self.home_of(key.flow_hash(&self.seed)), key)
+    }
+
+    /// Returns the slot of a key with this first preferred slot.
     #[inline(always)]
-    fn find(&self, key: &K, hash: u64) -> Option<usize> {
-        let home = self.home_of(hash);
+    fn find_from(&self, home: usize, key: &K) -> Option<usize> {
         for slot in home..home + Entry::<K, V>::PER_LINE {
             if self.holds(slot, key) {
                 return Some(slot);
@@ -281,7 +290,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
         match self.away[home / Entry::<K, V>::PER_LINE] {
             0 => None,
-            _ => self.find_away(key, hash),
+            _ => self.find_away(key),
         }
     }
 
@@ -292,8 +301,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     }
 
     #[inline(never)]
-    fn find_away(&self, key: &K, hash: u64) -> Option<usize> {
-        self.slots(hash).skip(Entry::<K, V>::PER_LINE).find(|&slot| self.holds(slot, key))
+    fn find_away(&self, key: &K) -> Option<usize> {
+        self.slots(key.flow_hash(&self.seed)).skip(Entry::<K, V>::PER_LINE).find(|&slot| self.holds(slot, key))
     }
 
     /// Returns the first preferred slot of a hash.
@@ -372,7 +381,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     /// Returns the value of a flow without refreshing its time.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.find(key, key.flow_hash(&self.seed)).map(|slot| &self.store.get(slot).value)
+        self.find(key).map(|slot| &self.store.get(slot).value)
     }
 
     /// As [`get`](Self::get), of a key that was prepared.
@@ -401,13 +410,13 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     /// As [`get`](Self::get), with how long it has been idle.
     pub fn peek(&self, key: &K, now: u32) -> Option<(&V, u32)> {
-        let entry = self.store.get(self.find(key, key.flow_hash(&self.seed))?);
+        let entry = self.store.get(self.find(key)?);
         Some((&entry.value, entry.seen.idle(now)))
     }
 
     /// Removes a flow.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        let slot = self.find(key, key.flow_hash(&self.seed))?;
+        let slot = self.find(key)?;
         self.vacate(slot);
         self.counters.removed += 1;
         Some(self.store.get(slot).value)

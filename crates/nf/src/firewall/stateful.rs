@@ -9,6 +9,7 @@ use super::live_rules::{LiveRules, Mailbox};
 use super::rule::{Action, PacketState};
 use super::rule_set::{PacketKey, WorkerRules};
 use super::updates::{self, ChangeCounter};
+use crate::bits::for_each_bit;
 use crate::fragment_queue::{FragmentQueue, HeldFragment};
 use crate::link::plain_ipv4_mismatch;
 use ::packet::{BURST, Batch, Packet};
@@ -55,6 +56,8 @@ struct PlainPackets<K> {
 #[derive(Default)]
 struct LookupMasks {
     found: u32,
+    /// TCP segments that neither have a connection nor can begin one.
+    unconnected: u32,
     out_of_window: u32,
     out_of_state: u32,
 }
@@ -92,12 +95,13 @@ impl<K: AddressFamily> PlainPackets<K> {
         table: &mut FlowTable<K, Connection>,
         packets: &[Packet],
         upper: usize,
+        loose: bool,
         now: u32,
     ) -> LookupMasks {
         let (n, sides) = (core::mem::take(&mut self.n).min(BURST), core::mem::take(&mut self.sides));
         let mut masks = LookupMasks::default();
         let positions = &self.positions;
-        table.look_up(
+        let absent = table.look_up(
             &self.keys[..n],
             now,
             #[inline(always)]
@@ -132,6 +136,12 @@ impl<K: AddressFamily> PlainPackets<K> {
                 masks.found |= bit;
             },
         );
+        for_each_bit(absent, |i| {
+            let at = usize::from(positions[i]) & (BURST - 1);
+            if plain_segment(packets[at].data(), upper).is_some_and(|s| !Connection::may_begin_with(s.flags, loose)) {
+                masks.unconnected |= 1 << at;
+            }
+        });
         masks
     }
 }
@@ -374,22 +384,31 @@ impl StatefulNode {
         let has_established = self.rules.has_rules(PacketState::Established);
         let window = masks[0].out_of_window | masks[1].out_of_window;
         let state = masks[0].out_of_state | masks[1].out_of_state;
-        for (at, (packet, reason)) in batch.as_slice().iter().zip(&mut reasons).enumerate() {
-            let frame = packet.data();
-            let is = |bits: u32| bits >> at & 1 != 0;
-            let drop_reason = if is(slow) {
-                self.classify(frame, now)
-            } else if is(window) {
-                self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfWindow))
-            } else if is(state) {
-                self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfState))
-            } else if has_established {
-                self.evaluate_plain(PacketState::Established, frame, None)
+        let unconnected = masks[0].unconnected | masks[1].unconnected;
+        let packets = batch.as_slice();
+        let mut judge = |mask: u32, verdict: &mut dyn FnMut(usize, &[u8]) -> Option<DropReason>| {
+            for_each_bit(mask, |at| {
+                if let Some(reason) = packets.get(at).and_then(|packet| verdict(at, packet.data())) {
+                    dropped |= 1 << at;
+                    reasons[at] = reason;
+                }
+            });
+        };
+        // class by class, as the class of the next packet is unpredictable under attack
+        let inserted = self.conntrack.inserted();
+        judge(slow, &mut |at, frame| {
+            // unless a packet before it has begun the connection
+            if unconnected >> at & 1 != 0 && self.conntrack.inserted() == inserted {
+                self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::NoConnection))
             } else {
-                None
-            };
-            dropped |= u32::from(drop_reason.is_some()) << at;
-            *reason = drop_reason.unwrap_or(*reason);
+                self.classify(frame, now)
+            }
+        });
+        judge(window, &mut |_, frame| self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfWindow)));
+        judge(state, &mut |_, frame| self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfState)));
+        if has_established {
+            let others = ((1u64 << packets.len()) - 1) as u32 & !(slow | window | state);
+            judge(others, &mut |_, frame| self.evaluate_plain(PacketState::Established, frame, None));
         }
         if dropped != 0 {
             let (path, since) = (cx.path(), cx.now());
@@ -472,11 +491,11 @@ impl Node for StatefulNode {
             },
         );
         (v4.n, v4.sides) = (n, sides);
-        let packets = batch.as_slice();
+        let (packets, loose) = (batch.as_slice(), conntrack.loose);
         let all = ((1u64 << packets.len()) - 1) as u32;
-        let masks4 = v4.look_up(&mut conntrack.v4.table, packets, IPV4_L4_OFFSET, now);
+        let masks4 = v4.look_up(&mut conntrack.v4.table, packets, IPV4_L4_OFFSET, loose, now);
         let masks6 = if v6.n != 0 {
-            v6.look_up(&mut conntrack.v6.table, packets, IPV6_L4_OFFSET, now)
+            v6.look_up(&mut conntrack.v6.table, packets, IPV6_L4_OFFSET, loose, now)
         } else {
             LookupMasks::default()
         };

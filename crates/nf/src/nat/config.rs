@@ -44,6 +44,8 @@ pub(crate) struct Config {
     /// All external addresses, in the order of the settings.
     pub(crate) external: Vec<u32>,
     by_address: HashMap<u32, usize>,
+    /// Lowest and highest external address.
+    external_range: (u32, u32),
     inside: Vec<Ipv4Net>,
     pub(crate) mapping: Mapping,
     pub(crate) filtering: Filtering,
@@ -181,8 +183,9 @@ impl Config {
             })?),
         };
         let mut config = Config {
-            external,
+            external_range: (*external.iter().min().unwrap_or(&0), *external.iter().max().unwrap_or(&0)),
             by_address,
+            external,
             inside,
             mapping: s.mapping,
             filtering: s.filtering,
@@ -314,8 +317,10 @@ impl Config {
     }
 
     /// Returns the index of an external address.
+    #[inline]
     pub(crate) fn external_index(&self, address: u32) -> Option<usize> {
-        self.by_address.get(&address).copied()
+        let (lowest, highest) = self.external_range;
+        if address < lowest || address > highest { None } else { self.by_address.get(&address).copied() }
     }
 
     /// Returns true if packets with this source are translated.

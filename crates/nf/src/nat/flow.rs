@@ -21,9 +21,8 @@ impl Flow {
     }
 
     pub(super) fn of_key(key: &Tuple4) -> Self {
-        let t = key.five_tuple();
-        let bits = |address| if let core::net::IpAddr::V4(a) = address { a.to_bits() } else { 0 };
-        Flow { src: bits(t.src), dst: bits(t.dst), src_port: t.src_port, dst_port: t.dst_port, protocol: t.protocol.0 }
+        let (src, dst, src_port, dst_port, protocol) = key.fields();
+        Flow { src, dst, src_port, dst_port, protocol }
     }
 
     pub(crate) fn reversed(&self) -> Self {
@@ -175,6 +174,11 @@ pub(crate) fn plain_ipv4_key(frame: &[u8]) -> Option<Tuple4> {
         && total >= min_len
         && total <= frame.len() - 14;
     plain.then(|| Tuple4::of_wire(h[SRC..].first_chunk().expect("54 bytes"), protocol))
+}
+
+/// Returns the TCP flags of a packet for which [`plain_ipv4_key`] returned a key; 0 for UDP.
+pub(super) fn plain_flags(frame: &[u8]) -> u8 {
+    frame.first_chunk::<PLAIN_LEN>().map_or(0, |h| if h[23] == IpProtocol::TCP.0 { h[47] } else { 0 })
 }
 
 /// Translates a packet for which [`plain_ipv4_key`] returned a key. Returns false, without a change, if the packet

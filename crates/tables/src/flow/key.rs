@@ -139,6 +139,15 @@ impl Tuple4 {
         Self { addresses: word(bytes, 0), rest: u64::from(protocol) << 32 | u64::from(ports) }
     }
 
+    /// Returns source and destination address, source and destination port, and protocol, as numbers.
+    #[inline(always)]
+    #[must_use]
+    pub fn fields(&self) -> (u32, u32, u16, u16, u8) {
+        let address = |at: u32| ((self.addresses >> at) as u32).swap_bytes();
+        let port = |at: u32| ((self.rest >> at) as u16).swap_bytes();
+        (address(0), address(32), port(0), port(16), (self.rest >> 32) as u8)
+    }
+
     /// The same key for both directions of a flow, and whether it is the other direction's: both ends change places where
     /// that makes it the smaller.
     ///
@@ -163,9 +172,8 @@ impl Tuple4 {
     /// Returns the same as a [`FiveTuple`].
     #[must_use]
     pub fn five_tuple(&self) -> FiveTuple {
-        let [src, dst] = [0, 32].map(|at| ((self.addresses >> at) as u32).swap_bytes().into());
-        let [src_port, dst_port] = [0, 16].map(|at| ((self.rest >> at) as u16).swap_bytes());
-        FiveTuple::v4(src, dst, src_port, dst_port, IpProtocol((self.rest >> 32) as u8))
+        let (src, dst, src_port, dst_port, protocol) = self.fields();
+        FiveTuple::v4(src.into(), dst.into(), src_port, dst_port, IpProtocol(protocol))
     }
 }
 

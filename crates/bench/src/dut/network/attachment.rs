@@ -21,7 +21,7 @@ fn tap_name(n: usize) -> String {
 pub(crate) struct Attachment {
     /// Devices that the generator opens.
     pub(crate) generator_ports: Vec<String>,
-    /// Sockets that the device listens on, or its interfaces in the namespace.
+    /// Sockets of the device, or its interfaces.
     pub(crate) device_ports: Vec<String>,
     _passthrough: Option<InterfacePassthrough>,
     namespace: Option<Namespace>,
@@ -42,19 +42,21 @@ impl Attachment {
             )),
             Ports::VhostUser | Ports::VirtioUser | Ports::Memif => {
                 let device_ports = sockets(context);
-                Ok(Attachment::direct(opened(&device_ports), Links::default()).with_device_ports(device_ports))
+                let generator_ports = opened(&device_ports);
+                Ok(Attachment { device_ports, ..Attachment::direct(generator_ports, Links::default()) })
             }
             Ports::Tap => {
                 let device_ports: Vec<String> = (0..context.ports()).map(tap_name).collect();
+                let generator_ports = opened(&device_ports);
                 context.mask_pid(std::process::id());
-                Ok(Attachment::direct(opened(&device_ports), Links::default()).with_device_ports(device_ports))
+                Ok(Attachment { device_ports, ..Attachment::direct(generator_ports, Links::default()) })
             }
             Ports::AfPacket | Ports::AfXdp => {
                 let mut namespace = Namespace::new(context)?;
                 let host_ends = namespace.create_ports(context)?;
                 let device_ports = (0..host_ends.len()).map(|n| format!("p{n}")).collect();
-                let attachment = Attachment::direct(opened(&host_ends), Links::default());
-                Ok(Attachment { namespace: Some(namespace), ..attachment.with_device_ports(device_ports) })
+                let namespace = Some(namespace);
+                Ok(Attachment { device_ports, namespace, ..Attachment::direct(opened(&host_ends), Links::default()) })
             }
             Ports::Devices(_) if !context.interfaces().is_empty() => {
                 let namespace = Namespace::new(context)?;
@@ -68,10 +70,6 @@ impl Attachment {
             }
             Ports::Devices(_) => Ok(Attachment::external(ports)),
         }
-    }
-
-    fn with_device_ports(self, device_ports: Vec<String>) -> Attachment {
-        Attachment { device_ports, ..self }
     }
 
     /// Returns ports that are connected to something outside of this machine.

@@ -72,7 +72,11 @@ pub(crate) struct ConnectionTable<K: FlowKey> {
     /// Timeouts while the table is full, and the number of connections that they expired.
     pressure_timers: Timers,
     evicted_early: u64,
+    /// Scans for such connections that are still permitted in this tick; bounds the cost of a flood of new ones.
+    pressure_scans: u32,
 }
+
+const PRESSURE_SCANS_PER_TICK: u32 = 16;
 
 /// Result of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +109,7 @@ impl<K: AddressFamily> ConnectionTable<K> {
             pending_syns,
             pressure_timers: track.pressure_timers(),
             evicted_early: 0,
+            pressure_scans: PRESSURE_SCANS_PER_TICK,
         })
     }
 
@@ -164,7 +169,8 @@ impl<K: AddressFamily> ConnectionTable<K> {
         /// Buckets that are scanned for each new connection without room.
         const BUCKETS_PER_SCAN: usize = 8;
         let Some((key, side)) = K::of(tuple).map(K::normalize) else { return Insertion::TableFull };
-        if self.table.len() >= self.table.capacity() {
+        if self.table.len() >= self.table.capacity() && self.pressure_scans > 0 {
+            self.pressure_scans -= 1;
             let pressure_timers = &self.pressure_timers;
             let over = |_: &K, c: &mut Connection, idle| idle >= pressure_timers[c.state() as usize & 15];
             self.evicted_early += self.table.age(now, BUCKETS_PER_SCAN, over) as u64;
@@ -238,6 +244,7 @@ impl<K: AddressFamily> ConnectionTable<K> {
 
     /// Scans a part of the tables and returns the number of expired connections.
     fn age(&mut self, now: u32, timers: &Timers, fragment: u32) -> usize {
+        self.pressure_scans = PRESSURE_SCANS_PER_TICK;
         if !self.first_fragments.is_empty() {
             self.first_fragments
                 .age(now, self.first_fragments.buckets().div_ceil(SCAN_STEPS / 4), |_, _, idle| idle >= fragment);
@@ -303,6 +310,11 @@ impl Conntrack {
     #[inline(always)]
     pub(crate) fn clock(now: core::time::Duration) -> u32 {
         (now.as_millis() >> TICK_SHIFT) as u32
+    }
+
+    /// Returns the number of connections that were created so far.
+    pub(crate) fn inserted(&self) -> u64 {
+        self.v4.table.counters().inserted + self.v6.table.counters().inserted
     }
 
     pub(crate) fn update<T>(

@@ -2,8 +2,8 @@
 
 use super::parse::{Ipv4DatagramId, NatPacket, Offsets, OuterAddresses, REPLY, parse};
 use super::rewrite;
+use crate::bits::for_each_bit;
 use crate::fragment_queue::{FragmentQueue, HeldFragment};
-use crate::nat::bits::for_each_bit;
 use crate::nat::config::Config;
 use crate::nat::drop_reason::DropReason;
 use crate::nat::flow::{self, Direction, Flow, INSIDE, OUTSIDE, Translation};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{Prepared, Tuple4};
-use wire::IpProtocol;
+use wire::{IpProtocol, checksum};
 
 /// The number of an IPv4 subscriber is its address.
 struct Ipv4Subscribers;
@@ -49,7 +49,7 @@ enum Nat44Verdict {
     /// Send it back to the inside.
     Hairpin,
     /// Hold it until the first fragment of the datagram arrives.
-    Hold(Ipv4DatagramId),
+    Hold,
     Drop(DropReason),
     /// No session matches this destination, or it is not an external address.
     NoSession(u32),
@@ -79,36 +79,23 @@ impl Nat44Node {
         frame: &mut [u8],
         now: Duration,
     ) -> Nat44Verdict {
-        let clock = clock(now);
         match *parsed {
             NatPacket::Session(_, flow, REPLY, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
                 self.pass_untranslated(flow.src).unwrap_or(Nat44Verdict::Drop(DropReason::NoSession))
             }
             NatPacket::Session(offsets, flow, flags, first) => {
-                let hairpins = self.config.hairpin && self.config.external_index(flow.dst).is_some();
-                let t = match self.sessions.find(&flow, Direction::Outbound, flags, clock) {
-                    Some(t) => t,
-                    None => match self.pass_untranslated(flow.src) {
-                        Some(verdict) => return verdict,
-                        None => match self.sessions.create_outbound(&flow, flags, hairpins, clock) {
-                            Ok(t) => {
-                                self.statistics.counters[SessionCounter::Created].add(1);
-                                t
-                            }
-                            Err(error) => return Nat44Verdict::Drop(error.into()),
-                        },
-                    },
-                };
-                self.remember_fragments(first, Direction::Outbound, t, now);
-                rewrite::packet(frame, &offsets, &t, Direction::Outbound);
-                self.hairpin(frame, flow.dst, now)
+                let known = self.sessions.find(&flow, Direction::Outbound, flags, clock(now));
+                match known.map_or_else(|| self.create_outbound(&flow, flags, now), Ok) {
+                    Ok(t) => self.translate_outbound(frame, &offsets, &flow, first, t, now),
+                    Err(verdict) => verdict,
+                }
             }
             NatPacket::LaterFragment(offsets, datagram) => match self.fragments.get(datagram, Direction::Outbound) {
                 Some(t) => {
                     rewrite::address(frame, &offsets, &t, Direction::Outbound);
                     self.hairpin(frame, datagram.dst, now)
                 }
-                None => self.pass_untranslated(datagram.src).unwrap_or(Nat44Verdict::Hold(datagram)),
+                None => self.pass_untranslated(datagram.src).unwrap_or(Nat44Verdict::Hold),
             },
             NatPacket::IcmpError(offsets, outer, quoted) => {
                 self.translate_icmp_error(frame, &offsets, outer, &quoted, Direction::Outbound, now)
@@ -118,6 +105,61 @@ impl Nat44Node {
                 .and_then(|addresses| self.pass_untranslated(addresses.src))
                 .unwrap_or_else(|| self.without_session(other)),
         }
+    }
+
+    /// Creates a session for a packet from inside.
+    ///
+    /// # Errors
+    /// The verdict on a packet for which there is none.
+    fn create_outbound(&mut self, flow: &Flow, flags: u8, now: Duration) -> Result<Translation, Nat44Verdict> {
+        if let Some(verdict) = self.pass_untranslated(flow.src) {
+            return Err(verdict);
+        }
+        let hairpins = self.config.hairpin && self.config.external_index(flow.dst).is_some();
+        let t = self.sessions.create_outbound(flow, flags, hairpins, clock(now));
+        let t = t.map_err(|error| Nat44Verdict::Drop(error.into()))?;
+        self.statistics.counters[SessionCounter::Created].add(1);
+        Ok(t)
+    }
+
+    fn translate_outbound(
+        &mut self,
+        frame: &mut [u8],
+        offsets: &Offsets,
+        flow: &Flow,
+        first: Option<Ipv4DatagramId>,
+        t: Translation,
+        now: Duration,
+    ) -> Nat44Verdict {
+        self.remember_fragments(first, Direction::Outbound, t, now);
+        rewrite::packet(frame, offsets, &t, Direction::Outbound);
+        self.hairpin(frame, flow.dst, now)
+    }
+
+    /// Creates a session for a packet from outside.
+    ///
+    /// # Errors
+    /// The verdict on a packet for which there is none.
+    fn create_inbound(&mut self, flow: &Flow, flags: u8, now: Duration) -> Result<Translation, Nat44Verdict> {
+        let t = self.sessions.create_inbound(flow, flags, clock(now)).map_err(|error| match error {
+            SessionError::NoSession => Nat44Verdict::NoSession(flow.dst),
+            error => Nat44Verdict::Drop(error.into()),
+        })?;
+        self.statistics.counters[SessionCounter::Created].add(1);
+        Ok(t)
+    }
+
+    fn translate_inbound(
+        &mut self,
+        frame: &mut [u8],
+        offsets: &Offsets,
+        first: Option<Ipv4DatagramId>,
+        t: Translation,
+        now: Duration,
+    ) -> Nat44Verdict {
+        self.remember_fragments(first, Direction::Inbound, t, now);
+        rewrite::packet(frame, offsets, &t, Direction::Inbound);
+        Nat44Verdict::Pass
     }
 
     /// Returns `Pass` if the source is not a subscriber.
@@ -143,7 +185,7 @@ impl Nat44Node {
             // the destination belongs to another copy, or there is no session
             Nat44Verdict::NoSession(_) => Nat44Verdict::Drop(DropReason::NoHairpin),
             // the packet is half translated, so it cannot be parsed again later
-            Nat44Verdict::Hold(_) => Nat44Verdict::Drop(DropReason::UnknownFragment),
+            Nat44Verdict::Hold => Nat44Verdict::Drop(DropReason::UnknownFragment),
             other => other,
         }
     }
@@ -155,27 +197,17 @@ impl Nat44Node {
         frame: &mut [u8],
         now: Duration,
     ) -> Nat44Verdict {
-        let clock = clock(now);
         match *parsed {
             // only replies are accepted (RFC 5508 §3)
             NatPacket::Session(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != REPLY => {
                 Nat44Verdict::NoSession(flow.dst)
             }
             NatPacket::Session(offsets, flow, flags, first) => {
-                let t = match self.sessions.find(&flow, Direction::Inbound, flags, clock) {
-                    Some(t) => t,
-                    None => match self.sessions.create_inbound(&flow, flags, clock) {
-                        Ok(t) => {
-                            self.statistics.counters[SessionCounter::Created].add(1);
-                            t
-                        }
-                        Err(SessionError::NoSession) => return Nat44Verdict::NoSession(flow.dst),
-                        Err(error) => return Nat44Verdict::Drop(error.into()),
-                    },
-                };
-                self.remember_fragments(first, Direction::Inbound, t, now);
-                rewrite::packet(frame, &offsets, &t, Direction::Inbound);
-                Nat44Verdict::Pass
+                let known = self.sessions.find(&flow, Direction::Inbound, flags, clock(now));
+                match known.map_or_else(|| self.create_inbound(&flow, flags, now), Ok) {
+                    Ok(t) => self.translate_inbound(frame, &offsets, first, t, now),
+                    Err(verdict) => verdict,
+                }
             }
             NatPacket::LaterFragment(offsets, datagram) => match self.fragments.get(datagram, Direction::Inbound) {
                 Some(t) => {
@@ -183,7 +215,7 @@ impl Nat44Node {
                     Nat44Verdict::Pass
                 }
                 None if self.config.external_index(datagram.dst).is_none() => Nat44Verdict::NoSession(datagram.dst),
-                None => Nat44Verdict::Hold(datagram),
+                None => Nat44Verdict::Hold,
             },
             NatPacket::IcmpError(offsets, outer, quoted) => {
                 self.translate_icmp_error(frame, &offsets, outer, &quoted, Direction::Inbound, now)
@@ -243,6 +275,10 @@ impl Nat44Node {
                 }
             };
         };
+        // the checksum is recomputed after the translation, so it has to be verified first (RFC 5508 REQ-3)
+        if !frame.get(offsets.l4..offsets.end).is_some_and(checksum::verify) {
+            return Nat44Verdict::Drop(DropReason::BadIcmpError);
+        }
         rewrite::icmp_error(frame, offsets, &t, direction, t.address());
         match direction {
             Direction::Outbound => self.hairpin(frame, outer.dst, now),
@@ -278,36 +314,72 @@ impl Nat44Node {
         if parsed.1.is_some_and(|addresses| self.config.is_spoofed(addresses.src, addresses.dst)) {
             return Nat44Verdict::Drop(DropReason::Spoofed);
         }
-        match self.inbound(parsed, frame, now) {
-            Nat44Verdict::NoSession(dst) => {
-                let verdict = self.unmatched(dst);
-                self.statistics.counters[SessionCounter::Untranslated].add(u64::from(verdict == Nat44Verdict::Pass));
-                verdict
+        let verdict = self.inbound(parsed, frame, now);
+        self.settle_inbound(verdict)
+    }
+
+    /// Decides on a packet from outside that is not a hairpin.
+    fn settle_inbound(&self, verdict: Nat44Verdict) -> Nat44Verdict {
+        let Nat44Verdict::NoSession(dst) = verdict else { return verdict };
+        let verdict = self.unmatched(dst);
+        self.statistics.counters[SessionCounter::Untranslated].add(u64::from(verdict == Nat44Verdict::Pass));
+        verdict
+    }
+
+    /// Translates a plain packet that had no session when its batch was looked up. `may_have` is true if sessions were
+    /// created since.
+    fn translate_first(
+        &mut self,
+        key: &Tuple4,
+        frame: &mut [u8],
+        input: u8,
+        may_have: bool,
+        now: Duration,
+    ) -> Nat44Verdict {
+        let (flow, flags) = (Flow::of_key(key), flow::plain_flags(frame));
+        let direction = if input == INSIDE { Direction::Outbound } else { Direction::Inbound };
+        if input != INSIDE && self.config.is_spoofed(flow.src, flow.dst) {
+            return Nat44Verdict::Drop(DropReason::Spoofed);
+        }
+        let known = if may_have { self.sessions.find(&flow, direction, flags, clock(now)) } else { None };
+        let offsets = Offsets::of_plain(frame);
+        if input == INSIDE {
+            match known.map_or_else(|| self.create_outbound(&flow, flags, now), Ok) {
+                Ok(t) => self.translate_outbound(frame, &offsets, &flow, None, t, now),
+                Err(verdict) => verdict,
             }
-            verdict => verdict,
+        } else {
+            match known.map_or_else(|| self.create_inbound(&flow, flags, now), Ok) {
+                Ok(t) => self.translate_inbound(frame, &offsets, None, t, now),
+                Err(verdict) => self.settle_inbound(verdict),
+            }
         }
     }
 
-    /// Translates the packets that the fast path left: not plain, without a session, or changing its state.
+    /// Translates the packets `others` that the fast path left: not plain, without a session, or changing its state.
+    /// Those in `absent` have no session.
     #[inline(never)]
-    fn translate_slow(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch, others: u32) {
+    fn translate_others(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch, others: u32, absent: u32) {
         let now = cx.now();
-        let mut parsed_packets = [const { None }; BURST];
-        // parse all first, so that the memory accesses of one overlap with the parsing of the next
-        for_each_bit(others, |i| {
-            let parsed = parse(batch.as_mut_slice()[i].data());
-            if let NatPacket::IcmpError(_, _, quoted) = &parsed.0 {
-                let table = if input == INSIDE { &self.sessions.outbound } else { &self.sessions.inbound };
-                table.prepare(quoted.reversed().key());
-            }
-            parsed_packets[i] = Some(parsed);
-        });
         let mut verdicts = [Nat44Verdict::Pass; BURST];
         let mut diverted = 0u32;
-        for_each_bit(others, |i| {
-            let Some(parsed) = &parsed_packets[i] else { return };
-            let verdict = self.translate(parsed, batch.as_mut_slice()[i].data_mut(), input, now);
-            diverted |= u32::from(!matches!(verdict, Nat44Verdict::Pass)) << i;
+        let created = self.statistics.counters[SessionCounter::Created].get();
+        let mut rest = others;
+        for_each_bit(absent, |i| {
+            let (key, frame) = (self.keys[i].key(), batch.as_mut_slice()[i].data_mut());
+            if key == Tuple4::default() {
+                return;
+            }
+            rest &= !(1 << i);
+            let may_have = self.statistics.counters[SessionCounter::Created].get() != created;
+            let verdict = self.translate_first(&key, frame, input, may_have, now);
+            diverted |= u32::from(verdict != Nat44Verdict::Pass) << i;
+            verdicts[i] = verdict;
+        });
+        for_each_bit(rest, |i| {
+            let frame = batch.as_mut_slice()[i].data_mut();
+            let verdict = self.translate(&parse(frame), frame, input, now);
+            diverted |= u32::from(verdict != Nat44Verdict::Pass) << i;
             verdicts[i] = verdict;
         });
         if diverted != 0 {
@@ -331,8 +403,12 @@ impl Nat44Node {
                 Some(path) => cx.emit_on_path(path, 0, held.packet),
                 None => cx.drop(DropReason::NoHairpin, held.packet),
             },
-            Nat44Verdict::Hold(datagram) => {
-                if let Err(packet) = self.queue.hold(cx, held, datagram) {
+            Nat44Verdict::Hold => {
+                let packet = match parse(held.packet.data()).0 {
+                    NatPacket::LaterFragment(_, datagram) => self.queue.hold(cx, held, datagram).err(),
+                    _ => Some(held.packet),
+                };
+                if let Some(packet) = packet {
                     cx.drop(DropReason::UnknownFragment, packet);
                 }
             }
@@ -371,35 +447,29 @@ impl Node for Nat44Node {
             },
         );
         let packets = batch.as_mut_slice();
-        let mut done = 0u32;
-        let keys = &keys[..n.min(BURST)];
-        match direction {
+        let (mut done, keys) = (0u32, &keys[..n.min(BURST)]);
+        let mut translate = |i: usize, t: &Translation, direction| {
+            if let Some(packet) = packets.get_mut(i) {
+                done |= u32::from(flow::rewrite_plain(packet.data_mut(), t, direction)) << (i & (BURST - 1));
+            }
+        };
+        let absent = match direction {
             Direction::Outbound => table.look_up(
                 keys,
                 now,
                 #[inline(always)]
-                |i, t| {
-                    if let Some(packet) = packets.get_mut(i) {
-                        done |= u32::from(flow::rewrite_plain(packet.data_mut(), t, Direction::Outbound))
-                            << (i & (BURST - 1));
-                    }
-                },
+                |i, t| translate(i, t, Direction::Outbound),
             ),
             Direction::Inbound => table.look_up(
                 keys,
                 now,
                 #[inline(always)]
-                |i, t| {
-                    if let Some(packet) = packets.get_mut(i) {
-                        done |= u32::from(flow::rewrite_plain(packet.data_mut(), t, Direction::Inbound))
-                            << (i & (BURST - 1));
-                    }
-                },
+                |i, t| translate(i, t, Direction::Inbound),
             ),
-        }
+        };
         let others = ((1u64 << n) - 1) as u32 & !done;
         if others != 0 {
-            self.translate_slow(cx, input, batch, others);
+            self.translate_others(cx, input, batch, others, absent);
         }
     }
 

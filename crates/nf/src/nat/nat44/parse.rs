@@ -2,7 +2,7 @@
 
 use crate::link::{self, LinkError};
 use crate::nat::flow::Flow;
-use wire::{EtherType, Icmpv4, IpProtocol, Ipv4, checksum, ipv4};
+use wire::{EtherType, Ethernet, Icmpv4, IpProtocol, Ipv4, ipv4};
 
 /// Shortest headers in bytes.
 const TCP_HEADER_LEN: usize = 20;
@@ -36,9 +36,9 @@ pub(super) enum NatPacket {
     Session(Offsets, Flow, u8, Option<Ipv4DatagramId>),
     /// A fragment other than the first.
     LaterFragment(Offsets, Ipv4DatagramId),
-    /// An ICMP error, with the flow of the packet that it quotes.
+    /// An ICMP error, whose checksum was not verified, with the flow of the packet that it quotes.
     IcmpError(Offsets, OuterAddresses, Flow),
-    /// An ICMP error that cannot be parsed or has a wrong checksum.
+    /// An ICMP error that cannot be parsed.
     BadIcmpError,
 }
 
@@ -51,6 +51,19 @@ pub(super) struct Offsets {
     /// End of the IP packet.
     pub(super) end: usize,
     pub(super) protocol: u8,
+}
+
+impl Offsets {
+    /// Returns the offsets of a plain packet (see [`plain_ipv4_key`](crate::nat::flow::plain_ipv4_key)).
+    pub(super) fn of_plain(frame: &[u8]) -> Self {
+        let (ip, l4) = (size_of::<Ethernet>(), size_of::<Ethernet>() + size_of::<Ipv4>());
+        Offsets {
+            ip,
+            l4,
+            end: ip + usize::from(u16_at(frame, ip + 2)),
+            protocol: frame.get(ip + 9).copied().unwrap_or(0),
+        }
+    }
 }
 
 /// Addresses of the outer IP header.
@@ -82,29 +95,20 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
 }
 
-/// Returns the IPv4 packet of a frame, or the class of a frame without one.
-fn parse_ipv4(frame: &[u8]) -> Result<(&[u8], ipv4::Packet<'_>), NatPacket> {
-    let (ether_type, packet) = match link::parse(frame) {
-        Ok(link) => link,
-        Err(LinkError::NoEthernet) => return Err(NatPacket::NotIpv4),
-        Err(LinkError::InvalidTags) => return Err(NatPacket::Malformed),
-    };
-    if ether_type != EtherType::IPV4 {
-        return Err(NatPacket::NotIpv4);
-    }
-    Ok((packet, ipv4::Packet::new(packet).map_err(|_| NatPacket::Malformed)?))
-}
-
 /// Parses any frame; returns its addresses if it is IPv4.
 #[inline]
 pub(super) fn parse(frame: &[u8]) -> (NatPacket, Option<OuterAddresses>) {
-    match parse_ipv4(frame) {
-        Ok((rest, packet)) => {
-            let addresses = OuterAddresses { src: packet.header().src_bits(), dst: packet.header().dst_bits() };
-            (parse_l4(frame.len() - rest.len(), &packet), Some(addresses))
-        }
-        Err(other) => (other, None),
+    let (ether_type, rest) = match link::parse(frame) {
+        Ok(link) => link,
+        Err(LinkError::NoEthernet) => return (NatPacket::NotIpv4, None),
+        Err(LinkError::InvalidTags) => return (NatPacket::Malformed, None),
+    };
+    if ether_type != EtherType::IPV4 {
+        return (NatPacket::NotIpv4, None);
     }
+    let Ok(packet) = ipv4::Packet::new(rest) else { return (NatPacket::Malformed, None) };
+    let addresses = OuterAddresses { src: packet.header().src_bits(), dst: packet.header().dst_bits() };
+    (parse_l4(frame.len() - rest.len(), &packet), Some(addresses))
 }
 
 /// Classifies an IPv4 packet that begins at offset `ip`.
@@ -151,8 +155,7 @@ fn parse_icmp(offsets: Offsets, flow: Flow, body: &[u8], first: Option<Ipv4Datag
     if !is_error(body[0]) {
         return NatPacket::UnsupportedProtocol;
     }
-    // the checksum is recomputed after the translation, so it has to be verified first (RFC 5508 REQ-3)
-    if first.is_some() || !checksum::verify(body) {
+    if first.is_some() {
         return NatPacket::BadIcmpError;
     }
     match parse_quoted(&body[ICMP_HEADER_LEN..]) {

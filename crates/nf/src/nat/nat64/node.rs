@@ -8,8 +8,8 @@ use super::headers::{
 use super::hosts::Hosts;
 use super::parse::{DatagramKey, Frame, L4, PacketInfo, UDP_HEADER_LEN, parse, parse_l4, pseudo, u16_at};
 use super::settings::Config;
+use crate::bits::for_each_bit;
 use crate::fragment_queue::{FragmentQueue, HeldFragment};
-use crate::nat::bits::for_each_bit;
 use crate::nat::drop_reason::DropReason;
 use crate::nat::flow::{self, Direction, Flow, INSIDE, OUTSIDE};
 use crate::nat::fragments::FragmentTable;
