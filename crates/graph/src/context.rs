@@ -5,6 +5,7 @@ mod hold_queue;
 pub use hold_queue::HoldQueue;
 pub(crate) use hold_queue::LostCount;
 
+use crate::exit::Exit;
 use crate::hop::{CurrentHop, Hop, PathId};
 use crate::named_enum::Numbered;
 use crate::stats::{CommonDrop, Counter, NodeStats};
@@ -135,6 +136,16 @@ impl Context<'_> {
                 self.stats.count_common_drops(CommonDrop::NoEdge, 1);
                 self.state.to_free.push(packet).unwrap_or_else(drop);
             }
+        }
+    }
+
+    /// Drops or emits a packet that leaves a chain of operators.
+    #[inline(always)]
+    pub(crate) fn exit(&mut self, exit: Exit, packet: Packet) {
+        match exit {
+            Exit::Drop(reason) => self.drop(reason, packet),
+            Exit::Emit(output) => self.emit(output, packet),
+            Exit::Pass => drop(packet),
         }
     }
 

@@ -1,15 +1,20 @@
 //! The graph of one worker, and the loop that runs batches through it.
 
 mod blueprint;
+mod fused;
+mod placed_segment;
 
 pub use blueprint::{Blueprint, HopPlan, NodePlan};
 
 use crate::context::{BatchState, Context, LostCount};
 use crate::hop::{CurrentHop, Hop, PathId, Target};
 use crate::node::Node;
+use crate::node_slot::NodeSlot;
 use crate::panics;
 use crate::stats::{CommonDrop, NodeStats, Published};
+use core::cell::{Cell, RefCell};
 use packet::{BURST, Batch, Packet, Pool, clock};
+use placed_segment::PlacedSegment;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +95,7 @@ fn published(node: &dyn Node) -> Published {
 pub struct Graph {
     hops: Box<[HopState]>,
     nodes: Box<[NodeSlot]>,
+    segments: Box<[PlacedSegment]>,
     /// Hops and outputs with emitted packets, newest last.
     backlog: Vec<(Hop, u8)>,
     state: BatchState,
@@ -97,24 +103,16 @@ pub struct Graph {
     entered: usize,
     /// Number of visits so far, in the upper bits of [`CurrentHop`].
     visits: u64,
+    /// Index in its segment of the node that has panicked.
+    panicked: Cell<u8>,
 }
 
 struct HopState {
     plan: HopPlan,
     /// Emitted packets, by output.
     outbox: Box<[Vec<Packet>]>,
-}
-
-struct NodeSlot {
-    name: String,
-    node: Box<dyn Node>,
-    stats: Arc<NodeStats>,
-    lost: LostCount,
-    edges: Box<[Target]>,
-    /// First hop by each input.
-    first_hops: Box<[Option<Hop>]>,
-    interval: Option<Duration>,
-    last_timer: Duration,
+    /// Segment that begins with the hop.
+    segment: Option<u16>,
 }
 
 /// Replacement for a quarantined node: packets pass or are dropped as `nf_panic`, as [`HopPlan::fail_open`] specifies.
@@ -168,21 +166,23 @@ impl Graph {
                 edges: plan.edges.clone().into(),
                 interval: node.interval(),
                 last_timer: Duration::ZERO,
-                node,
+                node: RefCell::new(node),
             }
         });
         let nodes: Box<[NodeSlot]> = slots.collect();
         let hop_state = |plan: &HopPlan| {
             let edges = nodes[plan.node as usize].edges.iter();
-            HopState { plan: *plan, outbox: edges.map(|_| Vec::with_capacity(2 * BURST)).collect() }
+            HopState { plan: *plan, outbox: edges.map(|_| Vec::with_capacity(2 * BURST)).collect(), segment: None }
         };
         Graph {
             hops: blueprint.hops.iter().map(hop_state).collect(),
             nodes,
+            segments: Box::default(),
             backlog: Vec::with_capacity(16),
             state: BatchState::new(pool),
             entered: 0,
             visits: 0,
+            panicked: Cell::default(),
         }
     }
 
@@ -205,7 +205,16 @@ impl Graph {
     fn run_batch<const TIMED: bool>(&mut self, mut target: Target, batch: &mut Batch, sink: &mut impl Sink) {
         let mut from = if TIMED { clock::cycles() } else { 0 };
         while let Target::Hop(at) = target {
-            let HopState { plan, outbox } = &mut self.hops[at.0 as usize];
+            if let Some(segment) = self.hops[at.0 as usize].segment
+                && let Some(next) = self.run_segment::<TIMED>(segment, batch, &mut from)
+            {
+                target = next;
+                if batch.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            let HopState { plan, outbox, .. } = &mut self.hops[at.0 as usize];
             let plan = *plan;
             let slot = &mut self.nodes[plan.node as usize];
             let n = batch.len();
@@ -213,7 +222,8 @@ impl Graph {
             self.entered = n;
             self.state.current_hop.set(at, &mut self.visits);
             let NodeSlot { stats, lost, first_hops, node, .. } = slot;
-            node.process(&mut Context { state: &mut self.state, outbox, stats, lost, first_hops }, plan.input, batch);
+            let mut cx = Context { state: &mut self.state, outbox, stats, lost, first_hops };
+            node.get_mut().process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
                 slot.stats.timed_cycles.add(now - from);
@@ -302,7 +312,7 @@ impl Graph {
             self.state.current_hop.set(Hop(at as u16), &mut self.visits);
             let outbox = &mut self.hops[at].outbox;
             let NodeSlot { stats, lost, first_hops, node, .. } = slot;
-            node.on_timer(&mut Context { state: &mut self.state, outbox, stats, lost, first_hops });
+            node.get_mut().on_timer(&mut Context { state: &mut self.state, outbox, stats, lost, first_hops });
             self.state.current_hop.clear();
             self.state.output = 0;
             self.reconcile(Hop(at as u16), 0, &Batch::new());
@@ -312,7 +322,7 @@ impl Graph {
 
     /// Calls [`Node::finish`] of every node; returns the names of nodes that panicked, with the messages.
     pub fn finish(&mut self) -> Vec<(String, String)> {
-        let panics = self.for_each_node(|slot| slot.node.finish());
+        let panics = self.for_each_node(|slot| slot.node.get_mut().finish());
         self.nodes.iter().for_each(|slot| slot.stats.count_lost_held(slot.lost.take()));
         panics
     }
@@ -322,7 +332,7 @@ impl Graph {
     pub fn drop_nodes(&mut self) -> Vec<(String, String)> {
         self.for_each_node(|slot| {
             let replacement = QuarantinedNode { fail_open: Box::default() };
-            drop(core::mem::replace(&mut slot.node, Box::new(replacement)));
+            drop(slot.node.replace(Box::new(replacement)));
         })
     }
 
@@ -386,7 +396,8 @@ impl Graph {
         batch: &mut Batch,
         payload: Box<dyn Any + Send>,
     ) -> Result<NodePanic, Box<dyn Any + Send>> {
-        let Some(Hop(hop)) = self.state.current_hop.hop() else { return Err(payload) };
+        let Some(hop) = self.state.current_hop.hop() else { return Err(payload) };
+        let Hop(hop) = self.panicked_hop(hop);
         // the payload is the node's as well: a panic of its destructor is attributed to the node
         let message = panics::message(payload);
         self.state.current_hop.clear();
@@ -411,7 +422,7 @@ impl Graph {
         let packets = in_graph + held;
         slot.stats.count_common_drops(CommonDrop::NfPanic, packets);
         let fail_open = self.hops.iter().map(|h| h.plan.fail_open).collect();
-        let old = core::mem::replace(&mut slot.node, Box::new(QuarantinedNode { fail_open }));
+        let old = slot.node.replace(Box::new(QuarantinedNode { fail_open }));
         Ok(NodePanic { node, message, packets, old })
     }
 
@@ -424,6 +435,6 @@ impl Graph {
         slot.interval = new.interval;
         slot.stats.publish(new.published);
         slot.stats.restarts.add(1);
-        slot.node = new.node;
+        *slot.node.get_mut() = new.node;
     }
 }

@@ -245,6 +245,12 @@ impl<'p, S: HeaderStack> View<'p, S> {
         self.bytes.get(at..at + len).unwrap_or_default()
     }
 
+    /// Returns a view of the same packet for a shorter time.
+    #[inline(always)]
+    pub(crate) fn reborrow(&mut self) -> View<'_, S> {
+        View { meta: self.meta.reborrow(), bytes: self.bytes, stack: self.stack, now: self.now }
+    }
+
     #[inline(always)]
     pub(crate) fn with_stack<T: HeaderStack>(self, stack: T) -> View<'p, T> {
         View { meta: self.meta, bytes: self.bytes, stack, now: self.now }

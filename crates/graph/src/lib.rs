@@ -61,34 +61,39 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod exit;
 mod graph;
 mod headers;
 mod hop;
 mod named_enum;
 mod nf;
 mod node;
+mod node_slot;
 mod ops;
 pub mod panics;
 mod rate;
 mod registry;
+mod segment;
 mod setting_files;
 pub mod state;
 mod stats;
 mod timers;
 
 pub use context::{Context, HoldQueue};
+pub use exit::Exit;
 pub use graph::{Blueprint, Graph, HopPlan, NodePanic, NodePlan, PreparedNode, Sink};
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
 pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering};
-pub use node::{Either, Node};
+pub use node::{Either, Node, Side};
 pub use ops::{
-    Branches, Composed, Count, Deparse, DropIf, EmitIf, Exit, Filter, GroupBy, Meter, MeterSettings, MeterTable,
-    Operator, OperatorNames, Parse, ParseIf, Shuffle, ShuffleTo, Start, TokenBucket, Transform, frame,
+    Branches, Composed, Count, Deparse, DropIf, EmitIf, Filter, GroupBy, Meter, MeterSettings, MeterTable, Operator,
+    OperatorNames, Parse, ParseIf, Shuffle, ShuffleTo, Start, TokenBucket, Transform, frame,
 };
 pub use rate::{InvalidRate, Rate};
 pub use registry::{Factory, NfKind, Registry};
+pub use segment::{InA, InB, Segment, SegmentBuilder, Whole};
 pub use setting_files::{SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};
 pub use stats::{CommonDrop, Counter, NodeStats, Row, StatsTable};

@@ -1,8 +1,11 @@
 //! Nodes: NFs at run time.
 
 use crate::context::Context;
+use crate::exit::Exit;
+use crate::headers::{Raw, View};
 use crate::stats::{Counter, StatsTable};
 use packet::Batch;
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ use std::time::Duration;
 /// Most nodes are [chains of operators](crate::Operator) and implement this trait by
 /// [`compose`](crate::Operator::compose). Implement it by hand for an NF that holds packets, uses timers or sends
 /// packets to several outputs; [`Context`] and [`HoldQueue`](crate::HoldQueue) show examples.
-pub trait Node: Send {
+pub trait Node: Any + Send {
     /// Returns the names of the drop reasons. [`Context::drop`] takes an index into them, or a variant of an enum
     /// declared by [`named_enum!`](crate::named_enum).
     fn drops(&self) -> &[&'static str] {
@@ -55,6 +58,83 @@ pub trait Node: Send {
 
     /// Updates counters and table a last time before the worker ends.
     fn finish(&mut self) {}
+
+    /// Returns true if [`process_packet`](Node::process_packet) does with each packet what [`process`](Node::process)
+    /// does with those of a batch, so that the node can be part of a [`Segment`](crate::Segment). The same for all
+    /// nodes of a type.
+    fn is_per_packet(&self) -> bool {
+        false
+    }
+
+    /// Processes one packet, whatever the input; returns how it leaves if it does not stay in the batch. Called instead
+    /// of [`process`](Node::process) if [`is_per_packet`](Node::is_per_packet) returns true.
+    ///
+    /// ```
+    /// use graph::{Context, Exit, Node, Raw, View};
+    /// use packet::Batch;
+    ///
+    /// /// Drops runts.
+    /// struct DropRunts;
+    /// impl Node for DropRunts {
+    ///     fn drops(&self) -> &[&'static str] {
+    ///         &["runt"]
+    ///     }
+    ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    ///         batch.extract_if(|packet| (packet.len() < 60).then_some(()), |(), packet| cx.drop(0, packet));
+    ///     }
+    ///     fn is_per_packet(&self) -> bool {
+    ///         true
+    ///     }
+    ///     fn process_packet(&mut self, frame: View<'_, Raw>) -> Option<Exit> {
+    ///         (frame.bytes().len() < 60).then_some(Exit::Drop(0))
+    ///     }
+    /// }
+    /// ```
+    fn process_packet(&mut self, _frame: View<'_, Raw>) -> Option<Exit>
+    where
+        Self: Sized,
+    {
+        unreachable!("the node does not process packet by packet")
+    }
+
+    /// Returns the sides of [`Either`], outermost first, in which the node is that processes packets.
+    fn sides(&self) -> Vec<Side> {
+        vec![]
+    }
+
+    /// Passes the node in the sides `S` of [`Either`] to `visitor`; returns its result, or false if the node is in
+    /// others.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn visit<S: Sides, V: Visitor>(&mut self, visitor: V) -> bool
+    where
+        Self: Sized,
+    {
+        visitor.visit(self)
+    }
+}
+
+/// One side of an [`Either`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The first type.
+    A,
+    /// The second type.
+    B,
+}
+
+/// Sides of [`Either`] as a type, outermost first.
+#[doc(hidden)]
+pub trait Sides: 'static {
+    const IN_A: bool;
+    const IN_B: bool;
+    type Inner: Sides;
+}
+
+/// A function that is generic over the type of the node that it is called with.
+#[doc(hidden)]
+pub trait Visitor {
+    fn visit<N: Node>(self, node: &mut N) -> bool;
 }
 
 /// One of two types of node, chosen when the NF is built from its settings.
@@ -124,5 +204,26 @@ impl<A: Node, B: Node> Node for Either<A, B> {
 
     fn finish(&mut self) {
         delegate!(self, node => node.finish());
+    }
+
+    fn is_per_packet(&self) -> bool {
+        delegate!(self, node => node.is_per_packet())
+    }
+
+    fn sides(&self) -> Vec<Side> {
+        let (side, inner) = match self {
+            Either::A(node) => (Side::A, node.sides()),
+            Either::B(node) => (Side::B, node.sides()),
+        };
+        [vec![side], inner].concat()
+    }
+
+    #[inline(always)]
+    fn visit<S: Sides, V: Visitor>(&mut self, visitor: V) -> bool {
+        match self {
+            Either::A(node) if S::IN_A => node.visit::<S::Inner, V>(visitor),
+            Either::B(node) if S::IN_B => node.visit::<S::Inner, V>(visitor),
+            _ => false,
+        }
     }
 }

@@ -24,23 +24,13 @@ pub use parse::{Parse, ParseIf};
 pub use shuffle::{Shuffle, ShuffleTo};
 pub use transform::Transform;
 
+use crate::exit::Exit;
 use crate::headers::{HeaderStack, NextHeader, NonEmptyStack, Raw, View};
 use crate::named_enum::Named;
 use crate::stats::Counter;
 use core::marker::PhantomData;
 use std::sync::Arc;
 use tables::flow::FlowKey;
-
-/// The result of an operator that ends the processing of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// The packet skips the remaining operators and stays in the batch.
-    Pass,
-    /// The packet is dropped for the reason with this index.
-    Drop(u8),
-    /// The packet is emitted to the output with this index.
-    Emit(u8),
-}
 
 /// Returns the exit for a drop reason. A cold function, instantiated for each `Site`, so that code for dropped packets
 /// takes no registers from the common case.

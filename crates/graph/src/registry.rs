@@ -3,6 +3,7 @@
 use crate::nf::{BuildContext, Nf, Spread, SteerFn, Steering};
 use crate::node::Node;
 use crate::panics;
+use crate::segment::Segment;
 use diagnostics::Diagnostic;
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer;
@@ -154,6 +155,7 @@ impl<N: Nf> TypedFactory<N> {
 #[derive(Clone, Default)]
 pub struct Registry {
     kinds: BTreeMap<&'static str, NfKind>,
+    segments: Vec<Segment>,
 }
 
 impl Registry {
@@ -166,6 +168,17 @@ impl Registry {
     pub fn with<N: Nf>(mut self) -> Self {
         self.kinds.insert(N::KIND, NfKind::of::<N>());
         self
+    }
+
+    /// Adds a compiled segment, for chain files with such a segment on a path.
+    pub fn with_segment(mut self, segment: Segment) -> Self {
+        self.segments.push(segment);
+        self
+    }
+
+    /// Returns the compiled segments.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
     }
 
     /// Returns the kind of this name.

@@ -7,7 +7,7 @@ pub use counter::Counter;
 pub use table::{Row, StatsTable};
 
 use crate::named_enum::{Named, Numbered};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 crate::named_enum! {
     /// Drop reasons that every node has in addition to its own.
@@ -37,6 +37,8 @@ pub struct NodeStats {
     pub timed_packets: Counter,
     /// Number of timed batches.
     pub timed_batches: Counter,
+    /// Names of the nodes whose cycles are counted here, as the graph fuses them with this one; set if there are any.
+    pub fused: OnceLock<Vec<String>>,
     /// Number of times that the node was rebuilt after a panic.
     pub restarts: Counter,
     /// Names of the drop reasons: those of the node, then those of [`CommonDrop`].

@@ -255,6 +255,12 @@ impl MetaMut<'_> {
         Meta { header: self.header, packet: PhantomData }
     }
 
+    /// Returns write access for a shorter time.
+    #[inline(always)]
+    pub const fn reborrow(&mut self) -> MetaMut<'_> {
+        MetaMut { header: self.header, packet: PhantomData }
+    }
+
     /// Sets the number of the port that received the packet.
     #[inline(always)]
     pub const fn set_port(&mut self, port: u16) {

@@ -1,6 +1,7 @@
 //! The plan of a graph.
 
 use crate::hop::{Hop, Target};
+use std::collections::BTreeSet;
 
 /// The plan of a graph: its nodes and the edges between them.
 ///
@@ -91,6 +92,45 @@ impl Blueprint {
         (0..self.hops.len() as u16)
             .any(|hop| visit(self, hop, &mut marks, &mut path))
             .then(|| path.iter().map(|&h| self.hops[h as usize].node).collect())
+    }
+
+    /// Returns the longest sequences of two or more hops in which the first output of each leads to the next, of nodes
+    /// for which `is_selected` returns true and that are in the sequence once.
+    ///
+    /// ```
+    /// # use graph::{Blueprint, Hop, HopPlan, NodePlan, Target};
+    /// let node = |name: &str| NodePlan { name: name.into(), edges: vec![Target::Unconnected] };
+    /// let hop = |node, next| HopPlan { node, input: 0, next, fail_open: false };
+    /// let next = |hop| Target::Hop(Hop(hop));
+    /// let blueprint = Blueprint {
+    ///     nodes: vec![node("swap"), node("guard"), node("router")],
+    ///     hops: vec![hop(0, next(1)), hop(1, next(2)), hop(2, Target::Port(0))],
+    /// };
+    /// assert_eq!(blueprint.straight_runs(|node| node != 2), [[Hop(0), Hop(1)]]);
+    /// ```
+    pub fn straight_runs(&self, is_selected: impl Fn(u16) -> bool) -> Vec<Vec<Hop>> {
+        let selected = |Hop(hop): Hop| is_selected(self.hops[hop as usize].node);
+        let next = |Hop(hop): Hop| match self.hops[hop as usize].next {
+            Target::Hop(next) => Some(next).filter(|next| selected(*next)),
+            _ => None,
+        };
+        let all = || (0..self.hops.len() as u16).map(Hop).filter(|hop| selected(*hop));
+        let followers: BTreeSet<Hop> = all().filter_map(next).collect();
+        let (mut runs, mut seen) = (vec![], BTreeSet::new());
+        for start in all().filter(|hop| !followers.contains(hop)) {
+            let (mut run, mut nodes, mut at) = (vec![], BTreeSet::new(), Some(start));
+            while let Some(hop) = at.filter(|hop| seen.insert(*hop)) {
+                if !nodes.insert(self.hops[hop.0 as usize].node) {
+                    runs.push(core::mem::take(&mut run));
+                    nodes = BTreeSet::from([self.hops[hop.0 as usize].node]);
+                }
+                run.push(hop);
+                at = next(hop);
+            }
+            runs.push(run);
+        }
+        runs.retain(|run| run.len() > 1);
+        runs
     }
 
     /// Returns the number of paths from `entry` to the ends of a graph without cycles: an upper bound of the copies

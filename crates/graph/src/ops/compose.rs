@@ -19,7 +19,7 @@ impl<O: Operator<Raw>> Composed<O> {
     }
 }
 
-impl<O: Operator<Raw>> Node for Composed<O> {
+impl<O: Operator<Raw> + 'static> Node for Composed<O> {
     fn drops(&self) -> &[&'static str] {
         &self.names.drops
     }
@@ -34,22 +34,27 @@ impl<O: Operator<Raw>> Node for Composed<O> {
 
     #[inline]
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
-        let (chain, now) = (&mut self.chain, cx.now());
+        let now = cx.now();
         batch.extract_if(
             #[inline(always)]
             |packet| {
                 let (meta, bytes) = packet.split_mut();
-                match chain.run(View { meta, bytes, stack: Raw, now }, 0) {
-                    Ok(_) | Err(Exit::Pass) => None,
-                    Err(exit) => Some(exit),
-                }
+                self.process_packet(View { meta, bytes, stack: Raw, now })
             },
             #[inline(always)]
-            |exit, packet| match exit {
-                Exit::Drop(reason) => cx.drop(reason, packet),
-                Exit::Emit(output) => cx.emit(output, packet),
-                Exit::Pass => drop(packet),
-            },
+            |exit, packet| cx.exit(exit, packet),
         );
+    }
+
+    fn is_per_packet(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn process_packet(&mut self, frame: View<'_, Raw>) -> Option<Exit> {
+        match self.chain.run(frame, 0) {
+            Ok(_) | Err(Exit::Pass) => None,
+            Err(exit) => Some(exit),
+        }
     }
 }

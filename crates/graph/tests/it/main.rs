@@ -1,5 +1,6 @@
 //! Integration tests of this crate, in one program.
 
+mod fused;
 mod graph;
 mod meter;
 mod operators;
