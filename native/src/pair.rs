@@ -3,7 +3,7 @@
 use crate::fixture::CLoop;
 use crate::sample::Cost;
 use dpdk::Mempool;
-use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, Node, NodePlan, Target};
+use graph::{Blueprint, BuildContext, Graph, Hop, HopPlan, Node, NodePlan, Segment, Target};
 use runtime::{DrainPolicy, Input, Output, RxPort, TxPort, Worker};
 use serde::Serialize;
 use std::rc::Rc;
@@ -38,6 +38,8 @@ impl Row {
 pub(crate) struct Pair {
     pub(crate) name: String,
     pub(crate) nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>,
+    /// Compiled segments of the nodes.
+    pub(crate) segments: Vec<Segment>,
     pub(crate) native: CLoop,
     pub(crate) cells: Option<u32>,
     pub(crate) stages: Option<u32>,
@@ -49,11 +51,17 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    /// Returns new nodes, and the segments of them.
+    pub(crate) fn graph(&self) -> (Vec<Box<dyn Node>>, &[Segment]) {
+        ((self.nodes)(), &self.segments)
+    }
+
     /// Returns an NF without cells and stages, through which packets can pass any number of times.
     pub(crate) fn new(name: &str, nodes: Box<dyn Fn() -> Vec<Box<dyn Node>>>, native: CLoop) -> Pair {
         Pair {
             name: name.into(),
             nodes,
+            segments: vec![],
             native,
             cells: None,
             stages: None,
@@ -101,7 +109,7 @@ pub(crate) fn node_in(kind: &str, settings: &str, cx: &BuildContext) -> Box<dyn 
 
 /// Returns a worker with one path from each port through the nodes to the ports.
 pub(crate) fn worker(
-    nodes: Vec<Box<dyn Node>>,
+    (nodes, segments): (Vec<Box<dyn Node>>, &[Segment]),
     to: Ports,
     receivers: Vec<RxPort>,
     senders: Vec<TxPort>,
@@ -129,6 +137,7 @@ pub(crate) fn worker(
         });
     }
     let outputs = senders.into_iter().map(|to| Some(Output::new(to))).collect();
-    let graph = Graph::new(&blueprint, nodes, pool.clone());
+    let mut graph = Graph::new(&blueprint, nodes, pool.clone());
+    graph.fuse(segments);
     Worker::new(inputs, graph, outputs, Arc::default())
 }

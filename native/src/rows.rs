@@ -78,7 +78,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
     let mut rows = Rows { rows: vec![], io: None };
     for pair in list.iter().filter(|p| selected(&p.name)) {
         let state = bench.state(pair);
-        verify::same_output(&bench.pool, &pair.name, &verify::frames(), (pair.nodes)(), pair.native, state)?;
+        verify::same_output(&bench.pool, pair, &verify::frames(), state)?;
         for source in [PacketSource::Rings, PacketSource::Memory(1024), PacketSource::Memory(16384)] {
             let ours = rows.add(&mut bench, pair, &source, state)?;
             if pair.name == "io" && matches!(source, PacketSource::Rings) {
@@ -89,7 +89,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
     for pair in chains::pairs().iter().filter(|p| selected(&p.name)) {
         let state = bench.state(pair);
         let frames = [verify::frames(), chains::frames()].concat();
-        verify::same_output(&bench.pool, &pair.name, &frames, (pair.nodes)(), pair.native, state)?;
+        verify::same_output(&bench.pool, pair, &frames, state)?;
         for source in [PacketSource::Rings, PacketSource::Memory(1024)] {
             rows.add(&mut bench, pair, &source, state)?;
         }
@@ -102,7 +102,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
             continue;
         }
         let (pair, native) = rules.pair()?;
-        verify::same_output(&bench.pool, &pair.name, &verify::frames(), (pair.nodes)(), pair.native, native.state())?;
+        verify::same_output(&bench.pool, &pair, &verify::frames(), native.state())?;
         for n in [1024, 16_384] {
             rows.add(&mut bench, &pair, &PacketSource::Frames(rules.frames(n)), native.state())?;
         }
@@ -122,7 +122,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
         if selected(l2::MAC_TABLE) {
             let (pair, native) = (l2::mac_table(flows), l2::Native::mac_table(flows)?);
             let frames = l2::frames(flows);
-            verify::same_output(&bench.pool, &pair.name, &frames, (pair.nodes)(), pair.native, native.state())?;
+            verify::same_output(&bench.pool, &pair, &frames, native.state())?;
             rows.add(&mut bench, &pair, &PacketSource::Fresh(flows, l2::to_known_macs(flows)), native.state())?;
         }
         if selected(l2::BRIDGE) {
@@ -159,7 +159,7 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
     for forward in maglev::FORWARD.iter().filter(|forward| selected(forward.name())) {
         let (pair, flows) = (forward.pair(), [1, 10_000, 1_000_000]);
         let native = forward.native()?;
-        verify::same_output(&bench.pool, &pair.name, &maglev::frames(), (pair.nodes)(), pair.native, native.state())?;
+        verify::same_output(&bench.pool, &pair, &maglev::frames(), native.state())?;
         for flows in flows {
             rows.add(&mut bench, &pair, &PacketSource::Fresh(flows, maglev::flows(flows)), forward.native()?.state())?;
         }
@@ -173,7 +173,7 @@ impl Rows {
         let folder = tempfile::tempdir()?;
         for table in RouteTable::<A>::selected(only)? {
             let (pair, native) = (table.pair(folder.path())?, table.native()?);
-            verify::same_output(&bench.pool, &pair.name, &table.frames(), (pair.nodes)(), pair.native, native.state())?;
+            verify::same_output(&bench.pool, &pair, &table.frames(), native.state())?;
             for flows in [1 << 10, 1 << 16, 1 << 22] {
                 self.add(bench, &pair, &PacketSource::Fresh(flows, table.destinations(flows)), native.state())?;
             }
@@ -286,7 +286,7 @@ impl Bench {
                 let (mut ca, mut cb) = (c(&a), c(&b));
                 let receivers = vec![RxPort::Device(a.rx.remove(0)), RxPort::Device(b.rx.remove(0))];
                 let senders = vec![TxPort::Device(a.tx.remove(0)), TxPort::Device(b.tx.remove(0))];
-                let mut worker = worker((pair.nodes)(), pair.ports, receivers, senders, &self.pool);
+                let mut worker = worker(pair.graph(), pair.ports, receivers, senders, &self.pool);
                 let reset = || packets.reset();
                 let compared =
                     self.alternate(pair, (&packets, &reset, &reset), 512, &mut worker, (&mut ca, &mut cb), state)?;
@@ -305,7 +305,7 @@ impl Bench {
                 };
                 let send = || TxPort::Other(Box::new(memory.handle()));
                 let senders = (0..if pair.ports == Ports::Two { 2 } else { 1 }).map(|_| send()).collect();
-                let mut worker = worker((pair.nodes)(), pair.ports, vec![RxPort::Other(receive)], senders, &self.pool);
+                let mut worker = worker(pair.graph(), pair.ports, vec![RxPort::Other(receive)], senders, &self.pool);
                 // SAFETY: one thread; C and Rust take turns.
                 let (a, b) = unsafe { (&mut *memory.port.as_ptr(), &mut *memory.port.as_ptr()) };
                 let reset = || {
@@ -354,7 +354,7 @@ impl Bench {
         let packets = Packets::new(&self.pool, frames, |i, p| memories[2 * i / n].push(p));
         let receivers = memories.iter().zip(lists).map(|(memory, list)| RxPort::Other(list.source(memory))).collect();
         let senders = memories.iter().map(|memory| TxPort::Other(Box::new(memory.handle()))).collect();
-        let mut worker = worker((pair.nodes)(), pair.ports, receivers, senders, &self.pool);
+        let mut worker = worker(pair.graph(), pair.ports, receivers, senders, &self.pool);
         // SAFETY: one thread; C and Rust take turns.
         let (a, b) = unsafe { (&mut *memories[0].port.as_ptr(), &mut *memories[1].port.as_ptr()) };
         let rewind = || memories.iter().for_each(Memory::rewind);

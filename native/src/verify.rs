@@ -1,10 +1,9 @@
 //! Verification that both sides produce the same packets.
 
-use crate::fixture::{CLoop, Counts, Memory};
-use crate::pair::{Ports, worker};
+use crate::fixture::{Counts, Memory};
+use crate::pair::{Pair, Ports, worker};
 use core::ffi::c_void;
 use dpdk::Mempool;
-use graph::Node;
 use packet::{BURST, Pool};
 use runtime::{RxPort, TxPort};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -42,10 +41,8 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
 /// Processes whole bursts of frames on both sides, and fails if the packets they send differ.
 pub(crate) fn same_output(
     pool: &Arc<Mempool>,
-    name: &str,
+    pair: &Pair,
     frames: &[Vec<u8>],
-    nodes: Vec<Box<dyn Node>>,
-    native: CLoop,
     state: *mut c_void,
 ) -> anyhow::Result<()> {
     assert!(frames.len().is_multiple_of(BURST), "whole bursts are received");
@@ -56,7 +53,7 @@ pub(crate) fn same_output(
 
     fill();
     let mut worker = worker(
-        nodes,
+        pair.graph(),
         Ports::One,
         vec![RxPort::Other(Box::new(from.handle()))],
         vec![TxPort::Other(Box::new(to.handle()))],
@@ -72,13 +69,14 @@ pub(crate) fn same_output(
     let mut counts = Counts::default();
     for _ in 0..frames.len() / BURST {
         // SAFETY: one thread; ports, counts and state outlive the call, which takes one burst from a to b.
-        unsafe { native(a, b, 1, &mut counts, state) };
+        unsafe { (pair.native)(a, b, 1, &mut counts, state) };
     }
     let baseline = bytes(&baseline_to);
     let first = || ours.iter().zip(&baseline).position(|(a, b)| a != b).unwrap_or(ours.len().min(baseline.len()));
     anyhow::ensure!(
         ours == baseline,
-        "{name}: of {} frames Bondstone sends {} and C {}; the first difference is frame {}: {:02x?}, {:02x?}",
+        "{}: of {} frames Bondstone sends {} and C {}; the first difference is frame {}: {:02x?}, {:02x?}",
+        pair.name,
         frames.len(),
         ours.len(),
         baseline.len(),

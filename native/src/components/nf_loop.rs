@@ -36,7 +36,7 @@ impl NfLoop {
     ) -> Self {
         let (from, to) = (Memory::new(BURSTS * BURST), Memory::new(BURSTS * BURST));
         let (source, sink) = (RxPort::Other(Box::new(from.handle())), TxPort::Other(Box::new(to.handle())));
-        let worker = worker(vec![node(kind, settings)], Ports::One, vec![source], vec![sink], pool);
+        let worker = worker((vec![node(kind, settings)], &[]), Ports::One, vec![source], vec![sink], pool);
         let mut nf = NfLoop { worker, from, to, frames, at: 0, pool: pool.clone() };
         let begin: Vec<Vec<Vec<u8>>> = begin.collect();
         // whole bursts: the first flows are opened twice

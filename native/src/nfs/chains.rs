@@ -1,8 +1,10 @@
-//! Chains of one, two, four and eight equal functions: fused into one node, and composed of as many nodes.
+//! Chains of one, two, four and eight equal functions: fused into one node, composed of as many nodes, and compiled:
+//! composed, and run as one segment.
 
 use crate::fixture::{self, CLoop};
-use crate::pair::{Pair, Row, node};
-use graph::{Layer, Node, Operator, Raw, View, frame};
+use crate::pair::{Pair, Row};
+use diagnostics::Diagnostic;
+use graph::{BuildContext, Layer, Nf, Node, Operator, Raw, Segment, View, Whole, frame};
 use serde::Serialize;
 use wire::Ethernet;
 
@@ -18,6 +20,7 @@ pub(crate) struct Slope {
     figure: &'static str,
     bondstone_fused: f64,
     bondstone_composed: f64,
+    bondstone_compiled: f64,
     native_fused: f64,
     native_composed: f64,
 }
@@ -25,13 +28,25 @@ pub(crate) struct Slope {
 /// Functions, and the number of times that a packet can pass each of them.
 const CHAINS: [(&str, usize); 2] = [("filter", usize::MAX), ("ttl", 250)];
 
-fn name(nf: &str, times: u32, fused: bool) -> String {
-    match (nf, times, fused) {
+/// How a chain is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One node; in C one loop.
+    Fused,
+    /// A node for each function; in C a call for each.
+    Composed,
+    /// As composed, and run as a segment; in C one loop.
+    Compiled,
+}
+
+fn name(nf: &str, times: u32, form: Form) -> String {
+    match (nf, times, form) {
         // has a row of its own
         ("ttl", 1, _) => nf.to_owned(),
         (_, 1, _) => format!("{nf} x1"),
-        (.., true) => format!("{nf} x{times} fused"),
-        (.., false) => format!("{nf} x{times} composed"),
+        (.., Form::Fused) => format!("{nf} x{times} fused"),
+        (.., Form::Composed) => format!("{nf} x{times} composed"),
+        (.., Form::Compiled) => format!("{nf} x{times} compiled"),
     }
 }
 
@@ -48,22 +63,24 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
     (0..32).map(frame).collect()
 }
 
-/// Returns the chains without a row: fused ones compared with one loop in C, composed ones with a chain of calls in C.
+/// Returns the chains without a row.
 pub(crate) fn pairs() -> Vec<Pair> {
     let mut all = vec![];
     for (nf, passes) in CHAINS {
         for times in LENGTHS {
-            let pair = |fused, nodes, native| Pair {
+            let pair = |form, nodes, native| Pair {
                 stages: Some(times),
                 passes: passes / times as usize,
-                ..Pair::new(&name(nf, times, fused), nodes, native)
+                ..Pair::new(&name(nf, times, form), nodes, native)
             };
-            if name(nf, times, true) != nf {
-                all.push(pair(true, Box::new(move || vec![fused(nf, times)]), native(nf, times)));
+            if name(nf, times, Form::Fused) != nf {
+                all.push(pair(Form::Fused, Box::new(move || vec![fused(nf, times)]), native(nf, times)));
             }
             if times > 1 {
                 let nodes = move || (0..times).map(|k| single(nf, k)).collect();
-                all.push(pair(false, Box::new(nodes), native(nf, 0)));
+                all.push(pair(Form::Composed, Box::new(nodes), native(nf, 0)));
+                let compiled = pair(Form::Compiled, Box::new(nodes), native(nf, times));
+                all.push(Pair { segments: vec![segment(nf, times)], ..compiled });
             }
         }
     }
@@ -133,19 +150,53 @@ fn fused(nf: &str, times: u32) -> Box<dyn Node> {
     }
 }
 
+/// Builds filter number `K` as a node.
+fn build_filter<const K: usize>(_: &(), _: &BuildContext) -> Result<impl Node + use<K>, Diagnostic> {
+    Ok(filter::<K>(frame().parse::<Ethernet>()).compose())
+}
+
 /// Returns function number `k` of a chain as a node.
 fn single(nf: &str, k: u32) -> Box<dyn Node> {
-    let chain = frame().parse::<Ethernet>();
+    fn boxed(node: Result<impl Node, Diagnostic>) -> Box<dyn Node> {
+        Box::new(node.expect("an NF"))
+    }
+    let cx = BuildContext::default();
     match (nf, k) {
-        ("ttl", _) => node("ttl", ""),
-        (_, 0) => Box::new(filter::<0>(chain).compose()),
-        (_, 1) => Box::new(filter::<1>(chain).compose()),
-        (_, 2) => Box::new(filter::<2>(chain).compose()),
-        (_, 3) => Box::new(filter::<3>(chain).compose()),
-        (_, 4) => Box::new(filter::<4>(chain).compose()),
-        (_, 5) => Box::new(filter::<5>(chain).compose()),
-        (_, 6) => Box::new(filter::<6>(chain).compose()),
-        _ => Box::new(filter::<7>(chain).compose()),
+        ("ttl", _) => boxed(nf::Ttl::build(&Default::default(), &cx)),
+        (_, 0) => boxed(build_filter::<0>(&(), &cx)),
+        (_, 1) => boxed(build_filter::<1>(&(), &cx)),
+        (_, 2) => boxed(build_filter::<2>(&(), &cx)),
+        (_, 3) => boxed(build_filter::<3>(&(), &cx)),
+        (_, 4) => boxed(build_filter::<4>(&(), &cx)),
+        (_, 5) => boxed(build_filter::<5>(&(), &cx)),
+        (_, 6) => boxed(build_filter::<6>(&(), &cx)),
+        _ => boxed(build_filter::<7>(&(), &cx)),
+    }
+}
+
+/// Returns the nodes of [`single`] as a segment.
+fn segment(nf: &str, times: u32) -> Segment {
+    macro_rules! segment {
+        ($($build:expr),*) => { Segment::builder()$(.node($build, Whole))*.build() };
+    }
+    let ttl = nf::Ttl::build;
+    match (nf, times) {
+        ("ttl", 2) => segment!(ttl, ttl),
+        ("ttl", 4) => segment!(ttl, ttl, ttl, ttl),
+        ("ttl", 8) => segment!(ttl, ttl, ttl, ttl, ttl, ttl, ttl, ttl),
+        ("filter", 2) => segment!(build_filter::<0>, build_filter::<1>),
+        ("filter", 4) => segment!(build_filter::<0>, build_filter::<1>, build_filter::<2>, build_filter::<3>),
+        ("filter", 8) => segment!(
+            build_filter::<0>,
+            build_filter::<1>,
+            build_filter::<2>,
+            build_filter::<3>,
+            build_filter::<4>,
+            build_filter::<5>,
+            build_filter::<6>,
+            build_filter::<7>
+        ),
+        _ => unreachable!("a chain of LENGTHS"),
     }
 }
 
@@ -165,9 +216,9 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
     for (nf, _) in CHAINS {
         for source in ["ring", "memory"] {
             for (figure, of) in [("p05", 0), ("median", 1)] {
-                let slope_of = |fused: bool, ours: bool| {
+                let slope_of = |form: Form, ours: bool| {
                     let at = |times: u32| {
-                        let row = rows.iter().find(|r| r.is(&name(nf, times, fused), source))?;
+                        let row = rows.iter().find(|r| r.is(&name(nf, times, form), source))?;
                         let cost = if ours { row.bondstone } else { row.native };
                         Some((f64::from(times), [cost.p05, cost.median][of]))
                     };
@@ -178,10 +229,11 @@ pub(crate) fn slopes(rows: &[Row]) -> Vec<Slope> {
                         nf,
                         source,
                         figure,
-                        bondstone_fused: slope_of(true, true)?,
-                        bondstone_composed: slope_of(false, true)?,
-                        native_fused: slope_of(true, false)?,
-                        native_composed: slope_of(false, false)?,
+                        bondstone_fused: slope_of(Form::Fused, true)?,
+                        bondstone_composed: slope_of(Form::Composed, true)?,
+                        bondstone_compiled: slope_of(Form::Compiled, true)?,
+                        native_fused: slope_of(Form::Fused, false)?,
+                        native_composed: slope_of(Form::Composed, false)?,
                     })
                 };
                 all.extend(entry());
@@ -197,19 +249,21 @@ pub(crate) fn print(slopes: &[Slope]) {
         return;
     }
     println!("\none more function in a chain of 1, 2, 4 and 8, cycles per packet (least squares)");
-    println!("{:<22} {:>6} {:>17} {:>28} {:>17}", "", "", "bondstone", "", "C");
+    println!("{:<22} {:>6} {:>26} {:>19} {:>17}", "", "", "bondstone", "over fused", "C");
     println!(
-        "{:<22} {:>6} {:>8} {:>8} {:>28} {:>8} {:>8}",
-        "", "", "fused", "composed", "composed over fused", "fused", "composed"
+        "{:<22} {:>6} {:>8} {:>8} {:>8} {:>10} {:>8} {:>8} {:>8}",
+        "", "", "fused", "composed", "compiled", "composed", "compiled", "fused", "composed"
     );
     for s in slopes {
         println!(
-            "{:<22} {:>6} {:>8.2} {:>8.2} {:>28.2} {:>8.2} {:>8.2}",
+            "{:<22} {:>6} {:>8.2} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {:>8.2} {:>8.2}",
             format!("{}, {}", s.nf, s.source),
             s.figure,
             s.bondstone_fused,
             s.bondstone_composed,
+            s.bondstone_compiled,
             s.bondstone_composed - s.bondstone_fused,
+            s.bondstone_compiled - s.bondstone_fused,
             s.native_fused,
             s.native_composed
         );

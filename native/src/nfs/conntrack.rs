@@ -76,8 +76,9 @@ fn firewall() -> Vec<Box<dyn graph::Node>> {
 
 /// Returns both sides without connections.
 pub(crate) fn pair(pool: &Arc<Mempool>) -> anyhow::Result<(Pair, Rc<Native>)> {
-    verify_output(pool)?;
-    Ok((Pair::new(NAME, Box::new(firewall), fixture::native_conntrack), Rc::new(Native::new())))
+    let pair = Pair::new(NAME, Box::new(firewall), fixture::native_conntrack);
+    verify_output(pool, &pair)?;
+    Ok((pair, Rc::new(Native::new())))
 }
 
 /// Returns a segment of connection number `flow`, from its client if `out`. Its TCP checksum does not depend on the
@@ -152,7 +153,7 @@ impl Destinations for Connections {
 const EXACT_WINDOW: u16 = 8192;
 
 /// Verifies that both sides send the same segments, valid and invalid ones, of a few connections.
-pub(crate) fn verify_output(pool: &Arc<Mempool>) -> anyhow::Result<()> {
+pub(crate) fn verify_output(pool: &Arc<Mempool>, pair: &Pair) -> anyhow::Result<()> {
     let mut random = Random(0x5e9_4e47);
     let flags = [16, 16, 16, 16, 24, 17, 4, 20, 2, 18, 1, 0, 3, 41].map(TcpFlags);
     let mut frames = vec![];
@@ -181,7 +182,7 @@ pub(crate) fn verify_output(pool: &Arc<Mempool>) -> anyhow::Result<()> {
     }
     frames.truncate(frames.len() / BURST * BURST);
     let native = Native::new();
-    verify::same_output(pool, NAME, &frames, firewall(), fixture::native_conntrack, native.state())?;
+    verify::same_output(pool, pair, &frames, native.state())?;
     // SAFETY: it has not been freed.
     let connections = unsafe { native_conntrack_len(native.state()) };
     anyhow::ensure!(connections > 40, "too few connections in C: {connections}");

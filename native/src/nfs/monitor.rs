@@ -93,8 +93,13 @@ pub(crate) fn verify_counts(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result
     // with one source port, each destination is a flow
     let packets = Packets::new(pool, vec![fixture::packet_to([0; 4]); 1024], |_, p| memory.push(p));
     let receive = RxPort::Other(destinations(flows).source(&memory));
-    let mut worker =
-        worker(monitor(CAPACITY), Ports::One, vec![receive], vec![TxPort::Other(Box::new(memory.handle()))], pool);
+    let mut worker = worker(
+        (monitor(CAPACITY), &[]),
+        Ports::One,
+        vec![receive],
+        vec![TxPort::Other(Box::new(memory.handle()))],
+        pool,
+    );
     (0..BURSTS).for_each(|_| assert_eq!(worker.poll(), packet::BURST, "no packet is dropped"));
     worker.finish();
     let stats_table = worker.graph().stats().find_map(|(_, stats)| stats.table()).expect("the monitor has one");

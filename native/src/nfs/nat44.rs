@@ -131,7 +131,7 @@ pub(crate) fn verify_output(pool: &Arc<Mempool>) -> anyhow::Result<()> {
         frames.push(frame);
     }
     let native = Native::new();
-    verify::same_output(pool, NAME, &frames, nat(), fixture::native_nat, native.state())?;
+    verify::same_output(pool, &pair(), &frames, native.state())?;
     // SAFETY: it has not been freed.
     let sessions = unsafe { native_nat_len(native.state()) };
     anyhow::ensure!(sessions > 500, "too few sessions in C: {sessions}");
