@@ -389,7 +389,10 @@ fn text(s: &Summary) -> String {
         .ports
         .iter()
         .filter_map(|p| node(format!("receive {}", p.name), &p.receive))
-        .chain(s.nfs.iter().filter_map(|n| node(n.name.clone(), &n.cycles)))
+        .chain(s.nfs.iter().filter_map(|n| {
+            let names: Vec<&str> = std::iter::once(&n.name).chain(&n.fused).map(String::as_str).collect();
+            node(names.join(" + "), &n.cycles)
+        }))
         .chain(s.ports.iter().filter_map(|p| node(format!("send {}", p.name), &p.send)))
         .collect();
     let all: f64 = nodes.iter().map(|n| n.1).sum();

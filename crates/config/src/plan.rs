@@ -5,7 +5,7 @@ use crate::file::{Clock, OnPanic, Shuffle, Traffic};
 use crate::sandbox::{Idle, Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Spread, SteerFn, Target};
+use graph::{Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Segment, Spread, SteerFn, Target};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ pub struct ChainFile {
     pub links: Vec<Link>,
     /// Sandboxes.
     pub sandboxes: Vec<Sandbox>,
+    /// Compiled segments of the registry.
+    pub segments: Vec<Segment>,
     /// Hops of all chains.
     pub(crate) hops: Vec<HopPlan>,
     /// Targets of the outputs of each NF; the first is unused.

@@ -1,5 +1,6 @@
 //! The engine: starts the workers of a chain file, reports on them, and stops them.
 
+mod fused;
 mod memory;
 mod planned_worker;
 mod port_setup;
@@ -260,7 +261,11 @@ impl Engine {
             existing_taps,
         };
         for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
-            let graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
+            let mut graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
+            if !file.segments.is_empty() {
+                graph.fuse(&file.segments);
+                engine.notes.extend(fused::notes(planned.cpu, &planned.plan.blueprint, &graph));
+            }
             engine.spawn_worker(file, planned, graph, rebuild, options.idle, wires.is_some())?;
         }
         let watchdog = watchdog::Watchdog {
@@ -332,12 +337,19 @@ impl Engine {
                 NfActivity::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(of.node)], &self.accounts);
             (name, activity)
         });
+        // memory that a segment allocates is attributed to its first NF
+        let segments = worker.graph().segments().map(|(_, nodes)| {
+            let name = fused::list(&plan.blueprint, nodes, "or");
+            let activity =
+                NfActivity::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(nodes[0])], &self.accounts);
+            (name, activity)
+        });
         let watched = WatchedWorker {
             cpu,
             heartbeat: worker.heartbeat(),
             running: worker.graph().current_hop().clone(),
             clock: Arc::default(),
-            hops: hops.collect(),
+            hops: hops.chain(segments).collect(),
         };
         let errors = self.errors.clone();
         let activity = Arc::new(watched.clone());

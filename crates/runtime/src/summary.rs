@@ -312,8 +312,11 @@ pub struct NfSummary {
     /// The NF's statistics table, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TableSnapshot>,
-    /// Cycles spent in the NF.
+    /// Cycles spent in the NF, and in those of `fused`.
     pub cycles: Cycles,
+    /// Names of NFs that are fused with this one into one loop, so that their cycles are counted here.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub fused: BTreeSet<String>,
 }
 
 /// The statistics table of an NF, with the largest rows of all copies.
@@ -412,6 +415,7 @@ impl NfSummary {
             self.table.get_or_insert_default().add(&table);
         }
         self.restarts += stats.restarts.get();
+        self.fused.extend(stats.fused.get().into_iter().flatten().cloned());
         self.gauges.extend(stats.gauges().iter().map(|name| (*name).to_owned()));
         for (name, count) in stats.counters() {
             *self.counters.entry(name).or_default() += count.get();
@@ -439,6 +443,7 @@ impl NfSummary {
             *all = all.saturating_add(*n);
         }
         self.gauges.extend(other.gauges.iter().cloned());
+        self.fused.extend(other.fused.iter().cloned());
     }
 
     /// Returns the counts of an ended process: it has no sessions, table or held packets any more.

@@ -106,7 +106,7 @@ impl<'a> Builder<'a> {
             }
         }
         let (max_frame, idle) = (checker.max_frame(file), file.idle.unwrap_or_default());
-        let Checker { mut errors, warnings, source, faulty, .. } = checker;
+        let Checker { mut errors, warnings, source, faulty, registry, .. } = checker;
         if !errors.is_empty() {
             // the file will not run, which would build these NFs and report their errors
             let sound = nfs.iter().filter(|nf| !faulty.contains(&nf.name));
@@ -131,6 +131,7 @@ impl<'a> Builder<'a> {
                 traffic,
                 links,
                 sandboxes,
+                segments: registry.segments().to_vec(),
                 hops,
                 edges,
                 edge_names,
