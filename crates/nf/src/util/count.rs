@@ -1,7 +1,7 @@
 //! Counting frames and bytes.
 
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node};
+use graph::{BuildContext, Context, Counter, Counters, Exit, Named, Nf, Node, Raw, View};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,21 +52,38 @@ impl Node for CountNode {
         batch.for_each(|packet| {
             let frame = packet.data();
             counts[CounterId::Bytes as usize] += frame.len() as u64;
-            let ether_type_at = |i: usize| frame.get(i..i + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
-            let ether_type = match ether_type_at(12) {
-                Some(0x8100 | 0x88a8) => ether_type_at(16),
-                outer => outer,
-            };
-            counts[match ether_type {
-                Some(0x0800) => CounterId::Ipv4,
-                Some(0x86dd) => CounterId::Ipv6,
-                Some(0x0806) => CounterId::Arp,
-                _ => CounterId::Other,
-            } as usize] += 1;
+            counts[ether_type(frame) as usize] += 1;
         });
         for counter in [CounterId::Bytes, CounterId::Ipv4, CounterId::Ipv6, CounterId::Arp, CounterId::Other] {
             self.counters[counter].add(counts[counter as usize]);
         }
+    }
+
+    fn is_per_packet(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn process_packet(&mut self, frame: View<'_, Raw>) -> Option<Exit> {
+        self.counters[CounterId::Bytes].add(frame.bytes().len() as u64);
+        self.counters[ether_type(frame.bytes())].add(1);
+        None
+    }
+}
+
+/// Returns the counter of a frame's EtherType, also inside a VLAN tag.
+#[inline(always)]
+fn ether_type(frame: &[u8]) -> CounterId {
+    let ether_type_at = |i: usize| frame.get(i..i + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
+    let ether_type = match ether_type_at(12) {
+        Some(0x8100 | 0x88a8) => ether_type_at(16),
+        outer => outer,
+    };
+    match ether_type {
+        Some(0x0800) => CounterId::Ipv4,
+        Some(0x86dd) => CounterId::Ipv6,
+        Some(0x0806) => CounterId::Arp,
+        _ => CounterId::Other,
     }
 }
 
