@@ -28,26 +28,23 @@ pub use settings::{Mac, Net};
 pub use substitute::Substitute;
 pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
 
-/// Returns the registry of all kinds.
-pub fn registry() -> graph::Registry {
-    graph::Registry::new()
-        .with::<Bridge>()
-        .with::<Cells>()
-        .with::<Count>()
-        .with::<DropAll>()
-        .with::<Firewall>()
-        .with::<Impair>()
-        .with::<L2fwd>()
-        .with::<L3fwd>()
-        .with::<Maglev>()
-        .with::<Monitor>()
-        .with::<Nat44>()
-        .with::<Nat64>()
-        .with::<Spread>()
-        .with::<Substitute>()
-        .with::<Tee>()
-        .with::<Ttl>()
-        .with::<Work>()
+macro_rules! kinds {
+    ($($nf:ident)*) => {
+        /// Returns the registry of all kinds.
+        pub fn registry() -> graph::Registry {
+            graph::Registry::new()$(.with::<$nf>())*
+        }
+
+        /// Returns the name in this crate of the type of a kind: `Ttl` for `ttl`.
+        pub fn type_name(kind: &str) -> Option<&'static str> {
+            let all = [$((<$nf as graph::Nf>::KIND, stringify!($nf))),*];
+            all.into_iter().find(|(own, _)| *own == kind).map(|(_, name)| name)
+        }
+    };
+}
+
+kinds! {
+    Bridge Cells Count DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
 }
 
 #[cfg(test)]
