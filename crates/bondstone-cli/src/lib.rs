@@ -18,6 +18,7 @@ mod bench;
 #[cfg(feature = "measure")]
 mod captures;
 mod check;
+mod compile;
 mod doctor;
 mod exit;
 mod image;
@@ -34,8 +35,10 @@ mod results;
 mod run;
 #[cfg(feature = "measure")]
 mod session;
+mod source;
 mod stdout;
 mod table;
+mod template;
 #[cfg(feature = "measure")]
 mod trend;
 
@@ -62,6 +65,7 @@ Examples:
   bondstone run examples/demo.toml --for 10s
 {measure}  bondstone check examples/demo.toml
   bondstone plan examples/demo.toml
+  bondstone compile examples/demo.toml
   bondstone nf show ttl
   bondstone image oci ttl
   bondstone new my-nf
@@ -97,6 +101,7 @@ enum Command {
     Trend(trend::Trend),
     Check(check::Check),
     Plan(plan::Plan),
+    Compile(compile::Compile),
     /// Lists and describes network functions.
     #[command(subcommand, after_help = "Examples:\n  bondstone nf list\n  bondstone nf show tee")]
     Nf(nf::Nf),
@@ -175,6 +180,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Trend(trend) => trend.run(),
         Command::Check(check) => check.run(registry),
         Command::Plan(plan) => plan.run(registry),
+        Command::Compile(compile) => compile.run(registry),
         Command::Nf(nf) => nf.run(registry),
         Command::Image(image) => image.run(registry),
         Command::New(new) => new.run(registry),

@@ -4,11 +4,13 @@ mod name;
 mod sample;
 
 use crate::exit::Exit;
+use crate::source::Source;
 use crate::stdout::stdout;
+use crate::template::fill;
 use anyhow::Context;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
-use name::{Name, fill};
+use name::Name;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,19 +59,11 @@ const FILES: [(&str, &str, &str); 14] = [
 /// Crates of Bondstone that the new crate depends on.
 const CRATES: [&str; 3] = ["bondstone", "lint", "nf-testkit"];
 
-/// Location of the sources of Bondstone.
-enum Source {
-    /// The root folder.
-    Folder(PathBuf),
-    /// The URL of a git repository.
-    Git(String),
-}
-
 impl New {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         let input_error = |error| anyhow::Error::from(Diagnostics(vec![error]));
         let name = Name::parse(&self.name, registry).map_err(input_error)?;
-        let source = self.source().map_err(input_error)?;
+        let source = Source::find(self.bondstone.as_deref()).map_err(input_error)?;
         let dir = self.dir.clone().unwrap_or_else(|| name.package.clone().into());
         if dir.symlink_metadata().is_ok() {
             let error = Diagnostic::new("already exists").value(dir.display());
@@ -84,49 +78,6 @@ impl New {
         print_summary(&dir, &name, &source)?;
         Ok(Exit::Success)
     }
-
-    fn source(&self) -> Result<Source, Diagnostic> {
-        let has_sources = |root: &Path| {
-            root.join("crates/bondstone-cli/Cargo.toml").is_file() && root.join("crates/nf-testkit").is_dir()
-        };
-        let Some(given) = &self.bondstone else {
-            let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-            return match built.canonicalize() {
-                Ok(root) if has_sources(&root) => Ok(Source::Folder(root)),
-                _ => Err(Diagnostic::new("the sources of Bondstone that this program was built from do not exist")
-                    .value(built.display())
-                    .remedy("specify them: --bondstone FOLDER, or --bondstone URL of a git repository")),
-            };
-        };
-        if given.contains("://") {
-            return match given.contains(['"', '\\']) || given.chars().any(char::is_control) {
-                true => Err(Diagnostic::new("invalid URL").value(given).remedy("remove quotes and control characters")),
-                false => Ok(Source::Git(given.clone())),
-            };
-        }
-        match Path::new(given).canonicalize() {
-            Ok(root) if has_sources(&root) => Ok(Source::Folder(root)),
-            _ => {
-                let error = Diagnostic::new("contains no sources of Bondstone").value(given);
-                // scp-like syntax of git: git@host:path
-                Err(error.remedy(match given.split_once(':') {
-                    Some((host, path)) => format!("use a URL with a scheme: ssh://{host}/{path}"),
-                    None => "specify the folder that contains crates/bondstone-cli, or the URL of a git repository"
-                        .to_owned(),
-                }))
-            }
-        }
-    }
-}
-
-impl Source {
-    /// Returns the dependency on one of its crates in a manifest.
-    fn dependency(&self, name: &str) -> String {
-        match self {
-            Source::Folder(root) => format!("path = {:?}", root.join("crates").join(name).display().to_string()),
-            Source::Git(url) => format!("git = {url:?}"),
-        }
-    }
 }
 
 fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
@@ -139,20 +90,15 @@ fn write(dir: &Path, name: &Name, source: &Source) -> anyhow::Result<()> {
     let placeholders: Vec<_> = placeholders.chain(name.placeholders()).chain([("@home@", home.as_str())]).collect();
     for (file, template, _) in FILES {
         let path = dir.join(file);
-        let text = match (file, source) {
-            ("in.pcap", _) => {
+        let text = match file {
+            "in.pcap" => {
                 sample::write(&path)?;
                 continue;
             }
-            // the versions that Bondstone is tested with; Cargo removes unused ones
-            ("Cargo.lock", Source::Folder(root)) => {
-                let lock = root.join(file);
-                if lock.is_file() {
-                    fs::copy(&lock, &path).with_context(|| format!("cannot copy {}", lock.display()))?;
-                }
+            "Cargo.lock" => {
+                source.copy_lock_file(dir)?;
                 continue;
             }
-            ("Cargo.lock", Source::Git(_)) => continue,
             _ => fill(template, &placeholders),
         };
         fs::create_dir_all(path.parent().unwrap_or(dir))

@@ -73,25 +73,11 @@ impl Name {
     }
 }
 
-/// Replaces placeholders by their values in one pass: a value may contain a placeholder.
-pub(super) fn fill(template: &str, placeholders: &[(&str, &str)]) -> String {
-    let (mut out, mut rest) = (String::with_capacity(template.len()), template);
-    let next = |rest: &str| {
-        let found = placeholders.iter().filter_map(|&(name, value)| Some((rest.find(name)?, name.len(), value)));
-        found.min_by_key(|(at, ..)| *at)
-    };
-    while let Some((at, len, value)) = next(rest) {
-        out.push_str(&rest[..at]);
-        out.push_str(value);
-        rest = &rest[at + len..];
-    }
-    out + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::FILES;
     use super::*;
+    use crate::template::fill;
     use std::collections::HashSet;
 
     fn name(given: &str) -> Result<Name, Diagnostic> {
@@ -116,8 +102,6 @@ mod tests {
             let text = fill("my-nf my_nf::MyNf", &all.placeholders());
             assert_eq!(text, format!("{given} {library}::{kind}"));
         }
-        let placeholders = [("@a@", "@b@"), ("@b@", "c")];
-        assert_eq!(fill("@a@ @b@@", &placeholders), "@b@ c@");
     }
 
     /// Returns the lines of Rust code in the templates, without comments.

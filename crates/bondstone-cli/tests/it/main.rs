@@ -8,6 +8,7 @@ mod bench;
 mod book;
 mod captures;
 mod common;
+mod compile;
 mod cores;
 mod doctor;
 mod duts;
