@@ -117,7 +117,22 @@ struct rte_mempool *bs_pool_create(const char *name, unsigned n, unsigned cache,
 }
 
 struct rte_mbuf *bs_alloc(struct rte_mempool *pool) { return rte_pktmbuf_alloc(pool); }
-int bs_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **at, unsigned n) { return rte_pktmbuf_alloc_bulk(pool, at, n); }
+
+int bs_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **at, unsigned n)
+{
+	int rc = rte_mempool_get_bulk(pool, (void **)at, n);
+	if (rc != 0)
+		return rc;
+	/* another core may have freed them: fetch both lines of the header and the first one of the data at once */
+	for (unsigned i = 0; i < n; i++) {
+		__builtin_prefetch(at[i], 1);
+		__builtin_prefetch((char *)at[i] + RTE_CACHE_LINE_SIZE, 1);
+		__builtin_prefetch((char *)at[i] + sizeof(struct rte_mbuf) + RTE_PKTMBUF_HEADROOM, 1);
+	}
+	for (unsigned i = 0; i < n; i++)
+		rte_pktmbuf_reset(at[i]);
+	return 0;
+}
 
 void bs_free(struct rte_mbuf **at, unsigned n)
 {

@@ -36,6 +36,8 @@ pub(crate) fn first_link_type(path: &Path) -> Result<Option<LinkType>, pcap::Err
 pub(crate) struct CaptureReader {
     path: PathBuf,
     pool: Arc<Mempool>,
+    /// Empty packets, which are allocated in bursts.
+    empty: Batch,
     errors: RunErrors,
     /// Reachable ports that have no link yet; nothing is read before all have.
     unlinked: Vec<PortMonitor>,
@@ -123,6 +125,7 @@ impl CaptureReader {
             path: path.to_owned(),
             source: ReadState::File(Reader::open(path)?),
             pool,
+            empty: Batch::new(),
             errors,
             unlinked: reachable,
             links_checked: None,
@@ -150,11 +153,20 @@ impl CaptureReader {
         self.unlinked.is_empty()
     }
 
+    /// Returns an empty packet; `None` while the pool has none.
+    #[inline(always)]
+    fn empty_packet(&mut self) -> Option<Packet> {
+        if self.empty.is_empty() && !self.pool.fill(&mut self.empty) {
+            return self.pool.alloc();
+        }
+        self.empty.pop()
+    }
+
     /// Returns the next packet; `None` at the end, or while the pool is empty.
     #[inline]
     fn next_packet(&mut self) -> Option<Packet> {
         loop {
-            let mut packet = self.pool.alloc()?;
+            let mut packet = self.empty_packet()?;
             match &mut self.source {
                 ReadState::Done => return None,
                 ReadState::Memory(at) => {
