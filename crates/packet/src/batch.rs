@@ -147,6 +147,12 @@ impl Batch {
         Drain { batch: core::mem::take(self), at: 0 }
     }
 
+    /// Makes the next visit prefetch the packets, whose bytes are not in the cache of this core.
+    #[inline(always)]
+    pub const fn set_unread(&mut self) {
+        self.unread = true;
+    }
+
     /// Prefetches the bytes of the first packets, for a visit that follows soon.
     #[inline(always)]
     pub fn prefetch(&self) {

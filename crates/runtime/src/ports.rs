@@ -1,6 +1,7 @@
 //! Ports: devices, captures, rings, and software steering.
 
 mod capture;
+mod core_ring;
 mod device;
 mod existing_taps;
 mod external;

@@ -1,14 +1,12 @@
 //! Links between chains: rings that pass packets to the cores of the next chain.
 
+use super::core_ring::{RING_SIZE, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, Transmit};
 use super::steering::SteeringKey;
 use config::Shuffle;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::collections::VecDeque;
-
-/// Packets in the ring from each core to each core.
-pub(crate) const RING_SIZE: usize = 1024;
 
 /// The sending end of a link: a ring to each core of the next chain; the key selects the core. Packets for the sending
 /// core itself stay local.
@@ -47,26 +45,6 @@ pub(crate) fn shuffle_rings(
 pub fn shuffle_link(cores: usize, by: Shuffle) -> (Box<dyn Transmit>, Vec<Box<dyn Receive>>) {
     let (sender, receivers) = shuffle_rings(cores, None, by.into());
     (Box::new(sender), receivers.into_iter().flatten().map(|end| Box::new(end) as Box<dyn Receive>).collect())
-}
-
-/// Moves as many packets as fit from the batch into the ring; the others stay in the batch, or go to `rest`. Returns
-/// the number of bytes moved.
-fn push_burst(ring: &mut Producer<Packet>, batch: &mut Batch, rest: Option<&mut Batch>) -> u64 {
-    let n = ring.slots().min(batch.len());
-    let mut bytes = 0;
-    let mut packets = batch.drain();
-    if let Ok(chunk) = ring.write_chunk_uninit(n) {
-        chunk.fill_from_iter(packets.by_ref().take(n).inspect(|p| bytes += p.len() as u64));
-    }
-    let mut left = Batch::new();
-    let rest = rest.unwrap_or(&mut left);
-    for packet in packets {
-        rest.push(packet).expect("at most a batch");
-    }
-    if !left.is_empty() {
-        *batch = left;
-    }
-    bytes
 }
 
 impl Transmit for ShuffleSender {
@@ -121,12 +99,9 @@ impl Transmit for ShuffleSender {
 
 impl Receive for ShuffleReceiver {
     fn receive(&mut self, batch: &mut Batch) -> usize {
-        let n = self.ring.slots().min(BURST - batch.len());
-        let Ok(chunk) = self.ring.read_chunk(n) else { return 0 };
-        for packet in chunk {
-            self.bytes += packet.len() as u64;
-            batch.push(packet).expect("the batch is not full");
-        }
+        let before = batch.len();
+        let n = pop_burst(&mut self.ring, batch);
+        self.bytes += batch.as_slice()[before..].iter().map(|packet| packet.len() as u64).sum::<u64>();
         n
     }
 

@@ -1,18 +1,16 @@
 //! Software steering: distributes flows over cores where a device cannot.
 
+use super::core_ring::{RING_SIZE, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, RxPort};
 use config::{ChainFile, Shuffle, Spreading};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use graph::{ShuffleTo, Spread, SteerFn};
 use packet::{Batch, Packet};
-use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::flow::{self, FiveTuple};
 use wire::{EtherType, IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
-
-/// Packets in the ring to each core.
-const RING_SIZE: usize = 1024;
 
 /// The key by which packets are assigned to cores.
 #[derive(Clone)]
@@ -105,6 +103,8 @@ pub(crate) struct SteeringSource {
     rx: RxPort,
     key: SteeringKey,
     others: Vec<Producer<Packet>>,
+    /// Packets of a batch for each of the others.
+    waiting: Vec<Batch>,
     dropped_full: u64,
     /// True if the source can wait for a core whose ring is full.
     backpressure: bool,
@@ -125,30 +125,31 @@ pub(crate) fn steer(
     stop: Arc<AtomicBool>,
 ) -> (SteeringSource, Vec<SteeredQueue>) {
     let (others, ends) = (1..cores).map(|_| RingBuffer::new(RING_SIZE)).map(|(p, c)| (p, SteeredQueue(c))).unzip();
-    (SteeringSource { rx, key, others, dropped_full: 0, backpressure, forwarded: false, stop }, ends)
+    let waiting = (1..cores).map(|_| Batch::new()).collect();
+    (SteeringSource { rx, key, others, waiting, dropped_full: 0, backpressure, forwarded: false, stop }, ends)
 }
 
 impl Receive for SteeringSource {
     fn receive(&mut self, batch: &mut Batch) -> usize {
         let before = batch.len();
         self.forwarded = self.rx.receive(batch) != 0;
-        let (others, dropped, backpressure, stop) =
-            (&mut self.others, &mut self.dropped_full, self.backpressure, &self.stop);
-        let key = &self.key;
-        let cores = others.len() + 1;
+        let (key, cores, waiting) = (&self.key, self.others.len() + 1, &mut self.waiting);
         batch.extract_if(
             |packet| key.core_of(packet, cores).checked_sub(1),
-            |other, mut packet| {
-                while let Err(PushError::Full(back)) = others[other].push(packet) {
-                    if !backpressure || stop.load(Ordering::Relaxed) {
-                        *dropped += 1;
-                        return;
-                    }
-                    packet = back;
-                    std::thread::yield_now();
-                }
-            },
+            |other, packet| waiting[other].push(packet).expect("at most a batch"),
         );
+        for (ring, packets) in self.others.iter_mut().zip(waiting) {
+            push_burst(ring, packets, None);
+            while !packets.is_empty() {
+                if !self.backpressure || self.stop.load(Ordering::Relaxed) {
+                    self.dropped_full += packets.len() as u64;
+                    packets.clear();
+                    break;
+                }
+                std::thread::yield_now();
+                push_burst(ring, packets, None);
+            }
+        }
         batch.len().saturating_sub(before)
     }
 
@@ -178,12 +179,7 @@ impl Receive for SteeringSource {
 
 impl Receive for SteeredQueue {
     fn receive(&mut self, batch: &mut Batch) -> usize {
-        let before = batch.len();
-        while !batch.is_full() {
-            let Ok(packet) = self.0.pop() else { break };
-            batch.push(packet).expect("the batch is not full");
-        }
-        batch.len() - before
+        pop_burst(&mut self.0, batch)
     }
 
     fn finished(&self) -> bool {
