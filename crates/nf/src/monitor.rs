@@ -3,6 +3,7 @@
 mod flow_counts;
 mod top_flows;
 
+use crate::bits::for_each_bit;
 use diagnostics::Diagnostic;
 use flow_counts::{CounterId, FlowCounter};
 use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
@@ -197,10 +198,7 @@ impl Node for MonitorNode {
             },
         );
         burst.n = n;
-        while not_plain != 0 {
-            self.put_any(batch.as_slice()[not_plain.trailing_zeros() as usize].data());
-            not_plain &= not_plain - 1;
-        }
+        for_each_bit(not_plain, |at| self.put_any(batch.as_slice()[at].data()));
         let now = self.clock(cx);
         self.v4.count(now, &self.counters);
         if self.v6.bursts.iter().any(|burst| burst.n != 0) {

@@ -138,7 +138,8 @@ impl<K: AddressFamily> PlainPackets<K> {
         );
         for_each_bit(absent, |i| {
             let at = usize::from(positions[i]) & (BURST - 1);
-            if plain_segment(packets[at].data(), upper).is_some_and(|s| !Connection::may_begin_with(s.flags, loose)) {
+            let begins = |segment: &Segment| Connection::from_first_segment(segment, 0, loose).is_some();
+            if plain_segment(packets[at].data(), upper).is_some_and(|segment| !begins(&segment)) {
                 masks.unconnected |= 1 << at;
             }
         });

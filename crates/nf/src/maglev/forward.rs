@@ -7,6 +7,7 @@ use super::headers::parse;
 use super::rewrite::{l3dsr4, nat4, reply4, tunnel4};
 use super::settings::Unmatched;
 use super::slow_path::datagram_key;
+use crate::bits::for_each_bit;
 use crate::fragment_queue::HeldFragment;
 use graph::{Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
@@ -69,10 +70,8 @@ impl Balancer {
     /// Forwards the packets that [`forward_burst`](Self::forward_burst) did not forward.
     #[cold]
     #[inline(never)]
-    fn forward_unsent(&mut self, mut unsent: u32, now: u32, batch: &mut Batch, drops: &mut Drops) {
-        while unsent != 0 {
-            let at = unsent.trailing_zeros() as usize;
-            unsent &= unsent - 1;
+    fn forward_unsent(&mut self, unsent: u32, now: u32, batch: &mut Batch, drops: &mut Drops) {
+        for_each_bit(unsent, |at| {
             let mut destination = self.burst.destinations[at];
             if !self.is_available(destination) {
                 destination = self.move_connection(at, now);
@@ -83,7 +82,7 @@ impl Balancer {
             {
                 drops.add(position, reason);
             }
-        }
+        });
     }
 
     /// Moves a connection whose backend is down to another destination, which is returned.
@@ -136,15 +135,13 @@ impl Balancer {
         if not_plain | unmatched != 0 {
             self.counters[CounterId::Unmatched].add(unmatched.count_ones().into());
             if self.unmatched == Unmatched::Drop {
-                (0..BURST).filter(|at| unmatched >> at & 1 != 0).for_each(|at| drops.add(at, DropReason::NoService));
+                for_each_bit(unmatched, |at| drops.add(at, DropReason::NoService));
             }
-            while not_plain != 0 {
-                let at = not_plain.trailing_zeros() as usize;
+            for_each_bit(not_plain, |at| {
                 if let Err(reason) = self.process_request(&mut batch.as_mut_slice()[at], now) {
                     drops.add(at, reason);
                 }
-                not_plain &= not_plain - 1;
-            }
+            });
         }
         self.drop_packets(cx, batch, &drops);
         for mut held in self.fragment_queue.take_ready(cx) {
@@ -201,13 +198,11 @@ impl Balancer {
         );
         self.counters[CounterId::Replies].add(replies);
         let (now, mut drops) = (self.clock(cx), Drops::default());
-        while not_plain != 0 {
-            let at = not_plain.trailing_zeros() as usize;
+        for_each_bit(not_plain, |at| {
             if let Err(reason) = self.process_reply(&mut batch.as_mut_slice()[at], now) {
                 drops.add(at, reason);
             }
-            not_plain &= not_plain - 1;
-        }
+        });
         self.drop_packets(cx, batch, &drops);
     }
 }

@@ -176,11 +176,6 @@ pub(crate) fn plain_ipv4_key(frame: &[u8]) -> Option<Tuple4> {
     plain.then(|| Tuple4::of_wire(h[SRC..].first_chunk().expect("54 bytes"), protocol))
 }
 
-/// Returns the TCP flags of a packet for which [`plain_ipv4_key`] returned a key; 0 for UDP.
-pub(super) fn plain_flags(frame: &[u8]) -> u8 {
-    frame.first_chunk::<PLAIN_LEN>().map_or(0, |h| if h[23] == IpProtocol::TCP.0 { h[47] } else { 0 })
-}
-
 /// Translates a packet for which [`plain_ipv4_key`] returned a key. Returns false, without a change, if the packet
 /// changes the state of the session and needs the slow path.
 #[inline(always)]

@@ -47,7 +47,7 @@ impl Nf for Nat44 {
 /// Returns the flow that selects the copy for a packet; for an ICMP error the reverse of the quoted flow.
 fn steering_flow(frame: &[u8], direction: Direction) -> Option<Flow> {
     match parse(frame).0 {
-        NatPacket::Session(_, flow, ..) => Some(flow),
+        NatPacket::Session(packet) => Some(packet.flow),
         NatPacket::LaterFragment(_, d) => {
             Some(Flow { src: d.src, dst: d.dst, src_port: 0, dst_port: 0, protocol: d.protocol })
         }

@@ -238,15 +238,6 @@ impl Connection {
         new
     }
 
-    /// Returns false if no connection can begin with a segment with these flags.
-    pub(crate) fn may_begin_with(flags: u8, loose: bool) -> bool {
-        match flags & CONTROL_FLAGS {
-            SYN => true,
-            ACK => loose,
-            _ => false,
-        }
-    }
-
     /// Creates the connection for a first segment: a SYN or, with `loose`, an acknowledgement of an existing
     /// connection. Returns `None` for other segments.
     pub(crate) fn from_first_segment(segment: &Segment, side: usize, loose: bool) -> Option<Self> {

@@ -1,6 +1,6 @@
 //! The node of `nat44`.
 
-use super::parse::{Ipv4DatagramId, NatPacket, Offsets, OuterAddresses, REPLY, parse};
+use super::parse::{Ipv4DatagramId, NatPacket, Offsets, OuterAddresses, REPLY, SessionPacket, parse};
 use super::rewrite;
 use crate::bits::for_each_bit;
 use crate::fragment_queue::{FragmentQueue, HeldFragment};
@@ -80,15 +80,12 @@ impl Nat44Node {
         now: Duration,
     ) -> Nat44Verdict {
         match *parsed {
-            NatPacket::Session(_, flow, REPLY, _) if flow.protocol == IpProtocol::ICMPV4.0 => {
+            NatPacket::Session(SessionPacket { flow, flags: REPLY, .. }) if flow.protocol == IpProtocol::ICMPV4.0 => {
                 self.pass_untranslated(flow.src).unwrap_or(Nat44Verdict::Drop(DropReason::NoSession))
             }
-            NatPacket::Session(offsets, flow, flags, first) => {
-                let known = self.sessions.find(&flow, Direction::Outbound, flags, clock(now));
-                match known.map_or_else(|| self.create_outbound(&flow, flags, now), Ok) {
-                    Ok(t) => self.translate_outbound(frame, &offsets, &flow, first, t, now),
-                    Err(verdict) => verdict,
-                }
+            NatPacket::Session(packet) => {
+                let known = self.sessions.find(&packet.flow, Direction::Outbound, packet.flags, clock(now));
+                self.translate_outbound(&packet, known, frame, now)
             }
             NatPacket::LaterFragment(offsets, datagram) => match self.fragments.get(datagram, Direction::Outbound) {
                 Some(t) => {
@@ -107,59 +104,59 @@ impl Nat44Node {
         }
     }
 
-    /// Creates a session for a packet from inside.
-    ///
-    /// # Errors
-    /// The verdict on a packet for which there is none.
-    fn create_outbound(&mut self, flow: &Flow, flags: u8, now: Duration) -> Result<Translation, Nat44Verdict> {
-        if let Some(verdict) = self.pass_untranslated(flow.src) {
-            return Err(verdict);
-        }
-        let hairpins = self.config.hairpin && self.config.external_index(flow.dst).is_some();
-        let t = self.sessions.create_outbound(flow, flags, hairpins, clock(now));
-        let t = t.map_err(|error| Nat44Verdict::Drop(error.into()))?;
-        self.statistics.counters[SessionCounter::Created].add(1);
-        Ok(t)
-    }
-
+    /// Translates a packet from inside by the translation of its session; without one, creates the session.
     fn translate_outbound(
         &mut self,
+        packet: &SessionPacket,
+        known: Option<Translation>,
         frame: &mut [u8],
-        offsets: &Offsets,
-        flow: &Flow,
-        first: Option<Ipv4DatagramId>,
-        t: Translation,
         now: Duration,
     ) -> Nat44Verdict {
-        self.remember_fragments(first, Direction::Outbound, t, now);
+        let SessionPacket { offsets, flow, flags, first } = packet;
+        let t = match known {
+            Some(t) => t,
+            None => {
+                if let Some(verdict) = self.pass_untranslated(flow.src) {
+                    return verdict;
+                }
+                let hairpins = self.config.hairpin && self.config.external_index(flow.dst).is_some();
+                match self.sessions.create_outbound(flow, *flags, hairpins, clock(now)) {
+                    Ok(t) => self.count_created(t),
+                    Err(error) => return Nat44Verdict::Drop(error.into()),
+                }
+            }
+        };
+        self.remember_fragments(*first, Direction::Outbound, t, now);
         rewrite::packet(frame, offsets, &t, Direction::Outbound);
         self.hairpin(frame, flow.dst, now)
     }
 
-    /// Creates a session for a packet from outside.
-    ///
-    /// # Errors
-    /// The verdict on a packet for which there is none.
-    fn create_inbound(&mut self, flow: &Flow, flags: u8, now: Duration) -> Result<Translation, Nat44Verdict> {
-        let t = self.sessions.create_inbound(flow, flags, clock(now)).map_err(|error| match error {
-            SessionError::NoSession => Nat44Verdict::NoSession(flow.dst),
-            error => Nat44Verdict::Drop(error.into()),
-        })?;
-        self.statistics.counters[SessionCounter::Created].add(1);
-        Ok(t)
-    }
-
+    /// Translates a packet from outside by the translation of its session; without one, creates the session.
     fn translate_inbound(
         &mut self,
+        packet: &SessionPacket,
+        known: Option<Translation>,
         frame: &mut [u8],
-        offsets: &Offsets,
-        first: Option<Ipv4DatagramId>,
-        t: Translation,
         now: Duration,
     ) -> Nat44Verdict {
-        self.remember_fragments(first, Direction::Inbound, t, now);
+        let SessionPacket { offsets, flow, flags, first } = packet;
+        let t = match known {
+            Some(t) => t,
+            None => match self.sessions.create_inbound(flow, *flags, clock(now)) {
+                Ok(t) => self.count_created(t),
+                Err(SessionError::NoSession) => return Nat44Verdict::NoSession(flow.dst),
+                Err(error) => return Nat44Verdict::Drop(error.into()),
+            },
+        };
+        self.remember_fragments(*first, Direction::Inbound, t, now);
         rewrite::packet(frame, offsets, &t, Direction::Inbound);
         Nat44Verdict::Pass
+    }
+
+    /// Counts a session that was created, and returns its translation.
+    fn count_created(&self, t: Translation) -> Translation {
+        self.statistics.counters[SessionCounter::Created].add(1);
+        t
     }
 
     /// Returns `Pass` if the source is not a subscriber.
@@ -199,15 +196,14 @@ impl Nat44Node {
     ) -> Nat44Verdict {
         match *parsed {
             // only replies are accepted (RFC 5508 §3)
-            NatPacket::Session(_, flow, flags, _) if flow.protocol == IpProtocol::ICMPV4.0 && flags != REPLY => {
+            NatPacket::Session(SessionPacket { flow, flags, .. })
+                if flow.protocol == IpProtocol::ICMPV4.0 && flags != REPLY =>
+            {
                 Nat44Verdict::NoSession(flow.dst)
             }
-            NatPacket::Session(offsets, flow, flags, first) => {
-                let known = self.sessions.find(&flow, Direction::Inbound, flags, clock(now));
-                match known.map_or_else(|| self.create_inbound(&flow, flags, now), Ok) {
-                    Ok(t) => self.translate_inbound(frame, &offsets, first, t, now),
-                    Err(verdict) => verdict,
-                }
+            NatPacket::Session(packet) => {
+                let known = self.sessions.find(&packet.flow, Direction::Inbound, packet.flags, clock(now));
+                self.translate_inbound(&packet, known, frame, now)
             }
             NatPacket::LaterFragment(offsets, datagram) => match self.fragments.get(datagram, Direction::Inbound) {
                 Some(t) => {
@@ -336,22 +332,18 @@ impl Nat44Node {
         may_have: bool,
         now: Duration,
     ) -> Nat44Verdict {
-        let (flow, flags) = (Flow::of_key(key), flow::plain_flags(frame));
+        let packet = SessionPacket::of_plain(key, frame);
         let direction = if input == INSIDE { Direction::Outbound } else { Direction::Inbound };
-        if input != INSIDE && self.config.is_spoofed(flow.src, flow.dst) {
+        if input != INSIDE && self.config.is_spoofed(packet.flow.src, packet.flow.dst) {
             return Nat44Verdict::Drop(DropReason::Spoofed);
         }
-        let known = if may_have { self.sessions.find(&flow, direction, flags, clock(now)) } else { None };
-        let offsets = Offsets::of_plain(frame);
-        if input == INSIDE {
-            match known.map_or_else(|| self.create_outbound(&flow, flags, now), Ok) {
-                Ok(t) => self.translate_outbound(frame, &offsets, &flow, None, t, now),
-                Err(verdict) => verdict,
-            }
-        } else {
-            match known.map_or_else(|| self.create_inbound(&flow, flags, now), Ok) {
-                Ok(t) => self.translate_inbound(frame, &offsets, None, t, now),
-                Err(verdict) => self.settle_inbound(verdict),
+        let find = || self.sessions.find(&packet.flow, direction, packet.flags, clock(now));
+        let known = may_have.then(find).flatten();
+        match direction {
+            Direction::Outbound => self.translate_outbound(&packet, known, frame, now),
+            Direction::Inbound => {
+                let verdict = self.translate_inbound(&packet, known, frame, now);
+                self.settle_inbound(verdict)
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::link::{self, LinkError};
 use crate::nat::flow::Flow;
+use tables::flow::Tuple4;
 use wire::{EtherType, Ethernet, Icmpv4, IpProtocol, Ipv4, ipv4};
 
 /// Shortest headers in bytes.
@@ -31,9 +32,8 @@ pub(super) enum NatPacket {
     TinyFragment,
     /// A protocol without ports.
     UnsupportedProtocol,
-    /// A packet of a session, with its TCP flags or, for ICMP, [`QUERY`] or [`REPLY`]; the datagram is set for the
-    /// first of several fragments.
-    Session(Offsets, Flow, u8, Option<Ipv4DatagramId>),
+    /// A packet of a session.
+    Session(SessionPacket),
     /// A fragment other than the first.
     LaterFragment(Offsets, Ipv4DatagramId),
     /// An ICMP error, whose checksum was not verified, with the flow of the packet that it quotes.
@@ -53,16 +53,25 @@ pub(super) struct Offsets {
     pub(super) protocol: u8,
 }
 
-impl Offsets {
-    /// Returns the offsets of a plain packet (see [`plain_ipv4_key`](crate::nat::flow::plain_ipv4_key)).
-    pub(super) fn of_plain(frame: &[u8]) -> Self {
-        let (ip, l4) = (size_of::<Ethernet>(), size_of::<Ethernet>() + size_of::<Ipv4>());
-        Offsets {
-            ip,
-            l4,
-            end: ip + usize::from(u16_at(frame, ip + 2)),
-            protocol: frame.get(ip + 9).copied().unwrap_or(0),
-        }
+/// A packet that belongs to a session or may begin one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SessionPacket {
+    pub(super) offsets: Offsets,
+    pub(super) flow: Flow,
+    /// TCP flags or, for ICMP, [`QUERY`] or [`REPLY`].
+    pub(super) flags: u8,
+    /// The datagram, of the first of several fragments.
+    pub(super) first: Option<Ipv4DatagramId>,
+}
+
+impl SessionPacket {
+    /// Returns a plain packet with this key (see [`plain_ipv4_key`](crate::nat::flow::plain_ipv4_key)).
+    pub(super) fn of_plain(key: &Tuple4, frame: &[u8]) -> Self {
+        let (flow, ip) = (Flow::of_key(key), size_of::<Ethernet>());
+        let (l4, end) = (ip + size_of::<Ipv4>(), ip + usize::from(u16_at(frame, ip + 2)));
+        let is_tcp = flow.protocol == IpProtocol::TCP.0;
+        let flags = frame.get(l4 + 13).filter(|_| is_tcp).copied().unwrap_or(0);
+        SessionPacket { offsets: Offsets { ip, l4, end, protocol: flow.protocol }, flow, flags, first: None }
     }
 }
 
@@ -134,8 +143,8 @@ fn parse_l4(ip: usize, packet: &ipv4::Packet<'_>) -> NatPacket {
         IpProtocol::TCP if body.len() < TCP_HEADER_LEN => short,
         IpProtocol::UDP if body.len() < UDP_HEADER_LEN => short,
         IpProtocol::ICMPV4 if body.len() < ICMP_HEADER_LEN => short,
-        IpProtocol::TCP => NatPacket::Session(offsets, flow, body[13], first),
-        IpProtocol::UDP => NatPacket::Session(offsets, flow, 0, first),
+        IpProtocol::TCP => NatPacket::Session(SessionPacket { offsets, flow, flags: body[13], first }),
+        IpProtocol::UDP => NatPacket::Session(SessionPacket { offsets, flow, flags: 0, first }),
         IpProtocol::ICMPV4 => parse_icmp(offsets, flow, body, first),
         _ => NatPacket::UnsupportedProtocol,
     }
@@ -145,12 +154,8 @@ fn parse_icmp(offsets: Offsets, flow: Flow, body: &[u8], first: Option<Ipv4Datag
     if let Some(query) = is_query(body[0]) {
         let id = u16_at(body, 4);
         let (src_port, dst_port) = if query { (id, 0) } else { (0, id) };
-        return NatPacket::Session(
-            offsets,
-            Flow { src_port, dst_port, ..flow },
-            if query { QUERY } else { REPLY },
-            first,
-        );
+        let (flow, flags) = (Flow { src_port, dst_port, ..flow }, if query { QUERY } else { REPLY });
+        return NatPacket::Session(SessionPacket { offsets, flow, flags, first });
     }
     if !is_error(body[0]) {
         return NatPacket::UnsupportedProtocol;
