@@ -61,9 +61,6 @@ impl Transmit for ShuffleSender {
             |core, packet| by_core[core].push(packet).expect("at most a batch"),
         );
         for (ring, packets) in self.rings.iter_mut().zip(&mut self.by_core) {
-            if packets.is_empty() {
-                continue;
-            }
             self.bytes += match ring {
                 Some(ring) => push_burst(ring, packets, Some(batch)),
                 None => {

@@ -140,15 +140,12 @@ impl Receive for SteeringSource {
         );
         for (ring, packets) in self.others.iter_mut().zip(waiting) {
             push_burst(ring, packets, None);
-            while !packets.is_empty() {
-                if !self.backpressure || self.stop.load(Ordering::Relaxed) {
-                    self.dropped_full += packets.len() as u64;
-                    packets.clear();
-                    break;
-                }
+            while !packets.is_empty() && self.backpressure && !self.stop.load(Ordering::Relaxed) {
                 std::thread::yield_now();
                 push_burst(ring, packets, None);
             }
+            self.dropped_full += packets.len() as u64;
+            packets.clear();
         }
         batch.len().saturating_sub(before)
     }
