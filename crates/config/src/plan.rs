@@ -5,7 +5,9 @@ use crate::file::{Clock, OnPanic, Shuffle, Traffic};
 use crate::sandbox::{Idle, Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
-use graph::{Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, NodePlan, Rate, Segment, Spread, SteerFn, Target};
+use graph::{
+    Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, Node, NodePlan, Rate, Segment, Spread, SteerFn, Target,
+};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -153,12 +155,12 @@ impl NfConfig {
         NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
     }
 
-    /// Builds the NF only to validate its settings, and returns the error.
-    pub(crate) fn build_error(&self, source: Source<'_>) -> Option<Diagnostic> {
+    /// Builds the NF only to validate its settings.
+    pub(crate) fn build_checked(&self, source: Source<'_>) -> Result<Box<dyn Node>, Diagnostic> {
         let folder = folder(source.file).to_owned();
         let name = self.name.clone();
         let cx = BuildContext { name, base_dir: folder, copy: (0, 1), check_only: true, ..Default::default() };
-        self.factory.build(&cx).err().map(|d| self.locate(source, d))
+        self.factory.build(&cx).map_err(|d| self.locate(source, d))
     }
 
     /// Returns an error from building the NF with its location in the file.
@@ -371,8 +373,15 @@ impl ChainFile {
 
     /// Builds every NF with the settings of the file, and returns the errors.
     pub fn build_errors(&self) -> Vec<Diagnostic> {
-        let source = Source { text: &self.text, file: &self.file };
-        self.nfs.iter().filter_map(|nf| nf.build_error(source)).collect()
+        (0..self.nfs.len()).filter_map(|nf| self.build_checked(nf).err()).collect()
+    }
+
+    /// Builds an NF only to validate its settings ([`BuildContext::check_only`]).
+    ///
+    /// # Errors
+    /// An invalid setting.
+    pub fn build_checked(&self, nf: usize) -> Result<Box<dyn Node>, Diagnostic> {
+        self.nfs[nf].build_checked(Source { text: &self.text, file: &self.file })
     }
 
     /// Returns an error from building an NF with its location in the file.

@@ -2,7 +2,7 @@
 
 use config::ChainFile;
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildContext, Segment, Side};
+use graph::{Segment, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(super) struct Segments<'a> {
     nfs: Vec<CompiledNf>,
 }
 
-/// What the code of a segment contains of an NF.
+/// The properties of an NF that the code of a segment depends on.
 struct CompiledNf {
     /// Name of its type in `bondstone::nf`.
     type_name: &'static str,
@@ -90,13 +90,6 @@ fn compiled(file: &ChainFile, nf: usize) -> Result<CompiledNf, Diagnostic> {
             error.value(config.kind.name).remedy("add segments to the registry of your own program: graph::Segment");
         return Err(file.locate(nf, error));
     };
-    let context = BuildContext {
-        name: config.name.clone(),
-        base_dir: file.folder().to_owned(),
-        copy: (0, 1),
-        check_only: true,
-        ..BuildContext::default()
-    };
-    let node = config.factory.build(&context).map_err(|d| file.locate(nf, d))?;
+    let node = file.build_checked(nf)?;
     Ok(CompiledNf { type_name, is_per_packet: node.is_per_packet(), sides: node.sides() })
 }

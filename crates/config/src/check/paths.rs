@@ -110,7 +110,7 @@ impl<'a> Builder<'a> {
         if !errors.is_empty() {
             // the file will not run, which would build these NFs and report their errors
             let sound = nfs.iter().filter(|nf| !faulty.contains(&nf.name));
-            errors.extend(sound.filter_map(|nf| nf.build_error(source)).take(MAX_ERRORS));
+            errors.extend(sound.filter_map(|nf| nf.build_checked(source).err()).take(MAX_ERRORS));
             errors.truncate(MAX_ERRORS);
         }
         if errors.is_empty() {
