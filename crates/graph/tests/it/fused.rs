@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a node does with a packet, by the first byte of the packet.
+/// The treatment of a packet by a node, selected by the first byte of the packet.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Keep,
