@@ -13,6 +13,7 @@ mod util;
 
 // shared by several of them
 mod bits;
+mod checksum_delta;
 mod fragment_queue;
 mod large_table;
 mod link;

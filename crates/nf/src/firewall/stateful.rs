@@ -55,7 +55,8 @@ struct PlainPackets<K> {
 /// Results of a look-up, as bit masks of positions in the batch.
 #[derive(Default)]
 struct LookupMasks {
-    found: u32,
+    /// Packets without a connection, or that may begin another.
+    slow: u32,
     /// TCP segments that neither have a connection nor can begin one.
     unconnected: u32,
     out_of_window: u32,
@@ -130,14 +131,13 @@ impl<K: AddressFamily> PlainPackets<K> {
                     Outcome::Pass => {}
                     Outcome::OutOfWindow => masks.out_of_window |= bit,
                     Outcome::OutOfState => masks.out_of_state |= bit,
-                    // treated as packets without a connection
-                    Outcome::Reopen | Outcome::Resync => return,
+                    Outcome::Reopen | Outcome::Resync => masks.slow |= bit,
                 }
-                masks.found |= bit;
             },
         );
         for_each_bit(absent, |i| {
             let at = usize::from(positions[i]) & (BURST - 1);
+            masks.slow |= 1 << at;
             let begins = |segment: &Segment| Connection::from_first_segment(segment, 0, loose).is_some();
             if plain_segment(packets[at].data(), upper).is_some_and(|segment| !begins(&segment)) {
                 masks.unconnected |= 1 << at;
@@ -471,7 +471,7 @@ impl Node for StatefulNode {
         let now = Conntrack::clock(cx.now());
         let mut at = 0;
         let (v4, v6, conntrack) = (&mut self.v4, &mut self.v6, &mut self.conntrack);
-        let (mut n, mut sides) = (0, 0);
+        let (mut n, mut sides, mut not_plain) = (0, 0, 0u32);
         batch.for_each(
             #[inline(always)]
             |packet| {
@@ -481,26 +481,26 @@ impl Node for StatefulNode {
                         sides |= v4.push(&conntrack.v4.table, key, at, n);
                         n += 1;
                     }
-                    None => {
-                        if let Some(key) = plain_ipv6_tuple(frame) {
+                    None => match plain_ipv6_tuple(frame) {
+                        Some(key) => {
                             v6.sides |= v6.push(&conntrack.v6.table, key, at, v6.n);
                             v6.n += 1;
                         }
-                    }
+                        None => not_plain |= 1 << at,
+                    },
                 }
                 at += 1;
             },
         );
         (v4.n, v4.sides) = (n, sides);
         let (packets, loose) = (batch.as_slice(), conntrack.loose);
-        let all = ((1u64 << packets.len()) - 1) as u32;
         let masks4 = v4.look_up(&mut conntrack.v4.table, packets, IPV4_L4_OFFSET, loose, now);
         let masks6 = if v6.n != 0 {
             v6.look_up(&mut conntrack.v6.table, packets, IPV6_L4_OFFSET, loose, now)
         } else {
             LookupMasks::default()
         };
-        let slow = all & !(masks4.found | masks6.found);
+        let slow = not_plain | masks4.slow | masks6.slow;
         let invalid = masks4.out_of_window | masks4.out_of_state | masks6.out_of_window | masks6.out_of_state;
         if slow | invalid != 0 || self.rules.has_rules(PacketState::Established) {
             self.process_slow(cx, batch, slow, [&masks4, &masks6], now);

@@ -1,8 +1,9 @@
 //! Rewriting and encapsulation of packets.
 
 use super::counters::DropReason;
-use super::destination::{ChecksumDelta, Destination, OUTER_MAX, Reply, address_delta};
+use super::destination::{Destination, OUTER_MAX, Reply, address_delta};
 use super::headers::{ParsedPacket, QuotedPacket};
+use crate::checksum_delta::ChecksumDelta;
 use packet::Packet;
 use std::net::IpAddr;
 use wire::checksum::Delta;
@@ -35,14 +36,15 @@ fn transport_checksum(old: u16, delta: Delta, udp: bool) -> u16 {
 #[inline(always)]
 fn rewrite4(frame: &mut [u8], side: usize, to: ([u8; 4], [u8; 2]), ip: ChecksumDelta, transport: ChecksumDelta) {
     let Some(h) = frame.first_chunk_mut::<PLAIN_LEN>() else { return };
-    let udp = h[23] == IpProtocol::UDP.0;
     let sum = ip.apply([h[24], h[25]]);
     h[24..26].copy_from_slice(&sum);
     h[26 + 4 * side..30 + 4 * side].copy_from_slice(&to.0);
     h[34 + 2 * side..36 + 2 * side].copy_from_slice(&to.1);
-    let at = if udp { 40 } else { 50 };
-    if let Some(field) = frame.get_mut(at..).and_then(|f| f.first_chunk_mut::<2>()) {
-        *field = if udp { transport.apply_udp(*field) } else { transport.apply(*field) };
+    if h[23] == IpProtocol::UDP.0 {
+        let sum = transport.apply_udp([h[40], h[41]]);
+        h[40..42].copy_from_slice(&sum);
+    } else if let Some(field) = frame.get_mut(50..52).and_then(|f| f.first_chunk_mut()) {
+        *field = transport.apply(*field);
     }
 }
 

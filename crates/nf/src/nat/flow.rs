@@ -1,5 +1,6 @@
 //! Flow keys, directions and the translation of one direction of a session.
 
+use crate::checksum_delta::ChecksumDelta;
 use crate::link::plain_ipv4_mismatch;
 use tables::flow::Tuple4;
 use wire::IpProtocol;
@@ -46,45 +47,14 @@ pub(super) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
 pub(super) const RST: u8 = 4;
 pub(crate) const DATA: u8 = 8;
+/// Marks a session between two inside hosts.
+const HAIRPIN: u8 = 0x80;
 
 /// Returns the bits of [`Translation::flags_seen`] that a TCP segment sets.
 #[inline(always)]
 pub(crate) fn observed_flags(flags: u8) -> u8 {
     let control = flags & (FIN | SYN | RST);
     if control == 0 { DATA } else { control }
-}
-
-/// Change of a checksum (RFC 1624 §3, eq. 3). The 16-bit words are in host byte order, which does not affect a one's
-/// complement sum as long as the bytes are at even offsets.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct ChecksumDelta(u16);
-
-impl ChecksumDelta {
-    /// Returns the change from `old` to `new`, each of an even number of bytes.
-    pub(crate) fn new(old: &[u8], new: &[u8]) -> Self {
-        let word = |pair: &[u8; 2]| u32::from(u16::from_ne_bytes(*pair));
-        let (old, new) = (old.as_chunks().0.iter(), new.as_chunks().0.iter());
-        let mut sum = old.map(|pair| !word(pair) & 0xffff).chain(new.map(word)).sum::<u32>();
-        while sum >> 16 != 0 {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        ChecksumDelta(sum as u16)
-    }
-
-    /// Returns the updated checksum.
-    #[inline(always)]
-    pub(crate) fn apply(self, sum: [u8; 2]) -> [u8; 2] {
-        let sum = u32::from(!u16::from_ne_bytes(sum)) + u32::from(self.0);
-        (!((sum + (sum >> 16)) as u16)).to_ne_bytes()
-    }
-
-    /// Returns the updated UDP checksum: 0 (no checksum) stays 0, and a computed 0 becomes 0xffff (RFC 768).
-    #[inline(always)]
-    pub(crate) fn apply_udp(self, sum: [u8; 2]) -> [u8; 2] {
-        let new = self.apply(sum);
-        let new = if new == [0; 2] { [0xff; 2] } else { new };
-        if sum == [0; 2] { sum } else { new }
-    }
 }
 
 /// One direction of a session: the address and port that replace the source (outbound) or destination (inbound), and
@@ -99,10 +69,10 @@ pub(crate) struct Translation {
     pub(super) ip: ChecksumDelta,
     /// Change of the TCP, UDP or ICMP checksum.
     pub(super) upper: ChecksumDelta,
-    /// TCP flags seen in this direction, see [`observed_flags`]; [`DATA`] for other protocols.
-    pub(crate) flags_seen: u8,
-    /// 1 if the session is between two inside hosts.
-    pub(crate) hairpin: u8,
+    /// TCP flags seen in this direction, see [`observed_flags`]; [`DATA`] for other protocols. And [`HAIRPIN`].
+    flags_seen: u8,
+    /// Flags with which a packet needs the slow path.
+    changing: u8,
 }
 
 const _: () = assert!(size_of::<Translation>() == 12);
@@ -121,9 +91,31 @@ impl Translation {
             port: [new[4], new[5]],
             ip: ChecksumDelta::new(&old[..4], &new[..4]),
             upper: ChecksumDelta::new(&old[from..], &new[from..]),
-            flags_seen: if protocol == IpProtocol::TCP.0 { 0 } else { DATA },
-            hairpin: 0,
+            flags_seen: 0,
+            changing: 0,
         }
+        .with_flags_seen(if protocol == IpProtocol::TCP.0 { 0 } else { DATA })
+    }
+
+    fn with_flags_seen(mut self, flags: u8) -> Self {
+        self.set_flags_seen(flags);
+        self
+    }
+
+    pub(super) fn flags_seen(&self) -> u8 {
+        self.flags_seen & !HAIRPIN
+    }
+
+    pub(super) fn set_flags_seen(&mut self, flags: u8) {
+        self.flags_seen = self.flags_seen & HAIRPIN | flags;
+        // a SYN may reopen a closed connection, so it always needs the slow path
+        self.changing = if self.flags_seen & HAIRPIN != 0 { !0 } else { !flags | SYN };
+    }
+
+    /// Makes all packets of the session take the slow path: it is between two inside hosts.
+    pub(super) fn set_hairpin(&mut self) {
+        self.flags_seen |= HAIRPIN;
+        self.changing = !0;
     }
 
     pub(crate) fn address(&self) -> u32 {
@@ -139,9 +131,7 @@ impl Translation {
 #[inline(always)]
 pub(crate) fn is_state_unchanged(t: &Translation, tcp_flags: Option<u8>) -> bool {
     // sessions of other protocols have `DATA` set from the start
-    let observed = tcp_flags.map_or(DATA, observed_flags);
-    // a SYN may reopen a closed connection, so it always needs the slow path
-    observed & (!t.flags_seen | SYN) | t.hairpin == 0
+    tcp_flags.map_or(DATA, observed_flags) & t.changing == 0
 }
 
 /// Direction of a packet with respect to the inside network.

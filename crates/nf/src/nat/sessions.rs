@@ -127,8 +127,8 @@ impl SessionTable {
         let observed = if flow.protocol == IpProtocol::TCP.0 { observed_flags(flags) } else { DATA };
         let prepared = [table.prepare(flow.key())];
         table.look_up(&prepared, now, |_, t| {
-            let before = t.flags_seen;
-            t.flags_seen |= observed;
+            let before = t.flags_seen();
+            t.set_flags_seen(before | observed);
             found = Some((*t, before));
         });
         let (mut t, before) = found?;
@@ -138,15 +138,15 @@ impl SessionTable {
             let prepared = [other.prepare(reverse.key())];
             let mut closed = false;
             other.look_up(&prepared, now, |_, o| {
-                closed = is_closed(before, o.flags_seen);
+                closed = is_closed(before, o.flags_seen());
                 if closed {
-                    o.flags_seen = 0;
+                    o.set_flags_seen(0);
                 }
             });
             if closed {
-                t.flags_seen = observed;
+                t.set_flags_seen(observed);
                 let prepared = [table.prepare(flow.key())];
-                table.look_up(&prepared, now, |_, t| t.flags_seen = observed);
+                table.look_up(&prepared, now, |_, t| t.set_flags_seen(observed));
             }
         }
         Some(t)
@@ -262,10 +262,13 @@ impl SessionTable {
         let mut outbound = Translation::new(flow.protocol, inside, outside);
         let mut inbound = Translation::new(flow.protocol, outside, inside);
         // packets of a hairpin session never come from outside, so both directions take the slow path
-        (outbound.hairpin, inbound.hairpin) = (hairpin.into(), hairpin.into());
+        if hairpin {
+            outbound.set_hairpin();
+            inbound.set_hairpin();
+        }
         if flow.protocol == IpProtocol::TCP.0 {
             let first = if direction == Direction::Outbound { &mut outbound } else { &mut inbound };
-            first.flags_seen = observed_flags(flags);
+            first.set_flags_seen(observed_flags(flags));
         }
         let reverse = flow.with_source(outside.0, outside.1).reversed();
         let mut both = insert(&mut self.outbound, flow, outbound, now);
@@ -341,8 +344,8 @@ impl SessionTable {
             let flow = Flow::of_key(key);
             let reverse = reverse_flow(&flow, t, Direction::Outbound).key();
             let (back, idle_back) =
-                inbound.peek(&reverse, now).map_or((0, idle), |(back, idle)| (back.flags_seen, idle));
-            let over = idle.min(idle_back) >= timeout(&timeouts, flow.protocol, t.flags_seen, back);
+                inbound.peek(&reverse, now).map_or((0, idle), |(back, idle)| (back.flags_seen(), idle));
+            let over = idle.min(idle_back) >= timeout(&timeouts, flow.protocol, t.flags_seen(), back);
             if over {
                 inbound.remove(&reverse);
                 ended.push((*key, *t));

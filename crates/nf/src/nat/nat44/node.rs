@@ -438,13 +438,16 @@ impl Node for Nat44Node {
                 n += 1;
             },
         );
-        let packets = batch.as_mut_slice();
-        let (mut done, keys) = (0u32, &keys[..n.min(BURST)]);
+        let n = n.min(BURST);
+        let packets = &mut batch.as_mut_slice()[..n];
+        // rarely written, unlike a mask of translated packets
+        let mut others = 0u32;
         let mut translate = |i: usize, t: &Translation, direction| {
-            if let Some(packet) = packets.get_mut(i) {
-                done |= u32::from(flow::rewrite_plain(packet.data_mut(), t, direction)) << (i & (BURST - 1));
+            if !flow::rewrite_plain(packets[i].data_mut(), t, direction) {
+                others |= 1 << i;
             }
         };
+        let keys = &keys[..n];
         let absent = match direction {
             Direction::Outbound => table.look_up(
                 keys,
@@ -459,7 +462,7 @@ impl Node for Nat44Node {
                 |i, t| translate(i, t, Direction::Inbound),
             ),
         };
-        let others = ((1u64 << n) - 1) as u32 & !done;
+        let others = others | absent;
         if others != 0 {
             self.translate_others(cx, input, batch, others, absent);
         }

@@ -3,7 +3,8 @@
 use super::headers::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, MAX_FRAGMENTABLE_LEN, pad_to_minimum};
 use super::node::Nat64Node;
 use super::prefix::Prefix;
-use crate::nat::flow::{self, ChecksumDelta, INSIDE, Translation};
+use crate::checksum_delta::ChecksumDelta;
+use crate::nat::flow::{self, INSIDE, Translation};
 use packet::{BURST, Batch, Packet};
 use tables::flow::Tuple4;
 use wire::{EtherType, IpProtocol, checksum};

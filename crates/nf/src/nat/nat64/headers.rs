@@ -1,7 +1,8 @@
 //! Translation of IP headers (RFC 7915 §4.1, §5.1).
 
 use super::parse::{PacketInfo, ipv6_protocol, u16_at};
-use crate::nat::flow::{ChecksumDelta, Direction};
+use crate::checksum_delta::ChecksumDelta;
+use crate::nat::flow::Direction;
 use packet::Packet;
 use wire::{EtherType, IpProtocol, checksum};
 
