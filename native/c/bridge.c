@@ -96,7 +96,8 @@ static __rte_always_inline uint16_t bridge(struct bridge *b, struct rte_mbuf **p
 {
 	uint64_t dst[BURST], src[BURST], last = 0, destination = 0;
 	struct mac_entry *to[BURST], *from[BURST], *primary = b->entries;
-	uint32_t drops = 0, senders = 0;
+	uint64_t drops = 0;
+	uint32_t senders = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
@@ -115,7 +116,7 @@ static __rte_always_inline uint16_t bridge(struct bridge *b, struct rte_mbuf **p
 		to[i] = primary;
 		if (unlikely(p[i]->data_len < RTE_ETHER_HDR_LEN || sender & GROUP)) {
 			c->dropped[sender & GROUP ? SOURCE_GROUP : MALFORMED_ETHERNET]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			continue;
 		}
 		if (sender != last) {
@@ -155,7 +156,7 @@ static __rte_always_inline uint16_t bridge(struct bridge *b, struct rte_mbuf **p
 		}
 		if (unlikely(stays)) {
 			c->dropped[SAME_PORT]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

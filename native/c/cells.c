@@ -20,7 +20,7 @@ static __rte_always_inline uint16_t cells(struct rte_mbuf **p, uint16_t n, struc
 	const struct cells *s = state;
 	uint64_t *array = s->array;
 	const uint32_t updates = s->n;
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
@@ -57,7 +57,7 @@ static __rte_always_inline uint16_t cells(struct rte_mbuf **p, uint16_t n, struc
 		}
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

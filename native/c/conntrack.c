@@ -324,7 +324,7 @@ static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, s
 	struct conntrack *t = state;
 	struct connection *primaries[BURST];
 	__m128i keys[BURST];
-	uint32_t sides = 0, drops = 0, not_plain = 0;
+	uint64_t sides = 0, drops = 0, not_plain = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
@@ -350,8 +350,8 @@ static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, s
 		primaries[i] = t->lines + (((hash >> 32) * t->n) >> 32);
 		rte_prefetch0(primaries[i]);
 		keys[i] = _mm_set_epi64x(rest, addresses);
-		sides |= (uint32_t)turn << i;
-		not_plain |= (uint32_t)!plain << i;
+		sides |= (uint64_t)turn << i;
+		not_plain |= (uint64_t)!plain << i;
 	}
 	if (unlikely(t->bursts++ % LOOK == 0)) {
 		uint64_t cycles = rte_rdtsc();
@@ -373,7 +373,7 @@ static __rte_always_inline uint16_t conntrack(struct rte_mbuf **p, uint16_t n, s
 			reason = slow_path(t, primaries[i], keys[i], sides >> i & 1, d);
 		if (unlikely(reason >= 0)) {
 			c->dropped[reason]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

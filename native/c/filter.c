@@ -6,7 +6,7 @@ enum { MALFORMED_ETHERNET, MARKED };
 /* Applies `times` filters from number k on to each packet; fresh: the packets are not in the cache yet. */
 static __rte_always_inline uint16_t filters(struct rte_mbuf **p, uint16_t n, struct counts *c, int k, int times, int fresh)
 {
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	if (fresh)
 		prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -21,7 +21,7 @@ static __rte_always_inline uint16_t filters(struct rte_mbuf **p, uint16_t n, str
 				bad = MARKED;
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

@@ -32,7 +32,8 @@ struct rule {
 };
 
 struct firewall {
-	uint32_t n, drop_by_default;
+	uint32_t n;
+	uint64_t drop_by_default;
 	const struct rule *rules;
 	uint64_t *counts; /* 0: default; 1 + rule */
 	struct rte_acl_ctx *acl;
@@ -95,7 +96,7 @@ struct firewall *native_firewall_new(const struct rule *rules, uint32_t n, int d
 	memset(f, 0, sizeof(*f));
 	f->n = n;
 	f->rules = rules;
-	f->drop_by_default = drop_by_default ? UINT32_MAX : 0;
+	f->drop_by_default = drop_by_default ? UINT64_MAX : 0;
 	f->counts = calloc(n + 1, sizeof(*f->counts));
 	if (acl) {
 		f->acl = acl_of(rules, n);
@@ -249,15 +250,15 @@ static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 }
 
 /* Converts a mask of lanes to one of packets: lane i is packet 4 * (i % 4) + i / 4, and vice versa. */
-static __rte_always_inline uint32_t lanes_to_packets(uint32_t set)
+static __rte_always_inline uint64_t lanes_to_packets(uint64_t set)
 {
-	uint32_t out = 0;
-	for (int i = 0; i < 32; i++)
-		out |= (set >> i & 1) << ((i & 16) | (i & 3) << 2 | (i >> 2 & 3));
+	uint64_t out = 0;
+	for (int i = 0; i < BURST; i++)
+		out |= (set >> i & 1) << ((i & ~15) | (i & 3) << 2 | (i >> 2 & 3));
 	return out;
 }
 
-static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4])
+static __rte_always_inline uint64_t meets(const struct rule *r, const lanes k[4])
 {
 #define ALL(field) _mm512_set1_epi32(r->field)
 	lanes x = _mm512_and_si512(_mm512_xor_si512(k[0], ALL(meta)), ALL(meta_mask));
@@ -286,12 +287,12 @@ static __rte_always_inline void transpose(const struct key *keys, lanes out[4])
 	out[3] = _mm256_shuffle_epi8(_mm256_unpackhi_epi64(hab, hce), swap);
 }
 
-static __rte_always_inline uint32_t lanes_to_packets(uint32_t set)
+static __rte_always_inline uint64_t lanes_to_packets(uint64_t set)
 {
 	return set;
 }
 
-static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4])
+static __rte_always_inline uint64_t meets(const struct rule *r, const lanes k[4])
 {
 #define ALL(field) _mm256_set1_epi32(r->field)
 	lanes x = _mm256_and_si256(_mm256_xor_si256(k[0], ALL(meta)), ALL(meta_mask));
@@ -300,7 +301,7 @@ static __rte_always_inline uint32_t meets(const struct rule *r, const lanes k[4]
 	lanes p = _mm256_subs_epu16(_mm256_sub_epi16(k[3], ALL(first)), ALL(span));
 #undef ALL
 	lanes rest = _mm256_or_si256(_mm256_or_si256(x, y), _mm256_or_si256(z, p));
-	return _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(rest, _mm256_setzero_si256())));
+	return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(rest, _mm256_setzero_si256())));
 }
 #endif
 
@@ -309,7 +310,7 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 	struct firewall *f = state;
 	struct key keys[BURST] __rte_cache_aligned;
 	const __m128i key_mask = _mm_set_epi32(-1, -1, -1, 0xffff);
-	uint32_t not_plain = 0;
+	uint64_t not_plain = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
@@ -317,7 +318,7 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 		_mm_store_si128((__m128i *)&keys[i], _mm_and_si128(_mm_loadu_si128((const __m128i *)(d + 22)), key_mask));
 		if (unlikely(!is_plain(d, p[i]->data_len))) {
 			if (!is_plain_other(d, p[i]->data_len)) {
-				not_plain |= 1u << i;
+				not_plain |= 1ull << i;
 			} else if (d[23] == 6) {
 				keys[i].flags = d[47];
 			} else {
@@ -330,31 +331,31 @@ static __rte_always_inline uint16_t firewall(struct rte_mbuf **p, uint16_t n, st
 	struct burst burst;
 	for (uint32_t i = 0; i < BURST / LANES; i++)
 		transpose(keys + i * LANES, burst.of[i]);
-	uint32_t todo = UINT32_MAX, drops = 0;
+	uint64_t todo = UINT64_MAX, drops = 0;
 	if (unlikely(n < BURST || not_plain != 0))
-		todo = lanes_to_packets((n < BURST ? (1u << n) - 1 : UINT32_MAX) & ~not_plain);
+		todo = lanes_to_packets((n < BURST ? (1ull << n) - 1 : UINT64_MAX) & ~not_plain);
 	for (uint32_t i = 0; i < f->n; i++) {
 		const struct rule *r = &f->rules[i];
-		uint32_t hits = 0;
+		uint64_t hits = 0;
 		for (uint32_t g = 0; g < BURST / LANES; g++)
 			hits |= meets(r, burst.of[g]) << g * LANES;
 		hits &= todo;
 		todo ^= hits;
-		drops |= hits & r->drop;
-		f->counts[i + 1] += __builtin_popcount(hits);
+		drops |= hits & (uint64_t)(int32_t)r->drop;
+		f->counts[i + 1] += __builtin_popcountll(hits);
 	}
-	f->counts[0] += __builtin_popcount(todo);
+	f->counts[0] += __builtin_popcountll(todo);
 	if (unlikely(drops | (todo & f->drop_by_default))) {
-		c->dropped[REFUSED] += __builtin_popcount(drops);
-		c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcount(todo & f->drop_by_default);
+		c->dropped[REFUSED] += __builtin_popcountll(drops);
+		c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcountll(todo & f->drop_by_default);
 		drops = lanes_to_packets(drops | (todo & f->drop_by_default));
 	}
 	for (; unlikely(not_plain != 0); not_plain &= not_plain - 1) {
-		uint32_t i = __builtin_ctz(not_plain);
+		uint32_t i = __builtin_ctzll(not_plain);
 		int bad = process_not_plain(f, p[i]);
 		if (bad >= 0) {
 			c->dropped[bad]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);
@@ -374,35 +375,37 @@ static __rte_always_inline uint16_t firewall_acl(struct rte_mbuf **p, uint16_t n
 	static const uint8_t nothing[16];
 	struct firewall *f = state;
 	const uint8_t *from[BURST];
-	uint32_t rules[BURST], not_plain = 0, drops = 0, missed = 0;
+	uint32_t rules[BURST];
+	uint64_t not_plain = 0, drops = 0, missed = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
 		const uint8_t *d = rte_pktmbuf_mtod(p[i], const uint8_t *);
 		from[i] = d + 23;
 		if (unlikely(!is_plain(d, p[i]->data_len) && (d[23] != 6 || !is_plain_other(d, p[i]->data_len)))) {
-			not_plain |= 1u << i;
+			not_plain |= 1ull << i;
 			from[i] = nothing;
 		}
 	}
 	rte_acl_classify(f->acl, from, rules, n, 1);
 	for (uint16_t i = 0; i < n; i++) {
-		uint32_t rule = rules[i], none = rule == 0;
+		uint32_t rule = rules[i];
+		uint64_t none = rule == 0;
 		(*(none ? &f->spare[i & 7] : &f->counts[rule]))++;
 		missed |= none << i;
-		drops |= (none ? 0 : f->rules[rule - 1].drop & 1) << i;
+		drops |= (uint64_t)(none ? 0 : f->rules[rule - 1].drop & 1) << i;
 	}
 	missed &= ~not_plain;
-	f->counts[0] += __builtin_popcount(missed);
-	c->dropped[REFUSED] += __builtin_popcount(drops);
-	c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcount(missed & f->drop_by_default);
+	f->counts[0] += __builtin_popcountll(missed);
+	c->dropped[REFUSED] += __builtin_popcountll(drops);
+	c->dropped[REFUSED_BY_DEFAULT] += __builtin_popcountll(missed & f->drop_by_default);
 	drops |= missed & f->drop_by_default;
 	for (; unlikely(not_plain != 0); not_plain &= not_plain - 1) {
-		uint32_t i = __builtin_ctz(not_plain);
+		uint32_t i = __builtin_ctzll(not_plain);
 		int bad = process_not_plain(f, p[i]);
 		if (bad >= 0) {
 			c->dropped[bad]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

@@ -12,7 +12,7 @@
 #include <rte_memcpy.h>
 #include <rte_prefetch.h>
 
-#define BURST 32
+#define BURST 64
 /* Prefetch distance in packets. */
 #define AHEAD 8
 
@@ -161,12 +161,12 @@ static __rte_always_inline void prefetch_first(struct rte_mbuf **p, uint16_t n)
 }
 
 /* Removes the packets of a mask from the burst and frees them in bulk. */
-static __rte_noinline uint16_t free_dropped(struct rte_mbuf **p, uint16_t n, uint32_t drops)
+static __rte_noinline uint16_t free_dropped(struct rte_mbuf **p, uint16_t n, uint64_t drops)
 {
 	struct rte_mbuf *out[BURST];
 	uint16_t sent = 0, freed = 0;
 	for (uint16_t i = 0; i < n; i++)
-		if (drops & 1u << i)
+		if (drops & 1ull << i)
 			out[freed++] = p[i];
 		else
 			p[sent++] = p[i];

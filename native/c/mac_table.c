@@ -11,7 +11,7 @@ static __rte_always_inline uint16_t mac_table(struct rte_mbuf **p, uint16_t n, s
 	uint64_t dst[BURST], hits = 0;
 	const void *keys[BURST];
 	void *ports[BURST];
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	uint8_t first = 0, mixed = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -22,7 +22,7 @@ static __rte_always_inline uint16_t mac_table(struct rte_mbuf **p, uint16_t n, s
 		keys[i] = &dst[i];
 		if (unlikely(p[i]->data_len < RTE_ETHER_HDR_LEN)) {
 			c->dropped[MALFORMED_ETHERNET]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	rte_hash_lookup_bulk_data(h, keys, n, &hits, ports);
@@ -31,7 +31,7 @@ static __rte_always_inline uint16_t mac_table(struct rte_mbuf **p, uint16_t n, s
 			continue;
 		if (unlikely(!(hits >> i & 1))) {
 			c->dropped[UNKNOWN_MAC]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			continue;
 		}
 		uint8_t port = (uintptr_t)ports[i];

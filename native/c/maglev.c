@@ -273,7 +273,8 @@ static __rte_always_inline int encapsulate(struct maglev *m, struct rte_mbuf *p,
 static __rte_always_inline uint16_t maglev(struct rte_mbuf **p, uint16_t n, struct counts *c, void *state)
 {
 	struct maglev *m = state;
-	uint32_t taken = 0, drops = 0;
+	uint32_t taken = 0;
+	uint64_t drops = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
 		prefetch(p, i, n);
@@ -338,10 +339,10 @@ static __rte_always_inline uint16_t maglev(struct rte_mbuf **p, uint16_t n, stru
 		if (!m->tunnel)
 			translate(rte_pktmbuf_mtod(packet, uint8_t *), t);
 		else if (unlikely(!encapsulate(m, packet, t)))
-			drops |= 1u << m->position[i];
+			drops |= 1ull << m->position[i];
 	}
 	if (unlikely(drops)) {
-		c->dropped[0] += __builtin_popcount(drops);
+		c->dropped[0] += __builtin_popcountll(drops);
 		return free_dropped(p, n, drops);
 	}
 	return n;

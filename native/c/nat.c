@@ -191,7 +191,8 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 	uint8_t *frames[BURST];
 	uint8_t said[BURST];
 	uint16_t place[BURST];
-	uint32_t taken = 0, drops = 0;
+	uint32_t taken = 0;
+	uint64_t drops = 0;
 	prefetch_first(p, count);
 	for (uint16_t i = 0; i < count; i++) {
 		prefetch(p, i, count);
@@ -208,7 +209,7 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 			    total >= (tcp ? 40u : 28u) && total + 14 <= len;
 		if (unlikely(!plain)) {
 			/* fragments, options, VLAN tags and ICMP are not part of this comparison */
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			continue;
 		}
 		__m128i key = _mm_insert_epi32(_mm_loadu_si128((const __m128i *)(d + 26)), (int)protocol, 3);
@@ -241,7 +242,7 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 		if (unlikely(e == NULL || said[i] & (~e->state | SYN) || e->protocol_and_time == 0)) {
 			e = other(n, primaries[i], keys[i], said[i], d[47]);
 			if (e == NULL) {
-				drops |= 1u << place[i];
+				drops |= 1ull << place[i];
 				continue;
 			}
 		}
@@ -266,7 +267,7 @@ static __rte_always_inline uint16_t nat(struct rte_mbuf **p, uint16_t count, str
 		}
 	}
 	if (unlikely(drops != 0)) {
-		c->dropped[0] += __builtin_popcount(drops);
+		c->dropped[0] += __builtin_popcountll(drops);
 		return free_dropped(p, count, drops);
 	}
 	return count;

@@ -124,7 +124,7 @@ static __rte_always_inline void look_up_hash(const struct router *r, const uint3
 	for (uint16_t i = 0; i < n; i++)
 		keys[i] = &dst[i];
 	rte_hash_lookup_bulk_data(r->hash, keys, n, &hits, (void **)hops);
-	if (likely(hits == (1ull << n) - 1))
+	if (likely(hits == UINT64_MAX >> (64 - n)))
 		return;
 	for (uint16_t i = 0; i < n; i++)
 		hops[i] = hits >> i & 1 ? hops[i] : 0;
@@ -136,7 +136,7 @@ static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struc
 	const struct router *r = state;
 	uint32_t dst[BURST];
 	uint64_t hops[BURST];
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	uint8_t first = 0, mixed = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -146,7 +146,7 @@ static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struc
 			dst[i] = rte_be_to_cpu_32(h->dst_ip);
 		} else {
 			dst[i] = 0;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			c->dropped[NOT_PLAIN]++;
 		}
 	}
@@ -157,7 +157,7 @@ static __rte_always_inline uint16_t route(struct rte_mbuf **p, uint16_t n, struc
 		const struct adjacency *a = &r->adjacencies[hops[i]];
 		uint64_t rest = a->second;
 		if (unlikely((uint8_t)(rest >> 40) != 1 || p[i]->data_len - 14u > rest >> 48)) {
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			c->dropped[(uint8_t)(rest >> 40) != 1 ? NO_ROUTE : TOO_BIG]++;
 			continue;
 		}

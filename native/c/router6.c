@@ -82,7 +82,7 @@ static __rte_always_inline uint16_t router6(struct rte_mbuf **p, uint16_t n, str
 	const struct router6 *r = state;
 	uint8_t dst[BURST][16] __rte_cache_aligned;
 	uint64_t hops[BURST];
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	uint8_t first = 0, mixed = 0;
 	prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -92,7 +92,7 @@ static __rte_always_inline uint16_t router6(struct rte_mbuf **p, uint16_t n, str
 			memcpy(dst[i], h->dst_ip, 16);
 		} else {
 			memset(dst[i], 0, 16);
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			c->dropped[NOT_PLAIN]++;
 		}
 	}
@@ -104,7 +104,7 @@ static __rte_always_inline uint16_t router6(struct rte_mbuf **p, uint16_t n, str
 		const struct adjacency *a = &adjacencies[hops[i]];
 		uint64_t rest = a->second;
 		if (unlikely((uint8_t)(rest >> 40) != 1 || p[i]->data_len - 14u > rest >> 48)) {
-			drops |= 1u << i;
+			drops |= 1ull << i;
 			c->dropped[(uint8_t)(rest >> 40) != 1 ? NO_ROUTE : TOO_BIG]++;
 			continue;
 		}

@@ -109,7 +109,7 @@ static __rte_always_inline int age(struct rte_mbuf *m)
 /* Applies the function `times` times to each packet; fresh: the packets are not in the cache yet. */
 static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struct counts *c, int times, int fresh)
 {
-	uint32_t drops = 0;
+	uint64_t drops = 0;
 	if (fresh)
 		prefetch_first(p, n);
 	for (uint16_t i = 0; i < n; i++) {
@@ -120,7 +120,7 @@ static __rte_always_inline uint16_t chain(struct rte_mbuf **p, uint16_t n, struc
 			bad = age(p[i]);
 		if (unlikely(bad >= 0)) {
 			c->dropped[bad]++;
-			drops |= 1u << i;
+			drops |= 1ull << i;
 		}
 	}
 	return likely(drops == 0) ? n : free_dropped(p, n, drops);

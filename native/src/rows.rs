@@ -265,7 +265,7 @@ impl Bench {
                 let mut batch = packet::Batch::new();
                 let packets = Packets::new(&self.pool, source.frames(), |i, p| {
                     batch.push(p).expect("room for a burst");
-                    if i % 32 == 31 {
+                    if batch.is_full() {
                         let to = if i < 256 { &mut a.tx[0] } else { &mut b.tx[0] };
                         to.send(&mut batch);
                         assert!(batch.is_empty(), "a ring holds 256 packets");
@@ -402,7 +402,11 @@ impl Bench {
         let (x, ours_out): (u64, _) = (ours(worker), packets.bytes());
         reset();
         let (y, baseline_out) = (baseline(), packets.bytes());
-        anyhow::ensure!(x == y && x == 32 * bursts as u64, "{}: {x} packets from Bondstone, {y} from C", pair.name);
+        anyhow::ensure!(
+            x == y && x == (BURST * bursts) as u64,
+            "{}: {x} packets from Bondstone, {y} from C",
+            pair.name
+        );
         anyhow::ensure!(ours_out == baseline_out, "{}: the packets differ", pair.name);
         if let Some(counters) = &pair.counters {
             counters.compare(worker).with_context(|| pair.name.clone())?;

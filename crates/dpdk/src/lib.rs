@@ -13,9 +13,9 @@
 //! let pool = Mempool::new(eal, 1023)?;
 //! let mut queues = Port::open(eal, "net_null", "size=64")?.start(&PortConfig::default(), &pool)?;
 //! let mut batch = Batch::new();
-//! assert_eq!(queues.rx[0].receive(&mut batch), 32);
+//! assert_eq!(queues.rx[0].receive(&mut batch), 64);
 //! assert_eq!(batch.as_slice()[0].len(), 64);
-//! assert_eq!(queues.tx[0].send(&mut batch), 32);
+//! assert_eq!(queues.tx[0].send(&mut batch), 64);
 //! # Ok::<(), dpdk::Error>(())
 //! ```
 

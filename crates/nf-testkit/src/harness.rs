@@ -11,7 +11,7 @@ pub(crate) const BUFFERS: usize = 4096;
 
 /// A harness that runs one NF in a test.
 ///
-/// Frames enter in bursts of 32, as from a port. Each output leads to its own port, and the frames sent to it are
+/// Frames enter in bursts of 64, as from a port. Each output leads to its own port, and the frames sent to it are
 /// returned. After every call that moves packets the harness **panics, and so fails the test,** if
 ///
 /// * a packet is missing: the NF has neither sent nor dropped it, and does not hold it with [`graph::Context::hold`],

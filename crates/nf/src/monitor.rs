@@ -182,7 +182,7 @@ impl Node for MonitorNode {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let FlowCounter { table, bursts, current } = &mut self.v4;
         let burst = &mut bursts[*current & 1];
-        let (mut not_plain, mut at, mut n) = (0u32, 0, burst.n);
+        let (mut not_plain, mut at, mut n) = (0u64, 0, burst.n);
         batch.for_each(
             #[inline(always)]
             |packet| {

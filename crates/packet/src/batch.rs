@@ -8,7 +8,8 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 /// Maximum number of packets in a batch, and in a burst received from a port.
-pub const BURST: usize = 32;
+pub const BURST: usize = 64;
+const _: () = assert!(BURST == u64::BITS as usize, "a set of packets is a u64");
 
 /// Number of packets by which prefetching is ahead of processing.
 const PREFETCH_DISTANCE: usize = 8;
@@ -71,6 +72,12 @@ impl Batch {
     #[inline(always)]
     pub const fn is_full(&self) -> bool {
         self.len as usize == BURST
+    }
+
+    /// Returns the set of all packets, one bit each.
+    #[inline(always)]
+    pub const fn mask(&self) -> u64 {
+        if self.is_empty() { 0 } else { u64::MAX >> (BURST - self.len as usize) }
     }
 
     /// Appends a packet.
@@ -202,7 +209,7 @@ impl Batch {
     /// ```
     #[inline(always)]
     pub fn extract_if<T: Copy>(&mut self, mut f: impl FnMut(&mut Packet) -> Option<T>, mut out: impl FnMut(T, Packet)) {
-        let mut mask = 0u32;
+        let mut mask = 0u64;
         let mut tags = [const { MaybeUninit::<T>::uninit() }; BURST];
         let unread = core::mem::take(&mut self.unread);
         let packets = self.as_mut_slice();
@@ -247,7 +254,7 @@ impl Batch {
     /// Removes the packets whose bit is set in `mask` and passes them to `out` with their index, in order. If `out`
     /// panics, the remaining ones return to the end of the batch.
     #[inline]
-    pub fn extract_mask(&mut self, mask: u32, mut out: impl FnMut(usize, Packet)) {
+    pub fn extract_mask(&mut self, mask: u64, mut out: impl FnMut(usize, Packet)) {
         let n = core::mem::take(&mut self.len) as usize;
         let mut extraction =
             Extraction { batch: self, packets: [const { MaybeUninit::uninit() }; BURST], next: 0, count: 0 };
@@ -454,7 +461,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extract_if_is_a_partition(n in 0..=BURST, mask: u32) {
+        fn extract_if_is_a_partition(n in 0..=BURST, mask: u64) {
             let pool = HeapPool::new(BURST);
             let mut b = batch(&pool, n);
             let mut out = vec![];

@@ -10,7 +10,7 @@ use crate::faults::run_errors::RunErrors;
 use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit, TxPort};
 use capture_clock::CaptureClock;
 use graph::{Graph, Sink, Target, panics};
-use packet::{BURST, Batch, clock};
+use packet::{Batch, clock};
 use rebuild::RebuildClient;
 use schedule::Schedule;
 use std::os::fd::BorrowedFd;
@@ -757,5 +757,3 @@ fn retry_or_drop(output: &mut Output, batch: &mut Batch, backpressure: bool, sto
     output.stats.count(output.tx.drop_reason()).add(batch.len() as u64);
     batch.clear();
 }
-
-const _: () = assert!(BURST <= u32::BITS as usize, "Batch::extract_if marks packets in a u32");

@@ -101,7 +101,7 @@ impl Classifier {
     /// # Panics
     /// If there are more than [`BURST`] keys.
     #[inline]
-    pub fn classify4(&self, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
+    pub fn classify4(&self, keys: &[Key4], found: impl FnMut(u32, u64)) -> u64 {
         assert!(keys.len() <= BURST, "at most a burst");
         if let Some(patch) = &self.patch {
             return patch.classify4(&self.trees, self.simd, keys, found);
@@ -125,7 +125,7 @@ impl Classifier {
     /// # Panics
     /// If there are more than [`BURST`] keys.
     #[inline]
-    pub fn classify6(&self, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
+    pub fn classify6(&self, keys: &[Key6], found: impl FnMut(u32, u64)) -> u64 {
         assert!(keys.len() <= BURST, "at most a burst");
         if let Some(patch) = &self.patch {
             return patch.classify6(&self.trees, self.simd, keys, found);

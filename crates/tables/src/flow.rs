@@ -54,8 +54,8 @@ use core::ops::Range;
 use store::{Entry, LastSeen, Store, WAYS};
 
 /// Keys looked up together.
-const BURST: usize = 32;
-const _: () = assert!(BURST == 32, "a set of keys is a u32");
+const BURST: usize = 64;
+const _: () = assert!(BURST == 64, "a set of keys is a u64");
 /// Slots for each flow: nearly all are then in their home.
 const SLOTS: usize = 2;
 
@@ -197,7 +197,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     }
 
     /// Looks up the flow of each key, inserts missing flows with a default value, marks all as seen at `now`, and passes
-    /// each value with the index of its key: in each burst of 32, flows in their preferred line first.
+    /// each value with the index of its key: in each burst of 64, flows in their preferred line first.
     ///
     /// An evicted flow is passed to `lost` (see [`Full`]); a flow seen at `now` is never evicted. The same key may come more than
     /// once. Keys must have been prepared by this table.
@@ -218,13 +218,13 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         }
     }
 
-    /// Looks up the flows of at most 32 keys, marks those in the table as seen at `now` and passes their values to `found`, as
+    /// Looks up the flows of at most 64 keys, marks those in the table as seen at `now` and passes their values to `found`, as
     /// [`look_up_or_insert`](Self::look_up_or_insert) does. Returns a mask of the keys whose flow is not in the table.
     ///
     /// # Panics
-    /// If there are more than 32 keys.
+    /// If there are more than 64 keys.
     #[inline(always)]
-    pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
+    pub fn look_up(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u64 {
         assert!(keys.len() <= BURST, "at most a burst of keys");
         let missed = self.refresh_preferred(keys, now, &mut found);
         let mut absent = missed;
@@ -240,8 +240,8 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// Refreshes flows in their preferred line, which are nearly all. Returns a bit for each of the others, of at most
     /// [`BURST`], and prefetches their sibling line.
     #[inline(always)]
-    fn refresh_preferred(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u32 {
-        let (seen, mut missed) = (LastSeen::at(now), 0);
+    fn refresh_preferred(&mut self, keys: &[Prepared<K>], now: u32, mut found: impl FnMut(usize, &mut V)) -> u64 {
+        let (seen, mut missed) = (LastSeen::at(now), 0u64);
         for (i, key) in keys.iter().enumerate() {
             let home = key.home as usize;
             if let Some(entry) = self.store.in_line_mut(home, &key.key)
@@ -258,7 +258,7 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
 
     /// Does something for those of a burst that were missed.
     #[inline(always)]
-    fn further(&mut self, keys: &[Prepared<K>], missed: u32, mut each: impl FnMut(&mut Self, usize, &Prepared<K>)) {
+    fn further(&mut self, keys: &[Prepared<K>], missed: u64, mut each: impl FnMut(&mut Self, usize, &Prepared<K>)) {
         let mut rest = missed;
         while rest != 0 {
             let i = rest.trailing_zeros() as usize;

@@ -60,7 +60,7 @@ pub(crate) fn frames() -> Vec<Vec<u8>> {
         frame.truncate(if n == 14 { 13 } else { 60 });
         frame
     };
-    (0..32).map(frame).collect()
+    (0..packet::BURST).map(frame).collect()
 }
 
 /// Returns the chains without a row.

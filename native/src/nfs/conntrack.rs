@@ -157,7 +157,7 @@ pub(crate) fn verify_output(pool: &Arc<Mempool>, pair: &Pair) -> anyhow::Result<
     let mut random = Random(0x5e9_4e47);
     let flags = [16, 16, 16, 16, 24, 17, 4, 20, 2, 18, 1, 0, 3, 41].map(TcpFlags);
     let mut frames = vec![];
-    for flow in (0..40).chain([0x42_0000, 0x42_0001]) {
+    for flow in (0..80).chain([0x42_0000, 0x42_0001]) {
         frames.push(segment(flow, true, TcpFlags::SYN, (ISN, 0), EXACT_WINDOW));
         frames.push(segment(flow, false, TcpFlags::SYN | TcpFlags::ACK, (ISN, ISN + 1), EXACT_WINDOW));
         frames.push(segment(flow, true, TcpFlags::ACK, (ISN + 1, ISN + 1), EXACT_WINDOW));
@@ -177,7 +177,7 @@ pub(crate) fn verify_output(pool: &Arc<Mempool>, pair: &Pair) -> anyhow::Result<
             let flags = flags[random.next() as usize % flags.len()];
             // C does not track a new SYN within a connection: these remain unanswered
             let numbers = if flags == TcpFlags::SYN { (0x7000_0000, numbers.1) } else { numbers };
-            frames.push(segment(n % 40, out, flags, numbers, EXACT_WINDOW));
+            frames.push(segment(n % 80, out, flags, numbers, EXACT_WINDOW));
         }
     }
     frames.truncate(frames.len() / BURST * BURST);
@@ -185,6 +185,6 @@ pub(crate) fn verify_output(pool: &Arc<Mempool>, pair: &Pair) -> anyhow::Result<
     verify::same_output(pool, pair, &frames, native.state())?;
     // SAFETY: it has not been freed.
     let connections = unsafe { native_conntrack_len(native.state()) };
-    anyhow::ensure!(connections > 40, "too few connections in C: {connections}");
+    anyhow::ensure!(connections > 80, "too few connections in C: {connections}");
     Ok(())
 }

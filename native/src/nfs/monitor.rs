@@ -119,7 +119,8 @@ pub(crate) fn verify_counts(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result
     let baseline = native.flows();
     drop(memory.take());
     let total: u64 = baseline.values().map(|(packets, _)| packets).sum();
-    anyhow::ensure!(total == u64::from(BURSTS) * 32, "C counted {total} packets of {}", BURSTS * 32);
+    let all = u64::from(BURSTS) * packet::BURST as u64;
+    anyhow::ensure!(total == all, "C counted {total} packets of {all}");
     anyhow::ensure!(ours == baseline, "counts differ: {} flows in Bondstone, {} in C", ours.len(), baseline.len());
     Ok(())
 }

@@ -272,17 +272,17 @@ pub(super) fn compaction_delay(last: Duration) -> Duration {
 /// Counter and action of a rule.
 pub(super) struct CountedAction {
     count: Arc<Counter>,
-    drop: u32,
+    drop: u64,
 }
 
 impl CountedAction {
     fn new(count: Arc<Counter>, action: Action) -> Self {
-        CountedAction { count, drop: if action == Action::Drop { u32::MAX } else { 0 } }
+        CountedAction { count, drop: if action == Action::Drop { u64::MAX } else { 0 } }
     }
 
     /// Counts packets and returns the mask of those that are dropped.
     #[inline(always)]
-    fn count(&self, packets: u32) -> u32 {
+    fn count(&self, packets: u64) -> u64 {
         self.count.add(packets.count_ones().into());
         packets & self.drop
     }
@@ -343,13 +343,13 @@ pub(super) struct WorkerRules {
     pub(super) counters: Option<Vec<(String, Arc<Counter>)>>,
 }
 
-/// Result for up to 32 packets, as bit masks.
+/// Result for the packets of a batch, as bit masks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct BatchVerdict {
     /// Packets to drop, by a rule or by default.
-    pub(super) drop: u32,
+    pub(super) drop: u64,
     /// Packets that no rule matches.
-    pub(super) missed: u32,
+    pub(super) missed: u64,
 }
 
 impl WorkerRules {
@@ -381,7 +381,7 @@ impl WorkerRules {
             return None;
         }
         let (mut drop, list) = (0, &self.lists[state as usize]);
-        let found = |rule: u32, packets: u32| {
+        let found = |rule: u32, packets: u64| {
             if packets != 0 {
                 drop |= list.action(rule).count(packets);
             }

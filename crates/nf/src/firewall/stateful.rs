@@ -48,7 +48,7 @@ struct PlainPackets<K> {
     /// Positions in the batch.
     positions: [u8; BURST],
     /// Sending side of each packet, as a bit mask.
-    sides: u32,
+    sides: u64,
     n: usize,
 }
 
@@ -56,11 +56,11 @@ struct PlainPackets<K> {
 #[derive(Default)]
 struct LookupMasks {
     /// Packets without a connection, or that may begin another.
-    slow: u32,
+    slow: u64,
     /// TCP segments that neither have a connection nor can begin one.
-    unconnected: u32,
-    out_of_window: u32,
-    out_of_state: u32,
+    unconnected: u64,
+    out_of_window: u64,
+    out_of_state: u64,
 }
 
 /// Bytes that are read of a plain packet: up to and including the TCP window.
@@ -82,11 +82,11 @@ impl<K: AddressFamily> PlainPackets<K> {
 
     /// Stores packet number `at` of the batch as the `n`th plain packet and returns the bit of its side.
     #[inline(always)]
-    fn push(&mut self, table: &FlowTable<K, Connection>, key: K, at: usize, n: usize) -> u32 {
+    fn push(&mut self, table: &FlowTable<K, Connection>, key: K, at: usize, n: usize) -> u64 {
         let (key, side) = key.normalize();
         let n = n & (BURST - 1);
         (self.keys[n], self.positions[n]) = (table.prepare(key), at as u8);
-        (side as u32) << n
+        (side as u64) << n
     }
 
     /// Passes each packet to its connection. The transport header is at offset `upper`.
@@ -379,15 +379,15 @@ impl StatefulNode {
 
     /// Processes the packets that the fast path left, and drops packets.
     #[inline(never)]
-    fn process_slow(&mut self, cx: &mut Context<'_>, batch: &mut Batch, slow: u32, masks: [&LookupMasks; 2], now: u32) {
+    fn process_slow(&mut self, cx: &mut Context<'_>, batch: &mut Batch, slow: u64, masks: [&LookupMasks; 2], now: u32) {
         let mut reasons = [DropReason::Denied; BURST];
-        let mut dropped = 0u32;
+        let mut dropped = 0u64;
         let has_established = self.rules.has_rules(PacketState::Established);
         let window = masks[0].out_of_window | masks[1].out_of_window;
         let state = masks[0].out_of_state | masks[1].out_of_state;
         let unconnected = masks[0].unconnected | masks[1].unconnected;
-        let packets = batch.as_slice();
-        let mut judge = |mask: u32, verdict: &mut dyn FnMut(usize, &[u8]) -> Option<DropReason>| {
+        let (packets, all) = (batch.as_slice(), batch.mask());
+        let mut judge = |mask: u64, verdict: &mut dyn FnMut(usize, &[u8]) -> Option<DropReason>| {
             for_each_bit(mask, |at| {
                 if let Some(reason) = packets.get(at).and_then(|packet| verdict(at, packet.data())) {
                     dropped |= 1 << at;
@@ -408,7 +408,7 @@ impl StatefulNode {
         judge(window, &mut |_, frame| self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfWindow)));
         judge(state, &mut |_, frame| self.evaluate_plain(PacketState::Invalid, frame, Some(DropReason::OutOfState)));
         if has_established {
-            let others = ((1u64 << packets.len()) - 1) as u32 & !(slow | window | state);
+            let others = all & !(slow | window | state);
             judge(others, &mut |_, frame| self.evaluate_plain(PacketState::Established, frame, None));
         }
         if dropped != 0 {
@@ -471,7 +471,7 @@ impl Node for StatefulNode {
         let now = Conntrack::clock(cx.now());
         let mut at = 0;
         let (v4, v6, conntrack) = (&mut self.v4, &mut self.v6, &mut self.conntrack);
-        let (mut n, mut sides, mut not_plain) = (0, 0, 0u32);
+        let (mut n, mut sides, mut not_plain) = (0, 0, 0u64);
         batch.for_each(
             #[inline(always)]
             |packet| {

@@ -113,7 +113,7 @@ impl Node for StatelessNode {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         self.mailbox.receive(&mut self.rules, cx);
         let n = batch.len();
-        let (mut not_plain, mut at) = (0u32, 0);
+        let (mut not_plain, mut at) = (0u64, 0);
         let keys = &mut self.keys4;
         batch.for_each(
             #[inline(always)]

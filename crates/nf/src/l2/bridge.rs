@@ -320,7 +320,7 @@ impl Node for BridgeNode {
         // frames
         let BridgeNode { table, sources, destinations, .. } = self;
         let (mut frames, mut runs, mut senders) = (0, 0, 0);
-        let (mut run_starts, mut malformed, mut groups) = (0u32, 0u32, 0u32);
+        let (mut run_starts, mut malformed, mut groups) = (0u64, 0u64, 0u64);
         let (mut last_dst, mut last_src) = (NO_ADDRESS, NO_ADDRESS);
         batch.for_each(
             #[inline(always)]
@@ -361,7 +361,7 @@ impl Node for BridgeNode {
             split.add((later_starts & later_starts.wrapping_neg()).wrapping_sub(first), output);
         }
         if split.others() != 0 {
-            let run = |n: usize| (run_starts & (u32::MAX >> (BURST - 1 - n))).count_ones() as usize;
+            let run = |n: usize| (run_starts & (u64::MAX >> (BURST - 1 - n))).count_ones() as usize;
             batch.extract_mask(split.others(), |n, packet| match verdicts[run(n).wrapping_sub(1) & (BURST - 1)] {
                 _ if malformed >> n & 1 != 0 => cx.drop(DropReason::MalformedEthernet, packet),
                 _ if groups >> n & 1 != 0 => cx.drop(DropReason::SourceGroup, packet),

@@ -6,19 +6,19 @@
 /// only the other packets are taken out of it.
 pub(super) struct OutputSplit {
     main: Option<u8>,
-    others: u32,
+    others: u64,
 }
 
 impl OutputSplit {
     /// Starts with the packets that are known not to be forwarded, as a mask.
     #[inline(always)]
-    pub(super) fn new(others: u32) -> Self {
+    pub(super) fn new(others: u64) -> Self {
         OutputSplit { main: None, others }
     }
 
     /// Adds packets, as a mask, with their output; `None` if they are dropped or copied.
     #[inline(always)]
-    pub(super) fn add(&mut self, packets: u32, output: Option<u8>) {
+    pub(super) fn add(&mut self, packets: u64, output: Option<u8>) {
         let leaves_with_batch = output.is_some_and(|output| *self.main.get_or_insert(output) == output);
         if !leaves_with_batch {
             self.others |= packets;
@@ -27,7 +27,7 @@ impl OutputSplit {
 
     /// Returns the packets that do not leave by the main output, as a mask.
     #[inline(always)]
-    pub(super) fn others(&self) -> u32 {
+    pub(super) fn others(&self) -> u64 {
         self.others
     }
 

@@ -58,7 +58,7 @@ impl Node for Router {
             }
         }
         let mut addresses = [0; BURST];
-        let (mut not_plain, mut at) = (0u32, 0);
+        let (mut not_plain, mut at) = (0u64, 0);
         batch.for_each(
             #[inline(always)]
             |packet| {
@@ -113,7 +113,7 @@ impl Router {
     fn process_ipv6_only(&mut self, cx: &mut Context<'_>, batch: &mut Batch, mac: MacAddr) -> Option<u8> {
         let n = batch.len();
         let mut addresses = [0; BURST];
-        let (mut not_plain, mut at) = (0u32, 0);
+        let (mut not_plain, mut at) = (0u64, 0);
         batch.for_each(
             #[inline(always)]
             |packet| {
@@ -142,12 +142,12 @@ impl Router {
         batch: &mut Batch,
         mac: MacAddr,
         (addresses, values): (&[u32; BURST], &mut [u32; BURST]),
-        not_plain: u32,
+        not_plain: u64,
     ) -> u8 {
         let n = batch.len();
-        let all = u32::MAX >> (BURST - n);
+        let all = batch.mask();
         let mut addresses6 = [0; BURST];
-        let (mut v6, mut at) = (0u32, 0);
+        let (mut v6, mut at) = (0u64, 0);
         batch.for_each(
             #[inline(always)]
             |packet| {
@@ -186,8 +186,8 @@ impl Router {
         cx: &mut Context<'_>,
         batch: &mut Batch,
         values: &[u32; BURST],
-        not_plain: u32,
-        v6: u32,
+        not_plain: u64,
+        v6: u64,
     ) -> u8 {
         let Router { fib, exceptions, .. } = self;
         let adjacencies = fib.adjacencies();

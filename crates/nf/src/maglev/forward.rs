@@ -20,7 +20,7 @@ impl Balancer {
     /// Looks up the connections of the first `n` packets of the burst and forwards them. Returns the mask of packets
     /// that were not forwarded, because their backend is down or they need another tunnel.
     #[inline(always)]
-    fn forward_burst(&mut self, n: usize, now: u32, batch: &mut Batch, drops: &mut Drops) -> u32 {
+    fn forward_burst(&mut self, n: usize, now: u32, batch: &mut Batch, drops: &mut Drops) -> u64 {
         let Burst { keys, vips, positions, destinations: chosen } = &mut *self.burst;
         let (snapshot, services, seed, counters) = (&self.snapshot, &self.services, &self.seed, &self.counters);
         let choose = |at: usize| Self::choose(snapshot, services, seed, vips[at], &keys[at].key());
@@ -70,7 +70,7 @@ impl Balancer {
     /// Forwards the packets that [`forward_burst`](Self::forward_burst) did not forward.
     #[cold]
     #[inline(never)]
-    fn forward_unsent(&mut self, unsent: u32, now: u32, batch: &mut Batch, drops: &mut Drops) {
+    fn forward_unsent(&mut self, unsent: u64, now: u32, batch: &mut Batch, drops: &mut Drops) {
         for_each_bit(unsent, |at| {
             let mut destination = self.burst.destinations[at];
             if !self.is_available(destination) {
@@ -104,7 +104,7 @@ impl Balancer {
 
     /// Processes packets from clients.
     fn process_requests(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
-        let (mut not_plain, mut at, mut n, mut unmatched) = (0u32, 0, 0, 0u32);
+        let (mut not_plain, mut at, mut n, mut unmatched) = (0u64, 0, 0, 0u64);
         let Burst { keys, vips, positions, .. } = &mut *self.burst;
         let (table, services) = (&self.v4, &self.services);
         batch.for_each(
@@ -178,7 +178,7 @@ impl Balancer {
 
     /// Processes packets from backends.
     fn process_replies(&mut self, cx: &mut Context<'_>, batch: &mut Batch) {
-        let (mut not_plain, mut at, mut replies) = (0u32, 0, 0);
+        let (mut not_plain, mut at, mut replies) = (0u64, 0, 0);
         let services = &self.services;
         batch.for_each(
             #[inline(always)]
@@ -241,7 +241,7 @@ fn forward4(packet: &mut Packet, to: &mut Destination, id: u16, mtu: u16) -> For
 /// Packets of a batch that are dropped.
 struct Drops {
     /// Mask of the packets.
-    packets: u32,
+    packets: u64,
     reasons: [DropReason; BURST],
 }
 

@@ -68,13 +68,13 @@ impl Node for SpreadNode {
                 self.next = (self.next + 1) % self.ports;
             }
             By::Flow => {
-                let (ports, mut of, mut n, mut others) = (u32::from(self.ports), [0; BURST], 0, 0u32);
+                let (ports, mut of, mut n, mut others) = (u32::from(self.ports), [0; BURST], 0, 0u64);
                 batch.for_each(
                     #[inline(always)]
                     |packet| {
                         let port = flow::share(flow::symmetric_hash(packet.data()), ports) as u8;
                         of[n & (BURST - 1)] = port;
-                        others |= u32::from(port != 0) << n;
+                        others |= u64::from(port != 0) << n;
                         n += 1;
                     },
                 );

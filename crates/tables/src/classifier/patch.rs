@@ -29,12 +29,12 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    pub(super) fn classify4(&self, trees: &Trees, simd: Simd, keys: &[Key4], found: impl FnMut(u32, u32)) -> u32 {
+    pub(super) fn classify4(&self, trees: &Trees, simd: Simd, keys: &[Key4], found: impl FnMut(u32, u64)) -> u64 {
         let words = words4(keys);
         search::hand(&self.best(Trees::v4, trees, simd, &words[..keys.len()]), keys.len(), found)
     }
 
-    pub(super) fn classify6(&self, trees: &Trees, simd: Simd, keys: &[Key6], found: impl FnMut(u32, u32)) -> u32 {
+    pub(super) fn classify6(&self, trees: &Trees, simd: Simd, keys: &[Key6], found: impl FnMut(u32, u64)) -> u64 {
         search::hand(&self.best(Trees::v6, trees, simd, Key6::words(keys)), keys.len(), found)
     }
 
@@ -71,7 +71,7 @@ impl Patch {
         best: &mut [u32; BURST],
     ) {
         let gone = |rank: u32| self.gone.get(rank as usize / 64).is_some_and(|bits| bits >> (rank % 64) & 1 != 0);
-        let mut todo = (0..keys.len()).fold(0u32, |set, i| set | u32::from(gone(best[i])) << i);
+        let mut todo = (0..keys.len()).fold(0u64, |set, i| set | u64::from(gone(best[i])) << i);
         while todo != 0 {
             let rank = best[todo.trailing_zeros() as usize];
             // packets of one rule together

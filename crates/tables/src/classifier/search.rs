@@ -7,7 +7,7 @@ use super::key::Key4;
 use super::tree::{Entry, Tree};
 
 /// Packets looked up together at most: bits of a set.
-pub const BURST: usize = 32;
+pub const BURST: usize = 64;
 
 /// Instruction sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +49,8 @@ pub(super) fn search<const A: usize, const W: usize>(
     trees: &[Tree<A>],
     simd: Simd,
     keys: &[[u32; W]],
-    found: impl FnMut(u32, u32),
-) -> u32 {
+    found: impl FnMut(u32, u64),
+) -> u64 {
     hand(&best(trees, simd, keys), keys.len(), found)
 }
 
@@ -81,9 +81,9 @@ pub(super) fn best<const A: usize, const W: usize>(trees: &[Tree<A>], simd: Simd
 
 /// Hands `found` the index of each of `n` packets, and its bit. The set of those without.
 #[inline]
-pub(super) fn hand(best: &[u32; BURST], n: usize, mut found: impl FnMut(u32, u32)) -> u32 {
-    let all = ((1u64 << n) - 1) as u32;
-    let none = (0..BURST).fold(0, |set, i| set | u32::from(best[i] == NONE) << i) & all;
+pub(super) fn hand(best: &[u32; BURST], n: usize, mut found: impl FnMut(u32, u64)) -> u64 {
+    let all = first(n);
+    let none = (0..BURST).fold(0, |set, i| set | u64::from(best[i] == NONE) << i) & all;
     let mut rest = all & !none;
     while rest != 0 {
         let i = rest.trailing_zeros() as usize;
@@ -124,29 +124,35 @@ macro_rules! burst {
     };
 }
 
+/// Returns the set of the first `n` packets.
+#[inline(always)]
+fn first(n: usize) -> u64 {
+    if n == 0 { 0 } else { u64::MAX >> (BURST - n) }
+}
+
 /// Returns the leaves of up to [`BURST`] keys, and [`Entry::EMPTY`] beyond.
 #[inline(always)]
 fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> [u32; BURST] {
     let mut entry = [Entry::EMPTY; BURST];
     entry[..keys.len()].fill(tree.root);
-    let mut active = if tree.root.is_leaf() { 0 } else { ((1u64 << keys.len()) - 1) as u32 };
+    let mut active = if tree.root.is_leaf() { 0 } else { first(keys.len()) };
     while active != 0 {
         let mut rest = active;
         while rest != 0 {
             let i = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             entry[i] = tree.table[entry[i].child(&keys[i])];
-            active ^= u32::from(entry[i].is_leaf()) << i;
+            active ^= u64::from(entry[i].is_leaf()) << i;
         }
     }
     entry.map(|e| e.0)
 }
 
-/// Returns a whole burst, with zeros behind the keys.
+/// Returns the keys, and zeros behind them.
 #[cfg(target_arch = "x86_64")]
 #[cold]
-fn filled<const W: usize>(keys: &[[u32; W]]) -> [[u32; W]; BURST] {
-    let mut whole = [[0; W]; BURST];
+fn filled<const W: usize, const N: usize>(keys: &[[u32; W]]) -> [[u32; W]; N] {
+    let mut whole = [[0; W]; N];
     whole[..keys.len()].copy_from_slice(keys);
     whole
 }
@@ -189,13 +195,13 @@ mod none {
     }
 
     /// Returns the packets whose leaf has rules that may outrank what is found.
-    fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
-        (0..BURST).fold(0, |set, i| set | u32::from(!Entry(leaf[i]).is_empty() && best[i] > least) << i)
+    fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u64 {
+        (0..BURST).fold(0, |set, i| set | u64::from(!Entry(leaf[i]).is_empty() && best[i] > least) << i)
     }
 
     /// Returns the packets without a match that have another block.
-    fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
-        (0..BURST).fold(0, |set, i| set | u32::from(Entry(leaf[i]).blocks() > 1 && found[i] == NONE) << i)
+    fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u64 {
+        (0..BURST).fold(0, |set, i| set | u64::from(Entry(leaf[i]).blocks() > 1 && found[i] == NONE) << i)
     }
 
     burst!();

@@ -247,16 +247,16 @@ fn aim(rules: &[Rule], raw: &Raw) -> Packet {
 }
 
 /// Returns the rule of each packet, which has to be in one set.
-fn one_each(out: &mut [u32], classify: impl FnOnce(&mut dyn FnMut(u32, u32)) -> u32) {
-    let mut seen = 0u32;
+fn one_each(out: &mut [u32], classify: impl FnOnce(&mut dyn FnMut(u32, u64)) -> u64) {
+    let mut seen = 0u64;
     let mut put = |rule, set| {
         assert_eq!(seen & set, 0, "no packet has two rules");
         seen |= set;
-        (0..32).filter(|i| set >> i & 1 != 0).for_each(|i| out[i] = rule);
+        (0..BURST).filter(|i| set >> i & 1 != 0).for_each(|i| out[i] = rule);
     };
     let none = classify(&mut put);
     put(NONE, none);
-    assert_eq!(seen, ((1u64 << out.len()) - 1) as u32, "every packet has one, or none");
+    assert_eq!(seen, u64::MAX >> (BURST - out.len()), "every packet has one, or none");
 }
 
 /// Compares with the scan at every width of SIMD there is, and says how many packets matched.

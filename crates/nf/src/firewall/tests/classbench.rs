@@ -12,12 +12,12 @@ fn compare(seed: Seed, n: usize, packets: usize) -> usize {
     eprintln!("{seed:?}, {n} rules: compiled in {:?}, {} KiB", start.elapsed(), classifier.bytes() >> 10);
     let mut rng = rng(77);
     let mut matched = std::collections::HashSet::new();
-    for _ in 0..packets / 32 {
-        let burst: Vec<_> = (0..32).map(|_| Packet::near(&model[rng.below(n)], &mut rng)).collect();
+    for _ in 0..packets / 64 {
+        let burst: Vec<_> = (0..64).map(|_| Packet::near(&model[rng.below(n)], &mut rng)).collect();
         let keys: Vec<_> = burst.iter().map(Packet::key).collect();
-        let mut found = [None; 32];
+        let mut found = [None; 64];
         let missed = classifier.classify4(&keys, |rule, set| {
-            (0..32)
+            (0..64)
                 .filter(|i| set >> i & 1 != 0)
                 .for_each(|i| assert!(found[i].replace(rule).is_none(), "one rule per packet"));
         });

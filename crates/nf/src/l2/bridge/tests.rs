@@ -132,7 +132,7 @@ proptest! {
                 frame
             }).collect();
             let mut expected = vec![vec![]; 4];
-            for burst in frames.chunks(32) {
+            for burst in frames.chunks(packet::BURST) {
                 let valid: Vec<_> = burst.iter().filter(|frame| frame.len() > 13 && frame[6] & 1 == 0).collect();
                 known.extend(valid.iter().map(|frame| (frame[11], port)));
                 for frame in valid {

@@ -125,7 +125,7 @@ impl Node for MacTableNode {
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let n = batch.len();
-        let (mut keys, mut at, mut malformed) = ([Key48::default(); BURST], 0, 0u32);
+        let (mut keys, mut at, mut malformed) = ([Key48::default(); BURST], 0, 0u64);
         batch.for_each(
             #[inline(always)]
             |packet| {

@@ -351,10 +351,10 @@ impl Nat44Node {
     /// Translates the packets `others` that the fast path left: not plain, without a session, or changing its state.
     /// Those in `absent` have no session.
     #[inline(never)]
-    fn translate_others(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch, others: u32, absent: u32) {
+    fn translate_others(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch, others: u64, absent: u64) {
         let now = cx.now();
         let mut verdicts = [Nat44Verdict::Pass; BURST];
-        let mut diverted = 0u32;
+        let mut diverted = 0u64;
         let created = self.statistics.counters[SessionCounter::Created].get();
         let mut rest = others;
         for_each_bit(absent, |i| {
@@ -365,13 +365,13 @@ impl Nat44Node {
             rest &= !(1 << i);
             let may_have = self.statistics.counters[SessionCounter::Created].get() != created;
             let verdict = self.translate_first(&key, frame, input, may_have, now);
-            diverted |= u32::from(verdict != Nat44Verdict::Pass) << i;
+            diverted |= u64::from(verdict != Nat44Verdict::Pass) << i;
             verdicts[i] = verdict;
         });
         for_each_bit(rest, |i| {
             let frame = batch.as_mut_slice()[i].data_mut();
             let verdict = self.translate(&parse(frame), frame, input, now);
-            diverted |= u32::from(verdict != Nat44Verdict::Pass) << i;
+            diverted |= u64::from(verdict != Nat44Verdict::Pass) << i;
             verdicts[i] = verdict;
         });
         if diverted != 0 {
@@ -441,7 +441,7 @@ impl Node for Nat44Node {
         let n = n.min(BURST);
         let packets = &mut batch.as_mut_slice()[..n];
         // rarely written, unlike a mask of translated packets
-        let mut others = 0u32;
+        let mut others = 0u64;
         let mut translate = |i: usize, t: &Translation, direction| {
             if !flow::rewrite_plain(packets[i].data_mut(), t, direction) {
                 others |= 1 << i;

@@ -160,10 +160,10 @@ fn to_ipv6(packet: &mut Packet, host: u128, prefix: Prefix, t: &Translation, mtu
 impl Nat64Node {
     /// Translates the plain packets of a batch whose sessions exist and returns a mask of them.
     #[inline(always)]
-    pub(super) fn translate_fast(&mut self, input: u8, batch: &mut Batch, now: u32) -> u32 {
+    pub(super) fn translate_fast(&mut self, input: u8, batch: &mut Batch, now: u32) -> u64 {
         let Nat64Node { sessions, hosts, config, keys, id, .. } = self;
         let (prefix, mtu) = (config.prefix, [config.mtu, config.fragment_size]);
-        let (mut n, mut done) = (0, 0u32);
+        let (mut n, mut done) = (0, 0u64);
         if input != INSIDE {
             let table = &mut sessions.inbound;
             batch.for_each(
@@ -181,7 +181,7 @@ impl Nat64Node {
                 |i, t| {
                     if let Some(packet) = packets.get_mut(i) {
                         done |=
-                            u32::from(to_ipv6(packet, hosts.address(t.address()), prefix, t, mtu)) << (i & (BURST - 1));
+                            u64::from(to_ipv6(packet, hosts.address(t.address()), prefix, t, mtu)) << (i & (BURST - 1));
                     }
                 },
             );
@@ -217,7 +217,7 @@ impl Nat64Node {
             |i, t| {
                 if let (Some(packet), Some(Some(six))) = (packets.get_mut(i), known.get(i)) {
                     *id = id.wrapping_add(1);
-                    done |= u32::from(to_ipv4(packet, six, t, *id)) << (i & (BURST - 1));
+                    done |= u64::from(to_ipv4(packet, six, t, *id)) << (i & (BURST - 1));
                 }
             },
         );

@@ -489,14 +489,14 @@ impl Node for Nat64Node {
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let now = cx.now();
-        let all = ((1u64 << batch.len()) - 1) as u32;
+        let all = batch.mask();
         let rest = all & !self.translate_fast(input, batch, clock(now));
         let mut verdicts = [Nat64Verdict::Pass; BURST];
         let mut diverted = 0;
         for_each_bit(rest, |at| {
             if let Some(packet) = batch.as_mut_slice().get_mut(at) {
                 verdicts[at] = self.translate(packet, input, now);
-                diverted |= u32::from(verdicts[at] != Nat64Verdict::Pass) << at;
+                diverted |= u64::from(verdicts[at] != Nat64Verdict::Pass) << at;
             }
         });
         if diverted != 0 {

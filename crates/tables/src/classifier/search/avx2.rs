@@ -2,18 +2,21 @@
 
 use super::super::block::{Block, LANES};
 use super::super::tree::{AT_BITS, AT_MOST, Entry, Flat, Tree};
-use super::{BURST, NONE, filled, leaves};
+use super::{BURST, NONE, filled, first, leaves};
 use core::arch::x86_64::*;
+
+/// Packets of a vector.
+const WIDTH: usize = 8;
 
 /// Returns the set of packets whose lane in `test` is all ones.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __m256i) -> u32 {
+fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __m256i) -> u64 {
     let mut set = 0;
-    for (i, (a, b)) in a.chunks_exact(8).zip(b.chunks_exact(8)).enumerate() {
+    for (i, (a, b)) in a.chunks_exact(WIDTH).zip(b.chunks_exact(WIDTH)).enumerate() {
         // SAFETY: a chunk is 32 bytes, and loads are unaligned.
         let (a, b) = unsafe { (_mm256_loadu_si256(a.as_ptr().cast()), _mm256_loadu_si256(b.as_ptr().cast())) };
-        set |= (_mm256_movemask_ps(_mm256_castsi256_ps(test(a, b))) as u32) << (8 * i);
+        set |= u64::from(_mm256_movemask_ps(_mm256_castsi256_ps(test(a, b))) as u32) << (WIDTH * i);
     }
     set
 }
@@ -21,7 +24,7 @@ fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m256i, __m256i) -> __
 /// Returns the packets whose leaf has rules that may outrank what is found.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
+fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u64 {
     let (at, least) = (_mm256_set1_epi32(AT_MOST as i32 - 1), _mm256_set1_epi32(least as i32));
     set(leaf, best, |leaf, best| {
         let empty = _mm256_cmpeq_epi32(_mm256_and_si256(leaf, at), _mm256_setzero_si256());
@@ -33,7 +36,7 @@ fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
 /// Returns the packets without a match that have another block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
+fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u64 {
     set(leaf, found, |leaf, found| {
         let blocks = _mm256_srli_epi32::<{ AT_BITS as i32 + 1 }>(_mm256_slli_epi32::<1>(leaf));
         let more = _mm256_cmpgt_epi32(blocks, _mm256_set1_epi32(1));
@@ -52,43 +55,74 @@ struct Side<const A: usize> {
     meta: __m256i,
 }
 
+/// Returns the sides of a whole burst; written out, as a closure for each part is not inlined.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn sides4(keys: &[[u32; 4]; BURST]) -> [Side<1>; BURST / WIDTH] {
+    [
+        four(keys, 0),
+        four(keys, 8),
+        four(keys, 16),
+        four(keys, 24),
+        four(keys, 32),
+        four(keys, 40),
+        four(keys, 48),
+        four(keys, 56),
+    ]
+}
+
 /// [`flat`] for IPv4 keys as they stand in memory.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u32)) -> u32 {
-    let sides = match keys.first_chunk::<BURST>() {
-        Some(full) => [four(full, 0), four(full, 8), four(full, 16), four(full, 24)],
-        None => {
-            let full = filled(keys);
-            [four(&full, 0), four(&full, 8), four(&full, 16), four(&full, 24)]
-        }
-    };
-    flat(rules, &sides, keys.len(), found)
+pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u64)) -> u64 {
+    match keys.first_chunk() {
+        Some(full) => flat(rules, &sides4(full), BURST, found),
+        None if keys.len() <= WIDTH => flat(rules, &[four(&filled::<4, WIDTH>(keys), 0)], keys.len(), found),
+        None => flat(rules, &sides4(&filled(keys)), keys.len(), found),
+    }
+}
+
+/// Returns the sides of a whole burst; written out, as a closure for each part is not inlined.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+#[inline]
+fn sides10(keys: &[[u32; 10]; BURST]) -> [Side<4>; BURST / WIDTH] {
+    [
+        ten(keys, 0),
+        ten(keys, 8),
+        ten(keys, 16),
+        ten(keys, 24),
+        ten(keys, 32),
+        ten(keys, 40),
+        ten(keys, 48),
+        ten(keys, 56),
+    ]
 }
 
 /// [`flat`] for IPv6 keys.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u32)) -> u32 {
-    let sides = match keys.first_chunk::<BURST>() {
-        Some(full) => [ten(full, 0), ten(full, 8), ten(full, 16), ten(full, 24)],
-        None => {
-            let full = filled(keys);
-            [ten(&full, 0), ten(&full, 8), ten(&full, 16), ten(&full, 24)]
-        }
-    };
-    flat(rules, &sides, keys.len(), found)
+pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u64)) -> u64 {
+    match keys.first_chunk() {
+        Some(full) => flat(rules, &sides10(full), BURST, found),
+        None if keys.len() <= WIDTH => flat(rules, &[ten(&filled::<10, WIDTH>(keys), 0)], keys.len(), found),
+        None => flat(rules, &sides10(&filled(keys)), keys.len(), found),
+    }
 }
 
-/// The first of a few rules that match, for `n` packets of four times eight: rule after rule against all of them.
+/// The first of a few rules that match, for `n` packets of `P` times eight: rule after rule against all of them.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 4], n: usize, mut found: impl FnMut(u32, u32)) -> u32 {
+fn flat<const A: usize, const P: usize>(
+    rules: &[Flat<A>],
+    sides: &[Side<A>; P],
+    n: usize,
+    mut found: impl FnMut(u32, u64),
+) -> u64 {
     let all = |word: u32| _mm256_set1_epi32(word as i32);
-    let mut todo = ((1u64 << n) - 1) as u32;
+    let mut todo = first(n);
     for rule in rules {
         let mut hits = 0;
-        for (quarter, side) in (0..).zip(sides) {
+        for (part, side) in sides.iter().enumerate() {
             let ports = _mm256_sub_epi16(side.ports, all(rule.first));
             let mut rest = _mm256_subs_epu16(ports, all(rule.span));
             let meta = _mm256_and_si256(_mm256_xor_si256(side.meta, all(rule.meta.0)), all(rule.meta.1));
@@ -99,7 +133,7 @@ fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 4], n: usize, mut f
                 rest = _mm256_or_si256(rest, _mm256_or_si256(src, dst));
             }
             let nothing = _mm256_cmpeq_epi32(rest, _mm256_setzero_si256());
-            hits |= (_mm256_movemask_ps(_mm256_castsi256_ps(nothing)) as u32) << (8 * quarter);
+            hits |= u64::from(_mm256_movemask_ps(_mm256_castsi256_ps(nothing)) as u32) << (WIDTH * part);
         }
         hits &= todo;
         todo ^= hits;
@@ -111,8 +145,8 @@ fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 4], n: usize, mut f
 /// Returns the eight of the keys, from the `from`th on: rows into columns, then into numbers.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
-    let keys = &keys[from..from + 8];
+fn four(keys: &[[u32; 4]], from: usize) -> Side<1> {
+    let keys = &keys[from..from + WIDTH];
     // SAFETY: one of eight keys, of four words; loads are unaligned.
     let key = |at: usize| unsafe { _mm_loadu_si128(keys.as_ptr().add(at).cast()) };
     let two = |at: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(key(at)), key(at + 4));
@@ -132,8 +166,8 @@ fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
 /// Returns the eight of the keys, from the `from`th on.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 #[inline]
-fn ten(keys: &[[u32; 10]; BURST], from: usize) -> Side<4> {
-    let keys = &keys[from..from + 8];
+fn ten(keys: &[[u32; 10]], from: usize) -> Side<4> {
+    let keys = &keys[from..from + WIDTH];
     let first = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(10));
     let word = |at: i32| {
         let index = _mm256_add_epi32(first, _mm256_set1_epi32(at));

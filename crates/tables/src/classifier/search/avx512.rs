@@ -2,8 +2,12 @@
 
 use super::super::block::{Block, LANES};
 use super::super::tree::{AT_BITS, AT_MOST, Entry, Flat, Tree};
-use super::{BURST, NONE, filled};
+use super::{BURST, NONE, filled, first};
 use core::arch::x86_64::*;
+
+/// Packets of a vector.
+const WIDTH: usize = 16;
+const PARTS: usize = BURST / WIDTH;
 
 block_match!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]);
 burst!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]);
@@ -11,16 +15,20 @@ burst!(#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,a
 /// Returns the set of packets that pass `test`.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m512i, __m512i) -> u16) -> u32 {
-    // SAFETY: each half is sixteen words of the thirty-two, and loads are unaligned.
-    let load = |array: &[u32; BURST], half: usize| unsafe { _mm512_loadu_si512(array.as_ptr().add(16 * half).cast()) };
-    u32::from(test(load(a, 1), load(b, 1))) << 16 | u32::from(test(load(a, 0), load(b, 0)))
+fn set(a: &[u32; BURST], b: &[u32; BURST], test: impl Fn(__m512i, __m512i) -> u16) -> u64 {
+    let mut set = 0;
+    for (i, (a, b)) in a.chunks_exact(WIDTH).zip(b.chunks_exact(WIDTH)).enumerate() {
+        // SAFETY: a chunk is 64 bytes, and loads are unaligned.
+        let (a, b) = unsafe { (_mm512_loadu_si512(a.as_ptr().cast()), _mm512_loadu_si512(b.as_ptr().cast())) };
+        set |= u64::from(test(a, b)) << (WIDTH * i);
+    }
+    set
 }
 
 /// Returns the packets whose leaf has rules that may outrank what is found.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
+fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u64 {
     let (at, least) = (_mm512_set1_epi32(AT_MOST as i32 - 1), _mm512_set1_epi32(least as i32));
     set(leaf, best, |leaf, best| _mm512_mask_cmpgt_epu32_mask(_mm512_test_epi32_mask(leaf, at), best, least))
 }
@@ -28,7 +36,7 @@ fn worth(leaf: &[u32; BURST], best: &[u32; BURST], least: u32) -> u32 {
 /// Returns the packets without a match that have another block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
+fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u64 {
     let two = _mm512_set1_epi32((Entry::LEAF | 2 << AT_BITS) as i32);
     set(leaf, found, |leaf, found| {
         _mm512_mask_cmpeq_epi32_mask(_mm512_cmpge_epu32_mask(leaf, two), found, _mm512_set1_epi32(NONE as i32))
@@ -41,35 +49,36 @@ fn unfinished(leaf: &[u32; BURST], found: &[u32; BURST]) -> u32 {
 fn leaves<const A: usize, const W: usize>(tree: &Tree<A>, keys: &[[u32; W]]) -> [u32; BURST] {
     let keys = &keys[..keys.len().min(BURST)];
     let all = |word: u32| _mm512_set1_epi32(word as i32);
-    let used = ((1u64 << keys.len()) - 1) as u32;
-    let used = [used as u16, (used >> 16) as u16];
-    let mut entry = used.map(|used| _mm512_mask_mov_epi32(all(Entry::EMPTY.0), used, all(tree.root.0)));
+    let used = first(keys.len());
+    let (mut entry, mut words, mut active) = ([all(Entry::EMPTY.0); PARTS], [all(0); PARTS], [0; PARTS]);
     let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let first = _mm512_mullo_epi32(lane, all(W as u32));
-    let first = [first, _mm512_add_epi32(first, all(16 * W as u32))];
-    // a leaf has the top bit
-    let mut active = entry.map(|entry| !_mm512_movepi32_mask(entry));
-    while active[0] | active[1] != 0 {
-        for half in 0..2 {
-            let e = entry[half];
-            let word = _mm512_add_epi32(first[half], _mm512_srli_epi32::<27>(e));
+    let word = _mm512_mullo_epi32(lane, all(W as u32));
+    for part in 0..PARTS {
+        entry[part] = _mm512_mask_mov_epi32(entry[part], (used >> (WIDTH * part)) as u16, all(tree.root.0));
+        words[part] = _mm512_add_epi32(word, all((part * WIDTH * W) as u32));
+        // a leaf has the top bit
+        active[part] = !_mm512_movepi32_mask(entry[part]);
+    }
+    while active != [0; PARTS] {
+        for part in 0..PARTS {
+            let e = entry[part];
+            let word = _mm512_add_epi32(words[part], _mm512_srli_epi32::<27>(e));
             // SAFETY: active lanes are cuts, whose word is below W by `Tree::is_sound`, of keys that are there.
-            let bits = unsafe { _mm512_mask_i32gather_epi32::<4>(e, active[half], word, keys.as_ptr().cast()) };
+            let bits = unsafe { _mm512_mask_i32gather_epi32::<4>(e, active[part], word, keys.as_ptr().cast()) };
             let shift = _mm512_and_si512(_mm512_srli_epi32::<22>(e), all(31));
             let width = _mm512_and_si512(_mm512_srli_epi32::<AT_BITS>(e), all(15));
             let beyond = _mm512_sllv_epi32(all(u32::MAX), width);
             let bits = _mm512_andnot_si512(beyond, _mm512_srlv_epi32(bits, shift));
             let at = _mm512_add_epi32(_mm512_and_si512(e, all(AT_MOST as u32 - 1)), bits);
             // SAFETY: by `Tree::is_sound`, all that a cut can lead to is in the table.
-            entry[half] = unsafe { _mm512_mask_i32gather_epi32::<4>(e, active[half], at, tree.table.as_ptr().cast()) };
-            active[half] &= !_mm512_movepi32_mask(entry[half]);
+            entry[part] = unsafe { _mm512_mask_i32gather_epi32::<4>(e, active[part], at, tree.table.as_ptr().cast()) };
+            active[part] &= !_mm512_movepi32_mask(entry[part]);
         }
     }
     let mut leaves = [0; BURST];
-    // SAFETY: each half is sixteen words of the thirty-two, and stores are unaligned.
-    unsafe {
-        _mm512_storeu_si512(leaves.as_mut_ptr().cast(), entry[0]);
-        _mm512_storeu_si512(leaves.as_mut_ptr().add(16).cast(), entry[1]);
+    for (leaves, entry) in leaves.chunks_exact_mut(WIDTH).zip(entry) {
+        // SAFETY: a chunk is 64 bytes, and stores are unaligned.
+        unsafe { _mm512_storeu_si512(leaves.as_mut_ptr().cast(), entry) };
     }
     leaves
 }
@@ -82,43 +91,56 @@ struct Side<const A: usize> {
     meta: __m512i,
 }
 
+/// Returns the sides of a whole burst; written out, as a closure for each part is not inlined.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn sides4(keys: &[[u32; 4]; BURST]) -> [Side<1>; BURST / WIDTH] {
+    [four(keys, 0), four(keys, 16), four(keys, 32), four(keys, 48)]
+}
+
 /// [`flat`] for IPv4 keys as they stand in memory.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u32)) -> u32 {
-    let sides = match keys.first_chunk::<BURST>() {
-        Some(full) => [four(full, 0), four(full, 16)],
-        None => {
-            let full = filled(keys);
-            [four(&full, 0), four(&full, 16)]
-        }
-    };
-    flat(rules, &sides, keys.len(), found)
+pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u64)) -> u64 {
+    match keys.first_chunk() {
+        Some(full) => flat(rules, &sides4(full), BURST, found),
+        None if keys.len() <= WIDTH => flat(rules, &[four(&filled::<4, WIDTH>(keys), 0)], keys.len(), found),
+        None => flat(rules, &sides4(&filled(keys)), keys.len(), found),
+    }
+}
+
+/// Returns the sides of a whole burst; written out, as a closure for each part is not inlined.
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn sides10(keys: &[[u32; 10]; BURST]) -> [Side<4>; BURST / WIDTH] {
+    [ten(keys, 0), ten(keys, 16), ten(keys, 32), ten(keys, 48)]
 }
 
 /// [`flat`] for IPv6 keys.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u32)) -> u32 {
-    let sides = match keys.first_chunk::<BURST>() {
-        Some(full) => [ten(full, 0), ten(full, 16)],
-        None => {
-            let full = filled(keys);
-            [ten(&full, 0), ten(&full, 16)]
-        }
-    };
-    flat(rules, &sides, keys.len(), found)
+pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u64)) -> u64 {
+    match keys.first_chunk() {
+        Some(full) => flat(rules, &sides10(full), BURST, found),
+        None if keys.len() <= WIDTH => flat(rules, &[ten(&filled::<10, WIDTH>(keys), 0)], keys.len(), found),
+        None => flat(rules, &sides10(&filled(keys)), keys.len(), found),
+    }
 }
 
-/// The first of a few rules that match, for `n` packets of two times sixteen: rule after rule against all of them.
+/// The first of a few rules that match, for `n` packets of `P` times sixteen: rule after rule against all of them.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 2], n: usize, mut found: impl FnMut(u32, u32)) -> u32 {
+fn flat<const A: usize, const P: usize>(
+    rules: &[Flat<A>],
+    sides: &[Side<A>; P],
+    n: usize,
+    mut found: impl FnMut(u32, u64),
+) -> u64 {
     let all = |word: u32| _mm512_set1_epi32(word as i32);
-    let mut todo = ((1u64 << n) - 1) as u32;
+    let mut todo = first(n);
     for rule in rules {
         let mut hits = 0;
-        for (half, side) in (0..).zip(sides) {
+        for (part, side) in sides.iter().enumerate() {
             let ports = _mm512_sub_epi16(side.ports, all(rule.first));
             let mut rest = _mm512_subs_epu16(ports, all(rule.span));
             let meta = _mm512_and_si512(_mm512_xor_si512(side.meta, all(rule.meta.0)), all(rule.meta.1));
@@ -128,7 +150,7 @@ fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 2], n: usize, mut f
                 let dst = _mm512_and_si512(_mm512_xor_si512(side.dst[w], all(rule.dst[w].0)), all(rule.dst[w].1));
                 rest = _mm512_or_si512(rest, _mm512_or_si512(src, dst));
             }
-            hits |= u32::from(_mm512_testn_epi32_mask(rest, rest)) << (16 * half);
+            hits |= u64::from(_mm512_testn_epi32_mask(rest, rest)) << (WIDTH * part);
         }
         hits &= todo;
         todo ^= hits;
@@ -140,8 +162,8 @@ fn flat<const A: usize>(rules: &[Flat<A>], sides: &[Side<A>; 2], n: usize, mut f
 /// Sixteen of the keys, from the `from`th on: four by four into rows and columns, then into order, and into numbers.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
-    let keys = &keys[from..from + 16];
+fn four(keys: &[[u32; 4]], from: usize) -> Side<1> {
+    let keys = &keys[from..from + WIDTH];
     // SAFETY: four keys of four words each, of sixteen; loads are unaligned.
     let [a, b, c, d] = [0, 4, 8, 12].map(|at| unsafe { _mm512_loadu_si512(keys.as_ptr().add(at).cast()) });
     let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
@@ -160,8 +182,8 @@ fn four(keys: &[[u32; 4]; BURST], from: usize) -> Side<1> {
 /// Returns the sixteen of the keys, from the `from`th on.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
-fn ten(keys: &[[u32; 10]; BURST], from: usize) -> Side<4> {
-    let keys = &keys[from..from + 16];
+fn ten(keys: &[[u32; 10]], from: usize) -> Side<4> {
+    let keys = &keys[from..from + WIDTH];
     let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let first = _mm512_mullo_epi32(lane, _mm512_set1_epi32(10));
     let word = |at: i32| {
