@@ -283,15 +283,11 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
     /// Returns the slot of a key with this first preferred slot.
     #[inline(always)]
     fn find_from(&self, home: usize, key: &K) -> Option<usize> {
-        for slot in home..home + Entry::<K, V>::PER_LINE {
-            if self.holds(slot, key) {
-                return Some(slot);
-            }
-        }
-        match self.away[home / Entry::<K, V>::PER_LINE] {
+        let in_line = |first: usize| (first..first + Entry::<K, V>::PER_LINE).find(|&slot| self.holds(slot, key));
+        in_line(home).or_else(|| match self.away[home / Entry::<K, V>::PER_LINE] {
             0 => None,
-            _ => self.find_away(key),
-        }
+            _ => in_line(Self::sibling_line(home)).or_else(|| self.find_away(key)),
+        })
     }
 
     #[inline(always)]

@@ -220,8 +220,10 @@ impl BridgeNode {
             sources,
             now,
             |_, _| {},
+            #[inline(always)]
             |n, found| {
                 let (entry, changed) = match found {
+                    Lookup::Known(entry) if entry.port == port && !*has_copies => return,
                     Lookup::Known(entry) if entry.port == port => (entry, false),
                     Lookup::Known(entry) => {
                         counters[CounterId::Moved].add(1);
