@@ -29,7 +29,7 @@ int native_hash_add(struct rte_hash *h, const uint8_t *key, uint64_t value)
 	return rte_hash_add_key_data(h, key, (void *)(uintptr_t)value);
 }
 
-/* Looks up n keys in bursts of 32, adds their values to *sum, and returns the number of keys found. */
+/* Looks up n keys in bursts, adds their values to *sum, and returns the number of keys found. */
 static __rte_always_inline uint32_t look_up(const struct rte_hash *h, const uint8_t *keys, size_t key_len, uint32_t n, uint64_t *sum)
 {
 	uint32_t found = 0;
@@ -37,16 +37,17 @@ static __rte_always_inline uint32_t look_up(const struct rte_hash *h, const uint
 		const void *burst[BURST];
 		void *data[BURST];
 		uint64_t hits = 0;
-		for (int i = 0; i < BURST; i++)
+		uint32_t m = RTE_MIN(n - from, (uint32_t)BURST);
+		for (uint32_t i = 0; i < m; i++)
 			burst[i] = keys + (from + i) * key_len;
-		rte_hash_lookup_bulk_data(h, burst, BURST, &hits, data);
-		if (likely(hits == 0xffffffff)) {
-			for (int i = 0; i < BURST; i++)
+		rte_hash_lookup_bulk_data(h, burst, m, &hits, data);
+		if (likely(hits == UINT64_MAX >> (64 - m))) {
+			for (uint32_t i = 0; i < m; i++)
 				*sum += (uintptr_t)data[i];
-			found += BURST;
+			found += m;
 			continue;
 		}
-		for (int i = 0; i < BURST; i++)
+		for (uint32_t i = 0; i < m; i++)
 			if (hits >> i & 1)
 				*sum += (uintptr_t)data[i];
 		found += __builtin_popcountll(hits);

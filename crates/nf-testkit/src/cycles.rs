@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 ///
 /// Each NF first processes every frame once, so that its tables are filled. Then samples are taken in turn. A sample is
 /// 0.3 ms of work, or the work done within 1 ms of wall-clock time, and continues with the next frames. Frames enter in
-/// bursts of 64, eight bursts a run; between runs the frames are restored, which is not counted but takes longer than
+/// bursts of 64, four bursts a run; between runs the frames are restored, which is not counted but takes longer than
 /// the work of a cheap NF.
 ///
 /// Time passes for the NFs in real time. An empty NF runs beside them as the baseline. The 5th percentile
@@ -72,7 +72,7 @@ const SAMPLE_WORK: Duration = Duration::from_micros(300);
 /// Maximum duration of a sample, including the time between runs; the last run may exceed it.
 const SAMPLE_TIMEOUT: Duration = Duration::from_millis(1);
 /// Number of bursts in a run: few enough to stay in the cache, like frames that a NIC has just delivered.
-const RUN_BURSTS: usize = 8;
+const RUN_BURSTS: usize = 4;
 
 /// The empty NF of the baseline.
 struct NoOp;

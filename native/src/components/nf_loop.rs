@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Length of the cyclic list of frames.
 pub(super) const FRAMES: usize = 65_536;
 /// Bursts that are prepared together.
-const BURSTS: usize = 8;
+const BURSTS: usize = 4;
 /// Minimum number of cycles of a sample.
 const SAMPLE_CYCLES: u64 = 1_000_000;
 

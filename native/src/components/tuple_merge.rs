@@ -292,7 +292,7 @@ impl TupleMerge {
         let mut best = [NONE; BURST];
         let mut cells = [NONE; BURST];
         for table in &self.tables {
-            let mut todo = (0..BURST).fold(0u32, |set, i| set | u32::from(best[i] > table.best) << i);
+            let mut todo = (0..BURST).fold(0u64, |set, i| set | u64::from(best[i] > table.best) << i);
             if todo == 0 {
                 // later tables have worse rules only
                 break;
