@@ -23,6 +23,7 @@ mod doctor;
 mod exit;
 mod image;
 mod import;
+mod instance;
 mod interrupt;
 mod lint;
 mod new;
@@ -36,7 +37,9 @@ mod run;
 #[cfg(feature = "measure")]
 mod session;
 mod source;
+mod stats;
 mod stdout;
+mod stop;
 mod table;
 mod template;
 #[cfg(feature = "measure")]
@@ -63,6 +66,7 @@ interrupted.
 
 Examples:
   bondstone run examples/demo.toml --for 10s
+  bondstone stats
 {measure}  bondstone check examples/demo.toml
   bondstone plan examples/demo.toml
   bondstone compile examples/demo.toml
@@ -90,6 +94,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Run),
+    Stats(stats::Stats),
+    Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
     #[cfg(feature = "measure")]
@@ -170,6 +176,8 @@ fn run(registry: &Registry) -> ExitCode {
         }
         Command::SandboxGuest { inner } => return sandbox::run_guest(registry, inner),
         Command::Run(run) => run.run(registry),
+        Command::Stats(stats) => stats.run(),
+        Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),
         #[cfg(feature = "measure")]

@@ -6,6 +6,7 @@ use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
+use control::{Hello, Refusal, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::Memory;
 use graph::Registry;
@@ -17,7 +18,8 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Runs a chain file: opens its ports, forwards packets along its chains, and counts every packet.
@@ -50,6 +52,10 @@ pub(crate) struct Run {
     memory: Option<ByteSize>,
     #[command(flatten)]
     placing: crate::plan::Placing,
+    /// Control socket for `bondstone stats` and `bondstone stop` [default: a file in /run/bondstone or
+    /// $XDG_RUNTIME_DIR/bondstone, where they look for it].
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -67,6 +73,8 @@ fn idle_description(idle: IdlePolicy) -> &'static str {
 
 enum Event {
     Interrupt,
+    /// A request of the control socket, with the channel for its result.
+    Request(Request, Sender<serde_json::Value>),
 }
 
 impl Run {
@@ -75,8 +83,12 @@ impl Run {
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
-        let (interrupt, events) = channel();
+        let (sender, events) = channel();
+        let interrupt = sender.clone();
         on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
+        if let Some(socket) = &self.control {
+            control::socket::check(socket).map_err(|e| Diagnostics(vec![e]))?;
+        }
         let memory = self.memory.map(|bytes| bytes.as_u64());
         for sandbox in &file.sandboxes {
             eprintln!("starting sandbox {}: {}", sandbox.name, sandbox.isolation.name());
@@ -113,6 +125,7 @@ impl Run {
             };
             eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
+        let server = self.serve(sender)?;
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
@@ -145,9 +158,21 @@ impl Run {
                     interrupted = true;
                     break;
                 }
+                // ignore errors: the client is gone
+                Ok(Event::Request(Request::Stats {}, result)) => {
+                    drop(result.send(serde_json::to_value(chains.snapshot())?));
+                }
+                Ok(Event::Request(Request::Stop {}, result)) => {
+                    drop(result.send(serde_json::Value::Null));
+                    eprintln!("note: stopped through the control socket");
+                    break;
+                }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
+        // first the receiver, so that no client waits for a result
+        drop(events);
+        drop(server);
         let summary = chains.stop();
         let printed = self.print(&summary);
         for error in &summary.errors {
@@ -163,6 +188,51 @@ impl Run {
             () => Exit::Success,
         };
         printed.map(|()| exit)
+    }
+
+    /// Serves the control socket. Without `--control`, a socket that cannot be created is only reported.
+    fn serve(&self, events: Sender<Event>) -> anyhow::Result<Option<Server>> {
+        let own = || {
+            let dir = control::runtime_directory()?;
+            Some(control::own_socket(&dir, &self.chain).map_err(|e| (dir, e)))
+        };
+        let socket = match (&self.control, own) {
+            (Some(socket), _) => socket.clone(),
+            (None, own) => match own() {
+                Some(Ok(socket)) => socket,
+                Some(Err((dir, e))) => {
+                    eprintln!("note: no control socket in {}: {e}", dir.display());
+                    return Ok(None);
+                }
+                None => return Ok(None),
+            },
+        };
+        // the main thread has the counts; results take it less than an interval of its events
+        let events = Mutex::new(events);
+        let handle = move |request, counters: &control::Counters| {
+            let (result, results) = channel();
+            let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
+            let ended = || Refusal::new("the run is ending");
+            sent.map_err(|_| ended())?;
+            let mut value: serde_json::Value = results.recv_timeout(RESULT_TIMEOUT).map_err(|_| ended())?;
+            if let Some(fields) = value.as_object_mut() {
+                fields.insert("control".to_owned(), counters.to_json());
+            }
+            Ok(value)
+        };
+        let hello = Hello::new(self.chain.display().to_string());
+        match Server::start(&socket, hello, handle) {
+            Ok(server) => Ok(Some(server)),
+            Err(e) if self.control.is_none() => {
+                eprintln!("note: no control socket {}: {e}", socket.display());
+                Ok(None)
+            }
+            Err(e) => Err(runtime::Error::Environment {
+                problem: format!("control socket {}: {e}", socket.display()),
+                remedy: "name another path, or stop the process that uses it".to_owned(),
+            }
+            .into()),
+        }
     }
 
     fn print(&self, summary: &Summary) -> anyhow::Result<()> {
@@ -188,6 +258,9 @@ fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
     let _ = command.exec();
     runtime::Error::HugePages { problem }
 }
+
+/// Longest wait for the main thread, which stops chains at the end.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of rows that are printed of an NF's table.
 const MAX_ROWS: usize = 20;
@@ -248,7 +321,7 @@ fn first_rows(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Returns the summary as text.
-fn text(s: &Summary) -> String {
+pub(crate) fn text(s: &Summary) -> String {
     let t = &s.totals;
     let mut out = format!("\n{}: {:.2} s on {}\n\n", s.file, s.seconds, s.memory);
 

@@ -8,7 +8,6 @@ mod key;
 mod live_rules;
 mod rule;
 mod rule_set;
-mod socket;
 mod stateful;
 mod stateless;
 mod updates;

@@ -9,6 +9,7 @@ mod book;
 mod captures;
 mod common;
 mod compile;
+mod control;
 mod cores;
 mod doctor;
 mod duts;

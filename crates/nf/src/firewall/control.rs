@@ -2,7 +2,7 @@
 
 use super::live_rules::LiveRules;
 use super::rule_set::{Edit, RuleSet};
-use super::socket::{close, listen};
+use ::control::socket::{close, listen};
 use diagnostics::Diagnostic;
 use logger::eprintln;
 use std::io::{BufRead, BufReader, Read as _, Write};

@@ -3,7 +3,7 @@
 
 use super::rule::{self, Action, FirewallRule};
 use super::rule_set::{Edit, RuleCounters, RuleSet, WorkerRules, compaction_delay};
-use super::socket::{self, SocketId};
+use ::control::socket::{self, SocketId};
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, SettingFiles};
 use logger::eprintln;
@@ -77,7 +77,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl LiveRules {
     pub(super) fn new(source: RuleSource) -> Result<Self, Diagnostic> {
         if let Some(socket) = &source.control {
-            socket::check(socket)?;
+            socket::check(socket).map_err(|e| e.key("control"))?;
         }
         let rule_set = RuleSet::new(source.read([].iter())?, source.default_action)?;
         Ok(LiveRules {

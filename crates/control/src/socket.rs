@@ -1,4 +1,5 @@
-//! File of the control socket.
+//! Files of UNIX sockets that are accessible to their owner alone from the start, and that survive neither their
+//! process nor a replacement.
 
 use diagnostics::Diagnostic;
 use std::fs::{DirBuilder, Permissions, remove_dir, remove_file, rename, set_permissions, symlink_metadata};
@@ -8,9 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// Checks the path of the control socket.
-pub(super) fn check(socket: &Path) -> Result<(), Diagnostic> {
-    let invalid =
-        |what: &str, remedy: &str| Err(Diagnostic::new(what).key("control").value(socket.display()).remedy(remedy));
+pub fn check(socket: &Path) -> Result<(), Diagnostic> {
+    let invalid = |what: &str, remedy: &str| Err(Diagnostic::new(what).value(socket.display()).remedy(remedy));
     match socket.parent() {
         Some(dir) if dir.as_os_str().is_empty() || dir.is_dir() => {}
         _ => return invalid("is in a directory that does not exist", "name a path in an existing directory"),
@@ -31,14 +31,14 @@ fn staging_dir(socket: &Path) -> PathBuf {
 }
 
 /// Device and inode of a socket.
-pub(super) type SocketId = (u64, u64);
+pub type SocketId = (u64, u64);
 
 fn socket_id(socket: &Path) -> Option<SocketId> {
     symlink_metadata(socket).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// Listens on the path, accessible to the owner alone, unless another process does.
-pub(super) fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)> {
+pub fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)> {
     match symlink_metadata(socket) {
         Ok(file) if !file.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
         Ok(_) => match UnixStream::connect(socket) {
@@ -65,7 +65,7 @@ pub(super) fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)>
 }
 
 /// Removes the socket and wakes the thread that accepts connections.
-pub(super) fn close(socket: &Path, was: SocketId) {
+pub fn close(socket: &Path, was: SocketId) {
     // another process may have replaced it
     if socket_id(socket) == Some(was) {
         // ignore errors: the listener may be closed already

@@ -1,0 +1,72 @@
+//! The instance that a command operates.
+
+use anyhow::Context as _;
+use control::{Client, ClientError};
+use diagnostics::{Diagnostic, Diagnostics};
+use std::path::{Path, PathBuf};
+
+/// Selects an instance.
+#[derive(clap::Args)]
+pub(crate) struct Instance {
+    /// Control socket, chain file, name of the chain file, or number of the process. It may be omitted if only one
+    /// instance runs.
+    #[arg(value_name = "INSTANCE")]
+    name: Option<String>,
+}
+
+impl Instance {
+    /// Connects to the instance.
+    pub(crate) fn connect(&self) -> anyhow::Result<Client> {
+        if let Some(socket) = self.name.as_deref().map(Path::new).filter(|path| is_socket(path)) {
+            return Client::connect(socket).map_err(|e| {
+                let remedy = match &e {
+                    ClientError::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                        "run this command as the user who runs the instance"
+                    }
+                    _ => "check whether the instance runs",
+                };
+                anyhow::Error::new(e).context(format!("{}: {remedy}", socket.display()))
+            });
+        }
+        let dir = control::runtime_directory();
+        let all = dir.as_deref().map(control::instances).unwrap_or_default();
+        let list = || all.iter().map(|(_, client)| describe(client)).collect::<Vec<_>>().join(", ");
+        let selected: Vec<usize> = (0..all.len()).filter(|&n| self.selects(&all[n].1)).collect();
+        let problem = match (&self.name, selected.len()) {
+            (_, 1) => return Ok(all.into_iter().nth(selected[0]).context("the selected instance")?.1),
+            (None, 0) => Diagnostic::new("no instance of bondstone run is running").remedy(match dir {
+                Some(dir) => format!("start one as this user; its control socket is in {}", dir.display()),
+                None => "set XDG_RUNTIME_DIR, or name the control socket of the instance".to_owned(),
+            }),
+            (None, _) => Diagnostic::new("several instances are running").remedy(format!("name one of {}", list())),
+            (Some(name), 0) if all.is_empty() => Diagnostic::new("is not running").value(name),
+            (Some(name), 0) => Diagnostic::new("is not running").value(name).remedy(format!("name one of {}", list())),
+            (Some(name), _) => {
+                let remedy = format!("name the process of one of {}", list());
+                Diagnostic::new("is the name of several instances").value(name).remedy(remedy)
+            }
+        };
+        Err(Diagnostics(vec![problem]).into())
+    }
+
+    fn selects(&self, client: &Client) -> bool {
+        let hello = client.hello();
+        self.name.as_ref().is_none_or(|name| {
+            let file = PathBuf::from(&hello.file);
+            *name == hello.file
+                || name.parse() == Ok(hello.pid)
+                || file.file_stem().is_some_and(|stem| stem.to_string_lossy() == *name)
+                || file.file_name() == Path::new(name).file_name()
+        })
+    }
+}
+
+/// Returns the file and the process of an instance.
+fn describe(client: &Client) -> String {
+    format!("{} (process {})", client.hello().file, client.hello().pid)
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    path.metadata().is_ok_and(|file| file.file_type().is_socket())
+}

@@ -1,0 +1,6 @@
+//! Prints the JSON Schema: `cargo run -p bondstone-control --example schema > crates/control/schema/control-1.json`.
+#![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
+
+fn main() {
+    println!("{:#}", control::schema());
+}

@@ -1,0 +1,53 @@
+//! The directory of the sockets of one user.
+
+use crate::client::Client;
+use std::fs::{DirBuilder, read_dir};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// Environment variable that names another directory.
+const VARIABLE: &str = "BONDSTONE_RUNTIME_DIR";
+
+/// Returns the directory of the sockets: `$BONDSTONE_RUNTIME_DIR`, `/run/bondstone` for root, otherwise `bondstone` in
+/// `$XDG_RUNTIME_DIR`; `None` if a user has none of them.
+pub fn runtime_directory() -> Option<PathBuf> {
+    if let Some(dir) = std::env::var_os(VARIABLE).filter(|dir| !dir.is_empty()) {
+        return Some(dir.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Some("/run/bondstone".into());
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join("bondstone"))
+}
+
+/// Returns the socket of this process, which runs `file`: its name without extension and the number of the process.
+/// Creates the directory, and removes sockets that killed processes have left in it.
+///
+/// # Errors
+/// The directory cannot be created.
+pub fn own_socket(dir: &Path, file: &Path) -> std::io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    for socket in sockets(dir) {
+        if matches!(std::os::unix::net::UnixStream::connect(&socket), Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused)
+        {
+            // ignore errors: it belongs to another user, or is gone
+            let _ = std::fs::remove_file(&socket);
+        }
+    }
+    let stem: String = file.file_stem().unwrap_or_default().to_string_lossy().chars().take(40).collect();
+    Ok(dir.join(format!("{stem}-{}.sock", std::process::id())))
+}
+
+/// Returns the sockets in a directory, in order.
+fn sockets(dir: &Path) -> Vec<PathBuf> {
+    let entries = read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect();
+    all.sort();
+    all
+}
+
+/// Connects to all running instances whose sockets are in a directory.
+pub fn instances(dir: &Path) -> Vec<(PathBuf, Client)> {
+    let connect = |path: PathBuf| Client::connect(&path).ok().map(|client| (path, client));
+    sockets(dir).into_iter().filter_map(connect).collect()
+}

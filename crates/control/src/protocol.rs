@@ -1,0 +1,119 @@
+//! Requests and responses.
+
+use diagnostics::Diagnostic;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol. It changes when a request or a response loses a field, or a field changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// Longest request in bytes, its line feed included.
+pub const MAX_LINE_LEN: usize = 64 << 10;
+
+/// The first line that a server sends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hello {
+    /// Version of the protocol.
+    pub protocol: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Process of the server.
+    pub pid: u32,
+    /// Chain file that it runs.
+    pub file: String,
+}
+
+impl Hello {
+    /// Returns the greeting of this process, which runs `file`.
+    pub fn new(file: String) -> Self {
+        Hello { protocol: VERSION, version: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id(), file }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Returns the counts so far, as `run --json` prints them at the end.
+    Stats {},
+    /// Stops the run as Ctrl-C does, without waiting for its end.
+    Stop {},
+}
+
+/// A refused request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Refusal {
+    /// The problem.
+    pub problem: String,
+    /// The invalid value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Remedy, addressed to the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+impl Refusal {
+    /// Creates a refusal without value and remedy.
+    pub fn new(problem: impl Into<String>) -> Self {
+        Diagnostic::new(problem).into()
+    }
+}
+
+impl From<Diagnostic> for Refusal {
+    fn from(Diagnostic { problem, value, remedy, .. }: Diagnostic) -> Self {
+        Refusal { problem, value, remedy }
+    }
+}
+
+impl core::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{value:?}: {}", self.problem)?,
+            None => f.write_str(&self.problem)?,
+        }
+        self.remedy.iter().try_for_each(|remedy| write!(f, "\n  help: {remedy}"))
+    }
+}
+
+/// A response.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Response {
+    /// The result of the request.
+    Ok(serde_json::Value),
+    /// The request was refused.
+    Error(Refusal),
+}
+
+/// Returns the JSON Schema of the greeting, requests and responses.
+pub fn schema() -> serde_json::Value {
+    /// Lines of the control socket.
+    #[derive(JsonSchema)]
+    #[allow(dead_code, reason = "describes the protocol")]
+    struct Protocol {
+        hello: Hello,
+        request: Request,
+        response: Response,
+    }
+    serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_tagged_objects() {
+        assert_eq!(serde_json::to_string(&Request::Stats {}).unwrap(), r#"{"request":"stats"}"#);
+        for invalid in [r#"{"request":"stats","of":1}"#, r#"{"request":"start"}"#, "{}", "[]", "7"] {
+            assert!(serde_json::from_str::<Request>(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn the_schema_is_the_published_one() {
+        let published = include_str!("../schema/control-1.json");
+        assert_eq!(format!("{:#}\n", schema()), published, "cargo run -p bondstone-control --example schema");
+    }
+}
