@@ -114,6 +114,6 @@ mod tests {
     #[test]
     fn the_schema_is_the_published_one() {
         let published = include_str!("../schema/control-1.json");
-        assert_eq!(format!("{:#}\n", schema()), published, "cargo run -p bondstone-control --example schema");
+        assert_eq!(format!("{:#}\n", schema()), published, "cargo run -p bondstone-control --example control_schema");
     }
 }

@@ -1,4 +1,4 @@
-//! Prints the JSON Schema: `cargo run -p bondstone-control --example schema > crates/control/schema/control-1.json`.
+//! Prints the JSON Schema: `cargo run -p bondstone-control --example control_schema > crates/control/schema/control-1.json`.
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "a program that prints its results")]
 
 fn main() {
