@@ -42,6 +42,7 @@ mod stdout;
 mod stop;
 mod table;
 mod template;
+mod top;
 #[cfg(feature = "measure")]
 mod trend;
 
@@ -95,6 +96,7 @@ struct Cli {
 enum Command {
     Run(run::Run),
     Stats(stats::Stats),
+    Top(top::Top),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -177,6 +179,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::SandboxGuest { inner } => return sandbox::run_guest(registry, inner),
         Command::Run(run) => run.run(registry),
         Command::Stats(stats) => stats.run(),
+        Command::Top(top) => top.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),

@@ -51,6 +51,17 @@ fn a_run_is_observed_and_stopped() {
     let text = command(&dir, &["stats", edge.to_str().unwrap()]);
     assert!(text.out.contains("hops") && text.out.contains("  received "), "{}", text.out);
 
+    let rates = read(&["top", "--once", "--json", "--interval", "200ms"]);
+    assert!(rates["received"].as_f64().unwrap() > 0.0 && rates["nfs"][0]["name"] == "hops", "{rates}");
+    let screen = command(&dir, &["top", "--once", "--interval", "100ms", "--filter", "hop"]);
+    assert_eq!(screen.status, Some(0), "{}", screen.err);
+    assert!(screen.out.contains("edge.toml") && screen.out.contains("hops  ttl"), "{}", screen.out);
+    assert!(
+        !screen.out.contains("null") && screen.out.lines().all(|line| line.chars().count() <= 200),
+        "{}",
+        screen.out
+    );
+
     let socket = std::fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
