@@ -8,6 +8,7 @@ use super::tree::{Entry, Tree};
 
 /// Packets looked up together at most: bits of a set.
 pub const BURST: usize = 64;
+const _: () = assert!(BURST == u64::BITS as usize);
 
 /// Instruction sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +156,30 @@ fn filled<const W: usize, const N: usize>(keys: &[[u32; W]]) -> [[u32; W]; N] {
     let mut whole = [[0; W]; N];
     whole[..keys.len()].copy_from_slice(keys);
     whole
+}
+
+/// A function that passes up to [`BURST`] keys to `flat` of the same module: `$one` prepares the keys of a vector, `$sides`
+/// those of a whole burst.
+#[cfg(target_arch = "x86_64")]
+macro_rules! flat_keys {
+    ($(#[$features:meta])* $name:ident, $one:ident, $sides:ident, $addresses:literal, $words:literal) => {
+        /// `flat` for keys as they stand in memory.
+        $(#[$features])*
+        #[inline]
+        pub(in super::super) fn $name(
+            rules: &[Flat<$addresses>],
+            keys: &[[u32; $words]],
+            found: impl FnMut(u32, u64),
+        ) -> u64 {
+            match keys.first_chunk() {
+                Some(full) => flat(rules, &$sides(full), BURST, found),
+                None if keys.len() <= WIDTH => {
+                    flat(rules, &[$one(&filled::<$words, WIDTH>(keys), 0)], keys.len(), found)
+                }
+                None => flat(rules, &$sides(&filled(keys)), keys.len(), found),
+            }
+        }
+    };
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -98,16 +98,14 @@ fn sides4(keys: &[[u32; 4]; BURST]) -> [Side<1>; BURST / WIDTH] {
     [four(keys, 0), four(keys, 16), four(keys, 32), four(keys, 48)]
 }
 
-/// [`flat`] for IPv4 keys as they stand in memory.
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-pub(in super::super) fn flat4(rules: &[Flat<1>], keys: &[[u32; 4]], found: impl FnMut(u32, u64)) -> u64 {
-    match keys.first_chunk() {
-        Some(full) => flat(rules, &sides4(full), BURST, found),
-        None if keys.len() <= WIDTH => flat(rules, &[four(&filled::<4, WIDTH>(keys), 0)], keys.len(), found),
-        None => flat(rules, &sides4(&filled(keys)), keys.len(), found),
-    }
-}
+flat_keys!(
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+    flat4,
+    four,
+    sides4,
+    1,
+    4
+);
 
 /// Returns the sides of a whole burst; written out, as a closure for each part is not inlined.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
@@ -116,16 +114,14 @@ fn sides10(keys: &[[u32; 10]; BURST]) -> [Side<4>; BURST / WIDTH] {
     [ten(keys, 0), ten(keys, 16), ten(keys, 32), ten(keys, 48)]
 }
 
-/// [`flat`] for IPv6 keys.
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-pub(in super::super) fn flat6(rules: &[Flat<4>], keys: &[[u32; 10]], found: impl FnMut(u32, u64)) -> u64 {
-    match keys.first_chunk() {
-        Some(full) => flat(rules, &sides10(full), BURST, found),
-        None if keys.len() <= WIDTH => flat(rules, &[ten(&filled::<10, WIDTH>(keys), 0)], keys.len(), found),
-        None => flat(rules, &sides10(&filled(keys)), keys.len(), found),
-    }
-}
+flat_keys!(
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+    flat6,
+    ten,
+    sides10,
+    4,
+    10
+);
 
 /// The first of a few rules that match, for `n` packets of `P` times sixteen: rule after rule against all of them.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")]
