@@ -86,20 +86,16 @@ impl Translation {
         let (old, new) = (bytes(old, old_port), bytes(new, new_port));
         // the ICMP checksum covers no pseudo header
         let from = if protocol == IpProtocol::ICMPV4.0 { 4 } else { 0 };
-        Translation {
+        let mut t = Translation {
             address: [new[0], new[1], new[2], new[3]],
             port: [new[4], new[5]],
             ip: ChecksumDelta::new(&old[..4], &new[..4]),
             upper: ChecksumDelta::new(&old[from..], &new[from..]),
             flags_seen: 0,
             changing: 0,
-        }
-        .with_flags_seen(if protocol == IpProtocol::TCP.0 { 0 } else { DATA })
-    }
-
-    fn with_flags_seen(mut self, flags: u8) -> Self {
-        self.set_flags_seen(flags);
-        self
+        };
+        t.set_flags_seen(if protocol == IpProtocol::TCP.0 { 0 } else { DATA });
+        t
     }
 
     pub(super) fn flags_seen(&self) -> u8 {
