@@ -1,6 +1,5 @@
 //! The instance that a command operates.
 
-use anyhow::Context as _;
 use control::{Client, ClientError};
 use diagnostics::{Diagnostic, Diagnostics};
 use std::path::{Path, PathBuf};
@@ -29,11 +28,13 @@ impl Instance {
             });
         }
         let dir = control::runtime_directory();
-        let all = dir.as_deref().map(control::instances).unwrap_or_default();
-        let list = || all.iter().map(|(_, client)| describe(client)).collect::<Vec<_>>().join(", ");
+        let mut all = dir.as_deref().map(control::instances).unwrap_or_default();
         let selected: Vec<usize> = (0..all.len()).filter(|&n| self.selects(&all[n].1)).collect();
+        if let [one] = selected[..] {
+            return Ok(all.swap_remove(one).1);
+        }
+        let list = || all.iter().map(|(_, client)| describe(client)).collect::<Vec<_>>().join(", ");
         let problem = match (&self.name, selected.len()) {
-            (_, 1) => return Ok(all.into_iter().nth(selected[0]).context("the selected instance")?.1),
             (None, 0) => Diagnostic::new("no instance of bondstone run is running").remedy(match dir {
                 Some(dir) => format!("start one as this user; its control socket is in {}", dir.display()),
                 None => "set XDG_RUNTIME_DIR, or name the control socket of the instance".to_owned(),

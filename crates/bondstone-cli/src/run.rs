@@ -52,7 +52,7 @@ pub(crate) struct Run {
     memory: Option<ByteSize>,
     #[command(flatten)]
     placing: crate::plan::Placing,
-    /// Control socket for `bondstone stats` and `bondstone stop` [default: a file in /run/bondstone or
+    /// Control socket for `bondstone stats`, `top` and `stop` [default: a file in /run/bondstone or
     /// $XDG_RUNTIME_DIR/bondstone, where they look for it].
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -192,19 +192,15 @@ impl Run {
 
     /// Serves the control socket. Without `--control`, a socket that cannot be created is only reported.
     fn serve(&self, events: Sender<Event>) -> anyhow::Result<Option<Server>> {
-        let own = || {
-            let dir = control::runtime_directory()?;
-            Some(control::own_socket(&dir, &self.chain).map_err(|e| (dir, e)))
-        };
-        let socket = match (&self.control, own) {
+        let socket = match (&self.control, control::runtime_directory()) {
             (Some(socket), _) => socket.clone(),
-            (None, own) => match own() {
-                Some(Ok(socket)) => socket,
-                Some(Err((dir, e))) => {
+            (None, None) => return Ok(None),
+            (None, Some(dir)) => match control::own_socket(&dir, &self.chain) {
+                Ok(socket) => socket,
+                Err(e) => {
                     eprintln!("note: no control socket in {}: {e}", dir.display());
                     return Ok(None);
                 }
-                None => return Ok(None),
             },
         };
         // the main thread has the counts; results take it less than an interval of its events

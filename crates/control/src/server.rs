@@ -86,11 +86,6 @@ impl Server {
             }
         }
     }
-
-    /// Returns the path of the socket.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Drop for Server {
@@ -154,7 +149,7 @@ fn send(mut stream: &UnixStream, line: &impl serde::Serialize) -> std::io::Resul
     stream.write_all(&line)
 }
 
-/// What a client sent.
+/// Result of reading a line.
 enum Line {
     Whole,
     TooLong,

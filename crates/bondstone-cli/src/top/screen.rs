@@ -41,7 +41,7 @@ impl Sort {
     }
 }
 
-/// What is shown, and how.
+/// Order and selection of the rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     pub(crate) sort: Sort,
