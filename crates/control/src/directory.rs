@@ -34,8 +34,21 @@ pub fn own_socket(dir: &Path, file: &Path) -> std::io::Result<PathBuf> {
             let _ = std::fs::remove_file(&socket);
         }
     }
+    remove_staging_directories(dir);
     let stem: String = file.file_stem().unwrap_or_default().to_string_lossy().chars().take(40).collect();
     Ok(dir.join(format!("{stem}-{}.sock", std::process::id())))
+}
+
+/// Removes what processes that were killed while they created their socket have left: directories `.PID`.
+fn remove_staging_directories(dir: &Path) {
+    for entry in read_dir(dir).into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.strip_prefix('.')?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // ignore errors: it belongs to another user, or is gone
+            let _ = std::fs::remove_file(entry.path().join("s"));
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Returns the sockets in a directory, in order.
@@ -50,4 +63,25 @@ fn sockets(dir: &Path) -> Vec<PathBuf> {
 pub fn instances(dir: &Path) -> Vec<(PathBuf, Client)> {
     let connect = |path: PathBuf| Client::connect(&path).ok().map(|client| (path, client));
     sockets(dir).into_iter().filter_map(connect).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = format!(".{}", std::process::id());
+        // above the greatest number of a process
+        for name in [".4294967295", &own, ".other"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join(".4294967295/s"), "").unwrap();
+        own_socket(dir.path(), Path::new("edge.toml")).unwrap();
+        let mut left: Vec<_> =
+            read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        assert_eq!(left, [own, ".other".to_owned()]);
+    }
 }
