@@ -252,7 +252,7 @@ impl Receiver {
         let probe = match Probe::read_at(frame, self.at) {
             (Reading::Probe(probe), place) => {
                 if self.payload && !payload_intact(frame, place) {
-                    return self.damaged();
+                    return self.damaged_payload(probe);
                 }
                 probe
             }
@@ -316,6 +316,17 @@ impl Receiver {
         }
         if let Some(variation) = &mut watch.variation {
             variation.arrive(number, self.scale.ns(age));
+        }
+    }
+
+    /// A packet of an earlier trial that was held up is no corrupt one of this trial.
+    #[cold]
+    fn damaged_payload(&mut self, probe: Probe) -> Arrival {
+        match self.streams.get_mut(usize::from(probe.stream)) {
+            Some(Some(sequence)) if sequence.is_stale(probe.sequence) => {
+                Arrival::Probe(sequence.arrive(probe.sequence))
+            }
+            _ => self.damaged(),
         }
     }
 
@@ -461,18 +472,24 @@ mod tests {
         let mut damaged = frame(&template, 0, 0, Probe { sequence: 101, ..Probe::default() });
         damaged[50] ^= 1;
         assert_eq!(receiver.take(&damaged, 0), Arrival::Corrupt);
+        receiver.check_payload();
+        for (number, expected) in [(101, Arrival::Corrupt), (98, Arrival::Probe(Is::Stale))] {
+            let mut damaged = frame(&template, 0, 0, Probe { sequence: number, ..Probe::default() });
+            *damaged.last_mut().unwrap() ^= 1;
+            assert_eq!(receiver.take(&damaged, 0), expected);
+        }
         let expected = Totals {
             sent: 10,
             received: 3,
             lost: 7,
             duplicate: 1,
             reordered: 1,
-            corrupt: 2,
+            corrupt: 3,
             late: 0,
-            stale: 1,
+            stale: 2,
             foreign: 1,
             other_stream: 1,
-            frames: 9,
+            frames: 11,
         };
         assert_eq!(receiver.totals(10), expected);
         // 2 GHz: 2000, 4000 and 6000 ticks.

@@ -128,6 +128,11 @@ impl Sequence {
         self.next.saturating_add_signed(self.ahead(number))
     }
 
+    /// Returns true if `number` lies below the first.
+    pub fn is_stale(&self, number: u64) -> bool {
+        self.next.checked_add_signed(self.ahead(number)).is_none_or(|number| number < self.first)
+    }
+
     /// Returns the distance of a number from the highest seen plus one.
     #[inline(always)]
     fn ahead(&self, number: u64) -> i64 {
