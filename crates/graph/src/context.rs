@@ -6,7 +6,7 @@ pub use hold_queue::HoldQueue;
 pub(crate) use hold_queue::LostCount;
 
 use crate::exit::Exit;
-use crate::hop::{CurrentHop, Hop, PathId};
+use crate::hop::{CurrentHop, PathId};
 use crate::named_enum::Numbered;
 use crate::stats::{CommonDrop, Counter, NodeStats};
 use packet::{Batch, Packet, Pool};
@@ -55,8 +55,10 @@ pub struct Context<'a> {
     pub(crate) outbox: &'a mut [Vec<Packet>],
     pub(crate) stats: &'a NodeStats,
     pub(crate) lost: &'a LostCount,
-    /// First hop of the node by each input.
-    pub(crate) first_hops: &'a [Option<Hop>],
+    /// First path of the node by each input.
+    pub(crate) first_paths: &'a [Option<PathId>],
+    /// Path of the batch.
+    pub(crate) path: PathId,
 }
 
 /// State that the nodes of a graph share, and the effects of the running node on packets outside its batch.
@@ -165,13 +167,13 @@ impl Context<'_> {
     /// Returns the path that the batch arrived on; in [`Node::on_timer`](crate::Node::on_timer) the first path of the
     /// node.
     pub fn path(&self) -> PathId {
-        PathId(self.state.current_hop.hop().unwrap_or(Hop(0)))
+        self.path
     }
 
     /// Returns the first path that enters the node by `input`, or `None` if there is none. For packets that a node
     /// sends back in the other direction.
     pub fn path_from_input(&self, input: u8) -> Option<PathId> {
-        self.first_hops.get(usize::from(input)).copied().flatten().map(PathId)
+        self.first_paths.get(usize::from(input)).copied().flatten()
     }
 
     /// Appends a packet to a queue of the node.

@@ -3,8 +3,10 @@
 mod blueprint;
 mod fused;
 mod placed_segment;
+mod replacement;
 
 pub use blueprint::{Blueprint, HopPlan, NodePlan};
+pub use replacement::{NewNode, Replacement};
 
 use crate::context::{BatchState, Context, LostCount};
 use crate::hop::{CurrentHop, Hop, PathId, Target};
@@ -53,7 +55,7 @@ impl PreparedNode {
 }
 
 fn published(node: &dyn Node) -> Published {
-    Published { counters: node.counters(), gauges: node.gauges(), table: node.stats_table() }
+    Published { counters: node.counters(), gauges: node.gauges(), table: node.stats_table(), fused: vec![] }
 }
 
 /// The nodes of one worker and the edges between them.
@@ -105,10 +107,13 @@ pub struct Graph {
     visits: u64,
     /// Index in its segment of the node that has panicked.
     panicked: Cell<u8>,
+    /// Number of the next path that this graph or one that replaces it has.
+    next_path: u32,
 }
 
 struct HopState {
     plan: HopPlan,
+    path: PathId,
     /// Emitted packets, by output.
     outbox: Box<[Vec<Packet>]>,
     /// Segment that begins with the hop.
@@ -131,6 +136,10 @@ impl Node for QuarantinedNode {
     }
 }
 
+fn quarantined(hops: &[HopState]) -> Box<dyn Node> {
+    Box::new(QuarantinedNode { fail_open: hops.iter().map(|hop| hop.plan.fail_open).collect() })
+}
+
 impl Drop for Graph {
     /// Drops every node, also after one of them panics.
     fn drop(&mut self) {
@@ -151,18 +160,13 @@ impl Graph {
             blueprint.hops.iter().all(|h| (h.node as usize) < nodes.len() && exists(&h.next)),
             "hops refer to existing nodes and hops"
         );
-        let first_hops = |node: usize| {
-            let inputs = blueprint.hops.iter().filter(|h| h.node as usize == node).map(|h| h.input);
-            let first = |input| blueprint.hops.iter().position(|h| h.node as usize == node && h.input == input);
-            (0..=inputs.max().unwrap_or(0)).map(|input| first(input).map(|hop| Hop(hop as u16))).collect()
-        };
         let slots = nodes.into_iter().zip(&blueprint.nodes).enumerate().map(|(index, (node, plan))| {
             assert!(plan.edges.iter().all(exists), "edges lead to existing hops");
             NodeSlot {
                 name: plan.name.clone(),
                 stats: Arc::new(NodeStats::new(node.drops(), published(&*node))),
                 lost: LostCount::default(),
-                first_hops: first_hops(index),
+                first_paths: blueprint.first_hops(index as u16).map(|hop| hop.map(|hop| PathId(hop as u32))).collect(),
                 edges: plan.edges.clone().into(),
                 interval: node.interval(),
                 last_timer: Duration::ZERO,
@@ -170,12 +174,13 @@ impl Graph {
             }
         });
         let nodes: Box<[NodeSlot]> = slots.collect();
-        let hop_state = |plan: &HopPlan| {
+        let hop_state = |(hop, plan): (usize, &HopPlan)| {
             let edges = nodes[plan.node as usize].edges.iter();
-            HopState { plan: *plan, outbox: edges.map(|_| Vec::with_capacity(2 * BURST)).collect(), segment: None }
+            let outbox = edges.map(|_| Vec::with_capacity(2 * BURST)).collect();
+            HopState { plan: *plan, path: PathId(hop as u32), outbox, segment: None }
         };
         Graph {
-            hops: blueprint.hops.iter().map(hop_state).collect(),
+            hops: blueprint.hops.iter().enumerate().map(hop_state).collect(),
             nodes,
             segments: Box::default(),
             backlog: Vec::with_capacity(16),
@@ -183,6 +188,7 @@ impl Graph {
             entered: 0,
             visits: 0,
             panicked: Cell::default(),
+            next_path: blueprint.hops.len() as u32,
         }
     }
 
@@ -214,15 +220,15 @@ impl Graph {
                 }
                 continue;
             }
-            let HopState { plan, outbox, .. } = &mut self.hops[at.0 as usize];
-            let plan = *plan;
+            let HopState { plan, path, outbox, .. } = &mut self.hops[at.0 as usize];
+            let (plan, path) = (*plan, *path);
             let slot = &mut self.nodes[plan.node as usize];
             let n = batch.len();
             slot.stats.packets.add(n as u64);
             self.entered = n;
             self.state.current_hop.set(at, &mut self.visits);
-            let NodeSlot { stats, lost, first_hops, node, .. } = slot;
-            let mut cx = Context { state: &mut self.state, outbox, stats, lost, first_hops };
+            let NodeSlot { stats, lost, first_paths, node, .. } = slot;
+            let mut cx = Context { state: &mut self.state, outbox, stats, lost, first_paths, path };
             node.get_mut().process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
@@ -271,10 +277,14 @@ impl Graph {
         let BatchState { to_free, dropped, emitted, created, held, released, rerouted, .. } = &mut self.state;
         to_free.clear();
         let node = self.hops[at.0 as usize].plan.node;
-        for (PathId(hop), packet) in rerouted.drain(..) {
-            // the path of another node is not valid here
-            let own = self.hops.get(hop.0 as usize).is_some_and(|h| h.plan.node == node);
-            let hop = if own { hop } else { at };
+        let mut no_path = 0;
+        for (path, packet) in rerouted.drain(..) {
+            let hop = self.hops.iter().position(|h| h.path == path && h.plan.node == node);
+            // the path of another node, or one that a replaced graph had
+            let Some(hop) = hop.map(|hop| Hop(hop as u16)) else {
+                no_path += 1;
+                continue;
+            };
             let out = &mut self.hops[hop.0 as usize].outbox[0];
             if out.is_empty() {
                 self.backlog.push((hop, 0));
@@ -283,6 +293,7 @@ impl Graph {
         }
         let (entered, left) = (n + *created + *released, batch.len() + *dropped + *emitted + *held);
         let NodeSlot { stats, lost, .. } = &self.nodes[node as usize];
+        stats.count_common_drops(CommonDrop::NoEdge, no_path);
         match entered.cmp(&left) {
             core::cmp::Ordering::Greater => stats.count_common_drops(CommonDrop::Vanished, (entered - left) as u64),
             // packets that it had kept outside a hold queue and that were counted as vanished
@@ -310,9 +321,10 @@ impl Graph {
             let Some(at) = self.hops.iter().position(|h| h.plan.node as usize == node) else { continue };
             self.entered = 0;
             self.state.current_hop.set(Hop(at as u16), &mut self.visits);
-            let outbox = &mut self.hops[at].outbox;
-            let NodeSlot { stats, lost, first_hops, node, .. } = slot;
-            node.get_mut().on_timer(&mut Context { state: &mut self.state, outbox, stats, lost, first_hops });
+            let HopState { outbox, path, .. } = &mut self.hops[at];
+            let NodeSlot { stats, lost, first_paths, node, .. } = slot;
+            let mut cx = Context { state: &mut self.state, outbox, stats, lost, first_paths, path: *path };
+            node.get_mut().on_timer(&mut cx);
             self.state.current_hop.clear();
             self.state.output = 0;
             self.reconcile(Hop(at as u16), 0, &Batch::new());
@@ -421,8 +433,7 @@ impl Graph {
         slot.interval = None;
         let packets = in_graph + held;
         slot.stats.count_common_drops(CommonDrop::NfPanic, packets);
-        let fail_open = self.hops.iter().map(|h| h.plan.fail_open).collect();
-        let old = slot.node.replace(Box::new(QuarantinedNode { fail_open }));
+        let old = slot.node.replace(quarantined(&self.hops));
         Ok(NodePanic { node, message, packets, old })
     }
 

@@ -12,9 +12,10 @@ pub struct Hop(pub u16);
 /// One of the paths through a node.
 ///
 /// A node that holds packets keeps the path of each ([`Context::release`](crate::Context::release) returns it), because
-/// the first output continues along the path that the packet arrived on.
+/// the first output continues along the path that the packet arrived on. It stays valid while the graph is
+/// [replaced](crate::Replacement), as long as the path exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathId(pub(crate) Hop);
+pub struct PathId(pub(crate) u32);
 
 /// The destination of packets that leave a node or enter a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

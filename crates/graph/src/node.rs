@@ -56,6 +56,34 @@ pub trait Node: Any + Send {
         None
     }
 
+    /// Takes over the state of the node that this one replaces, as the settings of its NF have changed: connections,
+    /// learned addresses, held packets. Called between batches on the worker, so it takes a constant time and moves
+    /// whole tables; what is left in `old` is dropped elsewhere. Nodes keep nothing by default.
+    ///
+    /// ```
+    /// use graph::{Context, Node};
+    /// use packet::Batch;
+    /// use std::any::Any;
+    /// use std::collections::HashSet;
+    ///
+    /// /// Drops all but the first packet of each length.
+    /// struct FirstOfLength(HashSet<usize>);
+    /// impl Node for FirstOfLength {
+    ///     fn drops(&self) -> &[&'static str] {
+    ///         &["seen"]
+    ///     }
+    ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    ///         batch.extract_if(|p| (!self.0.insert(p.len())).then_some(()), |(), packet| cx.drop(0, packet));
+    ///     }
+    ///     fn take_over(&mut self, old: &mut dyn Any) {
+    ///         if let Some(old) = old.downcast_mut::<FirstOfLength>() {
+    ///             std::mem::swap(&mut self.0, &mut old.0);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn take_over(&mut self, _old: &mut dyn Any) {}
+
     /// Updates counters and table a last time before the worker ends.
     fn finish(&mut self) {}
 
@@ -200,6 +228,14 @@ impl<A: Node, B: Node> Node for Either<A, B> {
 
     fn stats_table(&self) -> Option<Arc<StatsTable>> {
         delegate!(self, node => node.stats_table())
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        match (self, old.downcast_mut::<Self>()) {
+            (Either::A(node), Some(Either::A(old))) => node.take_over(old),
+            (Either::B(node), Some(Either::B(old))) => node.take_over(old),
+            _ => {}
+        }
     }
 
     fn finish(&mut self) {

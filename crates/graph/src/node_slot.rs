@@ -1,7 +1,7 @@
 //! A node in a graph, with what the graph keeps for it.
 
 use crate::context::LostCount;
-use crate::hop::{Hop, Target};
+use crate::hop::{PathId, Target};
 use crate::node::Node;
 use crate::stats::NodeStats;
 use core::cell::RefCell;
@@ -16,8 +16,8 @@ pub(crate) struct NodeSlot {
     pub(crate) stats: Arc<NodeStats>,
     pub(crate) lost: LostCount,
     pub(crate) edges: Box<[Target]>,
-    /// First hop by each input.
-    pub(crate) first_hops: Box<[Option<Hop>]>,
+    /// First path by each input.
+    pub(crate) first_paths: Box<[Option<PathId>]>,
     pub(crate) interval: Option<Duration>,
     pub(crate) last_timer: Duration,
 }

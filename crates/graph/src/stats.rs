@@ -7,7 +7,7 @@ pub use counter::Counter;
 pub use table::{Row, StatsTable};
 
 use crate::named_enum::{Named, Numbered};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 crate::named_enum! {
     /// Drop reasons that every node has in addition to its own.
@@ -16,7 +16,7 @@ crate::named_enum! {
         NfPanic = "nf_panic",
         /// The node neither emitted, held nor dropped the packet, or lost the queue that held it.
         Vanished = "vanished",
-        /// The packet left by an output that no edge connects.
+        /// The packet left by an output that no edge connects, or by a path that no longer exists.
         NoEdge = "no_edge",
     }
 }
@@ -37,8 +37,6 @@ pub struct NodeStats {
     pub timed_packets: Counter,
     /// Number of timed batches.
     pub timed_batches: Counter,
-    /// Names of the nodes whose cycles are counted here, as the graph fuses them with this one; set if there are any.
-    pub fused: OnceLock<Vec<String>>,
     /// Number of times that the node was rebuilt after a panic.
     pub restarts: Counter,
     /// Names of the drop reasons: those of the node, then those of [`CommonDrop`].
@@ -55,6 +53,7 @@ pub(crate) struct Published {
     /// Names of those counters that are gauges.
     pub(crate) gauges: Vec<&'static str>,
     pub(crate) table: Option<Arc<StatsTable>>,
+    pub(crate) fused: Vec<String>,
 }
 
 impl NodeStats {
@@ -75,7 +74,19 @@ impl NodeStats {
 
     /// Replaces the counters and the table of the node.
     pub(crate) fn publish(&self, published: Published) {
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        let mut current = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let fused = core::mem::take(&mut current.fused);
+        *current = Published { fused, ..published };
+    }
+
+    /// Sets the names of the nodes whose cycles are counted here.
+    pub(crate) fn set_fused(&self, names: Vec<String>) {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).fused = names;
+    }
+
+    /// Returns the names of the nodes whose cycles are counted here, as the graph fuses them with this one.
+    pub fn fused(&self) -> Vec<String> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).fused.clone()
     }
 
     /// Replaces the counters of the node and returns the previous ones.

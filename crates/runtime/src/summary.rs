@@ -415,7 +415,7 @@ impl NfSummary {
             self.table.get_or_insert_default().add(&table);
         }
         self.restarts += stats.restarts.get();
-        self.fused.extend(stats.fused.get().into_iter().flatten().cloned());
+        self.fused.extend(stats.fused());
         self.gauges.extend(stats.gauges().iter().map(|name| (*name).to_owned()));
         for (name, count) in stats.counters() {
             *self.counters.entry(name).or_default() += count.get();

@@ -56,6 +56,13 @@ impl Blueprint {
         std::iter::once(plan.next).chain(self.nodes[plan.node as usize].edges.iter().skip(1).copied())
     }
 
+    /// Returns the first hop of a node by each of its inputs.
+    pub(super) fn first_hops(&self, node: u16) -> impl Iterator<Item = Option<usize>> {
+        let inputs = self.hops.iter().filter(move |hop| hop.node == node).map(|hop| hop.input);
+        let first = move |input| self.hops.iter().position(|hop| hop.node == node && hop.input == input);
+        (0..=inputs.max().unwrap_or(0)).map(first)
+    }
+
     /// Returns the nodes of a cycle through which packets could circulate for ever, if there is one.
     pub fn find_loop(&self) -> Option<Vec<u16>> {
         #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Segments of a graph: where they are, and how a batch passes one.
 
 use super::placed_segment::PlacedSegment;
-use super::{Graph, HopPlan};
+use super::{Graph, HopPlan, HopState};
 use crate::context::Context;
 use crate::hop::{Hop, Target};
 use crate::segment::{Segment, Slots};
@@ -40,8 +40,7 @@ impl Graph {
         }
         for (first, others) in fused {
             let names = others.iter().map(|node| self.nodes[usize::from(*node)].name.clone()).collect();
-            // set once, as a graph is fused once
-            let _ = self.nodes[usize::from(first)].stats.fused.set(names);
+            self.nodes[usize::from(first)].stats.set_fused(names);
         }
         self.segments = placed.into();
     }
@@ -101,9 +100,9 @@ impl Graph {
             let member = usize::from(member);
             exits[member] += 1;
             let slot = &slots[usize::from(nodes[member])];
-            let outbox = &mut hop_states[usize::from(hops[member].0)].outbox;
-            let (stats, lost, first_hops) = (&*slot.stats, &slot.lost, &*slot.first_hops);
-            Context { state: &mut *state, outbox, stats, lost, first_hops }.exit(exit, packet);
+            let HopState { outbox, path, .. } = &mut hop_states[usize::from(hops[member].0)];
+            let (stats, lost, first_paths) = (&*slot.stats, &slot.lost, &*slot.first_paths);
+            Context { state: &mut *state, outbox, stats, lost, first_paths, path: *path }.exit(exit, packet);
         });
         if !has_run {
             return None;

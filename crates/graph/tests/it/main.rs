@@ -4,5 +4,6 @@ mod fused;
 mod graph;
 mod meter;
 mod operators;
+mod replacement;
 mod state;
 mod timers;

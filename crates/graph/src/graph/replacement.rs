@@ -1,0 +1,211 @@
+//! A graph that replaces a running one between two batches.
+
+use super::{Blueprint, Graph, Published, QuarantinedNode, published, quarantined};
+use crate::context::Context;
+use crate::hop::PathId;
+use crate::node::Node;
+use crate::panics;
+use crate::segment::Segment;
+use crate::stats::NodeStats;
+use packet::{Batch, Pool};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node of a graph that replaces another. Nodes of the running graph are indices into its [`Blueprint::nodes`].
+pub enum NewNode {
+    /// The node of the running graph, with all its state.
+    Kept(u16),
+    /// A node that [takes over](Node::take_over) state of one of the running graph.
+    Successor(u16, Box<dyn Node>),
+    /// A node without predecessor.
+    Added(Box<dyn Node>),
+}
+
+/// A graph that is to replace a running one between two batches. It is built beside that on another thread, so that the
+/// worker only moves nodes.
+///
+/// ```
+/// use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, NodePlan, Operator, Replacement, Target, frame};
+/// use packet::HeapPool;
+/// use std::sync::Arc;
+///
+/// // a chain of these nodes, in front of port 0
+/// let chain = |names: &[&str]| Blueprint {
+///     nodes: names.iter().map(|&n| NodePlan { name: n.into(), edges: vec![Target::Unconnected] }).collect(),
+///     hops: (0..names.len() as u16)
+///         .map(|node| {
+///             let next = node + 1;
+///             let next = if usize::from(next) < names.len() { Target::Hop(Hop(next)) } else { Target::Port(0) };
+///             HopPlan { node, input: 0, next, fail_open: false }
+///         })
+///         .collect(),
+/// };
+/// let pool = Arc::new(HeapPool::new(64));
+/// let mut graph = Graph::new(&chain(&["a"]), vec![Box::new(frame().compose())], pool.clone());
+/// let stats = graph.stats().next().unwrap().1.clone();
+///
+/// let nodes = vec![NewNode::Added(Box::new(frame().compose())), NewNode::Kept(0)];
+/// let (old, new) = (chain(&["a"]), chain(&["b", "a"]));
+/// let replacement = Replacement::new((&old, &[stats.clone()]), &new, nodes, &[], pool);
+/// graph.replace(replacement);
+/// assert!(graph.stats().map(|(name, _)| name).eq(["b", "a"]));
+/// assert!(Arc::ptr_eq(&stats, graph.stats().nth(1).unwrap().1));
+/// ```
+pub struct Replacement {
+    graph: Graph,
+    nodes: Vec<Source>,
+    /// The hop of the running graph that each hop continues.
+    hops: Vec<Option<u16>>,
+    segments: Vec<Segment>,
+}
+
+/// The origin of a node.
+enum Source {
+    Kept(u16),
+    /// With what the node publishes, if it continues the statistics of its predecessor.
+    Successor(u16, Option<Published>),
+    Added,
+}
+
+/// Stands for a node that is still in the running graph.
+struct Elsewhere;
+
+impl Node for Elsewhere {
+    fn process(&mut self, _: &mut Context<'_>, _: u8, _: &mut Batch) {}
+}
+
+impl Replacement {
+    /// Creates a graph of `nodes`, one for each of [`Blueprint::nodes`] in order, that is to replace the graph of the
+    /// blueprint `old.0`, whose nodes have the statistics `old.1`. A node whose predecessor has the same drop reasons
+    /// continues its statistics.
+    ///
+    /// # Panics
+    /// As [`Graph::new`].
+    pub fn new(
+        old: (&Blueprint, &[Arc<NodeStats>]),
+        blueprint: &Blueprint,
+        nodes: Vec<NewNode>,
+        segments: &[Segment],
+        pool: Arc<dyn Pool + Send + Sync>,
+    ) -> Self {
+        let predecessors: Vec<Option<u16>> = nodes.iter().map(NewNode::predecessor).collect();
+        // the nth path of a node by an input continues that of its predecessor
+        let numbered = |blueprint: &Blueprint| {
+            let mut next: BTreeMap<(u16, u8), u16> = BTreeMap::new();
+            let mut number = |node, input| {
+                let next = next.entry((node, input)).or_default();
+                (node, input, std::mem::replace(next, *next + 1))
+            };
+            blueprint.hops.iter().map(|hop| number(hop.node, hop.input)).collect::<Vec<_>>()
+        };
+        let before = numbered(old.0);
+        let hops = numbered(blueprint).into_iter().map(|(node, input, nth)| {
+            let path = (predecessors[usize::from(node)]?, input, nth);
+            before.iter().position(|other| *other == path).map(|hop| hop as u16)
+        });
+        let hops = hops.collect();
+        let mut sources = vec![];
+        let mut built: Vec<Box<dyn Node>> = vec![];
+        for node in nodes {
+            let (source, node): (_, Box<dyn Node>) = match node {
+                NewNode::Kept(old) => (Source::Kept(old), Box::new(Elsewhere)),
+                NewNode::Successor(old, node) => (Source::Successor(old, None), node),
+                NewNode::Added(node) => (Source::Added, node),
+            };
+            sources.push(source);
+            built.push(node);
+        }
+        let mut graph = Graph::new(blueprint, built, pool);
+        for (slot, source) in graph.nodes.iter_mut().zip(&mut sources) {
+            match source {
+                Source::Kept(node) => slot.stats = old.1[usize::from(*node)].clone(),
+                Source::Successor(node, publishes) => {
+                    let before = &old.1[usize::from(*node)];
+                    if before.reasons == slot.stats.reasons {
+                        slot.stats = before.clone();
+                        *publishes = Some(published(&**slot.node.get_mut()));
+                    }
+                }
+                Source::Added => {}
+            }
+        }
+        Replacement { graph, nodes: sources, hops, segments: segments.to_vec() }
+    }
+
+    /// Returns the statistics of the nodes, in the order of the blueprint.
+    pub fn stats(&self) -> impl Iterator<Item = &Arc<NodeStats>> {
+        self.graph.nodes.iter().map(|slot| &slot.stats)
+    }
+}
+
+impl NewNode {
+    fn predecessor(&self) -> Option<u16> {
+        match self {
+            NewNode::Kept(old) | NewNode::Successor(old, _) => Some(*old),
+            NewNode::Added(_) => None,
+        }
+    }
+}
+
+impl Graph {
+    /// Replaces this graph between two batches. Returns the replaced one, to be [retired](Graph::retire) on another
+    /// thread, and the name and message of each node that panicked when it took over the state of its predecessor.
+    pub fn replace(&mut self, new: Replacement) -> (Graph, Vec<(String, String)>) {
+        let Replacement { mut graph, mut nodes, hops, segments } = new;
+        let mut panics = vec![];
+        let mut next_path = self.next_path;
+        for (hop, continues) in graph.hops.iter_mut().zip(hops) {
+            hop.path = continues.map_or(PathId(next_path), |before| self.hops[usize::from(before)].path);
+            next_path = next_path.wrapping_add(u32::from(continues.is_none()));
+        }
+        graph.next_path = next_path;
+        for (node, (slot, source)) in graph.nodes.iter_mut().zip(&mut nodes).enumerate() {
+            let paths = graph.hops.iter().filter(|hop| usize::from(hop.plan.node) == node);
+            for (input, path) in slot.first_paths.iter_mut().enumerate() {
+                *path = paths.clone().find(|hop| usize::from(hop.plan.input) == input).map(|hop| hop.path);
+            }
+            match source {
+                Source::Kept(before) => {
+                    let before = &mut self.nodes[usize::from(*before)];
+                    core::mem::swap(&mut slot.node, &mut before.node);
+                    (slot.interval, slot.last_timer) = (before.interval, before.last_timer);
+                    slot.lost = core::mem::take(&mut before.lost);
+                    // it goes by the hops of its graph
+                    let quarantines = (&**slot.node.get_mut() as &dyn Any).is::<QuarantinedNode>();
+                    if quarantines {
+                        *slot.node.get_mut() = quarantined(&graph.hops);
+                    }
+                }
+                Source::Successor(before, publishes) => {
+                    let before = &mut self.nodes[usize::from(*before)];
+                    let old: &mut dyn Any = &mut **before.node.get_mut();
+                    let taken = panics::catch(|| slot.node.get_mut().take_over(old));
+                    panics.extend(taken.err().map(|message| (slot.name.clone(), message)));
+                    slot.last_timer = before.last_timer;
+                    if let Some(published) = publishes.take() {
+                        slot.stats.publish(published);
+                        slot.lost = core::mem::take(&mut before.lost);
+                    }
+                }
+                Source::Added => {}
+            }
+        }
+        core::mem::swap(&mut graph.state, &mut self.state);
+        graph.visits = self.visits;
+        for slot in &graph.nodes {
+            slot.stats.set_fused(vec![]);
+        }
+        graph.fuse(&segments);
+        (core::mem::replace(self, graph), panics)
+    }
+
+    /// Drops the nodes of a graph that was replaced, and counts the packets that they held. Returns the names of nodes
+    /// that panicked, with the messages.
+    pub fn retire(mut self) -> Vec<(String, String)> {
+        let panics = self.drop_nodes();
+        self.nodes.iter().for_each(|slot| slot.stats.count_lost_held(slot.lost.take()));
+        panics
+    }
+}
+

@@ -1,0 +1,199 @@
+//! Graphs that replace running ones: state, paths of held packets, accounting.
+
+use graph::{Blueprint, Context, Graph, HoldQueue, Hop, HopPlan, NewNode, Node, NodePlan, Replacement, Sink, Target};
+use packet::{Batch, HeapPool, Packet, Pool};
+use proptest::prelude::*;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Holds every packet until the next timer.
+struct Hold {
+    packets: HoldQueue,
+    /// Version of its settings.
+    version: u32,
+    /// Packets seen by all versions.
+    seen: u64,
+    hands_over: bool,
+}
+
+impl Hold {
+    fn new(version: u32, hands_over: bool) -> Box<Hold> {
+        Box::new(Hold { packets: HoldQueue::new(1000), version, seen: 0, hands_over })
+    }
+}
+
+impl Node for Hold {
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+        for mut packet in batch.drain() {
+            self.seen += 1;
+            if packet.data()[1] == 0xff {
+                panic!("on purpose");
+            }
+            packet.data_mut()[2] = self.version as u8;
+            cx.hold(&mut self.packets, packet).unwrap();
+        }
+    }
+    fn interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
+        while let Some((path, packet)) = cx.release(&mut self.packets) {
+            cx.emit_on_path(path, 0, packet);
+        }
+    }
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let old = old.downcast_mut::<Hold>().unwrap();
+        assert_ne!(old.version, 0, "a panic on purpose");
+        self.seen = old.seen;
+        if self.hands_over {
+            std::mem::swap(&mut self.packets, &mut old.packets);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Out(BTreeMap<u16, Vec<Packet>>);
+
+impl Sink for Out {
+    fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
+        self.0.entry(port).or_default().extend(batch.drain());
+    }
+}
+
+/// A chain file that the nodes of a graph are of: for each path its number, by which it leaves, and its nodes.
+type Paths = Vec<(u16, Vec<usize>)>;
+
+/// Returns the blueprint of paths, with the entry of each.
+fn blueprint(paths: &Paths) -> (Blueprint, Vec<usize>, Vec<Target>) {
+    let (mut plan, mut nodes, mut entries) = (Blueprint::default(), vec![], vec![]);
+    for (port, path) in paths {
+        let first = plan.hops.len();
+        entries.push(if path.is_empty() { Target::Port(*port) } else { Target::Hop(Hop(first as u16)) });
+        for (n, node) in path.iter().enumerate() {
+            let index = nodes.iter().position(|other| other == node).unwrap_or_else(|| {
+                nodes.push(*node);
+                plan.nodes.push(NodePlan { name: node.to_string(), edges: vec![Target::Unconnected] });
+                nodes.len() - 1
+            });
+            let next =
+                if n + 1 < path.len() { Target::Hop(Hop((first + n + 1) as u16)) } else { Target::Port(*port) };
+            // each path has an input of its own
+            plan.hops.push(HopPlan { node: index as u16, input: *port as u8, next, fail_open: false });
+        }
+    }
+    (plan, nodes, entries)
+}
+
+fn paths() -> impl Strategy<Value = Paths> {
+    let path = |n| prop::sample::subsequence((0..5usize).collect::<Vec<_>>(), 0..=n).prop_shuffle();
+    prop::collection::vec(path(4), 3).prop_map(|all| (0..).zip(all).collect())
+}
+
+/// Number of packets that the graph holds, dropped.
+fn totals(all: &[Arc<graph::NodeStats>]) -> (u64, u64) {
+    all.iter().fold((0, 0), |(held, dropped), s| (held + s.held.get(), dropped + s.dropped()))
+}
+
+proptest! {
+    #[test]
+    fn packets_leave_by_their_path_whatever_replaces_the_graph(
+        first in paths(),
+        steps in prop::collection::vec((paths(), prop::collection::vec(0..3u8, 5), any::<bool>(), any::<bool>()), 1..12),
+    ) {
+        let pool = Arc::new(HeapPool::new(4000));
+        let (mut plan, mut names, mut entries) = blueprint(&first);
+        let build = |n: usize| names[..n].iter().map(|_| Hold::new(1, true) as Box<dyn Node>).collect();
+        let mut graph = Graph::new(&plan, build(names.len()), pool.clone());
+        let mut current: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
+        let mut all = current.clone();
+        let (mut out, mut received, mut now) = (Out::default(), 0, Duration::ZERO);
+        for (version, (paths, choices, hands_over, timer)) in (2..).zip(&steps) {
+            for (path, entry) in entries.iter().enumerate() {
+                let mut batch = Batch::new();
+                for _ in 0..3 {
+                    batch.push(pool.alloc_from(&[path as u8; 60]).unwrap()).unwrap();
+                }
+                received += 3;
+                graph.run::<false>(*entry, &mut batch, &mut out);
+            }
+            if *timer {
+                now += Duration::from_millis(1);
+                graph.run_timers(now, &mut out);
+            }
+            let (new_plan, new_names, new_entries) = blueprint(paths);
+            let nodes = new_names.iter().map(|name| {
+                let old = names.iter().position(|other| other == name).map(|old| old as u16);
+                match (old, choices[*name]) {
+                    (Some(old), 0) => NewNode::Kept(old),
+                    (Some(old), 1) => NewNode::Successor(old, Hold::new(version, *hands_over)),
+                    _ => NewNode::Added(Hold::new(version, *hands_over)),
+                }
+            });
+            let new = Replacement::new((&plan, &current), &new_plan, nodes.collect(), &[], pool.clone());
+            let stats: Vec<_> = new.stats().cloned().collect();
+            let (old, panics) = graph.replace(new);
+            prop_assert!(panics.is_empty());
+            let retired = std::thread::scope(|scope| scope.spawn(|| old.retire()).join().unwrap());
+            prop_assert!(retired.is_empty());
+            all.extend(stats.iter().filter(|new| !all.iter().any(|old| Arc::ptr_eq(old, new))).cloned().collect::<Vec<_>>());
+            (plan, names, entries, current) = (new_plan, new_names, new_entries, stats);
+        }
+        // six nodes in sequence
+        for _ in 0..8 {
+            now += Duration::from_millis(1);
+            graph.run_timers(now, &mut out);
+        }
+        let panics = graph.finish();
+        prop_assert!(panics.is_empty());
+        for (port, packets) in &out.0 {
+            prop_assert!(packets.iter().all(|packet| u16::from(packet.data()[0]) == *port));
+        }
+        let sent: u64 = out.0.values().map(|packets| packets.len() as u64).sum();
+        let created: u64 = all.iter().map(|stats| stats.created.get()).sum();
+        let (held, dropped) = totals(&all);
+        prop_assert_eq!((received + created, held), (sent + dropped, 0));
+        drop(out);
+        prop_assert_eq!(pool.in_use(), 0);
+    }
+}
+
+/// A graph of one node from port 0 on, its statistics and blueprint.
+fn one(node: Box<Hold>, pool: &Arc<HeapPool>) -> (Graph, Vec<Arc<graph::NodeStats>>, Blueprint) {
+    let (plan, ..) = blueprint(&vec![(0, vec![0])]);
+    let graph = Graph::new(&plan, vec![node], pool.clone());
+    let stats = graph.stats().map(|(_, stats)| stats.clone()).collect();
+    (graph, stats, plan)
+}
+
+#[test]
+fn a_panic_while_state_is_taken_over_is_reported() {
+    let pool = Arc::new(HeapPool::new(8));
+    let (mut graph, stats, plan) = one(Hold::new(0, true), &pool);
+    let successor = vec![NewNode::Successor(0, Hold::new(1, true))];
+    let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, &[], pool.clone()));
+    assert!(panics.len() == 1 && panics[0].0 == "0" && panics[0].1.contains("on purpose"), "{panics:?}");
+    assert!(old.retire().is_empty());
+}
+
+#[test]
+fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
+    let pool = Arc::new(HeapPool::new(8));
+    let (mut graph, stats, plan) = one(Hold::new(1, true), &pool);
+    let run = |graph: &mut Graph, tag: u8| {
+        let mut batch = Batch::new();
+        batch.push(pool.alloc_from(&[0, tag, 0]).unwrap()).unwrap();
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            graph.run::<false>(Target::Hop(Hop(0)), &mut batch, &mut Out::default());
+        }));
+        panic.err().map(|cause| graph.quarantine(&mut batch, cause).map_err(drop).unwrap().packets)
+    };
+    assert_eq!(run(&mut graph, 0xff), Some(1));
+    let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], &[], pool.clone());
+    drop(graph.replace(kept).0.retire());
+    assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 0));
+    graph.rebuild(0, graph::PreparedNode::new(Hold::new(1, true)));
+    assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 1));
+}
