@@ -85,7 +85,7 @@ pub use graph::{Blueprint, Graph, HopPlan, NewNode, NodePanic, NodePlan, Prepare
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
-pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering};
+pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering, TakeOver};
 pub use node::{Either, Node, Side};
 pub use ops::{
     Branches, Composed, Count, Deparse, DropIf, EmitIf, Filter, GroupBy, Meter, MeterSettings, MeterTable, Operator,
@@ -94,7 +94,7 @@ pub use ops::{
 pub use rate::{InvalidRate, Rate};
 pub use registry::{Factory, NfKind, Registry};
 pub use segment::{InA, InB, Segment, SegmentBuilder, Whole};
-pub use setting_files::{SettingFile, SettingFiles};
+pub use setting_files::{FileVersion, SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};
 pub use stats::{CommonDrop, Counter, NodeStats, Row, StatsTable};
 pub use timers::{FiredTimer, TimerId, Timers, TimersFull};

@@ -75,6 +75,8 @@ pub trait Nf: 'static {
     fn steering(_: &Self::Settings, _copies: usize) -> Option<SteerFn> {
         None
     }
+    /// State that nodes [take over](Node::take_over) when a reload changes the settings, if they do.
+    const TAKES_OVER: Option<TakeOver> = None;
     /// Example settings, in the syntax of a chain file, without the line `kind = ...`.
     const EXAMPLE: &'static str = "";
 
@@ -83,6 +85,15 @@ pub trait Nf: 'static {
     /// # Errors
     /// An invalid setting; name it with [`Diagnostic::key`].
     fn build(settings: &Self::Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic>;
+}
+
+/// State that a new node of an NF takes over from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakeOver {
+    /// The state, such as `connections`.
+    pub state: &'static str,
+    /// Settings that the state depends on: if one of them changes, the new node starts without it.
+    pub unless: &'static [&'static str],
 }
 
 /// The settings of an [`Nf`] without settings.
@@ -159,6 +170,8 @@ pub struct BuildContext {
     pub copy: (usize, usize),
     /// State that the copies share.
     pub shared: SharedState,
+    /// The same of the NF that this one replaces and whose state it [takes over](Nf::TAKES_OVER).
+    pub before: Option<SharedState>,
     /// Open files that settings name.
     pub files: SettingFiles,
     /// True if the node is built only to validate the settings. Work that takes long or much memory and finds no errors
@@ -192,6 +205,13 @@ impl BuildContext {
     /// The file cannot be opened; in a sandbox, no setting names it.
     pub fn open(&self, path: impl AsRef<Path>) -> std::io::Result<SettingFile> {
         self.files.open(&self.resolve_path(path))
+    }
+
+    /// Returns the `T` that the copies of the NF share which this one replaces and whose state it takes over. Its copies
+    /// still process packets.
+    pub fn before<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let values = self.before.as_ref()?.0.lock().unwrap_or_else(PoisonError::into_inner);
+        values.get(&(self.name.clone(), TypeId::of::<T>())).and_then(|value| value.clone().downcast().ok())
     }
 
     /// Returns the `T` that all copies of this NF share. The first copy creates it with `init`; it outlives nodes that

@@ -1,6 +1,6 @@
 //! The kinds of NF that chain files can name.
 
-use crate::nf::{BuildContext, Nf, Spread, SteerFn, Steering};
+use crate::nf::{BuildContext, Nf, Spread, SteerFn, Steering, TakeOver};
 use crate::node::Node;
 use crate::panics;
 use crate::segment::Segment;
@@ -46,6 +46,8 @@ pub struct NfKind {
     pub spread: Spread,
     /// Properties of its function that chooses a copy for each packet.
     pub steering: Steering,
+    /// State that nodes take over when a reload changes the settings ([`Nf::TAKES_OVER`]).
+    pub takes_over: Option<TakeOver>,
     /// True if it changes the fields by which packets are spread ([`Nf::REWRITES`]).
     pub rewrites: bool,
     schema: fn() -> serde_json::Value,
@@ -67,6 +69,7 @@ impl NfKind {
             outputs: N::OUTPUTS,
             spread: N::SPREAD,
             steering: N::STEERING,
+            takes_over: N::TAKES_OVER,
             rewrites: N::REWRITES,
             schema: || schemars::schema_for!(N::Settings).into(),
             parse: |table| Ok(Box::new(TypedFactory::<N>(N::Settings::deserialize(table.into_deserializer())?))),

@@ -79,6 +79,14 @@ impl NodeStats {
         *current = Published { fused, ..published };
     }
 
+    /// Removes the gauges and the table: the node no longer exists.
+    pub fn retire(&self) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let Published { counters, gauges, table, .. } = &mut *published;
+        counters.retain(|(name, _)| !gauges.contains(&name.as_str()));
+        (*gauges, *table) = (vec![], None);
+    }
+
     /// Sets the names of the nodes whose cycles are counted here.
     pub(crate) fn set_fused(&self, names: Vec<String>) {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).fused = names;

@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub enum NewNode {
     /// The node of the running graph, with all its state.
     Kept(u16),
-    /// A node that [takes over](Node::take_over) state of one of the running graph.
-    Successor(u16, Box<dyn Node>),
+    /// A node that replaces one of the running graph, and [takes over](Node::take_over) its state if the flag is set.
+    Successor(u16, Box<dyn Node>, bool),
     /// A node without predecessor.
     Added(Box<dyn Node>),
 }
@@ -64,7 +64,11 @@ pub struct Replacement {
 enum Source {
     Kept(u16),
     /// With what the node publishes, if it continues the statistics of its predecessor.
-    Successor(u16, Option<Published>),
+    Successor {
+        node: u16,
+        takes_over: bool,
+        publishes: Option<Published>,
+    },
     Added,
 }
 
@@ -110,7 +114,9 @@ impl Replacement {
         for node in nodes {
             let (source, node): (_, Box<dyn Node>) = match node {
                 NewNode::Kept(old) => (Source::Kept(old), Box::new(Elsewhere)),
-                NewNode::Successor(old, node) => (Source::Successor(old, None), node),
+                NewNode::Successor(old, built, takes_over) => {
+                    (Source::Successor { node: old, takes_over, publishes: None }, built)
+                }
                 NewNode::Added(node) => (Source::Added, node),
             };
             sources.push(source);
@@ -120,7 +126,7 @@ impl Replacement {
         for (slot, source) in graph.nodes.iter_mut().zip(&mut sources) {
             match source {
                 Source::Kept(node) => slot.stats = old.1[usize::from(*node)].clone(),
-                Source::Successor(node, publishes) => {
+                Source::Successor { node, publishes, .. } => {
                     let before = &old.1[usize::from(*node)];
                     if before.reasons == slot.stats.reasons {
                         slot.stats = before.clone();
@@ -142,7 +148,7 @@ impl Replacement {
 impl NewNode {
     fn predecessor(&self) -> Option<u16> {
         match self {
-            NewNode::Kept(old) | NewNode::Successor(old, _) => Some(*old),
+            NewNode::Kept(old) | NewNode::Successor(old, ..) => Some(*old),
             NewNode::Added(_) => None,
         }
     }
@@ -177,11 +183,12 @@ impl Graph {
                         *slot.node.get_mut() = quarantined(&graph.hops);
                     }
                 }
-                Source::Successor(before, publishes) => {
-                    let before = &mut self.nodes[usize::from(*before)];
+                Source::Successor { node, takes_over, publishes } => {
+                    let before = &mut self.nodes[usize::from(*node)];
                     let old: &mut dyn Any = &mut **before.node.get_mut();
-                    let taken = panics::catch(|| slot.node.get_mut().take_over(old));
-                    panics.extend(taken.err().map(|message| (slot.name.clone(), message)));
+                    if *takes_over && let Err(message) = panics::catch(|| slot.node.get_mut().take_over(old)) {
+                        panics.push((slot.name.clone(), message));
+                    }
                     slot.last_timer = before.last_timer;
                     if let Some(published) = publishes.take() {
                         slot.stats.publish(published);
@@ -208,4 +215,3 @@ impl Graph {
         panics
     }
 }
-

@@ -16,12 +16,11 @@ struct Hold {
     version: u32,
     /// Packets seen by all versions.
     seen: u64,
-    hands_over: bool,
 }
 
 impl Hold {
-    fn new(version: u32, hands_over: bool) -> Box<Hold> {
-        Box::new(Hold { packets: HoldQueue::new(1000), version, seen: 0, hands_over })
+    fn new(version: u32) -> Box<Hold> {
+        Box::new(Hold { packets: HoldQueue::new(1000), version, seen: 0 })
     }
 }
 
@@ -48,9 +47,7 @@ impl Node for Hold {
         let old = old.downcast_mut::<Hold>().unwrap();
         assert_ne!(old.version, 0, "a panic on purpose");
         self.seen = old.seen;
-        if self.hands_over {
-            std::mem::swap(&mut self.packets, &mut old.packets);
-        }
+        std::mem::swap(&mut self.packets, &mut old.packets);
     }
 }
 
@@ -78,8 +75,7 @@ fn blueprint(paths: &Paths) -> (Blueprint, Vec<usize>, Vec<Target>) {
                 plan.nodes.push(NodePlan { name: node.to_string(), edges: vec![Target::Unconnected] });
                 nodes.len() - 1
             });
-            let next =
-                if n + 1 < path.len() { Target::Hop(Hop((first + n + 1) as u16)) } else { Target::Port(*port) };
+            let next = if n + 1 < path.len() { Target::Hop(Hop((first + n + 1) as u16)) } else { Target::Port(*port) };
             // each path has an input of its own
             plan.hops.push(HopPlan { node: index as u16, input: *port as u8, next, fail_open: false });
         }
@@ -105,7 +101,7 @@ proptest! {
     ) {
         let pool = Arc::new(HeapPool::new(4000));
         let (mut plan, mut names, mut entries) = blueprint(&first);
-        let build = |n: usize| names[..n].iter().map(|_| Hold::new(1, true) as Box<dyn Node>).collect();
+        let build = |n: usize| names[..n].iter().map(|_| Hold::new(1) as Box<dyn Node>).collect();
         let mut graph = Graph::new(&plan, build(names.len()), pool.clone());
         let mut current: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
         let mut all = current.clone();
@@ -128,8 +124,8 @@ proptest! {
                 let old = names.iter().position(|other| other == name).map(|old| old as u16);
                 match (old, choices[*name]) {
                     (Some(old), 0) => NewNode::Kept(old),
-                    (Some(old), 1) => NewNode::Successor(old, Hold::new(version, *hands_over)),
-                    _ => NewNode::Added(Hold::new(version, *hands_over)),
+                    (Some(old), 1) => NewNode::Successor(old, Hold::new(version), *hands_over),
+                    _ => NewNode::Added(Hold::new(version)),
                 }
             });
             let new = Replacement::new((&plan, &current), &new_plan, nodes.collect(), &[], pool.clone());
@@ -171,8 +167,8 @@ fn one(node: Box<Hold>, pool: &Arc<HeapPool>) -> (Graph, Vec<Arc<graph::NodeStat
 #[test]
 fn a_panic_while_state_is_taken_over_is_reported() {
     let pool = Arc::new(HeapPool::new(8));
-    let (mut graph, stats, plan) = one(Hold::new(0, true), &pool);
-    let successor = vec![NewNode::Successor(0, Hold::new(1, true))];
+    let (mut graph, stats, plan) = one(Hold::new(0), &pool);
+    let successor = vec![NewNode::Successor(0, Hold::new(1), true)];
     let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, &[], pool.clone()));
     assert!(panics.len() == 1 && panics[0].0 == "0" && panics[0].1.contains("on purpose"), "{panics:?}");
     assert!(old.retire().is_empty());
@@ -181,7 +177,7 @@ fn a_panic_while_state_is_taken_over_is_reported() {
 #[test]
 fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
     let pool = Arc::new(HeapPool::new(8));
-    let (mut graph, stats, plan) = one(Hold::new(1, true), &pool);
+    let (mut graph, stats, plan) = one(Hold::new(1), &pool);
     let run = |graph: &mut Graph, tag: u8| {
         let mut batch = Batch::new();
         batch.push(pool.alloc_from(&[0, tag, 0]).unwrap()).unwrap();
@@ -194,6 +190,6 @@ fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
     let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], &[], pool.clone());
     drop(graph.replace(kept).0.retire());
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 0));
-    graph.rebuild(0, graph::PreparedNode::new(Hold::new(1, true)));
+    graph.rebuild(0, graph::PreparedNode::new(Hold::new(1)));
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 1));
 }
