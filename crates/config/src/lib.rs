@@ -32,6 +32,7 @@
 //! errors with line, value and remedy. A file with sandboxes is then split into a typed [`Partition`] for each side.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod check;
 mod device;
 mod file;
@@ -43,6 +44,7 @@ mod sandbox;
 mod source;
 mod virtual_function;
 
+pub use changes::{Changed, ChangedNf, Changes, NfChange};
 pub use device::{Device, full_pci_address};
 pub use file::{Clock, Shuffle, Traffic};
 pub use partition::Partition;
