@@ -15,7 +15,7 @@ mod slow_path;
 use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
-use graph::{BuildContext, Nf, Node};
+use graph::{BuildContext, Nf, Node, TakeOver};
 use router::Router;
 use settings::Settings;
 
@@ -28,6 +28,7 @@ impl Nf for L3fwd {
     const ABOUT: &'static str = "Routes IPv4 and IPv6 packets between its interfaces by longest prefix match, resolves \
          neighbours by ARP and neighbor discovery, and reports undeliverable packets to their senders by ICMP.";
     const INPUTS: &'static [&'static str] = &[];
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "neighbours", unless: &["interface"] });
     const OUTPUTS: &'static [&'static str] = router::OUTPUTS;
     const EXAMPLE: &'static str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8::1/64\"] }\n\
          interface.wan = { addresses = [\"192.0.2.2/24\"] }\n\
@@ -39,7 +40,13 @@ impl Nf for L3fwd {
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Config::new(settings, cx)?;
-        let fib = cx.shared(|| Fib::new(&config, settings, cx))?;
+        let fib = cx.shared(|| {
+            let fib = Fib::new(&config, settings, cx)?;
+            if let Some(before) = cx.before::<Fib>() {
+                fib.control().take_over(&fib, &config.interfaces, &before.control());
+            }
+            Ok(fib)
+        })?;
         Ok(Router::new(config, fib, cx.copy.0))
     }
 }

@@ -18,3 +18,22 @@ mod statistics;
 
 pub use nat44::Nat44;
 pub use nat64::Nat64;
+
+/// Sessions survive a reload unless it changes which addresses, ports and packets they have.
+const SESSIONS: graph::TakeOver = graph::TakeOver {
+    state: "sessions",
+    unless: &[
+        "prefix",
+        "external",
+        "mapping",
+        "filtering",
+        "allocation",
+        "block_size",
+        "max_blocks",
+        "first_port",
+        "sessions",
+        "subscribers",
+        "forward",
+        "log",
+    ],
+};

@@ -5,7 +5,7 @@ use super::rule_set::{Edit, RuleSet};
 use ::control::socket::{close, listen};
 use diagnostics::Diagnostic;
 use logger::eprintln;
-use std::io::{BufRead, BufReader, Read as _, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read as _, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,15 @@ pub(super) fn serve(live_rules: &Weak<LiveRules>, socket: &Path) {
     while live_rules.upgrade().is_some_and(|live_rules| !live_rules.is_running()) {
         sleep(POLL_INTERVAL);
     }
-    let listener = match listen(socket) {
+    // the firewall before a reload closes its socket soon
+    let retry = (0..10).find_map(|_| match listen(socket) {
+        Err(e) if e.kind() == ErrorKind::AddrInUse => {
+            sleep(POLL_INTERVAL);
+            None
+        }
+        result => Some(result),
+    });
+    let listener = match retry.unwrap_or_else(|| listen(socket)) {
         Ok((listener, id)) => match live_rules.upgrade() {
             Some(live_rules) => {
                 live_rules.set_socket(id);

@@ -16,6 +16,7 @@ use ::packet::{BURST, Batch, Packet};
 use core::net::IpAddr;
 use core::time::Duration;
 use graph::{Context, Counter, Counters, Named, Node};
+use std::any::Any;
 use std::sync::Arc;
 use tables::FlowTable;
 use tables::flow::{Prepared, Tuple4, Tuple6};
@@ -505,6 +506,12 @@ impl Node for StatefulNode {
         if slow | invalid != 0 || self.rules.has_rules(PacketState::Established) {
             self.process_slow(cx, batch, slow, [&masks4, &masks6], now);
         }
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let Some(old) = old.downcast_mut::<StatefulNode>() else { return };
+        self.conntrack.take_over(&mut old.conntrack);
+        core::mem::swap(&mut self.queue, &mut old.queue);
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -3,10 +3,11 @@
 use super::output_split::OutputSplit;
 use crate::settings::port_list;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
+use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -131,6 +132,7 @@ impl Nf for Bridge {
     const ABOUT: &'static str = "Learns the port of each MAC address and forwards frames by destination; floods frames \
          to unknown destinations and groups, and sends frames to reserved bridge addresses to its output \"control\".";
     const SPREAD: Spread = Spread::Any;
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "MAC addresses", unless: &["ports", "mac_entries"] });
     const INPUTS: &'static [&'static str] = &[];
     const OUTPUTS: &'static [&'static str] = &["control"];
     const EXAMPLE: &'static str = "ports = [\"lan\", \"wan\"]";
@@ -374,6 +376,13 @@ impl Node for BridgeNode {
             });
         }
         cx.set_output(split.main());
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        if let Some(old) = old.downcast_mut::<BridgeNode>() {
+            core::mem::swap(&mut self.table, &mut old.table);
+            self.last_ageing = old.last_ageing;
+        }
     }
 
     fn interval(&self) -> Option<Duration> {

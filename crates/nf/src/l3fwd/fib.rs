@@ -366,6 +366,18 @@ impl Fib {
 }
 
 impl Control {
+    /// Enters the neighbours whose MAC addresses another FIB with the same interfaces has learned.
+    pub(super) fn take_over(&mut self, fib: &Fib, interfaces: &[Interface], old: &Control) {
+        for (key, known) in &old.neighbours {
+            let Some(mac) = known.mac.filter(|_| !known.is_static) else { continue };
+            self.get_or_add(fib, interfaces, *key, Duration::ZERO);
+            let Some(n) = self.neighbours.get_mut(key).filter(|n| !n.is_static) else { continue };
+            (n.mac, n.confirmed, n.requested, n.requests) = (Some(mac), known.confirmed, None, 0);
+            let interface = &interfaces[key.0];
+            fib.adjacencies[n.adjacency as usize].resolve(key.0 as u8 + 1, interface.mtu, mac, interface.mac);
+        }
+    }
+
     /// Returns true if the longest matching prefix of an address is the network of an interface.
     fn is_connected(&self, interface: usize, address: IpAddr) -> bool {
         self.tables.longest(address) == Some(connected(interface))

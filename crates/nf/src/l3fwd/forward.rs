@@ -6,6 +6,7 @@ use super::router::{OUTPUTS, Router, resolve_group};
 use core::hint::cold_path;
 use graph::{Context, Counter, Named, Node};
 use packet::{BURST, Batch};
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::MacAddr;
@@ -77,6 +78,12 @@ impl Node for Router {
             self.process_mixed(cx, batch, mac, (&addresses, &mut values), not_plain)
         };
         self.finish_batch(cx, input, main);
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        if let Some(old) = old.downcast_mut::<Router>() {
+            self.take_over_queues(old);
+        }
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -52,6 +52,20 @@ impl Router {
         }
     }
 
+    /// Takes over the packets that wait for neighbours of another router with the same interfaces.
+    pub(super) fn take_over_queues(&mut self, old: &mut Router) {
+        self.neighbour_queues.last_ageing = old.neighbour_queues.last_ageing;
+        let (control, before) = (&mut self.fib.control(), old.fib.control());
+        for (number, queue) in std::mem::take(&mut old.neighbour_queues.queues) {
+            let key = before.key_of(number);
+            let resolution =
+                key.and_then(|key| control.request_resolution(&self.fib, &self.config.interfaces, key, queue.created));
+            if let Some((number, _)) = resolution {
+                self.neighbour_queues.queues.insert(number, queue);
+            }
+        }
+    }
+
     /// Sends packets to neighbours that have been resolved, drops those whose resolution has failed, and probes old
     /// neighbours.
     pub(super) fn poll_neighbours(&mut self, cx: &mut Context<'_>) {

@@ -24,6 +24,10 @@ impl<D: Copy + Eq + Hash, T: Copy> FragmentTable<D, T> {
         FragmentTable { capacity, entries: HashMap::default(), order: VecDeque::new(), generation: 0 }
     }
 
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

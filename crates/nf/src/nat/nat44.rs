@@ -4,11 +4,12 @@ mod node;
 mod parse;
 mod rewrite;
 
+use super::SESSIONS;
 use super::config::Config;
 use super::flow::{Direction, Flow, INSIDE};
 use super::settings::Settings;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering};
+use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering, TakeOver};
 use node::Nat44Node;
 use parse::{NatPacket, parse};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ impl Nf for Nat44 {
     const SPREAD: Spread = Spread::Custom;
     const STEERING: Steering =
         Steering { key: "the subscriber from inside and the external address from outside", keeps: Spread::Hosts };
+    const TAKES_OVER: Option<TakeOver> = Some(SESSIONS);
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str =
         "external = [\"203.0.113.1\"]\ninside = [\"10.0.0.0/8\"]\nforward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]";

@@ -14,9 +14,10 @@ mod parse;
 mod prefix;
 mod settings;
 
+use super::SESSIONS;
 use super::flow::{INSIDE, OUTSIDE};
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering};
+use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering, TakeOver};
 use node::Nat64Node;
 use parse::{Frame, L4, PacketInfo, parse, parse_l4, parse_quoted};
 use settings::{Config, Settings};
@@ -33,6 +34,7 @@ impl Nf for Nat64 {
     const SPREAD: Spread = Spread::Custom;
     const STEERING: Steering =
         Steering { key: "the host from inside and the external address from outside", keeps: Spread::Hosts };
+    const TAKES_OVER: Option<TakeOver> = Some(SESSIONS);
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str = "prefix = \"64:ff9b::/96\"\nexternal = [\"203.0.113.1\"]\ninside = [\"2001:db8::/32\"]\n\
          forward = [\"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"]";

@@ -125,6 +125,11 @@ impl PortAllocator {
         }
     }
 
+    /// Changes settings that no allocation depends on.
+    pub(crate) fn set_config(&mut self, config: &Arc<Config>) {
+        self.config = config.clone();
+    }
+
     /// xorshift64*; the seed makes the first port of a search unpredictable.
     fn random(&mut self) -> u64 {
         self.random ^= self.random >> 12;

@@ -104,6 +104,13 @@ impl SessionTable {
         Ok(sessions)
     }
 
+    /// Takes over the sessions of another table. Its settings differ at most in those that [`super::SESSIONS`] permits.
+    pub(crate) fn take_over(&mut self, old: &mut SessionTable) {
+        core::mem::swap(self, old);
+        core::mem::swap(&mut self.config, &mut old.config);
+        self.ports.set_config(&self.config);
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.outbound.len()
     }

@@ -284,6 +284,12 @@ pub(crate) struct Conntrack {
 }
 
 impl Conntrack {
+    /// Takes over the connections of another with the same settings; both keep their counters.
+    pub(crate) fn take_over(&mut self, old: &mut Conntrack) {
+        core::mem::swap(&mut self.v4, &mut old.v4);
+        core::mem::swap(&mut self.v6, &mut old.v6);
+    }
+
     pub(crate) fn new(track: &ConntrackSettings) -> Result<Self, Diagnostic> {
         track.check()?;
         Ok(Conntrack {

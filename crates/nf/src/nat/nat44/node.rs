@@ -15,6 +15,7 @@ use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch};
+use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -466,6 +467,14 @@ impl Node for Nat44Node {
         if others != 0 {
             self.translate_others(cx, input, batch, others, absent);
         }
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let Some(old) = old.downcast_mut::<Nat44Node>() else { return };
+        self.sessions.take_over(&mut old.sessions);
+        core::mem::swap(&mut self.fragments, &mut old.fragments);
+        self.fragments.set_capacity(self.config.fragments);
+        core::mem::swap(&mut self.queue, &mut old.queue);
     }
 
     fn interval(&self) -> Option<Duration> {

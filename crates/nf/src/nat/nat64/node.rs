@@ -19,6 +19,7 @@ use crate::nat::statistics::{SessionCounter, Statistics, TICK};
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
 use packet::{BURST, Batch, Packet};
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{Prepared, Tuple4};
@@ -513,6 +514,18 @@ impl Node for Nat64Node {
             }
         }
         self.report();
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let Some(old) = old.downcast_mut::<Nat64Node>() else { return };
+        self.sessions.take_over(&mut old.sessions);
+        core::mem::swap(&mut self.hosts, &mut old.hosts);
+        core::mem::swap(&mut self.fragments, &mut old.fragments);
+        core::mem::swap(&mut self.datagram_lengths, &mut old.datagram_lengths);
+        self.fragments.set_capacity(self.config.nat.fragments);
+        self.datagram_lengths.set_capacity(self.config.nat.fragments);
+        core::mem::swap(&mut self.queue, &mut old.queue);
+        self.id = old.id;
     }
 
     fn interval(&self) -> Option<Duration> {
