@@ -1,35 +1,40 @@
 //! The engine: starts the workers of a chain file, reports on them, and stops them.
 
 mod fused;
+mod links;
 mod memory;
 mod planned_worker;
 mod port_setup;
+mod reload;
 
 pub use memory::MAX_POOL_PACKETS;
 use memory::start_dpdk;
 use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
+pub use reload::Reloaded;
 
 use crate::cpu::{Strategy, allowed_cpus, pin};
 use crate::error::{Error, thread_error};
 use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
-use crate::faults::watchdog::{self, WatchedWorker};
+use crate::faults::watchdog::{self, Watched, WatchedWorker};
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
 use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
+use crate::worker::exchange::Exchange;
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
-use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT};
-use crate::{LinkStats, Output, PollGaps, PollTimes, Worker};
-use config::{Chain, ChainFile, Clock, ServiceClass, Start};
+use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT, RunEnd};
+use crate::{LinkStats, PollGaps, PollTimes, Worker};
+use config::{ChainFile, Clock, ServiceClass, Start, WorkerPlan};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildContext, Graph, Hop, Named, NodeStats, Rate, SettingFiles, SharedState, panics};
+use graph::{BuildContext, Graph, Named, NodeStats, Rate, SettingFiles, SharedState, panics};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,7 +52,11 @@ pub struct Options {
 
 /// A running chain file.
 pub struct Engine {
-    file: String,
+    /// The chain file that runs now.
+    file: ChainFile,
+    options: Options,
+    /// True if wires replace the ports.
+    on_wires: bool,
     names: Names,
     started: Instant,
     stop: Arc<AtomicBool>,
@@ -68,6 +77,7 @@ pub struct Engine {
     /// Rebuilds NFs after a panic.
     rebuilder: Option<Rebuilder>,
     watchdog: Option<JoinHandle<()>>,
+    watched: Arc<Mutex<Watched>>,
     stuck: Arc<AtomicBool>,
     accounts: MemoryAccounts,
     /// Dropped last, as ports that use them have to be closed before.
@@ -75,22 +85,42 @@ pub struct Engine {
     existing_taps: ExistingTaps,
 }
 
+/// The names of all that the run has had, also before reloads: what was removed still has counts.
 struct Names {
+    /// With the devices.
     ports: Vec<(String, String)>,
     links: Vec<String>,
-    /// Names of the chains, and on how many cores each runs.
-    chains: Vec<(String, usize)>,
+    /// With the kinds.
     nfs: Vec<(String, &'static str)>,
+}
+
+/// What sends packets to a worker, or receives them from it, by its index in [`Names`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Port(usize),
+    Link(usize),
 }
 
 struct WorkerHandle {
     cpu: usize,
-    chains: Vec<String>,
+    /// Chains of the file that runs now.
+    chains: Vec<usize>,
+    plan: WorkerPlan,
+    builders: Vec<Arc<NodeBuilder>>,
+    /// Statistics of the nodes of the plan.
+    node_stats: Vec<Arc<NodeStats>>,
+    /// Statistics of all nodes so far, with the index of the NF in [`Names`].
     nodes: Vec<(usize, Arc<NodeStats>)>,
-    received: Vec<(usize, Arc<LinkStats>)>,
-    sent: Vec<(usize, Arc<LinkStats>)>,
-    /// Usage of each chain, if the worker schedules its chains.
-    usage: Vec<(usize, Arc<ChainUsage>)>,
+    /// Inputs of the worker, in order.
+    inputs: Vec<End>,
+    /// Outputs of the worker, by the number of the port or link in the file that runs now.
+    outputs: Vec<Option<End>>,
+    /// First those of the inputs.
+    received: Vec<(End, Arc<LinkStats>)>,
+    sent: Vec<(End, Arc<LinkStats>)>,
+    /// Usage of each chain by its name, while the worker schedules its chains.
+    usage: Vec<(String, Arc<ChainUsage>)>,
+    exchanges: Sender<Exchange>,
     watched: WatchedWorker,
     drained: Arc<AtomicBool>,
     progress: Arc<DrainProgress>,
@@ -185,7 +215,7 @@ impl Engine {
         let functions;
         let existing_taps;
         let mut workers = plan_workers(file, &allowed, options.strategy);
-        let accounts = MemoryAccounts::new(file.nfs.len());
+        let accounts = MemoryAccounts::default();
         // NFs first, so that invalid settings are reported before any device is opened
         let built = match &confined {
             None => Some(build_nodes(file, &workers, &accounts, &SettingFiles::default())?),
@@ -220,7 +250,7 @@ impl Engine {
                 vec![]
             }
         };
-        setup.connect_links(&mut workers)?;
+        links::connect(file, &mut workers)?;
         opened()?;
         let (mut nodes, builders) = match built {
             Some(built) => built,
@@ -231,13 +261,14 @@ impl Engine {
         // a wire is no ring, whatever device the file names: it does not return what is sent to it
         let on_wire = |port: &config::Port| wires.is_some() && port.crossing_side.is_none();
         let device = |port: &config::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
-        let cores = |n: usize| workers.iter().filter(|w| w.chains.contains(&n)).count();
+        let cores = cores_of_chains(file, &workers);
         let mut engine = Engine {
-            file: file.file.display().to_string(),
+            file: file.clone(),
+            options,
+            on_wires: wires.is_some(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), device(p))).collect(),
                 links: file.links.iter().map(|l| l.name.clone()).collect(),
-                chains: file.chains.iter().enumerate().map(|(n, chain)| (chain.name.clone(), cores(n))).collect(),
                 nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
             },
             started: Instant::now(),
@@ -255,6 +286,7 @@ impl Engine {
             last_received: AtomicU64::new(u64::MAX),
             rebuilder: Some(rebuilder),
             watchdog: None,
+            watched: Arc::default(),
             stuck: Arc::default(),
             accounts,
             functions,
@@ -266,12 +298,11 @@ impl Engine {
                 graph.fuse(&file.segments);
                 engine.notes.extend(fused::notes(planned.cpu, &planned.plan.blueprint, &graph));
             }
-            engine.spawn_worker(file, planned, graph, rebuild, options.idle, wires.is_some())?;
+            engine.spawn_worker(planned, graph, rebuild, &cores)?;
         }
+        engine.update_watched();
         let watchdog = watchdog::Watchdog {
-            workers: engine.workers.iter().map(|w| w.watched.clone()).collect(),
-            nodes: engine.nodes(),
-            names: engine.nf_names(),
+            watched: engine.watched.clone(),
             pool: engine.pool.clone(),
             accounts: engine.accounts.clone(),
             memory_limit: options.memory_limit.unwrap_or_else(attribution::default_memory_limit),
@@ -285,80 +316,62 @@ impl Engine {
 
     fn spawn_worker(
         &mut self,
-        file: &ChainFile,
         planned: PlannedWorker,
         graph: Graph,
         rebuild: RebuildClient,
-        idle: IdlePolicy,
-        on_wires: bool,
+        cores: &[usize],
     ) -> Result<(), Error> {
-        let eal = self.eal;
+        let (eal, file) = (self.eal, &self.file);
         let PlannedWorker { cpu, chains, plan, inputs, outputs } = planned;
-        let nodes = plan.nfs.iter().zip(graph.stats()).map(|(&nf, (_, s))| (nf, s.clone())).collect();
-        let received: Vec<_> = inputs.iter().map(|(port, i)| (*port, i.stats.clone())).collect();
-        let sent = outputs.iter().enumerate().filter_map(|(p, o)| Some((p, o.as_ref()?.stats.clone()))).collect();
-        let local = |(p, o): (usize, &Option<Output>)| Some((p, o.as_ref()?.local.as_ref()?.stats.clone()));
-        let local: Vec<_> = outputs.iter().enumerate().filter_map(local).collect();
+        let node_stats: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
+        // the names are those of the file until the first reload
+        let nodes = plan.nfs.iter().copied().zip(node_stats.iter().cloned()).collect();
+        let received: Vec<_> = inputs.iter().map(|(number, i)| (self.end(*number), i.stats.clone())).collect();
+        let sent = outputs.iter().enumerate().filter_map(|(n, o)| Some((self.end(n), o.as_ref()?.stats.clone())));
+        let sent = sent.collect();
+        let local = outputs.iter().enumerate().filter_map(|(n, o)| Some((self.end(n), o.as_ref()?.local_stats()?)));
         let received = received.into_iter().chain(local).collect();
-        let usage = chain_usage(file, &chains);
-        let source = |chain: &Chain| match chain.from {
-            Start::Port(port) => port,
-            Start::Link(link) => file.ports.len() + link,
-        };
-        let of_chain = |&c: &usize| (0..inputs.len()).filter(|&i| inputs[i].0 == source(&file.chains[c])).collect();
-        let chain_inputs: Vec<Vec<usize>> = chains.iter().map(of_chain).collect();
+        let input_ends: Vec<End> = inputs.iter().map(|(number, _)| self.end(*number)).collect();
+        let output_ends = outputs.iter().enumerate().map(|(n, o)| o.as_ref().map(|_| self.end(n))).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.set_drain_control(self.drain.clone());
         // wires replace captures in a benchmark
-        if file.clock == Clock::Capture && !on_wires {
+        if file.clock == Clock::Capture && !self.on_wires {
             worker.set_capture_clock();
         }
-        worker.set_idle(idle);
-        if !usage.is_empty() {
-            // the rate of a chain is shared by its cores
-            let class = |(chain, usage): &(usize, Arc<ChainUsage>)| {
-                let cores = self.names.chains[*chain].1 as f64;
-                let class = file.chains[*chain].class;
-                let rate = class.rate.map(|rate| match rate {
-                    Rate::Packets(n) => Rate::Packets(n / cores),
-                    Rate::Bits(n) => Rate::Bits(n / cores),
-                });
-                (ServiceClass { rate, ..class }, usage.clone())
-            };
-            let classes: Vec<_> = usage.iter().map(class).collect();
-            worker.set_schedule(Schedule::new(&classes, clock::hz()), chain_inputs);
+        worker.set_idle(self.options.idle);
+        let (usage, schedule) = self.schedule(&chains, &input_ends, cores);
+        if let Some((schedule, inputs)) = schedule {
+            worker.set_schedule(schedule, inputs);
         }
         let (drained, gaps) = (worker.drained(), worker.poll_gaps());
         let progress = worker.drain_progress();
-        let hops = plan.blueprint.hops.iter().enumerate().map(|(hop, of)| {
-            let name = worker.graph().node_name(Hop(hop as u16)).to_owned();
-            let activity =
-                NfActivity::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(of.node)], &self.accounts);
-            (name, activity)
-        });
+        let mut hops = watched_hops(cpu, &plan, |node| plan.nfs[usize::from(node)], &self.accounts);
         // memory that a segment allocates is attributed to its first NF
-        let segments = worker.graph().segments().map(|(_, nodes)| {
+        hops.extend(worker.graph().segments().map(|(_, nodes)| {
             let name = fused::list(&plan.blueprint, nodes, "or");
             let activity =
                 NfActivity::new(format!("nf {name:?} on CPU {cpu}"), plan.nfs[usize::from(nodes[0])], &self.accounts);
             (name, activity)
-        });
+        }));
         let watched = WatchedWorker {
             cpu,
             heartbeat: worker.heartbeat(),
             running: worker.graph().current_hop().clone(),
             clock: Arc::default(),
-            hops: hops.chain(segments).collect(),
+            hops: hops.into(),
         };
+        let builders = rebuild.builders().to_vec();
+        let (exchanges, incoming) = channel();
+        worker.connect(rebuild, incoming);
         let errors = self.errors.clone();
-        let activity = Arc::new(watched.clone());
+        let mut activity = watched.clone();
         let stop = self.stop.clone();
-        let clock = watched.clock.clone();
         let run = move || {
             if let Some(own) = crash::ThreadClock::of_this_thread() {
                 // set once, as the thread starts once
-                let _ = clock.set(own);
+                let _ = activity.clock.set(own);
             }
             panics::suppress_output();
             if let Err(e) = pin(cpu) {
@@ -369,21 +382,33 @@ impl Engine {
             if let Err(e) = &lcore {
                 errors.report(e.to_string());
             }
-            if let Err(message) = crash::with_activity(activity, || worker.run(rebuild, &errors)) {
-                errors.report(format!("the worker on CPU {cpu} and its chains ended by a panic: {message}"));
-                stop.store(true, Ordering::Relaxed);
+            loop {
+                match crash::with_activity(Arc::new(activity.clone()), || worker.run(&errors)) {
+                    Ok(RunEnd::Replaced(as_watched)) => activity = as_watched,
+                    Ok(RunEnd::Finished) => break,
+                    Err(message) => {
+                        errors.report(format!("the worker on CPU {cpu} and its chains ended by a panic: {message}"));
+                        stop.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                }
             }
             worker
         };
         let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(thread_error)?;
-        let chains = chains.iter().map(|&c| file.chains[c].name.clone()).collect();
         self.workers.push(WorkerHandle {
             cpu,
             chains,
+            plan,
+            builders,
+            node_stats,
             nodes,
+            inputs: input_ends,
+            outputs: output_ends,
             received,
             sent,
             usage,
+            exchanges,
             watched,
             drained,
             progress,
@@ -393,12 +418,60 @@ impl Engine {
         Ok(())
     }
 
-    fn nf_names(&self) -> Vec<String> {
-        self.names.nfs.iter().map(|(name, _)| name.clone()).collect()
+    /// Returns the end with this number in the file that runs now: links are numbered after ports.
+    fn end(&self, number: usize) -> End {
+        match number.checked_sub(self.file.ports.len()) {
+            None => End::Port(number),
+            Some(link) => {
+                let name = &self.file.links[link].name;
+                End::Link(self.names.links.iter().position(|other| other == name).unwrap_or_default())
+            }
+        }
     }
 
-    fn nodes(&self) -> Vec<(usize, Arc<NodeStats>)> {
-        self.workers.iter().flat_map(|w| w.nodes.iter().cloned()).collect()
+    /// Returns the source of a chain of the file that runs now.
+    fn source(&self, chain: usize) -> End {
+        match self.file.chains[chain].from {
+            Start::Port(port) => self.end(port),
+            Start::Link(link) => self.end(self.file.ports.len() + link),
+        }
+    }
+
+    /// Returns the schedule of a worker's chains, and the usage of each by its name; nothing if they are served in turn.
+    /// `cores` are those of each chain of the file.
+    fn schedule(
+        &self,
+        chains: &[usize],
+        inputs: &[End],
+        cores: &[usize],
+    ) -> (Vec<(String, Arc<ChainUsage>)>, Option<ChainSchedule>) {
+        let all = &self.file.chains;
+        if chains.iter().all(|&c| all[c].class == ServiceClass::DEFAULT) {
+            return (vec![], None);
+        }
+        let usage: Vec<(String, Arc<ChainUsage>)> =
+            chains.iter().map(|&c| (all[c].name.clone(), Arc::default())).collect();
+        // the rate of a chain is shared by its cores
+        let class = |(&chain, (_, usage)): (&usize, &(String, Arc<ChainUsage>))| {
+            let (class, cores) = (all[chain].class, cores[chain] as f64);
+            let rate = class.rate.map(|rate| match rate {
+                Rate::Packets(n) => Rate::Packets(n / cores),
+                Rate::Bits(n) => Rate::Bits(n / cores),
+            });
+            (ServiceClass { rate, ..class }, usage.clone())
+        };
+        let classes: Vec<_> = chains.iter().zip(&usage).map(class).collect();
+        let of_chain = |&chain: &usize| (0..inputs.len()).filter(|&i| inputs[i] == self.source(chain)).collect();
+        (usage, Some((Schedule::new(&classes, clock::hz()), chains.iter().map(of_chain).collect())))
+    }
+
+    /// Has the watchdog check what runs now.
+    fn update_watched(&self) {
+        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Watched {
+            workers: self.workers.iter().map(|worker| worker.watched.clone()).collect(),
+            nodes: self.workers.iter().flat_map(|worker| worker.nodes.iter().cloned()).collect(),
+            names: self.names.nfs.iter().map(|(name, _)| name.clone()).collect(),
+        };
     }
 
     /// Returns true if the run is complete: every worker has ended, as when all captures are read, or waits for others
@@ -440,7 +513,7 @@ impl Engine {
             ..Default::default()
         });
         let mut s = Summary {
-            file: self.file.clone(),
+            file: self.file.file.display().to_string(),
             seconds: self.started.elapsed().as_secs_f64(),
             memory: self.eal.memory().name().into(),
             ports: ports.collect(),
@@ -451,30 +524,28 @@ impl Engine {
         };
         for worker in &self.workers {
             let of_worker = s.workers.entry(worker.cpu).or_default();
-            of_worker.chains.clone_from(&worker.chains);
-            let is_link = |port: usize| port >= self.names.ports.len();
-            worker.received.iter().for_each(|(port, stats)| of_worker.add_received(stats, is_link(*port)));
-            worker.sent.iter().for_each(|(port, stats)| of_worker.add_sent(stats, is_link(*port)));
+            of_worker.chains = worker.chains.iter().map(|&chain| self.file.chains[chain].name.clone()).collect();
             let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
             of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
-            for (chain, usage) in &worker.usage {
-                let name = &self.names.chains[*chain].0;
+            for (name, usage) in &worker.usage {
                 match s.chains.iter_mut().find(|c| c.name == *name) {
                     Some(chain) => chain.add(usage),
                     None => s.chains.push(ChainSummary::of(name, usage)),
                 }
             }
-            for (port, stats) in &worker.sent {
-                match port.checked_sub(self.names.ports.len()) {
-                    None => s.ports[*port].add_sent(stats),
-                    Some(link) => s.links[link].add_sent(stats),
+            for (end, stats) in &worker.sent {
+                of_worker.add_sent(stats, matches!(end, End::Link(_)));
+                match *end {
+                    End::Port(port) => s.ports[port].add_sent(stats),
+                    End::Link(link) => s.links[link].add_sent(stats),
                 }
             }
-            for (port, stats) in &worker.received {
-                match port.checked_sub(self.names.ports.len()) {
-                    None => s.ports[*port].add_received(stats),
-                    Some(link) => s.links[link].add_received(stats),
+            for (end, stats) in &worker.received {
+                of_worker.add_received(stats, matches!(end, End::Link(_)));
+                match *end {
+                    End::Port(port) => s.ports[port].add_received(stats),
+                    End::Link(link) => s.links[link].add_received(stats),
                 }
             }
         }
@@ -631,7 +702,7 @@ impl Engine {
     /// Waits for stopped workers, closes everything, and returns the final counts.
     fn finish(mut self) -> Summary {
         self.drain.released.store(true, Ordering::Relaxed);
-        let mut held: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut held: BTreeMap<End, u64> = BTreeMap::new();
         let mut ended = vec![];
         drop(self.watchdog.take().map(JoinHandle::join));
         let stuck = self.wait_for_workers();
@@ -657,7 +728,7 @@ impl Engine {
         for (port, rx) in &mut self.rings {
             let mut batch = Batch::new();
             while RxQueue::receive(rx, &mut batch) != 0 {
-                *held.entry(*port).or_default() += batch.len() as u64;
+                *held.entry(End::Port(*port)).or_default() += batch.len() as u64;
                 batch.clear();
             }
         }
@@ -673,8 +744,10 @@ impl Engine {
             summary.errors.extend(monitor.link_loss().map(|error| format!("port {name:?}: {error}")));
         }
         // packets left between cores are already counted as sent and not received by the link
-        for (port, n) in held.into_iter().filter(|(port, _)| *port < self.names.ports.len()) {
-            summary.add_held(port, n);
+        for (end, n) in held {
+            if let End::Port(port) = end {
+                summary.add_held(port, n);
+            }
         }
         // a port closes with its last queue handle, and returns the packets that its driver held
         drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.monitors)));
@@ -689,7 +762,7 @@ impl Engine {
         summary.abandoned = !stuck.is_empty();
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.current_nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
-            let who = watchdog::describe_holders(&self.nf_names(), &self.nodes(), false);
+            let who = self.watched.lock().unwrap_or_else(PoisonError::into_inner).describe_holders(false);
             let leaked = self.pool.in_use();
             match (leaked > self.driver_buffers, who.is_empty()) {
                 (true, true) => summary.errors.push(format!("{leaked} packet buffers leaked")),
@@ -722,14 +795,31 @@ impl Drop for Engine {
     }
 }
 
-/// Returns a usage counter for each chain of a worker, or nothing if they are served in turn.
-fn chain_usage(file: &ChainFile, chains: &[usize]) -> Vec<(usize, Arc<ChainUsage>)> {
-    if chains.iter().all(|&c| file.chains[c].class == ServiceClass::DEFAULT) {
-        return vec![];
-    }
-    chains.iter().map(|&c| (c, Arc::default())).collect()
+/// The schedule of a worker's chains, with the indices of the inputs of each.
+type ChainSchedule = (Schedule, Vec<Vec<usize>>);
+
+/// Returns the number of cores of each chain.
+fn cores_of_chains(file: &ChainFile, workers: &[PlannedWorker]) -> Vec<usize> {
+    (0..file.chains.len()).map(|n| workers.iter().filter(|worker| worker.chains.contains(&n)).count()).collect()
 }
 
+/// Returns name and activity of the NF of each hop; `nf` is the index in [`Names`] of the NF of a node.
+fn watched_hops(
+    cpu: usize,
+    plan: &WorkerPlan,
+    nf: impl Fn(u16) -> usize,
+    accounts: &MemoryAccounts,
+) -> Vec<(String, NfActivity)> {
+    let hops = plan.blueprint.hops.iter().map(|hop| {
+        let name = plan.blueprint.nodes[usize::from(hop.node)].name.clone();
+        let activity = NfActivity::new(format!("nf {name:?} on CPU {cpu}"), nf(hop.node), accounts);
+        (name, activity)
+    });
+    hops.collect()
+}
+
+/// What builds the nodes of each worker.
+type Builders = Vec<Vec<Arc<NodeBuilder>>>;
 /// The nodes of each worker.
 type Nodes = Vec<Vec<Box<dyn graph::Node>>>;
 
@@ -739,34 +829,47 @@ fn build_nodes(
     workers: &[PlannedWorker],
     accounts: &MemoryAccounts,
     files: &SettingFiles,
-) -> Result<(Nodes, Vec<Vec<NodeBuilder>>), Error> {
+) -> Result<(Nodes, Builders), Error> {
     let shared = SharedState::default();
     let mut diagnostics = vec![];
     let (mut all, mut all_builders) = (vec![], vec![]);
-    for (w, worker) in workers.iter().enumerate() {
+    for worker in 0..workers.len() {
         let (mut nodes, mut builders) = (vec![], vec![]);
-        for &nf in &worker.plan.nfs {
-            let copies = |ws: &[PlannedWorker]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
-            let context = BuildContext {
-                name: file.nfs[nf].name.clone(),
-                base_dir: file.folder().to_owned(),
-                copy: (copies(&workers[..w]), copies(workers)),
-                shared: shared.clone(),
-                files: files.clone(),
-                check_only: false,
-            };
-            let factory = file.nfs[nf].factory.clone();
-            let activity = format!("nf {:?}, while it was built,", context.name);
-            let activity = Arc::new(NfActivity::new(activity, nf, accounts));
-            match crash::with_activity(activity.clone(), || factory.build(&context)) {
+        for &nf in &workers[worker].plan.nfs {
+            let builder = node_builder(file, workers, worker, (nf, nf), accounts, (&shared, files));
+            match builder.build() {
                 Ok(node) => nodes.push(node),
                 Err(d) => diagnostics.push(file.locate(nf, d)),
             }
-            builders.push(NodeBuilder { factory, context, activity });
+            builders.push(Arc::new(builder));
         }
         all.push(nodes);
         all_builders.push(builders);
     }
     diagnostics.dedup();
     if diagnostics.is_empty() { Ok((all, all_builders)) } else { Err(Error::Input(Diagnostics(diagnostics))) }
+}
+
+/// Returns what builds the copy of an NF for a worker; the index of the NF is given in the file and in [`Names`].
+fn node_builder(
+    file: &ChainFile,
+    workers: &[PlannedWorker],
+    worker: usize,
+    (nf, in_names): (usize, usize),
+    accounts: &MemoryAccounts,
+    (shared, files): (&SharedState, &SettingFiles),
+) -> NodeBuilder {
+    let copies = |ws: &[PlannedWorker]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
+    let context = BuildContext {
+        name: file.nfs[nf].name.clone(),
+        base_dir: file.folder().to_owned(),
+        copy: (copies(&workers[..worker]), copies(workers)),
+        shared: shared.clone(),
+        before: None,
+        files: files.with_own_record(),
+        check_only: false,
+    };
+    let activity = format!("nf {:?}, while it was built,", context.name);
+    let activity = Arc::new(NfActivity::new(activity, in_names, accounts));
+    NodeBuilder { factory: file.nfs[nf].factory.clone(), context, activity }
 }

@@ -1,14 +1,17 @@
 //! The packet loop of one core.
 
 mod capture_clock;
+pub(crate) mod exchange;
 mod idle;
 pub(crate) mod rebuild;
 pub(crate) mod schedule;
 
 use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
+use crate::faults::watchdog::WatchedWorker;
 use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit, TxPort};
 use capture_clock::CaptureClock;
+use exchange::Exchange;
 use graph::{Graph, Sink, Target, panics};
 use packet::{Batch, clock};
 use rebuild::RebuildClient;
@@ -17,6 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Every n-th batch of a worker is timed; reading the time-stamp counter costs as much as forwarding one or two
@@ -107,6 +111,11 @@ impl Output {
     pub fn new(tx: TxPort) -> Self {
         Output { tx, stats: Arc::default(), gave_up: None, self_consumed: false, yields_when_full: false, local: None }
     }
+
+    /// Returns the counts of packets that stay on this core.
+    pub(crate) fn local_stats(&self) -> Option<Arc<LinkStats>> {
+        Some(self.local.as_ref()?.stats.clone())
+    }
 }
 
 /// The behaviour of a worker while no packets arrive.
@@ -181,6 +190,18 @@ pub struct Worker {
     heartbeat: Arc<AtomicU64>,
     drain: Arc<DrainControl>,
     drain_progress: Arc<DrainProgress>,
+    /// Graphs that are to replace this one.
+    exchanges: Option<Receiver<Exchange>>,
+    /// The one that replaces the graph before the next batch.
+    exchange: Option<Box<Exchange>>,
+}
+
+/// The end of [`Worker::run`].
+pub(crate) enum RunEnd {
+    /// The worker was stopped, or all its inputs have finished.
+    Finished,
+    /// Its graph was replaced; it is to run again as this worker.
+    Replaced(WatchedWorker),
 }
 
 /// Coordinates stopped workers that still receive packets from each other, from rings and from sandboxes.
@@ -254,6 +275,8 @@ impl Worker {
             heartbeat: Arc::default(),
             drain: Arc::default(),
             drain_progress: Arc::default(),
+            exchanges: None,
+            exchange: None,
         }
     }
 
@@ -287,6 +310,11 @@ impl Worker {
     /// timestamps, and timers run at every millisecond between them.
     pub(crate) fn set_capture_clock(&mut self) {
         self.order = ServiceOrder::Timestamps(CaptureClock::default());
+    }
+
+    /// Sets the connection to the rebuilder, and that by which graphs arrive that replace this one.
+    pub(crate) fn connect(&mut self, rebuild: RebuildClient, exchanges: Receiver<Exchange>) {
+        (self.rebuild, self.exchanges) = (Some(rebuild), Some(exchanges));
     }
 
     /// Returns the graph.
@@ -405,12 +433,12 @@ impl Worker {
     }
 
     /// Polls until the worker is stopped or all inputs have finished, drains the remaining inputs, and drops the NFs.
-    /// An NF that panics is quarantined until `rebuild` has built it again.
+    /// An NF that panics is quarantined until the rebuilder has built it again. Returns as well after the graph was
+    /// replaced.
     ///
     /// # Errors
     /// A panic that no NF caused, which ends the worker.
-    pub(crate) fn run(&mut self, rebuild: RebuildClient, errors: &RunErrors) -> Result<(), String> {
-        self.rebuild = Some(rebuild);
+    pub(crate) fn run(&mut self, errors: &RunErrors) -> Result<RunEnd, String> {
         while let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.poll_loop())) {
             match (self.graph.quarantine(&mut self.batch, payload), &mut self.rebuild) {
                 (Ok(panicked), Some(rebuild)) => rebuild.request(panicked),
@@ -421,12 +449,15 @@ impl Worker {
             // check for the rebuilt NF with every poll
             self.polls_to_clock = 1;
         }
+        if let Some(exchange) = self.exchange.take() {
+            return Ok(RunEnd::Replaced(self.replace_graph(*exchange, errors)));
+        }
         let finishing = self.finish().into_iter().map(|(nf, message)| (nf, "finished", message));
         let dropping = self.graph.drop_nodes().into_iter().map(|(nf, message)| (nf, "was dropped", message));
         for (nf, when, message) in finishing.chain(dropping) {
             errors.report(format!("nf {nf:?} panicked when it {when}: {message}"));
         }
-        Ok(())
+        Ok(RunEnd::Finished)
     }
 
     /// Closes the connection to the rebuilder.
@@ -488,6 +519,11 @@ impl Worker {
             rebuild.install(&mut self.graph);
             self.polls_to_clock = if rebuild.is_pending() { 1 } else { self.clock_stride };
         }
+        if let Some(exchanges) = &self.exchanges
+            && let Ok(exchange) = exchanges.try_recv()
+        {
+            self.exchange = Some(Box::new(exchange));
+        }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
             self.last_timer = now;
             self.outputs.backpressure = false;
@@ -518,7 +554,11 @@ impl Worker {
             if idle >= idle_polls {
                 self.check_clock();
             }
-            if self.poll() != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
+            let received = self.poll();
+            if self.exchange.is_some() {
+                return;
+            }
+            if received != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
                 idle = 0;
                 continue;
             }

@@ -4,7 +4,7 @@ use crate::error::environment_error;
 use crate::sandboxes::Sandboxes;
 use config::ChainFile;
 use graph::Registry;
-use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Summary, Wires};
+use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Reloaded, Summary, Wires};
 
 /// An engine for the host side of a chain file, and its sandboxes.
 pub struct SandboxedEngine {
@@ -98,6 +98,20 @@ impl SandboxedEngine {
     pub fn request_snapshot(&self) -> Summary {
         self.sandboxes.iter().for_each(Sandboxes::request_reports);
         self.snapshot()
+    }
+
+    /// Replaces the chain file as [`Engine::reload`] does; there must be no sandboxes.
+    ///
+    /// # Errors
+    /// Those of [`Engine::reload`].
+    pub fn reload(&mut self, file: &ChainFile) -> Result<Reloaded, Error> {
+        match &self.sandboxes {
+            None => self.engine.reload(file),
+            Some(_) => {
+                let problem = "a chain file with sandboxes cannot be reloaded".to_owned();
+                Err(environment_error(problem, "stop it and start it again".to_owned()))
+            }
+        }
     }
 
     /// Stops the engine and returns its statistics.

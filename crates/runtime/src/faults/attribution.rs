@@ -1,13 +1,13 @@
 //! Attribution of crashes and memory to NFs.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes that each NF of a file has allocated in all its copies, by index; known if the global allocator is
 /// [`crash::CountingAllocator`].
-#[derive(Clone)]
-pub(crate) struct MemoryAccounts(Arc<[Account]>);
+#[derive(Clone, Default)]
+pub(crate) struct MemoryAccounts(Arc<Mutex<Vec<Arc<Account>>>>);
 
 #[derive(Default)]
 struct Account {
@@ -18,39 +18,35 @@ struct Account {
 /// The activity of running an NF.
 pub(crate) struct NfActivity {
     description: String,
-    nf: usize,
-    accounts: MemoryAccounts,
+    account: Arc<Account>,
 }
 
 impl MemoryAccounts {
-    /// Creates accounts for `nfs` NFs.
-    pub(crate) fn new(nfs: usize) -> Self {
-        MemoryAccounts((0..nfs).map(|_| Account::default()).collect())
-    }
-
-    /// Returns the bytes that an NF holds.
-    fn bytes(&self, nf: usize) -> u64 {
-        self.0[nf].current.load(Ordering::Relaxed).max(0) as u64
+    /// Returns the account of an NF.
+    fn account(&self, nf: usize) -> Arc<Account> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = (nf + 1).saturating_sub(all.len());
+        all.extend((0..missing).map(|_| Arc::default()));
+        all[nf].clone()
     }
 
     /// Returns the most bytes that an NF has held.
     pub(crate) fn peak(&self, nf: usize) -> u64 {
-        self.0[nf].peak.load(Ordering::Relaxed).max(0) as u64
+        self.account(nf).peak.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Returns the NF that holds most memory, and its bytes, if known.
     pub(crate) fn largest(&self) -> Option<(usize, u64)> {
-        (0..self.0.len())
-            .map(|nf| (nf, self.bytes(nf)))
-            .max_by_key(|&(_, bytes)| bytes)
-            .filter(|&(_, bytes)| bytes != 0)
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = all.iter().map(|account| account.current.load(Ordering::Relaxed).max(0) as u64);
+        bytes.enumerate().max_by_key(|&(_, bytes)| bytes).filter(|&(_, bytes)| bytes != 0)
     }
 }
 
 impl NfActivity {
     /// Creates the activity of the NF with index `nf`; `description` is such as `nf "a" on CPU 1`.
     pub(crate) fn new(description: String, nf: usize, accounts: &MemoryAccounts) -> Self {
-        NfActivity { description, nf, accounts: accounts.clone() }
+        NfActivity { description, account: accounts.account(nf) }
     }
 }
 
@@ -62,9 +58,8 @@ unsafe impl crash::Activity for NfActivity {
     }
 
     fn record_allocation(&self, bytes: i64) {
-        let account = &self.accounts.0[self.nf];
-        let now = account.current.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        account.peak.fetch_max(now, Ordering::Relaxed);
+        let now = self.account.current.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.account.peak.fetch_max(now, Ordering::Relaxed);
     }
 }
 

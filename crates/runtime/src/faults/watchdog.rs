@@ -10,7 +10,7 @@ use crash::{Activity, ThreadClock};
 use dpdk::Mempool;
 use graph::{CurrentHop, Hop, NodeStats};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -80,13 +80,19 @@ struct BatchState {
     reported: Option<String>,
 }
 
-/// The state that the watchdog checks.
-pub(crate) struct Watchdog {
+/// What a reload changes of the state that the watchdog checks.
+#[derive(Clone, Default)]
+pub(crate) struct Watched {
     pub(crate) workers: Vec<WatchedWorker>,
     /// Statistics of each node of each worker, with the index of its NF.
     pub(crate) nodes: Vec<(usize, Arc<NodeStats>)>,
     /// Names of the NFs.
     pub(crate) names: Vec<String>,
+}
+
+/// The state that the watchdog checks.
+pub(crate) struct Watchdog {
+    pub(crate) watched: Arc<Mutex<Watched>>,
     pub(crate) pool: Arc<Mempool>,
     pub(crate) accounts: MemoryAccounts,
     /// Bytes of memory above which the run is stopped.
@@ -110,7 +116,7 @@ impl Watchdog {
     fn run(&self) {
         let now = Instant::now();
         let new = |_| BatchState { sequence: 0, since: now, cpu_time: Duration::ZERO, checks: 0, reported: None };
-        let mut states: Vec<BatchState> = self.workers.iter().map(new).collect();
+        let mut states: Vec<BatchState> = self.watched().workers.iter().map(new).collect();
         let mut pool_reported = false;
         while !self.stop.load(Ordering::Relaxed) {
             std::thread::sleep(CHECK_INTERVAL);
@@ -127,8 +133,14 @@ impl Watchdog {
         }
     }
 
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn check_batches(&self, states: &mut [BatchState]) {
-        for (worker, BatchState { sequence, since, cpu_time, checks, reported }) in self.workers.iter().zip(states) {
+        for (worker, BatchState { sequence, since, cpu_time, checks, reported }) in
+            self.watched().workers.iter().zip(states)
+        {
             let (current, nf) = (worker.running.sequence(), worker.current_nf());
             if current != *sequence || nf.is_none() {
                 if let Some(nf) = reported.take() {
@@ -157,7 +169,7 @@ impl Watchdog {
 
     fn report_pool_exhaustion(&self) {
         let (in_use, all) = (self.pool.in_use(), self.pool.size());
-        let who = describe_holders(&self.names, &self.nodes, true);
+        let who = self.watched().describe_holders(true);
         let who = if who.is_empty() { "no NF holds them, so they are in queues".to_owned() } else { who };
         self.errors.report(format!("{in_use} of {all} packet buffers are in use, and few are left to receive: {who}"));
     }
@@ -165,11 +177,12 @@ impl Watchdog {
     fn report_memory_limit(&self) {
         let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
         let who = match self.accounts.largest() {
-            Some((nf, bytes)) => format!("nf {:?} holds {}", self.names[nf], mib(bytes)),
+            Some((nf, bytes)) => format!("nf {:?} holds {}", self.watched().names[nf], mib(bytes)),
             None if crash::is_counting() => "no NF has allocated much since the start".to_owned(),
             None => {
-                let running: Vec<_> =
-                    self.workers.iter().filter_map(WatchedWorker::current_nf).map(|nf| format!("{nf:?}")).collect();
+                let watched = self.watched();
+                let running = watched.workers.iter().filter_map(WatchedWorker::current_nf);
+                let running: Vec<_> = running.map(|nf| format!("{nf:?}")).collect();
                 let running = if running.is_empty() { "none".to_owned() } else { running.join(", ") };
                 format!("NFs running: {running}; memory is attributed to NFs with bondstone::Memory as the allocator")
             }
@@ -179,18 +192,20 @@ impl Watchdog {
     }
 }
 
-/// Describes which NFs have packets unaccounted for, and, if `holders` is true, which hold packets.
-pub(crate) fn describe_holders(names: &[String], nodes: &[(usize, Arc<NodeStats>)], holders: bool) -> String {
-    let sum = |nf: usize, value: &dyn Fn(&NodeStats) -> u64| -> u64 {
-        nodes.iter().filter(|(n, _)| *n == nf).map(|(_, stats)| value(stats)).sum()
-    };
-    let unaccounted = names.iter().enumerate().filter_map(|(nf, name)| {
-        let n = sum(nf, &|stats| stats.vanished());
-        (n != 0).then(|| format!("nf {name:?} neither sent, dropped nor held {n} of its packets"))
-    });
-    let held = names.iter().enumerate().filter(|_| holders).filter_map(|(nf, name)| {
-        let n = sum(nf, &|stats| stats.held.get());
-        (n != 0).then(|| format!("nf {name:?} holds {n}"))
-    });
-    unaccounted.chain(held).collect::<Vec<_>>().join(", ")
+impl Watched {
+    /// Describes which NFs have packets unaccounted for, and, if `holders` is true, which hold packets.
+    pub(crate) fn describe_holders(&self, holders: bool) -> String {
+        let sum = |nf: usize, value: &dyn Fn(&NodeStats) -> u64| -> u64 {
+            self.nodes.iter().filter(|(n, _)| *n == nf).map(|(_, stats)| value(stats)).sum()
+        };
+        let unaccounted = self.names.iter().enumerate().filter_map(|(nf, name)| {
+            let n = sum(nf, &|stats| stats.vanished());
+            (n != 0).then(|| format!("nf {name:?} neither sent, dropped nor held {n} of its packets"))
+        });
+        let held = self.names.iter().enumerate().filter(|_| holders).filter_map(|(nf, name)| {
+            let n = sum(nf, &|stats| stats.held.get());
+            (n != 0).then(|| format!("nf {name:?} holds {n}"))
+        });
+        unaccounted.chain(held).collect::<Vec<_>>().join(", ")
+    }
 }

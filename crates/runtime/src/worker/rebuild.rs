@@ -1,13 +1,15 @@
-//! Rebuilding NFs after a panic, on a thread of its own.
+//! Rebuilding NFs after a panic, and dropping replaced graphs, on a thread of its own.
 //!
 //! A worker sends the node that panicked to the rebuilder and continues with a placeholder. The rebuilder drops the
 //! node, which may panic again or take long, builds a new one with the same settings and sends it back. The worker
 //! checks for it with every poll.
 
+use crate::Output;
 use crate::faults::attribution::NfActivity;
 use crate::faults::run_errors::RunErrors;
+use diagnostics::Diagnostic;
 use graph::panics::{catch, suppress_output};
-use graph::{BuildContext, Factory, Graph, NodePanic, PreparedNode};
+use graph::{BuildContext, Factory, Graph, Node, NodePanic, PreparedNode};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -26,11 +28,24 @@ pub(crate) struct NodeBuilder {
 
 /// A worker's connection to the rebuilder.
 pub(crate) struct RebuildClient {
-    worker: usize,
-    requests: Sender<(usize, NodePanic)>,
-    rebuilt: Receiver<(u16, Rebuilt)>,
+    requests: Sender<Request>,
+    /// Sent with requests, for the replies.
+    reply: Sender<Reply>,
+    rebuilt: Receiver<Reply>,
     outstanding: usize,
+    /// Of the nodes of the worker's graph, in order.
+    builders: Vec<Arc<NodeBuilder>>,
 }
+
+enum Request {
+    /// A node that panicked, what to build instead, and where to send it.
+    Rebuild(NodePanic, Arc<NodeBuilder>, Sender<Reply>),
+    /// What a worker does not need after a reload.
+    Retire(Box<Graph>, Vec<Option<Output>>),
+}
+
+/// The result of a request.
+type Reply = (Arc<NodeBuilder>, Rebuilt);
 
 /// A new node, if it could be built. If the worker has ended, it is dropped here, which may panic.
 struct Rebuilt(Option<PreparedNode>);
@@ -41,11 +56,28 @@ impl Drop for Rebuilt {
     }
 }
 
+impl NodeBuilder {
+    /// Builds the node.
+    ///
+    /// # Errors
+    /// As [`Factory::build`].
+    pub(crate) fn build(&self) -> Result<Box<dyn Node>, Diagnostic> {
+        crash::with_activity(self.activity.clone(), || self.factory.build(&self.context))
+    }
+}
+
 impl RebuildClient {
+    /// Returns the builders of the nodes of the worker's graph, in order.
+    pub(crate) fn builders(&self) -> &[Arc<NodeBuilder>] {
+        &self.builders
+    }
+
     /// Requests a new node.
     pub(crate) fn request(&mut self, panicked: NodePanic) {
+        let builder = self.builders[usize::from(panicked.node)].clone();
         // if the rebuilder has ended, the placeholder stays
-        self.outstanding += usize::from(self.requests.send((self.worker, panicked)).is_ok());
+        self.outstanding +=
+            usize::from(self.requests.send(Request::Rebuild(panicked, builder, self.reply.clone())).is_ok());
     }
 
     /// Returns true if a requested node has not arrived.
@@ -55,20 +87,34 @@ impl RebuildClient {
 
     /// Installs the nodes that have arrived.
     pub(crate) fn install(&mut self, graph: &mut Graph) {
-        while let Ok((node, mut new)) = self.rebuilt.try_recv() {
+        while let Ok((builder, mut new)) = self.rebuilt.try_recv() {
             self.outstanding -= 1;
-            if let Some(new) = new.0.take() {
-                graph.rebuild(node, new);
+            // none if a reload has replaced the node meanwhile
+            if let Some(node) = self.builders.iter().position(|own| Arc::ptr_eq(own, &builder))
+                && let Some(new) = new.0.take()
+            {
+                graph.rebuild(node as u16, new);
             }
         }
+    }
+
+    /// Drops a graph that was replaced, and outputs that no graph uses.
+    pub(crate) fn retire(&self, graph: Graph, outputs: Vec<Option<Output>>) {
+        // if the rebuilder has ended, they are dropped here
+        let _ = self.requests.send(Request::Retire(Box::new(graph), outputs));
+    }
+
+    /// Sets the builders of the nodes of a graph that has replaced the one before.
+    pub(crate) fn set_builders(&mut self, builders: Vec<Arc<NodeBuilder>>) {
+        self.builders = builders;
     }
 }
 
 /// The rebuilder thread.
 pub(crate) struct Rebuilder {
     thread: JoinHandle<()>,
-    /// Name of the NF that is being built or dropped.
-    current_nf: Arc<Mutex<Option<String>>>,
+    /// What is being built or dropped.
+    current: Arc<Mutex<Option<String>>>,
 }
 
 impl Rebuilder {
@@ -85,8 +131,8 @@ impl Rebuilder {
             }
             return;
         }
-        let nf = self.current_nf.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
-        errors.report(format!("nf {nf:?} is still being rebuilt or dropped after a panic"));
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+        errors.report(format!("{current} is still being rebuilt or dropped"));
     }
 }
 
@@ -95,33 +141,41 @@ impl Rebuilder {
 /// # Errors
 /// The system cannot create a thread.
 pub(crate) fn start(
-    builders: Vec<Vec<NodeBuilder>>,
+    builders: Vec<Vec<Arc<NodeBuilder>>>,
     errors: RunErrors,
 ) -> std::io::Result<(Vec<RebuildClient>, Rebuilder)> {
-    let (requests, incoming) = channel::<(usize, NodePanic)>();
-    let (mut clients, mut replies) = (vec![], vec![]);
-    for worker in 0..builders.len() {
+    let (requests, incoming) = channel::<Request>();
+    let client = |builders| {
         let (reply, rebuilt) = channel();
-        replies.push(reply);
-        clients.push(RebuildClient { worker, requests: requests.clone(), rebuilt, outstanding: 0 });
-    }
-    let current_nf = Arc::new(Mutex::new(None));
-    let current = current_nf.clone();
+        RebuildClient { requests: requests.clone(), reply, rebuilt, outstanding: 0, builders }
+    };
+    let clients = builders.into_iter().map(client).collect();
+    let current = Arc::new(Mutex::new(None));
+    let in_thread = current.clone();
     let run = move || {
         suppress_output();
-        for (worker, panicked) in incoming {
-            let node = panicked.node;
-            let builder = &builders[worker][usize::from(node)];
-            let set_current = |nf| *current.lock().unwrap_or_else(PoisonError::into_inner) = nf;
-            set_current(Some(builder.context.name.clone()));
-            let new = crash::with_activity(builder.activity.clone(), || rebuild(builder, panicked, &errors));
+        let set_current = |what| *in_thread.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        for request in incoming {
+            match request {
+                Request::Rebuild(panicked, builder, reply) => {
+                    set_current(Some(format!("nf {:?}, which panicked,", builder.context.name)));
+                    let new = crash::with_activity(builder.activity.clone(), || rebuild(&builder, panicked, &errors));
+                    // errors: the worker has ended
+                    let _ = reply.send((builder, Rebuilt(new)));
+                }
+                Request::Retire(graph, outputs) => {
+                    set_current(Some("an NF that a reload replaced".to_owned()));
+                    for (nf, message) in graph.retire() {
+                        errors.report(format!("nf {nf:?} panicked when it was dropped after a reload: {message}"));
+                    }
+                    drop(outputs);
+                }
+            }
             set_current(None);
-            // errors: the worker has ended
-            let _ = replies[worker].send((node, Rebuilt(new)));
         }
     };
     let thread = Builder::new().name("rebuilder".into()).spawn(run)?;
-    Ok((clients, Rebuilder { thread, current_nf }))
+    Ok((clients, Rebuilder { thread, current }))
 }
 
 /// Drops a node that panicked, and builds a new one if possible.

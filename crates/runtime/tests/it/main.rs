@@ -3,6 +3,7 @@
 
 mod capture_clock;
 mod drain;
+mod reload;
 mod shares;
 mod spreading;
 
