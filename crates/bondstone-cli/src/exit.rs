@@ -38,8 +38,8 @@ pub(crate) fn of(e: &anyhow::Error) -> Exit {
     if let Some(e) = e.downcast_ref::<results::Error>() {
         return if e.is_input() { Exit::Input } else { Exit::Environment };
     }
-    if e.is::<control::ClientError>() {
-        return Exit::Environment;
+    if let Some(e) = e.downcast_ref::<control::ClientError>() {
+        return if matches!(e, control::ClientError::Refused(_)) { Exit::Input } else { Exit::Environment };
     }
     match e.downcast_ref::<runtime::Error>() {
         Some(runtime::Error::Input(_)) => Exit::Input,

@@ -14,6 +14,11 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
+    /// Returns the instance of this name, or the only one.
+    pub(crate) fn named(name: Option<String>) -> Instance {
+        Instance { name }
+    }
+
     /// Connects to the instance.
     pub(crate) fn connect(&self) -> anyhow::Result<Client> {
         if let Some(socket) = self.name.as_deref().map(Path::new).filter(|path| is_socket(path)) {

@@ -1,7 +1,9 @@
-//! SIGINT (Ctrl-C) and SIGTERM.
+//! SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 
 use crate::exit::Exit;
 use logger::eprintln;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::time::{Duration, Instant};
 
 /// Time after the first interrupt in which others count as the same one: `timeout` signals a process and then its
@@ -28,22 +30,47 @@ fn effect(first: &mut Option<Instant>, now: Instant) -> Effect {
     }
 }
 
-/// Calls `stop` at the first interrupt; one that follows later than [`SAME_INTERRUPT`] terminates the program
-/// immediately.
+/// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP; one that follows later than [`SAME_INTERRUPT`] terminates the
+/// program immediately.
 pub(crate) fn on_interrupt(stop: impl Fn() + Send + 'static) -> anyhow::Result<()> {
-    let mut first = None;
-    ctrlc::set_handler(move || match effect(&mut first, Instant::now()) {
-        Effect::Stop => {
-            eprintln!("interrupted: stopping; interrupt again to terminate immediately");
-            stop();
+    on_signals(move |signal| match signal {
+        Signal::Interrupt | Signal::Hangup => stop(),
+    })
+}
+
+/// A signal that the program handles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGINT or SIGTERM.
+    Interrupt,
+    Hangup,
+}
+
+/// Calls `handle` at the first SIGINT or SIGTERM, as [`on_interrupt`] does, and at every SIGHUP.
+pub(crate) fn on_signals(handle: impl Fn(Signal) + Send + 'static) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let wait = move || {
+        let mut first = None;
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                handle(Signal::Hangup);
+                continue;
+            }
+            match effect(&mut first, Instant::now()) {
+                Effect::Stop => {
+                    eprintln!("interrupted: stopping; interrupt again to terminate immediately");
+                    handle(Signal::Interrupt);
+                }
+                Effect::Ignore => {}
+                Effect::Terminate => {
+                    eprintln!("interrupted again: terminating");
+                    logger::flush();
+                    std::process::exit(Exit::Interrupted as i32);
+                }
+            }
         }
-        Effect::Ignore => {}
-        Effect::Terminate => {
-            eprintln!("interrupted again: terminating");
-            logger::flush();
-            std::process::exit(Exit::Interrupted as i32);
-        }
-    })?;
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
 }
 

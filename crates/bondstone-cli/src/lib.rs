@@ -19,6 +19,7 @@ mod bench;
 mod captures;
 mod check;
 mod compile;
+mod diff;
 mod doctor;
 mod exit;
 mod image;
@@ -29,6 +30,7 @@ mod lint;
 mod new;
 mod nf;
 mod plan;
+mod reload;
 #[cfg(feature = "measure")]
 mod reproduce;
 #[cfg(feature = "measure")]
@@ -97,6 +99,7 @@ enum Command {
     Run(run::Run),
     Stats(stats::Stats),
     Top(top::Top),
+    Reload(reload::Reload),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -108,6 +111,7 @@ enum Command {
     #[cfg(feature = "measure")]
     Trend(trend::Trend),
     Check(check::Check),
+    Diff(diff::Diff),
     Plan(plan::Plan),
     Compile(compile::Compile),
     /// Lists and describes network functions.
@@ -180,6 +184,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Run(run) => run.run(registry),
         Command::Stats(stats) => stats.run(),
         Command::Top(top) => top.run(),
+        Command::Reload(reload) => reload.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),
@@ -190,6 +195,7 @@ fn run(registry: &Registry) -> ExitCode {
         #[cfg(feature = "measure")]
         Command::Trend(trend) => trend.run(),
         Command::Check(check) => check.run(registry),
+        Command::Diff(diff) => diff.run(registry),
         Command::Plan(plan) => plan.run(registry),
         Command::Compile(compile) => compile.run(registry),
         Command::Nf(nf) => nf.run(registry),

@@ -1,7 +1,9 @@
 //! `bondstone run`.
 
+mod reloader;
+
 use crate::exit::Exit;
-use crate::interrupt::on_interrupt;
+use crate::interrupt::{Signal, on_signals};
 use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
@@ -9,8 +11,9 @@ use config::ChainFile;
 use control::{Hello, Refusal, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::Memory;
-use graph::Registry;
+use graph::{FileVersion, Registry};
 use logger::eprintln;
+use reloader::Reloader;
 use runtime::{Cycles, IdlePolicy, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
@@ -39,7 +42,8 @@ Ports (device = \"...\" in the file; text after a comma is passed to the DPDK dr
 
 Examples:
   bondstone run examples/demo.toml
-  bondstone run edge.toml --for 10s --json > result.json")]
+  bondstone run edge.toml --for 10s --json > result.json
+  bondstone run edge.toml --watch")]
 pub(crate) struct Run {
     /// Chain file.
     chain: PathBuf,
@@ -56,6 +60,10 @@ pub(crate) struct Run {
     /// $XDG_RUNTIME_DIR/bondstone, where they look for it].
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Reloads the chain file when it changes, or a file that its settings name; `bondstone reload` and SIGHUP do so on
+    /// request.
+    #[arg(long)]
+    watch: bool,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -73,19 +81,26 @@ fn idle_description(idle: IdlePolicy) -> &'static str {
 
 enum Event {
     Interrupt,
+    /// SIGHUP.
+    Reload,
     /// A request of the control socket, with the channel for its result.
-    Request(Request, Sender<serde_json::Value>),
+    Request(Request, Sender<Result<serde_json::Value, Refusal>>),
 }
 
 impl Run {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+        let version = FileVersion::of(&self.chain);
         let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             eprintln!("warning: {warning}");
         }
         let (sender, events) = channel();
         let interrupt = sender.clone();
-        on_interrupt(move || drop(interrupt.send(Event::Interrupt)))?;
+        on_signals(move |signal| {
+            let event = if signal == Signal::Interrupt { Event::Interrupt } else { Event::Reload };
+            // ignore errors: the run has ended
+            let _ = interrupt.send(event);
+        })?;
         if let Some(socket) = &self.control {
             control::socket::check(socket).map_err(|e| Diagnostics(vec![e]))?;
         }
@@ -98,7 +113,7 @@ impl Run {
             config::Idle::Sleep => IdlePolicy::Sleep,
         };
         let options = Options { strategy: self.placing.strategy(), memory_limit: memory, idle };
-        let chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
+        let mut chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
             // the start ends at the first NF with an error
             runtime::Error::Input(first) => match file.build_errors() {
                 all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
@@ -129,6 +144,7 @@ impl Run {
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
+        let mut reloader = Reloader::new((&self.chain, version), registry, self.watch, &chains);
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
@@ -152,18 +168,24 @@ impl Run {
                 before = now;
                 next += Duration::from_secs(1);
             }
+            reloader.watch(&mut chains);
             let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
             match events.recv_timeout(due.min(Duration::from_millis(20))) {
                 Ok(Event::Interrupt) => {
                     interrupted = true;
                     break;
                 }
+                // its result has been printed
+                Ok(Event::Reload) => drop(reloader.reload(None, &mut chains)),
                 // ignore errors: the client is gone
                 Ok(Event::Request(Request::Stats {}, result)) => {
-                    drop(result.send(serde_json::to_value(chains.snapshot())?));
+                    drop(result.send(Ok(serde_json::to_value(chains.snapshot())?)));
+                }
+                Ok(Event::Request(Request::Reload { file }, result)) => {
+                    drop(result.send(reloader.reload(file, &mut chains)));
                 }
                 Ok(Event::Request(Request::Stop {}, result)) => {
-                    drop(result.send(serde_json::Value::Null));
+                    drop(result.send(Ok(serde_json::Value::Null)));
                     eprintln!("note: stopped through the control socket");
                     break;
                 }
@@ -207,10 +229,11 @@ impl Run {
         let events = Mutex::new(events);
         let handle = move |request, counters: &control::Counters| {
             let (result, results) = channel();
+            let timeout = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { RESULT_TIMEOUT };
             let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
             let ended = || Refusal::new("the run is ending");
             sent.map_err(|_| ended())?;
-            let mut value: serde_json::Value = results.recv_timeout(RESULT_TIMEOUT).map_err(|_| ended())?;
+            let mut value = results.recv_timeout(timeout).map_err(|_| ended())??;
             if let Some(fields) = value.as_object_mut() {
                 fields.insert("control".to_owned(), counters.to_json());
             }
@@ -257,6 +280,8 @@ fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
 
 /// Longest wait for the main thread, which stops chains at the end.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for a reload, which builds NFs.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Maximum number of rows that are printed of an NF's table.
 const MAX_ROWS: usize = 20;

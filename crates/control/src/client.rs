@@ -10,6 +10,8 @@ use thiserror::Error;
 
 /// Longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for a reload, which builds NFs.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Error of a request.
 #[derive(Debug, Error)]
@@ -72,6 +74,8 @@ impl Client {
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
+        let timeout = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { TIMEOUT };
+        self.stream.get_ref().set_read_timeout(Some(timeout))?;
         self.stream.get_mut().write_all(&line)?;
         match serde_json::from_str(&read_line(&mut self.stream)?)? {
             Response::Ok(value) => Ok(serde_json::from_value(value)?),

@@ -3,6 +3,7 @@
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Version of the protocol. It changes when a request or a response loses a field, or a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -36,6 +37,12 @@ impl Hello {
 pub enum Request {
     /// Returns the counts so far, as `run --json` prints them at the end.
     Stats {},
+    /// Replaces the chain file; returns the differences.
+    Reload {
+        /// Absolute path of the new one; by default the present one is read again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<PathBuf>,
+    },
     /// Stops the run as Ctrl-C does, without waiting for its end.
     Stop {},
 }
@@ -106,6 +113,7 @@ mod tests {
     #[test]
     fn requests_are_tagged_objects() {
         assert_eq!(serde_json::to_string(&Request::Stats {}).unwrap(), r#"{"request":"stats"}"#);
+        assert_eq!(serde_json::to_string(&Request::Reload { file: None }).unwrap(), r#"{"request":"reload"}"#);
         for invalid in [r#"{"request":"stats","of":1}"#, r#"{"request":"start"}"#, "{}", "[]", "7"] {
             assert!(serde_json::from_str::<Request>(invalid).is_err(), "{invalid}");
         }

@@ -240,7 +240,7 @@ mod tests {
         let path = dir.path().join("edge.sock");
         let handle = |request, counters: &Counters| match request {
             Request::Stats {} => Ok(counters.to_json()),
-            Request::Stop {} => Err(Refusal::new("not now")),
+            Request::Reload { .. } | Request::Stop {} => Err(Refusal::new("not now")),
         };
         let server = Server::start(&path, Hello::new("edge.toml".into()), handle).unwrap();
         Running { server: Some(server), path, _dir: dir }

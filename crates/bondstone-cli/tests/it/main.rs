@@ -31,6 +31,7 @@ mod output;
 mod processes;
 mod profiles;
 mod proxy;
+mod reload;
 #[cfg(feature = "measure")]
 mod replays;
 #[cfg(feature = "measure")]

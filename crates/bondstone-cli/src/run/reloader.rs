@@ -1,0 +1,107 @@
+//! Reloading the chain file of a run.
+
+use config::ChainFile;
+use control::Refusal;
+use diagnostics::{Diagnostic, Diagnostics};
+use graph::{FileVersion, Registry};
+use logger::eprintln;
+use runtime::Reloaded;
+use sandbox::SandboxedEngine;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Interval at which files are checked. A change is read once a file has stayed the same for as long: an editor may
+/// write it in parts.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Reloads the chain file on request, and when it changes.
+pub(super) struct Reloader<'a> {
+    registry: &'a Registry,
+    file: PathBuf,
+    watch: Option<Watch>,
+}
+
+/// Versions of the chain file and of those that its settings name.
+type Versions = BTreeMap<PathBuf, Option<FileVersion>>;
+
+struct Watch {
+    due: Instant,
+    loaded: Versions,
+    last: Versions,
+}
+
+/// Returns the versions of which the chains are; `version` is that of the chain file.
+fn loaded(file: &Path, version: Option<FileVersion>, chains: &SandboxedEngine) -> Versions {
+    let of_settings = chains.engine().setting_files().into_iter().map(|(path, version)| (path, Some(version)));
+    of_settings.chain([(file.to_owned(), version)]).collect()
+}
+
+impl<'a> Reloader<'a> {
+    /// Creates the reloader of chains that run a file, which had this version when it was read.
+    pub(super) fn new(
+        (file, version): (&Path, Option<FileVersion>),
+        registry: &'a Registry,
+        watch: bool,
+        chains: &SandboxedEngine,
+    ) -> Reloader<'a> {
+        let loaded = || loaded(file, version, chains);
+        let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
+        Reloader { registry, file: file.to_owned(), watch }
+    }
+
+    /// Reloads the chain file, or another one, which is the one from then on.
+    pub(super) fn reload(
+        &mut self,
+        file: Option<PathBuf>,
+        chains: &mut SandboxedEngine,
+    ) -> Result<serde_json::Value, Refusal> {
+        let path = file.unwrap_or_else(|| self.file.clone());
+        let version = FileVersion::of(&path);
+        let read = ChainFile::read(&path, self.registry).map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
+        let reloaded = read.and_then(|new| {
+            new.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            chains.reload(&new)
+        });
+        match reloaded {
+            Ok(reloaded) => {
+                let Reloaded { changes, build_ms, exchange_ms } = &reloaded;
+                let name = path.display();
+                eprintln!("note: reloaded {name}: built in {build_ms:.1} ms, in effect {exchange_ms:.1} ms later");
+                changes.to_string().lines().for_each(|line| eprintln!("  {line}"));
+                self.file = path;
+                if let Some(watch) = &mut self.watch {
+                    watch.loaded = loaded(&self.file, version, chains);
+                }
+                serde_json::to_value(reloaded).map_err(|e| Refusal::new(e.to_string()))
+            }
+            Err(e) => {
+                eprintln!("error: {e}\nnote: nothing has changed");
+                Err(match e {
+                    runtime::Error::Input(Diagnostics(all)) => refusal(all),
+                    e => Refusal::new(e.to_string()),
+                })
+            }
+        }
+    }
+
+    /// Reloads the chain file if it, or a file that a setting names, has changed.
+    pub(super) fn watch(&mut self, chains: &mut SandboxedEngine) {
+        let Some(watch) = self.watch.as_mut().filter(|watch| Instant::now() >= watch.due) else { return };
+        watch.due = Instant::now() + WATCH_INTERVAL;
+        let now: Versions = watch.loaded.keys().map(|path| (path.clone(), FileVersion::of(path))).collect();
+        // a missing file is being replaced
+        let is_stable = now == watch.last && now.values().all(Option::is_some);
+        watch.last.clone_from(&now);
+        if is_stable && now != watch.loaded {
+            watch.loaded = now;
+            // ignore errors: they have been printed
+            let _ = self.reload(None, chains);
+        }
+    }
+}
+
+/// Returns one refusal for all errors of a file, with the places.
+fn refusal(all: Vec<Diagnostic>) -> Refusal {
+    Refusal::new(Diagnostics(all).to_string())
+}
