@@ -49,6 +49,7 @@ fuzz: ## Fuzzes every parser: TIME=600 seconds each, TARGET=name for one
 
 soak: build ## Runs the long tests: isolation of panics, a billion malformed packets through each NF, a billion table operations, sanitizers, shipped scenarios, an emulated NIC, an hour of fuzzing
 	$(CARGO) run --release --locked -p bondstone-runtime --example panics -- --judge
+	$(CARGO) run --release --locked -p bondstone-runtime --example reloads -- --judge --seconds 60
 	ATTACK_PACKETS=$${PACKETS:-1000000000} ATTACK_SESSIONS=100000000 \
 		$(CARGO) test --release --locked -p bondstone-nf --test it -- attack:: --nocapture --test-threads 1
 	CUCKOO_OPERATIONS=$${OPERATIONS:-1000000000} \

@@ -79,7 +79,7 @@ fi
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --release --locked -p bondstone-tables -p bondstone-graph \
 	--test message_queue_loom --test cuckoo_loom --test state_loom
 [ -z "$miri" ] || wait "$miri"
-step "examples: chain files, panics beside another chain, one chain on all cores"
+step "examples: chain files, panics beside another chain, reloads, one chain on all cores"
 for file in examples/*.toml; do
 	# 3: this machine lacks an interface that the file names
 	target/release/bondstone check "$file" || [ $? = 3 ]
@@ -87,6 +87,7 @@ done
 # the same selection of packages as above, so that no dependency is compiled with other features
 cargo build --release --locked --workspace --bins --examples
 target/release/examples/panics --seconds 1
+target/release/examples/reloads --seconds 1 --judge
 target/release/examples/scaling --rounds 1
 step "C baselines: the same output packets"
 target/release/native-bench --pairs 2 --json target/bench/test.json

@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use crate::instance::Instance;
+use crate::run::describe_times;
 use crate::stdout::stdout;
 use control::{Client, Request};
 use runtime::Reloaded;
@@ -42,8 +43,8 @@ impl Reload {
             serde_json::to_writer_pretty(&mut out, &reloaded)?;
             writeln!(out)?;
         } else {
-            let Reloaded { changes, build_ms, exchange_ms } = &reloaded;
-            writeln!(out, "{changes}built in {build_ms:.1} ms, in effect after another {exchange_ms:.1} ms")?;
+            let times = describe_times(&reloaded);
+            writeln!(out, "{}{times}", reloaded.changes)?;
         }
         Ok(Exit::Success)
     }

@@ -2,6 +2,8 @@
 
 mod reloader;
 
+pub(crate) use reloader::describe_times;
+
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
 use crate::stdout::stdout;
@@ -125,6 +127,7 @@ impl Run {
         for note in chains.notes() {
             eprintln!("note: {note}");
         }
+        chains.engine().leave_worker_cpus();
         let mut before = chains.snapshot();
         for sandbox in &before.sandboxes {
             let idle = if sandbox.sleeps { ", sleeps when idle" } else { "" };

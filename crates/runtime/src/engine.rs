@@ -13,7 +13,7 @@ use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
 pub use reload::Reloaded;
 
-use crate::cpu::{Strategy, allowed_cpus, pin};
+use crate::cpu::{Strategy, allowed_cpus, pin, set_affinity};
 use crate::error::{Error, thread_error};
 use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
@@ -55,6 +55,8 @@ pub struct Engine {
     /// The chain file that runs now.
     file: ChainFile,
     options: Options,
+    /// CPUs that workers may use.
+    allowed: Vec<usize>,
     /// True if wires replace the ports.
     on_wires: bool,
     names: Names,
@@ -257,7 +259,9 @@ impl Engine {
             None => build_nodes(file, &workers, &accounts, &confined.unwrap_or_default())?,
         };
         let PortSetup { stop, errors, monitors, rings, captures, driver_buffers, shared_rings, notes, .. } = setup;
-        let (rebuild_clients, rebuilder) = rebuild::start(builders, errors.clone()).map_err(thread_error)?;
+        let control_cpus = cpus_without(&allowed, workers.iter().map(|worker| worker.cpu));
+        let (rebuild_clients, rebuilder) =
+            rebuild::start(builders, errors.clone(), control_cpus).map_err(thread_error)?;
         // a wire is no ring, whatever device the file names: it does not return what is sent to it
         let on_wire = |port: &config::Port| wires.is_some() && port.crossing_side.is_none();
         let device = |port: &config::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
@@ -265,6 +269,7 @@ impl Engine {
         let mut engine = Engine {
             file: file.clone(),
             options,
+            allowed,
             on_wires: wires.is_some(),
             names: Names {
                 ports: file.ports.iter().map(|p| (p.name.clone(), device(p))).collect(),
@@ -427,6 +432,12 @@ impl Engine {
                 End::Link(self.names.links.iter().position(|other| other == name).unwrap_or_default())
             }
         }
+    }
+
+    /// Keeps the calling thread, and those that it creates from now on, off the CPUs of workers, if there are others.
+    pub fn leave_worker_cpus(&self) {
+        // ignore errors: the thread may then run on any
+        let _ = set_affinity(&cpus_without(&self.allowed, self.workers.iter().map(|worker| worker.cpu)));
     }
 
     /// Returns the source of a chain of the file that runs now.
@@ -797,6 +808,12 @@ impl Drop for Engine {
 
 /// The schedule of a worker's chains, with the indices of the inputs of each.
 type ChainSchedule = (Schedule, Vec<Vec<usize>>);
+
+/// Returns the allowed CPUs without those that are used.
+fn cpus_without(allowed: &[usize], used: impl Iterator<Item = usize>) -> Vec<usize> {
+    let used: Vec<usize> = used.collect();
+    allowed.iter().copied().filter(|cpu| !used.contains(cpu)).collect()
+}
 
 /// Returns the number of cores of each chain.
 fn cores_of_chains(file: &ChainFile, workers: &[PlannedWorker]) -> Vec<usize> {

@@ -65,10 +65,8 @@ impl<'a> Reloader<'a> {
         });
         match reloaded {
             Ok(reloaded) => {
-                let Reloaded { changes, build_ms, exchange_ms } = &reloaded;
-                let name = path.display();
-                eprintln!("note: reloaded {name}: built in {build_ms:.1} ms, in effect {exchange_ms:.1} ms later");
-                changes.to_string().lines().for_each(|line| eprintln!("  {line}"));
+                eprintln!("note: reloaded {}: {}", path.display(), describe_times(&reloaded));
+                reloaded.changes.to_string().lines().for_each(|line| eprintln!("  {line}"));
                 self.file = path;
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);
@@ -99,6 +97,14 @@ impl<'a> Reloader<'a> {
             let _ = self.reload(None, chains);
         }
     }
+}
+
+/// Describes how long a reload took.
+pub(crate) fn describe_times(reloaded: &Reloaded) -> String {
+    let Reloaded { build_ms, exchange_ms, pause_us, .. } = reloaded;
+    format!(
+        "built in {build_ms:.1} ms, in effect after another {exchange_ms:.1} ms; workers paused for {pause_us:.0} us"
+    )
 }
 
 /// Returns one refusal for all errors of a file, with the places.

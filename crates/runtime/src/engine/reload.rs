@@ -2,7 +2,6 @@
 
 use super::planned_worker::{PlannedWorker, plan_workers};
 use super::{End, Engine, WorkerHandle, cores_of_chains, links, node_builder, watched_hops};
-use crate::cpu::allowed_cpus;
 use crate::error::Error;
 use crate::faults::watchdog::WatchedWorker;
 use crate::worker::exchange::{Exchange, NewOutput};
@@ -27,6 +26,8 @@ pub struct Reloaded {
     pub build_ms: f64,
     /// Milliseconds from then until all workers ran their new graphs.
     pub exchange_ms: f64,
+    /// Longest time in microseconds for which a worker did not forward.
+    pub pause_us: f64,
 }
 
 /// Interval at which a worker that has not replaced its graph is checked for its end.
@@ -42,11 +43,11 @@ impl Engine {
     pub fn reload(&mut self, file: &ChainFile) -> Result<Reloaded, Error> {
         let start = Instant::now();
         let mut changes = Changes::between(&self.file, file);
-        let unavailable = file.unavailable_cpus(&allowed_cpus());
+        let unavailable = file.unavailable_cpus(&self.allowed);
         if !unavailable.is_empty() {
             return Err(Error::Input(Diagnostics(unavailable)));
         }
-        let mut workers = plan_workers(&self.on_present_cpus(file), &allowed_cpus(), self.options.strategy);
+        let mut workers = plan_workers(&self.on_present_cpus(file), &self.allowed, self.options.strategy);
         links::connect(file, &mut workers)?;
         if changes.restart.is_empty() {
             changes.restart = self.moves(file, &workers, &changes);
@@ -64,9 +65,10 @@ impl Engine {
         let prepared = self.prepare(file, &workers, &nf_of, &mut changes)?;
         self.names.nfs = names;
         let built = Instant::now();
-        self.exchange(file, workers, prepared, &nf_of);
+        let pause = self.exchange(file, workers, prepared, &nf_of);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        Ok(Reloaded { changes, build_ms: ms(built - start), exchange_ms: ms(built.elapsed()) })
+        let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
+        Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6 })
     }
 
     /// Returns the files that NFs have read because settings name them, with the versions that they have read.
@@ -234,8 +236,14 @@ impl Engine {
         self.workers.iter().position(|worker| worker.cpu == cpu).expect("plans of other CPUs were rejected")
     }
 
-    /// Has each worker change to its new graph, and waits until all have.
-    fn exchange(&mut self, file: &ChainFile, planned: Vec<PlannedWorker>, prepared: Vec<Prepared>, nf_of: &[usize]) {
+    /// Has each worker change to its new graph, and waits until all have; returns the longest time that it took one.
+    fn exchange(
+        &mut self,
+        file: &ChainFile,
+        planned: Vec<PlannedWorker>,
+        prepared: Vec<Prepared>,
+        nf_of: &[usize],
+    ) -> Duration {
         let cores = cores_of_chains(file, &planned);
         self.file = file.clone();
         for link in &file.links {
@@ -243,7 +251,7 @@ impl Engine {
                 self.names.links.push(link.name.clone());
             }
         }
-        let mut awaited: Vec<(usize, Receiver<()>)> = vec![];
+        let mut awaited: Vec<(usize, Receiver<Duration>)> = vec![];
         for (planned, Prepared { replacement, builders }) in planned.into_iter().zip(prepared) {
             let PlannedWorker { cpu, chains, plan, outputs, .. } = planned;
             let n = self.position(cpu);
@@ -299,17 +307,24 @@ impl Engine {
             }
             retired.iter().for_each(|stats| stats.retire());
         }
-        awaited.iter().for_each(|(n, reply)| self.await_exchange(*n, reply));
+        let pauses = awaited.iter().filter_map(|(n, reply)| self.await_exchange(*n, reply));
+        let longest = pauses.max().unwrap_or_default();
         self.update_watched();
+        longest
     }
 
-    /// Waits until a worker has changed to its new graph, or ends instead.
-    fn await_exchange(&self, n: usize, reply: &Receiver<()>) {
+    /// Waits until a worker has changed to its new graph; `None` if it ends instead.
+    fn await_exchange(&self, n: usize, reply: &Receiver<Duration>) -> Option<Duration> {
         let ended = || self.workers[n].thread.as_ref().is_none_or(JoinHandle::is_finished);
-        // a worker whose NF does not return changes when that returns
-        while reply.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout)
-            && !(ended() || self.is_stopping() || self.is_stuck())
-        {}
+        loop {
+            match reply.recv_timeout(CHECK_INTERVAL) {
+                Ok(pause) => return Some(pause),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                // a worker whose NF does not return changes when that returns
+                Err(RecvTimeoutError::Timeout) if ended() || self.is_stopping() || self.is_stuck() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 }
 

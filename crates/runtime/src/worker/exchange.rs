@@ -8,6 +8,7 @@ use crate::faults::watchdog::WatchedWorker;
 use graph::{Replacement, Target};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 /// A graph that is to replace the one of a worker, with all that refers to its hops. The inputs stay.
 pub(crate) struct Exchange {
@@ -20,8 +21,8 @@ pub(crate) struct Exchange {
     pub(crate) schedule: Option<(Schedule, Vec<Vec<usize>>)>,
     pub(crate) builders: Vec<Arc<NodeBuilder>>,
     pub(crate) watched: WatchedWorker,
-    /// Informed when the worker runs the new graph.
-    pub(crate) replaced: Sender<()>,
+    /// Receives the time that the change took the worker.
+    pub(crate) replaced: Sender<Duration>,
 }
 
 /// An output of a worker after an exchange.
@@ -35,6 +36,7 @@ pub(crate) enum NewOutput {
 impl Worker {
     /// Replaces the graph between two batches; returns the worker as the watchdog sees it from now on.
     pub(super) fn replace_graph(&mut self, exchange: Exchange, errors: &RunErrors) -> WatchedWorker {
+        let start = Instant::now();
         let Exchange { replacement, entries, outputs, schedule, builders, watched, replaced } = exchange;
         let (graph, panics) = self.graph.replace(replacement);
         for (nf, message) in panics {
@@ -65,7 +67,7 @@ impl Worker {
             rebuild.set_builders(builders);
         }
         // ignore errors: the thread that waited for it has given up
-        let _ = replaced.send(());
+        let _ = replaced.send(start.elapsed());
         watched
     }
 }

@@ -5,6 +5,7 @@
 //! checks for it with every poll.
 
 use crate::Output;
+use crate::cpu::set_affinity;
 use crate::faults::attribution::NfActivity;
 use crate::faults::run_errors::RunErrors;
 use diagnostics::Diagnostic;
@@ -136,13 +137,15 @@ impl Rebuilder {
     }
 }
 
-/// Starts the rebuilder with the builders of each worker's nodes; returns the connection of each worker.
+/// Starts the rebuilder with the builders of each worker's nodes, on these CPUs if there are any; returns the connection
+/// of each worker.
 ///
 /// # Errors
 /// The system cannot create a thread.
 pub(crate) fn start(
     builders: Vec<Vec<Arc<NodeBuilder>>>,
     errors: RunErrors,
+    cpus: Vec<usize>,
 ) -> std::io::Result<(Vec<RebuildClient>, Rebuilder)> {
     let (requests, incoming) = channel::<Request>();
     let client = |builders| {
@@ -154,6 +157,8 @@ pub(crate) fn start(
     let in_thread = current.clone();
     let run = move || {
         suppress_output();
+        // ignore errors: the thread may then run on any
+        let _ = set_affinity(&cpus);
         let set_current = |what| *in_thread.lock().unwrap_or_else(PoisonError::into_inner) = what;
         for request in incoming {
             match request {
