@@ -29,6 +29,7 @@ mod interrupt;
 mod lint;
 mod new;
 mod nf;
+mod notify;
 mod plan;
 mod reload;
 #[cfg(feature = "measure")]

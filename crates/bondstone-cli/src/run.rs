@@ -6,6 +6,7 @@ pub(crate) use reloader::describe_times;
 
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
+use crate::notify::ServiceManager;
 use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
@@ -148,12 +149,14 @@ impl Run {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
         let mut reloader = Reloader::new((&self.chain, version), registry, self.watch, &chains);
+        let mut manager = ServiceManager::ready();
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
         // packets may have moved before the first snapshot, so the first line counts from the start
         let mut has_printed = false;
         while !chains.is_finished() {
+            manager.alive();
             let elapsed = start.elapsed();
             if self.time.is_some_and(|t| elapsed >= t) {
                 break;
@@ -195,6 +198,7 @@ impl Run {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
+        drop(manager);
         // first the receiver, so that no client waits for a result
         drop(events);
         drop(server);

@@ -1,0 +1,38 @@
+//! Messages to the service manager that has started the program (`sd_notify(3)`); none without one.
+
+use logger::eprintln;
+use sd_notify::NotifyState;
+use std::time::{Duration, Instant};
+
+/// The service manager of a run. It is notified that the run stops when this is dropped.
+pub(crate) struct ServiceManager {
+    /// Half of the time after which the manager considers the run hung.
+    interval: Option<Duration>,
+    last: Instant,
+}
+
+impl ServiceManager {
+    /// Notifies it that the run has started.
+    pub(crate) fn ready() -> ServiceManager {
+        if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
+            eprintln!("warning: the service manager cannot be notified: {e}");
+        }
+        ServiceManager { interval: sd_notify::watchdog_enabled().map(|limit| limit / 2), last: Instant::now() }
+    }
+
+    /// Notifies it, once per interval, that the run is not hung.
+    pub(crate) fn alive(&mut self) {
+        if self.interval.is_some_and(|interval| self.last.elapsed() >= interval) {
+            self.last = Instant::now();
+            // ignore errors: the manager restarts a run that it does not hear from
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        }
+    }
+}
+
+impl Drop for ServiceManager {
+    fn drop(&mut self) {
+        // ignore errors: it has no effect on how the run ends
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    }
+}
