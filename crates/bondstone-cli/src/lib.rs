@@ -49,7 +49,7 @@ mod top;
 #[cfg(feature = "measure")]
 mod trend;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 pub use crash::CountingAllocator as Memory;
 use exit::Exit;
 use graph::Registry;
@@ -150,6 +150,12 @@ enum Command {
     #[cfg(feature = "measure")]
     #[command(hide = true)]
     DutAgent,
+}
+
+/// Returns the definition of the command line, from which manual pages and shell completions are generated.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command line of this process with the NFs of `registry`.
