@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build host demo test check bench bench-fib lint docs audit fuzz soak clean
+.PHONY: help setup build host deb demo test check bench bench-fib lint docs audit fuzz soak clean
 
 help: ## Lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ build: setup ## Builds the program: target/release/bondstone
 
 host: setup ## Builds the same without what measures, alone in one file, for containers and VMs: target/release/bondstone-host
 	@scripts/host.sh
+
+deb: setup ## Builds the Debian package target/deb/bondstone_VERSION_ARCH.deb
+	@scripts/deb.sh
 
 demo: build ## Measures a firewall, a router and a monitor in memory, unprivileged; CAPTURE=my.pcap runs a chain over it
 	@scripts/demo.sh $(if $(CAPTURE),"$(CAPTURE)")

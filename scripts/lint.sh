@@ -6,7 +6,7 @@ cargo fmt --all --check
 scripts/import_cycles.py
 scripts/words.sh
 if command -v shellcheck >/dev/null; then
-	shellcheck scripts/*.sh fuzz/*.sh crates/bondstone-cli/tests/vpp/*.sh .ci/run
+	shellcheck scripts/*.sh deploy/debian/* fuzz/*.sh crates/bondstone-cli/tests/vpp/*.sh .ci/run
 else
 	echo "skipped: shellcheck is not installed"
 fi

@@ -18,6 +18,8 @@ build_needs=(
 )
 test_needs=(
 	"dpdk-dev:testpmd, to compare with"
+	"dpkg-dev:the Debian package"
+	"groff-base:checks manual pages"
 	"openvswitch-switch-dpdk:a device to be measured"
 	"nftables:a device to be measured"
 	"runc:devices and sandboxes in containers"

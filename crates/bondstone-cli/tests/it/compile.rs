@@ -65,7 +65,7 @@ fn chain_file(path: &[&str]) -> String {
     for (name, settings) in NFS.iter().filter(|(name, _)| path.contains(name)) {
         text += &format!("[nf.{name}]\n{settings}");
     }
-    text + &format!("[[chain]]\npath = [\"in\", \"{}\", \"out\"]\n", path.join("\", \""))
+    format!("{text}[[chain]]\npath = [\"in\", \"{}\", \"out\"]\n", path.join("\", \""))
 }
 
 /// Checks that a chain file, which has been compiled, runs the same with both programs; returns the messages of the

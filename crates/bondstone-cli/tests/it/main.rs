@@ -11,6 +11,7 @@ mod common;
 mod compile;
 mod control;
 mod cores;
+mod deploy;
 mod doctor;
 mod duts;
 mod far;

@@ -77,6 +77,11 @@ pub(crate) fn attack() -> PathBuf {
     examples().join("attack")
 }
 
+/// Returns the folder of the programs `bondstone` and `examples/cli_pages.rs`, from which packages are built.
+pub(crate) fn built_folder() -> &'static Path {
+    examples().parent().expect("the folder of the profile")
+}
+
 /// Builds the examples and returns their folder.
 fn examples() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -85,9 +90,8 @@ fn examples() -> &'static Path {
         let release = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut cargo = Command::new(env!("CARGO"));
         // with the packages of the tests, so that nothing is compiled again
-        cargo
-            .args(["build", "--offline", "--workspace", "--example", "misbehave", "--example", "attack"])
-            .args(release);
+        cargo.args(["build", "--offline", "--workspace"]).args(release);
+        cargo.args(["misbehave", "attack", "cli_pages"].map(|name| format!("--example={name}")));
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         cargo.env("CARGO_TARGET_DIR", built.parent().expect("target folders have one for each profile"));
         let said = Said::from(cargo.output().unwrap());
