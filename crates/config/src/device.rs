@@ -66,6 +66,10 @@ impl Device {
     /// The problem and the remedy.
     pub fn parse(text: &str, port: &str) -> Result<Device, (String, String)> {
         let (head, extra) = text.split_once(',').map_or((text, None), |(h, e)| (h, Some(e)));
+        if let Some(variable) = head.strip_prefix('$') {
+            let address = allocated_address(variable, |name| std::env::var(name).ok())?;
+            return Ok(Self::dpdk(address, extra.unwrap_or_default().to_owned(), text));
+        }
         if is_pci(head) {
             return Ok(Self::dpdk(head.to_owned(), extra.unwrap_or_default().to_owned(), text));
         }
@@ -225,6 +229,21 @@ impl fmt::Display for Device {
     }
 }
 
+/// Returns the PCI address in an environment variable, `NAME` or `NAME[INDEX]`: the SR-IOV device plugin of Kubernetes
+/// lists the devices of a container in `PCIDEVICE_*`, separated by commas.
+fn allocated_address(variable: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, (String, String)> {
+    let (name, index) = variable.strip_suffix(']').and_then(|v| v.split_once('[')).unwrap_or((variable, "0"));
+    let Some(list) = value(name) else {
+        let remedy = "request the device in Kubernetes, or write a PCI address like 0000:01:00.0";
+        return Err((format!("the environment variable {name} is not set"), remedy.to_owned()));
+    };
+    let address = index.parse().ok().and_then(|index: usize| list.split(',').nth(index)).filter(|item| is_pci(item));
+    address.map(str::to_owned).ok_or_else(|| {
+        let remedy = format!("write ${name} for the first address, ${name}[1] for the second");
+        (format!("the environment variable {name} contains {list:?}, no PCI address with this index"), remedy)
+    })
+}
+
 /// Returns true for a word that looks like the name of a kernel interface: it ends with a number, such as `eth0`.
 fn is_interface_name(text: &str) -> bool {
     text.len() <= 15
@@ -290,6 +309,24 @@ mod tests {
             Device::Dpdk { name, arguments, .. } => (name, arguments),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn addresses_of_allocated_devices_are_read_from_the_environment() {
+        let address = |variable| {
+            let value = |name: &str| (name == "PCIDEVICE_VF").then(|| "0000:3b:02.1,0000:3b:02.3,net_null0".to_owned());
+            allocated_address(variable, value).map_err(|(problem, _)| problem)
+        };
+        assert_eq!(address("PCIDEVICE_VF").unwrap(), "0000:3b:02.1");
+        assert_eq!(address("PCIDEVICE_VF[0]").unwrap(), "0000:3b:02.1");
+        assert_eq!(address("PCIDEVICE_VF[1]").unwrap(), "0000:3b:02.3");
+        for invalid in ["PCIDEVICE_VF[2]", "PCIDEVICE_VF[3]", "PCIDEVICE_VF[x]", "PCIDEVICE_VF[]"] {
+            assert!(address(invalid).unwrap_err().contains("no PCI address with this index"), "{invalid}");
+        }
+        for unset in ["PCIDEVICE_OTHER", "PCIDEVICE_VF[1", ""] {
+            assert!(address(unset).unwrap_err().contains("is not set"), "{unset}");
+        }
+        assert!(Device::parse("$BONDSTONE_NO_SUCH_VARIABLE,iova=va", "p").is_err());
     }
 
     #[test]
