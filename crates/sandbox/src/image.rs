@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const CHAIN_PATH: &str = "/chain";
 /// Folder of the sockets in a container.
 pub const SOCKETS: &str = "/run/bondstone";
-/// User of a container.
-const CONTAINER_USER: &str = "65532:65532";
+/// User and group of a container.
+const CONTAINER_USER: u64 = 65532;
 /// zstd level of the initramfs; the level hardly affects decompression.
 const COMPRESSION_LEVEL: i32 = 19;
 
@@ -77,7 +77,15 @@ pub fn write_oci_image(content: &ImageContent, name: &str, to: &Path) -> io::Res
     let config = json!({
         "architecture": arch,
         "os": "linux",
-        "config": { "User": CONTAINER_USER, "Entrypoint": [PROGRAM], "Cmd": ["run", content.chain.0], "WorkingDir": "/" },
+        "config": {
+            "User": format!("{CONTAINER_USER}:{CONTAINER_USER}"),
+            // for the control socket
+            "Env": [format!("BONDSTONE_RUNTIME_DIR={SOCKETS}")],
+            "Entrypoint": [PROGRAM],
+            "Cmd": ["run", content.chain.0],
+            "WorkingDir": "/",
+            "StopSignal": "SIGTERM",
+        },
         "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
         "history": [{ "created_by": "bondstone image oci" }],
     });
@@ -113,6 +121,10 @@ fn layer(content: &ImageContent) -> io::Result<Vec<u8>> {
     for folder in parent_folders(files.iter().map(|(path, ..)| path.as_path()).chain([mounted.as_path()])) {
         let mut header = header(0o755, 0);
         header.set_entry_type(tar::EntryType::Directory);
+        if folder == Path::new(SOCKETS) {
+            header.set_uid(CONTAINER_USER);
+            header.set_gid(CONTAINER_USER);
+        }
         layer.append_data(&mut header, relative(&folder), io::empty())?;
     }
     for (path, mode, bytes) in &files {
