@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-.PHONY: help setup build host deb demo test check bench bench-fib lint docs audit fuzz soak clean
+.PHONY: help setup build host deb container demo test check bench bench-fib lint docs audit fuzz soak clean
 
 help: ## Lists these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ host: setup ## Builds the same without what measures, alone in one file, for con
 
 deb: setup ## Builds the Debian package target/deb/bondstone_VERSION_ARCH.deb
 	@scripts/deb.sh
+
+container: setup ## Builds the container image target/container/bondstone.tar (OCI), without Docker
+	@scripts/container.sh
 
 demo: build ## Measures a firewall, a router and a monitor in memory, unprivileged; CAPTURE=my.pcap runs a chain over it
 	@scripts/demo.sh $(if $(CAPTURE),"$(CAPTURE)")

@@ -1,6 +1,8 @@
-//! Deployment: the protocol of the service manager, manual pages and completions, the unit, the Debian package.
+//! Deployment: the protocol of the service manager, manual pages and completions, the unit, the Debian package and
+//! the container image.
 
 use crate::common::{LIMIT, Running, Said, Scratch, alone, built_folder};
+use crate::images::{Container, read_image};
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -177,4 +179,38 @@ fn the_debian_package_installs_and_is_purged() {
         assert!(!target.join(path).exists(), "{path} is left");
     }
     assert!(!std::fs::read_to_string(target.join("etc/passwd")).unwrap().contains("bondstone"));
+}
+
+#[test]
+fn the_container_image_is_small_observed_and_stopped() {
+    let scratch = Scratch::new();
+    let tar = scratch.path("bondstone.tar");
+    let script = root().join("scripts/container.sh");
+    let said: Said = Command::new(script).arg(env!("CARGO_BIN_EXE_bondstone")).arg(&tar).output().unwrap().into();
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let bytes = std::fs::read(&tar).unwrap();
+    assert!(bytes.len() <= 30_000_000, "{} bytes", bytes.len());
+    let (name, config, layer) = read_image(&bytes);
+    assert_eq!(name, concat!("bondstone:", env!("CARGO_PKG_VERSION")));
+    assert_eq!(config["config"]["StopSignal"], "SIGTERM");
+
+    let _alone = alone();
+    let file = scratch.write("chain.toml", CHAIN);
+    let mount = [&file, Path::new("/chain.toml")];
+    let Some(container) = Container::new(scratch.path("bundle"), &config, &layer, mount) else { return };
+    // with a root file system that can be written, no folder is mounted for the control socket
+    container.change(|spec| {
+        spec["root"]["readonly"] = false.into();
+        spec["process"]["args"] = serde_json::json!(["/bondstone", "--version"]);
+    });
+    let version = silent(&mut container.run());
+    assert_eq!(version, concat!("bondstone ", env!("CARGO_PKG_VERSION"), "\n"));
+    container
+        .change(|spec| spec["process"]["args"] = serde_json::json!(["/bondstone", "run", "/chain.toml", "--json"]));
+    let mut running = Running::start(&mut container.run());
+    running.started();
+    let stats = silent(container.exec(&["/bondstone", "stats", "--json"]).env_remove("BONDSTONE_RUNTIME_DIR"));
+    assert!(stats.contains("received"), "{stats}");
+    container.kill(config["config"]["StopSignal"].as_str().unwrap());
+    running.end().summary(130);
 }

@@ -54,18 +54,11 @@ fn wait_for_packets(mut running: Running) {
     assert!(summary.port("out").number("/sent") > 0, "{}", summary.0);
 }
 
-#[test]
-fn a_container_image_is_complete_and_reproducible_and_runs() {
-    let folder = Scratch::new();
-    let output = json_of(&image(&folder, &["oci", "ttl", "monitor", "--json", "--out", "nf.tar", "--name", "nf:1"]));
-    let bytes = std::fs::read(folder.path("nf.tar")).unwrap();
-    assert_eq!(output["bytes"], bytes.len());
-    image(&folder, &["oci", "ttl", "monitor", "--out", "again.tar", "--name", "nf:1"]);
-    assert!(bytes == std::fs::read(folder.path("again.tar")).unwrap(), "two images of the same content differ");
-    let all = files(&bytes[..]);
+/// Checks the sizes and digests of an OCI image; returns its name, configuration and uncompressed layer.
+pub(crate) fn read_image(bytes: &[u8]) -> (String, Value, Vec<u8>) {
+    let all = files(bytes);
     let parsed = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
     let index = parsed(&all[Path::new("index.json")]);
-    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "nf:1");
     let blob = |of: &Value| {
         let name = of["digest"].as_str().unwrap();
         let bytes = &all[&Path::new("blobs").join(name.replace(':', "/"))];
@@ -77,47 +70,110 @@ fn a_container_image_is_complete_and_reproducible_and_runs() {
     let mut layer = vec![];
     flate2::read::GzDecoder::new(&blob(&manifest["layers"][0])[..]).read_to_end(&mut layer).unwrap();
     assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", digest(&layer)));
-    assert_eq!(config["config"]["User"], "65532:65532");
+    let name = index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"].as_str().unwrap();
+    (name.to_owned(), config, layer)
+}
+
+/// A container of an image, run by runc.
+pub(crate) struct Container {
+    folder: PathBuf,
+    id: String,
+}
+
+impl Container {
+    /// Unpacks a layer, to be run as the configuration says, without capabilities, and with a mount of `source` at
+    /// `destination`; `None` without root or runc.
+    pub(crate) fn new(folder: PathBuf, config: &Value, layer: &[u8], mount: [&Path; 2]) -> Option<Container> {
+        if !rustix::process::geteuid().is_root() || Command::new("runc").arg("--version").output().is_err() {
+            eprintln!("skipped: needs root and runc");
+            return None;
+        }
+        let mut layer = tar::Archive::new(layer);
+        layer.set_preserve_ownerships(true);
+        layer.unpack(folder.join("rootfs")).unwrap();
+        // the name of the scratch folder, which is unique
+        let id = folder.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let container = Container { folder, id };
+        assert!(container.runc(&["spec"]).status().unwrap().success());
+        container.change(|spec| {
+            let list = |of: &Value| of.as_array().unwrap().clone();
+            let config = &config["config"];
+            spec["process"]["args"] = Value::Array([list(&config["Entrypoint"]), list(&config["Cmd"])].concat());
+            spec["process"]["env"] = config["Env"].clone();
+            spec["process"]["terminal"] = false.into();
+            spec["process"]["user"] = json!({ "uid": 65532, "gid": 65532 });
+            spec["process"]["capabilities"] = json!({});
+            assert_eq!(spec["root"]["readonly"], true);
+            let [source, destination] = mount;
+            let mount = json!({ "destination": destination, "source": source, "type": "bind", "options": ["rbind"] });
+            spec["mounts"].as_array_mut().unwrap().push(mount);
+        });
+        Some(container)
+    }
+
+    /// Changes the specification of the container.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Value)) {
+        let file = self.folder.join("config.json");
+        let mut spec = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        change(&mut spec);
+        std::fs::write(file, spec.to_string()).unwrap();
+    }
+
+    fn runc(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("runc");
+        command.arg("--root").arg(self.folder.join("state")).args(arguments).current_dir(&self.folder);
+        command
+    }
+
+    /// Returns the command that runs it.
+    pub(crate) fn run(&self) -> Command {
+        self.runc(&["run", &self.id])
+    }
+
+    /// Returns a command in the running container.
+    pub(crate) fn exec(&self, arguments: &[&str]) -> Command {
+        let mut command = self.runc(&["exec", &self.id]);
+        command.args(arguments);
+        command
+    }
+
+    /// Sends a signal to its first process.
+    pub(crate) fn kill(&self, signal: &str) {
+        assert!(self.runc(&["kill", &self.id, signal]).status().unwrap().success());
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // errors: it has been deleted
+        let _ = self.runc(&["delete", "--force", &self.id]).output();
+    }
+}
+
+#[test]
+fn a_container_image_is_complete_and_reproducible_and_runs() {
+    let folder = Scratch::new();
+    let output = json_of(&image(&folder, &["oci", "ttl", "monitor", "--json", "--out", "nf.tar", "--name", "nf:1"]));
+    let bytes = std::fs::read(folder.path("nf.tar")).unwrap();
+    assert_eq!(output["bytes"], bytes.len());
+    image(&folder, &["oci", "ttl", "monitor", "--out", "again.tar", "--name", "nf:1"]);
+    assert!(bytes == std::fs::read(folder.path("again.tar")).unwrap(), "two images of the same content differ");
+    let (name, config, layer) = read_image(&bytes);
+    assert_eq!((name.as_str(), &config["config"]["User"]), ("nf:1", &json!("65532:65532")));
     let content = files(&layer[..]);
     assert!(!content.keys().any(|path| path.starts_with("bin") || path.starts_with("etc")), "{:?}", content.keys());
 
     // run it by its configuration with the sockets mounted
-    let root = rustix::process::geteuid().is_root();
-    if !root || Command::new("runc").arg("--version").output().is_err() {
-        eprintln!("skipped: needs root and runc");
-        return;
-    }
     let sockets = folder.path("sockets");
     std::fs::create_dir(&sockets).unwrap();
+    let mount = [&sockets, Path::new("/run/bondstone")];
+    let Some(container) = Container::new(folder.path("bundle"), &config, &layer, mount) else { return };
     let running = switch(&folder, &sockets.join("in.sock"), &sockets.join("out.sock"));
     for socket in ["in.sock", "out.sock"] {
         rustix::fs::chmod(sockets.join(socket), 0o777.into()).unwrap();
     }
-    let bundle = folder.path("bundle");
-    tar::Archive::new(&layer[..]).unpack(bundle.join("rootfs")).unwrap();
-    let runc = |args: &[&str]| {
-        let mut command = Command::new("runc");
-        command.arg("--root").arg(folder.path("state")).args(args).current_dir(&bundle);
-        command
-    };
-    assert!(runc(&["spec"]).status().unwrap().success());
-    let mut spec = parsed(&std::fs::read(bundle.join("config.json")).unwrap());
-    let list = |of: &Value| of.as_array().unwrap().clone();
-    spec["process"]["args"] =
-        Value::Array([list(&config["config"]["Entrypoint"]), list(&config["config"]["Cmd"])].concat());
-    spec["process"]["terminal"] = false.into();
-    spec["process"]["user"] = json!({ "uid": 65532, "gid": 65532 });
-    spec["process"]["capabilities"] = json!({});
-    assert_eq!(spec["root"]["readonly"], true);
-    let mount = json!({ "destination": "/run/bondstone", "source": sockets, "type": "bind", "options": ["rbind"] });
-    spec["mounts"].as_array_mut().unwrap().push(mount);
-    std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
-    let id = format!("bondstone-image-{}", std::process::id());
-    let mut command = runc(&["run", &id]);
-    let container = Running::start(&mut command);
+    let _container = Running::start(&mut container.run());
     wait_for_packets(running);
-    assert!(runc(&["delete", "--force", &id]).status().unwrap().success());
-    drop(container);
 }
 
 #[test]
