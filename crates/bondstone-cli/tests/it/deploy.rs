@@ -1,5 +1,5 @@
-//! Deployment: the protocol of the service manager, manual pages and completions, the unit, the Debian package and
-//! the container image.
+//! Deployment: the protocol of the service manager, manual pages and completions, the unit, the Debian package, the
+//! container image, the Helm chart.
 
 use crate::common::{LIMIT, Running, Said, Scratch, alone, built_folder};
 use crate::images::{Container, read_image};
@@ -213,4 +213,46 @@ fn the_container_image_is_small_observed_and_stopped() {
     assert!(stats.contains("received"), "{stats}");
     container.kill(config["config"]["StopSignal"].as_str().unwrap());
     running.end().summary(130);
+}
+
+#[test]
+fn the_helm_chart_renders() {
+    let helm = Command::new("helm").arg("version").output().is_ok();
+    if !helm {
+        eprintln!("skipped: helm is not installed");
+        return;
+    }
+    let folder = root().join("deploy/helm");
+    let helm = |command: &str, more: &[&str]| {
+        let mut helm = Command::new("helm");
+        helm.arg(command).args(more).args(["bondstone", "--values", "sriov.yaml"]).current_dir(&folder);
+        silent(&mut helm)
+    };
+    helm("lint", &["--strict"]);
+    let text = helm("template", &["edge", "--set", "podMonitor.enabled=true"]);
+    for part in ["k8s.v1.cni.cncf.io/networks: ", "hugepages-2Mi: 512Mi", "kind: PodMonitor", "[/bondstone, stats]"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Guaranteed: requests and limits are equal
+    let list = |name: &str| {
+        let lines = text.lines().skip_while(move |line| line.trim() != name).skip(1);
+        lines.take_while(|line| line.starts_with("              ")).collect::<Vec<_>>()
+    };
+    assert!(list("requests:").len() == 5 && list("requests:") == list("limits:"), "{text}");
+
+    // the chain file in it is valid, with the variables of the device plugin
+    let chain: String = text
+        .lines()
+        .skip_while(|line| line.trim() != "chain.toml: |")
+        .skip(1)
+        .take_while(|line| *line != "---")
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    let scratch = Scratch::new();
+    let mut check = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    check.arg("check").arg(scratch.write("chain.toml", chain));
+    check.env("PCIDEVICE_EXAMPLE_COM_LAN", "0000:3b:02.1").env("PCIDEVICE_EXAMPLE_COM_WAN", "0000:3b:0a.1");
+    let said: Said = check.output().unwrap().into();
+    // 3: this machine does not have the devices
+    assert!(said.status == Some(3) && said.err.contains("0000:3b:02.1"), "{} {}", said.out, said.err);
 }
