@@ -54,9 +54,16 @@ fn remove_staging_directories(dir: &Path) {
 /// Returns the sockets in a directory, in order.
 fn sockets(dir: &Path) -> Vec<PathBuf> {
     let entries = read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut all: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "sock")).collect();
+    let mut all: Vec<_> = entries.filter(|path| is_control_socket(path)).collect();
     all.sort();
     all
+}
+
+/// Returns true for a name of [`own_socket`]: sockets of ports may be in the same directory, and a connection would
+/// reach their driver.
+fn is_control_socket(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".sock"));
+    name.and_then(|name| name.rsplit_once('-')).is_some_and(|(_, pid)| pid.parse::<u32>().is_ok())
 }
 
 /// Connects to all running instances whose sockets are in a directory.
@@ -68,6 +75,16 @@ pub fn instances(dir: &Path) -> Vec<(PathBuf, Client)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sockets_of_ports_are_not_connected() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = own_socket(dir.path(), Path::new("edge.toml")).unwrap();
+        for socket in [&own, &dir.path().join("in.sock"), &dir.path().join("port-a.sock")] {
+            std::fs::write(socket, "").unwrap();
+        }
+        assert_eq!(sockets(dir.path()), [own]);
+    }
 
     #[test]
     fn what_killed_processes_left_is_removed() {
