@@ -9,6 +9,7 @@ if [ $# = 0 ]; then
 	cargo build --release --locked --workspace --bin bondstone --example cli_pages
 	built=$PWD/target/release
 fi
+command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-shlibdeps is missing: install dpkg-dev" >&2; exit 3; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
