@@ -174,7 +174,7 @@ impl Run {
                 before = now;
                 next += Duration::from_secs(1);
             }
-            reloader.watch(&mut chains);
+            reloader.watch(&mut chains, &mut manager);
             let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
             match events.recv_timeout(due.min(Duration::from_millis(20))) {
                 Ok(Event::Interrupt) => {
@@ -182,13 +182,13 @@ impl Run {
                     break;
                 }
                 // its result has been printed
-                Ok(Event::Reload) => drop(reloader.reload(None, &mut chains)),
+                Ok(Event::Reload) => drop(reloader.reload(None, &mut chains, &mut manager)),
                 // ignore errors: the client is gone
                 Ok(Event::Request(Request::Stats {}, result)) => {
                     drop(result.send(Ok(serde_json::to_value(chains.snapshot())?)));
                 }
                 Ok(Event::Request(Request::Reload { file }, result)) => {
-                    drop(result.send(reloader.reload(file, &mut chains)));
+                    drop(result.send(reloader.reload(file, &mut chains, &mut manager)));
                 }
                 Ok(Event::Request(Request::Stop {}, result)) => {
                     drop(result.send(Ok(serde_json::Value::Null)));

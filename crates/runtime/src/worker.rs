@@ -3,16 +3,18 @@
 mod capture_clock;
 pub(crate) mod exchange;
 mod idle;
+pub(crate) mod output;
 pub(crate) mod rebuild;
 pub(crate) mod schedule;
 
 use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
-use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit, TxPort};
+use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit};
 use capture_clock::CaptureClock;
-use exchange::Exchange;
+use exchange::{Exchange, NewOutput};
 use graph::{Graph, Sink, Target, panics};
+pub use output::Output;
 use packet::{Batch, clock};
 use rebuild::RebuildClient;
 use schedule::Schedule;
@@ -79,42 +81,6 @@ impl DrainPolicy {
     /// Returns true if packets may arrive as long as the input is open.
     fn is_endless(self) -> bool {
         matches!(self, DrainPolicy::Stop | DrainPolicy::UntilReleased { endless: true })
-    }
-}
-
-/// A port that a worker sends to.
-pub struct Output {
-    /// The port.
-    pub tx: TxPort,
-    /// Counts of sent packets.
-    pub stats: Arc<LinkStats>,
-    /// Value of the packet count when the port last accepted nothing for [`BACKPRESSURE_TIMEOUT`].
-    gave_up: Option<u64>,
-    /// True if the same worker empties the port, so that waiting for room would never end.
-    pub(crate) self_consumed: bool,
-    /// True if the worker yields its CPU once before it drops packets: the receiver may be waiting for this CPU.
-    pub(crate) yields_when_full: bool,
-    /// Entry of packets that stay on this core.
-    pub(crate) local: Option<LocalEntry>,
-}
-
-/// The part of a link between chains that stays on its core.
-pub(crate) struct LocalEntry {
-    /// The position in the graph at which packets enter again.
-    pub(crate) entry: Target,
-    /// Counts of packets that entered.
-    pub(crate) stats: Arc<LinkStats>,
-}
-
-impl Output {
-    /// Creates an output without any counts.
-    pub fn new(tx: TxPort) -> Self {
-        Output { tx, stats: Arc::default(), gave_up: None, self_consumed: false, yields_when_full: false, local: None }
-    }
-
-    /// Returns the counts of packets that stay on this core.
-    pub(crate) fn local_stats(&self) -> Option<Arc<LinkStats>> {
-        Some(self.local.as_ref()?.stats.clone())
     }
 }
 
@@ -460,6 +426,43 @@ impl Worker {
         Ok(RunEnd::Finished)
     }
 
+    /// Replaces the graph between two batches; returns the worker as the watchdog sees it from now on.
+    fn replace_graph(&mut self, exchange: Exchange, errors: &RunErrors) -> WatchedWorker {
+        let start = Instant::now();
+        let Exchange { replacement, entries, outputs, schedule, builders, watched, replaced } = exchange;
+        let (graph, panics) = self.graph.replace(replacement);
+        for (nf, message) in panics {
+            errors.report(format!("nf {nf:?} panicked when it took over the state before a reload: {message}"));
+        }
+        self.inputs.iter_mut().zip(entries).for_each(|(input, entry)| input.entry = entry);
+        let before = &mut self.outputs.ports;
+        let new = outputs.into_iter().map(|output| match output {
+            NewOutput::None => None,
+            NewOutput::Added(output) => Some(output),
+            NewOutput::Kept(number, entry) => {
+                let mut output = before[number].take();
+                if let Some(local) = output.as_mut().and_then(|output| output.local.as_mut()) {
+                    local.entry = entry;
+                }
+                output
+            }
+        });
+        let new = new.collect();
+        let outputs = core::mem::replace(before, new);
+        match (schedule, &self.order) {
+            (_, ServiceOrder::Timestamps(_)) => {}
+            (Some((schedule, inputs)), _) => self.order = ServiceOrder::Scheduled(Scheduled { schedule, inputs }),
+            (None, _) => self.order = ServiceOrder::RoundRobin,
+        }
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.retire(graph, outputs);
+            rebuild.set_builders(builders);
+        }
+        // ignore errors: the thread that waited for it has given up
+        let _ = replaced.send(start.elapsed());
+        watched
+    }
+
     /// Closes the connection to the rebuilder.
     pub(crate) fn disconnect_rebuilder(&mut self) {
         self.rebuild = None;
@@ -710,12 +713,6 @@ impl Input {
             stats.count(reason).add(new);
             stats.packets.add(new);
         });
-    }
-}
-
-impl Output {
-    fn update_counts(&mut self) {
-        self.stats.bytes.add(self.tx.bytes() - self.stats.bytes.get());
     }
 }
 

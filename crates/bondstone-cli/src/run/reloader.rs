@@ -1,5 +1,6 @@
 //! Reloading the chain file of a run.
 
+use crate::notify::ServiceManager;
 use config::ChainFile;
 use control::Refusal;
 use diagnostics::{Diagnostic, Diagnostics};
@@ -9,11 +10,14 @@ use runtime::Reloaded;
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Interval at which files are checked. A change is read once a file has stayed the same for as long: an editor may
 /// write it in parts.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval at which the service manager is notified while NFs are built.
+const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reloads the chain file on request, and when it changes.
 pub(super) struct Reloader<'a> {
@@ -50,18 +54,20 @@ impl<'a> Reloader<'a> {
         Reloader { registry, file: file.to_owned(), watch }
     }
 
-    /// Reloads the chain file, or another one, which is the one from then on.
+    /// Reloads the chain file, or another one, which is the one from then on. Tells the manager meanwhile that the run is
+    /// not hung.
     pub(super) fn reload(
         &mut self,
         file: Option<PathBuf>,
         chains: &mut SandboxedEngine,
+        manager: &mut ServiceManager,
     ) -> Result<serde_json::Value, Refusal> {
         let path = file.unwrap_or_else(|| self.file.clone());
         let version = FileVersion::of(&path);
         let read = ChainFile::read(&path, self.registry).map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
         let reloaded = read.and_then(|new| {
             new.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            chains.reload(&new)
+            while_alive(manager, || chains.reload(&new))
         });
         match reloaded {
             Ok(reloaded) => {
@@ -84,7 +90,7 @@ impl<'a> Reloader<'a> {
     }
 
     /// Reloads the chain file if it, or a file that a setting names, has changed.
-    pub(super) fn watch(&mut self, chains: &mut SandboxedEngine) {
+    pub(super) fn watch(&mut self, chains: &mut SandboxedEngine, manager: &mut ServiceManager) {
         let Some(watch) = self.watch.as_mut().filter(|watch| Instant::now() >= watch.due) else { return };
         watch.due = Instant::now() + WATCH_INTERVAL;
         let now: Versions = watch.loaded.keys().map(|path| (path.clone(), FileVersion::of(path))).collect();
@@ -94,9 +100,24 @@ impl<'a> Reloader<'a> {
         if is_stable && now != watch.loaded {
             watch.loaded = now;
             // ignore errors: they have been printed
-            let _ = self.reload(None, chains);
+            let _ = self.reload(None, chains, manager);
         }
     }
+}
+
+/// Calls `f`, and tells the manager until it returns that the run is not hung: NFs may take minutes to build.
+fn while_alive<T: Send>(manager: &mut ServiceManager, f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let (end, ended) = channel::<()>();
+        let call = scope.spawn(move || {
+            let _end = end;
+            f()
+        });
+        while ended.recv_timeout(ALIVE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            manager.alive();
+        }
+        call.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Describes how long a reload took.

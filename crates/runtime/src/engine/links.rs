@@ -3,7 +3,7 @@
 use super::planned_worker::PlannedWorker;
 use crate::error::Error;
 use crate::ports::{self, SteeringKey};
-use crate::worker::LocalEntry;
+use crate::worker::output::LocalEntry;
 use crate::{DrainPolicy, Input, Output, RxPort, TxPort};
 use config::{ChainFile, Device, ServiceClass, Shuffle, Start, WorkerPlan};
 use diagnostics::{Diagnostic, Diagnostics};

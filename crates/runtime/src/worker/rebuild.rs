@@ -4,7 +4,7 @@
 //! node, which may panic again or take long, builds a new one with the same settings and sends it back. The worker
 //! checks for it with every poll.
 
-use crate::Output;
+use super::output::Output;
 use crate::cpu::set_affinity;
 use crate::faults::attribution::NfActivity;
 use crate::faults::run_errors::RunErrors;
