@@ -455,8 +455,7 @@ impl Worker {
             (None, _) => self.order = ServiceOrder::RoundRobin,
         }
         if let Some(rebuild) = &mut self.rebuild {
-            rebuild.retire(graph, outputs);
-            rebuild.set_builders(builders);
+            rebuild.replace(builders, graph, outputs);
         }
         // ignore errors: the thread that waited for it has given up
         let _ = replaced.send(start.elapsed());
@@ -522,7 +521,8 @@ impl Worker {
             rebuild.install(&mut self.graph);
             self.polls_to_clock = if rebuild.is_pending() { 1 } else { self.clock_stride };
         }
-        if let Some(exchanges) = &self.exchanges
+        if self.exchange.is_none()
+            && let Some(exchanges) = &self.exchanges
             && let Ok(exchange) = exchanges.try_recv()
         {
             self.exchange = Some(Box::new(exchange));

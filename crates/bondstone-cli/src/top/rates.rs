@@ -112,7 +112,7 @@ impl Rates {
             .nfs
             .iter()
             .map(|nf| {
-                let old = before.and_then(|b| b.nfs.iter().find(|old| old.name == nf.name));
+                let old = before.and_then(|b| b.nfs.iter().find(|old| old.name == nf.name && old.kind == nf.kind));
                 let rate = |of: fn(&NfSummary) -> u64| per_second(old.map(of), of(nf));
                 let timed = cycles_between(old.map(|nf| &nf.cycles), &nf.cycles);
                 NfRates {

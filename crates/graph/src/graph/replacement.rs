@@ -207,11 +207,16 @@ impl Graph {
         (core::mem::replace(self, graph), panics)
     }
 
-    /// Drops the nodes of a graph that was replaced, and counts the packets that they held. Returns the names of nodes
-    /// that panicked, with the messages.
-    pub fn retire(mut self) -> Vec<(String, String)> {
-        let panics = self.drop_nodes();
-        self.nodes.iter().for_each(|slot| slot.stats.count_lost_held(slot.lost.take()));
+    /// Drops the nodes of a graph that was replaced, and counts the packets that they held. Calls `within` with the index
+    /// of each node and the function that drops it. Returns the names of nodes that panicked, with the messages.
+    pub fn retire(self, mut within: impl FnMut(usize, &mut dyn FnMut())) -> Vec<(String, String)> {
+        let mut panics = vec![];
+        for (node, slot) in self.nodes.iter().enumerate() {
+            let mut drop_node = || drop(slot.node.replace(Box::new(Elsewhere)));
+            let dropped = panics::catch(|| within(node, &mut drop_node));
+            panics.extend(dropped.err().map(|message| (slot.name.clone(), message)));
+            slot.stats.count_lost_held(slot.lost.take());
+        }
         panics
     }
 }

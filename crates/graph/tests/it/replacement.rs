@@ -132,7 +132,7 @@ proptest! {
             let stats: Vec<_> = new.stats().cloned().collect();
             let (old, panics) = graph.replace(new);
             prop_assert!(panics.is_empty());
-            let retired = std::thread::scope(|scope| scope.spawn(|| old.retire()).join().unwrap());
+            let retired = std::thread::scope(|scope| scope.spawn(|| old.retire(|_, drop| drop())).join().unwrap());
             prop_assert!(retired.is_empty());
             all.extend(stats.iter().filter(|new| !all.iter().any(|old| Arc::ptr_eq(old, new))).cloned().collect::<Vec<_>>());
             (plan, names, entries, current) = (new_plan, new_names, new_entries, stats);
@@ -171,7 +171,7 @@ fn a_panic_while_state_is_taken_over_is_reported() {
     let successor = vec![NewNode::Successor(0, Hold::new(1), true)];
     let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, &[], pool.clone()));
     assert!(panics.len() == 1 && panics[0].0 == "0" && panics[0].1.contains("on purpose"), "{panics:?}");
-    assert!(old.retire().is_empty());
+    assert!(old.retire(|_, drop| drop()).is_empty());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
     };
     assert_eq!(run(&mut graph, 0xff), Some(1));
     let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], &[], pool.clone());
-    drop(graph.replace(kept).0.retire());
+    drop(graph.replace(kept).0.retire(|_, drop| drop()));
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 0));
     graph.rebuild(0, graph::PreparedNode::new(Hold::new(1)));
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 1));

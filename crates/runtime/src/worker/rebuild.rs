@@ -41,8 +41,8 @@ pub(crate) struct RebuildClient {
 enum Request {
     /// A node that panicked, what to build instead, and where to send it.
     Rebuild(NodePanic, Arc<NodeBuilder>, Sender<Reply>),
-    /// What a worker does not need after a reload.
-    Retire(Box<Graph>, Vec<Option<Output>>),
+    /// What a worker does not need after a reload: its graph with the builders of the nodes, and outputs.
+    Retire(Box<Graph>, Vec<Arc<NodeBuilder>>, Vec<Option<Output>>),
 }
 
 /// The result of a request.
@@ -99,15 +99,11 @@ impl RebuildClient {
         }
     }
 
-    /// Drops a graph that was replaced, and outputs that no graph uses.
-    pub(crate) fn retire(&self, graph: Graph, outputs: Vec<Option<Output>>) {
+    /// Sets the builders of the nodes of a graph that has replaced `graph`; drops that, and outputs that no graph uses.
+    pub(crate) fn replace(&mut self, builders: Vec<Arc<NodeBuilder>>, graph: Graph, outputs: Vec<Option<Output>>) {
+        let before = std::mem::replace(&mut self.builders, builders);
         // if the rebuilder has ended, they are dropped here
-        let _ = self.requests.send(Request::Retire(Box::new(graph), outputs));
-    }
-
-    /// Sets the builders of the nodes of a graph that has replaced the one before.
-    pub(crate) fn set_builders(&mut self, builders: Vec<Arc<NodeBuilder>>) {
-        self.builders = builders;
+        let _ = self.requests.send(Request::Retire(Box::new(graph), before, outputs));
     }
 }
 
@@ -168,9 +164,12 @@ pub(crate) fn start(
                     // errors: the worker has ended
                     let _ = reply.send((builder, Rebuilt(new)));
                 }
-                Request::Retire(graph, outputs) => {
-                    set_current(Some("an NF that a reload replaced".to_owned()));
-                    for (nf, message) in graph.retire() {
+                Request::Retire(graph, builders, outputs) => {
+                    let drop_node = |node: usize, drop: &mut dyn FnMut()| {
+                        set_current(Some(format!("nf {:?}, which a reload replaced,", builders[node].context.name)));
+                        crash::with_activity(builders[node].activity.clone(), drop);
+                    };
+                    for (nf, message) in graph.retire(drop_node) {
                         errors.report(format!("nf {nf:?} panicked when it was dropped after a reload: {message}"));
                     }
                     drop(outputs);
