@@ -30,6 +30,7 @@ test_needs=(
 	"iproute2:namespaces and interfaces"
 	"iputils-ping:traffic"
 	"curl:traffic"
+	"prometheus:scrapes and checks the metrics"
 	"nginx-light:traffic"
 	"iperf3:traffic"
 	"traceroute:traffic"

@@ -27,6 +27,7 @@ mod import;
 mod instance;
 mod interrupt;
 mod lint;
+mod metrics;
 mod new;
 mod nf;
 mod notify;

@@ -6,6 +6,7 @@ pub(crate) use reloader::describe_times;
 
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
+use crate::metrics;
 use crate::notify::ServiceManager;
 use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
@@ -21,6 +22,7 @@ use runtime::{Cycles, IdlePolicy, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -67,6 +69,10 @@ pub(crate) struct Run {
     /// request.
     #[arg(long)]
     watch: bool,
+    /// Serves the counts for Prometheus at http://ADDRESS:PORT/metrics, such as 127.0.0.1:9464, to everyone who can
+    /// connect there.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -144,6 +150,7 @@ impl Run {
             };
             eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
+        let metrics = self.metrics.map(|address| serve_metrics(address, sender.clone())).transpose()?;
         let server = self.serve(sender)?;
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
@@ -201,7 +208,7 @@ impl Run {
         drop(manager);
         // first the receiver, so that no client waits for a result
         drop(events);
-        drop(server);
+        drop((server, metrics));
         let summary = chains.stop();
         let printed = self.print(&summary);
         for error in &summary.errors {
@@ -273,6 +280,21 @@ impl Run {
     }
 }
 
+/// Serves the metrics. The main thread has the counts, as for the control socket.
+fn serve_metrics(address: SocketAddr, events: Sender<Event>) -> Result<metrics::Server, runtime::Error> {
+    let snapshot = move || {
+        let (result, results) = channel();
+        events.send(Event::Request(Request::Stats {}, result)).ok()?;
+        serde_json::from_value(results.recv_timeout(RESULT_TIMEOUT).ok()?.ok()?).ok()
+    };
+    let server = metrics::Server::start(address, snapshot).map_err(|e| runtime::Error::Environment {
+        problem: format!("metrics at {address}: {e}"),
+        remedy: "name an address of this machine and a port that no other process uses".to_owned(),
+    })?;
+    eprintln!("note: metrics at http://{}/metrics", server.address());
+    Ok(server)
+}
+
 /// Executes this program again with the same arguments, on ordinary pages: DPDK cannot be started again in a process.
 /// Returns the error if that fails.
 fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
@@ -332,7 +354,7 @@ fn print_restarts(before: &Summary, now: &Summary) {
 }
 
 /// Returns the number of the rule that a counter belongs to: its name is the number and the rule.
-fn rule_number(counter: &str) -> Option<u64> {
+pub(crate) fn rule_number(counter: &str) -> Option<u64> {
     counter.split_once(' ')?.0.parse().ok()
 }
 

@@ -23,6 +23,7 @@ mod maglev;
 mod matrix;
 mod memory;
 mod methods;
+mod metrics;
 mod namespaces;
 mod nat;
 mod nat64;
