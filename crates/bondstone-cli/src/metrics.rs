@@ -4,7 +4,6 @@ mod server;
 
 pub(crate) use server::Server;
 
-use crate::run::rule_number;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, NoLabelSet, prometheus_text, text,
@@ -331,6 +330,11 @@ impl Families<'_> {
             self.counter(&format!("{name}_timed_packets"), "Packets whose cycles were counted", each(|c| c.packets))
         })
     }
+}
+
+/// Returns the number of the rule that a counter belongs to: its name is the number and the rule.
+pub(crate) fn rule_number(counter: &str) -> Option<u64> {
+    counter.split_once(' ')?.0.parse().ok()
 }
 
 /// Returns the counters or the gauges of an NF. Those of the rules of a firewall are omitted: there may be thousands.

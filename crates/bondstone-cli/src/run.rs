@@ -6,7 +6,7 @@ pub(crate) use reloader::describe_times;
 
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
-use crate::metrics;
+use crate::metrics::{self, rule_number};
 use crate::notify::ServiceManager;
 use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
@@ -351,11 +351,6 @@ fn print_restarts(before: &Summary, now: &Summary) {
             eprintln!("note: sandbox {:?}: restarted in {:.0} ms", n.name, n.startup_ms);
         }
     }
-}
-
-/// Returns the number of the rule that a counter belongs to: its name is the number and the rule.
-pub(crate) fn rule_number(counter: &str) -> Option<u64> {
-    counter.split_once(' ')?.0.parse().ok()
 }
 
 /// Returns a table with the first rows, and the number of the others.

@@ -1,4 +1,4 @@
-//! `run --metrics`: its numbers are those of `stats --json`, Prometheus accepts them, and hostile clients do no harm.
+//! `run --metrics`: its numbers are those of `stats --json`, Prometheus accepts them, and adversarial clients stop neither.
 
 use crate::common::{LIMIT, Running, Said, Scratch, alone, sandboxed_run::demo, sandboxed_run::until};
 use serde_json::Value;
@@ -175,7 +175,7 @@ fn prometheus_accepts_and_scrapes_the_metrics() {
 }
 
 #[test]
-fn hostile_clients_stop_neither_the_run_nor_the_next_scrape() {
+fn adversarial_clients_stop_neither_the_run_nor_the_next_scrape() {
     let _alone = alone();
     let scratch = Scratch::new();
     let (running, url) = start(&scratch);
