@@ -6,6 +6,7 @@ mod dpdk;
 mod gaps;
 mod memory;
 mod privileges;
+mod running;
 mod sysfs;
 
 use crate::exit::Exit;
@@ -18,12 +19,18 @@ use std::io::Write;
 /// Checks this host and user: available features, what each missing feature would provide, and how to enable it.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The command starts DPDK, opens some of its virtual devices, and keeps one CPU busy for half a second.
+The command starts DPDK, opens some of its virtual devices, and keeps one CPU busy for half a second. With --running it
+reads the counts of a running instance twice instead, a second apart.
 
 Examples:
   bondstone doctor
+  bondstone doctor --running edge.toml
   bondstone doctor --json | jq '.[] | select(.state != \"ok\")'")]
 pub(crate) struct Doctor {
+    /// Names what is wrong with a running instance: its control socket, chain file, name of the chain file, or number of
+    /// the process. INSTANCE may be omitted if only one runs.
+    #[arg(long, value_name = "INSTANCE")]
+    running: Option<Option<String>>,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -78,6 +85,9 @@ impl Check {
 
 impl Doctor {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
+        if let Some(instance) = &self.running {
+            return running::run(instance.clone(), self.json);
+        }
         let mut checks = cpu::checks();
         checks.extend(gaps::check());
         checks.extend(memory::checks());

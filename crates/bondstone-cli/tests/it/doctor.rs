@@ -1,7 +1,8 @@
 //! `bondstone doctor`: invariants on any host.
 
-use crate::common::bondstone;
+use crate::common::{Running, Said, Scratch, alone, bondstone};
 use serde_json::Value;
+use std::process::Command;
 
 #[test]
 fn checks_are_complete_and_status_reports_dpdk() {
@@ -35,4 +36,39 @@ fn kvm_is_ok_if_it_creates_a_vm() {
     assert_eq!(find("KVM")["state"] == "ok", sandbox::probe_kvm().is_ok(), "{}", find("KVM"));
     let pages = find("huge pages of 1G");
     assert!(pages["state"] != "ok" || pages["found"] != "0 free of 0", "{pages}");
+}
+
+#[test]
+fn names_what_is_wrong_with_a_running_instance() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let file = scratch.write(
+        "edge.toml",
+        format!(
+            "bondstone = 1\n[port]\nin.device = \"null\"\nout.device = \"null\"\nidle.device = \"memif:{}\"\n\
+             [nf.fw]\nkind = \"firewall\"\nrules = []\ndefault = \"drop\"\nother = \"drop\"\n\
+             [[chain]]\npath = [\"in\", \"fw\", \"out\"]\n[[chain]]\npath = [\"idle\", \"out\"]\n",
+            scratch.path("idle.sock").display()
+        ),
+    );
+    let program = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+        command.env("BONDSTONE_RUNTIME_DIR", scratch.path("sockets"));
+        command
+    };
+    let mut running = Running::start(program().arg("run").arg(&file).arg("--json"));
+    running.started();
+    let said: Said = program().args(["doctor", "--json", "--running"]).output().unwrap().into();
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let findings: Vec<Value> = serde_json::from_str(&said.out).unwrap();
+    let find = |at: &str| findings.iter().find(|f| f["at"] == at).unwrap_or_else(|| panic!("{at}: {}", said.out));
+    let fw = find("nf fw");
+    assert!(fw["problem"] == "drops: not_ip" && fw["rate"].as_f64() > Some(0.0), "{fw}");
+    assert_eq!(fw["meaning"], "neither IPv4 nor IPv6");
+    assert!(find("port idle")["problem"].as_str().unwrap().starts_with("no link (memif:"), "{}", said.out);
+    let text: Said = program().args(["doctor", "--running", "edge"]).output().unwrap().into();
+    assert!(text.out.contains("nf fw: drops: not_ip (") && text.out.ends_with(" findings\n"), "{}", text.out);
+    let other: Said = program().args(["doctor", "--running", "core"]).output().unwrap().into();
+    assert_eq!(other.status, Some(2), "{}", other.err);
+    assert_eq!(running.interrupt().status, Some(130));
 }
