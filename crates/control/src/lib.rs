@@ -29,6 +29,7 @@
 
 mod client;
 mod directory;
+pub mod line;
 mod protocol;
 mod server;
 pub mod socket;

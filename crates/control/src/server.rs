@@ -1,9 +1,10 @@
 //! The server.
 
+use crate::line::{Limits, Line};
 use crate::protocol::{Hello, MAX_LINE_LEN, Refusal, Request, Response};
 use crate::socket::{self, SocketId};
 use rustix::net::{Shutdown, shutdown};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ pub const MAX_CLIENTS: usize = 16;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Longest time in which a client sends a line, or receives a response.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Limits of a request.
+const LIMITS: Limits = Limits { len: MAX_LINE_LEN, time: MAX_WAIT };
 /// Interval at which a client that sends nothing is checked for the end of the server.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -149,14 +152,6 @@ fn send(mut stream: &UnixStream, line: &impl serde::Serialize) -> std::io::Resul
     stream.write_all(&line)
 }
 
-/// Result of reading a line.
-enum Line {
-    Whole,
-    TooLong,
-    TooSlow,
-    End,
-}
-
 /// Serves one client until it or the server ends.
 fn serve<F>(stream: &UnixStream, shared: &Shared<F>) -> std::io::Result<()>
 where
@@ -168,7 +163,7 @@ where
     let (mut reader, mut line) = (BufReader::new(stream), vec![]);
     loop {
         line.clear();
-        let refusal = match read_line(&mut reader, &mut line, &shared.end)? {
+        let refusal = match LIMITS.read(&mut reader, &mut line, || shared.end.load(Ordering::Relaxed))? {
             Line::End => return Ok(()),
             Line::Whole => None,
             Line::TooLong => Some(format!("a request is longer than {MAX_LINE_LEN} bytes")),
@@ -197,36 +192,12 @@ where
     }
 }
 
-/// Reads a line of at most [`MAX_LINE_LEN`] bytes.
-fn read_line(reader: &mut BufReader<&UnixStream>, line: &mut Vec<u8>, end: &AtomicBool) -> std::io::Result<Line> {
-    let mut begun = Instant::now();
-    loop {
-        let room = (MAX_LINE_LEN - line.len()) as u64;
-        let before = line.len();
-        match reader.by_ref().take(room).read_until(b'\n', line) {
-            Ok(_) if line.last() == Some(&b'\n') => return Ok(Line::Whole),
-            Ok(_) if line.len() == MAX_LINE_LEN => return Ok(Line::TooLong),
-            Ok(_) => return Ok(Line::End),
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) => {}
-            Err(e) => return Err(e),
-        }
-        if end.load(Ordering::Relaxed) {
-            return Ok(Line::End);
-        }
-        // the time of a line begins with its first byte
-        if before == 0 && line.is_empty() {
-            begun = Instant::now();
-        } else if begun.elapsed() > MAX_WAIT {
-            return Ok(Line::TooSlow);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Client;
     use proptest::prelude::*;
+    use std::io::Read as _;
 
     struct Running {
         server: Option<Server>,
@@ -300,6 +271,17 @@ mod tests {
             count(&mut client, "requests");
         }
         assert!(start.elapsed() >= 49 * MIN_INTERVAL);
+    }
+
+    #[test]
+    fn a_slow_client_is_refused_and_counted() {
+        let running = server();
+        let mut slow = UnixStream::connect(&running.path).unwrap();
+        slow.write_all(b"{").unwrap();
+        let mut text = String::new();
+        slow.read_to_string(&mut text).unwrap();
+        assert!(text.contains("a request was not complete after 10 s"), "{text}");
+        assert_eq!(count(&mut Client::connect(&running.path).unwrap(), "invalid"), 1);
     }
 
     #[test]
