@@ -55,6 +55,11 @@ struct Snapshot(Summary);
 /// Writes families of metrics; families without values are omitted.
 struct Families<'a>(DescriptorEncoder<'a>);
 
+/// Name, description and value of a family of metrics.
+type Family<'a, T> = (&'a str, &'a str, fn(&T) -> u64);
+/// First part of the names, and value, of the families of cycles and packets.
+type CycleFamily<'a, T> = (&'a str, fn(&T) -> Cycles);
+
 impl Families<'_> {
     fn counter<L: EncodeLabelSet>(
         &mut self,
@@ -101,7 +106,7 @@ impl Families<'_> {
         label: &str,
         all: &[T],
         name_of: fn(&T) -> &str,
-        families: &[(&str, &str, fn(&T) -> u64)],
+        families: &[Family<'_, T>],
     ) -> fmt::Result {
         families.iter().try_for_each(|(name, help, value)| {
             self.counter(name, help, all.iter().map(|of| ([(label, name_of(of))], value(of))))
@@ -114,7 +119,7 @@ impl Families<'_> {
         label: &str,
         all: &[T],
         name_of: fn(&T) -> &str,
-        families: &[(&str, &str, fn(&T) -> u64)],
+        families: &[Family<'_, T>],
     ) -> fmt::Result {
         families.iter().try_for_each(|(name, help, value)| {
             self.gauge(name, help, all.iter().map(|of| ([(label, name_of(of))], value(of))))
@@ -322,7 +327,7 @@ impl Families<'_> {
         label: &str,
         all: &[T],
         name_of: fn(&T) -> &str,
-        families: &[(&str, fn(&T) -> Cycles)],
+        families: &[CycleFamily<'_, T>],
     ) -> fmt::Result {
         families.iter().try_for_each(|(name, cycles)| {
             let each = |value: fn(Cycles) -> u64| all.iter().map(move |of| ([(label, name_of(of))], value(cycles(of))));

@@ -245,7 +245,7 @@ impl Run {
             let (result, results) = channel();
             let timeout = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { RESULT_TIMEOUT };
             let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
-            let ended = || Refusal::new("the run is ending");
+            let ended = || Refusal::new("the run is ending, or builds the NFs of a new chain file");
             sent.map_err(|_| ended())?;
             let mut value = results.recv_timeout(timeout).map_err(|_| ended())??;
             if let Some(fields) = value.as_object_mut() {

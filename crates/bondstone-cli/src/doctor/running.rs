@@ -191,9 +191,10 @@ fn meaning(kind: &str, reason: &str) -> Option<String> {
             continue;
         }
         let rows = block.lines().filter_map(|row| row.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "));
-        let row = rows.filter(|(reasons, _)| reasons.split(", ").any(|of| of == reason)).map(|(_, meaning)| meaning);
+        let mut row =
+            rows.filter(|(reasons, _)| reasons.split(", ").any(|of| of == reason)).map(|(_, meaning)| meaning);
         // the table of the kind comes last
-        found = row.last().or(found);
+        found = row.next_back().or(found);
     }
     found.map(|meaning| meaning.replace('`', ""))
 }

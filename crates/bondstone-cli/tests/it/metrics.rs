@@ -143,7 +143,7 @@ fn prometheus_accepts_and_scrapes_the_metrics() {
     let mut check = check.spawn().unwrap();
     check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let said = Said::from(check.wait_with_output().unwrap());
-    assert_eq!((said.status, said.out + &said.err), (Some(0), String::new()), "{text}");
+    assert_eq!((said.status, said.out + said.err.as_str()), (Some(0), String::new()), "{text}");
 
     // the scrape is in OpenMetrics, which Prometheus asks for
     let target = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
