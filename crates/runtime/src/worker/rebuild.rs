@@ -110,7 +110,7 @@ impl RebuildClient {
 /// The rebuilder thread.
 pub(crate) struct Rebuilder {
     thread: JoinHandle<()>,
-    /// What is being built or dropped.
+    /// The error to report if the thread does not end: what it builds or drops.
     current: Arc<Mutex<Option<String>>>,
 }
 
@@ -129,7 +129,7 @@ impl Rebuilder {
             return;
         }
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
-        errors.report(format!("{current} is still being rebuilt or dropped"));
+        errors.report(current);
     }
 }
 
@@ -159,14 +159,16 @@ pub(crate) fn start(
         for request in incoming {
             match request {
                 Request::Rebuild(panicked, builder, reply) => {
-                    set_current(Some(format!("nf {:?}, which panicked,", builder.context.name)));
+                    let nf = &builder.context.name;
+                    set_current(Some(format!("nf {nf:?} is still being rebuilt or dropped after a panic")));
                     let new = crash::with_activity(builder.activity.clone(), || rebuild(&builder, panicked, &errors));
                     // errors: the worker has ended
                     let _ = reply.send((builder, Rebuilt(new)));
                 }
                 Request::Retire(graph, builders, outputs) => {
                     let drop_node = |node: usize, drop: &mut dyn FnMut()| {
-                        set_current(Some(format!("nf {:?}, which a reload replaced,", builders[node].context.name)));
+                        let nf = &builders[node].context.name;
+                        set_current(Some(format!("nf {nf:?} is still being dropped after a reload")));
                         crash::with_activity(builders[node].activity.clone(), drop);
                     };
                     for (nf, message) in graph.retire(drop_node) {
