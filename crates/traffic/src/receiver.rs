@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(receiver.take(&damaged, 0), Arrival::Corrupt);
         receiver.check_payload();
         for (number, expected) in [(101, Arrival::Corrupt), (98, Arrival::Probe(Is::Stale))] {
-            let mut damaged = frame(&template, 0, 0, Probe { sequence: number, ..Probe::default() });
+            let mut damaged = frame(&template, 2, 0, Probe { sequence: number, ..Probe::default() });
             *damaged.last_mut().unwrap() ^= 1;
             assert_eq!(receiver.take(&damaged, 0), expected);
         }

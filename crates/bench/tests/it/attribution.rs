@@ -178,10 +178,11 @@ impl Bench {
     }
 
     /// Returns a trial in which neither thread was preempted for as long as a queue lasts; `None` if the host is too
-    /// busy for that.
-    fn undisturbed_trial(&mut self, load_pps: f64) -> Option<TrialOutput> {
+    /// busy for that. A hypervisor may stop the DUT without a trace but a gap, so that there is none if `no_gaps` is true.
+    fn undisturbed_trial(&mut self, load_pps: f64, no_gaps: bool) -> Option<TrialOutput> {
         let lasts = Duration::from_secs_f64(512.0 / load_pps);
-        let is_undisturbed = |t: &Trial| t.generator.gap_max < lasts && t.dut.off_cpu_max < lasts;
+        let dut = |t: &Trial| if no_gaps { t.dut.gap_max } else { t.dut.off_cpu_max };
+        let is_undisturbed = |t: &Trial| t.generator.gap_max < lasts && dut(t) < lasts;
         (0..ATTEMPTS).map(|_| self.trial(load_pps)).find(|output| is_undisturbed(&output.trial))
     }
 }
@@ -215,8 +216,10 @@ impl Drop for Burner {
 /// Trials to check.
 #[derive(Clone, Copy, PartialEq)]
 enum Trials {
-    /// Those in which no thread was preempted for long.
+    /// Those in which both threads polled in time.
     Undisturbed,
+    /// Those in which no thread was preempted for long.
+    NotPreempted,
     Any,
     /// Any, beside programs that use every CPU.
     Busy,
@@ -233,7 +236,8 @@ fn at_all_loads(settings: &str, trials: Trials, check: impl Fn(&TrialOutput) + S
         let mut bench = Bench::start(settings);
         for load_pps in LOADS {
             let output = match trials {
-                Trials::Undisturbed => bench.undisturbed_trial(load_pps),
+                Trials::Undisturbed => bench.undisturbed_trial(load_pps, true),
+                Trials::NotPreempted => bench.undisturbed_trial(load_pps, false),
                 Trials::Any | Trials::Busy => Some(bench.trial(load_pps)),
             };
             match output {
@@ -266,7 +270,7 @@ fn packets_dropped_by_an_nf_are_lost_by_the_dut() {
 
 #[test]
 fn a_stall_of_the_dut_is_no_host_interference() {
-    at_all_loads("stall = 20000", Trials::Undisturbed, |output| {
+    at_all_loads("stall = 20000", Trials::NotPreempted, |output| {
         let trial = &output.trial;
         assert!(trial.lost > 0 && !trial.host_interference && counts(trial), "{trial:?}");
         assert!(trial.dut.gap_max >= Duration::from_micros(4900), "{trial:?}");
@@ -300,7 +304,9 @@ fn reordering_duplicates_and_damage_are_told_apart() {
     });
     at_all_loads("corrupt = 1000", Trials::Undisturbed, |output| {
         let t = &output.trial;
-        assert!(t.corrupt > 0 && (t.lost, t.reordered, t.duplicate) == (t.corrupt, 0, 0) && counts(t), "{t:?}");
+        assert!(t.corrupt > 0 && (t.reordered, t.duplicate) == (0, 0) && counts(t), "{t:?}");
+        // one that the attempt before has lost may arrive in this one, and nothing in it tells
+        assert!(t.corrupt.abs_diff(t.lost) <= 1, "{t:?}");
     });
 }
 
