@@ -12,7 +12,7 @@
 //! let hello = Hello::new("edge.toml".into());
 //! let server = Server::start(&path, hello, |request: Request, _: &Counters| match request {
 //!     Request::Stats {} => Ok(serde_json::json!({ "received": 7 })),
-//!     Request::Stop {} => Err(Refusal::new("is not possible in an example")),
+//!     Request::Reload { .. } | Request::Stop {} => Err(Refusal::new("is not possible in an example")),
 //! })?;
 //!
 //! let mut client = Client::connect(&path)?;
