@@ -16,9 +16,9 @@ pub struct SettingFiles {
     read: Arc<Mutex<BTreeMap<PathBuf, FileVersion>>>,
 }
 
-/// Size, inode and time of the last change of a file, by which versions of it are told apart.
+/// The version of a file: its device, inode and size, and the times of its last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileVersion(u64, u64, i64, i64);
+pub struct FileVersion([u64; 3], [i64; 4]);
 
 impl FileVersion {
     /// Returns the present version of a file; `None` if it does not exist or is not accessible.
@@ -28,7 +28,8 @@ impl FileVersion {
     }
 
     fn new(metadata: &Metadata) -> FileVersion {
-        FileVersion(metadata.size(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec())
+        let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        FileVersion([metadata.dev(), metadata.ino(), metadata.size()], times)
     }
 }
 

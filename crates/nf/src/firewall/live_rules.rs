@@ -7,7 +7,6 @@ use ::control::socket::{self, SocketId};
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, SettingFiles};
 use logger::eprintln;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -32,15 +31,7 @@ impl RuleSource {
     ) -> Result<Vec<Arc<FirewallRule>>, Diagnostic> {
         rule::load(&self.rules, self.file.as_deref(), &self.files, self.tracked, known)
     }
-
-    /// Returns the identity and times of the file.
-    fn file_stamp(&self) -> Option<FileStamp> {
-        let meta = std::fs::metadata(self.file.as_ref()?).ok()?;
-        Some((meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()))
-    }
 }
-
-pub(super) type FileStamp = (u64, u64, u64, i64, i64, i64, i64);
 
 /// The rules that all workers of a firewall share.
 pub(super) struct LiveRules {
@@ -121,13 +112,9 @@ impl LiveRules {
         self.may_change() && !self.started.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns the state of the rule file if one is configured; the inner value is `None` while the file is missing.
-    pub(super) fn watched_file(&self) -> Option<Option<FileStamp>> {
-        self.source.file.as_ref().map(|_| self.file_stamp())
-    }
-
-    pub(super) fn file_stamp(&self) -> Option<FileStamp> {
-        self.source.file_stamp()
+    /// Returns the rule file, if one is configured.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.source.file.as_deref()
     }
 
     pub(super) fn control_socket(&self) -> Option<&Path> {

@@ -1,9 +1,9 @@
 //! Threads that apply changes of the rules: one watches the file, one serves the control socket.
 
 use super::control;
-use super::live_rules::{FileStamp, LiveRules, Mailbox};
+use super::live_rules::{LiveRules, Mailbox};
 use super::rule_set::WorkerRules;
-use graph::Counter;
+use graph::{Counter, FileVersion};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, sleep};
 use std::time::Duration;
@@ -26,9 +26,10 @@ pub(super) fn attach(live: &Arc<LiveRules>, own: Vec<(String, Arc<Counter>)>) ->
     let attached = live.attach(own);
     if live.start_updates() {
         // if a thread cannot be created, the rules stay as they are
-        if let Some(stamp) = live.watched_file() {
+        if let Some(file) = live.file() {
+            let version = FileVersion::of(file);
             let weak = Arc::downgrade(live);
-            drop(Builder::new().name("firewall-rules".to_owned()).spawn(move || watch_file(&weak, stamp)));
+            drop(Builder::new().name("firewall-rules".to_owned()).spawn(move || watch_file(&weak, version)));
         }
         if let Some(path) = live.control_socket() {
             let (weak, path) = (Arc::downgrade(live), path.to_owned());
@@ -39,13 +40,13 @@ pub(super) fn attach(live: &Arc<LiveRules>, own: Vec<(String, Arc<Counter>)>) ->
 }
 
 /// Reloads the rules when the file changes, until the last user of the rules is dropped.
-fn watch_file(live: &Weak<LiveRules>, mut loaded: Option<FileStamp>) {
+fn watch_file(live: &Weak<LiveRules>, mut loaded: Option<FileVersion>) {
     let mut previous = loaded;
     loop {
         sleep(POLL_INTERVAL);
         let Some(live) = live.upgrade() else { return };
         live.drop_old();
-        let now = live.file_stamp();
+        let now = live.file().and_then(FileVersion::of);
         // a missing file is being replaced
         if now.is_some() && now != loaded && now == previous {
             live.reload_file();
