@@ -6,7 +6,7 @@ pub(crate) use server::Server;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, NoLabelSet, prometheus_text, text,
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, MetricEncoder, NoLabelSet, prometheus_text, text,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
@@ -61,18 +61,28 @@ type Family<'a, T> = (&'a str, &'a str, fn(&T) -> u64);
 type CycleFamily<'a, T> = (&'a str, fn(&T) -> Cycles);
 
 impl Families<'_> {
+    /// Writes a family, by a function that writes one of its values.
+    fn family<V>(
+        &mut self,
+        (name, help, kind): (&str, &str, MetricType),
+        values: impl IntoIterator<Item = V>,
+        encode: impl Fn(&mut MetricEncoder<'_>, V) -> fmt::Result,
+    ) -> fmt::Result {
+        let mut values = values.into_iter().peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        values.try_for_each(|value| encode(&mut family, value))
+    }
+
     fn counter<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
         values: impl IntoIterator<Item = (L, u64)>,
     ) -> fmt::Result {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        values.try_for_each(|(labels, value)| {
+        self.family((name, help, MetricType::Counter), values, |family, (labels, value)| {
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
         })
     }
@@ -83,21 +93,13 @@ impl Families<'_> {
         help: &str,
         values: impl IntoIterator<Item = (L, V)>,
     ) -> fmt::Result {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        values.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        self.family((name, help, MetricType::Gauge), values, |family, (labels, value)| {
+            family.encode_family(&labels)?.encode_gauge(&value)
+        })
     }
 
     fn info<L: EncodeLabelSet>(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = L>) -> fmt::Result {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Info)?;
-        values.try_for_each(|labels| family.encode_info(&labels))
+        self.family((name, help, MetricType::Info), values, |family, labels| family.encode_info(&labels))
     }
 
     /// Writes a counter of each element of `all`, whose name is the value of `label`.
