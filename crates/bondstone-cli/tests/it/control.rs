@@ -1,32 +1,10 @@
 //! The control socket of a run, and the commands that use it.
 
+use crate::common::instance::{CHAIN, command, program, start};
 use crate::common::{Running, Said, Scratch, alone};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
-
-const CHAIN: &str = "bondstone = 1\n\
-     [port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n\
-     [nf.hops]\nkind = \"ttl\"\n\
-     [[chain]]\npath = [\"in\", \"hops\", \"out\"]\n";
-
-/// Runs a command with the sockets in `dir`.
-fn command(dir: &Path, arguments: &[&str]) -> Said {
-    program(dir).args(arguments).output().unwrap().into()
-}
-
-fn program(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-    command.env("BONDSTONE_RUNTIME_DIR", dir);
-    command
-}
-
-fn start(dir: &Path, file: &Path) -> Running {
-    let mut running = Running::start(program(dir).arg("run").arg(file).arg("--json"));
-    running.started();
-    running
-}
 
 #[test]
 fn a_run_is_observed_and_stopped() {
@@ -37,7 +15,7 @@ fn a_run_is_observed_and_stopped() {
     assert_eq!(none.status, Some(2), "{}", none.err);
     assert!(none.err.contains("no instance of bondstone run is running") && none.err.contains("help:"), "{}", none.err);
 
-    let running = start(&dir, &edge);
+    let running = start(&dir, &edge, &[]);
     let read = |arguments: &[&str]| {
         let said = command(&dir, arguments);
         assert_eq!(said.status, Some(0), "{}", said.err);
@@ -84,7 +62,7 @@ fn several_runs_are_told_apart_and_a_killed_one_leaves_nothing() {
     let scratch = Scratch::new();
     let dir = scratch.path("sockets");
     let [first, second] = ["a.toml", "b.toml"].map(|name| scratch.write(name, CHAIN));
-    let (killed, running) = (start(&dir, &first), start(&dir, &second));
+    let (killed, running) = (start(&dir, &first, &[]), start(&dir, &second, &[]));
     let which = command(&dir, &["stats"]);
     assert_eq!(which.status, Some(2), "{}", which.err);
     assert!(which.err.contains("several instances") && which.err.contains("b.toml (process "), "{}", which.err);
@@ -93,7 +71,7 @@ fn several_runs_are_told_apart_and_a_killed_one_leaves_nothing() {
     // its socket is ignored, and removed by the next run
     assert_eq!(command(&dir, &["stats"]).status, Some(0));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
-    let third = start(&dir, &first);
+    let third = start(&dir, &first, &[]);
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
     for run in [running, third] {
         assert_eq!(command(&dir, &["stop", &run.id().to_string()]).status, Some(0));

@@ -1,8 +1,8 @@
 //! `bondstone doctor`: invariants on any host.
 
-use crate::common::{Running, Said, Scratch, alone, bondstone};
+use crate::common::instance::{command, start};
+use crate::common::{Scratch, alone, bondstone};
 use serde_json::Value;
-use std::process::Command;
 
 #[test]
 fn checks_are_complete_and_status_reports_dpdk() {
@@ -51,14 +51,9 @@ fn names_what_is_wrong_with_a_running_instance() {
             scratch.path("idle.sock").display()
         ),
     );
-    let program = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-        command.env("BONDSTONE_RUNTIME_DIR", scratch.path("sockets"));
-        command
-    };
-    let mut running = Running::start(program().arg("run").arg(&file).arg("--json"));
-    running.started();
-    let said: Said = program().args(["doctor", "--json", "--running"]).output().unwrap().into();
+    let dir = scratch.path("sockets");
+    let running = start(&dir, &file, &[]);
+    let said = command(&dir, &["doctor", "--json", "--running"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     let findings: Vec<Value> = serde_json::from_str(&said.out).unwrap();
     let find = |at: &str| findings.iter().find(|f| f["at"] == at).unwrap_or_else(|| panic!("{at}: {}", said.out));
@@ -66,9 +61,9 @@ fn names_what_is_wrong_with_a_running_instance() {
     assert!(fw["problem"] == "drops: not_ip" && fw["rate"].as_f64() > Some(0.0), "{fw}");
     assert_eq!(fw["meaning"], "neither IPv4 nor IPv6");
     assert!(find("port idle")["problem"].as_str().unwrap().starts_with("no link (memif:"), "{}", said.out);
-    let text: Said = program().args(["doctor", "--running", "edge"]).output().unwrap().into();
+    let text = command(&dir, &["doctor", "--running", "edge"]);
     assert!(text.out.contains("nf fw: drops: not_ip (") && text.out.ends_with(" findings\n"), "{}", text.out);
-    let other: Said = program().args(["doctor", "--running", "core"]).output().unwrap().into();
+    let other = command(&dir, &["doctor", "--running", "core"]);
     assert_eq!(other.status, Some(2), "{}", other.err);
     assert_eq!(running.interrupt().status, Some(130));
 }

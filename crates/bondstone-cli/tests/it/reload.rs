@@ -1,32 +1,11 @@
 //! Reloads through the control socket, by SIGHUP and by `--watch`, and `bondstone diff`.
 
 use crate::common::gateway::{accounted, example, plug};
+use crate::common::instance::{CHAIN, command, start};
 use crate::common::namespace::{Namespace, possible};
-use crate::common::{Running, Said, Scratch, Summary, alone};
+use crate::common::{Running, Scratch, Summary, alone};
 use rustix::process::Signal;
 use std::path::Path;
-use std::process::Command;
-
-const CHAIN: &str = "bondstone = 1\n\
-     [port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n\
-     [nf.hops]\nkind = \"ttl\"\n\
-     [[chain]]\npath = [\"in\", \"hops\", \"out\"]\n";
-
-fn program(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
-    command.env("BONDSTONE_RUNTIME_DIR", dir);
-    command
-}
-
-fn command(dir: &Path, arguments: &[&str]) -> Said {
-    program(dir).args(arguments).output().unwrap().into()
-}
-
-fn start(dir: &Path, file: &Path, more: &[&str]) -> Running {
-    let mut running = Running::start(program(dir).arg("run").arg(file).arg("--json").args(more));
-    running.started();
-    running
-}
 
 /// Names of the NFs that the instance has had, and whether they process packets now.
 fn nfs(dir: &Path) -> Vec<(String, u64)> {
