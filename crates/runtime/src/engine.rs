@@ -3,12 +3,14 @@
 mod fused;
 mod links;
 mod memory;
+mod nodes;
 mod planned_worker;
 mod port_setup;
 mod reload;
 
 pub use memory::MAX_POOL_PACKETS;
 use memory::start_dpdk;
+use nodes::build_nodes;
 use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
 pub use reload::Reloaded;
@@ -29,7 +31,7 @@ use crate::{LinkStats, PollGaps, PollTimes, Worker};
 use config::{ChainFile, Clock, ServiceClass, Start, WorkerPlan};
 use diagnostics::Diagnostics;
 use dpdk::{Eal, Mempool, RxQueue};
-use graph::{BuildContext, Graph, Named, NodeStats, Rate, SettingFiles, SharedState, panics};
+use graph::{Graph, Named, NodeStats, Rate, SettingFiles, panics};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,7 +98,7 @@ struct Names {
     nfs: Vec<(String, &'static str)>,
 }
 
-/// What sends packets to a worker, or receives them from it, by its index in [`Names`].
+/// A source or destination of a worker's packets, by its index in [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Port(usize),
@@ -833,60 +835,4 @@ fn watched_hops(
         (name, activity)
     });
     hops.collect()
-}
-
-/// What builds the nodes of each worker.
-type Builders = Vec<Vec<Arc<NodeBuilder>>>;
-/// The nodes of each worker.
-type Nodes = Vec<Vec<Box<dyn graph::Node>>>;
-
-/// Builds a copy of each NF for each worker that runs it; returns the nodes, and what is needed to rebuild them.
-fn build_nodes(
-    file: &ChainFile,
-    workers: &[PlannedWorker],
-    accounts: &MemoryAccounts,
-    files: &SettingFiles,
-) -> Result<(Nodes, Builders), Error> {
-    let shared = SharedState::default();
-    let mut diagnostics = vec![];
-    let (mut all, mut all_builders) = (vec![], vec![]);
-    for worker in 0..workers.len() {
-        let (mut nodes, mut builders) = (vec![], vec![]);
-        for &nf in &workers[worker].plan.nfs {
-            let builder = node_builder(file, workers, worker, (nf, nf), accounts, (&shared, files));
-            match builder.build() {
-                Ok(node) => nodes.push(node),
-                Err(d) => diagnostics.push(file.locate(nf, d)),
-            }
-            builders.push(Arc::new(builder));
-        }
-        all.push(nodes);
-        all_builders.push(builders);
-    }
-    diagnostics.dedup();
-    if diagnostics.is_empty() { Ok((all, all_builders)) } else { Err(Error::Input(Diagnostics(diagnostics))) }
-}
-
-/// Returns what builds the copy of an NF for a worker; the index of the NF is given in the file and in [`Names`].
-fn node_builder(
-    file: &ChainFile,
-    workers: &[PlannedWorker],
-    worker: usize,
-    (nf, in_names): (usize, usize),
-    accounts: &MemoryAccounts,
-    (shared, files): (&SharedState, &SettingFiles),
-) -> NodeBuilder {
-    let copies = |ws: &[PlannedWorker]| ws.iter().filter(|p| p.plan.nfs.contains(&nf)).count();
-    let context = BuildContext {
-        name: file.nfs[nf].name.clone(),
-        base_dir: file.folder().to_owned(),
-        copy: (copies(&workers[..worker]), copies(workers)),
-        shared: shared.clone(),
-        before: None,
-        files: files.with_own_record(),
-        check_only: false,
-    };
-    let activity = format!("nf {:?}, while it was built,", context.name);
-    let activity = Arc::new(NfActivity::new(activity, in_names, accounts));
-    NodeBuilder { factory: file.nfs[nf].factory.clone(), context, activity }
 }

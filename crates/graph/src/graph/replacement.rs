@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::hop::PathId;
 use crate::node::Node;
 use crate::panics;
-use crate::segment::Segment;
 use crate::stats::NodeStats;
 use packet::{Batch, Pool};
 use std::any::Any;
@@ -47,7 +46,7 @@ pub enum NewNode {
 ///
 /// let nodes = vec![NewNode::Added(Box::new(frame().compose())), NewNode::Kept(0)];
 /// let (old, new) = (chain(&["a"]), chain(&["b", "a"]));
-/// let replacement = Replacement::new((&old, &[stats.clone()]), &new, nodes, &[], pool);
+/// let replacement = Replacement::new((&old, &[stats.clone()]), &new, nodes, pool);
 /// graph.replace(replacement);
 /// assert!(graph.stats().map(|(name, _)| name).eq(["b", "a"]));
 /// assert!(Arc::ptr_eq(&stats, graph.stats().nth(1).unwrap().1));
@@ -57,7 +56,6 @@ pub struct Replacement {
     nodes: Vec<Source>,
     /// The hop of the running graph that each hop continues.
     hops: Vec<Option<u16>>,
-    segments: Vec<Segment>,
 }
 
 /// The origin of a node.
@@ -82,7 +80,7 @@ impl Node for Elsewhere {
 impl Replacement {
     /// Creates a graph of `nodes`, one for each of [`Blueprint::nodes`] in order, that is to replace the graph of the
     /// blueprint `old.0`, whose nodes have the statistics `old.1`. A node whose predecessor has the same drop reasons
-    /// continues its statistics.
+    /// continues its statistics. No nodes are fused.
     ///
     /// # Panics
     /// As [`Graph::new`].
@@ -90,7 +88,6 @@ impl Replacement {
         old: (&Blueprint, &[Arc<NodeStats>]),
         blueprint: &Blueprint,
         nodes: Vec<NewNode>,
-        segments: &[Segment],
         pool: Arc<dyn Pool + Send + Sync>,
     ) -> Self {
         let predecessors: Vec<Option<u16>> = nodes.iter().map(NewNode::predecessor).collect();
@@ -136,7 +133,7 @@ impl Replacement {
                 Source::Added => {}
             }
         }
-        Replacement { graph, nodes: sources, hops, segments: segments.to_vec() }
+        Replacement { graph, nodes: sources, hops }
     }
 
     /// Returns the statistics of the nodes, in the order of the blueprint.
@@ -158,7 +155,7 @@ impl Graph {
     /// Replaces this graph between two batches. Returns the replaced one, to be [retired](Graph::retire) on another
     /// thread, and the name and message of each node that panicked when it took over the state of its predecessor.
     pub fn replace(&mut self, new: Replacement) -> (Graph, Vec<(String, String)>) {
-        let Replacement { mut graph, mut nodes, hops, segments } = new;
+        let Replacement { mut graph, mut nodes, hops } = new;
         let mut panics = vec![];
         let mut next_path = self.next_path;
         for (hop, continues) in graph.hops.iter_mut().zip(hops) {
@@ -203,7 +200,6 @@ impl Graph {
         for slot in &graph.nodes {
             slot.stats.set_fused(vec![]);
         }
-        graph.fuse(&segments);
         (core::mem::replace(self, graph), panics)
     }
 

@@ -128,7 +128,7 @@ proptest! {
                     _ => NewNode::Added(Hold::new(version)),
                 }
             });
-            let new = Replacement::new((&plan, &current), &new_plan, nodes.collect(), &[], pool.clone());
+            let new = Replacement::new((&plan, &current), &new_plan, nodes.collect(), pool.clone());
             let stats: Vec<_> = new.stats().cloned().collect();
             let (old, panics) = graph.replace(new);
             prop_assert!(panics.is_empty());
@@ -169,7 +169,7 @@ fn a_panic_while_state_is_taken_over_is_reported() {
     let pool = Arc::new(HeapPool::new(8));
     let (mut graph, stats, plan) = one(Hold::new(0), &pool);
     let successor = vec![NewNode::Successor(0, Hold::new(1), true)];
-    let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, &[], pool.clone()));
+    let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, pool.clone()));
     assert!(panics.len() == 1 && panics[0].0 == "0" && panics[0].1.contains("on purpose"), "{panics:?}");
     assert!(old.retire(|_, drop| drop()).is_empty());
 }
@@ -187,7 +187,7 @@ fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
         panic.err().map(|cause| graph.quarantine(&mut batch, cause).map_err(drop).unwrap().packets)
     };
     assert_eq!(run(&mut graph, 0xff), Some(1));
-    let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], &[], pool.clone());
+    let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], pool.clone());
     drop(graph.replace(kept).0.retire(|_, drop| drop()));
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 0));
     graph.rebuild(0, graph::PreparedNode::new(Hold::new(1)));

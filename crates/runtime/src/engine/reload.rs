@@ -1,14 +1,15 @@
 //! Replacing the chain file of a running engine.
 
+use super::nodes::node_builder;
 use super::planned_worker::{PlannedWorker, plan_workers};
-use super::{End, Engine, WorkerHandle, cores_of_chains, links, node_builder, watched_hops};
+use super::{End, Engine, WorkerHandle, cores_of_chains, links, watched_hops};
 use crate::error::Error;
 use crate::faults::watchdog::WatchedWorker;
 use crate::worker::exchange::{Exchange, NewOutput};
 use crate::worker::rebuild::NodeBuilder;
 use config::{ChainFile, Changes, NfChange, Start};
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{FileVersion, NewNode, NodeStats, Replacement, SettingFiles, SharedState, Target};
+use graph::{BuildContext, FileVersion, NewNode, NodeStats, Replacement, SettingFiles, SharedState, Target};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -179,32 +180,27 @@ impl Engine {
                     old.name == config.name && old.kind.name == config.kind.name
                 };
                 let old = own.plan.nfs.iter().position(is_same);
+                let before = old.map(|old| &own.builders[old]);
                 let mut builder = node_builder(file, planned, n, (nf, nf_of[nf]), &self.accounts, (&shared, &files));
+                let is_same_copy = before.is_some_and(|before| before.context.copy == builder.context.copy);
                 let change = &mut changes.nfs[nf];
-                if let Some(old) = old {
-                    let before = &own.builders[old];
-                    let context = &before.context;
-                    let moved = context.base_dir != builder.context.base_dir && !context.files.read().is_empty();
-                    let same_files = !moved && !context.files.have_changed();
-                    if change.change == NfChange::Kept && same_files && context.copy == builder.context.copy {
+                if change.change == NfChange::Kept {
+                    if let (Some(old), Some(before)) = (old, before)
+                        && is_same_copy
+                        && reads_the_same(&before.context, &builder.context)
+                    {
                         nodes.push(NewNode::Kept(old as u16));
                         builders.push(before.clone());
                         continue;
                     }
-                }
-                let copy = old.map(|old| own.builders[old].context.copy);
-                let has_moved = copy != Some(builder.context.copy);
-                if change.change == NfChange::Kept {
-                    let reason = if has_moved { "the CPUs that run it" } else { "a file that it reads" };
-                    let takes_over = config.kind.takes_over.filter(|_| !has_moved);
+                    let reason = if is_same_copy { "a file that it reads" } else { "the CPUs that run it" };
+                    let takes_over = config.kind.takes_over.filter(|_| is_same_copy);
                     *change = change.clone().because(vec![reason.to_owned()], takes_over);
                 }
-                let takes_over = change.change == NfChange::Reconfigured && !has_moved;
-                builder.context.before = old.filter(|_| takes_over).map(|old| own.builders[old].context.shared.clone());
+                let takes_over = is_same_copy && change.change == NfChange::Reconfigured;
+                builder.context.before = before.filter(|_| takes_over).map(|before| before.context.shared.clone());
                 match (builder.build(), old) {
-                    (Ok(node), Some(old)) => {
-                        nodes.push(NewNode::Successor(old as u16, node, takes_over));
-                    }
+                    (Ok(node), Some(old)) => nodes.push(NewNode::Successor(old as u16, node, takes_over)),
                     (Ok(node), None) => nodes.push(NewNode::Added(node)),
                     (Err(d), _) => errors.push(file.locate(nf, d)),
                 }
@@ -220,10 +216,7 @@ impl Engine {
         let replacement = |(worker, (nodes, builders)): (&PlannedWorker, (Vec<NewNode>, Vec<_>))| {
             let own = &self.workers[self.position(worker.cpu)];
             let old = (&own.plan.blueprint, &own.node_stats[..]);
-            Prepared {
-                replacement: Replacement::new(old, &worker.plan.blueprint, nodes, &[], self.pool.clone()),
-                builders,
-            }
+            Prepared { replacement: Replacement::new(old, &worker.plan.blueprint, nodes, self.pool.clone()), builders }
         };
         Ok(planned.iter().zip(all).map(replacement).collect())
     }
@@ -332,6 +325,12 @@ impl Engine {
 struct Prepared {
     replacement: Replacement,
     builders: Vec<Arc<NodeBuilder>>,
+}
+
+/// Returns true if an NF reads the same files as before a reload, in the same versions.
+fn reads_the_same(before: &BuildContext, now: &BuildContext) -> bool {
+    let files = before.files.read();
+    files.is_empty() || before.base_dir == now.base_dir && !before.files.have_changed()
 }
 
 fn source_name(file: &ChainFile, from: Start) -> &str {

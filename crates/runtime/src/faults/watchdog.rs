@@ -80,7 +80,7 @@ struct BatchState {
     reported: Option<String>,
 }
 
-/// What a reload changes of the state that the watchdog checks.
+/// The part of the watchdog's state that a reload changes.
 #[derive(Clone, Default)]
 pub(crate) struct Watched {
     pub(crate) workers: Vec<WatchedWorker>,

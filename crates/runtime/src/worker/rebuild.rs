@@ -41,7 +41,7 @@ pub(crate) struct RebuildClient {
 enum Request {
     /// A node that panicked, what to build instead, and where to send it.
     Rebuild(NodePanic, Arc<NodeBuilder>, Sender<Reply>),
-    /// What a worker does not need after a reload: its graph with the builders of the nodes, and outputs.
+    /// The graph of a worker that a reload has replaced, the builders of its nodes, and outputs that no graph uses.
     Retire(Box<Graph>, Vec<Arc<NodeBuilder>>, Vec<Option<Output>>),
 }
 
