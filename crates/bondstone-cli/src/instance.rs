@@ -10,7 +10,7 @@ pub(crate) struct Instance {
     /// Control socket, chain file, name of the chain file, or number of the process. It may be omitted if only one
     /// instance runs.
     #[arg(value_name = "INSTANCE")]
-    pub(crate) name: Option<String>,
+    name: Option<String>,
 }
 
 impl Instance {

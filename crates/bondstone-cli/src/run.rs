@@ -243,7 +243,8 @@ impl Run {
         let events = Mutex::new(events);
         let handle = move |request, counters: &control::Counters| {
             let (result, results) = channel();
-            let timeout = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { RESULT_TIMEOUT };
+            let timeout =
+                if matches!(request, Request::Reload { .. }) { control::RELOAD_TIMEOUT } else { RESULT_TIMEOUT };
             let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
             let ended = || Refusal::new("the run is ending, or builds the NFs of a new chain file");
             sent.map_err(|_| ended())?;
@@ -309,8 +310,6 @@ fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
 
 /// Longest wait for the main thread, which stops chains at the end.
 const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for a reload, which builds NFs.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Maximum number of rows that are printed of an NF's table.
 const MAX_ROWS: usize = 20;

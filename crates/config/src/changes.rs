@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a running instance does with an NF when its chain file is replaced.
+/// The effect of a reload on an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NfChange {
@@ -29,7 +29,7 @@ pub struct ChangedNf {
     pub name: String,
     /// Kind, in the new file if it has the NF.
     pub kind: Cow<'static, str>,
-    /// What happens to it.
+    /// The effect on it.
     pub change: NfChange,
     /// Settings that differ, if it is of the same kind in both files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,7 +59,7 @@ pub struct Changes {
     pub chains: Vec<Changed>,
     /// Ports that differ.
     pub ports: Vec<Changed>,
-    /// What only a restart can change, as a problem.
+    /// Differences that need a restart, as problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restart: Vec<String>,
 }
@@ -148,9 +148,7 @@ impl ChangedNf {
     fn new(nf: &NfConfig, change: NfChange) -> ChangedNf {
         ChangedNf { name: nf.name.clone(), kind: nf.kind.name.into(), change, settings: vec![], keeps: None }
     }
-}
 
-impl ChangedNf {
     /// Returns the NF as one that is built again because these settings differ.
     #[must_use]
     pub fn because(self, settings: Vec<String>, takes_over: Option<TakeOver>) -> ChangedNf {

@@ -1,6 +1,6 @@
 //! The client.
 
-use crate::protocol::{Hello, Refusal, Request, Response, VERSION};
+use crate::protocol::{Hello, RELOAD_TIMEOUT, Refusal, Request, Response, VERSION};
 use serde::de::DeserializeOwned;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,8 +10,6 @@ use thiserror::Error;
 
 /// Longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for a reload, which builds NFs.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Error of a request.
 #[derive(Debug, Error)]

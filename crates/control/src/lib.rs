@@ -36,5 +36,5 @@ pub mod socket;
 
 pub use client::{Client, ClientError};
 pub use directory::{instances, own_socket, runtime_directory};
-pub use protocol::{Hello, MAX_LINE_LEN, Refusal, Request, VERSION, schema};
+pub use protocol::{Hello, MAX_LINE_LEN, RELOAD_TIMEOUT, Refusal, Request, VERSION, schema};
 pub use server::{Counters, MAX_CLIENTS, Server};

@@ -4,12 +4,16 @@ use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Version of the protocol. It changes when a request or a response loses a field, or a field changes its meaning.
 pub const VERSION: u32 = 1;
 
 /// Longest request in bytes, its line feed included.
 pub const MAX_LINE_LEN: usize = 64 << 10;
+
+/// Longest time in which a server answers a reload: it builds NFs.
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The first line that a server sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! What is wrong with a running instance: two snapshots of its counts, a second apart.
+//! Faults of a running instance, found in two snapshots of its counts, a second apart.
 
 use crate::exit::Exit;
 use crate::instance::Instance;
@@ -59,7 +59,7 @@ impl Finding {
 
 /// Prints what is wrong with an instance.
 pub(super) fn run(instance: Option<String>, json: bool) -> anyhow::Result<Exit> {
-    let mut client = Instance { name: instance }.connect()?;
+    let mut client = Instance::named(instance).connect()?;
     let before: Summary = client.call(&Request::Stats {})?;
     std::thread::sleep(INTERVAL);
     let now: Summary = client.call(&Request::Stats {})?;
