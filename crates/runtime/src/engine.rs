@@ -23,7 +23,7 @@ use crate::faults::watchdog::{self, Watched, WatchedWorker};
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
 use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
-use crate::worker::exchange::Exchange;
+use crate::worker::command::Command;
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
 use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT, RunEnd};
@@ -124,7 +124,7 @@ struct WorkerHandle {
     sent: Vec<(End, Arc<LinkStats>)>,
     /// Usage of each chain by its name, while the worker schedules its chains.
     usage: Vec<(String, Arc<ChainUsage>)>,
-    exchanges: Sender<Exchange>,
+    commands: Sender<Command>,
     watched: WatchedWorker,
     drained: Arc<AtomicBool>,
     progress: Arc<DrainProgress>,
@@ -370,7 +370,7 @@ impl Engine {
             hops: hops.into(),
         };
         let builders = rebuild.builders().to_vec();
-        let (exchanges, incoming) = channel();
+        let (commands, incoming) = channel();
         worker.connect(rebuild, incoming);
         let errors = self.errors.clone();
         let mut activity = watched.clone();
@@ -415,7 +415,7 @@ impl Engine {
             received,
             sent,
             usage,
-            exchanges,
+            commands,
             watched,
             drained,
             progress,

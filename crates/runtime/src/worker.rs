@@ -1,6 +1,7 @@
 //! The packet loop of one core.
 
 mod capture_clock;
+pub(crate) mod command;
 pub(crate) mod exchange;
 mod idle;
 pub(crate) mod output;
@@ -12,6 +13,7 @@ use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
 use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit};
 use capture_clock::CaptureClock;
+use command::Command;
 use exchange::{Exchange, NewOutput};
 use graph::{Graph, Sink, Target, panics};
 pub use output::Output;
@@ -156,8 +158,7 @@ pub struct Worker {
     heartbeat: Arc<AtomicU64>,
     drain: Arc<DrainControl>,
     drain_progress: Arc<DrainProgress>,
-    /// Graphs that are to replace this one.
-    exchanges: Option<Receiver<Exchange>>,
+    commands: Option<Receiver<Command>>,
     /// The one that replaces the graph before the next batch.
     exchange: Option<Box<Exchange>>,
 }
@@ -241,7 +242,7 @@ impl Worker {
             heartbeat: Arc::default(),
             drain: Arc::default(),
             drain_progress: Arc::default(),
-            exchanges: None,
+            commands: None,
             exchange: None,
         }
     }
@@ -278,9 +279,9 @@ impl Worker {
         self.order = ServiceOrder::Timestamps(CaptureClock::default());
     }
 
-    /// Sets the connection to the rebuilder, and that by which graphs arrive that replace this one.
-    pub(crate) fn connect(&mut self, rebuild: RebuildClient, exchanges: Receiver<Exchange>) {
-        (self.rebuild, self.exchanges) = (Some(rebuild), Some(exchanges));
+    /// Sets the connections to the rebuilder and to the engine.
+    pub(crate) fn connect(&mut self, rebuild: RebuildClient, commands: Receiver<Command>) {
+        (self.rebuild, self.commands) = (Some(rebuild), Some(commands));
     }
 
     /// Returns the graph.
@@ -522,10 +523,12 @@ impl Worker {
             self.polls_to_clock = if rebuild.is_pending() { 1 } else { self.clock_stride };
         }
         if self.exchange.is_none()
-            && let Some(exchanges) = &self.exchanges
-            && let Ok(exchange) = exchanges.try_recv()
+            && let Some(commands) = &self.commands
+            && let Ok(command) = commands.try_recv()
         {
-            self.exchange = Some(Box::new(exchange));
+            match command {
+                Command::Replace(exchange) => self.exchange = Some(exchange),
+            }
         }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
             self.last_timer = now;

@@ -5,6 +5,7 @@ use super::planned_worker::{PlannedWorker, plan_workers};
 use super::{End, Engine, WorkerHandle, cores_of_chains, links, watched_hops};
 use crate::error::Error;
 use crate::faults::watchdog::WatchedWorker;
+use crate::worker::command::Command;
 use crate::worker::exchange::{Exchange, NewOutput};
 use crate::worker::rebuild::NodeBuilder;
 use config::{ChainFile, Changes, NfChange, Start};
@@ -295,7 +296,7 @@ impl Engine {
             (own.chains, own.plan, own.builders) = (chains, plan, builders);
             (own.node_stats, own.watched, own.outputs) = (node_stats, watched, ends);
             // an error: the worker has ended
-            if own.exchanges.send(exchange).is_ok() {
+            if own.commands.send(Command::Replace(Box::new(exchange))).is_ok() {
                 awaited.push((n, reply));
             }
             retired.iter().for_each(|stats| stats.retire());
