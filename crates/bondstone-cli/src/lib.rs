@@ -15,6 +15,7 @@
 
 #[cfg(feature = "measure")]
 mod bench;
+mod capture;
 #[cfg(feature = "measure")]
 mod captures;
 mod check;
@@ -47,6 +48,7 @@ mod stop;
 mod table;
 mod template;
 mod top;
+mod trace;
 #[cfg(feature = "measure")]
 mod trend;
 
@@ -72,6 +74,8 @@ interrupted.
 Examples:
   bondstone run examples/demo.toml --for 10s
   bondstone stats
+  bondstone trace -n 1
+  bondstone capture --drops -w drops.pcapng
 {measure}  bondstone check examples/demo.toml
   bondstone plan examples/demo.toml
   bondstone compile examples/demo.toml
@@ -101,6 +105,8 @@ enum Command {
     Run(run::Run),
     Stats(stats::Stats),
     Top(top::Top),
+    Capture(capture::CaptureCommand),
+    Trace(trace::TraceCommand),
     Reload(reload::Reload),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
@@ -192,6 +198,8 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Run(run) => run.run(registry),
         Command::Stats(stats) => stats.run(),
         Command::Top(top) => top.run(),
+        Command::Capture(capture) => capture.run(),
+        Command::Trace(trace) => trace.run(),
         Command::Reload(reload) => reload.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]

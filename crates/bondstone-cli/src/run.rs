@@ -1,6 +1,7 @@
 //! `bondstone run`.
 
 mod reloader;
+mod streams;
 
 pub(crate) use reloader::describe_times;
 
@@ -12,7 +13,7 @@ use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
-use control::{Hello, Refusal, Request, Server};
+use control::{Hello, Refusal, Reply, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::Memory;
 use graph::{FileVersion, Registry};
@@ -93,7 +94,7 @@ enum Event {
     /// SIGHUP.
     Reload,
     /// A request of the control socket, with the channel for its result.
-    Request(Request, Sender<Result<serde_json::Value, Refusal>>),
+    Request(Request, Sender<Result<Reply, Refusal>>),
 }
 
 impl Run {
@@ -192,13 +193,19 @@ impl Run {
                 Ok(Event::Reload) => drop(reloader.reload(None, &mut chains, &mut manager)),
                 // ignore errors: the client is gone
                 Ok(Event::Request(Request::Stats {}, result)) => {
-                    drop(result.send(Ok(serde_json::to_value(chains.snapshot())?)));
+                    drop(result.send(Ok(serde_json::to_value(chains.snapshot())?.into())));
                 }
                 Ok(Event::Request(Request::Reload { file }, result)) => {
-                    drop(result.send(reloader.reload(file, &mut chains, &mut manager)));
+                    drop(result.send(reloader.reload(file, &mut chains, &mut manager).map(Reply::from)));
+                }
+                Ok(Event::Request(Request::Capture(capture), result)) => {
+                    drop(result.send(streams::capture(chains.engine(), capture)));
+                }
+                Ok(Event::Request(Request::Trace { filter, packets }, result)) => {
+                    drop(result.send(streams::trace(chains.engine(), filter, packets)));
                 }
                 Ok(Event::Request(Request::Stop {}, result)) => {
-                    drop(result.send(Ok(serde_json::Value::Null)));
+                    drop(result.send(Ok(serde_json::Value::Null.into())));
                     eprintln!("note: stopped through the control socket");
                     break;
                 }
@@ -248,11 +255,11 @@ impl Run {
             let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
             let ended = || Refusal::new("the run is ending, or builds the NFs of a new chain file");
             sent.map_err(|_| ended())?;
-            let mut value = results.recv_timeout(timeout).map_err(|_| ended())??;
-            if let Some(fields) = value.as_object_mut() {
+            let mut reply = results.recv_timeout(timeout).map_err(|_| ended())??;
+            if let Some(fields) = reply.value.as_object_mut() {
                 fields.insert("control".to_owned(), counters.to_json());
             }
-            Ok(value)
+            Ok(reply)
         };
         let hello = Hello::new(self.chain.display().to_string());
         match Server::start(&socket, hello, handle) {
@@ -286,7 +293,7 @@ fn serve_metrics(address: SocketAddr, events: Sender<Event>) -> Result<metrics::
     let snapshot = move || {
         let (result, results) = channel();
         events.send(Event::Request(Request::Stats {}, result)).ok()?;
-        serde_json::from_value(results.recv_timeout(RESULT_TIMEOUT).ok()?.ok()?).ok()
+        serde_json::from_value(results.recv_timeout(RESULT_TIMEOUT).ok()?.ok()?.value).ok()
     };
     let server = metrics::Server::start(address, snapshot).map_err(|e| runtime::Error::Environment {
         problem: format!("metrics at {address}: {e}"),

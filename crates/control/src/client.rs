@@ -2,7 +2,8 @@
 
 use crate::protocol::{Hello, RELOAD_TIMEOUT, Refusal, Request, Response, VERSION};
 use serde::de::DeserializeOwned;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead, BufReader, Read, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -65,6 +66,16 @@ impl Client {
         &self.hello
     }
 
+    /// Sends a request that a stream follows, and waits for its result. Reading the stream then waits without limit.
+    ///
+    /// # Errors
+    /// As for [`Client::call`].
+    pub fn stream<T: DeserializeOwned>(mut self, request: &Request) -> Result<(T, ResultStream), ClientError> {
+        let result = self.call(request)?;
+        self.stream.get_ref().set_read_timeout(None)?;
+        Ok((result, ResultStream(self.stream)))
+    }
+
     /// Sends a request and waits for its result.
     ///
     /// # Errors
@@ -79,6 +90,54 @@ impl Client {
             Response::Ok(value) => Ok(serde_json::from_value(value)?),
             Response::Error(refusal) => Err(ClientError::Refused(refusal)),
         }
+    }
+}
+
+/// What follows the result of a request.
+#[derive(Debug)]
+pub struct ResultStream(BufReader<UnixStream>);
+
+impl ResultStream {
+    /// Returns true if bytes were received that have not been read.
+    #[must_use]
+    pub fn has_buffered(&self) -> bool {
+        !self.0.buffer().is_empty()
+    }
+
+    /// Returns what ends the stream: the server then writes the last part of it.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn ender(&self) -> std::io::Result<StreamEnder> {
+        self.0.get_ref().try_clone().map(StreamEnder)
+    }
+}
+
+impl Read for ResultStream {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(bytes)
+    }
+}
+
+impl BufRead for ResultStream {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        self.0.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.0.consume(bytes);
+    }
+}
+
+/// Ends a [`ResultStream`], also from another thread.
+#[derive(Debug)]
+pub struct StreamEnder(UnixStream);
+
+impl StreamEnder {
+    /// Asks the server to end the stream.
+    pub fn end(&self) {
+        // ignore errors: the server has ended it
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 

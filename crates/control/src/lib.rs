@@ -1,7 +1,7 @@
 //! The control socket: a UNIX socket by which a running instance is observed and operated.
 //!
 //! Requests and responses are JSON, one per line. The server sends a [`Hello`] to each client, and then one response
-//! per request, in order. The permissions of the socket decide who may use it: it is created with mode 0600.
+//! per request, in order. A stream follows the result of [`Request::Capture`] and [`Request::Trace`]. The permissions of the socket decide who may use it: it is created with mode 0600.
 //!
 //! ```
 //! use control::{Client, Counters, Hello, Refusal, Request, Server};
@@ -11,8 +11,8 @@
 //! # let path = dir.path().join("edge.sock");
 //! let hello = Hello::new("edge.toml".into());
 //! let server = Server::start(&path, hello, |request: Request, _: &Counters| match request {
-//!     Request::Stats {} => Ok(serde_json::json!({ "received": 7 })),
-//!     Request::Reload { .. } | Request::Stop {} => Err(Refusal::new("is not possible in an example")),
+//!     Request::Stats {} => Ok(serde_json::json!({ "received": 7 }).into()),
+//!     _ => Err(Refusal::new("is not possible in an example")),
 //! })?;
 //!
 //! let mut client = Client::connect(&path)?;
@@ -34,7 +34,9 @@ mod protocol;
 mod server;
 pub mod socket;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, ResultStream, StreamEnder};
 pub use directory::{instances, own_socket, runtime_directory};
-pub use protocol::{Hello, MAX_LINE_LEN, RELOAD_TIMEOUT, Refusal, Request, VERSION, schema};
-pub use server::{Counters, MAX_CLIENTS, Server};
+pub use protocol::{
+    Capture, CaptureStarted, Direction, Hello, MAX_LINE_LEN, RELOAD_TIMEOUT, Refusal, Request, VERSION, schema,
+};
+pub use server::{Connection, Counters, MAX_CLIENTS, Reply, Server, Stream};

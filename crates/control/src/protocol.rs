@@ -1,5 +1,6 @@
 //! Requests and responses.
 
+use bpf::Program;
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,59 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<PathBuf>,
     },
+    /// Copies packets. The result has the names of the interfaces; a stream in the format pcapng follows, with the
+    /// interfaces in this order, until the client closes its side of the connection for writing.
+    Capture(Capture),
+    /// Follows single packets. A stream of JSON follows the result, one line per packet, and ends after the last one, or
+    /// when the client closes its side of the connection for writing.
+    Trace {
+        /// Packets to follow: classic BPF for Ethernet frames; by default all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filter: Option<Program>,
+        /// Number of packets.
+        packets: u32,
+    },
     /// Stops the run as Ctrl-C does, without waiting for its end.
     Stop {},
+}
+
+/// The packets that a capture copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Capture {
+    /// Names of ports and NFs, `NF:INPUT` and `NF.OUTPUT`; all ports if there is none.
+    pub places: Vec<String>,
+    /// Direction in which packets pass ports and NFs; both by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// Only packets that are dropped, of all NFs and ports if there are no places.
+    pub drops: bool,
+    /// Only packets dropped for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Packets to copy: classic BPF for Ethernet frames; by default all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Program>,
+    /// Largest number of bytes that are copied of a packet; by default all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u32>,
+}
+
+/// Direction in which packets pass a port or an NF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Received by a port, entering an NF.
+    In,
+    /// Sent to a port, leaving an NF.
+    Out,
+}
+
+/// The result of [`Request::Capture`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CaptureStarted {
+    /// Names of the interfaces, such as `lan rx`, `nat.out` and `fw drops`.
+    pub interfaces: Vec<String>,
 }
 
 /// A refused request.
@@ -106,6 +158,7 @@ pub fn schema() -> serde_json::Value {
         hello: Hello,
         request: Request,
         response: Response,
+        capture_started: CaptureStarted,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }
@@ -118,7 +171,20 @@ mod tests {
     fn requests_are_tagged_objects() {
         assert_eq!(serde_json::to_string(&Request::Stats {}).unwrap(), r#"{"request":"stats"}"#);
         assert_eq!(serde_json::to_string(&Request::Reload { file: None }).unwrap(), r#"{"request":"reload"}"#);
-        for invalid in [r#"{"request":"stats","of":1}"#, r#"{"request":"start"}"#, "{}", "[]", "7"] {
+        let capture = Request::Capture(Capture { places: vec!["lan".into()], ..Capture::default() });
+        let text = serde_json::to_string(&capture).unwrap();
+        assert_eq!(text, r#"{"request":"capture","places":["lan"],"drops":false}"#);
+        assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), capture);
+        let endless = r#"{"request":"trace","packets":1,"filter":[{"code":5,"jt":0,"jf":0,"k":0}]}"#;
+        for invalid in [
+            endless,
+            r#"{"request":"capture","snaplen":-1}"#,
+            r#"{"request":"stats","of":1}"#,
+            r#"{"request":"start"}"#,
+            "{}",
+            "[]",
+            "7",
+        ] {
             assert!(serde_json::from_str::<Request>(invalid).is_err(), "{invalid}");
         }
     }

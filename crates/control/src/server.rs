@@ -3,8 +3,9 @@
 use crate::line::{Limits, Line};
 use crate::protocol::{Hello, MAX_LINE_LEN, Refusal, Request, Response};
 use crate::socket::{self, SocketId};
-use rustix::net::{Shutdown, shutdown};
-use std::io::{BufReader, Write as _};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use std::io::{BufReader, ErrorKind, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +49,69 @@ impl Counters {
     }
 }
 
+/// The result of a request.
+pub struct Reply {
+    /// The value.
+    pub value: serde_json::Value,
+    /// What follows it, after which the connection is closed.
+    pub stream: Option<Stream>,
+}
+
+/// Writes what follows a response to the client, until [`Connection::has_ended`] or an error of the connection.
+pub type Stream = Box<dyn FnOnce(&mut Connection<'_>) -> std::io::Result<()> + Send>;
+
+impl From<serde_json::Value> for Reply {
+    fn from(value: serde_json::Value) -> Self {
+        Reply { value, stream: None }
+    }
+}
+
+impl Reply {
+    /// Returns a result that `stream` follows, after which the connection is closed.
+    pub fn stream(
+        value: serde_json::Value,
+        stream: impl FnOnce(&mut Connection<'_>) -> std::io::Result<()> + Send + 'static,
+    ) -> Self {
+        Reply { value, stream: Some(Box::new(stream)) }
+    }
+}
+
+/// The connection to a client to which a stream is written. Writing waits for the client, until this has ended the stream
+/// and then receives nothing for 10 s.
+pub struct Connection<'a> {
+    stream: &'a UnixStream,
+    end: &'a AtomicBool,
+}
+
+impl Connection<'_> {
+    /// Returns true if the client has closed its side, or sends something, or the server ends.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        if self.end.load(Ordering::Relaxed) {
+            return true;
+        }
+        match recv(self.stream, &mut [0_u8; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Err(e) => e != Errno::AGAIN && e != Errno::INTR,
+            Ok(_) => true,
+        }
+    }
+}
+
+impl std::io::Write for Connection<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        loop {
+            match self.stream.write(bytes) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !self.has_ended() => {}
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A server; dropping it closes the socket and all connections.
 #[derive(Debug)]
 pub struct Server {
@@ -74,7 +138,7 @@ impl Server {
     /// The socket cannot be created, or another process listens there.
     pub fn start<F>(path: &Path, hello: Hello, handle: F) -> std::io::Result<Server>
     where
-        F: Fn(Request, &Counters) -> Result<serde_json::Value, Refusal> + Send + Sync + 'static,
+        F: Fn(Request, &Counters) -> Result<Reply, Refusal> + Send + Sync + 'static,
     {
         let (listener, id) = socket::listen(path)?;
         let accepting = listener.try_clone()?;
@@ -106,7 +170,7 @@ impl Drop for Server {
 
 fn accept<F>(listener: &UnixListener, shared: &Arc<Shared<F>>)
 where
-    F: Fn(Request, &Counters) -> Result<serde_json::Value, Refusal> + Send + Sync + 'static,
+    F: Fn(Request, &Counters) -> Result<Reply, Refusal> + Send + Sync + 'static,
 {
     let mut clients: Vec<JoinHandle<()>> = vec![];
     for stream in listener.incoming() {
@@ -155,7 +219,7 @@ fn send(mut stream: &UnixStream, line: &impl serde::Serialize) -> std::io::Resul
 /// Serves one client until it or the server ends.
 fn serve<F>(stream: &UnixStream, shared: &Shared<F>) -> std::io::Result<()>
 where
-    F: Fn(Request, &Counters) -> Result<serde_json::Value, Refusal>,
+    F: Fn(Request, &Counters) -> Result<Reply, Refusal>,
 {
     stream.set_read_timeout(Some(IDLE_INTERVAL))?;
     stream.set_write_timeout(Some(MAX_WAIT))?;
@@ -178,7 +242,11 @@ where
             Ok(request) => {
                 shared.counters.requests.fetch_add(1, Ordering::Relaxed);
                 match (shared.handle)(request, &shared.counters) {
-                    Ok(value) => Response::Ok(value),
+                    Ok(Reply { value, stream: None }) => Response::Ok(value),
+                    Ok(Reply { value, stream: Some(write) }) => {
+                        send(stream, &Response::Ok(value))?;
+                        return write(&mut Connection { stream, end: &shared.end });
+                    }
                     Err(refusal) => Response::Error(refusal),
                 }
             }
@@ -197,7 +265,7 @@ mod tests {
     use super::*;
     use crate::Client;
     use proptest::prelude::*;
-    use std::io::Read as _;
+    use std::io::{BufRead as _, Read as _};
 
     struct Running {
         server: Option<Server>,
@@ -210,8 +278,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("edge.sock");
         let handle = |request, counters: &Counters| match request {
-            Request::Stats {} => Ok(counters.to_json()),
-            Request::Reload { .. } | Request::Stop {} => Err(Refusal::new("not now")),
+            Request::Stats {} => Ok(counters.to_json().into()),
+            Request::Trace { .. } => Ok(Reply::stream(serde_json::Value::Null, |client| {
+                client.write_all(b"first\nsecond\n")?;
+                while !client.has_ended() {
+                    sleep(MIN_INTERVAL);
+                }
+                client.write_all(b"last\n")
+            })),
+            _ => Err(Refusal::new("not now")),
         };
         let server = Server::start(&path, Hello::new("edge.toml".into()), handle).unwrap();
         Running { server: Some(server), path, _dir: dir }
@@ -291,10 +366,29 @@ mod tests {
         let mut client = Client::connect(&running.path).unwrap();
         assert_eq!(running.path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(client.call::<()>(&Request::Stop {}).unwrap_err().to_string(), "not now");
-        let second = Server::start(&running.path, Hello::new(String::new()), |_, _| Ok(().into())).unwrap_err();
+        let second = Server::start(&running.path, Hello::new(String::new()), |_, _| Ok(serde_json::Value::Null.into()))
+            .unwrap_err();
         assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
         drop(running.server.take());
         assert!(client.call::<serde_json::Value>(&Request::Stats {}).is_err() && !running.path.exists());
+    }
+
+    #[test]
+    fn a_stream_lasts_until_the_client_ends_it() {
+        let running = server();
+        let client = Client::connect(&running.path).unwrap();
+        let request = Request::Trace { filter: None, packets: 1 };
+        let (_, mut stream) = client.stream::<serde_json::Value>(&request).unwrap();
+        let mut line = String::new();
+        for expected in ["first\n", "second\n"] {
+            line.clear();
+            stream.read_line(&mut line).unwrap();
+            assert_eq!(line, expected);
+        }
+        stream.ender().unwrap().end();
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "last\n");
     }
 
     #[test]

@@ -6,8 +6,9 @@ pub use hold_queue::HoldQueue;
 pub(crate) use hold_queue::LostCount;
 
 use crate::exit::Exit;
-use crate::hop::{CurrentHop, PathId};
-use crate::named_enum::Numbered;
+use crate::hop::{CurrentHop, Hop, PathId};
+use crate::named_enum::{Named as _, Numbered};
+use crate::observer::{Observer, Point};
 use crate::stats::{CommonDrop, Counter, NodeStats};
 use packet::{Batch, Packet, Pool};
 use std::sync::Arc;
@@ -80,6 +81,7 @@ pub(crate) struct BatchState {
     pub(crate) current_hop: CurrentHop,
     /// Packets that leave by the first output of another hop of the running node.
     pub(crate) rerouted: Vec<(PathId, Packet)>,
+    pub(crate) observer: Option<Box<dyn Observer>>,
 }
 
 impl BatchState {
@@ -97,6 +99,22 @@ impl BatchState {
             now: Duration::ZERO,
             current_hop: CurrentHop::default(),
             rerouted: vec![],
+            observer: None,
+        }
+    }
+
+    /// Shows a packet to the observer, if there is one.
+    #[inline(always)]
+    pub(crate) fn show(&mut self, packet: &Packet, at: impl FnOnce(Hop) -> Point) {
+        if self.observer.is_some() {
+            self.show_to_observer(packet, at);
+        }
+    }
+
+    #[cold]
+    fn show_to_observer(&mut self, packet: &Packet, at: impl FnOnce(Hop) -> Point) {
+        if let (Some(observer), Some(hop)) = (&mut self.observer, self.current_hop.hop()) {
+            observer.sees(at(hop), core::slice::from_ref(packet));
         }
     }
 
@@ -113,6 +131,8 @@ impl Context<'_> {
     #[inline]
     pub fn drop(&mut self, reason: impl Numbered, packet: Packet) {
         let reason = reason.number();
+        let stats = self.stats;
+        self.state.show(&packet, |hop| Point::Drop(hop, stats.reason(reason)));
         match self.stats.drops.get(reason as usize) {
             Some(count) => count.add(1),
             None => self.stats.count_common_drops(CommonDrop::Vanished, 1),
@@ -135,6 +155,7 @@ impl Context<'_> {
         match self.outbox.get_mut(output as usize) {
             Some(out) => out.push(packet),
             None => {
+                self.state.show(&packet, |hop| Point::Drop(hop, CommonDrop::NoEdge.name()));
                 self.stats.count_common_drops(CommonDrop::NoEdge, 1);
                 self.state.to_free.push(packet).unwrap_or_else(drop);
             }
@@ -201,6 +222,7 @@ impl Context<'_> {
             self.state.held += queue.packets.len();
             self.stats.held.add(queue.packets.len() as u64);
         }
+        self.state.show(&packet, Point::Hold);
         queue.packets.push_back((path, packet));
         self.state.held += 1;
         self.state.changed = true;
@@ -223,6 +245,36 @@ impl Context<'_> {
             self.stats.created.add(1);
         }
         Some(packet)
+    }
+
+    /// Tells a trace what the node does with the packet, such as the rule or route that it applies; `text` is called only
+    /// while a packet is traced, which is then the only one in the batch.
+    ///
+    /// ```
+    /// # use graph::{Context, Node};
+    /// # use packet::Batch;
+    /// # struct Router;
+    /// # impl Node for Router {
+    /// #     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    /// # let (prefix, next_hop) = ("10.0.0.0/8", "192.0.2.1");
+    /// cx.explain(|| format!("route {prefix} via {next_hop}"));
+    /// #     }
+    /// # }
+    /// ```
+    #[inline(always)]
+    pub fn explain(&mut self, text: impl FnOnce() -> String) {
+        if self.state.observer.is_some() {
+            self.explain_to_observer(text);
+        }
+    }
+
+    #[cold]
+    fn explain_to_observer(&mut self, text: impl FnOnce() -> String) {
+        if let (Some(observer), Some(hop)) = (&mut self.state.observer, self.state.current_hop.hop())
+            && observer.wants_explanations()
+        {
+            observer.explained(hop, text());
+        }
     }
 
     /// Makes the whole batch leave by `output` instead of the first one. Applies to the current batch only.
@@ -248,7 +300,7 @@ impl Context<'_> {
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
         let packet = self.state.pool.alloc()?;
-        self.count_created();
+        self.count_created(&packet);
         Some(packet)
     }
 
@@ -256,12 +308,13 @@ impl Context<'_> {
     /// fit in a buffer. The node has to emit it, hold it, drop it or push it into its batch.
     pub fn alloc_from(&mut self, bytes: &[u8]) -> Option<Packet> {
         let packet = self.state.pool.alloc_from(bytes)?;
-        self.count_created();
+        self.count_created(&packet);
         Some(packet)
     }
 
     #[inline]
-    fn count_created(&mut self) {
+    fn count_created(&mut self, packet: &Packet) {
+        self.state.show(packet, Point::Create);
         self.state.created += 1;
         self.state.changed = true;
         self.stats.created.add(1);

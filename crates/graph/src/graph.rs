@@ -2,6 +2,7 @@
 
 mod blueprint;
 mod fused;
+mod observed;
 mod placed_segment;
 mod replacement;
 
@@ -10,8 +11,10 @@ pub use replacement::{NewNode, Replacement};
 
 use crate::context::{BatchState, Context, LostCount};
 use crate::hop::{CurrentHop, Hop, PathId, Target};
+use crate::named_enum::Named as _;
 use crate::node::Node;
 use crate::node_slot::NodeSlot;
+use crate::observer::Point;
 use crate::panics;
 use crate::stats::{CommonDrop, NodeStats, Published};
 use core::cell::{Cell, RefCell};
@@ -23,9 +26,14 @@ use std::time::Duration;
 
 /// The ports that a graph sends packets to.
 pub trait Sink {
-    /// Sends all packets of the batch to a port and leaves the batch empty. The sink drops and counts packets that
-    /// cannot be sent. With `TIMED`, it measures the cycles that it takes.
+    /// Sends the packets of the batch to a port. The sink counts those that cannot be sent as dropped, and leaves them in
+    /// the batch. With `TIMED`, it measures the cycles that it takes.
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch);
+
+    /// Returns the reason for which packets of a port are dropped that it does not accept.
+    fn drop_reason(&self, _port: u16) -> &'static str {
+        "tx_full"
+    }
 }
 
 /// A caught panic of a node.
@@ -105,6 +113,8 @@ pub struct Graph {
     entered: usize,
     /// Number of visits so far, in the upper bits of [`CurrentHop`].
     visits: u64,
+    /// Packets that were received and have not entered the graph, newest first.
+    waiting: Vec<Packet>,
     /// Index in its segment of the node that has panicked.
     panicked: Cell<u8>,
     /// Number of the next path that this graph or one that replaces it has.
@@ -187,6 +197,7 @@ impl Graph {
             state: BatchState::new(pool),
             entered: 0,
             visits: 0,
+            waiting: vec![],
             panicked: Cell::default(),
             next_path: blueprint.hops.len() as u32,
         }
@@ -212,6 +223,7 @@ impl Graph {
         let mut from = if TIMED { clock::cycles() } else { 0 };
         while let Target::Hop(at) = target {
             if let Some(segment) = self.hops[at.0 as usize].segment
+                && !(TIMED && self.state.observer.is_some())
                 && let Some(next) = self.run_segment::<TIMED>(segment, batch, &mut from)
             {
                 target = next;
@@ -228,19 +240,31 @@ impl Graph {
             self.entered = n;
             self.state.current_hop.set(at, &mut self.visits);
             let NodeSlot { stats, lost, first_paths, node, .. } = slot;
+            if TIMED && let Some(observer) = &mut self.state.observer {
+                observer.sees(Point::Enter(at), batch.as_slice());
+                observer.starts(at, stats);
+                from = clock::cycles();
+            }
             let mut cx = Context { state: &mut self.state, outbox, stats, lost, first_paths, path };
             node.get_mut().process(&mut cx, plan.input, batch);
             if TIMED {
                 let now = clock::cycles();
+                if let Some(observer) = &mut self.state.observer {
+                    observer.processed(at, now - from, stats);
+                }
                 slot.stats.timed_cycles.add(now - from);
                 slot.stats.timed_packets.add(n as u64);
                 slot.stats.timed_batches.add(1);
                 from = now;
             }
             target = plan.next;
-            if self.state.output != 0 {
-                let output = core::mem::take(&mut self.state.output);
+            let output = core::mem::take(&mut self.state.output);
+            if output != 0 {
                 target = slot.edges.get(output as usize).copied().unwrap_or(Target::Unconnected);
+            }
+            if TIMED && let Some(observer) = &mut self.state.observer {
+                observer.sees(Point::Leave(at, output), batch.as_slice());
+                from = clock::cycles();
             }
             if batch.len() != n || self.state.changed {
                 self.reconcile(at, n, batch);
@@ -252,17 +276,34 @@ impl Graph {
         match target {
             Target::Port(port) if !batch.is_empty() => {
                 self.state.current_hop.clear();
+                if TIMED && let Some(observer) = &mut self.state.observer {
+                    observer.sees(Point::Send(port), batch.as_slice());
+                }
                 sink.send::<TIMED>(port, batch);
+                if !batch.is_empty() {
+                    self.drop_refused(port, batch, sink);
+                }
             }
             Target::Unconnected => self.drop_unconnected(batch),
             _ => self.state.current_hop.clear(),
         }
     }
 
+    /// Frees what a port did not accept and has counted.
+    #[cold]
+    #[inline(never)]
+    fn drop_refused(&mut self, port: u16, batch: &mut Batch, sink: &impl Sink) {
+        if let Some(observer) = &mut self.state.observer {
+            observer.sees(Point::Refuse(port, sink.drop_reason(port)), batch.as_slice());
+        }
+        batch.clear();
+    }
+
     /// Drops a batch that left by an unconnected output.
     #[cold]
     fn drop_unconnected(&mut self, batch: &mut Batch) {
         let hop = self.state.current_hop.hop();
+        batch.iter().for_each(|packet| self.state.show(packet, |hop| Point::Drop(hop, CommonDrop::NoEdge.name())));
         self.state.current_hop.clear();
         if let Some(Hop(hop)) = hop {
             let slot = &self.nodes[self.hops[hop as usize].plan.node as usize];
@@ -274,7 +315,7 @@ impl Graph {
     /// Accounts for the effects of a node on packets outside its batch.
     #[inline(never)]
     fn reconcile(&mut self, at: Hop, n: usize, batch: &Batch) {
-        let BatchState { to_free, dropped, emitted, created, held, released, rerouted, .. } = &mut self.state;
+        let BatchState { to_free, dropped, emitted, created, held, released, rerouted, observer, .. } = &mut self.state;
         to_free.clear();
         let node = self.hops[at.0 as usize].plan.node;
         let mut no_path = 0;
@@ -282,6 +323,9 @@ impl Graph {
             let hop = self.hops.iter().position(|h| h.path == path && h.plan.node == node);
             // the path of another node, or one that a replaced graph had
             let Some(hop) = hop.map(|hop| Hop(hop as u16)) else {
+                if let Some(observer) = observer {
+                    observer.sees(Point::Drop(at, CommonDrop::NoEdge.name()), core::slice::from_ref(&packet));
+                }
                 no_path += 1;
                 continue;
             };
@@ -328,7 +372,7 @@ impl Graph {
             self.state.current_hop.clear();
             self.state.output = 0;
             self.reconcile(Hop(at as u16), 0, &Batch::new());
-            self.run_backlog::<false>(sink);
+            if self.is_observed() { self.run_backlog::<true>(sink) } else { self.run_backlog::<false>(sink) }
         }
     }
 
@@ -378,6 +422,12 @@ impl Graph {
                 if batch.is_empty() {
                     break;
                 }
+                if TIMED && let Some(observer) = &mut self.state.observer {
+                    observer.sees(Point::Leave(at, output), batch.as_slice());
+                    if target == Target::Unconnected {
+                        observer.sees(Point::Drop(at, CommonDrop::NoEdge.name()), batch.as_slice());
+                    }
+                }
                 if target == Target::Unconnected {
                     let n = batch.len() as u64;
                     self.nodes[hop.node as usize].stats.count_common_drops(CommonDrop::NoEdge, n);
@@ -422,7 +472,8 @@ impl Graph {
         let pending = pending + rerouted.drain(..).count();
         self.state.reset();
         self.state.output = 0;
-        let in_graph = (batch.len() + unwound + pending) as u64;
+        let waiting = self.waiting.drain(..).count();
+        let in_graph = (batch.len() + unwound + pending + waiting) as u64;
         batch.clear();
         self.backlog.clear();
         let slot = &mut self.nodes[node as usize];

@@ -12,6 +12,7 @@
 //! | publish counters and tables | [`Counter`], [`StatsTable`], [`NodeStats`] |
 //! | make NFs available in chain files | [`Registry`] |
 //! | run nodes | [`Graph`], planned by a [`Blueprint`] |
+//! | see each packet | [`Observer`] |
 //!
 //! An [`Nf`] builds one [`Node`] for each core. The compiler fuses the operators of a node into one loop over the
 //! batch; a [`Graph`] makes one dynamic call per node and batch. Every packet ends as sent, held, or dropped with a
@@ -69,6 +70,7 @@ mod named_enum;
 mod nf;
 mod node;
 mod node_slot;
+mod observer;
 mod ops;
 pub mod panics;
 mod rate;
@@ -87,6 +89,7 @@ pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
 pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering, TakeOver};
 pub use node::{Either, Node, Side};
+pub use observer::{Observer, Point};
 pub use ops::{
     Branches, Composed, Count, Deparse, DropIf, EmitIf, Filter, GroupBy, Meter, MeterSettings, MeterTable, Operator,
     OperatorNames, Parse, ParseIf, Shuffle, ShuffleTo, Start, TokenBucket, Transform, frame,

@@ -118,6 +118,11 @@ impl NodeStats {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).table.clone()
     }
 
+    /// Returns the name under which a node's drops for a reason are counted.
+    pub(crate) fn reason(&self, reason: u8) -> &'static str {
+        self.reasons.get(usize::from(reason)).copied().unwrap_or(CommonDrop::Vanished.name())
+    }
+
     /// Returns the position of a common reason in [`drops`](NodeStats::drops).
     pub(crate) fn common_index(&self, reason: CommonDrop) -> usize {
         self.drops.len() - CommonDrop::NAMES.len() + usize::from(reason.number())

@@ -91,6 +91,12 @@ impl Packet {
         unsafe { self.0.as_mut() }
     }
 
+    /// Returns the address of the buffer, by which a packet is recognized while it is not freed.
+    #[inline(always)]
+    pub fn address(&self) -> usize {
+        self.0.addr().get()
+    }
+
     /// Returns the length in bytes, without FCS.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a packet is only empty between allocation and filling")]

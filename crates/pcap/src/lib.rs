@@ -2,7 +2,8 @@
 //!
 //! [`Reader`] streams classic pcap (µs and ns, both byte orders) and pcapng (both byte orders, any number of sections
 //! and interfaces), plain or gzipped; the first bytes decide the format, not the name. [`Writer`] writes
-//! classic pcap with nanoseconds, gzipped when the path ends in `.gz`.
+//! classic pcap with nanoseconds, gzipped when the path ends in `.gz`; [`NgWriter`] writes pcapng with several interfaces
+//! and comments.
 //!
 //! Files may be larger than memory and are untrusted: a reader holds one fixed buffer (320 KiB) and at most
 //! 65,536 interface descriptions, refuses frames longer than [`MAX_FRAME`], skips blocks it does not know without
@@ -36,6 +37,7 @@ mod link_type;
 #[cfg(test)]
 mod malformed;
 mod ng;
+mod ng_writer;
 mod reader;
 mod record;
 #[cfg(test)]
@@ -44,6 +46,7 @@ mod writer;
 
 pub use error::{Error, FileName};
 pub use link_type::LinkType;
+pub use ng_writer::NgWriter;
 pub use reader::Reader;
 pub use record::Record;
 pub use writer::Writer;

@@ -4,6 +4,7 @@ mod fused;
 mod links;
 mod memory;
 mod nodes;
+mod observe;
 mod planned_worker;
 mod port_setup;
 mod reload;

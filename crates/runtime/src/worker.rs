@@ -11,15 +11,17 @@ pub(crate) mod schedule;
 use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
-use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit};
+use crate::observe::{Tap, TapSet, WorkerNames};
+use crate::ports::io::{LinkStats, NextFrame, PortDrop, Receive, RxPort, Transmit};
 use capture_clock::CaptureClock;
 use command::Command;
 use exchange::{Exchange, NewOutput};
-use graph::{Graph, Sink, Target, panics};
+use graph::{Graph, Named as _, Sink, Target, panics};
 pub use output::Output;
 use packet::{Batch, clock};
 use rebuild::RebuildClient;
 use schedule::Schedule;
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use std::time::{Duration, Instant};
 /// Every n-th batch of a worker is timed; reading the time-stamp counter costs as much as forwarding one or two
 /// packets.
 const TIMING_INTERVAL: u32 = 128;
+const _: () = assert!(TIMING_INTERVAL.is_power_of_two());
 /// Most polls between two reads of the clock.
 const MAX_CLOCK_STRIDE: u32 = 32;
 /// Empty polls in a row after which a worker sleeps between polls.
@@ -132,8 +135,7 @@ pub struct Worker {
     graph: Graph,
     outputs: Outputs,
     batch: Batch,
-    /// Batches processed, of which every [`TIMING_INTERVAL`]-th is timed.
-    batches: u32,
+    sampling: Sampling,
     started: Instant,
     /// Time at which timers last ran, in cycles.
     last_timer: u64,
@@ -161,6 +163,32 @@ pub struct Worker {
     commands: Option<Receiver<Command>>,
     /// The one that replaces the graph before the next batch.
     exchange: Option<Box<Exchange>>,
+}
+
+/// Selects the batches that are timed.
+struct Sampling {
+    /// Batches processed.
+    batches: u32,
+    /// A batch is timed if its number has none of these bits.
+    untimed: u32,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Sampling { batches: 0, untimed: TIMING_INTERVAL - 1 }
+    }
+}
+
+impl Sampling {
+    #[inline(always)]
+    fn is_timed(&self) -> bool {
+        self.batches & self.untimed == 0
+    }
+
+    /// Has all batches timed, as long as the graph is observed.
+    fn set_observed(&mut self, observed: bool) {
+        self.untimed = if observed { 0 } else { TIMING_INTERVAL - 1 };
+    }
 }
 
 /// The end of [`Worker::run`].
@@ -225,7 +253,7 @@ impl Worker {
             graph,
             outputs,
             batch: Batch::new(),
-            batches: 0,
+            sampling: Sampling::default(),
             started: Instant::now(),
             last_timer: 0,
             cycles_per_ms: clock::hz() / 1000,
@@ -335,7 +363,14 @@ impl Worker {
         self.advance_to(packets.now);
         let input = &mut self.inputs[packets.input];
         input.rx.receive_until(packets.until);
-        input.process_batch(&mut self.batches, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None)
+        input.process_batch(
+            packets.input,
+            &mut self.sampling,
+            &mut self.graph,
+            &mut self.outputs,
+            &mut self.batch,
+            &mut None,
+        )
     }
 
     /// Runs the timers of all milliseconds up to `to`, on the clock of the captures, unless the worker is stopped.
@@ -363,10 +398,11 @@ impl Worker {
             let (mut n, mut bytes) = (0, schedule.counts_bytes(chain).then_some(0));
             let own = &mut inputs[chain];
             for _ in 0..own.len() {
-                let input = &mut self.inputs[own[0]];
+                let number = own[0];
                 own.rotate_left(1);
-                n = input.process_batch(
-                    &mut self.batches,
+                n = self.inputs[number].process_batch(
+                    number,
+                    &mut self.sampling,
                     &mut self.graph,
                     &mut self.outputs,
                     &mut self.batch,
@@ -389,12 +425,18 @@ impl Worker {
     #[inline(always)]
     fn poll_inputs(&mut self, selected: impl Fn(&Input) -> bool) -> usize {
         let mut all = 0;
-        for input in &mut self.inputs {
+        for (number, input) in self.inputs.iter_mut().enumerate() {
             if !selected(input) {
                 continue;
             }
-            all +=
-                input.process_batch(&mut self.batches, &mut self.graph, &mut self.outputs, &mut self.batch, &mut None);
+            all += input.process_batch(
+                number,
+                &mut self.sampling,
+                &mut self.graph,
+                &mut self.outputs,
+                &mut self.batch,
+                &mut None,
+            );
         }
         all
     }
@@ -430,10 +472,13 @@ impl Worker {
     /// Replaces the graph between two batches; returns the worker as the watchdog sees it from now on.
     fn replace_graph(&mut self, exchange: Exchange, errors: &RunErrors) -> WatchedWorker {
         let start = Instant::now();
-        let Exchange { replacement, entries, outputs, schedule, builders, watched, replaced } = exchange;
+        let Exchange { replacement, entries, outputs, schedule, builders, watched, names, replaced } = exchange;
         let (graph, panics) = self.graph.replace(replacement);
         for (nf, message) in panics {
             errors.report(format!("nf {nf:?} panicked when it took over the state before a reload: {message}"));
+        }
+        if let Some(taps) = self.taps() {
+            taps.set_names(names);
         }
         self.inputs.iter_mut().zip(entries).for_each(|(input, entry)| input.entry = entry);
         let before = &mut self.outputs.ports;
@@ -461,6 +506,33 @@ impl Worker {
         // ignore errors: the thread that waited for it has given up
         let _ = replaced.send(start.elapsed());
         watched
+    }
+
+    /// Begins a capture or trace.
+    fn observe(&mut self, tap: Tap, names: Arc<WorkerNames>) {
+        if !self.graph.is_observed() {
+            self.graph.observe(Some(Box::<TapSet>::default()));
+        }
+        if let Some(taps) = self.taps() {
+            taps.set_names(names);
+            taps.add(tap);
+        }
+        self.sampling.set_observed(true);
+    }
+
+    /// Returns the captures and traces.
+    fn taps(&mut self) -> Option<&mut TapSet> {
+        let observer: &mut dyn Any = self.graph.observer()?;
+        observer.downcast_mut()
+    }
+
+    /// Ends captures and traces that are no longer read.
+    #[cold]
+    fn end_observation(&mut self) {
+        if self.taps().is_some_and(|taps| !taps.retain_read()) {
+            self.graph.observe(None);
+            self.sampling.set_observed(false);
+        }
     }
 
     /// Closes the connection to the rebuilder.
@@ -528,6 +600,7 @@ impl Worker {
         {
             match command {
                 Command::Replace(exchange) => self.exchange = Some(exchange),
+                Command::Observe(tap, names) => self.observe(tap, names),
             }
         }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
@@ -538,6 +611,9 @@ impl Worker {
                 self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
             }
             self.outputs.run_local(&mut self.graph);
+            if self.graph.is_observed() {
+                self.end_observation();
+            }
             // the time spent in timers is no gap
             self.last_clock = clock::cycles();
         }
@@ -628,23 +704,24 @@ impl Worker {
 }
 
 impl Input {
-    /// Receives a batch and runs it to completion, timed if `batches` is a multiple of [`TIMING_INTERVAL`]; returns the
-    /// number of packets received.
+    /// Receives a batch from this input, the one of this number, and runs it to completion, timed if it is sampled;
+    /// returns the number of packets received.
     #[inline(always)]
     fn process_batch(
         &mut self,
-        batches: &mut u32,
+        number: usize,
+        sampling: &mut Sampling,
         graph: &mut Graph,
         outputs: &mut Outputs,
         batch: &mut Batch,
         bytes: &mut Option<u64>,
     ) -> usize {
-        let n = if batches.is_multiple_of(TIMING_INTERVAL) {
-            self.receive_and_run_timed(graph, outputs, batch, bytes)
+        let n = if sampling.is_timed() {
+            self.receive_and_run_timed(number, graph, outputs, batch, bytes)
         } else {
-            self.receive_and_run::<false>(graph, outputs, batch, bytes)
+            self.receive_and_run::<false>(number, graph, outputs, batch, bytes)
         };
-        *batches = batches.wrapping_add(u32::from(n != 0));
+        sampling.batches = sampling.batches.wrapping_add(u32::from(n != 0));
         n
     }
 
@@ -653,6 +730,7 @@ impl Input {
     #[inline(always)]
     fn receive_and_run<const TIMED: bool>(
         &mut self,
+        number: usize,
         graph: &mut Graph,
         outputs: &mut Outputs,
         batch: &mut Batch,
@@ -674,7 +752,11 @@ impl Input {
             self.update_counts();
         }
         outputs.backpressure = self.backpressure;
-        graph.run::<TIMED>(self.entry, batch, outputs);
+        if TIMED && graph.is_observed() {
+            graph.run_observed(number, self.entry, batch, outputs);
+        } else {
+            graph.run::<TIMED>(self.entry, batch, outputs);
+        }
         if outputs.local_pending {
             outputs.run_local(graph);
         }
@@ -685,12 +767,13 @@ impl Input {
     #[inline(never)]
     fn receive_and_run_timed(
         &mut self,
+        number: usize,
         graph: &mut Graph,
         outputs: &mut Outputs,
         batch: &mut Batch,
         bytes: &mut Option<u64>,
     ) -> usize {
-        self.receive_and_run::<true>(graph, outputs, batch, bytes)
+        self.receive_and_run::<true>(number, graph, outputs, batch, bytes)
     }
 
     fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
@@ -737,7 +820,7 @@ impl Outputs {
                     // set again, so that the other links are still served if this batch panics
                     self.local_pending = true;
                     self.local_batches = self.local_batches.wrapping_add(1);
-                    if self.local_batches.is_multiple_of(TIMING_INTERVAL) {
+                    if self.local_batches.is_multiple_of(TIMING_INTERVAL) || graph.is_observed() {
                         graph.run::<true>(local.entry, &mut batch, self);
                     } else {
                         graph.run::<false>(local.entry, &mut batch, self);
@@ -749,6 +832,11 @@ impl Outputs {
 }
 
 impl Sink for Outputs {
+    fn drop_reason(&self, port: u16) -> &'static str {
+        let output = self.ports.get(usize::from(port)).and_then(Option::as_ref);
+        output.map_or(PortDrop::TxFull, |output| output.tx.drop_reason()).name()
+    }
+
     #[inline(always)]
     fn send<const TIMED: bool>(&mut self, port: u16, batch: &mut Batch) {
         let Some(Some(output)) = self.ports.get_mut(port as usize) else {
@@ -764,16 +852,16 @@ impl Sink for Outputs {
             output.update_counts();
         }
         if !batch.is_empty() {
-            retry_or_drop(output, batch, self.backpressure, &self.stop);
+            retry_or_count(output, batch, self.backpressure, &self.stop);
         }
     }
 }
 
-/// Offers the remaining packets again under backpressure, and drops what the port does not accept. A port that accepted
+/// Offers the remaining packets again under backpressure, and counts those as dropped that the port does not accept. A port that accepted
 /// nothing for [`BACKPRESSURE_TIMEOUT`] is not waited for until it has accepted packets again.
 #[cold]
 #[inline(never)]
-fn retry_or_drop(output: &mut Output, batch: &mut Batch, backpressure: bool, stop: &AtomicBool) {
+fn retry_or_count(output: &mut Output, batch: &mut Batch, backpressure: bool, stop: &AtomicBool) {
     if output.yields_when_full && output.gave_up != Some(output.stats.packets.get()) {
         // the receiver may be waiting for this CPU
         std::thread::yield_now();
@@ -795,5 +883,4 @@ fn retry_or_drop(output: &mut Output, batch: &mut Batch, backpressure: bool, sto
         output.gave_up = Some(output.stats.packets.get());
     }
     output.stats.count(output.tx.drop_reason()).add(batch.len() as u64);
-    batch.clear();
 }

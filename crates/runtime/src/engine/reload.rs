@@ -280,6 +280,7 @@ impl Engine {
                 schedule,
                 builders: builders.clone(),
                 watched: watched.clone(),
+                names: Arc::new(self.worker_names(cpu, &plan, &own.inputs)),
                 replaced,
             };
             let own = &mut self.workers[n];

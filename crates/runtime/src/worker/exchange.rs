@@ -4,6 +4,7 @@ use super::output::Output;
 use super::rebuild::NodeBuilder;
 use super::schedule::Schedule;
 use crate::faults::watchdog::WatchedWorker;
+use crate::observe::WorkerNames;
 use graph::{Replacement, Target};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -20,6 +21,8 @@ pub(crate) struct Exchange {
     pub(crate) schedule: Option<(Schedule, Vec<Vec<usize>>)>,
     pub(crate) builders: Vec<Arc<NodeBuilder>>,
     pub(crate) watched: WatchedWorker,
+    /// Names of the places in the graph.
+    pub(crate) names: Arc<WorkerNames>,
     /// Receives the time that the change took the worker.
     pub(crate) replaced: Sender<Duration>,
 }

@@ -1,0 +1,123 @@
+//! `bondstone trace`.
+
+mod headers;
+
+use crate::exit::Exit;
+use crate::instance::Instance;
+use crate::interrupt::on_interrupt;
+use crate::stdout::stdout;
+use control::Request;
+use headers::Headers;
+use logger::eprintln;
+use runtime::{Step, StepKind, TracedPacket};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, Write as _};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Shows what happens to single packets in a running instance, NF by NF.
+///
+/// Follows the next packets that ports receive: the NFs that they enter, what these decide (counters that change, the
+/// rule or route that applies), cycles, headers that change, and how each packet ends. Packets that NFs create of them,
+/// such as replies and copies, are shown as well. A followed packet is processed alone, so it takes more cycles than in a
+/// batch.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  bondstone trace                                         # the next 10 packets
+  bondstone trace -n 1 --filter 'tcp dst port 8080 and tcp[tcpflags] & tcp-syn != 0'
+  bondstone trace --filter 'host 192.168.1.10' --json | jq -c '.steps[]'")]
+pub(crate) struct TraceCommand {
+    /// Follows packets for which this expression is true when they are received: man 7 pcap-filter.
+    #[arg(short, long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Number of packets.
+    #[arg(short = 'n', long, value_name = "PACKETS", default_value_t = 10)]
+    packets: u32,
+    /// Stops after this time, such as 10s.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// Control socket, chain file, name of the chain file, or number of the process [default: the only instance].
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Option<String>,
+    /// Prints one JSON object per packet.
+    #[arg(long)]
+    json: bool,
+}
+
+impl TraceCommand {
+    pub(crate) fn run(&self) -> anyhow::Result<Exit> {
+        let filter = self.filter.as_deref().map(bpf::compile).transpose()?;
+        let client = Instance::named(self.instance.clone()).connect()?;
+        let request = Request::Trace { filter, packets: self.packets };
+        let ((), mut stream) = client.stream(&request)?;
+        if !self.json {
+            eprintln!("waiting for packets; Ctrl-C ends");
+        }
+        let interrupted = stream.ender()?;
+        on_interrupt(move || interrupted.end())?;
+        if let Some(time) = self.time {
+            let ender = stream.ender()?;
+            std::thread::spawn(move || {
+                std::thread::sleep(time);
+                ender.end();
+            });
+        }
+        let (mut line, mut packets) = (String::new(), 0);
+        let mut out = stdout();
+        while stream.read_line(&mut line)? != 0 {
+            packets += 1;
+            if self.json {
+                out.write_all(line.as_bytes())?;
+            } else {
+                out.write_all(text(&serde_json::from_str(&line)?).as_bytes())?;
+            }
+            out.flush()?;
+            line.clear();
+        }
+        if packets < self.packets && !self.json {
+            eprintln!("{packets} of {} packets followed", self.packets);
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// Returns the steps of a packet as text.
+fn text(packet: &TracedPacket) -> String {
+    let time = humantime::format_rfc3339_micros(UNIX_EPOCH + Duration::from_nanos(packet.timestamp_ns));
+    let mut out = format!("packet {}, {time}\n", packet.number);
+    // of each packet, what was shown of its headers
+    let mut shown: BTreeMap<u32, Headers> = BTreeMap::new();
+    for step in &packet.steps {
+        let which = if step.copy == 0 { String::new() } else { format!("[{}] ", step.copy) };
+        let _ = writeln!(out, "  {which}{}", describe(step));
+        if let Some(headers) = step.bytes.as_deref().and_then(Headers::of_hex) {
+            let before = shown.get(&step.copy);
+            for line in headers.differences(before, step.len) {
+                let _ = writeln!(out, "  {which}    {line}");
+            }
+            shown.insert(step.copy, headers);
+        }
+    }
+    if packet.is_held {
+        out += "  not seen again within a second: held by an NF, or lost\n";
+    }
+    out + "\n"
+}
+
+fn describe(step: &Step) -> String {
+    match &step.kind {
+        StepKind::Received { from } => format!("received from {from} by CPU {}", step.cpu),
+        StepKind::Enters { nf, input: None } => format!("enters {nf}"),
+        StepKind::Enters { nf, input: Some(input) } => format!("enters {nf}:{input}"),
+        StepKind::Explains { nf, text } => format!("  {nf}: {text}"),
+        StepKind::Processed { nf, cycles, counters } if counters.is_empty() => format!("  {nf}: {cycles} cycles"),
+        StepKind::Processed { nf, cycles, counters } => format!("  {nf}: {cycles} cycles; {}", counters.join(", ")),
+        StepKind::Leaves { nf, output } => format!("leaves by {nf}.{output}"),
+        StepKind::Dropped { nf, reason } => format!("DROPPED by {nf}: {reason}"),
+        StepKind::Created { nf } => format!("created by {nf}"),
+        StepKind::Held { nf } => format!("held by {nf}"),
+        StepKind::Sent { to } => format!("sent to {to}"),
+        StepKind::Refused { by, reason } => format!("DROPPED at {by}: {reason}"),
+    }
+}

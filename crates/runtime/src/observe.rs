@@ -1,0 +1,18 @@
+//! Captures and traces: copies of the packets of a running graph, without stopping it.
+//!
+//! A worker that is observed times every batch, and its graph shows packets to the [`TapSet`], which writes copies to
+//! bounded queues. While there is no tap, workers run the code that they run without this module.
+
+mod capture;
+mod names;
+mod place;
+mod tap_set;
+mod trace;
+
+pub(crate) use capture::start as start_capture;
+pub use capture::{Capture, CaptureCounts, Captured};
+pub(crate) use names::{EndName, HopNames, WorkerNames};
+pub use place::{CaptureSpec, Direction};
+pub(crate) use tap_set::{Tap, TapSet};
+pub(crate) use trace::start as start_trace;
+pub use trace::{Step, StepKind, Trace, TracedPacket};
