@@ -20,6 +20,7 @@ use crate::error::{Error, thread_error};
 use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, Watched, WatchedWorker};
+use crate::occupancy::Occupancy;
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
 use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
@@ -529,6 +530,7 @@ impl Engine {
             file: self.file.file.display().to_string(),
             seconds: self.started.elapsed().as_secs_f64(),
             memory: self.eal.memory().name().into(),
+            pool: Occupancy { used: self.pool.in_use() as u64, capacity: self.pool.size() as u64 },
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
@@ -561,6 +563,10 @@ impl Engine {
                     End::Link(link) => s.links[link].add_received(stats),
                 }
             }
+        }
+        for link in &mut s.links {
+            // up to date even if the receiving worker is not
+            link.queue.iter_mut().for_each(|queue| queue.used = link.sent.saturating_sub(link.received));
         }
         s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.accounts.peak(nf));
         for (port, capture) in &self.captures {

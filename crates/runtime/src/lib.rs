@@ -12,6 +12,7 @@ mod cpu;
 mod engine;
 mod error;
 mod faults;
+mod occupancy;
 pub mod pci;
 mod ports;
 mod summary;
@@ -24,6 +25,7 @@ pub use cpu::{
 };
 pub use engine::{Engine, MAX_POOL_PACKETS, Options, Reloaded};
 pub use error::Error;
+pub use occupancy::Occupancy;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{
     ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, Wires, missing_device,

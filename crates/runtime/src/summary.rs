@@ -1,5 +1,6 @@
 //! The summary of a run: packet counts that balance.
 
+use crate::occupancy::Occupancy;
 use crate::ports::io::{LinkStats, PortDrop};
 use crate::worker::schedule::ChainUsage;
 use graph::{Named, NodeStats, StatsTable};
@@ -20,6 +21,9 @@ pub struct Summary {
     pub seconds: f64,
     /// Memory of the packet pool: `huge pages` or `ordinary pages`.
     pub memory: Name,
+    /// Buffers of the packet pool in use: in queues, batches and NFs.
+    #[serde(default)]
+    pub pool: Occupancy,
     /// Frequency of the time-stamp counter, in which all cycles are given.
     pub cycles_per_second: u64,
     /// Sums over all ports, NFs and sandboxes.
@@ -166,6 +170,10 @@ pub struct PortSummary {
     pub send: Cycles,
     /// Link state, if the device reports it.
     pub link: Option<bool>,
+    /// Packets in the receive queues, and in those from the CPUs that poll the port to others, at most a millisecond
+    /// ago. Absent if the device does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Occupancy>,
 }
 
 /// One chain, on workers that schedule their chains.
@@ -210,6 +218,9 @@ pub struct LinkSummary {
     pub send: Cycles,
     /// Cycles spent receiving.
     pub receive: Cycles,
+    /// Packets in the rings; absent if the link stays on its CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Occupancy>,
 }
 
 impl LinkSummary {
@@ -222,6 +233,7 @@ impl LinkSummary {
     pub(crate) fn add_received(&mut self, stats: &LinkStats) {
         self.received += stats.packets.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
+        add_queue(&mut self.queue, stats);
     }
 }
 
@@ -367,6 +379,7 @@ impl PortSummary {
         self.receive.merge(other.receive);
         self.send.merge(other.send);
         self.link = other.link;
+        self.queue = other.queue;
     }
 
     /// Counts packets as dropped that were accepted for sending and then lost, with this number of bytes.
@@ -393,6 +406,7 @@ impl PortSummary {
         self.received_bytes += stats.bytes.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
+        add_queue(&mut self.queue, stats);
     }
 
     pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
@@ -461,6 +475,12 @@ fn add_drops(to: &mut BTreeMap<Name, u64>, reasons: &[&'static str], counts: &[g
         if count.get() != 0 {
             *to.entry(Cow::Borrowed(reason)).or_default() += count.get();
         }
+    }
+}
+
+fn add_queue(to: &mut Option<Occupancy>, stats: &LinkStats) {
+    if let Some(queue) = stats.queue() {
+        to.get_or_insert_default().add(queue);
     }
 }
 

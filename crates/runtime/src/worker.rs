@@ -530,6 +530,7 @@ impl Worker {
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
             self.last_timer = now;
             self.outputs.backpressure = false;
+            self.inputs.iter_mut().for_each(Input::update_queue);
             self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
             if !matches!(self.order, ServiceOrder::Timestamps(_)) {
                 self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
@@ -700,6 +701,14 @@ impl Input {
     fn enable_rx_interrupt(&mut self, on: bool) {
         if let RxPort::Device(queue) = &mut self.rx {
             queue.enable_rx_interrupt(on);
+        }
+    }
+
+    /// Updates the number of packets that wait in the queue.
+    fn update_queue(&mut self) {
+        if let Some(queue) = self.rx.queue() {
+            self.stats.queued.set(queue.used);
+            self.stats.queue_size.set(queue.capacity);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::line_limit::LineLimit;
 use crate::starvation::CpuTimes;
 use logger::eprintln;
 use nix::sys::signal::Signal;
-use runtime::{Name, NfSummary, PortSummary, Summary};
+use runtime::{Name, NfSummary, Occupancy, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -247,6 +247,7 @@ impl SupervisedProcess {
         for port in &mut report.ports {
             port.drops = sanitised_counts(&port.drops, |name| name.into());
             let numbers = [&mut port.received, &mut port.received_bytes, &mut port.sent, &mut port.sent_bytes];
+            port.queue.iter_mut().for_each(sanitise_occupancy);
             let more = [&mut port.held, &mut port.missed, &mut port.copied, &mut port.send_errors];
             numbers.into_iter().chain(more).for_each(|n| *n = (*n).min(MAX_COUNT));
             let of_cycles =
@@ -528,6 +529,10 @@ impl Slot {
 }
 
 /// Returns counts with bounded values and printable names.
+fn sanitise_occupancy(of: &mut Occupancy) {
+    *of = Occupancy { used: of.used.min(MAX_COUNT), capacity: of.capacity.min(MAX_COUNT) };
+}
+
 fn sanitised_counts<K: AsRef<str> + Ord + Clone>(
     counts: &BTreeMap<K, u64>,
     name: impl Fn(String) -> K,

@@ -1,8 +1,9 @@
 //! Links between chains: rings that pass packets to the cores of the next chain.
 
-use super::core_ring::{RING_SIZE, pop_burst, push_burst};
+use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, Transmit};
 use super::steering::SteeringKey;
+use crate::occupancy::Occupancy;
 use config::Shuffle;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -104,6 +105,10 @@ impl Receive for ShuffleReceiver {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn queue(&self) -> Option<Occupancy> {
+        Some(occupancy(&self.ring))
     }
 
     fn finished(&self) -> bool {

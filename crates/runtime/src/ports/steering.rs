@@ -1,7 +1,8 @@
 //! Software steering: distributes flows over cores where a device cannot.
 
-use super::core_ring::{RING_SIZE, pop_burst, push_burst};
+use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, RxPort};
+use crate::occupancy::Occupancy;
 use config::{ChainFile, Shuffle, Spreading};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use graph::{ShuffleTo, Spread, SteerFn};
@@ -159,6 +160,10 @@ impl Receive for SteeringSource {
         each(PortDrop::SteeringFull, self.dropped_full);
     }
 
+    fn queue(&self) -> Option<Occupancy> {
+        self.rx.queue()
+    }
+
     fn idle(&self) -> bool {
         !self.forwarded && self.rx.idle()
     }
@@ -177,6 +182,10 @@ impl Receive for SteeringSource {
 impl Receive for SteeredQueue {
     fn receive(&mut self, batch: &mut Batch) -> usize {
         pop_burst(&mut self.0, batch)
+    }
+
+    fn queue(&self) -> Option<Occupancy> {
+        Some(occupancy(&self.0))
     }
 
     fn finished(&self) -> bool {
