@@ -198,7 +198,9 @@ impl Collector for Snapshot {
                 ("worker_sent_to_links_packets", "Packets sent into links between chains", |(_, w)| w.sent_to_links),
                 ("worker_dropped_packets", "Packets dropped by the worker", |(_, w)| w.dropped),
             ],
-        )
+        )?;
+        let busy = workers.iter().filter_map(|(cpu, worker)| Some(([("cpu", cpu)], worker.busy_cycles?)));
+        out.counter("worker_busy_cycles", "Cycles with packets or timers to process", busy)
     }
 }
 
@@ -413,7 +415,7 @@ mod tests {
             }],
             "workers": { "3": {
                 "chains": ["c"], "received": next(), "received_from_links": next(), "sent": next(),
-                "sent_to_links": next(), "dropped": next(),
+                "sent_to_links": next(), "dropped": next(), "busy_cycles": next(),
             }},
             "errors": ["one", "two"],
         })

@@ -130,6 +130,7 @@ struct WorkerHandle {
     drained: Arc<AtomicBool>,
     progress: Arc<DrainProgress>,
     gaps: Arc<PollGaps>,
+    busy: Arc<graph::Counter>,
     thread: Option<JoinHandle<Worker>>,
 }
 
@@ -353,7 +354,7 @@ impl Engine {
         if let Some((schedule, inputs)) = schedule {
             worker.set_schedule(schedule, inputs);
         }
-        let (drained, gaps) = (worker.drained(), worker.poll_gaps());
+        let (drained, gaps, busy) = (worker.drained(), worker.poll_gaps(), worker.busy_cycles());
         let progress = worker.drain_progress();
         let mut hops = watched_hops(cpu, &plan, |node| plan.nfs[usize::from(node)], &self.accounts);
         // memory that a segment allocates is attributed to its first NF
@@ -421,6 +422,7 @@ impl Engine {
             drained,
             progress,
             gaps,
+            busy,
             thread: Some(thread),
         });
         Ok(())
@@ -540,6 +542,7 @@ impl Engine {
         for worker in &self.workers {
             let of_worker = s.workers.entry(worker.cpu).or_default();
             of_worker.chains = worker.chains.iter().map(|&chain| self.file.chains[chain].name.clone()).collect();
+            of_worker.busy_cycles = Some(worker.busy.get());
             let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
             of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));

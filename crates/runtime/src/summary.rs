@@ -73,6 +73,10 @@ pub struct WorkerSummary {
     pub sent_to_links: u64,
     /// Packets dropped, by its NFs and at its ports and links.
     pub dropped: u64,
+    /// Cycles in which it had packets or timers to process: all but those of empty polls and sleeps. Their
+    /// share of an interval is [`Summary::busy_share`]. Absent if a sandbox on the CPU does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_cycles: Option<u64>,
 }
 
 impl WorkerSummary {
@@ -485,6 +489,16 @@ fn add_queue(to: &mut Option<Occupancy>, stats: &LinkStats) {
 }
 
 impl Summary {
+    /// Returns the share of time since `before`, of the same run, or since its start, in which the worker on a CPU had
+    /// work; `None` if that is not counted.
+    #[must_use]
+    pub fn busy_share(&self, cpu: usize, before: Option<&Summary>) -> Option<f64> {
+        let busy = |summary: &Summary| summary.workers.get(&cpu)?.busy_cycles;
+        let cycles = busy(self)?.saturating_sub(before.and_then(busy).unwrap_or(0));
+        let seconds = self.seconds - before.map_or(0.0, |before| before.seconds);
+        Some((cycles as f64 / (seconds * self.cycles_per_second as f64).max(1.0)).min(1.0))
+    }
+
     /// Adds packets that were left in the queue of a port.
     pub(crate) fn add_held(&mut self, port: usize, n: u64) {
         self.ports[port].held += n;
@@ -519,5 +533,26 @@ impl Summary {
             dropped: self.drops.values().sum(),
         };
         self.balanced = self.totals.balanced();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busy_share_is_that_of_the_interval() {
+        let at = |seconds, busy_cycles| Summary {
+            seconds,
+            cycles_per_second: 1000,
+            workers: [(1, WorkerSummary { busy_cycles, ..WorkerSummary::default() })].into(),
+            ..Summary::default()
+        };
+        let (first, second) = (at(2.0, Some(500)), at(4.0, Some(2000)));
+        assert_eq!((first.busy_share(1, None), second.busy_share(1, Some(&first))), (Some(0.25), Some(0.75)));
+        // a sandbox that was restarted counts from 0, and clocks differ a little
+        assert_eq!(at(6.0, Some(0)).busy_share(1, Some(&second)), Some(0.0));
+        assert_eq!(at(6.0, Some(9000)).busy_share(1, Some(&second)), Some(1.0));
+        assert_eq!((at(6.0, None).busy_share(1, Some(&second)), second.busy_share(2, None)), (None, None));
     }
 }

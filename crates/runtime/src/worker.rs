@@ -1,5 +1,6 @@
 //! The packet loop of one core.
 
+mod busy;
 mod capture_clock;
 pub(crate) mod exchange;
 mod idle;
@@ -11,9 +12,10 @@ use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
 use crate::ports::io::{LinkStats, NextFrame, Receive, RxPort, Transmit};
+use busy::BusyMeter;
 use capture_clock::CaptureClock;
 use exchange::{Exchange, NewOutput};
-use graph::{Graph, Sink, Target, panics};
+use graph::{Counter, Graph, Sink, Target, panics};
 pub use output::Output;
 use packet::{Batch, clock};
 use rebuild::RebuildClient;
@@ -146,6 +148,7 @@ pub struct Worker {
     idle_polls: u32,
     idle: IdlePolicy,
     poll_gaps: Arc<PollGaps>,
+    busy: BusyMeter,
     /// Read after gaps and sleeps.
     off_cpu: OffCpuMeter,
     /// Set when no more packets can arrive except from other cores and rings in the process.
@@ -234,6 +237,7 @@ impl Worker {
             idle_polls: IDLE_POLLS,
             idle: IdlePolicy::default(),
             poll_gaps: Arc::default(),
+            busy: BusyMeter::default(),
             off_cpu: OffCpuMeter::start(),
             drained: Arc::default(),
             rebuild: None,
@@ -497,6 +501,11 @@ impl Worker {
         self.poll_gaps.clone()
     }
 
+    /// Returns the counter of the cycles in which the worker had work: packets, or timers.
+    pub(crate) fn busy_cycles(&self) -> Arc<Counter> {
+        self.busy.cycles().clone()
+    }
+
     /// Reads the clock, records poll gaps, and runs timers once a millisecond.
     fn check_clock(&mut self) {
         let now = clock::cycles();
@@ -510,6 +519,7 @@ impl Worker {
                 self.record_off_cpu(now, gap);
             }
         }
+        self.busy.add_interval(gap);
         // read often enough to tell a gap from the batches between two reads
         if gap > self.cycles_per_ms / 40 {
             self.clock_stride = (self.clock_stride / 2).max(1);
@@ -538,6 +548,7 @@ impl Worker {
             self.outputs.run_local(&mut self.graph);
             // the time spent in timers is no gap
             self.last_clock = clock::cycles();
+            self.busy.add_timers(self.last_clock.saturating_sub(now));
         }
     }
 
@@ -564,8 +575,10 @@ impl Worker {
             }
             if received != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
                 idle = 0;
+                self.busy.count_work();
                 continue;
             }
+            self.busy.count_empty_poll();
             if self.inputs.iter().all(|i| i.rx.finished()) {
                 break;
             }
@@ -588,6 +601,7 @@ impl Worker {
                 }
                 let from = clock::cycles();
                 self.record_off_cpu(from, from.saturating_sub(self.last_clock));
+                self.busy.add_interval(from.saturating_sub(self.last_clock));
                 let limit =
                     if self.wait_for_interrupts() { INTERRUPT_TIMEOUT } else { Duration::ZERO } + IDLE_SLEEP_MAX;
                 // a sleep of the worker's own is no gap and not off-CPU time, unless it exceeds the limit

@@ -254,6 +254,7 @@ impl SupervisedProcess {
                 [&mut port.receive, &mut port.send].map(|of| [&mut of.cycles, &mut of.packets, &mut of.batches]);
             of_cycles.into_iter().flatten().for_each(|n| *n = (*n).min(MAX_COUNT));
         }
+        report.workers.values_mut().flat_map(|w| &mut w.busy_cycles).for_each(|n| *n = (*n).min(MAX_COUNT));
         report.errors.truncate(MAX_ERRORS);
         report.errors.iter_mut().for_each(|error| *error = format!("sandbox {:?}: {}", self.sandbox, printable(error)));
         report
