@@ -277,6 +277,13 @@ impl Families<'_> {
         self.counter("nf_counters", "Counters of the NF itself", counted)?;
         let present = nfs.iter().flat_map(|nf| own_counters(nf, true));
         self.gauge("nf_gauges", "Present values of the NF, such as a number of sessions", present)?;
+        let tables = nfs
+            .iter()
+            .flat_map(|nf| nf.occupancy.iter().map(|(table, of)| ([("nf", nf.name.as_str()), ("table", table)], *of)));
+        let entries = tables.clone().map(|(labels, of)| (labels, of.used));
+        self.gauge("nf_table_entries", "Entries of tables that packets fill", entries)?;
+        let capacity = tables.map(|(labels, of)| (labels, of.capacity));
+        self.gauge("nf_table_capacity", "The most entries that the tables can have", capacity)?;
         self.cycles("nf", nfs, |nf| &nf.name, &[("nf", |nf| nf.cycles)])?;
         self.counters(
             "nf",
@@ -404,6 +411,7 @@ mod tests {
                 "name": "fw", "kind": "firewall", "packets": next(), "created": next(), "held": next(),
                 "drops": { "denied": next() }, "restarts": next(), "memory": next(),
                 "counters": { "connections": next(), "opened": next() }, "gauges": ["connections"],
+                "occupancy": { "connections_ipv4": { "used": next(), "capacity": next() } },
                 "cycles": { "cycles": next(), "packets": next(), "batches": next() },
             }],
             "sandboxes": [{
@@ -471,6 +479,8 @@ mod tests {
             "bondstone_nf_dropped_packets_total{nf=\"fw\",reason=\"denied\"} ",
             "bondstone_nf_gauges{nf=\"fw\",name=\"connections\"} ",
             "bondstone_nf_counters_total{nf=\"fw\",name=\"opened\"} ",
+            "bondstone_nf_table_capacity{nf=\"fw\",table=\"connections_ipv4\"} ",
+            "bondstone_worker_busy_cycles_total{cpu=\"3\"} ",
             "bondstone_worker_received_packets_total{cpu=\"3\"} ",
             "bondstone_link_dropped_packets_total{link=\"a.b\",reason=\"shuffle_full\"} ",
         ] {

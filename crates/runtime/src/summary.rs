@@ -3,7 +3,7 @@
 use crate::occupancy::Occupancy;
 use crate::ports::io::{LinkStats, PortDrop};
 use crate::worker::schedule::ChainUsage;
-use graph::{Named, NodeStats, StatsTable};
+use graph::{BoundedTable, Named, NodeStats, StatsTable};
 use packet::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -322,6 +322,9 @@ pub struct NfSummary {
     /// Names of those counters that are present values, such as a number of sessions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gauges: BTreeSet<String>,
+    /// Entries of the tables that packets fill, by table.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub occupancy: BTreeMap<Name, Occupancy>,
     /// True if the NF is in a sandbox whose counts cannot be true; they are then not part of the totals.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub implausible: bool,
@@ -434,6 +437,10 @@ impl NfSummary {
         }
         self.restarts += stats.restarts.get();
         self.fused.extend(stats.fused());
+        for BoundedTable { name, entries, capacity } in stats.bounded_tables() {
+            let occupancy = Occupancy { used: entries.get(), capacity };
+            self.occupancy.entry(Cow::Borrowed(name)).or_default().add(occupancy);
+        }
         self.gauges.extend(stats.gauges().iter().map(|name| (*name).to_owned()));
         for (name, count) in stats.counters() {
             *self.counters.entry(name).or_default() += count.get();
@@ -460,6 +467,9 @@ impl NfSummary {
             let all = self.counters.entry(name.clone()).or_default();
             *all = all.saturating_add(*n);
         }
+        for (name, occupancy) in &other.occupancy {
+            self.occupancy.entry(name.clone()).or_default().add(*occupancy);
+        }
         self.gauges.extend(other.gauges.iter().cloned());
         self.fused.extend(other.fused.iter().cloned());
     }
@@ -470,7 +480,7 @@ impl NfSummary {
         for (_, count) in self.counters.iter_mut().filter(|(name, _)| self.gauges.contains(*name)) {
             *count = 0;
         }
-        NfSummary { held: 0, table: None, ..self }
+        NfSummary { held: 0, table: None, occupancy: BTreeMap::new(), ..self }
     }
 }
 

@@ -237,6 +237,13 @@ impl SupervisedProcess {
             numbers.into_iter().chain(of_cycles).for_each(|n| *n = (*n).min(MAX_COUNT));
             nf.drops = sanitised_counts(&nf.drops, |name| name.into());
             nf.counters = sanitised_counts(&nf.counters, |name| name);
+            let names = nf
+                .occupancy
+                .iter()
+                .map(|(name, of)| (printable(name).chars().take(MAX_NAME).collect::<String>().into(), *of));
+            nf.occupancy = names.collect();
+            truncate(&mut nf.occupancy);
+            nf.occupancy.values_mut().for_each(sanitise_occupancy);
             if let Some(table) = &mut nf.table {
                 table.rows.iter_mut().flatten().for_each(|cell| *cell = printable(cell));
                 table.columns.iter_mut().for_each(|title| *title = printable(title).into());
