@@ -46,6 +46,7 @@ mod stdout;
 mod stop;
 mod table;
 mod template;
+mod thresholds;
 mod top;
 #[cfg(feature = "measure")]
 mod trend;
