@@ -208,6 +208,8 @@ mod tests {
             }
         }
         assert_eq!((sent, batch.len()), (RING_SIZE, 30 - RING_SIZE % 30));
+        let size = RING_SIZE as u64;
+        assert_eq!(receivers[0].as_ref().unwrap().queue(), Some(Occupancy { used: size, capacity: size }));
         receivers[0].as_mut().unwrap().receive(&mut Batch::new());
         batch.clear();
         assert_eq!(pool.in_use(), RING_SIZE - BURST);
